@@ -13,6 +13,7 @@ from typing import Any
 from remuda.lib.aio import one_error
 from remuda.lib.clock import stamp
 from remuda.lib.killpoints import reach
+from remuda.lib.safe_paths import remove_tree
 from remuda.steps import holding, leftovers, plan, replay, reporting, shim
 from remuda.steps.delegating import end_elsewhere, folded, outcome_of, returned
 from remuda.steps.disk import unstarted, waited
@@ -457,6 +458,8 @@ class Carrier:
             files.remove(left)
             if node.phase or node.host is not None or self._custody.has_a_say:
                 files.remove_rare()
+            if node is node.insertion:
+                remove_tree(files.of(serial).home, ignore_errors=True)
 
 
 def _loaded(node: Node) -> Loaded:

@@ -227,7 +227,11 @@ def _environment_around(tree: Tree, facts: Facts, node: Node) -> dict[str, Any]:
 
     add(facts.request_env)
     env["CI_JOB_STATUS"] = plan.job_status(tree, node)
-    add(tree.exports)
+    if node.insertion is None:
+        add(tree.exports)
+    else:
+        env.update(_secluded(tree, facts, node.insertion))
+        add(tree.inserted_exports)
     assert node.parent is not None
     around = list(node.parent.up())
     for one in reversed(around):
@@ -236,6 +240,14 @@ def _environment_around(tree: Tree, facts: Facts, node: Node) -> dict[str, Any]:
         if not one.makes_environment or (one is node.parent and node.phase):
             add(one.entered.definition_env, trusted=one.is_inserted)
     return env
+
+
+def _secluded(tree: Tree, facts: Facts, insertion: Node) -> dict[str, str]:
+    """What keeps a step that a policy inserted from what the job has set up: a home of its own, and git looks at no
+    repository that the step does not vouch for (`git -c safe.directory=...`), since its configuration is the job's."""
+    serial = insertion.serial if insertion.serial >= 0 else tree.serials
+    home = str(StepFiles(facts.folder, serial).home)
+    return {"HOME": home, "GIT_CONFIG_COUNT": "0", "GIT_TEST_ASSUME_DIFFERENT_OWNER": "1"}
 
 
 def _environment_below(tree: Tree, facts: Facts, node: Node) -> dict[str, Any]:

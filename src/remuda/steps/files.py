@@ -99,6 +99,11 @@ class StepFiles:
         return Path(f"{self._shared}.exports")
 
     @property
+    def home(self) -> Path:
+        """The home of a step that a policy inserted, and of what is part of it."""
+        return Path(f"{self._shared}.home")
+
+    @property
     def masks(self) -> Path:
         """Texts that the step wants masked, one a line."""
         return Path(f"{self._shared}.masks")

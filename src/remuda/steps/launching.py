@@ -12,11 +12,13 @@ our own programs do, and none of its own steps may use them.
 import json
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
 from remuda.lib.files import write_whole
+from remuda.lib.safe_paths import remove_tree
 from remuda.lib.values import dataclass
 from remuda.steps.delegating import write_order
 from remuda.steps.environment import PROXIES, fit
@@ -74,6 +76,8 @@ def launch(tree: Tree, facts: Facts, node: Node, files: StepFiles) -> Launch:
         argv = own_command("delegate", str(write_order(tree, facts, node, files)))
         return Launch(argv=tuple(argv), env=dict(facts.base_env) | {VARIABLE: facts.key}, work_dir=facts.work_dir)
     env = step_environment(tree, facts, node)
+    if node.insertion is not None:
+        _make_home(node, node.insertion, files)
     host = node.host
     if is_own_program(node):
         _refuse_outside(node)
@@ -145,13 +149,25 @@ def _refuse_outside(node: Node) -> None:
         host = host.host
 
 
+def _make_home(node: Node, insertion: Node, files: StepFiles) -> None:
+    """An empty home for the first command of what a policy inserted: something of the job may have put one there."""
+    home = files.of(insertion.serial).home
+    while node is not insertion and node.index == 0 and node.parent is not None:
+        node = node.parent
+    if node is insertion:
+        with suppress(FileNotFoundError):
+            os.unlink(home) if home.is_symlink() or not home.is_dir() else remove_tree(home)
+        home.mkdir(mode=0o700)
+
+
 def _machine_env(facts: Facts, node: Node, env: Mapping[str, str]) -> dict[str, str]:
     """What our own programs find in their environment. Where a job is kept from the agent, they get of its variables
     only those that they read, which are none by which another program, or a configuration of it, could be chosen."""
     if facts.is_confined:
         # It starts no program, and is asked for variables of any name.
         names = clean_env(env) if is_own(node, {"secrets"}) else {name for name in env if name.startswith(_READ)}
-        env = {name: env[name] for name in env if name in names or name in _HARMLESS or name.lower() in PROXIES}
+        harmless = _HARMLESS | {"HOME"} if node.is_inserted and not has_agents_rights(node) else _HARMLESS
+        env = {name: env[name] for name in env if name in names or name in harmless or name.lower() in PROXIES}
     return _base_env(facts, node) | dict(env)
 
 

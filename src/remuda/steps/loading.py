@@ -19,8 +19,9 @@ from remuda.steps.language.escaping import OPENER
 from remuda.steps.language.reading import read_step
 from remuda.steps.language.references import parse_reference
 from remuda.steps.language.values import Definition, Reference, ReferenceKind, Spec, Step
+from remuda.steps.policy.rules import clean_env
 from remuda.steps.resolving.values import Resolved
-from remuda.steps.tree import LONGEST_PATH, MOST_STEPS, Loaded, Node, Tree, phase_step
+from remuda.steps.tree import INSERTED, LONGEST_PATH, MOST_STEPS, Loaded, Node, Tree, phase_step
 
 SCRIPT_VERSION = "1.0.0"
 _NOTHING = Step(spec=Spec(), definition=Definition())
@@ -112,20 +113,26 @@ async def load(tree: Tree, facts: Facts, node: Node, resolver: Resolver, *, subs
             raise DefinitionError(f"{node.call.place}: the reference still holds an expression when it is evaluated")
     elif OPENER in reference.url:
         reference = replace(reference, url=reference_text(tree, facts, node, reference.url))
-    root = frame.loaded.root
+    folder, root = frame.loaded.folder, frame.loaded.root
+    if node.call.origin == INSERTED:
+        # Beside whatever it was put, it belongs to no package of the job.
+        folder, root = "/", None
     is_the_jobs = frame.parent is None and node.call.origin == "user" and not node.is_inserted
     if facts.is_confined and is_the_jobs and reference.kind is ReferenceKind.LOCAL:
         # It is read with the agent's rights, which whoever can put links there does not have.
         root = facts.work_dir
-    key = (reference, frame.loaded.folder, root)
+    key = (reference, folder, root)
     if reference.kind is ReferenceKind.LOCAL and (known := _nearby.get(key)) is not None and known.is_unchanged():
         _check(node, known.loaded)
         return known.loaded
     resolved = await resolver.resolve(
         reference,
-        base=Path(frame.loaded.folder),
+        base=Path(folder),
         root=Path(root) if root is not None else None,
-        env=dict(facts.base_env) | dict(facts.request_env) | tree.exports,
+        # Through which proxy, and whom to believe, is not for the job to say of what a policy inserted.
+        env=dict(facts.agent_env) | clean_env(facts.request_env)
+        if node.is_inserted
+        else dict(facts.base_env) | dict(facts.request_env) | tree.exports,
         substitutes=substitutes,
     )
     loaded = Loaded(
@@ -139,6 +146,7 @@ async def load(tree: Tree, facts: Facts, node: Node, resolver: Resolver, *, subs
         commit=resolved.commit,
         version=resolved.version,
         remark=resolved.remark,
+        real=resolved.real,
     )
     _check(node, loaded)
     if loaded.kind is ReferenceKind.LOCAL:
@@ -175,6 +183,7 @@ def as_stored(loaded: Loaded) -> dict[str, Any]:
         "digest": loaded.digest,
         "commit": loaded.commit,
         "version": loaded.version,
+        "real": loaded.real,
     }
 
 

@@ -64,6 +64,8 @@ class Loaded:
     version: str | None = None
     remark: str = ""
     """What the user should know of how it was found."""
+    real: str = ""
+    """Of a local step: the path of its definition file without links."""
 
     @property
     def is_script(self) -> bool:
@@ -208,13 +210,25 @@ class Node:
 
     @property
     def host(self) -> "Node | None":
-        """The step that made the environment in which this one runs; None: the machine itself."""
+        """The step that made the environment in which this one runs; None: the machine itself.
+
+        What a policy inserted runs in none that the job made: whoever makes one decides what a command there does.
+        """
         node = self
         while node.parent is not None:
-            if node.parent.makes_environment and not node.phase:
+            is_jobs = node.parent.call.origin == "user" and not node.parent.is_inserted
+            if node.parent.makes_environment and not node.phase and not (is_jobs and self.is_inserted):
                 return node.parent
             node = node.parent
         return None
+
+    @property
+    def insertion(self) -> "Node | None":
+        """The step that a policy inserted which this one is, or is part of."""
+        node, found = self, self if self.is_inserted else None
+        while node.parent is not None and node.parent.is_inserted:
+            node = found = node.parent
+        return found
 
     def up(self) -> Iterator["Node"]:
         """This node and those around it."""
@@ -266,6 +280,8 @@ class Tree:
         self.timed_out = False
         self.exports: dict[str, str] = dict(known.exports)
         """Of all steps so far, job-wide."""
+        self.inserted_exports: dict[str, str] = {}
+        """Those of steps that a policy inserted."""
         self.masks: list[str] = []
         """What steps asked to be masked, and sensitive values."""
         self.serials = 0
@@ -370,6 +386,8 @@ class Tree:
     def _leave(self, node: Node, exports: Mapping[str, str], masks: list[str]) -> None:
         self.open.pop(node.serial, None)
         self.exports.update(exports)
+        if node.is_inserted:
+            self.inserted_exports.update(exports)
         self.masks += masks
 
 

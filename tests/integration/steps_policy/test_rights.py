@@ -23,12 +23,9 @@ pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root"),
     pytest.mark.skipif(not os.path.exists(PYTHON), reason="needs the system's Python"),
 ]
-HELD = [
-    pytest.param(False, id="run_as"),
-    pytest.param(
-        True, id="sandbox", marks=pytest.mark.skipif(sandbox.problem(UID, UID) is not None, reason="no sandbox here")
-    ),
-]
+NO_SANDBOX = pytest.mark.skipif(sandbox.problem(UID, UID) is not None, reason="no sandbox here")
+HELD = [pytest.param(False, id="run_as"), pytest.param(True, id="sandbox", marks=[NO_SANDBOX, pytest.mark.long])]
+"""How the agent is kept out of a job's reach."""
 
 ENGINE = r"""
 import http.server, json, os, socket, socketserver, struct, sys, threading
@@ -302,3 +299,70 @@ async def test_a_job_leads_the_agent_to_no_other_agent(agent: AgentProcess, plac
     assert seen.check().status == "failure"
     assert "another agent's" in finished(seen, "/mine")["error"]
     assert not (place / "work/who").exists()
+
+
+INTERCEPTED = "words of the job"
+
+
+@pytest.mark.parametrize("is_sandboxed", HELD)
+@pytest.mark.parametrize("around", ["before", "after"])
+async def test_an_inserted_step_does_not_run_in_an_environment_of_the_job(
+    agent: AgentProcess, place: Path, is_sandboxed: bool, around: str
+) -> None:
+    insert = [{"name": "scan", "script": "echo scanned; id -u", around: "builtin:script"}]
+    entry = an_environment_of_the_job(place, f"echo {INTERCEPTED!r}", {"name": "in", "script": "true"})
+    seen = await run_job(agent, a_job(place, entry, sandbox=is_sandboxed, policy={"insert": insert}))
+    assert seen.check().status == "success", seen.log.decode()
+    assert seen.lines.count(INTERCEPTED.encode()) == 1, "the step itself, and no other"
+    assert seen.lines[-2:] == [b"scanned", str(UID).encode()] or seen.lines[:2] == [b"scanned", str(UID).encode()]
+    assert "environment" not in finished(seen, "/mine/scan")
+
+
+@pytest.mark.parametrize("is_sandboxed", HELD)
+async def test_an_inserted_step_has_nothing_that_the_job_set_up(
+    agent: AgentProcess, place: Path, is_sandboxed: bool
+) -> None:
+    """A home, settings of git in it, in variables and in the repository, exports, a script that could be changed."""
+    evil = f"{place}/work/evil"
+    export = " ".join(f"{name}={evil}" for name in ("PATH", "XDG_CONFIG_HOME", "SCANNER", "HOME", "LESSOPEN"))
+    bend = f"""
+        printf '#!/bin/sh\\necho "{INTERCEPTED}"\\n' >evil; chmod +x evil
+        git config --global alias.look '!{evil}'; git config --global core.fsmonitor {evil}
+        git init -q .; git config core.fsmonitor {evil}; git config alias.look '!{evil}'; git config core.pager {evil}
+        for pair in {export}; do
+            echo '{{"name": "'${{pair%%=*}}'", "value": "'${{pair#*=}}'"}}' >>$REMUDA_EXPORTS
+        done
+    """
+    scan = """
+        echo "scanner ${SCANNER-none} home $(ls -A $HOME | wc -l) $(stat -c %a $HOME)"
+        echo "global $(git config --global --list 2>/dev/null | wc -l)"
+        git look 2>&1 || echo not looked; git status 2>&1 || echo no status
+        touch $HOME/mine; for file in $(dirname $REMUDA_OUTPUTS)/$(basename $REMUDA_OUTPUTS .outputs).script; do
+            ( echo changed >>$file ) 2>/dev/null && echo script changed
+        done
+        echo done scanning
+    """
+    policy = {"insert": [{"name": "scan", "script": scan, "after": "job"}]}
+    job = a_job(place, {"name": "bend", "script": bend}, sandbox=is_sandboxed, policy=policy)
+    seen = await run_job(agent, job)
+    assert seen.check().status == "success", seen.log.decode()
+    assert INTERCEPTED.encode() not in seen.log, seen.log.decode()
+    assert {b"scanner none home 0 700", b"global 0", b"not looked", b"no status", b"done scanning"} <= set(seen.lines)
+    assert b"script changed" not in seen.lines
+    assert not list((place / "data/jobs").glob("*/exchange/*.home"))
+
+
+async def test_a_deny_of_a_path_is_not_passed_by_a_link(agent: AgentProcess, place: Path) -> None:
+    (place / "work/denied/step").mkdir(parents=True)
+    (place / "work/denied/step/func.yml").write_text("{}\n---\nexec: {command: [echo, ran]}\n")
+    (place / "work/linked").symlink_to("denied/step")
+    (place / "work/filed").mkdir()
+    (place / "work/filed/func.yml").symlink_to("../denied/step/func.yml")
+    (place / "work/outer").symlink_to("denied")
+    policy = {"rules": [{"deny": f"local:{place}/work/denied/**"}]}
+    ways = ["./denied/step", "./linked", "./filed", "./outer/step"]
+    entries = [{"name": f"s{at}", "step": way, "continue_on_error": True} for at, way in enumerate(ways)]
+    seen = await run_job(agent, a_job(place, *entries, policy=policy))
+    assert seen.statuses == dict.fromkeys(("s0", "s1", "s2", "s3"), "failure"), seen.log.decode()
+    assert {finished(seen, f"/s{at}")["error_kind"] for at in range(4)} == {"policy"}
+    assert b"ran" not in seen.lines

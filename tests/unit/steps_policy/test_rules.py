@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.steps.policy.rules import clean_env, decide, inserted
+from remuda.steps.policy.rules import clean_env, decide, decide_engine, inserted
 from remuda.steps.policy.values import Limits, Policy, Subject, stricter
 
 Build = Callable[..., Policy]
@@ -161,8 +161,36 @@ def test_outer_substitutes_stand(policy_of: Build) -> None:
 
 
 def test_inserted_steps_get_no_variables_that_bend_programs() -> None:
-    env = {"CI_JOB_ID": "1", "PATH": "/evil", "LD_PRELOAD": "x", "BASH_ENV": "y", "GIT_SSH": "z", "https_proxy": "p"}
+    env = {"XDG_CONFIG_HOME": "/evil", "OPENSSL_CONF": "/evil", "LESSOPEN": "x", "HOME": "/evil"}
+    env |= {"CI_JOB_ID": "1", "PATH": "/evil", "LD_PRELOAD": "x", "BASH_ENV": "y", "GIT_SSH": "z", "https_proxy": "p"}
     assert clean_env(env) == {"CI_JOB_ID": "1"}
+
+
+def test_an_engine_is_allowed_by_every_layer_or_not_at_all(policy_of: Build) -> None:
+    address = "unix:///run/user/7/docker.sock"
+    assert not decide_engine(policy_of(), address).allowed
+    assert not decide_engine(policy_of({}), address).allowed
+    assert decide_engine(policy_of({"engines": "unix:///run/user/*/docker.sock"}), address).allowed
+    assert not decide_engine(policy_of({"engines": ["unix:///run/*/docker.sock"]}), address).allowed
+    denied = decide_engine(policy_of(one={"engines": ["**"]}, two={}), address)
+    assert (denied.allowed, denied.rule) == (False, "two: engines")
+    assert decide_engine(policy_of(one={"engines": ["**"]}, two={"engines": ["unix://**"]}), address).allowed
+
+
+@pytest.mark.parametrize(
+    ("rule", "is_allowed"),
+    [
+        ({"deny": "local:/work/denied/**"}, False),
+        ({"deny": "local:/work/link/**"}, False),
+        ({"deny": "local:/work/other/**"}, True),
+        ({"allow": "local:/work/link/**"}, False),
+        ({"allow": "local:/work/denied/**"}, True),
+    ],
+)
+def test_a_link_leads_around_no_rule(policy_of: Build, a_step: Step, rule: dict[str, str], is_allowed: bool) -> None:
+    policy = policy_of({"rules": [rule], "default": "deny" if "allow" in rule else "allow"})
+    step = a_step(reference="/work/link/func.yml", real="/work/denied/func.yml")
+    assert decide(policy, step).allowed == is_allowed
 
 
 LIMITS = st.builds(

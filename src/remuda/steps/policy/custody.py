@@ -265,13 +265,27 @@ class Custody:
         raw = [files.own(".raw")] if has_raw else []
         for path in (*raw, *map(str, (files.outputs, files.exports, files.masks))):
             os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_APPEND, 0o600))
-        steps = (files.name, files.of(node.frame.serial).name)
+        steps, own = (files.name, files.of(node.frame.serial).name), f"{files.name}."
         with os.scandir(self._exchange) as entries:
             files_there = [entry for entry in entries if entry.is_file(follow_symlinks=False)]
-        shared = [entry.path for entry in files_there if _is_given(entry.name, steps)]
-        temporary = [str(files.temporary)] if files.temporary.is_dir() else []
-        for name in (*raw, *shared, *temporary):
+        shared = [entry for entry in files_there if _is_given(entry.name, steps)]
+        fixed = {one.path for one in shared if node.is_inserted and _is_read(one.name) and one.name.startswith(own)}
+        for path in fixed:
+            self._let_read(path)
+        folders = [files.temporary, *([files.of(node.insertion.serial).home] if node.insertion is not None else ())]
+        given = [one.path for one in shared if one.path not in fixed]
+        for name in (*raw, *given, *(str(folder) for folder in folders if folder.is_dir())):
             os.chown(name, self.person.uid, self.person.gid, follow_symlinks=False)
+
+    def _let_read(self, path: str) -> None:
+        """What an inserted step does is not for the job's user to change, as whom it runs."""
+        assert self.person is not None
+        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            os.fchown(file, os.geteuid(), self.person.gid)
+            os.fchmod(file, 0o640)
+        finally:
+            os.close(file)
 
     def _limits_around(self, node: Node) -> Limits:
         parent = node.parent
@@ -289,7 +303,13 @@ def _subject(node: Node, loaded: Loaded) -> Subject:
         digest=loaded.digest or "",
         commit=loaded.commit,
         version=loaded.version,
+        real=loaded.real,
     )
+
+
+def _is_read(file: str) -> bool:
+    """True for files of a step that say what it does; it writes to the others."""
+    return file.partition(".")[2].startswith(("script", "inputs", "command"))
 
 
 def _is_given(file: str, steps: Collection[str]) -> bool:

@@ -38,8 +38,10 @@ __all__ = ["clean_env", "decide", "decide_engine", "inserted", "parse_layer", "p
 T = TypeVar("T")
 _BENDING = re.compile(
     r"PATH|HOME|IFS|ENV|BASH_.*|SHELLOPTS|BASHOPTS|PS4|CDPATH|GLOBIGNORE|TMPDIR|EDITOR|PAGER|.*_PROXY|.*_proxy"
+    r"|VISUAL|BROWSER|PROMPT_COMMAND|HOSTALIASES|LOCALDOMAIN|RES_OPTIONS|CLASSPATH|FPATH|INPUTRC|KUBECONFIG|MAKEFLAGS"
     r"|(LD|DYLD|GCONV|LOCPATH|NLSPATH|MALLOC|GLIBC|GIT|SSH|PYTHON|PERL|RUBY|NODE|NPM|JAVA|JDK|MAVEN|GRADLE|GO|CARGO"
-    r"|RUST|CURL|SSL|DOCKER|REMUDA)(_.*|[A-Z]*)"
+    r"|RUST|CURL|SSL|DOCKER|REMUDA|XDG|OPENSSL|LESS|TERMINFO|ZDOTDIR|GNUPG|PIP|UV|GEM|BUNDLE|YARN|PNPM|DENO|BUN|PHP|LUA"
+    r"|DOTNET|WGET|RIPGREP|TAR|GZIP|ANSIBLE|TF|HELM)(_.*|[A-Z]*)"
 )
 """Names of variables by which whoever sets them decides what a program does."""
 
@@ -93,7 +95,7 @@ def inserted(policy: Policy, subject: Subject | None = None) -> Inserted:
         for one in layer.insertions:
             if subject is None and one.around:
                 continue
-            if subject is not None and not any(_matches(pattern, subject.kind, source) for pattern in one.around):
+            if subject is not None and not any(_matches_either(pattern, subject, source) for pattern in one.around):
                 continue
             (before if one.is_before else behind).append(one.call)
         after = [*behind, *after]
@@ -148,7 +150,12 @@ def _limits(layer: Layer, rule: Rule | None) -> Limits:
 
 
 def _fits(rule: Rule, subject: Subject, source: str) -> bool:
-    if not any(_matches(pattern, subject.kind, source) for pattern in rule.sources):
+    if rule.allows:
+        # A link that a job has put where its steps are allowed brings nothing in.
+        is_meant = any(_matches(pattern, subject.kind, subject.real or source) for pattern in rule.sources)
+    else:
+        is_meant = any(_matches_either(pattern, subject, source) for pattern in rule.sources)
+    if not is_meant:
         return False
     unknown = not rule.allows
     version = subject.version if subject.version and sort_key(subject.version) else None
@@ -157,6 +164,12 @@ def _fits(rule: Rule, subject: Subject, source: str) -> bool:
     if rule.digests and not (subject.digest in rule.digests if subject.digest else unknown):
         return False
     return not rule.commits or (subject.commit in rule.commits if subject.commit else unknown)
+
+
+def _matches_either(pattern: Source, subject: Subject, source: str) -> bool:
+    """By the path that was written, or by the one that it leads to: no link leads around a rule."""
+    places = (source, subject.real) if subject.real else (source,)
+    return any(_matches(pattern, subject.kind, place) for place in places)
 
 
 def _matches(pattern: Source, kind: ReferenceKind, source: str) -> bool:

@@ -149,6 +149,8 @@ class Subject:
     digest: str = ""
     commit: str | None = None
     version: str | None = None
+    real: str = ""
+    """Of a local step: where its definition really lies, without links; empty: that is the reference."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

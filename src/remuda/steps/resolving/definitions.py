@@ -8,6 +8,7 @@ import os
 import stat
 from pathlib import Path, PurePosixPath
 
+from remuda.lib.values import dataclass
 from remuda.steps.language.values import Reference
 from remuda.steps.resolving.errors import ResolveError
 
@@ -31,32 +32,50 @@ def inner_folder(root: Path, path: str, shown: str) -> Path:
     return folder
 
 
-def read_definition(folder: Path, file: str, *, root: Path | None, shown: str) -> tuple[str, str]:
-    """Name and text of the definition file. `root`: of the package, out of which no link may lead."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DefinitionFile:
+    """What was read."""
+
+    name: str
+    text: str
+    real: str
+    """The path of the file that was read, without links."""
+
+
+def read_definition(folder: Path, file: str, *, root: Path | None, shown: str) -> DefinitionFile:
+    """The definition file. `root`: of the package, out of which no link may lead."""
     if file and (PurePosixPath(file).name != file or file in (".", "..")):
         raise ResolveError(f"{shown}: {file!r} is no file name; name the folder in the reference's path")
     for name in (file,) if file else NAMES:
         path = folder / name
         if not path.is_file():
             continue
-        if root is not None and not path.resolve().is_relative_to(root.resolve()):
+        data, real = _read(path, shown)
+        if root is not None and not Path(real).is_relative_to(root.resolve()):
             raise _leads_out(f"{shown} {path.relative_to(root)}")
-        data = _read(path, shown)
         if len(data) > LARGEST_BYTES:
             raise ResolveError(f"{shown}: {name} has more than {LARGEST_BYTES} bytes, which no definition needs")
         try:
-            return name, data.decode("utf-8-sig")
+            return DefinitionFile(name=name, text=data.decode("utf-8-sig"), real=real)
         except UnicodeDecodeError as error:
             raise ResolveError(f"{shown}: {name} is not UTF-8: byte {error.start} is wrong") from None
     raise ResolveError(_missing(folder, file, root, shown))
 
 
-def _read(path: Path, shown: str) -> bytes:
-    """The file may be the job's, who can put a pipe in its place at any moment: nobody must wait for that."""
+def _read(path: Path, shown: str) -> tuple[bytes, str]:
+    """Content of a file, and where it really lies. It may be the job's, who can put a pipe or another link in its place
+    at any moment: nobody must wait for the one, and it is the file that was opened whose path counts."""
     with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as opened:
         if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
             raise ResolveError(f"{shown}: {path.name} is no file")
-        return opened.read(LARGEST_BYTES + 1)
+        return opened.read(LARGEST_BYTES + 1), _real_path(opened.fileno(), path)
+
+
+def _real_path(file: int, path: Path) -> str:
+    try:
+        return os.readlink(f"/proc/self/fd/{file}")
+    except OSError:
+        return os.path.realpath(path)
 
 
 def _missing(folder: Path, file: str, root: Path | None, shown: str) -> str:

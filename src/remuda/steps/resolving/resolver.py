@@ -100,8 +100,10 @@ class Resolver:
             if await asyncio.to_thread(self._cache.find, root.parent.name) is None:
                 raise TemporaryResolveError(f"{pinned.text} was removed or changed while it was used", is_away=False)
             return self._inside(package, replace(pinned, path=str(folder.relative_to(root)), file=file), **facts)
-        name, text = read_definition(folder, file, root=root, shown=reference.text)
+        found = read_definition(folder, file, root=root, shown=reference.text)
+        name, text = found.name, found.text
         return Resolved(
+            real=found.real,
             reference=str(folder / name),
             kind=ReferenceKind.LOCAL,
             digest=f"sha256:{sha256(text.encode()).hexdigest()}",
@@ -264,7 +266,8 @@ class Resolver:
         """The step in a folder of a package."""
         self._used[package.root] = (package, pinned, facts | {"remark": ""})
         folder = inner_folder(package.root, pinned.path, pinned.text)
-        file, text = read_definition(folder, pinned.file, root=package.root, shown=pinned.text)
+        found = read_definition(folder, pinned.file, root=package.root, shown=pinned.text)
+        file, text = found.name, found.text
         return Resolved(
             reference=f"{pinned.text} {(folder / file).relative_to(package.root)}",
             kind=pinned.kind,

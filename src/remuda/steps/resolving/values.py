@@ -42,6 +42,8 @@ class Resolved:
     commit: str | None = None
     version: str | None = None
     """builtin: its version; git: the tag that was asked for; OCI: the tag."""
+    real: str = ""
+    """Of a local step: the path of its definition file without links."""
     remark: str = ""
     """What the user should know: the server was away, and the cache had to do."""
 
