@@ -171,6 +171,31 @@ def test_cancel_and_timeout(client: gitlab.Gitlab, cell: ServedCell, new_runner:
     until(lambda: "canceled" in runner.log() or "aborted" in runner.log(), "the runner gives the job up")
 
 
+def test_an_early_cancel_of_a_job_that_runs(client: gitlab.Gitlab, cell: ServedCell, new_runner: NewRunner) -> None:
+    """Its first piece of log comes three seconds after the job: until then it runs, and is not merely handed out.
+
+    This version cannot stop gracefully, so its after_script does not run; what a newer one says and gets is in
+    tests/integration/cell/test_current_runner.py.
+    """
+    runner = new_runner()
+    runner.register("early")
+    runner.start()
+    end = runner.folder / "end"
+    project = new_project(client, cell, "early", f"early:\n  script: [sleep 300, touch {end}]\n")
+    until(lambda: job_named(project, "early").status == "running", "the runner has the job")
+    job = project.jobs.get(job_named(project, "early").id)
+    assert (job.status, job.started_at is not None) == ("running", True)
+    job.cancel()
+    canceled = ended(project)["early"]
+    assert (canceled.status, canceled.started_at) == ("canceled", job.started_at)
+    assert canceled.duration > 0
+    why = client.http_get(f"{cell.url}/api/remuda/v1/jobs/{job.id}/why")
+    assert isinstance(why, dict)
+    assert why["summary"] == "was canceled while it ran"
+    until(lambda: "canceled" in runner.log() or "aborted" in runner.log(), "the runner gives the job up")
+    assert not end.exists()
+
+
 def test_tags_pause_and_unregister(client: gitlab.Gitlab, cell: ServedCell, new_runner: NewRunner) -> None:
     """Each of two runners gets only its jobs; a paused one gets none; one that is unregistered is gone."""
     red, blue = new_runner(), new_runner()

@@ -170,6 +170,7 @@ class Claims(Motion):
             request_id=request_id or None,
             until=now + self._settings.lease_seconds,
             graceful_cancel=bool(_features(request).get("cancel_gracefully")),
+            two_phase=bool(_features(request).get("two_phase_job_commit")),
         )
 
     async def _deference(self, runner: Runner, job_id: JobId) -> float:

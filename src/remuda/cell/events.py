@@ -289,7 +289,7 @@ def job_event(job: Job) -> JobEvent:
         retried=job.retried,
         runner_id=job.runner_id,
         created_at=job.created_at,
-        started_at=job.started_at,
+        started_at=job.start_time(),
         finished_at=job.finished_at,
         failure_reason=job.failure_reason,
         exit_code=job.exit_code,

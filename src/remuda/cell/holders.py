@@ -88,7 +88,7 @@ class Holders(Motion):
     async def touch(self, job: Job) -> Job:
         """The runner spoke: a leased job has started now, a started one is alive."""
         now = self._clock.now()
-        if not leases.needs_touch(job, now, self._settings.silent_seconds):
+        if not leases.needs_touch(job, now, self._settings):
             return job
         if job.state is JobState.LEASED:
             touched = await self._start(job, now)
@@ -178,7 +178,7 @@ class Holders(Motion):
     def append_known(self, job: Job, start: int, data: bytes) -> Appended | None:
         """The same for the next piece of a log about which nothing else is to be done; None for any other."""
         is_over = start + len(data) > self._settings.trace_limit_bytes
-        if is_over or leases.needs_touch(job, self._clock.now(), self._settings.silent_seconds):
+        if is_over or leases.needs_touch(job, self._clock.now(), self._settings):
             return None
         try:
             appended = self._traces.append_now(job.id, start, data)

@@ -24,6 +24,7 @@ from remuda.cell.polls import HeldPolls
 from remuda.cell.ports import Applied, Changes, Store, Traces
 from remuda.cell.presence import Presence
 from remuda.cell.settings import CellSettings
+from remuda.cell.stop_requests import StopRequests
 from remuda.cell.values import Family, Job, Page, Pipeline
 from remuda.lib.clock import Clock
 from remuda.model.job import FINAL, HELD, OCCUPYING, FailureReason, JobId, JobState, PipelineId, ProjectId
@@ -51,6 +52,7 @@ class Motion:
         self.presence = presence or Presence(clock)
         self.trigger_jobs = Inbox()
         self.changed_jobs = ChangedJobs()
+        self.stops = StopRequests(clock)
         self._store = store
         self._traces = traces
         self._clock = clock
@@ -108,6 +110,7 @@ class Motion:
         arrived = 0
         for job in jobs:
             self._known.forget(job.id)
+            self.stops.note(job)
             if job.is_trigger:
                 if job.state in OCCUPYING:
                     self.trigger_jobs.put(job.id)
@@ -170,6 +173,7 @@ class Motion:
             known = {job.id: job for job in held} | self._noted
         finally:
             self._noted = None
+        self.stops.note_all(known.values())
         before = set(self._busy)
         self._with_runners = {job_id: job for job_id, job in known.items() if _is_with_runner(job)}
         self._busy = Counter(job.project_id for job in self._with_runners.values())

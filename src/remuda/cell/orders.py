@@ -16,9 +16,9 @@ from remuda.model.job import JobId, PipelineId
 class Orders(Motion):
     """The part of dispatch that does what people ask for. Pipelines are canceled by `Motion`, which needs that too."""
 
-    async def cancel_job(self, job_id: int) -> Job:
-        """Stop a job: at once, or gracefully where its runner can. One that is over stays as it is."""
-        return await self._act(job_id, lifecycle.cancel)
+    async def cancel_job(self, job_id: int, *, force: bool = False) -> Job:
+        """Stop a job: gracefully where its runner can, else or by `force` at once. One that is over stays as it is."""
+        return await self._act(job_id, lambda family, found, now: lifecycle.cancel(family, found, now, force=force))
 
     async def play_job(self, job_id: int, variables: Mapping[str, str] | None = None) -> Job:
         """Start a manual or delayed job now, with variables that it alone has."""

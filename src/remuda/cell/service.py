@@ -215,7 +215,7 @@ class CellService:
             managers=Managers(store, clock),
             metrics=CellMetrics(),
             events=Events(store, dispatch.changed_jobs, clock),
-            shells=Shells(ShellFiles(folder.looking), clock, settings),
+            shells=Shells(ShellFiles(folder.looking), clock, settings, dispatch.stops),
             parsers=Parsers(memory_bytes=settings.parse_memory_bytes, folder=folder.path),
             clock=clock,
             registry=await Registry.open(store, clock, settings) if settings.registry else None,

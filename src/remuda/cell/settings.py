@@ -64,6 +64,9 @@ class CellSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """A job handed out and not acknowledged for so long is handed out again."""
     silent_seconds: float = 1800
     """A started job of which nothing is heard for so long has failed."""
+    canceling_seconds: float = 120
+    """A job that is being canceled and of which nothing is heard for so long is canceled: its runner is gone. Runners
+    let hear of a job every 30 s."""
     unserved_seconds: float = 3600
     """A job that has waited for so long while no runner was there that could take it has failed."""
     pending_seconds: float = 24 * 3600

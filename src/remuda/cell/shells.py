@@ -20,6 +20,7 @@ from remuda.cell.adapters.shell_files import INPUT, OUTPUT, About, Held, ShellFi
 from remuda.cell.errors import CellError, ConflictError, NotFoundError, StoreError
 from remuda.cell.ports import Appended
 from remuda.cell.settings import CellSettings
+from remuda.cell.stop_requests import StopRequests
 from remuda.cell.values import LEGACY, Job
 from remuda.lib.aio import happens
 from remuda.lib.clock import Clock
@@ -63,12 +64,16 @@ class Streamed(msgspec.Struct, frozen=True, kw_only=True):
 class Shells:
     """All of a cell."""
 
-    def __init__(self, files: ShellFiles, clock: Clock, settings: CellSettings) -> None:
+    def __init__(
+        self, files: ShellFiles, clock: Clock, settings: CellSettings, stops: StopRequests | None = None
+    ) -> None:
         self._files = files
         self._clock = clock
         self._settings = settings
         self._waiting: dict[Hashable, set[asyncio.Event]] = {}
         self._stopping = False
+        self._stops = stops or StopRequests(clock)
+        self._stops.wake = lambda runner_id, system_id: self._wake(_manager(runner_id, system_id))
 
     # for people
 
@@ -140,12 +145,19 @@ class Shells:
         self._files.note_watching(runner_id, system_id, self._clock.now())
         self._note_held(runner_id, system_id, [one for one in asked.held if one.job_id in theirs])
 
-        def look() -> Wanted | None:
+        known = frozenset(asked.stops or ())
+
+        def now() -> Wanted:
             found = self._wanted(runner_id, system_id, set(asked.shells), set(asked.releasing))
-            return found if found.shells or found.release else None
+            stops = () if asked.stops is None else self._stops.of_manager(runner_id, system_id)
+            return msgspec.structs.replace(found, stops=stops)
+
+        def look() -> Wanted | None:
+            found = now()
+            return found if found.shells or found.release or not known.issuperset(found.stops) else None
 
         key, hold = _manager(runner_id, system_id), self._settings.poll_hold_seconds
-        return await self._until(key, look, hold) or Wanted()
+        return await self._until(key, look, hold) or now()
 
     def _wanted(self, runner_id: int, system_id: str, known: Collection[str], releasing: Collection[int]) -> Wanted:
         shells = [

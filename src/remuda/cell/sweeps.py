@@ -77,14 +77,7 @@ class Sweeps(Motion):
         next_at = now + self._settings.lease_seconds
         held = await self._count_with_runners()
         for job in held:
-            gone_at = leases.deadline(
-                job,
-                since=self._since,
-                lease_seconds=self._settings.lease_seconds,
-                silent_seconds=self._settings.silent_seconds,
-                now=now,
-                outages=self.presence.outages,
-            )
+            gone_at = leases.deadline(job, self._settings, since=self._since, now=now, outages=self.presence.outages)
             if gone_at is None or gone_at > now:
                 next_at = min(next_at, gone_at or next_at)
             else:

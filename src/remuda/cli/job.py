@@ -119,6 +119,40 @@ def why(job: JobNumber, /, *, url: Url = None, data: Data = None, output: Output
         print(on_one_line(line))
 
 
+def cancel(
+    job: JobNumber,
+    /,
+    *,
+    force: Annotated[
+        bool, Parameter(negative=(), help="Do not wait for the runner and the job's after_script; for maintainers.")
+    ] = False,
+    url: Url = None,
+    data: Data = None,
+    output: Output = "text",
+) -> None:
+    """Stop a job. One that runs is canceling until its runner has stopped it and its after_script has run.
+
+    A job that is over stays as it is.
+
+    Try:
+
+        remuda job cancel 7
+        remuda job cancel 7 --force
+    """
+
+    async def ask(client: "UserClient") -> dict[str, Any]:
+        project = (await client.job(job))["pipeline"]["project_id"]
+        path = f"/api/v4/projects/{project}/jobs/{job}/cancel"
+        changed: dict[str, Any] = await client.call("POST", path, {"force": True} if force else None)
+        return changed
+
+    changed = asyncio.run(with_client(url, data, ask))
+    if output == "json":
+        print_json(changed)
+    else:
+        print(f"job {job} is {changed['status']}")
+
+
 def payload(job: JobNumber, /, *, url: Url = None, data: Data = None) -> None:
     """Print what a runner gets with a job, as JSON, with the secrets taken out.
 

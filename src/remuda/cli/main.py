@@ -92,6 +92,7 @@ COMMANDS = (
     Command("job log", "remuda.cli.job:log", "Print a job's log."),
     Command("job shell", "remuda.cli.job_shell:shell", "Open a shell in a job that runs or is held."),
     Command("job release", "remuda.cli.job_shell:release", "Let a held job go."),
+    Command("job cancel", "remuda.cli.job:cancel", "Stop a job."),
     Command("job payload", "remuda.cli.job:payload", "Print what a runner gets with a job, without secrets."),
     Command("step run", "remuda.cli.step:run", "Run a step here and print what came of it."),
     Command("environment new", "remuda.cli.environment:new", "Write the beginning of an environment plugin."),

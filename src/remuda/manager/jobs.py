@@ -383,6 +383,11 @@ class ManagedJob:
         """Whether it came from this server."""
         return self._client.url == url
 
+    def call_server(self) -> None:
+        """Let it be heard of now: the server has something to say to it, for example that it is canceled."""
+        self.life.call_soon()
+        self._bell.ring()
+
     def release(self) -> None:
         """Do not hold it any longer, nor if it fails later."""
         self._is_unwanted = True

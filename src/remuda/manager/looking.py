@@ -1,4 +1,4 @@
-"""People who look into jobs: the manager asks its cells what is wanted, opens shells, and lets held jobs go.
+"""People who look into jobs or stop them: the manager asks its cells what is wanted, opens shells, lets held jobs go.
 
 One held request per runner, only to Remuda cells, whatever the number of jobs: the manager connects out, and nobody to
 it. Each request says what this process does already, so nothing need be remembered; an answer names what is wanted
@@ -37,6 +37,7 @@ from remuda.wire.looking import (
     LookRequest,
     Wanted,
     WantedShell,
+    WantedStop,
     exit_frame,
     frame,
     refused_frame,
@@ -117,6 +118,7 @@ class _Watch:
         self._held = held
         self._shells: dict[str, asyncio.Task[None]] = {}
         self._releasing: set[int] = set()
+        self._stops: tuple[WantedStop, ...] = ()
         self._log = logger("manager").bind(runner=served.config.short_token)
 
     def is_deaf_to(self, served: ServedRunner) -> bool:
@@ -153,6 +155,7 @@ class _Watch:
             shells=tuple(self._shells),
             held=tuple(HeldJob(job_id=job.job_id, seconds=job.held_seconds) for job in held),
             releasing=tuple(self._releasing),
+            stops=self._stops,
         )
         found: Wanted | int | None = None
 
@@ -171,6 +174,12 @@ class _Watch:
         return found
 
     def _take_up(self, wanted: Wanted, group: asyncio.TaskGroup) -> None:
+        # That a job is to stop is only a reason to ask: the answer to its own call says what becomes of it.
+        stops = {one.job_id for one in set(wanted.stops).difference(self._stops)}
+        for job in self._jobs.values() if stops else ():
+            if job.job_id in stops and self._has(job):
+                job.call_server()
+        self._stops = wanted.stops
         for job in self._held.values():
             if job.job_id in wanted.release and self._has(job):
                 self._log.info("the job is let go", job=job.job_id)

@@ -29,7 +29,7 @@ class JobState(StrEnum):
     SCHEDULED = "scheduled"  # waits for its start time
     MANUAL = "manual"  # waits for a person
     PENDING = "pending"  # waits for a runner
-    LEASED = "leased"  # handed to a runner that has not spoken yet
+    LEASED = "leased"  # handed to a runner that has not spoken yet; of one without two-phase commit it may run
     RUNNING = "running"  # acknowledged: started, never handed out again
     CANCELING = "canceling"  # told to stop, may still run its after_script
     SUCCESS = "success"
@@ -112,7 +112,7 @@ TRANSITIONS: dict[JobState, dict[JobEvent, JobState]] = {
         _E.RELEASE: _S.PENDING,
         _E.ACKNOWLEDGE: _S.RUNNING,
         _E.FAIL: _S.FAILED,
-        _E.CANCEL: _S.CANCELED,
+        _E.CANCEL: _S.CANCELING,
         _E.ABORT: _S.CANCELED,
     },
     _S.RUNNING: {

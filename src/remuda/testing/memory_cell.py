@@ -157,6 +157,7 @@ class MemoryCell:
         graceful: bool = False,
         gone: asyncio.Event | None = None,
         features: Mapping[str, bool] | None = None,
+        two_phase: bool = True,
     ) -> Handout | NoJob:
         """What POST /jobs/request does. With `hold` it shows a cursor, and says for how long it can wait."""
         self._requests += 1
@@ -167,7 +168,11 @@ class MemoryCell:
                 last_update="c1-x-0" if hold else None,
                 hold_seconds=hold_seconds if hold else None,
                 info=RunnerInfo(
-                    features={"cancel_gracefully": graceful, **(FEATURES if features is None else features)}
+                    features={
+                        "cancel_gracefully": graceful,
+                        "two_phase_job_commit": two_phase,
+                        **(FEATURES if features is None else features),
+                    }
                 ),
             ),
             request_id=request_id or f"request-{self._requests}",
@@ -176,10 +181,15 @@ class MemoryCell:
         )
 
     async def take(
-        self, *, graceful: bool = False, request_id: str | None = None, runner: Runner | None = None
+        self,
+        *,
+        graceful: bool = False,
+        request_id: str | None = None,
+        runner: Runner | None = None,
+        two_phase: bool = True,
     ) -> tuple[Job, str]:
         """Poll, expecting a job: the job and its token."""
-        handout = await self.poll(graceful=graceful, request_id=request_id, runner=runner)
+        handout = await self.poll(graceful=graceful, request_id=request_id, runner=runner, two_phase=two_phase)
         assert isinstance(handout, Handout)
         return handout.job, handout.payload.token
 

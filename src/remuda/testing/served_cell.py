@@ -25,6 +25,7 @@ FEATURES = dict.fromkeys(
         "fallback_cache_keys",
         "refspecs",
         "return_exit_code",
+        "two_phase_job_commit",
         "upload_multiple_artifacts",
         "vault_secrets",
     ),

@@ -1,4 +1,4 @@
-"""What a cell and a runner manager say to each other about people who look into jobs, and the bytes in between.
+"""What a cell and a runner manager say to each other about people who look into jobs or stop them, and the bytes.
 
 The manager asks what is wanted of it (`LookRequest`, `Wanted`), over and over, and says each time what it has: whoever
 restarts need remember nothing. A shell is two byte streams that only grow, one each way, with exact offsets; what is in
@@ -33,6 +33,14 @@ class HeldJob(msgspec.Struct, frozen=True, kw_only=True):
     """For how long it will be."""
 
 
+class WantedStop(msgspec.Struct, frozen=True, kw_only=True):
+    """A job that the manager should stop, or has stopped by itself."""
+
+    job_id: int
+    status: str
+    """`canceling`, or how it ended."""
+
+
 class LookRequest(msgspec.Struct, frozen=True, kw_only=True):
     """POST /api/remuda/v1/runners/wanted."""
 
@@ -43,6 +51,8 @@ class LookRequest(msgspec.Struct, frozen=True, kw_only=True):
     held: tuple[HeldJob, ...] = ()
     releasing: tuple[int, ...] = ()
     """Jobs that it lets go just now."""
+    stops: tuple[WantedStop, ...] | None = None
+    """What it was told last of jobs to stop; None: it does not want to know."""
 
 
 class WantedShell(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,6 +76,8 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     shells: tuple[WantedShell, ...] = ()
     release: tuple[int, ...] = ()
     """Held jobs to let go."""
+    stops: tuple[WantedStop, ...] = ()
+    """All jobs that the manager has and should stop, whether it was told of them before or not."""
 
 
 def frame(kind: bytes, data: bytes = b"") -> bytes:

@@ -348,6 +348,38 @@ class TestCancel:
         assert cell.api("POST", f"/projects/1/jobs/{job.id}/cancel").json()["status"] == "canceled"
         assert told(job.accept()) == (403, "canceled")
 
+    def test_of_a_runner_without_two_phase_commit_that_has_not_spoken_yet(self, cell: ServedCell) -> None:
+        """It sends its first log piece three seconds after the job came, and runs it all the while."""
+        runner = CurrentRunner(cell, new_token(cell), two_phase_job_commit=False)
+        cell.new_project("hello", ONE)
+        job = runner.take()
+        found = shown(cell, job.id)
+        assert (found["status"], found["started_at"] is not None) == ("running", True)
+        assert cell.api("POST", f"/projects/1/jobs/{job.id}/cancel").json()["status"] == "canceling"
+        job.write(b"$ echo hello\nhello\n")
+        assert told(job.patch()) == (202, "canceling")
+        job.write(b"Running after_script\nbye\n")
+        assert told(job.patch()) == (202, "canceling")
+        assert told(job.put("failed", failure_reason="job_canceled")) == (200, "canceled")
+        ended = shown(cell, job.id)
+        assert log_of(cell, job.id) == job.log
+        assert (ended["status"], ended["started_at"]) == ("canceled", found["started_at"])
+        why = cell.send("GET", f"/api/remuda/v1/jobs/{job.id}/why", PRIVATE_TOKEN=cell.token).json()
+        assert why["summary"] == "was canceled while it ran"
+
+    def test_by_force(self, cell: ServedCell, runner: CurrentRunner) -> None:
+        cell.new_project("hello", ONE)
+        job = runner.take()
+        job.accept()
+        path = f"/projects/1/jobs/{job.id}/cancel"
+        assert cell.api("POST", path).json()["status"] == "canceling"
+        assert cell.api("POST", path, {"force": False}).json()["status"] == "canceling"
+        assert cell.api("POST", f"{path}?force=maybe").status == 400
+        for _ in range(2):
+            forced = cell.api("POST", f"{path}?force=true")
+            assert (forced.status, forced.json()["status"]) == (201, "canceled")
+        assert told(job.put("running")) == (403, "canceled")
+
     def test_of_a_runner_that_cannot_do_it_gracefully(self, cell: ServedCell) -> None:
         runner = CurrentRunner(cell, new_token(cell), cancel_gracefully=False)
         cell.new_project("hello", ONE)

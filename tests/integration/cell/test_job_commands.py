@@ -8,7 +8,7 @@ import pytest
 from remuda.cell.http import jobs as http_jobs
 from remuda.cli.exits import BadInputError
 from remuda.cli.main import call
-from remuda.testing.served_cell import ScriptedRunner, ServedCell
+from remuda.testing.served_cell import FEATURES, ScriptedRunner, ServedCell
 from remuda.wire.user_client import RefusedError
 
 FILE = "build:\n  script: make\ngpu:\n  tags: [gpu]\n  script: make gpu\n"
@@ -31,6 +31,22 @@ def test_why(cell: ServedCell, runner: ScriptedRunner, capsys: pytest.CaptureFix
     assert "no runner has the tag gpu: register one or change the tags" in told
     assert call(["job", "why", str(gpu), "--output", "json"]) == 0
     assert json.loads(capsys.readouterr().out)["runners"]["matching"] == 0
+
+
+def test_cancel(cell: ServedCell, capsys: pytest.CaptureFixture[str]) -> None:
+    graceful = {"features": FEATURES | {"cancel_gracefully": True}}
+    job = cell.new_runner().take(info=graceful)
+    token = {"JOB_TOKEN": job["token"]}
+    assert (
+        cell.send("PUT", f"/api/v4/jobs/{job['id']}", {"token": job["token"], "state": "running"}, **token).status
+        == 200
+    )
+    for words in ([], ["--output", "json"]):
+        assert call(["job", "cancel", str(job["id"]), *words]) == 0
+    first, _, document = capsys.readouterr().out.partition("\n")
+    assert (first, json.loads(document)["status"]) == (f"job {job['id']} is canceling", "canceling")
+    assert call(["job", "cancel", str(job["id"]), "--force"]) == 0
+    assert capsys.readouterr().out == f"job {job['id']} is canceled\n"
 
 
 def test_payload(cell: ServedCell, runner: ScriptedRunner, capsys: pytest.CaptureFixture[str]) -> None:

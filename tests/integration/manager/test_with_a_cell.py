@@ -151,6 +151,30 @@ async def test_caches_reports_hooks_and_run_steps(cell: ServedCell, bench: Manag
     assert len(list((bench.jobs / "cache/root/app").glob("tools-main*.zip"))) == 1
 
 
+@pytest.mark.parametrize("force", [False, True])
+async def test_a_silent_job_learns_at_once_that_it_is_canceled(
+    cell: ServedCell, bench: ManagerBench, tmp_path: Path, force: bool
+) -> None:
+    """By the next sign of life it would learn it in an hour."""
+    script = f"echo begun; echo $$ > {tmp_path}/pid; exec sleep 3600"
+    cell.new_project("app", f"silent:\n  script: ['{script}']\n  after_script: [echo tidied up]\n")
+    [pushed] = await asyncio.to_thread(cell.until_pipelines, 1)
+    [job] = cell.api("GET", f"/projects/1/pipelines/{pushed['id']}/jobs").json()
+    path = f"/projects/1/jobs/{job['id']}"
+
+    def is_logged() -> bool:
+        return b"begun" in cell.api("GET", f"{path}/trace").body and (tmp_path / "pid").exists()
+
+    async with bench.manager(keep_alive_seconds=3600):
+        await asyncio.to_thread(cell.until, is_logged, "the job runs", seconds=60)
+        process = Path("/proc") / (tmp_path / "pid").read_text().strip()
+        assert cell.api("POST", f"{path}/cancel{'?force=true' if force else ''}").status == 201
+        jobs = await through(cell, pushed["id"])
+        await asyncio.to_thread(cell.until, lambda: not process.exists(), "its script ends", seconds=60)
+    assert jobs["silent"]["status"] == "canceled"
+    assert force or "tidied up" in jobs["silent"]["log"]
+
+
 async def test_the_cell_knows_what_the_manager_has_room_for(cell: ServedCell, bench: ManagerBench) -> None:
     def told() -> list[Any]:
         return [one["load"] for one in cell.api("GET", "/runners/1/managers").json() if one["load"]]

@@ -43,9 +43,12 @@ class TestCancel:
     async def test_a_silent_canceling_job_ends_canceled(self, cell: MemoryCell) -> None:
         await cell.push(a_spec())
         async with cell.watching():
-            job, _ = await cell.start(graceful=True)
+            job, token = await cell.start(graceful=True)
             await cell.dispatch.cancel_job(job.id)
-            await cell.clock.advance(1900)
+            for _ in range(10):
+                await cell.clock.advance(30)
+                assert await cell.put(token, "running") == (200, "canceling"), "a long after_script is no silence"
+            await cell.clock.advance(200)
         ended = await cell.job(job.id)
         assert (ended.state, ended.failure_reason) == (JobState.CANCELED, "no_updates_canceling")
 
@@ -66,6 +69,118 @@ class TestCancel:
         ):
             with pytest.raises(NotFoundError):
                 await call(99)
+
+
+class TestCancelOfWhatWasHandedOut:
+    """To a manager without two-phase commit: what it got it runs, whether it has said so or not."""
+
+    async def test_the_start_is_the_hand_out(self, cell: MemoryCell) -> None:
+        family = await cell.push(a_spec())
+        await cell.clock.advance(5)
+        job, token = await cell.take(two_phase=False)
+        handed_out_at = cell.clock.now()
+        assert (job.status(), job.start_time()) == ("running", handed_out_at)
+        await cell.clock.advance(3)
+        assert await cell.put(token, "running") == (200, "running")
+        started = await cell.job(job.id)
+        assert (started.started_at, (await cell.pipeline(family)).started_at) == (handed_out_at, handed_out_at)
+        await cell.clock.advance(4)
+        assert await cell.put(token, "success") == (200, "success")
+        assert (await cell.job(job.id)).started_at == handed_out_at
+
+    async def test_a_cancel_before_the_first_word_keeps_the_log(self, cell: MemoryCell) -> None:
+        family = await cell.push(a_spec())
+        job, token = await cell.take(graceful=True, two_phase=False)
+        await cell.clock.advance(1)
+        canceling = await cell.dispatch.cancel_job(job.id)
+        assert (canceling.state, canceling.started_at) == (JobState.CANCELING, job.leased_at)
+        await cell.clock.advance(2)
+        assert (await cell.dispatch.append_trace(await cell.dispatch.holder(token), 0, b"after_script")).taken
+        assert await cell.put(token, "running") == (200, "canceling")
+        assert await cell.put(token, "failed", reason="job_canceled") == (200, "canceled")
+        ended = await cell.job(job.id)
+        assert (ended.state, ended.trace_bytes, ended.started_at) == (JobState.CANCELED, 12, job.leased_at)
+        assert await cell.statuses(family) == {"build": "canceled", "pipeline": "canceled"}
+
+    async def test_a_manager_that_cannot_stop_gracefully_is_cut_off_and_the_job_had_started(
+        self, cell: MemoryCell
+    ) -> None:
+        await cell.push(a_spec())
+        job, token = await cell.take(two_phase=False)
+        await cell.clock.advance(1)
+        canceled = await cell.dispatch.cancel_job(job.id)
+        assert (canceled.state, canceled.started_at) == (JobState.CANCELED, job.leased_at)
+        assert await cell.refusal(token) == "canceled"
+
+    async def test_a_manager_that_died_before_its_first_word_loses_the_job_as_before(self, cell: MemoryCell) -> None:
+        """Nothing that it did can have been seen by anybody, so the job is handed out anew, once its lease is over."""
+        await cell.push(a_spec())
+        async with cell.watching():
+            job, token = await cell.take(graceful=True, two_phase=False)
+            await cell.clock.advance(61)
+            again = await cell.job(job.id)
+            assert (again.state, again.start_time(), again.started_at) == (JobState.PENDING, None, None)
+            assert await cell.refusal(token) == "pending"
+            second, _ = await cell.take(two_phase=False)
+            assert (second.id, second.epoch) == (job.id, 2)
+            assert await cell.refusal(token) is None, "it is of an earlier hand-out"
+
+    async def test_a_canceled_job_of_such_a_manager_ends_with_its_lease(self, cell: MemoryCell) -> None:
+        await cell.push(a_spec())
+        async with cell.watching():
+            job, token = await cell.take(graceful=True, two_phase=False)
+            await cell.dispatch.cancel_job(job.id)
+            await cell.clock.advance(61)
+        ended = await cell.job(job.id)
+        assert (ended.state, ended.failure_reason) == (JobState.CANCELED, "no_updates_canceling")
+        assert await cell.refusal(token) == "canceled"
+
+    async def test_a_job_that_was_canceled_while_its_caller_hung_up_is_over_at_once(self, cell: MemoryCell) -> None:
+        await cell.push(a_spec())
+        job, _ = await cell.take(graceful=True, two_phase=False)
+        await cell.dispatch.cancel_job(job.id)
+        await cell.dispatch.release(job)
+        assert await cell.status(job.id) == "canceled"
+
+    async def test_a_word_of_the_runner_is_worth_more_than_the_release(self, cell: MemoryCell) -> None:
+        await cell.push(a_spec())
+        job, token = await cell.take(graceful=True, two_phase=False)
+        await cell.dispatch.cancel_job(job.id)
+        assert await cell.put(token, "running") == (200, "canceling")
+        await cell.dispatch.release(job)
+        assert await cell.status(job.id) == "canceling"
+
+
+class TestForce:
+    async def test_what_is_being_canceled_is_over_at_once(self, cell: MemoryCell) -> None:
+        family = await cell.push(a_spec())
+        job, token = await cell.start(graceful=True)
+        assert (await cell.dispatch.cancel_job(job.id)).state is JobState.CANCELING
+        for _ in range(2):
+            assert (await cell.dispatch.cancel_job(job.id, force=True)).state is JobState.CANCELED
+        assert await cell.refusal(token) == "canceled"
+        assert await cell.statuses(family) == {"build": "canceled", "pipeline": "canceled"}
+
+    async def test_what_runs_and_what_waits(self, cell: MemoryCell) -> None:
+        family = await cell.push(a_spec("runs"), a_spec("waits"))
+        await cell.start(graceful=True)
+        for job in family.jobs:
+            await cell.dispatch.cancel_job(job.id, force=True)
+        assert set((await cell.statuses(family)).values()) == {"canceled"}
+
+    async def test_what_is_over_stays_as_it_is(self, cell: MemoryCell) -> None:
+        await cell.push(a_spec())
+        job, token = await cell.start()
+        await cell.put(token, "success")
+        assert (await cell.dispatch.cancel_job(job.id, force=True)).state is JobState.SUCCESS
+
+    async def test_a_trigger_job_waits_for_its_pipeline_all_the_same(self, cell: MemoryCell) -> None:
+        cell.files[cell.project.path] = {"child.yml": "inner: {script: [sleep 1]}\n"}
+        family = await cell.push_file("go: {trigger: {include: child.yml, strategy: depend}}\n")
+        async with cell.watching():
+            await cell.start(graceful=True)
+            go = await cell.newest(family, "go")
+            assert (await cell.dispatch.cancel_job(go.id, force=True)).state is JobState.CANCELING
 
 
 class TestRetry:

@@ -3,6 +3,7 @@
 import asyncio
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from remuda.cell import shells as module
@@ -10,10 +11,11 @@ from remuda.cell.adapters.shell_files import INPUT, OUTPUT, About, ShellFiles
 from remuda.cell.errors import ConflictError, NotFoundError, StoreError
 from remuda.cell.settings import CellSettings
 from remuda.cell.shells import Shells
+from remuda.cell.stop_requests import StopRequests
 from remuda.cell.values import Job
-from remuda.lib.clock import VirtualClock
+from remuda.lib.clock import VirtualClock, settle
 from remuda.model.job import JobId, JobState, PipelineId, ProjectId, RunnerId
-from remuda.wire.looking import HeldJob, LookRequest, WantedShell
+from remuda.wire.looking import HeldJob, LookRequest, WantedShell, WantedStop
 
 SYSTEM = "s_1"
 
@@ -228,3 +230,27 @@ async def test_released_job_is_named_until_its_manager_knows(shells: Shells) -> 
     assert (await shells.wanted(3, told, theirs={7})).release == ()
     assert await ask(shells) == ([], ())
     assert shells.held(7) is None
+
+
+async def test_manager_is_told_at_once_which_of_its_jobs_to_stop(tmp_path: Path, clock: VirtualClock) -> None:
+    stops = StopRequests(clock)
+    shells = Shells(ShellFiles(tmp_path / "looking"), clock, CellSettings(data=tmp_path), stops)
+    job = msgspec.structs.replace(a_job(), system_id=SYSTEM, leased_at=1.0)
+    canceling = WantedStop(job_id=7, status="canceling")
+    async with asyncio.timeout(30):
+        waiting = asyncio.ensure_future(shells.wanted(3, LookRequest(system_id=SYSTEM, stops=()), theirs=()))
+        await settle()
+        assert not waiting.done()
+        stops.note(msgspec.structs.replace(job, state=JobState.CANCELING))
+        assert (await waiting).stops == (canceling,)
+        assert (await shells.wanted(3, LookRequest(system_id=SYSTEM, stops=()), theirs=())).stops == (canceling,)
+        # Whoever knows it waits on, and so does one that knows nothing of this.
+        knowing = asyncio.ensure_future(shells.wanted(3, LookRequest(system_id=SYSTEM, stops=(canceling,)), theirs=()))
+        older = asyncio.ensure_future(shells.wanted(3, LookRequest(system_id=SYSTEM), theirs=()))
+        await settle()
+        assert (knowing.done(), older.done()) == (False, False)
+        stops.note(msgspec.structs.replace(job, state=JobState.CANCELED))
+        assert (await knowing).stops == (WantedStop(job_id=7, status="canceled"),)
+        assert not older.done()
+        shells.stop()
+        assert (await older).stops == ()

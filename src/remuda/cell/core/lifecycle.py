@@ -122,7 +122,12 @@ def acknowledge(family: Family, job_id: JobId, epoch: int, now: float) -> Change
 
 
 def release(family: Family, job_id: JobId, epoch: int, now: float) -> Changes:
-    """A leased job waits again."""
+    """A leased job waits again; one that was canceled before its runner spoke is over."""
+    plan = Plan(family, now)
+    job = plan.find(job_id)
+    if job is not None and job.epoch == epoch and job.state is JobState.CANCELING and leases.is_unheard(job):
+        plan.move(job, JobEvent.ABORT)
+        return plan.changes()
     return _with_job(family, job_id, now, lambda job: leases.release(job, epoch, now))
 
 
@@ -135,10 +140,10 @@ def start_due(family: Family, now: float) -> Changes:
     return plan.changes()
 
 
-def cancel(family: Family, job_id: JobId, now: float) -> Changes:
-    """Stop a job. One that is over, or is being stopped, stays as it is."""
+def cancel(family: Family, job_id: JobId, now: float, *, force: bool = False) -> Changes:
+    """Stop a job. One that is over, or is being stopped, stays as it is; by `force` the latter is over, too."""
     plan = Plan(family, now)
-    plan.cancel(plan.get(job_id))
+    plan.cancel(plan.get(job_id), force=force)
     return plan.changes()
 
 

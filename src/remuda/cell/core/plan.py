@@ -35,6 +35,7 @@ RUNTIME = frozenset(
         "request_id",
         "lease_until",
         "graceful_cancel",
+        "two_phase",
         "pending_at",
         "leased_at",
         "started_at",
@@ -188,12 +189,19 @@ class Plan:
             for other in self.jobs():
                 self.cancel(other)
 
-    def cancel(self, job: Job) -> None:
-        """Stop the job: gracefully where its runner can. A trigger job stays until its pipeline has stopped."""
-        if job.state in FINAL or job.state is JobState.CANCELING:
+    def cancel(self, job: Job, *, force: bool = False) -> None:
+        """Stop the job: gracefully where its runner can, unless by `force`.
+
+        A trigger job stays until its pipeline has stopped. What was handed out to a manager without two-phase commit
+        may run, though nothing was heard of it yet; if it was not, its lease ends.
+        """
+        is_forced = force and not job.is_trigger
+        if job.state in FINAL or (job.state is JobState.CANCELING and not is_forced):
             return
-        graceful = job.state is JobState.RUNNING and (job.graceful_cancel or job.is_trigger)
-        self.move(job, JobEvent.CANCEL if graceful else JobEvent.ABORT)
+        job = replace(job, started_at=job.start_time())
+        may_run = job.state is JobState.RUNNING or (job.state is JobState.LEASED and not job.two_phase)
+        is_graceful = may_run and not is_forced and (job.graceful_cancel or job.is_trigger)
+        self.move(job, JobEvent.CANCEL if is_graceful else JobEvent.ABORT)
 
     def try_again(self, job: Job, *, tries: int, lost_tries: int = 0, at_once: bool) -> None:
         """A new job takes the place of this one."""
@@ -247,8 +255,8 @@ class Plan:
         old = self._family.pipeline
         status = pipeline_state(self._newest.values())
         started = old.started_at
-        if started is None and any(job.started_at is not None for job in self._newest.values()):
-            started = self.now
+        if started is None:
+            started = min((job.started_at for job in self._newest.values() if job.started_at is not None), default=None)
         if status == old.status and started == old.started_at:
             return old
         finished = old.finished_at if status == old.status else self.now if status in OVER else None

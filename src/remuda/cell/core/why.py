@@ -241,6 +241,9 @@ def _leased(of: Situation) -> _Told:
     job = of.job
     text = f"{_runner(of)} to start it"
     rest = f"; without a word it waits again from {rfc3339(job.lease_until)} on" if job.lease_until else ""
+    if not job.two_phase:
+        summary = f"runs on {_runner(of)}, which got it and has not said anything of it yet{rest}"
+        return _Told(summary=summary, since=job.leased_at)
     return _Told(
         summary=f"was handed out, and waits for {text}{rest}",
         since=job.leased_at,

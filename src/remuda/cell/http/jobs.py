@@ -255,10 +255,20 @@ async def _piece(edge: Edge, job: Job, start: int, count: int) -> bytes:
     return bytes(found[:count])
 
 
+class CancelJob(msgspec.Struct, kw_only=True):
+    """POST /projects/:id/jobs/:job_id/cancel."""
+
+    force: bool | None = None
+    """Do not wait until the runner has stopped it; for maintainers."""
+
+
 async def cancel(edge: Edge, request: Request) -> Response:
     """POST /projects/:id/jobs/:job_id/cancel."""
-    job, _ = await job_in_path(edge, request)
-    return await _answer(edge, await edge.dispatch.cancel_job(job.id), 201)
+    job, project = await job_in_path(edge, request)
+    asked = await parameters(request, CancelJob, limit_bytes=edge.settings.body_limit_bytes)
+    if asked.force and (caller_of(request).level_in(project) or 0) < Level.MAINTAINER:
+        raise forbidden("only maintainers of the project cancel a job by force")
+    return await _answer(edge, await edge.dispatch.cancel_job(job.id, force=bool(asked.force)), 201)
 
 
 async def retry(edge: Edge, request: Request) -> Response:
@@ -318,7 +328,9 @@ ENDPOINTS = (
         gives=list[JobShape],
     ),
     Endpoint("GET", f"{_ROOT}/jobs/{{job_id}}", show, in_project(Level.REPORTER), gives=JobShape),
-    Endpoint("POST", f"{_ROOT}/jobs/{{job_id}}/cancel", cancel, in_project(Level.DEVELOPER), gives=JobShape),
+    Endpoint(
+        "POST", f"{_ROOT}/jobs/{{job_id}}/cancel", cancel, in_project(Level.DEVELOPER), takes=CancelJob, gives=JobShape
+    ),
     Endpoint("POST", f"{_ROOT}/jobs/{{job_id}}/retry", retry, in_project(Level.DEVELOPER), gives=JobShape),
     Endpoint(
         "POST",

@@ -134,7 +134,7 @@ def job_progress(job: Job, family: Sequence[Job], now: float) -> JobProgress:
         allow_failure=job.allow_failure,
         tags=job.tags,
         created_at=job.created_at,
-        started_at=job.started_at,
+        started_at=job.start_time(),
         finished_at=job.finished_at,
         waiting_seconds=waiting_seconds(job, now),
         failure_reason=job.failure_reason,

@@ -273,7 +273,7 @@ def job_view(
         "coverage": job.coverage,
         "allow_failure": job.allow_failure,
         "created_at": _time(job.created_at),
-        "started_at": _time(job.started_at),
+        "started_at": _time(job.start_time()),
         "finished_at": _time(job.finished_at),
         "erased_at": _time(job.erased_at),
         "duration": running_seconds(job, now),
@@ -301,16 +301,17 @@ def job_view(
 
 def running_seconds(job: Job, now: float) -> float | None:
     """How long the job has run, or ran."""
-    if job.started_at is None:
+    started_at = job.start_time()
+    if started_at is None:
         return None
-    return round(max((job.finished_at or now) - job.started_at, 0.0), 6)
+    return round(max((job.finished_at or now) - started_at, 0.0), 6)
 
 
 def waiting_seconds(job: Job, now: float) -> float | None:
     """How long the job has waited for a runner, or waited."""
     if job.pending_at is None:
         return None
-    return round(max((job.started_at or job.finished_at or now) - job.pending_at, 0.0), 6)
+    return round(max((job.start_time() or job.finished_at or now) - job.pending_at, 0.0), 6)
 
 
 def variable_view(variable: ProjectVariable) -> VariableShape:

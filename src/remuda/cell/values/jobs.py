@@ -161,6 +161,8 @@ class Job(Value, frozen=True, kw_only=True, omit_defaults=True):
     ends_alone: bool = False
     """Nothing but its pipeline's end can follow from its success: nobody waits for it or for its resource group, and
     neither a release nor its coverage is to be looked for. Known when it is created."""
+    two_phase: bool = False
+    """The manager that has the job says when it begins it (two-phase commit); otherwise it began at the hand-out."""
 
     def key(self) -> CapabilityKey:
         """What it needs of a runner."""
@@ -171,6 +173,11 @@ class Job(Value, frozen=True, kw_only=True, omit_defaults=True):
             group_ids=self.group_ids,
             organization_id=self.organization_id,
         )
+
+    def start_time(self) -> float | None:
+        """When it started; None: it has not. Of a manager without two-phase commit it counts from the hand-out on."""
+        is_begun = self.started_at is None and self.state is JobState.LEASED and not self.two_phase
+        return self.leased_at if is_begun else self.started_at
 
     def status(self) -> str:
         """The state in GitLab's words, for its API and the Job-Status header: a leased job counts as running."""

@@ -157,6 +157,10 @@ class Life:
         if self.outcome is not None:
             self.outcome = msgspec.structs.replace(self.outcome, held_until=0.0)
 
+    def call_soon(self) -> None:
+        """Make the next sign of life now."""
+        self._contact_at = float("-inf")
+
     def meanwhile(self, now: float) -> KeepAlive | Wait:
         """What to do for the server while something is done for the job that may take long."""
         alive = max(self._contact_at + self._limits.keep_alive, self._server_at)

@@ -1,11 +1,15 @@
+from pathlib import Path
+
 from msgspec.structs import replace
 
 from remuda.cell.core import leases
 from remuda.cell.core.leases import Lease
 from remuda.cell.core.presence import Outage
+from remuda.cell.settings import CellSettings
 from remuda.model.job import JobState, RunnerId
 from remuda.testing.builders import NOW, a_job
 
+SETTINGS = CellSettings(data=Path("unused"), lease_seconds=60, silent_seconds=600, canceling_seconds=120)
 TERMS = Lease(runner_id=RunnerId(7), system_id="s_1", request_id="r", until=NOW + 60, graceful_cancel=True)
 
 
@@ -39,11 +43,13 @@ def test_only_the_holder_of_the_epoch_acknowledges() -> None:
 def test_deadlines() -> None:
     def deadline(state: JobState, since: float = NOW - 1e6) -> float | None:
         job = a_job(state=state, updated_at=NOW, lease_until=NOW + 60)
-        return leases.deadline(job, since=since, lease_seconds=60, silent_seconds=600)
+        if state is JobState.RUNNING:
+            job = replace(job, lease_until=None)
+        return leases.deadline(job, SETTINGS, since=since)
 
     assert deadline(JobState.PENDING) is None
     assert deadline(JobState.LEASED) == NOW + 60
-    assert deadline(JobState.RUNNING) == deadline(JobState.CANCELING) == NOW + 610
+    assert deadline(JobState.RUNNING) == NOW + 610
     assert deadline(JobState.LEASED, since=NOW + 1000) == NOW + 1060
     assert deadline(JobState.RUNNING, since=NOW + 1000) == NOW + 1610
 
@@ -56,31 +62,51 @@ def test_a_lease_ends_though_the_cell_restarts_more_often() -> None:
     for count in range(1, 20):
         start = NOW + 30 * count
         outages.append(Outage(start - 2.5, start))
-        gone_at = leases.deadline(
-            job, since=start, lease_seconds=60, silent_seconds=600, now=start, outages=tuple(outages)
-        )
+        gone_at = leases.deadline(job, SETTINGS, since=start, now=start, outages=tuple(outages))
         assert gone_at is not None
         if gone_at <= start:
             break
     assert gone_at is not None
     assert NOW + 180 < gone_at <= NOW + 240
     started = replace(job, state=JobState.RUNNING, updated_at=NOW)
-    gone_at = leases.deadline(
-        started, since=NOW + 10**6, lease_seconds=60, silent_seconds=600, now=NOW + 10**6, outages=()
-    )
+    gone_at = leases.deadline(started, SETTINGS, since=NOW + 10**6, now=NOW + 10**6, outages=())
     assert gone_at == NOW + 3 * 610
 
 
 def test_one_long_outage_leaves_a_runner_its_whole_time() -> None:
     job = a_job(state=JobState.LEASED, leased_at=NOW, lease_until=NOW + 60)
     away = (Outage(NOW + 58, NOW + 5000),)
-    assert leases.deadline(job, since=NOW + 5000, lease_seconds=60, silent_seconds=600, outages=away) == NOW + 5060
+    assert leases.deadline(job, SETTINGS, since=NOW + 5000, outages=away) == NOW + 5060
 
 
 def test_what_was_stored_before_the_clock_was_set_back_ends_as_if_it_were_new() -> None:
     job = a_job(state=JobState.LEASED, leased_at=NOW + 7200, lease_until=NOW + 7260, updated_at=NOW + 7200)
     for state, seconds in ((JobState.LEASED, 60), (JobState.RUNNING, 610)):
         row = replace(job, state=state)
-        end = leases.deadline(row, since=NOW, lease_seconds=60, silent_seconds=600, now=NOW + 5, outages=())
+        end = leases.deadline(row, SETTINGS, since=NOW, now=NOW + 5, outages=())
         assert end == NOW + seconds
-    assert leases.needs_touch(replace(job, state=JobState.RUNNING), NOW, 600.0)
+    assert leases.needs_touch(replace(job, state=JobState.RUNNING), NOW, SETTINGS)
+
+
+def test_a_job_that_is_being_canceled_waits_for_a_runner_that_lets_hear() -> None:
+    unheard = a_job(state=JobState.CANCELING, updated_at=NOW, lease_until=NOW + 50)
+    assert leases.deadline(unheard, SETTINGS, since=NOW - 1e6) == NOW + 50
+    assert leases.needs_touch(unheard, NOW, SETTINGS)
+    heard = leases.acknowledge(unheard, 0, NOW + 10)
+    assert heard is not None
+    assert (heard.state, heard.lease_until) == (JobState.CANCELING, None)
+    assert leases.deadline(heard, SETTINGS, since=NOW - 1e6) == NOW + 10 + 120 + 20
+    assert [leases.needs_touch(heard, NOW + 10 + seconds, SETTINGS) for seconds in (19, 20)] == [False, True]
+
+
+def test_a_start_is_the_hand_out_where_the_manager_does_not_say_more() -> None:
+    plain, two_phase = (
+        leases.lease(a_job(state=JobState.PENDING), replace(TERMS, two_phase=one), NOW) for one in (False, True)
+    )
+    assert plain is not None
+    assert two_phase is not None
+    assert (plain.start_time(), two_phase.start_time()) == (NOW, None)
+    for job, started_at in ((plain, NOW), (two_phase, NOW + 3)):
+        started = leases.acknowledge(job, 1, NOW + 3)
+        assert started is not None
+        assert started.started_at == started_at

@@ -92,12 +92,18 @@ class TestOtherWaits:
         assert told.waits_for[0].pipeline_id == 8
 
     def test_for_the_runner_that_got_it(self) -> None:
-        job = a_job(state=JobState.LEASED, runner_id=RunnerId(3), system_id="s_1", lease_until=NOW + 60)
+        job = a_job(state=JobState.LEASED, runner_id=RunnerId(3), system_id="s_1", lease_until=NOW + 60, two_phase=True)
         told = why(job, runner=a_runner(id=RunnerId(3), description="big"))
         assert told.summary == (
             'was handed out, and waits for runner 3 "big" (s_1) to start it; without a word it waits again from '
             "2025-06-15T15:07:40.000Z on"
         )
+
+    def test_for_the_first_word_of_a_runner_that_does_not_say_when_it_starts(self) -> None:
+        job = a_job(state=JobState.LEASED, runner_id=RunnerId(3), system_id="s_1", leased_at=NOW - 2)
+        told = why(job, runner=a_runner(id=RunnerId(3), description="big"))
+        assert told.summary == 'runs on runner 3 "big" (s_1), which got it and has not said anything of it yet'
+        assert (told.since, told.waits_for) == (NOW - 2, ())
 
     def test_a_job_of_a_child_pipeline_names_its_trigger_job(self) -> None:
         told = why(a_job(), upstream=a_job("go", id=JobId(4), is_trigger=True, state=JobState.RUNNING))
