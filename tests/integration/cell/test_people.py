@@ -29,6 +29,7 @@ MATRIX: list[tuple[str, str, Any, str]] = [
     ("POST", "/ci/lint", {"content": PIPELINE}, "developer"),
     ("GET", "/pipeline_schedules", None, "developer"),
     ("POST", "/jobs/{job}/cancel", None, "developer"),
+    ("POST", "/jobs/{job}/cancel", {"force": True}, "maintainer"),
     ("GET", "/variables", None, "maintainer"),
     ("GET", "/triggers", None, "maintainer"),
     ("GET", "/runners", None, "maintainer"),

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import gitlab
 import pytest
 
-from remuda.testing.served_cell import ScriptedRunner, ServedCell
+from remuda.testing.served_cell import FEATURES, ScriptedRunner, ServedCell
 
 PIPELINE = """
 stages: [build, test]
@@ -91,6 +91,15 @@ def test_from_a_commit_to_artifacts(cell: ServedCell, client: gitlab.Gitlab) -> 
 
     project.jobs.get(jobs["by-hand"].id).play()
     assert runner.take()["job_info"]["name"] == "by-hand"
+
+
+def test_cancel_by_force(cell: ServedCell, client: gitlab.Gitlab, runner: ScriptedRunner) -> None:
+    cell.new_project("one", PIPELINE)
+    taken = runner.take(info={"features": FEATURES | {"cancel_gracefully": True}})
+    assert runner.put(taken, "running").status == 200
+    job = client.projects.get("root/one").jobs.get(taken["id"])
+    assert job.cancel()["status"] == "canceling"
+    assert job.cancel(force=True)["status"] == "canceled"
 
 
 def test_cancel_retry_and_further_pipelines(cell: ServedCell, client: gitlab.Gitlab, runner: ScriptedRunner) -> None:
