@@ -46,6 +46,7 @@ AUDIT = (
     "echo AUDIT $(id -u) $PATH; (git config --global --list 2>/dev/null || true) | sed s/^/AUDIT-GIT:/; echo AUDITED"
 )
 KEPT = "keep"
+REPORTER = 20
 HERE = Path(__file__).parent
 PYTHON = "/usr/bin/python3"
 """The system's, which every user can read."""
@@ -204,7 +205,7 @@ class Scene:
         targets = self._targets(owner, neighbour, before, earlier)
         for path in (path for part in targets.values() if isinstance(part, dict) for path in _folders_in(part)):
             self._names[path] = set(os.listdir(path))
-        eve = self._person("eve")
+        eve = self._person("eve", reads=owner)
         own = self._project("attacker", ATTACKER, targets=targets, token=eve)
         self.findings.jobs |= self._ended(own)
         self._read_report()
@@ -289,9 +290,11 @@ class Scene:
         found["bent/.gitconfig"] = f"[core]\n\tfsmonitor = touch {marks}/by-variables\n"
         return found
 
-    def _person(self, name: str) -> str:
+    def _person(self, name: str, *, reads: int) -> str:
+        """The token of a new user, who may read a project: what a job of theirs may not, though."""
         body = {"username": name, "name": name, "email": f"{name}@example.org", "organization_id": 1}
         number = self.lab.call("POST", "/api/v4/users", body)["id"]
+        self.lab.call("POST", f"/api/v4/projects/{reads}/members", {"user_id": number, "access_level": REPORTER})
         made = self.lab.call("POST", f"/api/v4/users/{number}/personal_access_tokens", {"name": "t", "scopes": ["api"]})
         return str(made["token"])
 
@@ -356,7 +359,7 @@ class Scene:
 
     def _targets(self, owner: int, neighbour: dict[str, Any], before: int, earlier: dict[str, Any]) -> dict[str, Any]:
         lab, jobs = self.lab, self.lab.manager_jobs
-        agent = jobs / "agent"
+        agent, cell = jobs / "agent", lab.folder / "cell"
         tools = self.folder / "tools"
         tools.mkdir(exist_ok=True)
         as_root = tools / "id"
@@ -401,7 +404,7 @@ class Scene:
                 "pid": lab.manager.process.pid,
             },
             "cell": {
-                "files": [str(lab.folder / "cell"), *map(str, sorted((lab.folder / "cell").rglob("*"))[:60])],
+                "files": [str(path) for path in (cell, *cell.glob("*"), *sorted(cell.rglob("*"))[:40])],
                 "pid": lab.cell.process.pid,
                 "url": f"http://{port}:{lab.port}",
                 "own_project": before + 1,
