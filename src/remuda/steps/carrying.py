@@ -95,14 +95,37 @@ class Carrier:
         self._is_holding = self._log.holds_back()
         return self._is_holding
 
-    async def wait_for_room(self) -> None:
-        """Other jobs may have filled the disk."""
-        if seconds := await self._around.room.wait(self._journal.folder, self._around.clock):
+    async def wait_for_room(self, meanwhile: Callable[[], object] = lambda: None) -> None:
+        """Other jobs may have filled the disk. `meanwhile` is called now and then."""
+        if seconds := await self._around.room.wait(self._journal.folder, self._around.clock, meanwhile):
             self._log.say(waited(seconds))
 
     def kill(self) -> None:
         for execution in self._executions.values():
             execution.kill()
+
+    def kill_for(self, cause: Cause, text: str) -> Callable[[], None]:
+        """Kill what runs now, at once, for this reason; but no step that has just ended well.
+
+        What it returns writes the reason down, which may not be possible yet."""
+        nodes = [node for serial, node in self.tree.open.items() if serial in self._executions]
+        records = {node: shim.record(self._journal.step_files(node.serial)) for node in nodes}
+        events = {
+            node: replay.stop_event(node, cause, text)
+            for node, record in records.items()
+            if record is None or record.exit_code != 0
+        }
+        for event in events.values():
+            replay.apply(self.tree, self.facts, event)
+        self.kill()
+
+        def record_reason() -> None:
+            for node, event in events.items():
+                if node.serial in self.tree.open:  # else the reason is in its result
+                    self._journal.record(event)
+            self.look_again()
+
+        return record_reason
 
     def mask(self, texts: Collection[str]) -> None:
         """From now on these do not show."""

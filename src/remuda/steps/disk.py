@@ -1,16 +1,22 @@
 """The disk under the agent's data folder: whether there is room, how long jobs wait for it, what its errors mean.
 
-All jobs of an agent share the disk, and one of them may fill it: what the others would write waits for a while, so that
-they go on when there is room again. Who writes waits before (`runner`, `execution`); without room after that time the
-write fails, and the job ends with that cause.
+All jobs of an agent share the disk, and one of them may fill it. Then that one's steps are ended (`choose_filler`), and
+the agent gives back what it holds in reserve: so the others go on, and the rest of that job runs, which may tidy up.
+Where no job has filled it, or the reserve is used up, what jobs would write waits for a while, so that they go on when
+there is room again. Who writes waits before (`runner`, `execution`); without room after that time the write fails, and
+the job ends with that cause.
 """
 
 import errno
 import os
-from collections.abc import Callable
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from remuda.lib.clock import Clock
+from remuda.lib.safe_paths import remove_tree
+from remuda.lib.values import dataclass
 from remuda.steps.outcome import Fault, Finished, Kind, failure
 
 ROOM_SECONDS = 300.0
@@ -18,6 +24,16 @@ ROOM_SECONDS = 300.0
 LOOK_SECONDS = 1.0
 LEAST_BYTES = 1024**2
 """Less is no room; a disk so small that this is much of it needs less."""
+LEAST_FILES = 8
+"""Fewer new files are no room, either."""
+RESERVE_BYTES = 16 * 1024**2
+"""Of a small disk a sixteenth."""
+RESERVE_FILES = 64
+RESERVE = "reserve"
+LEAST_SHARE = 10
+"""Who has less than this part of a disk has not filled it."""
+MEASURE_SECONDS = 30.0
+"""How long one job is measured at the most."""
 _COMMANDS_FAULT = (errno.E2BIG, errno.ENAMETOOLONG)
 """What only words, variables or names that are too long can cause."""
 
@@ -30,7 +46,83 @@ def has_room(folder: Path) -> bool:
         return True
     free = found.f_bfree if os.geteuid() == 0 else found.f_bavail
     least = min(LEAST_BYTES, found.f_blocks * found.f_frsize // 64)
-    return free * found.f_frsize >= least and (found.f_ffree > 0 or found.f_files == 0)
+    return free * found.f_frsize >= least and (found.f_ffree >= LEAST_FILES or found.f_files == 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taken:
+    """What somebody has put on a disk."""
+
+    bytes: int = 0
+    files: int = 0
+
+
+def measure(folders: Iterable[Path], *, since: float, disk: Path) -> Taken:
+    """What has been written into these folders since a moment, as far as it lies on the same disk as `disk`.
+
+    Goes by the time of the last change of a file, which nobody can set."""
+    until = time.monotonic() + MEASURE_SECONDS
+    device, size, files = os.stat(disk).st_dev, 0, 0
+    waiting = [os.fspath(folder) for folder in folders]
+    while waiting and time.monotonic() < until:
+        with suppress(OSError), os.scandir(waiting.pop()) as entries:
+            for entry in entries:
+                with suppress(OSError):
+                    status = entry.stat(follow_symlinks=False)
+                    if status.st_dev == device and status.st_ctime >= since:
+                        size, files = size + status.st_blocks * 512, files + 1
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(entry.path)
+    return Taken(bytes=size, files=files)
+
+
+def choose_filler(taken: Mapping[str, Taken], *, disk_bytes: int, disk_files: int, needs_files: bool) -> str | None:
+    """Which job has filled the disk: the one with the most on it, if that is a tenth of the disk; else nobody has."""
+
+    def share(job: str) -> int:
+        return taken[job].files if needs_files else taken[job].bytes
+
+    most = max(taken, key=share, default=None)
+    whole = disk_files if needs_files else disk_bytes
+    return most if most is not None and share(most) * LEAST_SHARE >= whole > 0 else None
+
+
+def lacks_files(folder: Path) -> bool:
+    """Whether it is new files that a full disk has no room for, and not bytes."""
+    found = os.statvfs(folder)
+    return found.f_files > 0 and found.f_ffree < LEAST_FILES
+
+
+class Reserve:
+    """Room that the agent holds on its disk and gives back when the disk is full."""
+
+    def __init__(self, data: Path) -> None:
+        self._folder = data / RESERVE
+
+    def hold(self) -> None:
+        """Take it, unless it is held, or the disk has not twice as much free."""
+        with suppress(OSError):
+            found = os.statvfs(self._folder.parent)
+            size = min(RESERVE_BYTES, found.f_blocks * found.f_frsize // 16)
+            files = min(RESERVE_FILES, found.f_files // 16) if found.f_files else 0
+            is_short = found.f_bavail * found.f_frsize < 2 * size or (files and found.f_favail < 2 * files)
+            if self._folder.exists() or is_short:
+                return
+            self._folder.mkdir(mode=0o700)
+            try:
+                with open(self._folder / "bytes", "wb") as file:
+                    os.posix_fallocate(file.fileno(), 0, size)
+                for number in range(files):
+                    (self._folder / str(number)).touch()
+            except OSError:
+                self.release()
+
+    def release(self) -> bool:
+        """Give it back; whether there was any."""
+        if not self._folder.exists():
+            return False
+        remove_tree(self._folder, ignore_errors=True)
+        return True
 
 
 class Room:
@@ -39,13 +131,33 @@ class Room:
     def __init__(self, has_room: Callable[[Path], bool] = has_room) -> None:
         self._has_room = has_room
         self._full_since: float | None = None
+        self.relieve: Callable[[], Awaitable[None]] | None = None
+        """What makes room on a full disk; called once each time it becomes full."""
 
-    async def wait(self, folder: Path, clock: Clock) -> float:
-        """Until there is room, or the disk has been full for too long; how many seconds that took."""
+    async def look(self, folder: Path, clock: Clock) -> None:
+        """Called now and then: a job that has filled the disk need not print anything, nor any other."""
+        if self._has_room(folder):
+            self._full_since = None
+        elif self._full_since is None:
+            await self._relieve(clock.monotonic())
+
+    async def _relieve(self, now: float) -> None:
+        self._full_since = now
+        if self.relieve is not None:
+            with suppress(OSError):
+                await self.relieve()
+
+    async def wait(self, folder: Path, clock: Clock, meanwhile: Callable[[], object] = lambda: None) -> float:
+        """Until there is room, or the disk has been full for too long; how many seconds that took. `meanwhile` is
+        called now and then: time limits and cancels hold on a full disk, too."""
         began = now = clock.monotonic()
         while not self._has_room(folder):
             if self._full_since is None:
-                self._full_since = now
+                await self._relieve(now)
+                now = clock.monotonic()
+                continue
+            with suppress(OSError):  # nothing can be written down
+                meanwhile()
             if now - self._full_since >= ROOM_SECONDS:
                 return now - began
             await clock.sleep(LOOK_SECONDS)

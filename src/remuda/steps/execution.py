@@ -72,7 +72,7 @@ class Watched:
         grace_seconds: float,
         holds_back: Callable[[], bool],
         tell: Callable[[], None],
-        wait_for_room: Callable[[], Awaitable[None]],
+        wait_for_room: Callable[[Callable[[], object]], Awaitable[None]],
     ) -> None:
         self.has_cause = has_cause
         """Whether there is a reason to end the step; the first is written down before anything follows from it."""
@@ -90,7 +90,7 @@ class Watched:
         """Whether the log takes no more for the time being."""
         self.tell = tell
         self.wait_for_room = wait_for_room
-        """On the disk, before anything is written there."""
+        """On the disk, before anything is written there; calls what it is given while it waits."""
 
 
 class Execution:
@@ -167,7 +167,7 @@ class Execution:
         process = self._adopt(found) if found else self._spawn(prepare)
         try:
             while True:
-                await self._job.wait_for_room()
+                await self._job.wait_for_room(partial(self._end_if_due, process))
                 self._wake.clear()
                 self._arm()
                 # Asked before reading: whatever an ended process has written is found by this reading or the next.

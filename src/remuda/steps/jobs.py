@@ -15,6 +15,7 @@ from pathlib import Path
 
 from remuda.lib.clock import Clock
 from remuda.lib.killpoints import reach
+from remuda.steps.disk import Reserve, choose_filler, lacks_files
 from remuda.steps.environment import check_variables
 from remuda.steps.errors import BadRequestError, UnknownJobError
 from remuda.steps.execution import Surroundings
@@ -46,6 +47,7 @@ class Jobs:
         if around.resolver is None:
             self.around = replace(around, resolver=_Packages(folder.parent / "packages", around.clock))
         self._reaper = Reaper(around.clock)
+        self._reserve = Reserve(folder.parent)
         self._group = tasks
         self._jobs: dict[str, Job] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -54,6 +56,8 @@ class Jobs:
     def adopt(self) -> None:
         """Find the jobs of an earlier agent again and go on with them."""
         become_subreaper()
+        self._reserve.hold()
+        self.around.room.relieve = self._relieve_disk
         self._folder.mkdir(mode=0o700, exist_ok=True)
         for folder in stored_jobs(self._folder):
             try:
@@ -112,8 +116,36 @@ class Jobs:
         """Nothing runs. Ended jobs need no agent until somebody asks for them, or until they are to be forgotten."""
         return not self.is_any_running and not any(job.attention.is_awaited for job in self._jobs.values())
 
+    async def watch_disk(self) -> None:
+        """Make room on a full disk, and hold some back on one that has enough. Called now and then."""
+        await self.around.room.look(self._folder.parent, self.around.clock)
+        self._reserve.hold()
+
+    async def _relieve_disk(self) -> None:
+        """The disk is full: end the steps of the job that has filled it, if one has, and give the reserve back."""
+        try:
+            await self._stop_filler(self._folder.parent)
+        except OSError as error:
+            logger.warning("the job that has filled the disk cannot be stopped: %s", error)
+        finally:
+            self._reserve.release()
+
+    async def _stop_filler(self, disk: Path) -> None:
+        found = os.statvfs(disk)
+        running = {job.id: job for job in self._jobs.values() if job.can_be_stopped_for_disk}
+        taken = {job.id: await job.measure(disk) for job in running.values()}
+        filler = choose_filler(
+            taken,
+            disk_bytes=found.f_blocks * found.f_frsize,
+            disk_files=found.f_files,
+            needs_files=lacks_files(disk),
+        )
+        if filler is not None and running[filler].can_be_stopped_for_disk:
+            await running[filler].stop_for_disk(taken[filler], self._reserve.release)
+
     def clean_up(self) -> None:
-        """Cancel what nobody wants any more, and forget it once it has ended."""
+        """Cancel what nobody wants any more, and forget it once it has ended. Called now and then."""
+        self._reaper.look()
         now = self.around.clock.monotonic()
         for job in [job for job in self._jobs.values() if job.attention.is_hopeless(now)]:
             try:
@@ -187,6 +219,7 @@ class Jobs:
 
     def abandon(self) -> None:
         """Stop looking after the jobs; they go on under their shims."""
+        self._reserve.release()
         for task in self._tasks.values():
             task.cancel()
 

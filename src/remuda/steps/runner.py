@@ -23,7 +23,7 @@ from remuda.steps.accounting import folder_size
 from remuda.steps.attention import Attention
 from remuda.steps.carrying import Carrier
 from remuda.steps.delegating import read_context
-from remuda.steps.disk import cause_of
+from remuda.steps.disk import Taken, cause_of, measure
 from remuda.steps.environment import write_files
 from remuda.steps.errors import AgentError, DefinitionError
 from remuda.steps.evaluation import Facts, condition_holds
@@ -36,6 +36,7 @@ from remuda.steps.outcome import SKIPPED, Cause, Fault, Kind, Outcome, broken, f
 from remuda.steps.plan import End, Enter, Run, Settle, Skip, Stop, Wait
 from remuda.steps.policy.custody import Custody
 from remuda.steps.policy.enclosure import Enclosure
+from remuda.steps.policy.measuring import in_words
 from remuda.steps.policy.people import Person, parse_run_as
 from remuda.steps.policy.rules import parse_policy
 from remuda.steps.policy.sandbox import Sandbox
@@ -68,6 +69,7 @@ class Job:
         self._carrier: Carrier | None = None
         self._work_dir_bytes: int | None = None
         self._is_killed = False
+        self._has_filled_disk = False
         self._person: Person | None = None
         self.shells: set[Callable[[], None]] = set()
         """How to end what somebody runs who looks into the job."""
@@ -177,6 +179,33 @@ class Job:
         if self._request.policy or self._request.run_as or self._request.cgroup:
             survivors += await (await self.custody()).sweep(self._around.clock)
         self._tell_survivors(survivors)
+
+    async def measure(self, disk: Path) -> Taken:
+        """What it has put on a disk since it began."""
+        work_dir = self._request.work_dir
+        folders = [Path(work_dir), Path(f"{work_dir}.tmp"), self.journal.folder]
+        return await asyncio.to_thread(measure, folders, since=self.journal.accepted_at, disk=disk)
+
+    @property
+    def can_be_stopped_for_disk(self) -> bool:
+        """Once: what runs after that may be what tidies up."""
+        return self._carrier is not None and not self._has_filled_disk
+
+    async def stop_for_disk(self, taken: Taken, release: Callable[[], object]) -> None:
+        """The job has filled the disk: its running steps fail, and what always runs still does. `release` gives the
+        room for writing that down, once nothing of the job writes any more."""
+        self._has_filled_disk = True
+        carrier = self._carrier
+        if carrier is None:
+            return
+        text = f"the job has filled the disk of its machine: it has put {in_words(taken.bytes)} there"
+        logger.warning("job %s has filled the disk; its running steps are ended", self.id)
+        record_reason = carrier.kill_for(Cause.LIMIT, f"{text} in {taken.files} files")
+        leftovers.kill(self.journal.leftovers)
+        # What a step has started is not the agent's child before all between them are dead.
+        await leftovers.end(self._processes(everywhere=True))
+        release()
+        record_reason()
 
     def destroy(self) -> None:
         """Remove every trace of a job that is over, or that was killed: its task has ended."""

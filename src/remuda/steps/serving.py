@@ -121,6 +121,7 @@ async def _clean_up(jobs: Jobs) -> None:
     while True:
         await clock.sleep(CLEAN_UP_SECONDS)
         jobs.clean_up()
+        await jobs.watch_disk()
 
 
 async def _with_command(command: Sequence[str], stop: asyncio.Event) -> int:

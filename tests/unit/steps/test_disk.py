@@ -7,7 +7,17 @@ from pathlib import Path
 import pytest
 
 from remuda.lib.clock import VirtualClock
-from remuda.steps.disk import ROOM_SECONDS, Room, cause_of, has_room
+from remuda.steps.disk import (
+    RESERVE,
+    ROOM_SECONDS,
+    Reserve,
+    Room,
+    Taken,
+    cause_of,
+    choose_filler,
+    has_room,
+    measure,
+)
 
 
 class Disk:
@@ -72,3 +82,72 @@ def test_a_folder_that_is_gone_is_not_short_of_room(tmp_path: Path) -> None:
 )
 def test_causes(tmp_path: Path, error: OSError, folder: str, text: str) -> None:
     assert cause_of(error, tmp_path / folder) == text.format(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("taken", "needs_files", "filler"),
+    [
+        ({}, False, None),
+        ({"a": Taken(bytes=9), "b": Taken(bytes=8)}, False, None),
+        ({"a": Taken(bytes=10), "b": Taken(bytes=60)}, False, "b"),
+        ({"a": Taken(bytes=60, files=1), "b": Taken(bytes=10, files=500)}, False, "a"),
+        ({"a": Taken(bytes=60, files=1), "b": Taken(bytes=10, files=500)}, True, "b"),
+    ],
+)
+def test_who_has_filled_a_disk(taken: dict[str, Taken], needs_files: bool, filler: str | None) -> None:
+    assert choose_filler(taken, disk_bytes=100, disk_files=1000, needs_files=needs_files) == filler
+
+
+def test_only_what_was_written_since_counts(tmp_path: Path) -> None:
+    (tmp_path / "a/b").mkdir(parents=True)
+    (tmp_path / "a/b/file").write_bytes(bytes(100_000))
+    began = (tmp_path / "a/b/file").stat().st_ctime
+    taken = measure([tmp_path / "a", tmp_path / "none"], since=began, disk=tmp_path)
+    assert 100_000 <= taken.bytes < 200_000
+    assert measure([tmp_path / "a"], since=began + 3600, disk=tmp_path) == Taken()
+    assert measure([tmp_path / "a"], since=began, disk=Path("/proc")) == Taken()
+
+
+def test_a_reserve_is_given_back_once(tmp_path: Path) -> None:
+    reserve = Reserve(tmp_path)
+    assert not reserve.release()
+    reserve.hold()
+    reserve.hold()
+    held = sum(path.stat().st_blocks * 512 for path in (tmp_path / RESERVE).iterdir())
+    assert held > 0
+    assert reserve.release()
+    assert not reserve.release()
+
+
+async def test_room_is_made_once_each_time_a_disk_becomes_full() -> None:
+    disk, calls = Disk(), []
+
+    async def relieve() -> None:
+        calls.append(disk.clock.monotonic())
+        disk.is_full = len(calls) == 2
+
+    disk.room.relieve = relieve
+    disk.is_full = True
+    assert await disk.wait() == 0
+    disk.is_full = True
+    async with TaskGroup() as tasks:
+        waiting = tasks.create_task(disk.wait())
+        await disk.clock.advance(10)
+        assert not waiting.done()
+        disk.is_full = False
+        await disk.clock.advance(2)
+    assert len(calls) == 2
+    disk.is_full = True
+    await disk.room.look(Path("/"), disk.clock)
+    assert len(calls) == 3
+
+
+async def test_time_limits_hold_while_there_is_no_room() -> None:
+    disk, looks = Disk(), []
+    disk.is_full = True
+    async with TaskGroup() as tasks:
+        tasks.create_task(disk.room.wait(Path("/"), disk.clock, lambda: looks.append(1)))
+        await disk.clock.advance(5)
+        assert looks
+        disk.is_full = False
+        await disk.clock.advance(2)
