@@ -200,10 +200,18 @@ def _common(image: str, wish: Mapping[str, Any], job: Containers) -> dict[str, A
         "pull_policy": _policies(wish, docker, variables),
         "auth_config": variables["DOCKER_AUTH_CONFIG"],
         "credentials": [one for one in job.payload.credentials or () if one.get("type") == "registry"],
-        "volumes": [variables.expand(one) for one in docker.volumes],
+        "volumes": [_volume(one, variables) for one in docker.volumes],
         "min_free_disk": docker.min_free_disk,
         "lease_seconds": job.timeout + LEASE_MARGIN_SECONDS,
     }
+
+
+def _volume(written: str, variables: Variables) -> str:
+    """A volume of the configuration. A job's variable in it names a folder below what is written, and none above."""
+    volume = variables.expand(written)
+    if volume != written and ".." in volume.partition(":")[0].split("/"):
+        raise CompileError(f"volumes: {written}: a variable of this job makes it lead out of its folder ({volume!r})")
+    return volume
 
 
 def _policies(wish: Mapping[str, Any], docker: DockerConfig, variables: Variables) -> list[str]:

@@ -172,6 +172,14 @@ def test_what_a_runner_allows() -> None:
     assert "privileged" not in step(compiled(docker, image={"name": "ruby:3"}), "container")["inputs"]["options"]
 
 
+def test_a_variable_in_a_volume_leads_nowhere_above_it() -> None:
+    docker = DockerConfig(volumes=("/caches/$WHERE:/cache", "/odd/../place:/place"))
+    job = compiled(docker, variables=[variable("WHERE", "team/one")])
+    assert step(job, "container")["inputs"]["volumes"] == ["/caches/team/one:/cache", "/odd/../place:/place"]
+    with pytest.raises(CompileError, match="lead out of its folder"):
+        compiled(docker, variables=[variable("WHERE", "../etc")])
+
+
 def test_containers_are_given_nothing_secret() -> None:
     variables = [
         variable("OPEN", "1"),
