@@ -72,13 +72,14 @@ async def managing(
     agent_pid: int | None = None,
     around_agent: Sequence[str] = (),
     hidden: Sequence[str] = (),
+    recovers: bool = False,
     keep_builds: bool = False,
     on_job_over: Callable[[], None] = lambda: None,
 ) -> AsyncIterator[None]:
     """The runner manager, from the moment it asks for jobs; it stops when this is left, its agent goes on.
 
     `agent_pid` is an agent that this process has started already, `around_agent` what stands before the command of
-    another one, `hidden` what jobs must not see.
+    another one, `hidden` what jobs must not see. `recovers`: jobs shall be found even without the journal.
     """
     environment = LocalEnvironment(
         data,
@@ -95,7 +96,7 @@ async def managing(
             data,
             environment=environment,
             keep_alive_seconds=KEEP_ALIVE_SECONDS,
-            recovers=False,
+            recovers=recovers,
             keep_builds=keep_builds,
             on_job_over=on_job_over,
         )

@@ -133,6 +133,8 @@ def show(found: "ManagerStatus") -> None:
         f"slots {slots.concurrent}: {slots.running} with jobs, {slots.asking} asking, {slots.free} free "
         f"(saturation {slots.saturation:.0%})"
     )
+    for path in found.damaged_journals:
+        print(f"a journal was damaged and moved aside: {path}; remove it when nobody needs it")
     for heading, rows in _tables(found):
         if rows:
             print()

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from remuda.cli.embedded import Cell
     from remuda.manager.config import ManagerConfig
 
-AGENT_IDLE_SECONDS = 300.0
 FILE_NAME = "client.json"
 RUNNER_FILE = "runner.json"
 """The platform's own runner, as `remuda.cli.access` stores an address with a token."""
@@ -67,6 +66,7 @@ async def _up(folder: Path, host: str, port: int, concurrent: int, isolation: Is
     from remuda.cli.cell_settings import print_warnings, settings_from
     from remuda.cli.embedded import managing, serving_cell
     from remuda.cli.signals import STOPPING, handled
+    from remuda.steps.program import IDLE_EXIT_SECONDS
     from remuda.telemetry import logs
 
     print_warnings(os.environ)
@@ -85,7 +85,9 @@ async def _up(folder: Path, host: str, port: int, concurrent: int, isolation: Is
             hidden = platform_places(folder) if isolation.kind == "bubblewrap" else ()
             if isolation.run_as:
                 open_to_jobs(folder)
-            async with managing(config, folder / "manager", agent_idle_seconds=AGENT_IDLE_SECONDS, hidden=hidden):
+            async with managing(
+                config, folder / "manager", agent_idle_seconds=IDLE_EXIT_SECONDS, hidden=hidden, recovers=True
+            ):
                 if is_new:
                     print_token(cell.token)
                 print(welcome(cell.url, folder, concurrent, isolation), flush=True)

@@ -10,6 +10,7 @@ which process has it. What stands in the files, and what is said about a folder 
 import asyncio
 import fcntl
 import os
+import stat
 import threading
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -61,6 +62,18 @@ def write_whole(path: Path, data: bytes, *, durable: bool = False) -> None:
         raise
     if durable:
         sync_folder(path.parent)
+
+
+def make_private(path: Path) -> None:
+    """See to it that a file is there and only this user may read it, from the moment it is made; for those that are
+    opened by others, who would make them for everybody. One of somebody else's, or a link, is an OSError."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    file = os.open(path, flags, 0o600)
+    try:
+        if stat.S_IMODE(os.fstat(file).st_mode) & 0o077:
+            os.fchmod(file, 0o600)
+    finally:
+        os.close(file)
 
 
 def open_private(path: Path) -> TextIO:

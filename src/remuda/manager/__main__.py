@@ -9,10 +9,13 @@ from remuda.manager.config import LOG_FORMATS, LOG_LEVELS, load
 from remuda.manager.errors import ManagerError
 from remuda.manager.service import ManagerService
 from remuda.manager.stopping import Orders
+from remuda.steps.program import IDLE_EXIT_SECONDS
 from remuda.telemetry.logs import configure
 
 
-async def serve(config: Path, data: Path, *, jobs: Path | None, agent_idle_exit_seconds: float = 300.0) -> None:
+async def serve(
+    config: Path, data: Path, *, jobs: Path | None, agent_idle_exit_seconds: float = IDLE_EXIT_SECONDS
+) -> None:
     """Run until told to stop, or drained."""
     orders = Orders()
     loop = asyncio.get_running_loop()
@@ -28,7 +31,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--config", type=Path, required=True)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--jobs", type=Path)
-    parser.add_argument("--agent-idle-exit", type=float, default=300.0, metavar="SECONDS")
+    parser.add_argument("--agent-idle-exit", type=float, default=IDLE_EXIT_SECONDS, metavar="SECONDS")
     options = parser.parse_args(arguments)
     try:
         settings = load(options.config).config

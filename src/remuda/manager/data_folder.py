@@ -7,12 +7,13 @@ one first is the manager from then on, and the other one has to stop.
 import hashlib
 import sqlite3
 from contextlib import ExitStack
+from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 
 from remuda.manager.adapters.agent_process import agent_data
-from remuda.manager.errors import DataFolderError, FolderTakenError
-from remuda.manager.journal import LOCK_NAME, Journal, identity_of, locked
+from remuda.manager.errors import DataFolderError, FolderTakenError, JournalDamagedError
+from remuda.manager.journal import LOCK_NAME, Journal, damaged_journals, identity_of, locked, set_aside
 from remuda.manager.system_id import keep_system_id, system_id
 from remuda.telemetry.logs import logger
 
@@ -37,13 +38,15 @@ class DataFolder:
         self._held = ExitStack()
         self._lock: tuple[int, int] | None = None
         self._problem = ""
+        self.set_aside = 0
+        """How many damaged journals this process has moved aside."""
         self._log = logger("manager")
 
     def __enter__(self) -> "DataFolder":
         with ExitStack() as stack:
             stack.enter_context(self._held)
             self._hold()
-            self.journal = Journal(self.path / "journal.sqlite")
+            self.journal = self._open_journal()
             self._held.callback(self.journal.close)
             self.own_id = system_id(self.path, beside_config=self._beside_config)
             stack.pop_all()
@@ -53,6 +56,31 @@ class DataFolder:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._held.__exit__(kind, error, trace)
+
+    def _open_journal(self) -> Journal:
+        """The journal, or a new one in place of one that is damaged: jobs that run are found through their agents."""
+        path = self.path / "journal.sqlite"
+        try:
+            return Journal(path)
+        except JournalDamagedError as error:
+            try:
+                kept = set_aside(path, datetime.now(UTC))
+            except OSError as problem:
+                raise DataFolderError(f"{error}, and it cannot be moved aside: {problem}. Move it away.") from error
+            self.set_aside += 1
+            self._log.error(
+                "the journal is damaged; it was moved aside, and a new one begun",
+                cause=str(error),
+                kept=str(kept),
+                fix="nothing has to be done for jobs that agents have: they are found again. Look after the disk, "
+                "and remove the file when nobody needs it",
+            )
+            return Journal(path)
+
+    @property
+    def damaged_journals(self) -> tuple[str, ...]:
+        """Those that have been moved aside, by this process or earlier ones."""
+        return damaged_journals(self.path / "journal.sqlite")
 
     @property
     def mark(self) -> str:

@@ -20,6 +20,7 @@ from remuda.lib.clock import Clock
 from remuda.manager.config import RunnerConfig
 from remuda.manager.errors import ClosingError, ConfigError
 from remuda.manager.ports import Environment
+from remuda.steps.program import IDLE_EXIT_SECONDS
 from remuda.telemetry.logs import logger
 
 if TYPE_CHECKING:
@@ -116,7 +117,12 @@ def _autoscaled(runner: RunnerConfig, clock: Clock, around: Around) -> Environme
 
 
 def make_environment(
-    runner: RunnerConfig, jobs: Path, clock: Clock, around: Around, *, agent_idle_exit_seconds: float = 300.0
+    runner: RunnerConfig,
+    jobs: Path,
+    clock: Clock,
+    around: Around,
+    *,
+    agent_idle_exit_seconds: float = IDLE_EXIT_SECONDS,
 ) -> Environment:
     """A runner's environment; `jobs` is the folder for whatever it keeps on this machine."""
     kind = kind_of(runner)

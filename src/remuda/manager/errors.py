@@ -21,6 +21,10 @@ class DataFolderError(ManagerError):
     """The data folder is in use, unreadable, or of a newer version."""
 
 
+class JournalDamagedError(DataFolderError):
+    """The journal is no longer what was written; without it, jobs are found through their agents."""
+
+
 class FolderTakenError(DataFolderError):
     """The data folder is another manager's."""
 

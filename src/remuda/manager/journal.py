@@ -11,16 +11,17 @@ import asyncio
 import hashlib
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from remuda.lib.files import InUseError, is_disk_waited_for, sole_use
+from remuda.lib.files import InUseError, is_disk_waited_for, make_private, sole_use, sync_folder
 from remuda.lib.sqlite_writer import Writer
 from remuda.manager.core.record import Outcome, Phase, Record
-from remuda.manager.errors import DataFolderError, FolderTakenError
+from remuda.manager.errors import DataFolderError, FolderTakenError, JournalDamagedError
 from remuda.telemetry.logs import logger
 
 LOCK_NAME = "manager.lock"
@@ -97,12 +98,15 @@ class Journal:
     """Open it with the data folder locked; close it before the lock goes."""
 
     def __init__(self, path: Path) -> None:
+        """JournalDamagedError: what is there is no journal any more, see `set_aside`."""
         try:
             self._connection = _open(path)
         except sqlite3.Error as error:
+            if is_damage(error) or path.is_dir():
+                raise JournalDamagedError(f"{path}: the journal is damaged: {error}") from error
             raise DataFolderError(
-                f"{path}: the journal cannot be opened: {error}. Is the disk full or the file damaged? "
-                "Without it running jobs cannot be found again; move it away to start anew."
+                f"{path}: the journal cannot be opened: {error}. Free space on its disk, and let the manager's user "
+                "read and write it and its folder."
             ) from error
         self._writer = Writer(self._connection, path.name)
         self._path = path
@@ -117,8 +121,8 @@ class Journal:
             found = self._connection.execute(_ALL).fetchall()
         except sqlite3.Error as error:
             raise DataFolderError(
-                f"the journal cannot be read: {error}. Move journal.sqlite out of the data folder to start anew; "
-                "jobs that are only in there are lost."
+                f"the journal cannot be read: {error}. Look after its disk, and start the manager again: it moves a "
+                "journal aside that is damaged."
             ) from error
         jobs = []
         for row in found:
@@ -230,9 +234,10 @@ def identity_of(path: Path) -> tuple[int, int] | None:
 
 
 def _open(path: Path) -> sqlite3.Connection:
+    with suppress(OSError):  # whatever it is, SQLite says it, too
+        make_private(path)
     connection = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
     try:
-        path.chmod(0o600)
         connection.execute("pragma journal_mode = wal")
         connection.execute(f"pragma synchronous = {'full' if is_disk_waited_for() else 'off'}")
         (version,) = connection.execute("pragma user_version").fetchone()
@@ -241,6 +246,9 @@ def _open(path: Path) -> sqlite3.Connection:
                 f"{path}: the journal has version {version}, this Remuda knows up to {SCHEMA_VERSION}. "
                 "Use the newer Remuda that wrote it, or another data folder."
             )
+        (found,) = connection.execute("pragma quick_check(1)").fetchone()
+        if found != "ok":
+            raise sqlite3.DatabaseError(found)
         if version < SCHEMA_VERSION:
             with connection:
                 connection.execute("begin immediate")
@@ -255,11 +263,45 @@ def _open(path: Path) -> sqlite3.Connection:
                 for statement in (*(_SINCE_3 if version < 3 else ()), *_SINCE_4):
                     connection.execute(statement)
                 connection.execute(f"pragma user_version = {SCHEMA_VERSION}")
+        connection.execute(f"{_ALL} limit 0").fetchall()
         connection.execute("delete from runners where digest not in (select settings from jobs)")
     except BaseException:
         connection.close()
         raise
     return connection
+
+
+def is_damage(error: sqlite3.Error) -> bool:
+    """Whether a file is not what was written to it, so that to try again does not help. A full disk, a disk that does
+    not answer, or a file that is somebody else's are not damage."""
+    if not isinstance(error, sqlite3.DatabaseError):
+        return False
+    # Without a code it is what `quick_check` has found.
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT)
+    is_part_missing = str(error).startswith(("no such table", "no such column"))
+    return is_part_missing or code & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+
+
+def set_aside(path: Path, now: datetime) -> Path:
+    """Move a journal out of the way, with what belongs to it; its new name.
+
+    The file itself first: whoever dies in between leaves parts that SQLite does not take for those of a new file.
+    """
+    kept = path.with_name(f"{path.name}.damaged-{now:%Y%m%dT%H%M%SZ}")
+    while kept.exists():
+        kept = kept.with_name(f"{kept.name}x")
+    path.rename(kept)
+    for end in ("-wal", "-shm"):
+        with suppress(FileNotFoundError):
+            path.with_name(f"{path.name}{end}").rename(kept.with_name(f"{kept.name}{end}"))
+    sync_folder(path.parent)
+    return kept
+
+
+def damaged_journals(path: Path) -> tuple[str, ...]:
+    """Those that have been moved aside and are still there."""
+    found = path.parent.glob(f"{path.name}.damaged-*")
+    return tuple(sorted(str(one) for one in found if not one.name.endswith(("-wal", "-shm"))))
 
 
 def _insert(db: sqlite3.Connection, values: Sequence[Any]) -> None:

@@ -358,6 +358,7 @@ FAMILIES = (
     _counter("remuda_manager_job_network_bytes_total", "The same with networks: received, sent.", *RUNNER, "direction"),
     _histogram("remuda_manager_job_memory_peak_bytes", "Most memory of a job at a time.", _SIZES, *RUNNER),
     _histogram("remuda_manager_job_work_dir_bytes", "What its working directory took at the end.", _SIZES, *RUNNER),
+    _counter("remuda_manager_journals_damaged_total", "Journals that were damaged, and moved aside at the start."),
     _counter("remuda_manager_spans_total", "Spans of jobs and steps: sent, dropped here, refused there.", "outcome"),
 )
 

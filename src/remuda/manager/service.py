@@ -27,6 +27,7 @@ from remuda.manager.metrics import serve_metrics
 from remuda.manager.ports import Environment
 from remuda.manager.status import ConfigStatus, status_of
 from remuda.manager.supervision import Manager, Part
+from remuda.steps.program import IDLE_EXIT_SECONDS
 from remuda.telemetry import logs
 from remuda.wire.runner_server import new_session
 
@@ -53,7 +54,7 @@ class ManagerService:
         clock: Clock | None = None,
         environment: Environment | None = None,
         jobs: Path | None = None,
-        agent_idle_exit_seconds: float = 300.0,
+        agent_idle_exit_seconds: float = IDLE_EXIT_SECONDS,
         keep_alive_seconds: float = 30.0,
         agent_lost_seconds: float = Limits().agent,
         recovers: bool = True,

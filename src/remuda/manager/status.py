@@ -137,6 +137,8 @@ class ManagerStatus(msgspec.Struct, frozen=True, kw_only=True):
     jobs: tuple[JobStatus, ...] = ()
     machines: tuple[MachineStatus, ...] = ()
     fleets: tuple[FleetStatus, ...] = ()
+    damaged_journals: tuple[str, ...] = ()
+    """Files that were the journal, were damaged, and moved aside; removed by whoever does not need them any more."""
 
 
 def status_of(manager: "Manager", config: ConfigStatus) -> ManagerStatus:
@@ -149,6 +151,7 @@ def status_of(manager: "Manager", config: ConfigStatus) -> ManagerStatus:
         pid=os.getpid(),
         system_id=manager.system_id,
         state=manager.state,
+        damaged_journals=manager.damaged_journals,
         config=config,
         slots=SlotStatus(
             concurrent=manager.config.concurrent,

@@ -71,6 +71,7 @@ class Manager:
         self.metrics = ManagerMetrics(lambda: samples(self._jobs.values()))
         self.metrics.configured(config, folder.own_id)
         self.metrics.configuration_loaded()
+        self.metrics.counter("remuda_manager_journals_damaged_total").inc(folder.set_aside)
         self.metrics.watch(lambda: self.load, lambda: self.pollers)
         self.exporter = exporter_of(clock, folder.own_id, self.metrics.spans)
         """Who sends spans, until it is left; None where nobody wants them."""
@@ -127,6 +128,11 @@ class Manager:
     def system_id(self) -> str:
         """By which servers know it."""
         return self._folder.own_id
+
+    @property
+    def damaged_journals(self) -> tuple[str, ...]:
+        """Files that were the journal once."""
+        return self._folder.damaged_journals
 
     @property
     def jobs(self) -> Sequence[ManagedJob]:

@@ -84,7 +84,13 @@ def _parser() -> argparse.ArgumentParser:
     _add_data(proxy)
     proxy.add_argument("--socket", type=Path, help="where the agent listens (default: what its data folder says)")
     proxy.add_argument("--start", action="store_true", help="start an agent first where none answers")
-    proxy.add_argument("--idle-exit", type=float, metavar="SECONDS", default=3600.0, help="for the one that is started")
+    proxy.add_argument(
+        "--idle-exit",
+        type=float,
+        metavar="SECONDS",
+        default=program.IDLE_EXIT_SECONDS,
+        help="for the one that is started",
+    )
     bootstrap = command("bootstrap", _bootstrap, "put the agent into a file, here or on another machine")
     bootstrap.add_argument("file", metavar="FILE", help="the program's path there; replaced whole, or left as it is")
     bootstrap.add_argument(

@@ -98,12 +98,13 @@ class ManagerBench:
                 raise
             events.drain.set()
 
-    async def spawn(self, kill_point: str = "") -> asyncio.subprocess.Process:
-        """A manager as a process of its own."""
+    async def spawn(self, kill_point: str = "", *, agent_idle_exit: str = "5") -> asyncio.subprocess.Process:
+        """A manager as a process of its own; an empty `agent_idle_exit` leaves it to the manager when agents end."""
         if not self.config.exists():
             self.write_config()
         marks = {"REMUDA_KILL_POINT": kill_point, "REMUDA_KILL_MARK": str(self.folder / "killed")}
-        command = ["--config", str(self.config), "--data", str(self.data), "--agent-idle-exit", "5"]
+        command = ["--config", str(self.config), "--data", str(self.data)]
+        command += ["--agent-idle-exit", agent_idle_exit] if agent_idle_exit else []
         with (self.folder / "manager.out").open("ab") as output:
             process = await asyncio.create_subprocess_exec(
                 sys.executable,

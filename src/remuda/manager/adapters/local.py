@@ -20,6 +20,7 @@ from remuda.manager.errors import EnvironmentLostError, EnvironmentTemporaryErro
 from remuda.manager.hooks import run_hook
 from remuda.manager.ports import JobPlace, PreparedPlace, Usage
 from remuda.steps.errors import AgentError
+from remuda.steps.program import IDLE_EXIT_SECONDS
 from remuda.wire.agent_client import AgentClient, AgentRefusedError, AgentUnavailableError, socket_of, unix_channel
 
 PROTOCOL = 1
@@ -43,7 +44,7 @@ class LocalEnvironment:
         data: Path,
         *,
         clock: Clock,
-        idle_exit_seconds: float = 300.0,
+        idle_exit_seconds: float = IDLE_EXIT_SECONDS,
         agent_pid: int | None = None,
         around_agent: Sequence[str] = (),
         hidden: Sequence[str] = (),

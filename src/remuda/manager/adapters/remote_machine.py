@@ -33,14 +33,13 @@ from remuda.manager.ports import JobPlace, PreparedPlace
 from remuda.steps.bootstrap import LOOK, PLACE, Facts, Offer, choose, command_line, for_interpreter, offers, read_facts
 from remuda.steps.datafolder import LONGEST_SOCKET_PATH
 from remuda.steps.errors import AgentError
-from remuda.steps.program import Form
+from remuda.steps.program import IDLE_EXIT_SECONDS, Form
 from remuda.wire.agent_client import AgentClient, AgentRefusedError, AgentUnavailableError
 
 PROTOCOL = 1
 """Of the agent's service, as this manager speaks it."""
 HELLO_SECONDS = 45.0
 """How long the agent may take to answer, its start included."""
-IDLE_EXIT_SECONDS = 3600.0
 USED_UP = 9
 """With what the script ends that counts the machine's uses."""
 UNUSABLE = 8
