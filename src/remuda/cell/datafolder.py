@@ -9,6 +9,7 @@ Called by `remuda.cell.service` before anything is opened.
 Invariant: a folder that is refused is left as it was.
 """
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -59,6 +60,8 @@ def opened(path: Path, *, cell_id: int, shared: bool = False) -> Iterator[DataFo
             else:
                 stack.enter_context(sole_use(path / "lock"))
             _check_kind(folder, shared=shared)
+            if not shared:
+                _check_database(folder)
             _prepare(folder, cell_id)
         except InUseError as error:
             raise DataFolderError(
@@ -127,6 +130,26 @@ def _check_kind(folder: DataFolder, *, shared: bool) -> None:
         raise DataFolderError(
             f"the data folder {path} is a cell's that keeps its rows in a PostgreSQL database; give that with "
             "--database or REMUDA_DATABASE, or another --data"
+        )
+
+
+def _check_database(folder: DataFolder) -> None:
+    """A new database in place of one that is lost would be a new cell, to which nothing of what is here belongs, and
+    which removes it. A start that died before it had made one has left nothing else."""
+    database = folder.database
+    if database.is_dir():
+        problem = "cannot be used: a folder is in its place"
+    elif not database.exists():
+        problem = "is missing"
+    elif database.stat().st_size == 0:
+        problem = "is empty"
+    else:
+        return
+    places = (folder.repos, folder.blobs, folder.traces)
+    if database.is_dir() or any(files for place in places for _, _, files in os.walk(place)):
+        raise DataFolderError(
+            f"the cell's database {database} {problem}, while the rest of its data is there; restore a backup into a "
+            "new folder with `remuda cell restore`, or give an empty folder with --data to begin a new cell"
         )
 
 

@@ -66,9 +66,8 @@ def write_whole(path: Path, data: bytes, *, durable: bool = False) -> None:
 
 def make_private(path: Path) -> None:
     """See to it that a file is there and only this user may read it, from the moment it is made; for those that are
-    opened by others, who would make them for everybody. One of somebody else's, or a link, is an OSError."""
-    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-    file = os.open(path, flags, 0o600)
+    opened by a library, which would make them for everybody. One of somebody else's is an OSError."""
+    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         if stat.S_IMODE(os.fstat(file).st_mode) & 0o077:
             os.fchmod(file, 0o600)

@@ -20,6 +20,7 @@ def is_alive(pid: int) -> bool:
 
 
 @pytest.mark.long
+@pytest.mark.timeout(300)
 async def test_an_agent_whose_manager_died_for_good_ends_a_minute_after_its_last_job(
     bench: ManagerBench, coordinator: Coordinator
 ) -> None:

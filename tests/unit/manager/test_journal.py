@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remuda.manager.core.record import Outcome, Phase, Record
-from remuda.manager.errors import DataFolderError
+from remuda.manager.errors import DataFolderError, JournalDamagedError
 from remuda.manager.journal import _SCHEMA, _SINCE_2, JobRow, Journal, _from_row, _record_values, locked, settings_name
 
 
@@ -191,9 +191,9 @@ async def test_a_removed_journal_is_written_anew_with_everything(tmp_path: Path,
     again.close()
 
 
-async def test_a_damaged_journal_is_refused_with_what_to_do(tmp_path: Path) -> None:
+async def test_a_damaged_journal_is_told_from_one_that_cannot_be_opened(tmp_path: Path) -> None:
     (tmp_path / "journal.sqlite").write_bytes(b"this is no database, not at all, by no means" * 100)
-    with pytest.raises(DataFolderError, match="move it away"):
+    with pytest.raises(JournalDamagedError, match="is damaged: "):
         Journal(tmp_path / "journal.sqlite")
 
 

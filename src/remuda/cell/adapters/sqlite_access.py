@@ -6,7 +6,7 @@ Nothing is decided here but how failures of the database are told. `sqlite` and 
 import asyncio
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, Self, TypeVar
 from urllib.parse import quote
@@ -16,7 +16,7 @@ from remuda.cell.adapters.bodies import decode
 from remuda.cell.adapters.sqlite_schema import prepare
 from remuda.cell.errors import DataFolderError, StoreError
 from remuda.cell.values import Page
-from remuda.lib.files import is_disk_waited_for
+from remuda.lib.files import is_disk_waited_for, make_private
 from remuda.lib.ids import IdRange, IdsExhaustedError, range_of_cell
 from remuda.lib.sqlite_writer import ClosedError, Writer
 
@@ -50,6 +50,15 @@ def _reader(path: Path) -> sqlite3.Connection:
     )
 
 
+def _close_to_others(path: Path) -> None:
+    """Make the file, and those that SQLite puts beside it with the same mode, this user's alone."""
+    with suppress(OSError):  # whatever it is, SQLite says it, too
+        make_private(path)
+        for name in (f"{path.name}-wal", f"{path.name}-shm"):
+            if (beside := path.with_name(name)).exists():
+                make_private(beside)
+
+
 class SqliteFile:
     """One file: a writer, a reader, and the ids it gives out."""
 
@@ -63,6 +72,7 @@ class SqliteFile:
     def open(cls, path: Path, cell_id: int) -> Self:
         """Open or make the file; DataFolderError when it cannot be used."""
         try:
+            _close_to_others(path)
             db = sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
             try:
                 synchronous = "FULL" if is_disk_waited_for() else "OFF"

@@ -1,0 +1,96 @@
+"""What a cell keeps is for its own user only; a database that is lost or damaged is told of, and never replaced."""
+
+import os
+import sqlite3
+import stat
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from remuda.cell.adapters.sqlite import SqliteStore
+from remuda.cell.datafolder import opened
+from remuda.cell.errors import DataFolderError
+
+
+@pytest.fixture
+def no_mask() -> Iterator[None]:
+    """New files would be everybody's."""
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+def modes(folder: Path) -> dict[str, int]:
+    return {path.name: stat.S_IMODE(path.stat().st_mode) for path in folder.glob("cell.sqlite*")}
+
+
+async def test_the_database_is_its_users_alone_from_the_beginning(tmp_path: Path, no_mask: None) -> None:
+    store = SqliteStore.open(tmp_path / "cell.sqlite", 1)
+    await store.writable()
+    assert modes(tmp_path) == dict.fromkeys(("cell.sqlite", "cell.sqlite-wal", "cell.sqlite-shm"), 0o600)
+    await store.close()
+
+
+async def test_one_that_others_could_read_is_closed_to_them(tmp_path: Path) -> None:
+    path = tmp_path / "cell.sqlite"
+    other = SqliteStore.open(path, 1)
+    await other.writable()
+    for name in modes(tmp_path):
+        (tmp_path / name).chmod(0o644)
+    store = SqliteStore.open(path, 1)
+    assert set(modes(tmp_path).values()) == {0o600}
+    await store.close()
+    await other.close()
+
+
+def _remove(path: Path) -> None:
+    path.unlink()
+
+
+def _empty(path: Path) -> None:
+    os.truncate(path, 0)
+
+
+def _put_a_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def _write_garbage(path: Path) -> None:
+    path.write_bytes(os.urandom(8192))
+
+
+@pytest.mark.parametrize(
+    ("damage", "wanted"),
+    [
+        (_remove, "is missing.*restore"),
+        (_empty, "is empty.*restore"),
+        (_put_a_folder, "a folder is in its place.*restore"),
+        (_write_garbage, "no database.*restore"),
+    ],
+    ids=["removed", "emptied", "a folder", "garbage"],
+)
+async def test_a_database_that_is_lost_is_not_made_anew(
+    tmp_path: Path, damage: Callable[[Path], None], wanted: str
+) -> None:
+    with opened(tmp_path / "cell", cell_id=1) as folder:
+        await SqliteStore.open(folder.database, 1).close()
+        (folder.repos / "HEAD").touch()
+    damage(folder.database)
+    before = sorted(path.name for path in folder.path.iterdir())
+    with pytest.raises(DataFolderError, match=f"(?s){wanted}"), opened(folder.path, cell_id=1) as again:
+        SqliteStore.open(again.database, 1)
+    assert sorted(path.name for path in folder.path.iterdir()) == before
+
+
+async def test_a_start_that_died_before_there_was_a_database_goes_on(tmp_path: Path) -> None:
+    with opened(tmp_path / "cell", cell_id=1):
+        pass
+    with opened(tmp_path / "cell", cell_id=1) as folder:
+        folder.database.touch()
+    with opened(tmp_path / "cell", cell_id=1) as folder:
+        await SqliteStore.open(folder.database, 1).close()
+    with sqlite3.connect(folder.database) as db:
+        assert db.execute("select count(*) from jobs").fetchone() == (0,)
+    db.close()
