@@ -14,10 +14,11 @@ from remuda.environments.errors import LostError
 from remuda.environments.plugin import Connection, through
 from remuda.environments.values import Folders, Place
 from remuda.lib.safe_paths import make_below, remove_below
-from remuda.steps.program import IDLE_EXIT_SECONDS
 
 HOOK_SECONDS = 600.0
 OUTPUT_BYTES = 64 * 1024
+IDLE_EXIT_SECONDS = 60
+"""When an agent without work ends, as those of managers do."""
 
 
 def folders_of(base: Path, place: Place) -> Folders:
