@@ -22,7 +22,12 @@ pytestmark = [
 ]
 
 
-MARKS = {"agent.checkout": "by-git", "agent.variables": "by-variables", "agent.unpacking": "by-archive"}
+MARKS = {
+    "agent.checkout": "by-git",
+    "agent.variables": "by-variables",
+    "agent.unpacking": "by-archive",
+    "agent.exchange": "by-forgery",
+}
 """What attacks leave in a folder that only root can write to."""
 
 
@@ -87,6 +92,10 @@ def evidence(attack: str, found: Findings, mode: Mode) -> list[str]:
         worked += [f"{words} is still there" for words in found.left]
     if attack in MARKS:
         worked += [f"the job left {mark}" for mark in found.marks if mark == MARKS[attack]]
+    if attack == "agent.exchange" and mode is Mode.DOCKER:
+        # Elsewhere such steps have the job's own rights, and the job may spoil what is its own.
+        spoilt = [job for job in found.jobs.values() if "exchange/step" in job["log"]]
+        worked += [f"a step of the platform read what {job['name']} had written: {job['log']}" for job in spoilt]
     if attack == "agent.links" and found.linked != [KEPT]:
         worked.append(f"the folder behind the link has {found.linked}")
     if attack == "agent.archives":

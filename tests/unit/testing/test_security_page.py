@@ -9,7 +9,7 @@ from remuda.testing.isolation.promises import PROMISES, Mode, Verdict
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs/reference/security.md").read_text()
-IN_PIPELINE = {"agent.links", "agent.unpacking", "agent.variables", "policy.denied"}
+IN_PIPELINE = {"agent.exchange", "agent.links", "agent.unpacking", "agent.variables", "policy.denied"}
 """Attacks that jobs of their own make, in `scene`; all others are functions of `hostile`."""
 REFERENCE = re.compile(r"\b((?:tests|plugins)/[\w/.-]+\.py)::(\w+)")
 

@@ -16,6 +16,7 @@ import socket
 import stat
 import subprocess
 import sys
+import time
 import urllib.error
 import urllib.request
 import zipfile
@@ -28,6 +29,8 @@ MOST_BYTES = 4096
 MADE = "made-by-another-job"
 """What is left in a folder that can be written to."""
 SECONDS = 10
+FORGE_SECONDS = 60
+FORGED = ("inputs", "outputs")
 Way = tuple[str, Callable[[], bytes | bool]]
 """What it is called, and what to do: bytes that were read, or whether it was done; nothing, False and OSError: not."""
 T = dict[str, Any]
@@ -275,6 +278,33 @@ def agent_checkout(targets: T) -> Iterator[Way]:
     return iter(())
 
 
+def forge(targets: T) -> None:
+    """Write into inputs and outputs of every step that can be seen, beside the job's own steps; the job's end is this
+    one's, too."""
+    mark = ["touch", f"{targets['marks']}/by-forgery"]
+    line = json.dumps({"name": "environment", "value": {"exec": [*mark, "--"]}}) + "\n"
+    own = os.environ.get("REMUDA_OUTPUTS")
+    folders = [Path(own).parent] if own else [Path(one) for one in mounted() if one.endswith("/exchange")]
+    wanted = [f"{folder}/step-{number}.{kind}" for folder in folders for number in range(12) for kind in FORGED]
+    forged: dict[str, int] = {}
+    until = time.monotonic() + FORGE_SECONDS
+    while time.monotonic() < until:
+        for path in wanted:
+            with contextlib.suppress(OSError):
+                file = os.open(path, os.O_WRONLY | os.O_APPEND)
+                try:
+                    # Again when something came behind it: the last line counts.
+                    if path != own and os.fstat(file).st_size != forged.get(path, 0):
+                        os.write(file, line.encode())
+                        forged[path] = os.fstat(file).st_size
+                finally:
+                    os.close(file)
+
+
+def mounted() -> list[str]:
+    return [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
+
+
 def pack(targets: T) -> None:
     """Upload artifacts by hand, for a later job to unpack: a link that leads out, a file behind it, and names that lead
     out by themselves."""
@@ -489,7 +519,7 @@ ATTACKS = (
     policy_inserted,
     policy_results,
 )
-OTHERS = {"pack": pack, "swap": swap}
+OTHERS = {"forge": forge, "pack": pack, "swap": swap}
 """What jobs and processes of their own do, by the word before the targets."""
 INHERITED: dict[int, str] = {}
 

