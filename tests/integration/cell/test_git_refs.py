@@ -167,7 +167,10 @@ def test_refs_are_put_under_the_same_names(cell: ServedCell, shop: int, reposito
 
 def test_pushes_that_are_taken(clone: Clone, repository: Path) -> None:
     names = ["refs/heads/a/b", "refs/heads/abc1234", "refs/heads/HEADS", "refs/tags/v1", "refs/merge-requests/12/head"]
-    clone.run("push", "--quiet", "origin", *(f"HEAD:{name}" for name in [*names, "refs/merge-requests/12/merge"]))
+    pushed = clone.run(
+        "push", "--quiet", "origin", *(f"HEAD:{name}" for name in [*names, "refs/merge-requests/12/merge"])
+    )
+    assert "hint" not in pushed.stderr
     assert set(names) < refs_in(repository)
     clone.run("push", "--quiet", "origin", *(f":{name}" for name in names))
     assert not set(names) & refs_in(repository)

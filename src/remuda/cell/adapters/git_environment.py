@@ -37,6 +37,8 @@ _SETTINGS = (
     ("gpg.x509.program", "false"),
     ("gpg.ssh.program", "false"),
     ("gc.auto", "0"),
+    # A graft file is named below so that none of a repository is read; git's hint about it would reach the pusher.
+    ("advice.graftFileDeprecated", "false"),
 )
 
 
