@@ -16,7 +16,6 @@ from typing import Any
 from remuda.cell.archives import small_entry
 from remuda.cell.core import downstream, triggers
 from remuda.cell.core.downstream import Asker
-from remuda.cell.core.job_token_scope import admits, explain_refusal
 from remuda.cell.dependencies import inherited_variables
 from remuda.cell.errors import CellError, InvalidError, NotFoundError, StoreError, TooDeepError
 from remuda.cell.handout import variables_of
@@ -170,8 +169,6 @@ class Bridges:
                 FailureReason.DOWNSTREAM_PROJECT_NOT_FOUND,
                 f'there is no project "{path}", or who started this pipeline may not start one there; check its path',
             )
-        if not admits(project, asker.project, is_reading=False):
-            raise _RefusedError(FailureReason.DOWNSTREAM_PROJECT_NOT_FOUND, explain_refusal(project, asker.project))
         if project.id == asker.project.id:
             raise _RefusedError(
                 FailureReason.INVALID_TRIGGER,

@@ -59,7 +59,6 @@ class Monorepo:
     def __init__(self, cell: ServedCell, runner: ScriptedRunner, generated: bytes = GENERATED) -> None:
         self.cell, self.runner = cell, runner
         self.docs = cell.new_project("docs", "build-docs: {script: [x], rules: [{if: $GIVEN}]}")
-        cell.let_in_all_jobs(self.docs)
         self.project = cell.new_project("app", PARENT, **{"services/shop.yml": SHOP})
         pipeline = cell.until_pipelines(1, "root/app")[0]
         cell.api("POST", f"/projects/{self.project}/pipelines/{pipeline['id']}/cancel")
@@ -162,7 +161,6 @@ def test_a_generated_file_with_mistakes_fails_its_job_and_says_where(cell: Serve
 
 def test_another_project_whose_default_branch_came_with_its_first_push(cell: ServedCell) -> None:
     docs = cell.new_project("docs")
-    cell.let_in_all_jobs(docs)
     actions = [{"action": "create", "file_path": ".gitlab-ci.yml", "content": "build: {script: [x]}\n"}]
     first = {"branch": "trunk", "commit_message": "First commit", "actions": actions}
     assert cell.api("POST", f"/projects/{docs}/repository/commits", first).status == 201

@@ -204,7 +204,7 @@ class TestAGeneratedChild:
 class TestAnotherProject:
     @pytest.fixture
     async def cell(self, cell: MemoryCell) -> MemoryCell:
-        await cell.store.add_project(a_project(path="acme/Other", job_token_scope_enabled=False))
+        await cell.store.add_project(a_project(path="acme/Other"))
         cell.files["acme/Other"] = {".gitlab-ci.yml": "other-job: {script: x}"}
         return cell
 

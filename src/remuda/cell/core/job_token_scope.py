@@ -5,8 +5,9 @@ Decided here: a job of another project needs a place in the list, its project's 
 project is not private, jobs may read too. The project itself is always in its list. What the person may who started the
 pipeline is asked besides (`remuda.cell.reach`); the list never adds to that.
 
-Pure. Called wherever a job reaches another project: git, needs of its artifacts, calls and trigger jobs that start its
-pipelines. Included files are not: they are read for the person who starts the pipeline, before there is a job.
+Pure. Called wherever a job's token reaches another project: git, needs of its artifacts, calls that start its
+pipelines. Trigger jobs and included files use no token: the cell acts by the rights of the person who started the
+pipeline, as GitLab does.
 """
 
 from remuda.cell.values import Project
