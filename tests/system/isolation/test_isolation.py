@@ -17,7 +17,7 @@ from remuda.testing.isolation.scene import CANARY, FIRST_UID, IMAGE, KEPT, Findi
 
 pytestmark = [
     pytest.mark.long,
-    pytest.mark.timeout(400),
+    pytest.mark.timeout(600),
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root"),
 ]
 

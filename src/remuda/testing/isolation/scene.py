@@ -347,7 +347,7 @@ class Scene:
             assert all(job["status"] != "failed" for job in found.values()), self._logs(project)
             return any((folder / "ready").exists() for folder in self._folders(name))
 
-        self.lab.wait_until(is_ready, f"{name} is ready")
+        self.lab.wait_until(is_ready, f"{name} is ready", seconds=120)
         return self._jobs(project)[name]
 
     def _ended(self, project: int) -> dict[str, dict[str, Any]]:
@@ -358,7 +358,7 @@ class Scene:
             found = self._jobs(project)
             return bool(found) and all(job["status"] in final for job in found.values())
 
-        self.lab.wait_until(are_over, f"the jobs of project {project} end", seconds=120)
+        self.lab.wait_until(are_over, f"the jobs of project {project} end", seconds=300)
         found = self._jobs(project)
         for job in found.values():
             root = f"/api/v4/projects/{project}/jobs/{job['id']}"
