@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from remuda.testing.postgres_server import PostgresServer
 
@@ -21,6 +22,12 @@ for number, usual in (
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, usual)
 
+
+# How long one example takes says something about the machine's load, not about the code.
+settings.register_profile(
+    "remuda", parent=settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("remuda")
 
 # Agents of tests make no control groups in the one that the tests themselves run in.
 os.environ.setdefault("REMUDA_CGROUP", "/remuda-tests")
