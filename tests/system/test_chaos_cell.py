@@ -29,7 +29,7 @@ from remuda.testing.client import OVER, connect, first_pipeline, script_output, 
 from remuda.testing.lab import Lab, LabError
 from remuda.testing.postgres_server import PostgresServer
 
-JOBS = int(os.environ.get("CHAOS_JOBS", "40"))
+JOBS = int(os.environ.get("CHAOS_JOBS", "100"))
 AT_ONCE = 8
 """For each of the two managers."""
 LINES = 20
@@ -38,7 +38,7 @@ SECONDS = 600 + 4 * JOBS
 SEED = 11
 PRINT = (
     f'i=0; while [ $i -lt {LINES} ]; do echo "$CI_NODE_INDEX:$i of $CI_JOB_NAME"; i=$((i+1)); '
-    "[ $((i % 10)) -ne 0 ] || sleep 0.4; done"
+    "[ $((i % 10)) -ne 0 ] || sleep 2; done"
 )
 LAST = "echo left > left-$CI_JOB_ID; printf 'no line feed at the end'"
 
