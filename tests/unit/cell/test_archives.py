@@ -81,7 +81,11 @@ async def test_too_many_entries_are_refused_and_counted() -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(
-    st.lists(st.tuples(st.text(min_size=1, max_size=20), st.binary(max_size=200)), max_size=8),
+    st.lists(
+        # Python cannot tell whether an entry with an empty name is a folder.
+        st.tuples(st.text(min_size=1, max_size=20).filter(lambda name: name[0] != "\0"), st.binary(max_size=200)),
+        max_size=8,
+    ),
     st.binary(max_size=100),
     st.binary(max_size=100),
 )
