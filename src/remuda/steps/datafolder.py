@@ -7,6 +7,7 @@ socket       the path of the socket; clients read it here
 endpoint     instead of both, where the agent listens on TCP: JSON with host, port and token
 agent.log    what the agent has to say after its start; stderr may be a pipe that nobody reads any more
 jobs/        see `journal`
+damaged/     folders of jobs whose files were damaged; see `journal`
 reserve/     room on the disk that is given back when it is full; see `disk`
 
 A folder with other things in it, somebody else's or everybody's is refused and left as it was.

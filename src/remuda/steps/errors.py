@@ -27,5 +27,9 @@ class DataInUseError(AgentError):
     """Another agent serves this data folder."""
 
 
+class DamagedError(AgentError):
+    """A file of a job is not what was written to it; says which."""
+
+
 class PolicyError(BadRequestError):
     """A policy cannot be read; says whose, which key, and what to write instead."""

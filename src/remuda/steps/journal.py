@@ -10,6 +10,9 @@
 A folder appears complete or not at all (it is made aside and renamed) and disappears the same way. A last line that
 was cut by a crash is dropped when the folder is read: nobody was told about it. What the entries mean is decided
 in `replay` and `plan`; when they are written, in `runner`.
+
+Files that are not what was written to them are *damage*. What can be read before it counts, the job is ended, and in
+place of being removed its folder goes to `damaged/` beside the folder of all jobs, where the last few are kept.
 """
 
 import errno
@@ -23,11 +26,15 @@ from pathlib import Path
 from secrets import token_hex
 from typing import Any
 
+from google.protobuf.message import DecodeError
+
 from remuda.lib.clock import stamp
+from remuda.lib.files import write_whole
 from remuda.lib.killpoints import reach
 from remuda.lib.safe_paths import remove_tree
 from remuda.lib.values import dataclass
 from remuda.steps.accounting import Account
+from remuda.steps.errors import DamagedError
 from remuda.steps.files import EXCHANGE, StepFiles
 from remuda.steps.leftovers import Leftover
 from remuda.steps.openfiles import OpenFile
@@ -40,6 +47,11 @@ _PUBLIC_VERSION = 1
 _LARGE = ("variables", "env", "steps", "masks", "mask_prefixes")
 """What of a request a job that runs has in other forms, which take less memory."""
 _NEW, _GONE = ".new-", ".gone-"
+DAMAGED = "damaged"
+MOST_DAMAGED = 5
+"""So many folders of damaged jobs are kept."""
+_DAMAGED_FILE = (errno.EISDIR, errno.EIO)
+"""What no second attempt helps against."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,13 +91,18 @@ class Journal:
         """It was held, and is not any more."""
         self.is_foreign = False
         """Another version of the agent wrote it: nothing in it can be gone on with."""
+        self.id = ""
+        """As it was accepted; empty where an earlier agent did that."""
+        self.damage = ""
+        """What is wrong with its files, in words."""
+        self._digest = ""
         self._is_on_disk = True
-        path = folder / "events"
-        self._events = OpenFile(str(path), flags=os.O_APPEND)
-        if not path.exists():
+        self._path = folder / "events"
+        self._events = OpenFile(str(self._path), flags=os.O_APPEND)
+        if not self._path.exists() and any((folder / name).exists() for name in ("control", "results")):
             self._read_former()
-        for line in _read_lines(path):
-            self._learn(json.loads(line))
+        else:
+            self._read()
 
     @classmethod
     def create(cls, jobs: Path, request: StartRequest, now: float) -> "Journal":
@@ -98,19 +115,40 @@ class Journal:
         if request.owner:
             _make(aside / "owner", request.owner)
             request.ClearField("owner")
-        _make(aside / "request", request.SerializeToString())
+        data = request.SerializeToString()
+        _make(aside / "request", data)
         accepted = {"event": "accepted", "version": VERSION, "time": now, "key": token_hex(16)}
+        accepted |= {"id": request.id, "request": _digest(data)}
         _make(aside / "events", _line(accepted) + b"\n")
         aside.rename(folder)
         return cls(folder)
 
     def read_request(self) -> StartRequest:
-        return read_request(self.folder)
+        """What was asked for. DamagedError: that cannot be known."""
+        try:
+            data = (self.folder / "request").read_bytes()
+            request = StartRequest.FromString(data)
+        except DecodeError:
+            raise DamagedError("request cannot be read") from None
+        except OSError as error:
+            if error.errno not in (*_DAMAGED_FILE, errno.ENOENT):
+                raise
+            raise DamagedError(f"request cannot be read: {error.strerror}") from None
+        # A part of a request may be a request, too, of a job with other rights.
+        if folder_name(request.id) != self.folder.name or self._digest not in ("", _digest(data)):
+            raise DamagedError("request is not the one that was stored")
+        return request
 
     def read_owner(self) -> bytes:
-        with suppress(FileNotFoundError):
+        with suppress(OSError):
             return (self.folder / "owner").read_bytes()
         return b""
+
+    def record_damage(self, damage: str) -> None:
+        """From here on the job is one that is ended, whatever is repaired."""
+        if not self.damage:
+            self._add({"event": "damaged", "text": damage})
+            self.damage = damage
 
     def record_cancel(self) -> None:
         self._add({"event": "cancel"})
@@ -153,8 +191,11 @@ class Journal:
         return StepFiles(self.folder, serial, is_private=is_private)
 
     def remove(self) -> None:
-        """Make the folder disappear at once, its contents after that."""
+        """Make the folder disappear at once, its contents after that; where it is damaged, keep it for a look."""
         self.shut()
+        if self.damage:
+            keep_damaged(self.folder)
+            return
         gone = self.folder.with_name(_GONE + self.folder.name)
         remove_tree(gone, ignore_errors=True)
         with suppress(FileNotFoundError):
@@ -176,6 +217,33 @@ class Journal:
         if self._is_on_disk:
             _append(self._events, line)
 
+    def _read(self) -> None:
+        whole = 0
+        try:
+            data = self._path.read_bytes()
+            for line in data[: data.rfind(b"\n") + 1].splitlines(keepends=True):
+                self._learn(json.loads(line))
+                whole += len(line)
+            if not whole:
+                raise ValueError("the first line is missing")
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            if isinstance(error, OSError) and error.errno not in (*_DAMAGED_FILE, errno.ENOENT):
+                raise
+            self._begin_anew(data[:whole] if whole else b"")
+            return
+        if whole < len(data):
+            os.truncate(self._path, whole)
+
+    def _begin_anew(self, whole: bytes) -> None:
+        """Keep the file for a look, and go on behind what of it can be read."""
+        aside = self._path.with_name("events.damaged")
+        if self._path.is_dir():
+            self._path.rename(aside)
+        elif self._path.exists() and not aside.exists():
+            os.link(self._path, aside)
+        self.damage = f"events cannot be read behind its first {len(whole)} bytes"
+        write_whole(self._path, whole + _line({"event": "damaged", "text": self.damage}) + b"\n")
+
     def _learn(self, event: dict[str, Any]) -> None:
         public = event.pop("public", None)
         if public is not None:
@@ -185,6 +253,9 @@ class Journal:
             case "accepted":
                 self.accepted_at, self.key = event["time"], event.get("key", self.key)
                 self.is_foreign = event["version"] != VERSION
+                self.id, self._digest = event.get("id", ""), event.get("request", "")
+            case "damaged":
+                self.damage = event["text"]
             case "cancel":
                 self.cancelled = True
                 self.past.append(event)
@@ -210,8 +281,19 @@ class Journal:
 
 
 def read_request(folder: Path) -> StartRequest:
-    """What was asked for, of a job that has this folder."""
+    """What was asked for, of a job that has this folder and runs."""
     return StartRequest.FromString((folder / "request").read_bytes())
+
+
+def keep_damaged(folder: Path) -> None:
+    """Take a job's folder out of the way, for somebody to look at; only the last few are kept."""
+    place = folder.parent.parent / DAMAGED
+    place.mkdir(mode=0o700, exist_ok=True)
+    with suppress(FileNotFoundError):
+        folder.rename(place / f"{folder.name}-{token_hex(4)}")
+    kept = sorted(place.iterdir(), key=lambda one: one.lstat().st_ctime_ns)
+    for old in kept[:-MOST_DAMAGED]:
+        remove_tree(old, ignore_errors=True)
 
 
 def without_large(request: StartRequest) -> StartRequest:
@@ -242,6 +324,10 @@ _encode = json.JSONEncoder(ensure_ascii=True, separators=(",", ":")).encode
 
 def _line(value: Mapping[str, Any]) -> bytes:
     return _encode(value).encode()
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
 
 
 def _make(path: Path, data: bytes) -> None:

@@ -49,7 +49,7 @@ _FULL = 1
 _HEAD = struct.Struct("<BBQI")
 _PART = struct.Struct("<IBBQI")
 _FORMER = struct.Struct("<BBIQQQI")
-_VERSION = 2
+_VERSION, _FORMER_VERSION = 2, 1
 
 
 @dataclass(slots=True, kw_only=True)
@@ -85,8 +85,11 @@ class Mark:
 
     @classmethod
     def unpack(cls, data: bytes) -> tuple["Mark", dict[int, Part]]:
-        """A mark may be followed by the rest of a longer one: a step's number 0 in stream 0 ends it."""
-        if data[0] != _VERSION:
+        """A mark may be followed by the rest of a longer one: a step's number 0 in stream 0 ends it. struct.error and
+        ValueError: it is none."""
+        if data[0] not in (_VERSION, _FORMER_VERSION):
+            raise ValueError("no version of a mark")
+        if data[0] == _FORMER_VERSION:
             _, _, _, _, length, _, checksum = _FORMER.unpack(data)
             return cls(length=length, checksum=checksum), {}
         _, full, length, checksum = _HEAD.unpack_from(data)
@@ -104,6 +107,8 @@ class Mark:
                 in_token=bool(flags & _IN_TOKEN),
                 closed=bool(flags & _CLOSED),
             )
+        else:
+            raise ValueError("the mark has no end")
         return cls(length=length, checksum=checksum, full=bool(full)), parts
 
 
@@ -122,17 +127,38 @@ class LogFile:
         self._limit_bytes = limit_bytes
         self.mark = Mark()
         self._parts: dict[int, Part] = {}
-        path = Path(self._mark_file.path)
-        if path.exists() and len(data := path.read_bytes()) >= _HEAD.size:
-            self.mark, self._parts = Mark.unpack(data)
-        if os.path.exists(self._log.path):
-            os.truncate(self._log.path, self.mark.length)
-        self.freed = self.confirmed = self._first_kept()
+        self.damage = ""
+        """What is wrong with the files, in words. What can be shown of them is, and no byte changes its place."""
+        self.freed = self.confirmed = self._read_files(folder)
         """Everything before the one is gone, everything before the other is safe elsewhere."""
         self._most_waiting = waiting_limit_bytes or default_waiting_bytes(folder)
         self._held_since: float | None = None
         self._tail: bytes | None = None
         """What follows the file, where nothing can be written any more."""
+
+    def _read_files(self, folder: Path) -> int:
+        """Take the log as it is marked; the first byte that is kept."""
+        for name in ("mark", "log"):
+            if (folder / name).is_dir():
+                (folder / name).rename(folder / f"{name}.damaged")
+                self.damage = f"{name} is a folder"
+        log, mark = folder / "log", folder / "mark"
+        try:
+            if mark.exists() and (data := mark.read_bytes()):
+                self.mark, self._parts = Mark.unpack(data)
+        except (struct.error, ValueError):
+            self.damage = "mark cannot be read"
+        if self.damage.startswith("mark") and log.exists():
+            shown = log.read_bytes()
+            shown = shown[: shown.rfind(b"\n") + 1]
+            self.mark = Mark(length=len(shown), checksum=crc32(shown))
+        lost = self.mark.length - (log.stat().st_size if log.exists() else 0)
+        if lost > 0:
+            self.damage = self.damage or f"log lacks its last {lost} bytes"
+            log.touch(mode=0o600)
+        if log.exists():
+            os.truncate(log, self.mark.length)
+        return self._first_kept() if lost <= 0 else self.mark.length
 
     def read(self, offset: int, limit: int) -> bytes:
         """Bytes that may be shown."""

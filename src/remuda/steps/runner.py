@@ -25,7 +25,7 @@ from remuda.steps.carrying import Carrier
 from remuda.steps.delegating import read_context
 from remuda.steps.disk import Taken, cause_of, measure
 from remuda.steps.environment import write_files
-from remuda.steps.errors import AgentError, DefinitionError
+from remuda.steps.errors import AgentError, DamagedError, DefinitionError
 from remuda.steps.evaluation import Facts, condition_holds
 from remuda.steps.execution import Surroundings, kill_unattended
 from remuda.steps.job_processes import Processes, warning_about
@@ -77,7 +77,7 @@ class Job:
         """Nobody needs what is held."""
         self.let_go = LightEvent()
         """What was held is gone."""
-        request = journal.read_request()
+        request = self._read_request()
         self.id = request.id
         self.attention = Attention(request.patience_seconds, around.clock.monotonic())
         self._request = request if journal.end is None or self.is_held else StartRequest()
@@ -88,6 +88,21 @@ class Job:
             clock=around.clock,
             waiting_limit_bytes=request.log_waiting_limit_bytes,
         )
+        if self.log.damage:
+            journal.record_damage(self.log.damage)
+        if journal.damage:
+            logger.error("job %s: its files in %s are damaged: %s", self.id, journal.folder, journal.damage)
+
+    def _read_request(self) -> StartRequest:
+        """Where it cannot be read: as much as is needed to end the job and to tell that. Where not even its id is
+        known, nobody can ask for it."""
+        try:
+            return self.journal.read_request()
+        except DamagedError as error:
+            self.journal.record_damage(str(error))
+        if not self.journal.id:
+            (self.journal.folder / UNWANTED).touch()
+        return StartRequest(id=self.journal.id or self.journal.folder.name)
 
     @property
     def end(self) -> JobEnd | None:
@@ -218,6 +233,9 @@ class Job:
     async def run(self) -> None:
         """Carry the job to its end. Whatever goes wrong here ends the job, never the agent."""
         try:
+            if self.journal.damage and self.end is None:
+                await self._break(f"the agent's files of this job are damaged: {self.journal.damage}")
+                return
             if self.journal.is_foreign:
                 await self._break("another version of the agent began this job, and this one cannot go on with it")
                 return

@@ -1,0 +1,116 @@
+"""Files of the agent that are not what was written to them: one job's damage costs that job, and no other."""
+
+import asyncio
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from remuda.steps.journal import folder_name
+from remuda.testing.agent_process import AgentProcess, Seen, follow, until
+from remuda.wire.agent_client import JobStart
+
+Build = Callable[..., JobStart]
+Damage = Callable[[Path], None]
+
+LONG = "echo $$ >>started-$NAME; echo here; while [ ! -e go-on ]; do sleep 0.05; done; echo over"
+
+
+def _empty(path: Path) -> None:
+    os.truncate(path, 0)
+
+
+def _cut(path: Path) -> None:
+    os.truncate(path, path.stat().st_size // 2)
+
+
+def _zero(path: Path) -> None:
+    path.write_bytes(bytes(path.stat().st_size))
+
+
+def _spoil(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    middle = len(data) // 2
+    data[middle : middle + 8] = b"\xff\x00\xfe\x01\xfd\x02\xfc\x03"[: len(data) - middle]
+    path.write_bytes(data)
+
+
+def _make_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def _is_dead(pid: int) -> bool:
+    """Nobody may have waited for it yet."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
+UNSEEN = [("events", "cut"), ("mark", "empty"), ("mark", "spoilt"), ("log", "zeros"), ("log", "spoilt")]
+"""Two look like what a crash leaves, and such a job goes on; the others show when the log is compared at its end."""
+KINDS = {"empty": _empty, "cut": _cut, "zeros": _zero, "spoilt": _spoil, "a folder": _make_folder}
+
+
+@pytest.mark.parametrize("name", ["request", "events", "mark", "log"])
+async def test_damaged_jobs_end_and_the_others_go_on(tmp_path: Path, a_job: Build, name: str) -> None:
+    work = tmp_path / "work"
+    kinds = [kind for kind in KINDS if (name, kind) not in UNSEEN]
+    async with AgentProcess(tmp_path / "data") as agent, asyncio.timeout(120):
+        folders = {kind: agent.data / "jobs" / folder_name(kind) for kind in [*kinds, "sound"]}
+        await agent.start()
+        async with agent.client() as client:
+            for number, kind in enumerate(folders):
+                await client.start(a_job(kind, script=LONG, env={"NAME": str(number)}))
+        logs = [folder / "log" for folder in folders.values()]
+        await until(lambda: all(log.exists() and b"here" in log.read_bytes() for log in logs))
+        pids = [int((work / f"started-{number}").read_text()) for number in range(len(kinds))]
+        await agent.kill()
+        shown = {kind: (folder / "log").read_bytes() for kind, folder in folders.items()}
+        for kind in kinds:
+            KINDS[kind](folders[kind] / name)
+        await agent.start()
+        try:
+            async with agent.client() as client:
+                for kind, pid in zip(kinds, pids, strict=True):
+                    end = (await follow(client, kind, Seen(log=shown[kind]))).end
+                    assert end is not None
+                    assert end.reason == "runner_system_failure"
+                    assert f"the agent's files of this job are damaged: {name}" in end.message
+                    assert _is_dead(pid)
+                    await client.close_job(kind)
+                    assert not folders[kind].exists()
+                assert len(list((agent.data / "damaged").iterdir())) == len(kinds)
+                (work / "go-on").touch()
+                assert (await follow(client, "sound")).check().status == "success"
+                assert (work / f"started-{len(kinds)}").read_text().count("\n") == 1
+        finally:
+            (work / "go-on").touch()
+
+
+async def test_a_job_whose_id_is_lost_is_ended_and_kept_for_a_look(tmp_path: Path, a_job: Build) -> None:
+    """Nobody can ask for it: it goes by itself, and a job of the same id can be started."""
+    work = tmp_path / "work"
+    async with AgentProcess(tmp_path / "data") as agent, asyncio.timeout(60):
+        await agent.start()
+        async with agent.client() as client:
+            await client.start(a_job("1", script=LONG, env={"NAME": "1"}))
+        await until(lambda: (work / "started-1").exists() and (work / "started-1").read_text().endswith("\n"))
+        pid = int((work / "started-1").read_text())
+        await agent.kill()
+        folder = agent.data / "jobs" / folder_name("1")
+        for name in ("request", "events"):
+            _empty(folder / name)
+        await agent.start()
+        try:
+            await until(lambda: not folder.exists())
+            assert _is_dead(pid)
+            assert len(list((agent.data / "damaged").iterdir())) == 1
+            async with agent.client() as client:
+                assert not (await client.hello()).jobs
+                await client.start(a_job("1", script="echo anew"))
+                assert (await follow(client, "1")).check().status == "success"
+        finally:
+            (work / "go-on").touch()
