@@ -170,11 +170,13 @@ def _make_private(data: Path) -> None:
 
 
 def _check_format(path: Path) -> None:
-    found = path.read_text().strip() if path.exists() else ""
-    if not found:
+    found = path.read_bytes().strip() if path.exists() else b""
+    if not found.isdigit():  # no agent has ever written that, so it is damaged; jobs tell their own version
         write_whole(path, f"{FORMAT}\n".encode())
-    elif found != str(FORMAT):
-        raise AgentError(f"{path.parent} has format {found}, this agent knows {FORMAT}; start the agent that wrote it")
+    elif int(found) != FORMAT:
+        raise AgentError(
+            f"{path.parent} has format {int(found)}, this agent knows {FORMAT}; start the agent that wrote it"
+        )
 
 
 def _remove_temporary(note: Path) -> None:

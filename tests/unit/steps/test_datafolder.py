@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from remuda.steps.datafolder import announce, occupied, socket_path
+from remuda.steps.errors import AgentError
 
 
 def listen(path: Path) -> None:
@@ -53,3 +54,23 @@ def test_a_log_that_cannot_be_written_makes_no_noise(tmp_path: Path, capsys: pyt
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, before)
         assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("damaged", [b"", bytes(2), b"\xe0\xff\x01"], ids=["empty", "zeros", "garbage"])
+def test_a_damaged_format_keeps_no_agent_from_its_jobs(tmp_path: Path, damaged: bytes) -> None:
+    data = tmp_path / "agent"
+    with occupied(data):
+        (data / "jobs").mkdir()
+    (data / "format").write_bytes(damaged)
+    with occupied(data) as is_there:
+        assert is_there()
+    assert (data / "format").read_text() == "1\n"
+
+
+def test_a_folder_of_a_later_agent_is_left_alone(tmp_path: Path) -> None:
+    data = tmp_path / "agent"
+    with occupied(data):
+        pass
+    (data / "format").write_text("2\n")
+    with pytest.raises(AgentError, match="has format 2, this agent knows 1"), occupied(data):
+        pass
