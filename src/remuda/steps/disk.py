@@ -44,9 +44,17 @@ def has_room(folder: Path) -> bool:
         found = os.statvfs(folder)
     except OSError:
         return True
-    free = found.f_bfree if os.geteuid() == 0 else found.f_bavail
+    free = count_free(found, is_root=os.geteuid() == 0)
     least = min(LEAST_BYTES, found.f_blocks * found.f_frsize // 64)
     return free * found.f_frsize >= least and (found.f_ffree >= LEAST_FILES or found.f_files == 0)
+
+
+def count_free(found: os.statvfs_result, *, is_root: bool) -> int:
+    """How many blocks can be written. Root may use those that are kept for it, but not what ext4 keeps for itself: a
+    fiftieth of its blocks, 4096 at the most, which it counts as free."""
+    if not is_root:
+        return found.f_bavail
+    return found.f_bfree - min(found.f_bfree - found.f_bavail, found.f_blocks // 50, 4096)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

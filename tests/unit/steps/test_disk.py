@@ -1,6 +1,7 @@
 """Room on the agent's disk, and what is said of its errors."""
 
 import errno
+import os
 from asyncio import TaskGroup
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from remuda.steps.disk import (
     Taken,
     cause_of,
     choose_filler,
+    count_free,
     has_room,
     measure,
 )
@@ -66,6 +68,25 @@ async def test_no_wait_is_without_end() -> None:
 def test_a_folder_that_is_gone_is_not_short_of_room(tmp_path: Path) -> None:
     assert has_room(tmp_path)
     assert has_room(tmp_path / "none")
+
+
+@pytest.mark.parametrize(
+    ("blocks", "free", "available", "root", "others"),
+    [
+        (1000, 500, 500, 500, 500),  # a file system that keeps nothing back
+        (6144, 122, 0, 0, 0),  # ext4 without blocks for root: nobody gets these
+        (6144, 430, 0, 308, 0),  # ext4 with such blocks, which only root gets
+        (10_000_000, 504_096, 0, 500_000, 0),
+        (10_000_000, 604_096, 100_000, 600_000, 100_000),
+        (10_000_000, 4000, 0, 0, 0),
+    ],
+)
+def test_what_a_file_system_keeps_for_itself_is_not_free(
+    blocks: int, free: int, available: int, root: int, others: int
+) -> None:
+    found = os.statvfs_result((4096, 4096, blocks, free, available, 0, 0, 0, 0, 255))
+    assert count_free(found, is_root=True) == root
+    assert count_free(found, is_root=False) == others
 
 
 @pytest.mark.parametrize(
