@@ -1,6 +1,6 @@
 """The disk under the agent's data folder: whether there is room, how long jobs wait for it, what its errors mean.
 
-All jobs of an agent share the disk, and one of them may fill it. Then that one's steps are ended (`choose_filler`), and
+All jobs of an agent share the disk, and one of them may fill it. Then that one's steps are ended (`disk_usage`), and
 the agent gives back what it holds in reserve: so the others go on, and the rest of that job runs, which may tidy up.
 Where no job has filled it, or the reserve is used up, what jobs would write waits for a while, so that they go on when
 there is room again. Who writes waits before (`runner`, `execution`); without room after that time the write fails, and
@@ -9,14 +9,12 @@ the job ends with that cause.
 
 import errno
 import os
-import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
 
 from remuda.lib.clock import Clock
 from remuda.lib.safe_paths import remove_tree
-from remuda.lib.values import dataclass
 from remuda.steps.outcome import Fault, Finished, Kind, failure
 
 ROOM_SECONDS = 300.0
@@ -30,10 +28,6 @@ RESERVE_BYTES = 16 * 1024**2
 """Of a small disk a sixteenth."""
 RESERVE_FILES = 64
 RESERVE = "reserve"
-LEAST_SHARE = 10
-"""Who has less than this part of a disk has not filled it."""
-MEASURE_SECONDS = 30.0
-"""How long one job is measured at the most."""
 _COMMANDS_FAULT = (errno.E2BIG, errno.ENAMETOOLONG)
 """What only words, variables or names that are too long can cause."""
 
@@ -55,50 +49,6 @@ def count_free(found: os.statvfs_result, *, is_root: bool) -> int:
     if not is_root:
         return found.f_bavail
     return found.f_bfree - min(found.f_bfree - found.f_bavail, found.f_blocks // 50, 4096)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Taken:
-    """What somebody has put on a disk."""
-
-    bytes: int = 0
-    files: int = 0
-
-
-def measure(folders: Iterable[Path], *, since: float, disk: Path) -> Taken:
-    """What has been written into these folders since a moment, as far as it lies on the same disk as `disk`.
-
-    Goes by the time of the last change of a file, which nobody can set."""
-    until = time.monotonic() + MEASURE_SECONDS
-    device, size, files = os.stat(disk).st_dev, 0, 0
-    waiting = [os.fspath(folder) for folder in folders]
-    while waiting and time.monotonic() < until:
-        with suppress(OSError), os.scandir(waiting.pop()) as entries:
-            for entry in entries:
-                with suppress(OSError):
-                    status = entry.stat(follow_symlinks=False)
-                    if status.st_dev == device and status.st_ctime >= since:
-                        size, files = size + status.st_blocks * 512, files + 1
-                    if entry.is_dir(follow_symlinks=False):
-                        waiting.append(entry.path)
-    return Taken(bytes=size, files=files)
-
-
-def choose_filler(taken: Mapping[str, Taken], *, disk_bytes: int, disk_files: int, needs_files: bool) -> str | None:
-    """Which job has filled the disk: the one with the most on it, if that is a tenth of the disk; else nobody has."""
-
-    def share(job: str) -> int:
-        return taken[job].files if needs_files else taken[job].bytes
-
-    most = max(taken, key=share, default=None)
-    whole = disk_files if needs_files else disk_bytes
-    return most if most is not None and share(most) * LEAST_SHARE >= whole > 0 else None
-
-
-def lacks_files(folder: Path) -> bool:
-    """Whether it is new files that a full disk has no room for, and not bytes."""
-    found = os.statvfs(folder)
-    return found.f_files > 0 and found.f_ffree < LEAST_FILES
 
 
 class Reserve:

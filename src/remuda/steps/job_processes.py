@@ -117,6 +117,28 @@ class Processes:
         return living
 
 
+def find_members(keys: Collection[str]) -> dict[str, list[int]]:
+    """The processes of each of these jobs, in one look at all of the machine. One without a mark is of the same job as
+    what has started it."""
+    table = _table(all_processes())
+    return assign_members(keys, {pid: one.parent for pid, one in table.items()}, marks.find_marked(table, keys))
+
+
+def assign_members(
+    keys: Collection[str], parents: Mapping[int, int], marked: Mapping[int, str]
+) -> dict[str, list[int]]:
+    """Whose each process is: by its own mark, or by that of the nearest one above it."""
+    members: dict[str, list[int]] = {key: [] for key in keys}
+    for pid in parents:
+        above, passed = pid, set()
+        while above in parents and above not in marked and above not in passed:
+            passed.add(above)
+            above = parents[above]
+        if above in marked:
+            members[marked[above]].append(pid)
+    return members
+
+
 def send(pid: int, start: int, number: int) -> None:
     """Signal a process, and nobody who has its number by now."""
     try:

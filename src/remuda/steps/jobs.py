@@ -15,10 +15,13 @@ from pathlib import Path
 
 from remuda.lib.clock import Clock
 from remuda.lib.killpoints import reach
-from remuda.steps.disk import Reserve, choose_filler, lacks_files
+from remuda.steps.disk import Reserve
+from remuda.steps.disk_usage import choose_filler, lacks_files
 from remuda.steps.environment import check_variables
 from remuda.steps.errors import BadRequestError, UnknownJobError
 from remuda.steps.execution import Surroundings
+from remuda.steps.job_processes import find_members
+from remuda.steps.job_request import secrets_of
 from remuda.steps.journal import Journal, stored_jobs
 from remuda.steps.kernel import become_subreaper
 from remuda.steps.language.reading import read_step
@@ -28,7 +31,7 @@ from remuda.steps.loading import Resolver
 from remuda.steps.policy.people import parse_run_as
 from remuda.steps.policy.rules import parse_policy
 from remuda.steps.resolving.values import Resolved
-from remuda.steps.runner import Job, secrets_of
+from remuda.steps.runner import Job
 from remuda.wire.proto.agent_pb2 import StartRequest
 
 VERSION = 1
@@ -133,7 +136,9 @@ class Jobs:
     async def _stop_filler(self, disk: Path) -> None:
         found = os.statvfs(disk)
         running = {job.id: job for job in self._jobs.values() if job.can_be_stopped_for_disk}
-        taken = {job.id: await job.measure(disk) for job in running.values()}
+        keys = [job.journal.key for job in running.values()]
+        members = await asyncio.to_thread(find_members, keys)
+        taken = {job.id: await job.measure(disk, members[job.journal.key]) for job in running.values()}
         filler = choose_filler(
             taken,
             disk_bytes=found.f_blocks * found.f_frsize,

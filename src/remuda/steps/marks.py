@@ -9,7 +9,7 @@ them, hold that, too.
 
 import os
 import resource
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from hashlib import sha256
@@ -63,6 +63,20 @@ def has_mark_of(pid: int, keys: Collection[str]) -> bool:
     if limit and any(limit == number_of(key) for key in keys):
         return True
     return not {f"{VARIABLE}={key}".encode() for key in keys}.isdisjoint(_environ(pid))
+
+
+def find_marked(pids: Iterable[int], keys: Collection[str]) -> dict[int, str]:
+    """Those of the processes that bear a mark of one of these jobs, each with the key of its job."""
+    by_limit = {number_of(key): key for key in keys}
+    by_variable = {f"{VARIABLE}={key}".encode(): key for key in keys}
+    marked = {}
+    for pid in pids:
+        key = by_limit.get(_limit(pid))
+        if key is None:
+            key = next((by_variable[entry] for entry in _environ(pid) if entry in by_variable), None)
+        if key is not None:
+            marked[pid] = key
+    return marked
 
 
 def has_any_mark(pid: int) -> bool:

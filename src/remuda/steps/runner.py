@@ -9,39 +9,33 @@ Whoever wants to know about progress adds a listener; a call means only "look ag
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from remuda.lib.aio import LightEvent, happens, happens_by, one_error
 from remuda.lib.killpoints import reach
-from remuda.lib.masking import Secrets
 from remuda.lib.safe_paths import remove_tree
 from remuda.steps import holding, leftovers, plan, replay
 from remuda.steps.accounting import folder_size
 from remuda.steps.attention import Attention
 from remuda.steps.carrying import Carrier
 from remuda.steps.delegating import read_context
-from remuda.steps.disk import Taken, cause_of, measure
-from remuda.steps.environment import write_files
+from remuda.steps.disk import cause_of
+from remuda.steps.disk_usage import Taken, explain_stop, measure
 from remuda.steps.errors import AgentError, DamagedError, DefinitionError
-from remuda.steps.evaluation import Facts, condition_holds
+from remuda.steps.evaluation import condition_holds
 from remuda.steps.execution import Surroundings, kill_unattended
 from remuda.steps.job_processes import Processes, warning_about
+from remuda.steps.job_request import closing_command, read_custody, read_facts, secrets_of
 from remuda.steps.journal import JobEnd, Journal, without_large
 from remuda.steps.language.reading import read_step
 from remuda.steps.logfile import JOB, LogFile
 from remuda.steps.outcome import SKIPPED, Cause, Fault, Kind, Outcome, broken, failure
 from remuda.steps.plan import End, Enter, Run, Settle, Skip, Stop, Wait
 from remuda.steps.policy.custody import Custody
-from remuda.steps.policy.enclosure import Enclosure
-from remuda.steps.policy.measuring import in_words
 from remuda.steps.policy.people import Person, parse_run_as
-from remuda.steps.policy.rules import parse_policy
-from remuda.steps.policy.sandbox import Sandbox
-from remuda.steps.policy.slots import limits_of
-from remuda.steps.policy.values import NO_LIMITS
 from remuda.steps.tree import Node, Tree, is_confined
 from remuda.wire.proto.agent_pb2 import StartRequest
 
@@ -134,7 +128,7 @@ class Job:
         if not self.is_held or self._unwanted.is_set():
             return None
         folder = self.journal.folder
-        facts = self._facts(custody, self.journal.read_request(), is_confined=True)
+        facts = read_facts(self.journal.read_request(), self.journal, custody, self._around.base_env, is_confined=True)
         return holding.entrance(facts, holding.way_held(folder), holding.exports_held(folder))
 
     def confirm(self, log_offset: int, result_seq: int) -> None:
@@ -195,11 +189,21 @@ class Job:
             survivors += await (await self.custody()).sweep(self._around.clock)
         self._tell_survivors(survivors)
 
-    async def measure(self, disk: Path) -> Taken:
-        """What it has put on a disk since it began."""
+    async def measure(self, disk: Path, processes: Collection[int]) -> Taken:
+        """What it has put on a disk since it began. `processes` are those of the job."""
+        return await asyncio.to_thread(self._measure, await self.custody(), disk, processes)
+
+    def _measure(self, custody: Custody, disk: Path, processes: Collection[int]) -> Taken:
         work_dir = self._request.work_dir
-        folders = [Path(work_dir), Path(f"{work_dir}.tmp"), self.journal.folder]
-        return await asyncio.to_thread(measure, folders, since=self.journal.accepted_at, disk=disk)
+        folders = [work_dir, f"{work_dir}.tmp", str(self.journal.folder)]
+        ended = self.journal.account.total().get("disk_written_bytes", 0)
+        return measure(
+            folders + custody.files_in_shared_places(),
+            since=self.journal.accepted_at,
+            disk=disk,
+            processes=processes,
+            written=int(max(ended, custody.usage().get("io_write_bytes", 0))),
+        )
 
     @property
     def can_be_stopped_for_disk(self) -> bool:
@@ -213,9 +217,8 @@ class Job:
         carrier = self._carrier
         if carrier is None:
             return
-        text = f"the job has filled the disk of its machine: it has put {in_words(taken.bytes)} there"
         logger.warning("job %s has filled the disk; its running steps are ended", self.id)
-        record_reason = carrier.kill_for(Cause.LIMIT, f"{text} in {taken.files} files")
+        record_reason = carrier.kill_for(Cause.LIMIT, explain_stop(taken))
         leftovers.kill(self.journal.leftovers)
         # What a step has started is not the agent's child before all between them are dead.
         await leftovers.end(self._processes(everywhere=True))
@@ -257,7 +260,7 @@ class Job:
         custody.prepare()
         step = read_step(request.steps, file="steps", job=True)
         # Some of our own programs work with the agent's rights there, whose variables must not be the job's.
-        facts = self._facts(custody, request, is_confined=is_confined(step))
+        facts = read_facts(request, journal, custody, self._around.base_env, is_confined=is_confined(step))
         tree = Tree(
             step,
             work_dir=request.work_dir,
@@ -297,24 +300,6 @@ class Job:
         if request.hold_failed_seconds:  # what failed may have been allowed to, or somebody has cancelled the job since
             await self._close_put_off(custody)
         self._finish(outcome)
-
-    def _facts(self, custody: Custody, request: StartRequest, *, is_confined: bool) -> Facts:
-        journal, base_env = self.journal, self._around.base_env
-        is_apart = bool(request.run_as) or request.sandbox
-        variables = write_files(journal.exchange, request.variables)
-        return Facts(
-            base_env=dict(base_env) | custody.env if custody.env else base_env,
-            agent_env=base_env,
-            request_env=dict(request.env) | variables if request.env else variables,
-            variables=variables,
-            work_dir=request.work_dir,
-            folder=journal.folder,
-            key=journal.key,
-            hold_failed_seconds=request.hold_failed_seconds,
-            deadline=journal.accepted_at + request.timeout_seconds if request.timeout_seconds else None,
-            is_confined=is_confined or is_apart,
-            is_apart=is_apart,
-        )
 
     async def _end_processes(self, custody: Custody) -> None:
         self._end_shells()
@@ -362,21 +347,8 @@ class Job:
 
     async def _close_put_off(self, custody: Custody) -> None:
         for number, closing in enumerate(holding.closings(self.journal.folder)):
-            await holding.close(closing, *self._closing_command(custody, closing, number))
+            await holding.close(closing, *closing_command(custody, closing, self.journal.folder, number))
         custody.leave_slot()
-
-    def _closing_command(
-        self, custody: Custody, closing: holding.Closing, number: int
-    ) -> tuple[list[str], dict[str, str]]:
-        if not closing.is_jobs or custody.person is None:
-            return list(closing.argv), dict(closing.env)
-        enclosure = Enclosure(
-            limits=NO_LIMITS,
-            work_dir=Path(closing.work_dir),
-            spec={"uid": custody.person.uid, "gid": custody.person.gid},
-            person=custody.person,
-        )
-        return enclosure.wrap(closing.argv, closing.env, holding.env_file(self.journal.folder, number))
 
     async def custody(self) -> Custody:
         """What holds for its steps, and for whatever runs beside them."""
@@ -384,26 +356,7 @@ class Job:
         if request.run_as and self._person is None:
             # Whoever keeps the list of users may be far away.
             self._person = await asyncio.to_thread(parse_run_as, request.run_as)
-        return Custody(
-            policy=parse_policy(request.policy),
-            person=self._person if request.run_as else None,
-            job=self.journal.folder,
-            work_dir=Path(request.work_dir),
-            key=self.journal.key,
-            cgroup=request.cgroup and f"/{request.cgroup.strip('/')}",
-            cgroup_limits=limits_of(
-                request.cgroup_limits.memory_bytes, request.cgroup_limits.cpus, request.cgroup_limits.pids
-            ),
-            has_own_user=request.own_user,
-            sandbox=Sandbox(
-                work_dir=request.work_dir,
-                exchange=str(self.journal.exchange),
-                writable=tuple(request.writable),
-                hidden=tuple(request.hidden),
-            )
-            if request.sandbox
-            else None,
-        )
+        return read_custody(request, self.journal, self._person if request.run_as else None)
 
     async def _carry(self, carrier: Carrier) -> Outcome:
         """Do what the plan says until it says that this is the end."""
@@ -529,9 +482,3 @@ class Job:
             self._telling = None
         for listener in tuple(self.listeners):
             listener()
-
-
-def secrets_of(request: StartRequest) -> Secrets:
-    """Everything of a request that must not be seen."""
-    masked = (variable.value for variable in request.variables if variable.masked)
-    return Secrets((*request.masks, *masked), request.mask_prefixes)

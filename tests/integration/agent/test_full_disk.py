@@ -5,29 +5,35 @@ import errno
 import os
 import resource
 import subprocess
+import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from remuda.steps.disk import has_room
-from remuda.testing.agent_process import AgentProcess, follow, run_job, steps_text, until
+from remuda.testing.agent_process import PROGRAM, AgentProcess, follow, run_job, steps_text, until
 from remuda.wire.agent_client import JobStart
 
 Build = Callable[..., JobStart]
+UID = 745_311
+"""Of nobody on this machine."""
 WAIT = "touch up; until [ -e {go} ]; do sleep 0.02; done; "
 
 
 @pytest.fixture
-def disk(tmp_path: Path) -> Iterator[Path]:
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    if subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=8m,nr_inodes=2000", "tmpfs", disk], capture_output=True
-    ).returncode:
-        pytest.skip("needs the right to mount a disk")
-    yield disk
-    subprocess.run(["umount", "--lazy", disk], check=True)
+def disk() -> Iterator[Path]:
+    """Where other users can reach it."""
+    with tempfile.TemporaryDirectory(prefix="remuda-disk-", dir="/tmp") as folder:
+        Path(folder).chmod(0o755)
+        disk = Path(folder, "disk")
+        disk.mkdir()
+        words = ["mount", "-t", "tmpfs", "-o", "size=8m,nr_inodes=2000", "tmpfs", str(disk)]
+        if subprocess.run(words, capture_output=True).returncode:
+            pytest.skip("needs the right to mount a disk")
+        yield disk
+        subprocess.run(["umount", "--lazy", disk], check=True)
 
 
 @pytest.fixture
@@ -131,3 +137,77 @@ async def test_a_job_that_fills_the_disk_stalls_no_other_and_may_free_it(
     assert (end.status, end.reason) == ("failure", "script_failure")
     assert "has filled the disk" in end.message
     assert has_room(disk)
+
+
+ON = "while :; do {} 2>/dev/null || sleep 0.01; done"
+"""Also what the agent gives back is used up."""
+APPEND = ON.format("dd if=/dev/zero of={out} bs=4096 oflag=append conv=notrunc")
+
+
+@pytest.fixture
+def ext4(tmp_path: Path) -> Iterator[Path]:
+    """What is written to it is counted for whoever writes, which that to a tmpfs is not."""
+    image, disk = tmp_path / "image", tmp_path / "ext4"
+    disk.mkdir()
+    with image.open("wb") as file:
+        file.truncate(24 * 1024**2)
+    subprocess.run(["mkfs.ext4", "-q", "-m", "0", "-N", "2000", image], check=True)
+    if subprocess.run(["mount", "-o", "loop", image, disk], capture_output=True).returncode:
+        pytest.skip("needs the right to mount a disk")
+    yield disk
+    subprocess.run(["umount", "--lazy", disk], check=True)
+
+
+async def stall_no_other(agent: AgentProcess, a_job: Build, disk: Path, go: Path, script: str, **options: Any) -> None:
+    """A job fills the disk outside of its own folders by `script`; it is ended, and another one goes on."""
+    free = {"name": "after", "script": f"rm -f {disk}/shared/fill; echo freed", "if": "always()"}
+    bad = a_job(
+        "bad", work_dir=str(disk / "bad"), steps=steps_text({"name": "build", "script": script}, free), **options
+    )
+    good = a_job("good", work_dir=str(disk / "good"), script=WELL.format(go=go))
+    async with agent.client() as client:
+        await client.start(good)
+        await client.start(bad)
+        async with asyncio.timeout(100):
+            spoilt = await follow(client, "bad")
+            go.touch()
+            seen = await follow(client, "good")
+    assert spoilt.lines == [b"freed"], spoilt.log
+    assert spoilt.statuses == {"build": "failure", "after": "success"}
+    assert "has filled the disk" in spoilt.check().message
+    assert seen.check().status == "success", seen.log
+    assert has_room(disk)
+
+
+async def test_a_job_that_fills_the_disk_outside_of_its_folders_is_found_by_what_it_has_written(
+    ext4: Path, a_job: Build, tmp_path: Path
+) -> None:
+    (ext4 / "shared").mkdir()
+    async with AgentProcess(ext4 / "data") as agent:
+        await agent.start()
+        await stall_no_other(agent, a_job, ext4, tmp_path / "go", APPEND.format(out=ext4 / "shared/fill"))
+
+
+@pytest.mark.long
+async def test_a_job_that_fills_the_disk_with_a_file_without_a_name_is_found(
+    small: AgentProcess, a_job: Build, disk: Path, tmp_path: Path
+) -> None:
+    (disk / "shared").mkdir()
+    out = disk / "shared/fill"
+    script = f"exec 3>{out}; rm {out}; " + ON.format("dd if=/dev/zero bs=4096 >&3")
+    await stall_no_other(small, a_job, disk, tmp_path / "go", script)
+
+
+@pytest.mark.long
+async def test_a_job_that_fills_the_disk_with_files_of_its_own_user_is_found(
+    disk: Path, a_job: Build, tmp_path: Path
+) -> None:
+    """On a machine whose folder for everybody's temporary files lies on the agent's disk."""
+    (disk / "shared").mkdir()
+    (disk / "shared").chmod(0o1777)
+    bind = f'mount --bind {disk}/shared /var/tmp && exec "$@"'
+    async with AgentProcess(disk / "data", ("unshare", "--mount", "sh", "-c", bind, "sh", *PROGRAM)) as agent:
+        await agent.start()
+        script = APPEND.format(out="/var/tmp/fill")
+        user = {"run_as": str(UID), "own_user": True}
+        await stall_no_other(agent, a_job, disk, tmp_path / "go", script, **user)

@@ -13,12 +13,9 @@ from remuda.steps.disk import (
     ROOM_SECONDS,
     Reserve,
     Room,
-    Taken,
     cause_of,
-    choose_filler,
     count_free,
     has_room,
-    measure,
 )
 
 
@@ -103,30 +100,6 @@ def test_what_a_file_system_keeps_for_itself_is_not_free(
 )
 def test_causes(tmp_path: Path, error: OSError, folder: str, text: str) -> None:
     assert cause_of(error, tmp_path / folder) == text.format(tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("taken", "needs_files", "filler"),
-    [
-        ({}, False, None),
-        ({"a": Taken(bytes=9), "b": Taken(bytes=8)}, False, None),
-        ({"a": Taken(bytes=10), "b": Taken(bytes=60)}, False, "b"),
-        ({"a": Taken(bytes=60, files=1), "b": Taken(bytes=10, files=500)}, False, "a"),
-        ({"a": Taken(bytes=60, files=1), "b": Taken(bytes=10, files=500)}, True, "b"),
-    ],
-)
-def test_who_has_filled_a_disk(taken: dict[str, Taken], needs_files: bool, filler: str | None) -> None:
-    assert choose_filler(taken, disk_bytes=100, disk_files=1000, needs_files=needs_files) == filler
-
-
-def test_only_what_was_written_since_counts(tmp_path: Path) -> None:
-    (tmp_path / "a/b").mkdir(parents=True)
-    (tmp_path / "a/b/file").write_bytes(bytes(100_000))
-    began = (tmp_path / "a/b/file").stat().st_ctime
-    taken = measure([tmp_path / "a", tmp_path / "none"], since=began, disk=tmp_path)
-    assert 100_000 <= taken.bytes < 200_000
-    assert measure([tmp_path / "a"], since=began + 3600, disk=tmp_path) == Taken()
-    assert measure([tmp_path / "a"], since=began, disk=Path("/proc")) == Taken()
 
 
 def test_a_reserve_is_given_back_once(tmp_path: Path) -> None:

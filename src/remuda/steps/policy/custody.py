@@ -215,6 +215,12 @@ class Custody:
         """What the whole job has used, where there is a control group around all of it."""
         return self.slot.usage() if self.slot is not None else {}
 
+    def files_in_shared_places(self) -> list[str]:
+        """Files and folders of the job in folders for everybody, where it has a user of its own."""
+        if self._own_uid is None or own_user.is_listed(self._own_uid):
+            return []
+        return [entry.path for entry in own_user.find_files(self._own_uid)]
+
     async def sweep(self, clock: Clock) -> tuple[str, ...]:
         """The job is over: end whatever its steps have left; what cannot be ended, in words. Who is cancelled here
         still waits for the thread: the next job may have the same user, and one that lags behind would take from

@@ -10,6 +10,7 @@ import os
 import pwd
 import signal
 import sys
+from collections.abc import Iterator
 from contextlib import suppress
 from fcntl import ioctl
 from pathlib import Path
@@ -43,18 +44,24 @@ def kill_processes(uid: int) -> bool:
     return found
 
 
-def remove_files(uid: int, places: tuple[str, ...] = PLACES) -> None:
-    """Remove what lies directly in these places and is the user's, with all that is in it."""
+def find_files(uid: int, places: tuple[str, ...] = PLACES) -> Iterator[os.DirEntry[str]]:
+    """What lies directly in these places and is the user's: files, folders and links."""
     for place in places:
         with suppress(OSError), os.scandir(place) as entries:
             for entry in entries:
                 with suppress(OSError):
-                    if entry.stat(follow_symlinks=False).st_uid != uid:
-                        continue
-                    if entry.is_dir(follow_symlinks=False):
-                        remove_tree(entry.path, ignore_errors=True)
-                    else:
-                        os.unlink(entry.path)
+                    if entry.stat(follow_symlinks=False).st_uid == uid:
+                        yield entry
+
+
+def remove_files(uid: int, places: tuple[str, ...] = PLACES) -> None:
+    """Remove what lies directly in these places and is the user's, with all that is in it."""
+    for entry in find_files(uid, places):
+        with suppress(OSError):
+            if entry.is_dir(follow_symlinks=False):
+                remove_tree(entry.path, ignore_errors=True)
+            else:
+                os.unlink(entry.path)
 
 
 def _lives_as(uid: int, process: Path) -> bool:

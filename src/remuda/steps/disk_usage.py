@@ -1,0 +1,146 @@
+"""Which job has filled a disk: what each one has put there, and the choice among them.
+
+Three things are certain to be a job's: what lies in its own folders, what its own user has in folders for everybody,
+and the files without a name that its processes hold open. Where these lead to no job, the bytes count that its
+processes have written: some of them may have been removed since, or lie on another disk. `jobs` calls this when the
+disk under the agent's data folder is full; `disk` says when that is.
+"""
+
+import os
+import stat
+import time
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from remuda.lib.values import dataclass
+from remuda.steps.disk import LEAST_FILES
+from remuda.steps.policy.measuring import in_words
+
+LEAST_SHARE = 10
+"""Who has less than this part of a disk has not filled it."""
+MEASURE_SECONDS = 30.0
+"""How long one job is measured at the most."""
+_UNNAMED = " (deleted)"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taken:
+    """What a job has put on a disk."""
+
+    bytes: int = 0
+    files: int = 0
+    written: int = 0
+    """Bytes that it has written to this disk or another one."""
+    elsewhere: int = 0
+    """Bytes that it has in its folders on other disks."""
+
+
+def choose_filler(taken: Mapping[str, Taken], *, disk_bytes: int, disk_files: int, needs_files: bool) -> str | None:
+    """Which job has filled the disk: the one with the most on it, if that is a tenth of the disk. Where nobody has so
+    much, the one that has written the most, if that is a tenth; else nobody has."""
+    if needs_files:
+        return _largest({job: one.files for job, one in taken.items()}, disk_files)
+    filler = _largest({job: one.bytes for job, one in taken.items()}, disk_bytes)
+    if filler is None:
+        filler = _largest({job: one.written - one.elsewhere for job, one in taken.items()}, disk_bytes)
+    return filler
+
+
+def _largest(shares: Mapping[str, int], whole: int) -> str | None:
+    most = max(shares, key=shares.__getitem__, default=None)
+    return most if most is not None and shares[most] * LEAST_SHARE >= whole > 0 else None
+
+
+def explain_stop(taken: Taken) -> str:
+    """Why the steps of the job that has filled the disk were ended, for its log."""
+    text = (
+        f"the job has filled the disk of its machine: it has put {in_words(taken.bytes)} there in {taken.files} files"
+    )
+    more = taken.written - taken.elsewhere
+    return f"{text}, and has written {in_words(more)} in all" if more > taken.bytes else text
+
+
+def lacks_files(folder: Path) -> bool:
+    """Whether it is new files that a full disk has no room for, and not bytes."""
+    found = os.statvfs(folder)
+    return found.f_files > 0 and found.f_ffree < LEAST_FILES
+
+
+def measure(
+    paths: Iterable[Path | str], *, since: float, disk: Path, processes: Collection[int] = (), written: int = 0
+) -> Taken:
+    """What a job has put on the same disk as `disk` since a moment: in these folders and files, and in files without a
+    name that its processes hold open. `written`: how much it is known to have written.
+
+    Goes by the time of the last change of a file, which nobody can set. A file with several names counts once."""
+    tally = _Tally(os.stat(disk).st_dev, since)
+    until = time.monotonic() + MEASURE_SECONDS
+    for status in unnamed_files(processes):
+        tally.add(status)
+    waiting = []
+    for path in paths:
+        with suppress(OSError):
+            if tally.add(os.lstat(path)):
+                waiting.append(os.fspath(path))
+    while waiting and time.monotonic() < until:
+        with suppress(OSError), os.scandir(waiting.pop()) as entries:
+            for entry in entries:
+                with suppress(OSError):
+                    if tally.add(entry.stat(follow_symlinks=False)):
+                        waiting.append(entry.path)
+    return Taken(
+        bytes=tally.bytes,
+        files=tally.files,
+        written=max(written, written_bytes(processes)),
+        elsewhere=tally.elsewhere,
+    )
+
+
+class _Tally:
+    """Sums up files, each one once."""
+
+    def __init__(self, device: int, since: float) -> None:
+        self.bytes = self.files = self.elsewhere = 0
+        self._device = device
+        self._since = since
+        self._seen: set[tuple[int, int]] = set()
+
+    def add(self, status: os.stat_result) -> bool:
+        """Whether it is a folder whose content was not counted yet."""
+        is_folder = stat.S_ISDIR(status.st_mode)
+        if is_folder or status.st_nlink != 1:
+            if (status.st_dev, status.st_ino) in self._seen:
+                return False
+            self._seen.add((status.st_dev, status.st_ino))
+        if status.st_ctime >= self._since:
+            if status.st_dev == self._device:
+                self.bytes, self.files = self.bytes + status.st_blocks * 512, self.files + 1
+            else:
+                self.elsewhere += status.st_blocks * 512
+        return is_folder
+
+
+def unnamed_files(processes: Iterable[int]) -> list[os.stat_result]:
+    """The removed files that these processes hold open."""
+    found = []
+    for pid in processes:
+        with suppress(OSError):
+            for name in os.listdir(f"/proc/{pid}/fd"):
+                path = f"/proc/{pid}/fd/{name}"
+                with suppress(OSError):
+                    if os.readlink(path).endswith(_UNNAMED) and (status := os.stat(path)).st_nlink == 0:
+                        found.append(status)
+    return found
+
+
+def written_bytes(processes: Iterable[int]) -> int:
+    """What these processes, and those that they have started and waited for, have written and not taken back before it
+    reached a disk."""
+    total = 0
+    for pid in processes:
+        with suppress(OSError):
+            pairs = (line.split(b": ") for line in Path(f"/proc/{pid}/io").read_bytes().splitlines())
+            counts = {name: int(value) for name, value in pairs}
+            total += max(0, counts[b"write_bytes"] - counts[b"cancelled_write_bytes"])
+    return total

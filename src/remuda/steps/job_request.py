@@ -1,0 +1,84 @@
+"""What the start request of a job says, as values for those that act on it. Nothing here is remembered."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from remuda.lib.masking import Secrets
+from remuda.steps import holding
+from remuda.steps.environment import write_files
+from remuda.steps.evaluation import Facts
+from remuda.steps.journal import Journal
+from remuda.steps.policy.custody import Custody
+from remuda.steps.policy.enclosure import Enclosure
+from remuda.steps.policy.people import Person
+from remuda.steps.policy.rules import parse_policy
+from remuda.steps.policy.sandbox import Sandbox
+from remuda.steps.policy.slots import limits_of
+from remuda.steps.policy.values import NO_LIMITS
+from remuda.wire.proto.agent_pb2 import StartRequest
+
+
+def secrets_of(request: StartRequest) -> Secrets:
+    """Everything of a request that must not be seen."""
+    masked = (variable.value for variable in request.variables if variable.masked)
+    return Secrets((*request.masks, *masked), request.mask_prefixes)
+
+
+def read_facts(
+    request: StartRequest, journal: Journal, custody: Custody, base_env: Mapping[str, str], *, is_confined: bool
+) -> Facts:
+    """What steps are evaluated with. Writes the variables that are files. `base_env` is the agent's environment."""
+    is_apart = bool(request.run_as) or request.sandbox
+    variables = write_files(journal.exchange, request.variables)
+    return Facts(
+        base_env=dict(base_env) | custody.env if custody.env else base_env,
+        agent_env=base_env,
+        request_env=dict(request.env) | variables if request.env else variables,
+        variables=variables,
+        work_dir=request.work_dir,
+        folder=journal.folder,
+        key=journal.key,
+        hold_failed_seconds=request.hold_failed_seconds,
+        deadline=journal.accepted_at + request.timeout_seconds if request.timeout_seconds else None,
+        is_confined=is_confined or is_apart,
+        is_apart=is_apart,
+    )
+
+
+def read_custody(request: StartRequest, journal: Journal, person: Person | None) -> Custody:
+    """What holds for the steps of a job that run as `person`."""
+    return Custody(
+        policy=parse_policy(request.policy),
+        person=person,
+        job=journal.folder,
+        work_dir=Path(request.work_dir),
+        key=journal.key,
+        cgroup=request.cgroup and f"/{request.cgroup.strip('/')}",
+        cgroup_limits=limits_of(
+            request.cgroup_limits.memory_bytes, request.cgroup_limits.cpus, request.cgroup_limits.pids
+        ),
+        has_own_user=request.own_user,
+        sandbox=Sandbox(
+            work_dir=request.work_dir,
+            exchange=str(journal.exchange),
+            writable=tuple(request.writable),
+            hidden=tuple(request.hidden),
+        )
+        if request.sandbox
+        else None,
+    )
+
+
+def closing_command(
+    custody: Custody, closing: holding.Closing, folder: Path, number: int
+) -> tuple[list[str], dict[str, str]]:
+    """The command line and the environment of what was put off while the job was held; `folder` is the job's."""
+    if not closing.is_jobs or custody.person is None:
+        return list(closing.argv), dict(closing.env)
+    enclosure = Enclosure(
+        limits=NO_LIMITS,
+        work_dir=Path(closing.work_dir),
+        spec={"uid": custody.person.uid, "gid": custody.person.gid},
+        person=custody.person,
+    )
+    return enclosure.wrap(closing.argv, closing.env, holding.env_file(folder, number))
