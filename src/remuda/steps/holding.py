@@ -12,6 +12,7 @@ Invariant: what is put off is on the disk before its step counts as done, and do
 
 import asyncio
 import json
+import logging
 import os
 from asyncio.subprocess import DEVNULL
 from collections.abc import Mapping, Sequence
@@ -37,6 +38,8 @@ KILLED_SECONDS = 10.0
 """How long one is waited for that was killed."""
 _STOPS = "builtin://service_stop@"
 _CLOSINGS, _HELD = "closings", "held"
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,12 +125,17 @@ def closings(folder: Path) -> list[Closing]:
     with suppress(FileNotFoundError):
         for line in (folder / _CLOSINGS).read_bytes().splitlines(keepends=True):
             if line.endswith(b"\n"):
-                value: dict[str, Any] = json.loads(line)
-                way = value.pop("way")
-                found.append(
-                    Closing(**value | {"argv": tuple(value["argv"]), "way": None if way is None else _way(way)})
-                )
+                try:
+                    found.append(_closing(json.loads(line)))
+                except (ValueError, KeyError, TypeError, AttributeError):
+                    # What the others end must not stay for that.
+                    logger.error("a line of %s is damaged: what it puts off is not done", folder / _CLOSINGS)
     return found
+
+
+def _closing(value: dict[str, Any]) -> Closing:
+    way = value.pop("way")
+    return Closing(**value | {"argv": tuple(value["argv"]), "way": None if way is None else _way(way)})
 
 
 def note_exports(folder: Path, exports: Mapping[str, str]) -> None:

@@ -1,0 +1,17 @@
+"""What a held job has put off."""
+
+from pathlib import Path
+
+import pytest
+
+from remuda.steps.holding import closings, put_off_end
+
+
+@pytest.mark.parametrize("damage", [b"\xff\x00\x01", b'{"argv": 3}', b"[]"], ids=["garbage", "another form", "a list"])
+def test_a_damaged_line_costs_what_it_says_and_nothing_else(tmp_path: Path, damage: bytes) -> None:
+    for name in ("first", "second", "third"):
+        (tmp_path / name).touch()
+        put_off_end(tmp_path, ("end",), tmp_path / name)
+    lines = (tmp_path / "closings").read_bytes().splitlines()
+    (tmp_path / "closings").write_bytes(b"\n".join([lines[0], damage, lines[2], b""]))
+    assert [Path(one.argv[1]).name for one in closings(tmp_path)] == ["held-first", "held-third"]
