@@ -133,6 +133,21 @@ async def test_key_setup_fast(lab: Machines, instances: Make) -> None:
     assert await subject.reached(NAME) is machine
 
 
+@pytest.mark.parametrize("damaged", [b"", b"\xff\xfe\x00"], ids=["empty", "garbage"])
+async def test_a_damaged_host_key_lets_nobody_else_in(
+    lab: Machines, instances: Make, tmp_path: Path, damaged: bytes
+) -> None:
+    first, second, _ = lab.machines
+    await instances().prepare(NAME, info(lab, first))
+    [pinned] = [one for one in tmp_path.rglob("host-keys/*") if one.is_file()]
+    pinned.write_bytes(damaged)
+    later = instances()
+    with pytest.raises(PermanentError, match=f"cannot be read in {pinned}"):
+        await later.prepare(NAME, replace(info(lab, first), internal_addr=second.address))
+    await later.forget(NAME)
+    await later.prepare(NAME, info(lab, first))
+
+
 async def test_host_key_pinned(lab: Machines, instances: Make, tmp_path: Path) -> None:
     first, second, _ = lab.machines
     await instances().prepare(NAME, info(lab, first))

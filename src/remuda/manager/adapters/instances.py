@@ -210,10 +210,22 @@ class Instances:
         )
 
     def _pinned(self, instance: str) -> str:
-        try:
-            return "" if self._own.known_hosts_file else self._pin_file(instance).read_text(encoding="utf-8").strip()
-        except (OSError, UnicodeDecodeError):
+        """The key it showed first; empty: it has shown none yet. PermanentError where that cannot be known: whoever
+        answers now would be believed."""
+        if self._own.known_hosts_file:
             return ""
+        file, cause = self._pin_file(instance), "it is empty"
+        try:
+            if pinned := file.read_text(encoding="utf-8").strip():
+                return pinned
+        except FileNotFoundError:
+            return ""
+        except (OSError, UnicodeDecodeError) as error:
+            cause = str(error)
+        raise PermanentError(
+            f"the host key that {instance} showed first cannot be read in {file}: {cause}; "
+            "remove the file if the machine is to be trusted anew"
+        )
 
     def _pin(self, instance: str, shown: str) -> None:
         file = self._pin_file(instance)
