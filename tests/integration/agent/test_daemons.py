@@ -3,6 +3,7 @@
 import asyncio
 import os
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Iterator
@@ -26,16 +27,21 @@ PYTHON = shutil.which("python3", path="/usr/bin:/usr/local/bin") or ""
 pytestmark = pytest.mark.skipif(not PYTHON, reason="needs a Python of the system")
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 
+MOST_SECONDS = 120
+"""Whatever a test starts ends by itself after so long, should the code under test not end it."""
+
 # Each is Python: `daemonize` has left its parent and its session. `up` says that all of it is there.
-HEAD = """
+HEAD = f"""
 import os, signal, subprocess, sys, time
+END = time.time() + {MOST_SECONDS}
 def daemonize():
     if os.fork(): os._exit(0)
     os.setsid()
     if os.fork(): os._exit(0)
+    signal.alarm({MOST_SECONDS})
 def up(): open(sys.argv[2], "w").close()
 def sleep():
-    while True: time.sleep(1)
+    while time.time() < END: time.sleep(1)
 """
 FAMILY = """
 daemonize()
@@ -45,7 +51,7 @@ for n in range(3):
     if os.fork() == 0:
         os.setsid()
         os.fork()
-        os.write(said, b"x"); sleep()
+        os.write(said, b"x"); sleep(); os._exit(0)
 while len(os.read(ready, 1)) and (n := n + 1) < 8: pass
 up(); sleep()
 """
@@ -54,11 +60,11 @@ RESPAWN = """
 daemonize()
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 watched = os.getpid()
-while True:
+while time.time() < END:
     if os.fork() == 0:
         os.setsid()
         watched = os.getppid()
-        while True:
+        while time.time() < END:
             try: os.kill(watched, 0)
             except ProcessLookupError: break
             if not os.path.exists(sys.argv[2]): up()
@@ -69,23 +75,25 @@ while True:
 STOPPED = """
 daemonize()
 if os.fork() == 0:
-    os.setsid(); os.kill(os.getpid(), signal.SIGSTOP); sleep()
+    os.setsid(); os.kill(os.getpid(), signal.SIGSTOP); sleep(); os._exit(0)
 time.sleep(0.2); up(); os.kill(os.getpid(), signal.SIGSTOP); sleep()
 """
 FLEEING = """
 # Always another process: each lives for a moment only.
 daemonize(); up()
-while True:
+while time.time() < END:
     if os.fork(): os._exit(0)
     os.setsid()
 """
 NAMESPACES = """
 daemonize()
 words = ["unshare", "--user", "--map-root-user", "--pid", "--mount-proc", "--fork", sys.executable, "-c"]
-text = "import os,sys,time; os.fork(); open(sys.argv[2],'w').close(); time.sleep(600)"
+text = "import os,sys,time; os.fork(); open(sys.argv[2],'w').close(); time.sleep(120)"
 os.execvp(words[0], [*words, text, *sys.argv[1:]])
 """
 KINDS = {"family": FAMILY, "respawn": RESPAWN, "stopped": STOPPED, "fleeing": FLEEING, "namespaces": NAMESPACES}
+TOKENS: list[str] = []
+"""What the processes of the running test are found by."""
 LONG = pytest.mark.long
 ALL = [pytest.param("family"), *(pytest.param(kind, marks=LONG) for kind in KINDS if kind != "family")]
 
@@ -100,21 +108,31 @@ def living(token: str) -> list[int]:
     return found
 
 
+def wait_for(name: str) -> str:
+    """Shell code that waits for a file."""
+    return f"n=0; until [ -e {name} ] || [ $n -ge {MOST_SECONDS * 20} ]; do n=$((n+1)); sleep 0.05; done"
+
+
 @pytest.fixture
 def place() -> Iterator[Path]:
-    """Where other users can reach what is theirs."""
+    """Where other users can reach what is theirs. What a failed test has left is killed: what is stopped has no end."""
     with tempfile.TemporaryDirectory(prefix="remuda-daemons-", dir="/var/tmp", ignore_cleanup_errors=True) as folder:
         Path(folder).chmod(0o755)
         yield Path(folder)
+    while TOKENS:
+        for pid in living(TOKENS.pop()):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
 
 def a_job(place: Path, name: str, kind: str, *, bare: bool, wait: str = "", **more: Any) -> tuple[JobStart, str]:
     """A job that starts a daemon, `bare` without any variable of the job; what its processes are found by."""
     token, work = token_hex(8), place / name
+    TOKENS.append(token)
     work.mkdir(exist_ok=True)
     (work / "daemon.py").write_text(HEAD + KINDS[kind])
     words = f"{'env -i PATH=$PATH ' if bare else ''}{PYTHON} daemon.py {token} up"
-    script = f"{words} >/dev/null 2>&1 </dev/null & until [ -e up ]; do sleep 0.02; done; echo is up; {wait}"
+    script = f"{words} >/dev/null 2>&1 </dev/null & {wait_for('up')}; echo is up; {wait}"
     steps = steps_text({"name": "build", "script": script})
     return JobStart(**({"id": name, "work_dir": str(work), "steps": steps} | more)), token
 
@@ -129,7 +147,7 @@ async def an_agent(place: Path, program: tuple[str, ...] = ()) -> AsyncIterator[
 
 async def beside(client: AgentClient, place: Path, *, bare: bool, **more: Any) -> str:
     """A job that goes on, with a daemon of its own; what its processes are found by."""
-    job, token = a_job(place, "beside", "family", bare=bare, wait="until [ -e go ]; do sleep 0.05; done", **more)
+    job, token = a_job(place, "beside", "family", bare=bare, wait=wait_for("go"), **more)
     await client.start(job)
     await until((place / "beside/up").exists)
     return token
@@ -184,7 +202,7 @@ async def test_in_a_sandbox(place: Path, kind: str) -> None:
 @pytest.mark.parametrize("kind", ["family", pytest.param("respawn", marks=LONG), pytest.param("fleeing", marks=LONG)])
 async def test_a_closed_job_leaves_nothing(place: Path, kind: str) -> None:
     async with an_agent(place) as agent, agent.client() as client:
-        job, token = a_job(place, "one", kind, bare=True, wait="sleep 600")
+        job, token = a_job(place, "one", kind, bare=True, wait=f"sleep {MOST_SECONDS}")
         await client.start(job)
         await until((place / "one/up").exists)
         await client.close_job(job.id)
@@ -195,7 +213,7 @@ async def test_a_closed_job_leaves_nothing(place: Path, kind: str) -> None:
 @pytest.mark.parametrize("kind", ["family", "respawn", "stopped"])
 async def test_the_next_agent_ends_what_was_started_under_a_dead_one(place: Path, kind: str) -> None:
     async with an_agent(place) as agent:
-        job, token = a_job(place, "one", kind, bare=True, wait="until [ -e go ]; do sleep 0.05; done")
+        job, token = a_job(place, "one", kind, bare=True, wait=wait_for("go"))
         async with agent.client() as client:
             others = await beside(client, place, bare=True)
             await client.start(job)
@@ -213,7 +231,7 @@ async def test_the_next_agent_ends_what_was_started_under_a_dead_one(place: Path
 @LONG
 async def test_a_cancelled_job_leaves_nothing(place: Path) -> None:
     async with an_agent(place) as agent, agent.client() as client:
-        job, token = a_job(place, "one", "family", bare=True, wait="sleep 600")
+        job, token = a_job(place, "one", "family", bare=True, wait=f"sleep {MOST_SECONDS}")
         await client.start(job)
         await until((place / "one/up").exists)
         await client.cancel(job.id)

@@ -93,13 +93,18 @@ def frozen() -> Iterator[Callable[[int], None]]:
     except OSError:
         pytest.skip("needs control groups of version 1, and the right to make one")
 
+    held: list[int] = []
+
     def freeze(pid: int) -> None:
+        held.append(pid)
         (group / "cgroup.procs").write_text(str(pid))
         (group / "freezer.state").write_text("FROZEN")
 
     yield freeze
     (group / "freezer.state").write_text("THAWED")
-    (FREEZER / "cgroup.procs").write_text("0")
+    for pid in held:
+        with suppress(OSError):  # it has been killed
+            (FREEZER / "cgroup.procs").write_text(str(pid))
     for _ in range(500):
         with suppress(OSError):
             group.rmdir()

@@ -124,14 +124,19 @@ def memory(pid: int) -> Way:
     return f"memory of {pid}", act
 
 
-def process(pid: int, targets: T, *, is_needed: bool) -> Iterator[Way]:
-    """Everything that may be done to a process; one that the test needs is only looked at where nothing protects it."""
+def look_at(pid: int) -> Iterator[Way]:
+    """What may be done to a process without harm to it."""
     yield read(f"/proc/{pid}/environ")
     yield memory(pid)
     for name in ("root", "cwd", "fd"):
         yield f"{name} of {pid}", lambda name=name: "\n".join(os.listdir(f"/proc/{pid}/{name}")).encode()  # type: ignore[misc]
+    yield send(pid, 0)
+
+
+def process(pid: int, targets: T, *, is_needed: bool) -> Iterator[Way]:
+    """Everything that may be done to a process; one that the test needs is only looked at where nothing protects it."""
+    yield from look_at(pid)
     if is_needed and targets["gentle"]:
-        yield send(pid, 0)
         return
     yield trace(pid)
     yield send(pid, signal.SIGSTOP if is_needed else signal.SIGTERM)
@@ -337,12 +342,13 @@ def agent_socket(targets: T) -> Iterator[Way]:
 
 
 def agent_processes(targets: T) -> Iterator[Way]:
+    """Those of the agent. Whoever else is above this process is not harmed: it may be somebody's terminal."""
     for pid in targets["agent"]["pids"]:
         yield from process(pid, targets, is_needed=True)
     for pid in _ancestors():
         with contextlib.suppress(OSError):
-            if os.stat(f"/proc/{pid}").st_uid != os.getuid():
-                yield from process(pid, targets, is_needed=True)
+            if pid not in targets["agent"]["pids"] and os.stat(f"/proc/{pid}").st_uid != os.getuid():
+                yield from look_at(pid)
 
 
 def agent_descriptors(targets: T) -> Iterator[Way]:
