@@ -9,10 +9,13 @@ them, hold that, too.
 
 import os
 import resource
-from collections.abc import Collection, Iterable, Iterator
+import subprocess
+import threading
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from hashlib import sha256
+from typing import Any
 
 VARIABLE = "REMUDA_JOB_KEY"
 """What every process of a job has in its environment."""
@@ -22,6 +25,8 @@ _BITS = 48
 _FIRST = 1 << 61
 """Numbers from here on are marks."""
 _LINE = b"Max file locks"
+_STARTING = threading.Lock()
+"""Held while this process bears the mark of a job, and while a thread starts a program that must not."""
 
 
 @lru_cache(maxsize=1024)
@@ -32,20 +37,29 @@ def number_of(key: str) -> int:
 
 @contextmanager
 def marking(key: str) -> Iterator[None]:
-    """Whatever is started meanwhile bears the mark of a job. Nothing may be awaited meanwhile."""
-    before = None
-    with suppress(OSError, ValueError):
-        before = resource.getrlimit(_FILE_LOCKS)
-        bear(key)
-    try:
-        yield
-    finally:
-        if before is not None:
-            with suppress(OSError, ValueError):
-                resource.setrlimit(_FILE_LOCKS, before)
+    """Whatever is started meanwhile bears the mark of a job, except by `start_unmarked`. Nothing may be awaited
+    meanwhile."""
+    with _STARTING:
+        before = None
+        with suppress(OSError, ValueError):
+            before = resource.getrlimit(_FILE_LOCKS)
+            mark_this_process(key)
+        try:
+            yield
+        finally:
+            if before is not None:
+                with suppress(OSError, ValueError):
+                    resource.setrlimit(_FILE_LOCKS, before)
 
 
-def bear(key: str) -> None:
+def start_unmarked(arguments: Sequence[str], **options: Any) -> "subprocess.Popen[bytes]":
+    """Start a program that is no job's, with the options of Popen. Threads other than the event loop's start theirs
+    so: the loop may be starting one of a job meanwhile."""
+    with _STARTING:
+        return subprocess.Popen(arguments, **options)
+
+
+def mark_this_process(key: str) -> None:
     """Mark this process, and whatever it starts, as one of a job."""
     with suppress(OSError, ValueError):
         _, most = resource.getrlimit(_FILE_LOCKS)
@@ -80,8 +94,10 @@ def find_marked(pids: Iterable[int], keys: Collection[str]) -> dict[int, str]:
 
 
 def has_any_mark(pid: int) -> bool:
-    """Whether a process, dead or alive, was one of any job."""
-    return _limit(pid) >> _BITS == _FIRST >> _BITS
+    """Whether a process, dead or alive, was one of any job. The mark that this process bears itself does not count: an
+    agent inside a job passes the mark of that job on to everything it starts."""
+    limit = _limit(pid)
+    return limit >> _BITS == _FIRST >> _BITS and limit != resource.getrlimit(_FILE_LOCKS)[0]
 
 
 def _limit(pid: int) -> int:

@@ -40,7 +40,7 @@ from remuda.lib.values import dataclass
 from remuda.steps import shim
 from remuda.steps.files import StepFiles
 from remuda.steps.job_processes import LED
-from remuda.steps.marks import bear
+from remuda.steps.marks import mark_this_process
 from remuda.steps.policy.entering import enter
 
 NAME = "remuda-standby"
@@ -278,7 +278,7 @@ def _run(request: dict[str, Any], program: Any, before: tuple[float, float]) -> 
         signal.signal(number, _end)
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (request["open_files"], hard))
-    bear(request["key"])
+    mark_this_process(request["key"])
     base = request["base"]
     try:
         claim = os.open(f"{base}.pid", os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from io import FileIO
 from pathlib import Path
 
+from remuda.steps.marks import start_unmarked
 from remuda.steps.resolving.errors import ResolveError, TemporaryResolveError
 
 GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
@@ -103,7 +104,8 @@ def _by_library(library: ctypes.CDLL, packed: FileIO) -> Iterator[bytes]:
 
 
 def _by_program(program: str, packed: FileIO) -> Iterator[bytes]:
-    with subprocess.Popen([program, "-dcq"], stdin=packed, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    words = [program, "-dcq"]
+    with start_unmarked(words, stdin=packed, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         try:

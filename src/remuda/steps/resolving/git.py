@@ -21,6 +21,7 @@ from typing import IO
 from urllib.parse import SplitResult, unquote
 
 from remuda.lib.values import dataclass
+from remuda.steps.marks import start_unmarked
 from remuda.steps.resolving.errors import ResolveError, TemporaryResolveError, untrusted
 from remuda.steps.resolving.retrying import PROXIES
 from remuda.steps.resolving.values import git_address
@@ -132,7 +133,10 @@ def write_commit(where: Repository, commit: str, repo: Path, target: Path) -> No
     start = [_program(where), "--git-dir", str(repo)]
     env = environment_of(where)
     listed = [*start, "ls-tree", "-r", "-z", "-l", "--full-tree", commit]
-    listing = subprocess.run(listed, env=env, check=True, capture_output=True).stdout
+    with start_unmarked(listed, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        listing, errors = process.communicate()
+    if process.returncode:
+        raise subprocess.CalledProcessError(process.returncode, listed, listing, errors)
     files: list[tuple[str, str, int, str]] = []
     for line in listing.split(b"\0")[:-1]:
         facts, _, path = line.partition(b"\t")
@@ -147,9 +151,8 @@ def write_commit(where: Repository, commit: str, repo: Path, target: Path) -> No
         )
     # Links come last, so that no file is written through one, whatever the repository says.
     files.sort(key=lambda file: file[1] == _LINK)
-    with subprocess.Popen(
-        [*start, "cat-file", "--batch"], env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as process:
+    words = [*start, "cat-file", "--batch"]
+    with start_unmarked(words, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         for name, mode, size, oid in files:
