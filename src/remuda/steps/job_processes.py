@@ -32,13 +32,21 @@ _SURE_LOOKS = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
+class Stat:
     """One process, as /proc tells of it."""
 
+    state: str
     parent: int
     session: int
     start: int
-    state: str
+    cpu_ticks: int
+    """Those of children that it has waited for are among them."""
+    resident_pages: int
+
+    @property
+    def is_dead(self) -> bool:
+        """Whether it has ended, or at least its first thread has (`_has_ended`)."""
+        return self.state in "ZX"
 
 
 class Processes:
@@ -183,9 +191,27 @@ def all_processes() -> list[int]:
     return [int(name) for name in os.listdir("/proc") if name.isdigit()]
 
 
+def read_stat(pid: int) -> Stat | None:
+    """What /proc tells of a process; None where there is none."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            text = file.read()
+    except OSError:
+        return None
+    fields = text[text.rindex(b")") + 2 :].split()  # the name before may hold anything
+    return Stat(
+        state=fields[0].decode(),
+        parent=int(fields[1]),
+        session=int(fields[3]),
+        start=int(fields[19]),
+        cpu_ticks=sum(map(int, fields[11:15])),
+        resident_pages=int(fields[21]),
+    )
+
+
 def start_time(pid: int) -> int | None:
     """The kernel's start time of a process, which tells a reused number from the process that had it before."""
-    seen = _stat(pid)
+    seen = read_stat(pid)
     return None if seen is None else seen.start
 
 
@@ -194,33 +220,23 @@ def _tells_children() -> bool:
     return os.path.exists(f"/proc/self/task/{os.getpid()}/children")
 
 
-def _walk(roots: Iterable[int]) -> dict[int, _Seen]:
+def _walk(roots: Iterable[int]) -> dict[int, Stat]:
     """These processes and everything below them."""
-    table: dict[int, _Seen] = {}
+    table: dict[int, Stat] = {}
     waiting = list(roots)
     while waiting:
         pid = waiting.pop()
-        if pid not in table and (seen := _stat(pid)) is not None:
+        if pid not in table and (seen := read_stat(pid)) is not None:
             table[pid] = seen
             waiting += children_of(pid)
     return table
 
 
-def _table(pids: Iterable[int]) -> dict[int, _Seen]:
-    return {pid: seen for pid in pids if (seen := _stat(pid)) is not None}
+def _table(pids: Iterable[int]) -> dict[int, Stat]:
+    return {pid: seen for pid in pids if (seen := read_stat(pid)) is not None}
 
 
-def _stat(pid: int) -> _Seen | None:
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            text = file.read()
-    except OSError:
-        return None
-    fields = text[text.rindex(b")") + 2 :].split()
-    return _Seen(parent=int(fields[1]), session=int(fields[3]), start=int(fields[19]), state=fields[0].decode())
-
-
-def _add_descendants(members: set[int], table: Mapping[int, _Seen]) -> None:
+def _add_descendants(members: set[int], table: Mapping[int, Stat]) -> None:
     below: dict[int, list[int]] = {}
     for pid, one in table.items():
         below.setdefault(one.parent, []).append(pid)
@@ -231,9 +247,9 @@ def _add_descendants(members: set[int], table: Mapping[int, _Seen]) -> None:
         waiting += new
 
 
-def _has_ended(pid: int, seen: _Seen) -> bool:
+def _has_ended(pid: int, seen: Stat) -> bool:
     """One whose first thread has ended looks dead, and is not while it has others."""
-    if seen.state not in "ZX":
+    if not seen.is_dead:
         return False
     try:
         return len(os.listdir(f"/proc/{pid}/task")) < 2
@@ -243,7 +259,7 @@ def _has_ended(pid: int, seen: _Seen) -> bool:
 
 def describe(pids: Collection[int]) -> tuple[str, ...]:
     """For the log: number, name and state of those that are there."""
-    told = [_description(pid) for pid in sorted(pids) if _stat(pid) is not None]
+    told = [_description(pid) for pid in sorted(pids) if read_stat(pid) is not None]
     return tuple(told[:_MOST_NAMED]) + ((f"{len(told) - _MOST_NAMED} more",) if len(told) > _MOST_NAMED else ())
 
 
@@ -253,7 +269,7 @@ def _description(pid: int) -> str:
             name = "".join(letter if letter.isprintable() else "?" for letter in file.read().strip())
     except OSError:
         name = "?"
-    seen = _stat(pid)
+    seen = read_stat(pid)
     return f"{pid} ({name}, state {seen.state if seen else '?'})"
 
 

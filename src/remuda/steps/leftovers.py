@@ -14,12 +14,11 @@ import contextlib
 import os
 import signal
 from collections.abc import Sequence
-from pathlib import Path
 
 from remuda.lib.clock import Clock
 from remuda.lib.values import dataclass
 from remuda.steps import marks, shim
-from remuda.steps.job_processes import Processes, all_processes, children, children_of, send
+from remuda.steps.job_processes import Processes, all_processes, children, children_of, read_stat, send
 from remuda.steps.kernel import POLL_SECONDS
 
 REAP_SECONDS = 10.0
@@ -140,11 +139,8 @@ class Reaper:
 
 
 def _is_dead(pid: int) -> bool:
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_bytes()
-    except OSError:
-        return False
-    return stat[stat.rindex(b")") + 2 :][:1] == b"Z"
+    stat = read_stat(pid)
+    return stat is not None and stat.is_dead
 
 
 def _signal_each(pids: Sequence[int], number: int) -> None:
@@ -175,11 +171,7 @@ def _in_session(session: int, among: Sequence[int] | None = None) -> list[tuple[
     """Number and start time of each process of a session that is not dead already."""
     found = []
     for pid in all_processes() if among is None else among:
-        try:
-            stat = Path(f"/proc/{pid}/stat").read_bytes()
-        except OSError:
-            continue
-        fields = stat[stat.rindex(b")") + 2 :].split()
-        if int(fields[3]) == session and fields[0] not in (b"Z", b"X"):
-            found.append((pid, int(fields[19])))
+        stat = read_stat(pid)
+        if stat is not None and stat.session == session and not stat.is_dead:
+            found.append((pid, stat.start))
     return found

@@ -7,17 +7,16 @@ counted. Where there is no /proc, everything is 0. What a step has used by its e
 import os
 import resource
 import shutil
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from remuda.lib.values import dataclass
 from remuda.steps.files import StepFiles
+from remuda.steps.job_processes import Stat, all_processes, read_stat
 from remuda.steps.shim import record, start_of, start_time
 
 _PAGE = resource.getpagesize()
 _TICKS = os.sysconf("SC_CLK_TCK")
-_PARENT, _SESSION, _TIMES, _RESIDENT = 1, 3, slice(11, 15), 21
-"""Places in /proc/PID/stat behind the process's name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,10 +50,10 @@ class Machine:
 def of_sessions(sessions: Collection[int]) -> dict[int, Used]:
     """What the processes of each session use, in one look at all processes of the machine."""
     found: dict[int, Used] = {}
-    for fields in _processes():
-        session = int(fields[_SESSION])
-        if session in sessions:
-            found[session] = found.get(session, Used()) + _used(fields)
+    for pid in _processes():
+        stat = read_stat(pid)
+        if stat is not None and stat.session in sessions:
+            found[stat.session] = found.get(stat.session, Used()) + _used(stat)
     return found
 
 
@@ -78,20 +77,20 @@ def sessions_in(folder: Path) -> set[int]:
 
 
 def of_process(pid: int) -> Used:
-    fields = _stat(Path(f"/proc/{pid}"))
-    return Used() if fields is None else _used(fields)
+    stat = read_stat(pid)
+    return Used() if stat is None else _used(stat)
 
 
 def is_part_of(pid: int, sessions: Collection[int]) -> bool:
     """Whether a process belongs to one of these sessions or was started by one that does."""
     seen = 0
     while pid > 1 and seen < 100:
-        fields = _stat(Path(f"/proc/{pid}"))
-        if fields is None:
+        stat = read_stat(pid)
+        if stat is None:
             return False
-        if int(fields[_SESSION]) in sessions:
+        if stat.session in sessions:
             return True
-        pid, seen = int(fields[_PARENT]), seen + 1
+        pid, seen = stat.parent, seen + 1
     return False
 
 
@@ -117,27 +116,15 @@ def open_files() -> int:
         return 0
 
 
-def _processes() -> Iterator[list[bytes]]:
-    for folder in Path("/proc").glob("[0-9]*"):
-        fields = _stat(folder)
-        if fields is not None:
-            yield fields
-
-
-def _stat(folder: Path) -> list[bytes] | None:
+def _processes() -> list[int]:
     try:
-        text = (folder / "stat").read_bytes()
+        return all_processes()
     except OSError:
-        return None
-    return text[text.rindex(b")") + 2 :].split()
+        return []
 
 
-def _used(fields: list[bytes]) -> Used:
-    return Used(
-        processes=1,
-        cpu_seconds=sum(int(ticks) for ticks in fields[_TIMES]) / _TICKS,
-        memory_bytes=int(fields[_RESIDENT]) * _PAGE,
-    )
+def _used(stat: Stat) -> Used:
+    return Used(processes=1, cpu_seconds=stat.cpu_ticks / _TICKS, memory_bytes=stat.resident_pages * _PAGE)
 
 
 def _memory() -> dict[str, int]:
