@@ -129,7 +129,7 @@ def welcome(url: str, folder: Path, concurrent: int, isolation: Isolation) -> st
 
     host = url.partition("://")[2]
     return f"""Remuda is up at {url}, {counted(concurrent, "job")} at a time, data in {folder}.
-{_kept_apart(isolation)}
+{_describe_isolation(isolation)}
 
 Push a repository with a .gitlab-ci.yml to it; TOKEN is the administrator's ({FILE_NAME} there):
 
@@ -143,7 +143,8 @@ See what happens:
 Ctrl-C stops it."""
 
 
-def _kept_apart(isolation: Isolation) -> str:
+def _describe_isolation(isolation: Isolation) -> str:
+    """Say how jobs are kept from the folder, or that they are not."""
     match isolation.kind:
         case "bubblewrap":
             return "Jobs run as your user and do not see that folder (bubblewrap)."

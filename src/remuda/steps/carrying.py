@@ -159,7 +159,7 @@ class Carrier:
         enclosure = self._custody.enclose(node)
         is_jobs = enclosure.person is not None
         enclosure.remove()
-        prepared = self._custody.sandboxed(launch(self.tree, self.facts, node, files), node)
+        prepared = self._custody.wrap_in_sandbox(launch(self.tree, self.facts, node, files), node)
         if is_jobs:
             self._custody.give(files, node, has_raw=False)
         holding.put_off(self._journal.folder, node, prepared, is_jobs=is_jobs)

@@ -230,7 +230,7 @@ def _environment_around(tree: Tree, facts: Facts, node: Node) -> dict[str, Any]:
     if node.insertion is None:
         add(tree.exports)
     else:
-        env.update(_secluded(tree, facts, node.insertion))
+        env.update(_isolate_inserted_step(tree, facts, node.insertion))
         add(tree.inserted_exports)
     assert node.parent is not None
     around = list(node.parent.up())
@@ -242,8 +242,8 @@ def _environment_around(tree: Tree, facts: Facts, node: Node) -> dict[str, Any]:
     return env
 
 
-def _secluded(tree: Tree, facts: Facts, insertion: Node) -> dict[str, str]:
-    """What keeps a step that a policy inserted from what the job has set up: a home of its own, and git looks at no
+def _isolate_inserted_step(tree: Tree, facts: Facts, insertion: Node) -> dict[str, str]:
+    """Keep what the job has set up from a step that a policy inserted: it has a home of its own, and git looks at no
     repository that the step does not vouch for (`git -c safe.directory=...`), since its configuration is the job's."""
     serial = insertion.serial if insertion.serial >= 0 else tree.serials
     home = str(StepFiles(facts.folder, serial).home)

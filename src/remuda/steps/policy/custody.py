@@ -168,7 +168,7 @@ class Custody:
 
     def around_launch(self, launch: Launch, node: Node, enclosure: Enclosure, files: StepFiles) -> Launch:
         """What is started in place of a step's command."""
-        launch = self.sandboxed(launch, node)
+        launch = self.wrap_in_sandbox(launch, node)
         if enclosure is self._free:
             return launch
         env = dict(launch.env)
@@ -189,8 +189,8 @@ class Custody:
             program_env=env,
         )
 
-    def sandboxed(self, launch: Launch, node: Node) -> Launch:
-        """The same in the job's sandbox, if it has one and the step runs there."""
+    def wrap_in_sandbox(self, launch: Launch, node: Node) -> Launch:
+        """Run the launch inside the job's sandbox, unless the step has the agent's rights."""
         if self.sandbox is None or has_agents_rights(node):
             return launch
         return replace(launch, argv=self.sandbox.wrap(launch.argv, is_own=bool(launch.program)), program=())

@@ -51,7 +51,7 @@ def hide(
     else:
         words += ["--unshare-user"]
     words += _each("--tmpfs", covered)
-    for socket in filter(os.path.exists, _deputies()):
+    for socket in filter(os.path.exists, _service_manager_sockets()):
         words += ["--ro-bind", os.devnull, socket]
     words += _bound("--ro-bind-try", _below(covered, lent))
     words += _bound("--bind-try", _below(covered, kept))
@@ -87,8 +87,8 @@ def problem() -> str | None:
     return None if code == 0 else f"bubblewrap cannot be used: {complaint or code}"
 
 
-def _deputies() -> tuple[str, ...]:
-    """Sockets of those who start any program for whoever asks, outside of everything."""
+def _service_manager_sockets() -> tuple[str, ...]:
+    """Name the sockets of those who start any program for whoever asks, outside of what hides anything."""
     if (uid := os.geteuid()) == 0:
         return ("/run/systemd/private", "/run/dbus/system_bus_socket")
     return (f"/run/user/{uid}/bus", f"/run/user/{uid}/systemd/private")
