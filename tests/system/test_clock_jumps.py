@@ -52,7 +52,7 @@ def test_a_job_goes_on_when_the_clock_jumps(tmp_path: Path, jump: str) -> None:
             120,
         )
         assert not is_over(lab, project, job.id), lab.cell.tail()
-        assert "the machine's clock was set" in lab.cell.tail(100_000)
+        assert "wall clock jumped" in lab.cell.tail(100_000)
         (tmp_path / "enough").touch()
         assert wait_for(lab, pipeline) == "success"
         assert b"the end of it" in trace_of(project, job.id)

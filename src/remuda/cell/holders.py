@@ -161,7 +161,7 @@ class Holders(Motion):
             )
             raise ForbiddenError("the log is too large", job_status=JobState.FAILED.value)
         appended = await self._traces.append(job.id, start, data)
-        if _is_again(start, data, appended) and await self._drop_refused_log(job):
+        if _restarts_log(start, data, appended) and await self._drop_refused_log(job):
             appended = await self._traces.append(job.id, start, data)
         if not appended.taken and start <= appended.size:
             row = await self._store.job(job.id)
@@ -184,7 +184,7 @@ class Holders(Motion):
             appended = self._traces.append_now(job.id, start, data)
         except StoreError:
             return None
-        if appended is None or _is_again(start, data, appended):
+        if appended is None or _restarts_log(start, data, appended):
             return None
         killpoints.reach("cell.trace_appended")
         return appended
@@ -253,7 +253,7 @@ class Holders(Motion):
         put_off_at = job.end_put_off_at
         if put_off_at is not None and now - put_off_at >= _SHORT_TRACE_PATIENCE_SECONDS:
             return False
-        self._log.warning("log differs from what the runner logged; asking for all of it again", job=job.id, said=said)
+        self._log.warning("log checksum differs from the runner's; asked for the log again", job=job.id, said=said)
         changed = await self._store.change_job(job.id, lambda row: leases.refuse_log(row, job.epoch, now))
         if changed is not None:
             self._known.note(changed)
@@ -303,6 +303,6 @@ class Holders(Motion):
         return ForbiddenError(f"the job is not this runner's any more (it is {status or 'gone'})", job_status=status)
 
 
-def _is_again(start: int, data: bytes, appended: Appended) -> bool:
-    """Whether a piece is the beginning of a log of which there is more already, or another beginning."""
+def _restarts_log(start: int, data: bytes, appended: Appended) -> bool:
+    """True if a piece at offset 0 is not simply the next one: the runner sends its log again."""
     return start == 0 and (not appended.taken or appended.size > len(data))

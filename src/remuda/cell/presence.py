@@ -47,14 +47,15 @@ class Presence:
             self.outages = msgspec.json.decode(self._file.read_bytes(), type=tuple[Outage, ...])
         except (OSError, msgspec.DecodeError):
             noted_at, self.outages = 0.0, ()
-        self.add(Outage(noted_at, now))
+        self.outages = with_outage(self.outages, Outage(noted_at, now), kept_seconds=KEPT_SECONDS)
         self._write(now)
 
     def add(self, outage: Outage) -> None:
-        """Nobody could be heard meanwhile."""
+        """Note that nobody could be heard meanwhile, in the file too: the cell may start anew before it is over."""
         if self.outages is None:
             return
         self.outages = with_outage(self.outages, outage, kept_seconds=KEPT_SECONDS)
+        self._write(self._clock.now())
 
     def _write(self, now: float) -> None:
         if self._file is None:
@@ -63,7 +64,7 @@ class Presence:
             write_whole(self._file, msgspec.json.encode(self.outages))
             os.utime(self._file, (now, now))
         except OSError as error:
-            _log.warning("cannot note that the cell runs", file=str(self._file), error=error.strerror)
+            _log.warning("cannot write the presence file", file=str(self._file), error=error.strerror)
 
     async def watch(self, stop: asyncio.Event) -> None:
         """Until told to stop: note that the cell runs, and say when the machine's clock was set."""
@@ -77,8 +78,8 @@ class Presence:
                 self._was_set = not self._was_set
                 if self._was_set:
                     _log.warning(
-                        "the machine's clock was set; deadlines go on by the time before, and follow it slowly",
+                        "wall clock jumped; deadlines keep running on boot time",
                         seconds=round(ahead, 1),
                     )
                 else:
-                    _log.info("deadlines follow the machine's clock again")
+                    _log.info("wall clock and deadlines agree again")

@@ -26,6 +26,20 @@ def test_a_start_knows_for_how_long_nobody_could_be_heard(tmp_path: Path) -> Non
     assert third.outages == second.outages
 
 
+def test_an_outage_of_the_store_is_known_after_a_restart(tmp_path: Path) -> None:
+    clock, file = VirtualClock(1000.0), tmp_path / "presence"
+    presence = Presence(clock, file)
+    presence.begin()
+    clock.jump(600.0)
+    # While the store is away each look says so again, and `watch` goes on to note that the cell runs.
+    presence.add(Outage(1010.0, 1300.0))
+    presence.add(Outage(1010.0, 1600.0))
+    os.utime(file, (1600.0, 1600.0))
+    again = Presence(clock, file)
+    again.begin()
+    assert again.outages == presence.outages == (Outage(0.0, 1000.0), Outage(1010.0, 1600.0))
+
+
 def test_of_a_damaged_file_nothing_is_believed_and_a_clock_that_went_back_is_no_outage(tmp_path: Path) -> None:
     clock, file = VirtualClock(1000.0), tmp_path / "presence"
     file.write_bytes(b"{")

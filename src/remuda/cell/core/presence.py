@@ -38,7 +38,14 @@ def latest_end(began_at: float, limit_seconds: float, outages: Iterable[Outage] 
 
 
 def with_outage(outages: tuple[Outage, ...], outage: Outage, *, kept_seconds: float) -> tuple[Outage, ...]:
-    """These outages and a further one, without those that are too long ago to count."""
+    """These outages and a further one, without those that are too long ago to count. Those that it overlaps become one
+    with it, so an outage that is told again and again while it lasts counts once."""
     if outage.ended_at - outage.began_at < IGNORED_SECONDS:
         return outages
-    return (*(each for each in outages if each.ended_at >= outage.ended_at - kept_seconds), outage)
+    merged, apart = outage, []
+    for each in outages:
+        if each.began_at < outage.ended_at and each.ended_at > outage.began_at:
+            merged = Outage(min(each.began_at, merged.began_at), max(each.ended_at, merged.ended_at))
+        elif each.ended_at >= outage.ended_at - kept_seconds:
+            apart.append(each)
+    return tuple(sorted((*apart, merged), key=lambda each: each.began_at))

@@ -20,3 +20,10 @@ def test_short_and_old_outages_are_left_out() -> None:
     known = (Outage(0.0, 10.0), Outage(80.0, 90.0))
     assert with_outage(known, Outage(100.0, 101.0), kept_seconds=50) == known
     assert with_outage(known, Outage(100.0, 110.0), kept_seconds=50) == (Outage(80.0, 90.0), Outage(100.0, 110.0))
+
+
+def test_outages_that_overlap_are_one() -> None:
+    known = (Outage(0.0, 10.0), Outage(20.0, 30.0), Outage(40.0, 50.0))
+    assert with_outage(known, Outage(20.0, 35.0), kept_seconds=500) == (known[0], Outage(20.0, 35.0), known[2])
+    assert with_outage(known, Outage(5.0, 60.0), kept_seconds=500) == (Outage(0.0, 60.0),)
+    assert with_outage(known, Outage(50.0, 60.0), kept_seconds=500) == (*known, Outage(50.0, 60.0))
