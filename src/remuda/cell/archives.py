@@ -12,7 +12,7 @@ import stat
 import struct
 import zipfile
 import zlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from typing import BinaryIO, Protocol, TypeVar
 
 import msgspec
@@ -99,7 +99,7 @@ async def find_entry(
     return Entry(blob=blob, found=await _plainly(find, run))
 
 
-async def read_entry(blobs: Blobs, entry: Entry) -> AsyncIterator[bytes]:
+async def read_entry(blobs: Blobs, entry: Entry) -> AsyncGenerator[bytes, None]:
     """Its bytes; InvalidError where they are damaged."""
     with await _plainly(lambda: blobs.opened(entry.blob)) as file:
         pieces = _unpack(file, entry.found)

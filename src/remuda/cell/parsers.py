@@ -2,8 +2,9 @@
 
 Decided here: how many uploads are parsed at the same time, how much memory they may take together, and how long a
 result is kept. Every parser has limits of its own for size, depth and count, so each knows what it costs at most; it
-asks for that much first and waits, in order, until it is free. A finished answer is kept in an unlinked file of the
-data folder: readers share it, and one who reads slowly holds none of it in memory. The edge is the caller.
+asks for that much first and waits, in order, until it is free. A finished answer that is not small is kept in an
+unlinked file of the data folder: readers share it, and one who reads slowly holds none of it in memory. Open files are
+few: at most 64 of what is kept. The edge is the caller.
 
 Invariant: the costs of all parsers at work never exceed the budget, except for one that alone costs more.
 """
@@ -14,7 +15,7 @@ import os
 import tempfile
 import weakref
 from collections import OrderedDict, deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Generic, ParamSpec, TypeVar
@@ -28,7 +29,12 @@ T = TypeVar("T")
 THREADS = 2
 """They share one interpreter, so more at once are not faster, they only make the loop wait."""
 KEPT_BYTES = 256 * 1024 * 1024
-"""Of answers, on disk."""
+"""Of answers, most of it on disk."""
+IN_MEMORY_BYTES = 64 * 1024
+"""An answer up to this size needs no file."""
+_LEAST_IN_MEMORY_BYTES = 1024 * 1024
+_LEAST_ON_DISK_BYTES = 4 * 1024 * 1024
+"""What an answer weighs at least, so that neither memory nor descriptors run out over many that are small."""
 _KEPT_ENTRIES_BYTES = 4 * 1024 * 1024
 """Of places of files in archives, in memory."""
 _PIECE_BYTES = 256 * 1024
@@ -38,7 +44,7 @@ class Parsers:
     """The workers of a cell, with their budget."""
 
     def __init__(self, *, memory_bytes: int, folder: Path | None = None) -> None:
-        self.answers = Results[KeptAnswer](limit_bytes=KEPT_BYTES, weigh=lambda answer: answer.size)
+        self.answers = Results[KeptAnswer](limit_bytes=KEPT_BYTES, weigh=lambda answer: answer.weight)
         self.entries = Results[Entry](
             limit_bytes=_KEPT_ENTRIES_BYTES, weigh=lambda entry: 500 + 6 * len(entry.found.raw_name)
         )
@@ -83,7 +89,7 @@ class Parsers:
         return await loop.run_in_executor(self._threads, lambda: work(*args, **kwargs))
 
     async def keep(self, content: bytes) -> "KeptAnswer":
-        """An answer on disk, for all its readers."""
+        """An answer for all its readers."""
         try:
             return await self.run(KeptAnswer, content, self._folder)
         except OSError as error:
@@ -95,10 +101,14 @@ class Parsers:
 
 
 class KeptAnswer:
-    """The bytes of an answer, in a file that is gone with the last one who uses it."""
+    """The bytes of an answer: in memory if they are few, else in a file that is gone with the last one who uses it."""
 
     def __init__(self, content: bytes, folder: Path | None) -> None:
         self.size = len(content)
+        self._content = content if self.size <= IN_MEMORY_BYTES else None
+        self.weight = max(self.size, _LEAST_ON_DISK_BYTES if self._content is None else _LEAST_IN_MEMORY_BYTES)
+        if self._content is not None:
+            return
         # The data folder, not the machine's folder for such files: that one is often memory.
         with tempfile.TemporaryFile(dir=folder) as file:
             file.write(content)
@@ -106,7 +116,10 @@ class KeptAnswer:
             self._descriptor = os.dup(file.fileno())
         weakref.finalize(self, os.close, self._descriptor)
 
-    async def pieces(self) -> AsyncIterator[bytes]:
+    async def pieces(self) -> AsyncGenerator[bytes, None]:
+        if self._content is not None:
+            yield self._content
+            return
         start = 0
         while piece := await asyncio.to_thread(self._read, start):
             start += len(piece)

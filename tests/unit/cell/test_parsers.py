@@ -1,10 +1,12 @@
 """The budget of those who parse uploads, and what is kept of their work."""
 
 import asyncio
+import os
+from functools import partial
 
 import pytest
 
-from remuda.cell.parsers import Parsers, Results
+from remuda.cell.parsers import IN_MEMORY_BYTES, Parsers, Results
 from remuda.lib.clock import settle
 
 
@@ -98,4 +100,23 @@ async def test_a_kept_answer_is_read_by_many() -> None:
     answer = await parsers.keep(b"abc" * 100_000)
     for _ in range(2):
         assert b"".join([piece async for piece in answer.pieces()]) == b"abc" * 100_000
+    parsers.close()
+
+
+@pytest.mark.parametrize("size", [10, IN_MEMORY_BYTES + 1])
+async def test_many_small_answers_leave_few_files_open(size: int) -> None:
+    parsers = Parsers(memory_bytes=1)
+    before = len(os.listdir("/proc/self/fd"))
+    for number in range(1000):
+        await parsers.answers.find(number, partial(parsers.keep, b"x" * size))
+    assert len(os.listdir("/proc/self/fd")) - before <= 64
+    parsers.close()
+
+
+async def test_a_small_answer_needs_no_file() -> None:
+    parsers = Parsers(memory_bytes=1)
+    before = len(os.listdir("/proc/self/fd"))
+    answers = [await parsers.keep(content) for content in (b"", b"abc")]
+    assert len(os.listdir("/proc/self/fd")) == before
+    assert [b"".join([piece async for piece in answer.pieces()]) for answer in answers] == [b"", b"abc"]
     parsers.close()

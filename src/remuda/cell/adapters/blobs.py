@@ -13,7 +13,7 @@ import hashlib
 import os
 import re
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from pathlib import Path
 from typing import IO, BinaryIO, ParamSpec, TypeVar, cast
 from uuid import uuid4
@@ -88,7 +88,7 @@ class FolderBlobs:
         except OSError as error:
             raise _store_error(error) from error
 
-    async def read(self, key: str, start: int = 0) -> AsyncIterator[bytes]:
+    async def read(self, key: str, start: int = 0) -> AsyncGenerator[bytes, None]:
         with self.opened(key) as file:
             file.seek(start)
             async for piece in _pieces(file):

@@ -2,7 +2,7 @@
 
 import hashlib
 import zlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from io import BytesIO
 from pathlib import Path
 from typing import BinaryIO
@@ -101,7 +101,7 @@ class MemoryBlobs:
         blob = self._blobs.get(key)
         return None if blob is None else len(blob)
 
-    async def read(self, key: str, start: int = 0) -> AsyncIterator[bytes]:
+    async def read(self, key: str, start: int = 0) -> AsyncGenerator[bytes, None]:
         if key not in self._blobs:
             raise NotFoundError(f"there is no blob {key}")
         if rest := self._blobs[key][start:]:

@@ -14,7 +14,7 @@ import hashlib
 import io
 import re
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, TypeVar, cast
@@ -120,7 +120,7 @@ class ObjectBlobs:
         except BaseError as error:
             raise self._unusable(error) from None
 
-    async def read(self, key: str, start: int = 0) -> AsyncIterator[bytes]:
+    async def read(self, key: str, start: int = 0) -> AsyncGenerator[bytes, None]:
         size = await self.size(key)
         if size is None:
             raise NotFoundError(f"there is no blob {key}")

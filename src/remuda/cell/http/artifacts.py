@@ -9,7 +9,7 @@ Invariant: a row in the store names a blob that is complete; a refused upload le
 """
 
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Literal
 from urllib.parse import quote
 
@@ -230,7 +230,7 @@ async def _one_file(edge: Edge, job: Job, path: str) -> Response:
     return _file(read_entry(edge.blobs, entry), path.rpartition("/")[2], entry.size, _MEDIA["raw"])
 
 
-def _file(content: AsyncIterator[bytes], name: str, size: int, media: str) -> Response:
+def _file(content: AsyncGenerator[bytes, None], name: str, size: int, media: str) -> Response:
     headers = {
         "Content-Length": str(size),
         "Content-Disposition": f"attachment; filename*=UTF-8''{quote(name, safe='')}",

@@ -6,7 +6,7 @@ Starlette has the same over another library for tasks, which is large and used f
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -16,7 +16,7 @@ class Streamed(Response):
     """An answer whose bytes come from an iterator, if there are any; the headers say how many."""
 
     def __init__(
-        self, pieces: AsyncIterator[bytes] | None, status_code: int, headers: Mapping[str, str], media_type: str
+        self, pieces: AsyncGenerator[bytes, None] | None, status_code: int, headers: Mapping[str, str], media_type: str
     ) -> None:
         self.status_code = status_code
         self.media_type = media_type
@@ -27,7 +27,8 @@ class Streamed(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         if self._pieces is not None:
-            async with _closing(self._pieces), asyncio.TaskGroup() as group:
+            # Closed at once when nobody reads any more, with the files it has open.
+            async with contextlib.aclosing(self._pieces), asyncio.TaskGroup() as group:
                 leaving = group.create_task(_left(receive), name="reader of an answer")
                 try:
                     async for piece in self._pieces:
@@ -37,17 +38,6 @@ class Streamed(Response):
                 finally:
                     leaving.cancel()
         await send({"type": "http.response.body", "body": b"", "more_body": False})
-
-
-@contextlib.asynccontextmanager
-async def _closing(pieces: AsyncIterator[bytes]) -> AsyncIterator[None]:
-    """Close the source at once when nobody reads any more, with the files it has open."""
-    try:
-        yield
-    finally:
-        close = getattr(pieces, "aclose", None)
-        if close is not None:
-            await close()
 
 
 async def _left(receive: Receive) -> None:

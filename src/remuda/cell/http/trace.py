@@ -7,7 +7,7 @@ Invariant: `Range` always tells how many bytes are stored, so a runner that lost
 """
 
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -148,7 +148,7 @@ def _bytes(edge: Edge, job: Job, start: int, end: int, status: int, headers: dic
     )
 
 
-async def _until(pieces: AsyncIterator[bytes], left: int) -> AsyncIterator[bytes]:
+async def _until(pieces: AsyncIterator[bytes], left: int) -> AsyncGenerator[bytes, None]:
     async for piece in pieces:
         yield piece[:left]
         left -= len(piece)

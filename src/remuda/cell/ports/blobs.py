@@ -1,6 +1,6 @@
 """Artifacts and other large things that are written once."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
@@ -29,7 +29,7 @@ class Blobs(Protocol):
 
     async def size(self, key: str) -> int | None: ...
 
-    def read(self, key: str, start: int = 0) -> AsyncIterator[bytes]:
+    def read(self, key: str, start: int = 0) -> AsyncGenerator[bytes, None]:
         """The bytes from `start` on, in pieces; NotFoundError when there is none."""
         ...
 
