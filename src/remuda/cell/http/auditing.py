@@ -129,7 +129,7 @@ _ALL_DENIALS = Rate(calls=300)
 _log = logger("cell")
 
 
-def tell(request: Request, **details: Detail) -> None:
+def add_audit_details(request: Request, **details: Detail) -> None:
     """Have something remembered of a call whose answer does not say it."""
     request.state.audit_details = details
 

@@ -15,7 +15,7 @@ from starlette.responses import Response
 from remuda.cell.core.job_token_scope import MAX_ENTRIES
 from remuda.cell.http.access import in_project
 from remuda.cell.http.admission import caller_of, seen
-from remuda.cell.http.auditing import tell
+from remuda.cell.http.auditing import add_audit_details
 from remuda.cell.http.bodies import parameters
 from remuda.cell.http.edge import Edge, Endpoint
 from remuda.cell.http.errors import ApiError, json_answer, no_content, not_found
@@ -73,7 +73,7 @@ async def update(edge: Edge, request: Request) -> Response:
     """PATCH /projects/:id/job_token_scope: let it count, or let in the jobs of all projects."""
     asked = await parameters(request, ScopeChange, limit_bytes=edge.settings.body_limit_bytes)
     await _change(edge, request, lambda row: replace(row, job_token_scope_enabled=asked.enabled))
-    tell(request, enabled=asked.enabled)
+    add_audit_details(request, enabled=asked.enabled)
     return no_content()
 
 
@@ -94,10 +94,10 @@ async def add_project(edge: Edge, request: Request) -> Response:
         raise not_found("Target project")
     seen(caller_of(request).level_in(target), "Target project")
     if target.id == project.id:
-        raise _refused("The project itself is always in its list")
+        raise _bad_request("The project itself is always in its list")
 
     def change(row: Project) -> Project:
-        return replace(row, job_token_projects=_added(row.job_token_projects, target.id, "Target project"))
+        return replace(row, job_token_projects=_add_entry(row.job_token_projects, target.id, "Target project"))
 
     await _change(edge, request, change)
     answer: ProjectEntryShape = {"source_project_id": project.id, "target_project_id": target.id}
@@ -108,10 +108,10 @@ async def remove_project(edge: Edge, request: Request) -> Response:
     """DELETE /projects/:id/job_token_scope/allowlist/:target_project_id: let them in no more."""
     project, number = await project_in_path(edge, request), number_in_path(request, "target_project_id")
     if number == project.id:
-        raise _refused("The project itself is always in its list")
+        raise _bad_request("The project itself is always in its list")
 
     def change(row: Project) -> Project:
-        return replace(row, job_token_projects=_removed(row.job_token_projects, number, "Target project"))
+        return replace(row, job_token_projects=_remove_entry(row.job_token_projects, number, "Target project"))
 
     await _change(edge, request, change)
     return no_content()
@@ -135,7 +135,7 @@ async def add_group(edge: Edge, request: Request) -> Response:
     seen(caller_of(request).level_in_group(group), "Target group")
 
     def change(row: Project) -> Project:
-        return replace(row, job_token_groups=_added(row.job_token_groups, group.id, "Target group"))
+        return replace(row, job_token_groups=_add_entry(row.job_token_groups, group.id, "Target group"))
 
     await _change(edge, request, change)
     answer: GroupEntryShape = {"source_project_id": project.id, "target_group_id": group.id}
@@ -147,7 +147,7 @@ async def remove_group(edge: Edge, request: Request) -> Response:
     number = number_in_path(request, "target_group_id")
 
     def change(row: Project) -> Project:
-        return replace(row, job_token_groups=_removed(row.job_token_groups, number, "Target group"))
+        return replace(row, job_token_groups=_remove_entry(row.job_token_groups, number, "Target group"))
 
     await _change(edge, request, change)
     return no_content()
@@ -159,21 +159,21 @@ async def _change(edge: Edge, request: Request, decide: Callable[[Project], Proj
         raise not_found("Project")
 
 
-def _added(entries: tuple[int, ...], number: int, what: str) -> tuple[int, ...]:
+def _add_entry(entries: tuple[int, ...], number: int, what: str) -> tuple[int, ...]:
     if number in entries:
-        raise _refused(f"{what} is already in the job token scope")
+        raise _bad_request(f"{what} is already in the job token scope")
     if len(entries) >= MAX_ENTRIES:
-        raise _refused(f"the list has {MAX_ENTRIES} entries, and takes no more; add a group instead")
+        raise _bad_request(f"the list has {MAX_ENTRIES} entries, and takes no more; add a group instead")
     return (*entries, number)
 
 
-def _removed(entries: tuple[int, ...], number: int, what: str) -> tuple[int, ...]:
+def _remove_entry(entries: tuple[int, ...], number: int, what: str) -> tuple[int, ...]:
     if number not in entries:
         raise not_found(what)
     return tuple(entry for entry in entries if entry != number)
 
 
-def _refused(reason: str) -> ApiError:
+def _bad_request(reason: str) -> ApiError:
     return ApiError(400, {"message": reason})
 
 

@@ -55,13 +55,15 @@ async def _answer(edge: Edge, request: Request, *, with_cases: bool) -> Response
                 total_bytes=settings.test_report_total_limit_bytes,
                 with_cases=with_cases,
             )
-            return await edge.parsers.keep(await edge.parsers.run(_whole if with_cases else _summed_up, suites))
+            return await edge.parsers.keep(
+                await edge.parsers.run(_encode_report if with_cases else _encode_summary, suites)
+            )
 
     answer = await edge.parsers.answers.find(key, make)
     return Streamed(answer.pieces(), 200, {"Content-Length": str(answer.size)}, "application/json")
 
 
-def _whole(suites: Sequence[Suite]) -> bytes:
+def _encode_report(suites: Sequence[Suite]) -> bytes:
     shown = [
         {**_counts(suite), "suite_error": suite.error, "test_cases": [_case(case) for case in suite.cases]}
         for suite in suites
@@ -71,7 +73,7 @@ def _whole(suites: Sequence[Suite]) -> bytes:
     return msgspec.json.encode({**{name: sum(one[name] for one in counts) for name in names}, "test_suites": shown})
 
 
-def _summed_up(suites: Sequence[Suite]) -> bytes:
+def _encode_summary(suites: Sequence[Suite]) -> bytes:
     shown = [{**_counts(suite), "build_ids": suite.job_ids, "suite_error": suite.error} for suite in suites]
     total: View = {name: sum(suite.statuses[name] for suite in suites) for name in _STATUSES}
     total |= {
