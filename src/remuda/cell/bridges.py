@@ -163,7 +163,7 @@ class Bridges:
         expand = asker.expander()
         path = expand(asker.trigger.project)
         user_id = asker.pipeline.user_id
-        project = await reached(self._store, user_id, asker.project, path, Level.DEVELOPER, self._clock.now())
+        project = await reached(self._store, user_id, asker.project, path, Level.DEVELOPER, self._clock.wall())
         if project is None:
             raise _RefusedError(
                 FailureReason.DOWNSTREAM_PROJECT_NOT_FOUND,

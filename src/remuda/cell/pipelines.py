@@ -113,7 +113,7 @@ class Pipelines:
         """
         if request.source == PARENT and request.upstream is not None:
             return
-        level = await level_of(self._store, request.user_id, request.project, self._clock.now()) or 0
+        level = await level_of(self._store, request.user_id, request.project, self._clock.wall()) or 0
         branch = default_branch(self._repos, request.project)
         is_protected = new_pipeline(request, default_branch=branch, predefined={}, now=0).protected
         if level < (Level.MAINTAINER if is_protected else Level.DEVELOPER):
@@ -151,7 +151,7 @@ class Pipelines:
         It shows values in what it says, so whoever may not start a pipeline on a protected ref gets none of those.
         """
         known = await self._known(request)
-        level = await level_of(self._store, request.user_id, request.project, self._clock.now()) or 0
+        level = await level_of(self._store, request.user_id, request.project, self._clock.wall()) or 0
         if level < Level.MAINTAINER:
             known = replace(known, variables=tuple(one for one in known.variables if not one.protected))
         found = await self._in_thread(linted, request, known, self._lints)
@@ -240,7 +240,7 @@ class Pipelines:
         def run(ask: Ask) -> _T:
             outside = Outside(
                 find_project=lambda path: ask(
-                    reached(self._store, request.user_id, request.project, path, Level.REPORTER, self._clock.now())
+                    reached(self._store, request.user_id, request.project, path, Level.REPORTER, self._clock.wall())
                 ),
                 fetch=lambda url: ask(fetch(url)),
                 host=urlsplit(self._settings.url).netloc,

@@ -3,8 +3,10 @@ import zipfile
 from collections.abc import AsyncIterator
 
 import pytest
+from msgspec.structs import replace
 
-from remuda.cell.values import Artifact, Family, Job
+from remuda.cell.people import Member
+from remuda.cell.values import USER_ID, Artifact, Family, Job
 from remuda.lib.clock import settle
 from remuda.model.job import JobState
 from remuda.testing.builders import a_project
@@ -231,6 +233,25 @@ class TestAnotherProject:
         found = await failure(cell, f"go: {{trigger: {trigger}}}")
         assert found[0] == reason
         assert message in found[1]
+
+    @pytest.mark.parametrize(("set_by", "state"), [(0.0, JobState.SUCCESS), (7200.0, JobState.FAILED)])
+    async def test_is_reached_until_the_membership_ends_by_the_wall_clock(
+        self, cell: MemoryCell, set_by: float, state: JobState
+    ) -> None:
+        user = await cell.store.user(USER_ID)
+        assert user is not None
+        await cell.store.put_user(replace(user, is_admin=False, namespace_id=77))
+        for path in (cell.project.path, "acme/Other"):
+            project = await cell.store.project_by_path(path)
+            assert project is not None
+            end = cell.clock.now() + 3600.0
+            owner = ("project", project.id)
+            await cell.store.put_member(Member(owner=owner, user_id=USER_ID, level=40, created_at=0.0, expires_at=end))
+        cell.clock.set_wall(set_by)
+        family = await cell.push_file("go: {trigger: {project: acme/other}}")
+        async with cell.watching():
+            await settle()
+        assert (await cell.newest(family, "go")).state is state
 
     async def test_goes_on_when_its_trigger_job_is_canceled(self, cell: MemoryCell) -> None:
         async with cell.watching():

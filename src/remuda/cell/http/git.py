@@ -148,7 +148,7 @@ async def _fetched_by(edge: Edge, job: Job, path: str) -> Project | None:
     if project.id == job.project_id:
         return project
     pipeline, source = await edge.store.pipeline(job.pipeline_id), await edge.store.project(job.project_id)
-    level = await level_of(edge.store, pipeline.user_id, project, edge.clock.now()) if pipeline else None
+    level = await level_of(edge.store, pipeline.user_id, project, edge.clock.wall()) if pipeline else None
     if source is None or (level or 0) < Level.REPORTER:
         return None
     if not admits(project, source, is_reading=True):

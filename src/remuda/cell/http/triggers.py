@@ -190,7 +190,7 @@ async def _admitted(edge: Edge, request: Request, token: str) -> tuple[Project, 
     trigger = await edge.store.trigger_by_token(token_hash(token)) if len(token) <= _MAX_TOKEN else None
     if trigger is None or trigger.project_id != project.id:
         raise ApiError(404, {"message": "404 Not Found"})
-    if (await level_of(edge.store, trigger.user_id, project, edge.clock.now()) or 0) < Level.DEVELOPER:
+    if (await level_of(edge.store, trigger.user_id, project, edge.clock.wall()) or 0) < Level.DEVELOPER:
         raise ApiError(404, {"message": "404 Not Found"})
     await edge.store.put_trigger(replace(trigger, last_used_at=edge.clock.now()))
     predefined = {"CI_PIPELINE_TRIGGERED": "true", "CI_TRIGGER_SHORT_TOKEN": trigger.token_start}
@@ -203,7 +203,7 @@ async def _by_job(edge: Edge, project: Project, job: Job) -> PipelineRequest:
     """What a job asks for; 404 where who started it may not, 403 where the project does not let its jobs in."""
     above, source = await edge.store.pipeline(job.pipeline_id), await edge.store.project(job.project_id)
     user_id, depth = (above.user_id, above.depth + 1) if above else (0, 1)
-    level = await level_of(edge.store, user_id, project, edge.clock.now()) or 0
+    level = await level_of(edge.store, user_id, project, edge.clock.wall()) or 0
     # An administrator may everywhere, but a job stays in its organization.
     if source is None or level < Level.DEVELOPER or project.organization_id != job.organization_id:
         raise ApiError(404, {"message": "404 Not Found"})
