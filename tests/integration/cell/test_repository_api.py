@@ -47,6 +47,13 @@ def test_a_file_by_itself(cell: ServedCell, client: gitlab.Gitlab) -> None:
         assert answer.status == status, (method, path, answer)
 
 
+def test_a_large_file(cell: ServedCell, client: gitlab.Gitlab) -> None:
+    content = "0123456789abcdef" * 80_000
+    project = client.projects.get(cell.new_project("large", **{"dir/large": content}))
+    assert project.files.get(file_path="dir/large", ref="main").decode() == content.encode()
+    assert project.files.raw(file_path="dir/large", ref="main") == content.encode()
+
+
 def test_folders(cell: ServedCell, client: gitlab.Gitlab) -> None:
     project = client.projects.get(cell.new_project("tree", **{"a": "1", "dir/b": "2", "dir/in/c": "3", "*": "4"}))
 

@@ -208,6 +208,13 @@ class GitRepos:
         code, content = await self.output("cat-file", "blob", f"{sha}:{path}", repo=repo, what=path, limit=limit_bytes)
         return content if code == 0 else None
 
+    async def file_size(self, repo: str, sha: str, path: str) -> int:
+        """How many bytes a file has in a commit; GitError when there is no such file."""
+        code, size = await self.output("cat-file", "-s", f"{sha}:{path}", repo=repo, what=path, limit=100)
+        if code != 0:
+            raise GitError(f"git cat-file: {path} cannot be read")
+        return int(size)
+
     async def tree(self, repo: str, sha: str) -> dict[str, Entry]:
         """All files of a commit; TooLargeError when they are too many."""
         command = ("ls-tree", "-r", "-z", "--full-tree", sha)

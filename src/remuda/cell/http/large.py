@@ -19,6 +19,7 @@ from remuda.cell.http.bodies import Body, decode
 from remuda.cell.http.edge import Edge
 from remuda.cell.http.errors import too_large
 from remuda.cell.http.streaming import Streamed
+from remuda.cell.parsers import Parsers
 
 T = TypeVar("T")
 
@@ -57,12 +58,20 @@ async def _write(spool: "tempfile.SpooledTemporaryFile[bytes]", piece: bytes, *,
 
 
 @contextlib.asynccontextmanager
-async def large_content(edge: Edge, read: Callable[[int], Awaitable[T]], *, limit_bytes: int) -> AsyncIterator[T]:
-    """What is read up to a limit, with the memory that it takes. What is small waits for nobody."""
+async def large_content(
+    parsers: Parsers,
+    read: Callable[[int], Awaitable[T]],
+    *,
+    limit_bytes: int,
+    measure: Callable[[], Awaitable[int]] | None = None,
+) -> AsyncIterator[T]:
+    """What is read up to a limit, with the memory that it takes. What is small waits for nobody; of what is large
+    `measure` says the size, without it the limit is reserved."""
     try:
         content = await read(min(LARGE_BYTES, limit_bytes))
     except TooLargeError:
-        async with edge.parsers.reserve(_COPIES * limit_bytes):
+        size = limit_bytes if measure is None else min(await measure(), limit_bytes)
+        async with parsers.reserve(_COPIES * size):
             yield await read(limit_bytes)
         return
     yield content

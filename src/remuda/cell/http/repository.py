@@ -144,9 +144,12 @@ async def raw_file(edge: Edge, request: Request) -> Response:
     def read(limit_bytes: int) -> Awaitable[bytes | None]:
         return edge.projects.repos.file(project.repo_path, sha, path, limit_bytes=limit_bytes)
 
+    def measure() -> Awaitable[int]:
+        return edge.projects.repos.file_size(project.repo_path, sha, path)
+
     # Never as something a browser would run in the cell's name.
     headers = {"X-Content-Type-Options": "nosniff", "Content-Disposition": "inline"}
-    async with large_content(edge, read, limit_bytes=FILE_LIMIT_BYTES) as content:
+    async with large_content(edge.parsers, read, limit_bytes=FILE_LIMIT_BYTES, measure=measure) as content:
         if content is None:
             raise not_found("File")
         return await large_answer(edge, content, "text/plain", headers)

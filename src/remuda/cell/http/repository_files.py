@@ -79,7 +79,7 @@ async def list_tree(edge: Edge, request: Request) -> Response:
     def read(limit_bytes: int) -> Awaitable[list[Listed]]:
         return listing(edge.projects.repos, project.repo_path, sha, path, is_deep=is_deep, limit_bytes=limit_bytes)
 
-    async with large_content(edge, read, limit_bytes=LIST_LIMIT_BYTES) as found:
+    async with large_content(edge.parsers, read, limit_bytes=LIST_LIMIT_BYTES) as found:
         if path and not found:
             raise not_found("Tree")
         total = len(found)
@@ -100,7 +100,10 @@ async def show(edge: Edge, request: Request) -> Response:
     def read(limit_bytes: int) -> Awaitable[bytes | None]:
         return repos.file(project.repo_path, sha, path, limit_bytes=limit_bytes)
 
-    async with large_content(edge, read, limit_bytes=FILE_LIMIT_BYTES) as content:
+    def measure() -> Awaitable[int]:
+        return repos.file_size(project.repo_path, sha, path)
+
+    async with large_content(edge.parsers, read, limit_bytes=FILE_LIMIT_BYTES, measure=measure) as content:
         if content is None:
             raise not_found("File")
         entry = await _entry(repos, project, sha, path)

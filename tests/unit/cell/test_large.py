@@ -1,0 +1,40 @@
+"""The memory that is reserved for what is read whole."""
+
+import asyncio
+import contextlib
+
+from remuda.cell.errors import TooLargeError
+from remuda.cell.http.large import LARGE_BYTES, large_content
+from remuda.cell.parsers import Parsers
+
+SIZE, LIMIT, BUDGET = 2 * LARGE_BYTES, 100 * LARGE_BYTES, 256 * LARGE_BYTES
+
+
+async def read(limit_bytes: int) -> bytes:
+    if limit_bytes < SIZE:
+        raise TooLargeError("too large")
+    return b"x" * SIZE
+
+
+async def measure() -> int:
+    return SIZE
+
+
+async def test_a_file_reserves_what_it_takes_and_not_the_limit() -> None:
+    parsers = Parsers(memory_bytes=BUDGET)
+    async with contextlib.AsyncExitStack() as stack, asyncio.timeout(20):
+        for _ in range(10):
+            content = large_content(parsers, read, limit_bytes=LIMIT, measure=measure)
+            assert len(await stack.enter_async_context(content)) == SIZE
+    parsers.close()
+
+
+async def test_what_cannot_be_measured_reserves_the_limit() -> None:
+    parsers = Parsers(memory_bytes=BUDGET)
+    async with large_content(parsers, read, limit_bytes=LIMIT):
+        waiting = asyncio.ensure_future(contextlib.AsyncExitStack().enter_async_context(parsers.reserve(1)))
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert not waiting.done()
+    await asyncio.wait_for(waiting, 20)
+    parsers.close()
