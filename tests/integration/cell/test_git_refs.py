@@ -104,8 +104,7 @@ def test_replaced_objects_from_before_count_for_nothing(
     clone.run("--git-dir", str(repository), "pack-refs", "--all")
     assert jobs_of_new_pipeline(cell) == ["honest"]
     shown = cell.api("GET", f"{PROJECT}/repository/files/.gitlab-ci.yml/raw?ref=main")
-    if shown.status == 200:
-        assert shown.body.decode() == PIPELINE
+    assert (shown.status, shown.body.decode()) == (200, PIPELINE)
     lint = cell.api("GET", f"{PROJECT}/ci/lint?content_ref=main").json()
     assert "honest" in lint["merged_yaml"]
     commits = cell.api("GET", f"{PROJECT}/repository/commits?ref_name=main").json()
@@ -279,7 +278,12 @@ def test_a_forced_push_to_a_protected_branch(cell: ServedCell, clone: Clone, rep
     assert cell.send("PUT", refs, {"refs": {"refs/heads/main": main}}, PRIVATE_TOKEN=cell.token).status == 204
     assert cell.api("PATCH", BRANCH, {"allow_force_push": False}).status == 200
     clone.run("push", "--force", address(cell), f"{main}~0:side", "HEAD:main")
-    assert "main" in {ref.rpartition("/")[2] for ref in refs_in(repository)}
+    head = clone.run("rev-parse", "HEAD").stdout.strip()
+    assert clone.run("--git-dir", str(repository), "rev-parse", "main").stdout.strip() == head
+    # Nor is the default branch removed, by whomever and whatever the repository says of itself.
+    clone.run("--git-dir", str(repository), "config", "receive.denyDeleteCurrent", "ignore")
+    clone.run("push", address(cell), ":main", ok=False)
+    assert clone.run("--git-dir", str(repository), "rev-parse", "main").stdout.strip() == head
 
 
 def test_who_allows_forced_pushes(cell: ServedCell, shop: int, ada: Person) -> None:

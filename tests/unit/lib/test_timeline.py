@@ -1,5 +1,7 @@
 """Wall time without jumps."""
 
+import time
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -54,6 +56,7 @@ def test_it_never_goes_back(steps: list[tuple[float, float]]) -> None:
 
 
 def test_the_machine_has_one() -> None:
-    clock = SystemClock()
-    assert abs(clock.now() - clock.wall()) < LARGEST_JUMP_SECONDS
-    assert SystemClock().now() >= clock.now() - 1
+    first = SystemClock().now()
+    second = SystemClock().now()
+    assert 0 <= second - first < 60
+    assert abs(first - time.time()) < 60

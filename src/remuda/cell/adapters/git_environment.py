@@ -28,6 +28,7 @@ _SETTINGS = (
     ("uploadpack.hideRefs", "!refs/pipelines"),
     ("receive.advertisePushOptions", "true"),
     ("receive.autogc", "false"),
+    ("receive.denyDeleteCurrent", "refuse"),
     ("receive.shallowUpdate", "false"),
     # The cell alone makes the first, nobody the second: they are neither offered to a push nor taken from one.
     ("receive.hideRefs", "refs/pipelines"),
