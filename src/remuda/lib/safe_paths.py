@@ -129,6 +129,8 @@ def open_below(base: Path, relative: str) -> int:
 
 def remove_below(base: Path, relative: str) -> None:
     """Remove what is there below a folder that no job can change, whatever it is. Nothing there is no error."""
+    if "\0" in relative:
+        return  # no path has one, so nothing was made
     *way, last = _parts(relative)
     try:
         above = open_below(base, "/".join(way))

@@ -159,7 +159,8 @@ async def test_secrets_are_in_no_argument(agent: AgentProcess, a_job: Build) -> 
 
 async def test_background_child_does_not_hang_the_step(agent: AgentProcess, a_job: Build, tmp_path: Path) -> None:
     seen = await run_job(agent, a_job(script="sleep 60 & echo $! >pid; echo started"))
-    os.kill(int((tmp_path / "work/pid").read_text()), 9)
+    process = Path("/proc") / (tmp_path / "work/pid").read_text().strip()
+    await until(lambda: not process.exists())
     assert seen.lines == [b"started"]
 
 
@@ -183,7 +184,8 @@ async def test_a_script_may_open_its_own_output_anew(agent: AgentProcess, a_job:
     seen = await run_job(
         agent, a_job(script=f"trap 'echo trapped >/dev/stderr' EXIT; {script}; sleep 60 & echo $! >pid; exit 3")
     )
-    os.kill(int((tmp_path / "work/pid").read_text()), 9)
+    process = Path("/proc") / (tmp_path / "work/pid").read_text().strip()
+    await until(lambda: not process.exists())
     assert seen.lines == [b"one", b"two", b"three", b"four", b"four", b"five", b"six", b"trapped"]
     assert seen.check().exit_code == 3
     (folder,) = (agent.data / "jobs").iterdir()

@@ -141,7 +141,7 @@ def test_a_job_fetches_as_a_runner_does(cell: ServedCell, clone: Clone, runner: 
 def test_who_may_not(cell: ServedCell, clone: Clone, runner: ScriptedRunner) -> None:
     clone.commit(**{".gitlab-ci.yml": PIPELINE})
     clone.run("push", "--quiet", "origin", "main")
-    cell.new_project("secret", PIPELINE)
+    cell.let_in_all_jobs(cell.new_project("secret", PIPELINE))
     job = runner.take()
     path = "/info/refs?service=git-upload-pack"
     nobody = cell.send("GET", f"/root/app.git{path}")

@@ -41,6 +41,9 @@ class LaterClock(SystemClock):
     def now(self) -> float:
         return super().now() + self.later
 
+    def wall(self) -> float:
+        return super().wall() + self.later
+
 
 def a_runner(cell: ServedCell, kind: str, **more: object) -> ScriptedRunner:
     made = cell.api("POST", "/user/runners", {"runner_type": kind, **more})

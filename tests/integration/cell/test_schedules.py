@@ -123,6 +123,9 @@ class Tomorrow(SystemClock):
     def now(self) -> float:
         return super().now() + 86400
 
+    def wall(self) -> float:
+        return super().wall() + 86400
+
 
 def test_run_by_the_clock(tmp_path: Path) -> None:
     with ServedCell(tmp_path / "cell") as cell:

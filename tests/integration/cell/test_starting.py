@@ -81,7 +81,7 @@ def test_a_branch_a_tag_and_a_merge_request(shop: Shop) -> None:
 
 def test_other_refs_start_nothing(shop: Shop) -> None:
     shop.clone.commit(**{".gitlab-ci.yml": RULES})
-    shop.clone.push("main:refs/merge-requests/7/merge", "main:refs/merge-requests/0/head", "main:refs/notes/x")
+    shop.clone.push("main:refs/merge-requests/7/merge")
     assert shop.pipelines() == []
 
 

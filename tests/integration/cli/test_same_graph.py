@@ -1,8 +1,10 @@
 """What `remuda run` makes of a clone is what a push of it would get."""
 
 import asyncio
+import json
 import re
 import subprocess
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +90,15 @@ OWN = ("GITLAB_USER_", "CI_SERVER_HOST", "CI_SERVER_FQDN")
 """A local run has the user and the server of the clone."""
 
 
+def _pause_the_runner(address: str) -> None:
+    """No job of the push is to run: one that does outlives `remuda up`."""
+    body, headers = json.dumps({"paused": True}).encode(), {"PRIVATE-TOKEN": "glpat-for-this-test"}
+    headers["Content-Type"] = "application/json"
+    url = f"http://{address}/api/v4/runners/1"
+    with urllib.request.urlopen(urllib.request.Request(url, body, headers, method="PUT"), timeout=30) as answer:
+        assert json.load(answer)["paused"] is True
+
+
 def test_a_push_and_a_run_of_the_same_clone_give_the_same_graph(world: Any, until: Any) -> None:
     up = world.start("up", "--data", "platform", "--listen", "127.0.0.1:0", REMUDA_ADMIN_TOKEN="glpat-for-this-test")
     said = ""
@@ -95,6 +106,7 @@ def test_a_push_and_a_run_of_the_same_clone_give_the_same_graph(world: Any, unti
         line = up.stdout.readline().decode()
         assert line
         said += line
+    _pause_the_runner(found[1])
     clone = world.folder / "clone"
     clone.mkdir()
 

@@ -8,6 +8,9 @@ def test_a_service_is_built_from_templates_and_deployed_by_another_project(clone
     deployer = clone("shared-templates/deployer", f"{group}/deployer")
     deployer.push()
     assert deployer.pipelines() == []
+    owner = cell.api.groups.get(group)
+    service = cell.api.projects.create({"name": "service", "path": "service", "namespace_id": owner.id})
+    service.job_token_scope.get().groups_allowlist.create({"target_group_id": owner.id})
 
     ended = clone("shared-templates/service", f"{group}/service").pushed()
     assert ended.status == "success", ended.states

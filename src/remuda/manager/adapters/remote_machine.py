@@ -83,7 +83,9 @@ down() {
         fi
         if [ -L "./$part" ] || [ ! -d "./$part" ]; then
             [ "$2" != look ] || return 1
-            rm -f "./$part" && mkdir "./$part" || refuse "$there cannot be made, or not be written to"
+            # Another job may make the same folder at this moment.
+            why=$({ rm -f "./$part"; mkdir "./$part"; } 2>&1) || { [ ! -L "./$part" ] && [ -d "./$part" ]; } ||
+                refuse "$why: $there cannot be made, or not be written to"
         fi
         { [ -r "./$part" ] && [ -w "./$part" ] && [ -x "./$part" ]; } || chmod u+rwx "./$part" 2>/dev/null
         cd "./$part" || refuse "$there cannot be entered"
