@@ -30,8 +30,10 @@ _OCTAL = re.compile(rb"\\([0-7]{3})")
 """How the kernel writes a space in a path."""
 _MOST_TRIES = 100
 """After which a name counts as one that somebody goes on replacing."""
-_MOST_PASSES = 10_000
-"""The same for a folder that somebody goes on filling."""
+_MOST_PASSES = 100_000
+"""The same for a folder that somebody goes on filling; and as deep may be nested what goes in one call."""
+_MOST_NEW = 1000
+"""So many names may appear in a folder while it is emptied. Who adds faster than is removed makes each pass longer."""
 
 
 @contextmanager
@@ -185,17 +187,21 @@ def _remove_folder(name: str, dir_fd: int | None) -> None:
 
 
 def empty(top: int) -> None:
-    """Remove everything in an open folder. Raises the first error when it has removed what can be removed.
+    """Remove everything in an open folder. Raises the first error when it has removed what can be removed, and EBUSY
+    where there is always more.
 
     Folders inside give theirs to this one before they go, so that nothing is ever deeper than two.
     """
     grant_owner(top)
     prefix, moved = f".{token_hex(8)}-", 0
     stuck: dict[str, OSError] = {}
-    passes = 0
+    found = _entries(top)
+    first, new = {name for name, _ in found}, 0
     # Each level of a nested folder is moved, and takes a pass.
-    while passes < _MOST_PASSES + moved and (found := [one for one in _entries(top) if one[0] not in stuck]):
-        passes += 1
+    for _ in range(_MOST_PASSES):
+        new += sum(name not in first and not name.startswith(prefix) for name, _ in found)
+        if not found or new > _MOST_NEW:
+            break
         for name, is_folder in found:
             try:
                 if is_folder:
@@ -208,8 +214,11 @@ def empty(top: int) -> None:
                 if error.errno not in (errno.ENOTDIR, errno.ELOOP, errno.EISDIR):
                     stuck[name] = error
                 # Otherwise it has become something else meanwhile, and the next pass sees what.
+        found = [one for one in _entries(top) if one[0] not in stuck]
     if stuck:
         raise next(iter(stuck.values()))
+    if found:
+        raise OSError(errno.EBUSY, "somebody goes on filling the folder; end that process, then try again")
 
 
 def _flatten(top: int, name: str, prefix: str, moved: int) -> int:

@@ -1,5 +1,6 @@
 """Nothing here leads out of the folders that the tests make; what is mounted is mounted in a namespace of its own."""
 
+import errno
 import os
 import shutil
 import stat
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from remuda.lib import safe_paths
 from remuda.lib.safe_paths import (
     closing,
     empty,
@@ -102,6 +104,62 @@ def test_a_tree_goes_that_is_deeper_than_a_stack_and_longer_than_a_path(tmp_path
     nest(tmp_path / "top", DEEP)
     remove_tree(tmp_path / "top")
     assert list(tmp_path.iterdir()) == []
+
+
+_FILLING = {
+    "wide": """
+import os, sys
+os.chdir(sys.argv[1])
+number = 0
+while True:
+    number += 1
+    if number == 500: print(flush=True)
+    for name in (f"{number}", f"{number}/a", f"{number}/a/b", f"{number}/a/b/c"):
+        try: os.mkdir(name)
+        except OSError: pass
+""",
+    "deep": """
+import os, sys
+os.chdir(sys.argv[1])
+number = 0
+while True:
+    number += 1
+    if number == 500: print(flush=True)
+    try:
+        os.mkdir("a")
+        os.chdir("a")
+    except OSError:
+        os.chdir(sys.argv[1])
+""",
+}
+
+
+@pytest.mark.parametrize("how", ["wide", "deep"])
+def test_a_folder_that_somebody_goes_on_filling_is_an_error_and_no_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    monkeypatch.setattr(safe_paths, "_MOST_PASSES", 50)
+    monkeypatch.setattr(safe_paths, "_MOST_NEW", 10)
+    process = subprocess.Popen([sys.executable, "-c", _FILLING[how], tmp_path], stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    try:
+        process.stdout.readline()
+        with closing(open_folder(str(tmp_path))) as top:
+            refused = wait_for_error(top)
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+    assert refused.errno in (errno.EBUSY, errno.ENOTEMPTY)
+
+
+def wait_for_error(top: int) -> OSError:
+    """By chance nothing may be there for a moment: that is no error."""
+    while True:
+        try:
+            empty(top)
+        except OSError as error:
+            return error
 
 
 def test_links_of_a_tree_go_and_what_they_lead_to_stays(tmp_path: Path) -> None:
