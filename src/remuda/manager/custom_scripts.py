@@ -33,13 +33,11 @@ _smudge=${GIT_LFS_SKIP_SMUDGE-}; export GIT_LFS_SKIP_SMUDGE=1"""
 # What an earlier job has made unwritable cannot be removed; links that are found on the way are not followed.
 _REPAIR = "chmod -R u+rwX . 2>/dev/null"
 _UNTRUSTED = """if [ -d .git ] && [ ! -L .git ]; then chmod -R u+rwX .git 2>/dev/null || :; fi
-if [ -L .git ] || [ ! -d .git ] || [ -n "$(find .git ! -type d ! -type f | head -n 1)" ]; then rm -rf .git; fi
-[ ! -d .git/modules ] || _had_modules=yes"""
-_MODULES_OF_BEFORE = """if [ -n "${_had_modules-}" ]; then
-  _git ls-files --stage | while read -r _mode _ _ _path; do
-    if [ "$_mode" = 160000 ] && [ -d "$_path" ] && [ ! -L "$_path" ]; then rm -rf "$_path"; mkdir "$_path"; fi
-  done
-fi"""
+if [ -L .git ] || [ ! -d .git ] || [ -n "$(find .git ! -type d ! -type f | head -n 1)" ]; then rm -rf .git; fi"""
+# An earlier job may have left a repository of its own there, or a link to one.
+_MODULES_OF_BEFORE = """_git ls-files --stage | while read -r _mode _ _ _path; do
+  if [ "$_mode" = 160000 ]; then rm -rf "$_path"; mkdir -p "$_path"; fi
+done"""
 _LARGE_FILES = f"""if _git grep -q 'filter=lfs' -- ':(glob)**/.gitattributes' 2>/dev/null; then
   if command -v git-lfs >/dev/null 2>&1; then
     echo 'Fetching files that are kept with Git LFS...'
@@ -127,7 +125,7 @@ def _fetch(inputs: Mapping[str, Any]) -> Iterable[str]:
     flags = shlex.join(inputs.get("fetch_flags", FETCH_FLAGS))
     refspecs = shlex.join(inputs["refspecs"] or ALL_REFS)
     whole = "" if depth else "$([ ! -f .git/shallow ] || echo --unshallow)"
-    yield f"_git fetch --no-recurse-submodules --force {flags}{cut} {whole} origin {refspecs}"
+    yield f"_git fetch --force {flags}{cut} {whole} --no-recurse-submodules origin {refspecs}"
     # The branch has moved on, or the history is cut too short.
     deeper = " || _git fetch --quiet --unshallow origin" if depth else ""
     missing = f"ERROR: commit {inputs['sha']} is not in the repository; it may have been removed by a forced push"

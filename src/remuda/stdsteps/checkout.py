@@ -17,6 +17,7 @@ from remuda.stdsteps.borrowing import borrow, lent_objects
 from remuda.stdsteps.errors import StepError
 from remuda.stdsteps.folders import check_mounts, empty, is_plain, make_temporary, remove, repair, write
 from remuda.stdsteps.git import Git, Remote, is_damaged, private_config, reason, shallow, split_credentials
+from remuda.stdsteps.git_flags import FETCH, check_flags
 from remuda.stdsteps.inputs import Inputs
 from remuda.stdsteps.speech import say
 
@@ -26,12 +27,8 @@ ALL_REFS = ["+refs/heads/*:refs/remotes/origin/*", "+refs/tags/*:refs/tags/*"]
 LEFT_BY_A_KILLED_GIT = ("index.lock", "shallow.lock", "HEAD.lock", "config.lock")
 FETCHED = "remuda-fetched"
 """Says what was fetched last."""
-STARTS_PROGRAM = "--upload-pack"
-WITH_VALUE = frozenset(
-    {"-j", "--jobs", "--depth", "--deepen", "--shallow-since", "--shallow-exclude", "-o", "--server-option", "--filter"}
-    | {"--negotiation-tip", "--refmap"}
-)
-"""Options of `git fetch` whose value may be a word of its own."""
+ONLY_HERE = ("--no-recurse-submodules",)
+"""The last option of a fetch, as the last one counts: in the folders of submodules lies what an earlier job left."""
 COMMANDING = ("config", "config.worktree", "commondir", "hooks", "info", "modules")
 """What can make git run programs or read its configuration from somewhere else."""
 IN_THE_WAY = (
@@ -63,7 +60,7 @@ def run(inputs: Inputs) -> None:
     modules, lfs = submodules.read(inputs), inputs.flag("lfs", True)
     copies, copies_bytes = inputs.text("mirrors", ""), inputs.number("mirrors_bytes", 0)
     inputs.done()
-    check_fetch_flags(fetch_flags)
+    check_flags("GIT_FETCH_EXTRA_FLAGS", fetch_flags, FETCH)
     # Not by its name, which may come to mean another folder.
     work_dir = Path()
     if strategy == "none":
@@ -83,7 +80,7 @@ def run(inputs: Inputs) -> None:
     def fill(git: Git) -> None:
         is_new = not any(work_dir.iterdir())
         borrowed = is_new and fetch_flags == FETCH_FLAGS and borrow(git, work_dir / ".git", remote.url, refspecs, depth)
-        had_modules = prepare(git, work_dir, remote)
+        prepare(git, work_dir, remote)
         # Refs and commit of a pipeline do not change, so what one job of it has fetched here serves the next.
         wanted = json.dumps([remote.url, sha, refspecs, depth, fetch_flags])
         mark = work_dir / ".git" / FETCHED
@@ -113,7 +110,7 @@ def run(inputs: Inputs) -> None:
             check_out(git, sha)
         if clean_flags and not is_new:
             clean(git, work_dir, clean_flags)
-        if had_modules:
+        if not is_new:
             submodules.clear(git, work_dir)
         if lfs:
             large_files.pull(git, work_dir)
@@ -133,38 +130,18 @@ def run(inputs: Inputs) -> None:
             fill(git)
 
 
-def check_fetch_flags(flags: list[str]) -> None:
-    """Refuse what makes git fetch from elsewhere, or start a program: this may be run with more rights than the job's.
-
-    A word that is no option has to be the value of the option before it.
-    """
-    takes_value = False
-    for flag in flags:
-        if not flag.startswith("-"):
-            if not takes_value:
-                raise StepError(f"GIT_FETCH_EXTRA_FLAGS: {flag!r} is no option of git fetch; leave it out")
-            takes_value = False
-            continue
-        name = flag.partition("=")[0]
-        # git takes every beginning of an option's name that is no other's.
-        if name in ("-", "--") or (name.startswith("--u") and STARTS_PROGRAM.startswith(name)):
-            raise StepError(f"GIT_FETCH_EXTRA_FLAGS: {flag!r} is not allowed: it lets a job choose what git starts")
-        takes_value = flag in WITH_VALUE
-
-
 def restore_rights(work_dir: Path) -> None:
     """An earlier job may have taken them away from the owner of the folder."""
     with closing(open_folder(str(work_dir))) as opened:
         grant_owner(opened)
 
 
-def prepare(git: Git, work_dir: Path, remote: Remote) -> bool:
-    """A repository with the right remote, whatever an earlier job left here; whether that had submodules."""
+def prepare(git: Git, work_dir: Path, remote: Remote) -> None:
+    """A repository with the right remote, whatever an earlier job left here."""
     inside = work_dir / ".git"
     if not is_plain(inside):
         remove(inside)
         inside.mkdir()
-    had_modules = (inside / "modules").exists()
     for name in (*LEFT_BY_A_KILLED_GIT, *COMMANDING):
         remove(inside / name)
     forget_alternates(inside, remote.url)
@@ -173,7 +150,6 @@ def prepare(git: Git, work_dir: Path, remote: Remote) -> bool:
     write(inside, "config", text.encode())
     if not all((inside / name).is_dir() for name in ("objects", "refs")) or not (inside / "HEAD").is_file():
         git.run("init", "--quiet", "--template=")
-    return had_modules
 
 
 def forget_alternates(inside: Path, url: str) -> None:
@@ -214,7 +190,7 @@ def clean(git: Git, work_dir: Path, flags: list[str]) -> None:
 
 def fetch(git: Git, options: list[str], refspecs: list[str], *, is_new: bool) -> None:
     """The wanted refs."""
-    words = ("fetch", "--no-recurse-submodules", "--force", *options, "origin", *refspecs)
+    words = ("fetch", "--force", *options, *ONLY_HERE, "origin", *refspecs)
     if text := git.patiently(*words, is_own=not is_new):
         if not is_new and is_damaged(text):
             raise UnusableFolderError(f"git fetch failed: {reason(text)}")
@@ -226,7 +202,7 @@ def from_mirror(git: Git, folder: Path, url: str, options: list[str], refspecs: 
     with mirrors.mirrored(git, folder, url, refspecs, limit_bytes=limit) as source:
         if source is None:
             return False
-        words = ("fetch", "--no-recurse-submodules", "--force", *options, source, *refspecs)
+        words = ("fetch", "--force", *options, *ONLY_HERE, source, *refspecs)
         code, text = git.attempt(*words, quiet=True)
     if code:
         say(f"WARNING: the mirror of the repository is of no use: {reason(text)}; asking the server")
@@ -236,7 +212,7 @@ def from_mirror(git: Git, folder: Path, url: str, options: list[str], refspecs: 
 
 def fetch_commit(git: Git, sha: str, depth: int) -> None:
     """The refs do not lead to the commit: the branch has moved on, or the history is cut too short."""
-    if git.patiently("fetch", "--quiet", *shallow(depth), "origin", sha) and depth:
-        git.patiently("fetch", "--quiet", "--unshallow", "origin")
+    if git.patiently("fetch", "--quiet", *shallow(depth), *ONLY_HERE, "origin", sha) and depth:
+        git.patiently("fetch", "--quiet", "--unshallow", *ONLY_HERE, "origin")
     if not git.has(sha):
         raise StepError(f"commit {sha} is not in the repository; it may have been removed by a forced push")

@@ -69,7 +69,9 @@ class Git:
         self._work_dir = work_dir
         kept = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
         own = {"GIT_TERMINAL_PROMPT": "0", "GIT_NO_REPLACE_OBJECTS": "1", "GIT_LFS_SKIP_SMUDGE": "1", "LC_ALL": "C"}
-        self._env = kept | own
+        # Said outright: where .git is damaged git would look for a repository in the folders above, and use that one's
+        # configuration.
+        self._env = kept | own | {"GIT_DIR": ".git"}
 
     def attempt(self, *arguments: str, quiet: bool = False) -> tuple[int, str]:
         """Exit code and what git said on stderr; that goes to the log too."""

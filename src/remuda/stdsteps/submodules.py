@@ -5,15 +5,15 @@ submodule on the job's own server is fetched with the job's token; relative addr
 """
 
 import os
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from remuda.lib.safe_paths import closing, empty, open_below
+from remuda.lib.safe_paths import closing, empty, make_below
 from remuda.lib.values import dataclass
 from remuda.stdsteps.errors import StepError
 from remuda.stdsteps.folders import remove
 from remuda.stdsteps.git import Git, reason, shallow
+from remuda.stdsteps.git_flags import SUBMODULE_UPDATE, check_flags
 from remuda.stdsteps.inputs import Inputs
 from remuda.stdsteps.speech import say
 
@@ -41,15 +41,16 @@ def read(inputs: Inputs) -> Submodules | None:
         paths=tuple(inputs.texts("submodule_paths", [])),
         flags=tuple(inputs.texts("submodule_flags", [])),
     )
+    check_flags("GIT_SUBMODULE_UPDATE_FLAGS", wanted.flags, SUBMODULE_UPDATE)
     return None if strategy == "none" else wanted
 
 
 def clear(git: Git, work_dir: Path) -> None:
-    """Empty the folders that an earlier job's submodules filled: their repositories are gone."""
+    """Empty the folders of submodules. A job may have left a repository of its own there, in which git would start what
+    its configuration says, or a link to one; git itself cleans none of these folders."""
     for line in git.read("ls-files", "--stage", "-z").split(b"\0"):
         if line.startswith(_LINK):
-            name = os.fsdecode(line.partition(b"\t")[2])
-            with suppress(FileNotFoundError, NotADirectoryError), closing(open_below(work_dir, name)) as folder:
+            with closing(make_below(work_dir, os.fsdecode(line.partition(b"\t")[2]))) as folder:
                 empty(folder)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from remuda.testing.agent_process import AgentProcess, Seen, run_job, steps_text
-from remuda.testing.step_server import StepServer, a_repository
+from remuda.testing.step_server import StepServer, a_repository, git
 from remuda.wire.agent_client import JobStart
 
 RunStep = Callable[..., Awaitable[Seen]]
@@ -37,6 +37,13 @@ def checkout_inputs(server: StepServer, sha: str, **values: Any) -> dict[str, An
         "--upload-pack {evil} file://{source}",
         "--upl={evil} {source}",
         "{source}",
+        "--multiple {source}",
+        "-o",
+        "-qo",
+        "--recurse-submodules",
+        "--recurse-submodules=yes",
+        "--rec",
+        "-p --recu=on-demand",
     ],
 )
 async def test_flags_of_a_fetch_start_no_program(
@@ -51,7 +58,13 @@ async def test_flags_of_a_fetch_start_no_program(
 
 @pytest.mark.parametrize(
     "words",
-    [["--prune", "--no-tags"], ["-j", "4", "--quiet"], ["--shallow-since", "2001-01-01"], ["--filter=blob:none"]],
+    [
+        ["--prune", "--no-tags"],
+        ["-j", "4", "--quiet"],
+        ["--shallow-since", "2001-01-01"],
+        ["--filter=blob:none"],
+        ["-fpj4"],
+    ],
 )
 async def test_flags_of_a_fetch_are_used(
     run_step: RunStep, server: StepServer, commits: list[str], words: list[str]
@@ -77,3 +90,20 @@ async def test_variables_of_a_job_choose_no_configuration(
     seen = await run_job(agent, a_job(steps=steps_text(step, confined), env=env))
     assert seen.check().status == "success", seen.log.decode()
     assert not (tmp_path / "started").exists()
+
+
+async def test_a_repository_around_the_working_directory_is_not_used(
+    run_step: RunStep, server: StepServer, commits: list[str], evil: Path, tmp_path: Path
+) -> None:
+    outer, work = tmp_path / "builds", tmp_path / "builds/a:b/work"
+    work.mkdir(parents=True)
+    for folder in (outer, work.parent, work):
+        git(folder, "init", "-q")
+    for folder in (outer, work.parent):
+        git(folder, "config", "remote.origin.url", str(tmp_path / "source"))
+        git(folder, "config", "remote.origin.uploadpack", str(evil))
+    (work / ".git/HEAD").write_text("no ref\n")
+    seen = await run_step("checkout", checkout_inputs(server, commits[2]), work_dir=str(work))
+    assert not (tmp_path / "started").exists()
+    assert seen.check().status == "success", seen.log.decode()
+    assert (work / "file").read_text() == "version 2\n"

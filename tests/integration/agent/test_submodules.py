@@ -71,6 +71,78 @@ async def test_strategies_and_paths(run_step: RunStep, server: StepServer, sha: 
         )
 
 
+def leave_repository(folder: Path, program: str) -> None:
+    """What a job can leave at the place of a submodule: a fetch in it starts the program."""
+    folder.mkdir(parents=True, exist_ok=True)
+    git(folder, "init", "-q", "-b", "main")
+    for key, value in (("user.name", "A"), ("user.email", "a@a"), ("protocol.file.allow", "always")):
+        git(folder, "config", key, value)
+    git(folder, "commit", "-q", "--allow-empty", "-m", "evil")
+    git(folder, "config", "remote.origin.url", str(folder))
+    git(folder, "config", "remote.origin.uploadpack", f"{program}; git-upload-pack")
+
+
+@pytest.mark.parametrize("kind", ["folder", "file", "link", "link above"])
+async def test_a_repository_at_the_place_of_a_submodule_starts_no_program(
+    run_step: RunStep, server: StepServer, sha: str, tmp_path: Path, kind: str
+) -> None:
+    work = tmp_path / "work"
+    seen = await run_step("checkout", inputs(server, sha))
+    assert seen.check().status == "success", seen.lines
+    evil, program = tmp_path / "evil/library", f"touch {tmp_path}/started"
+    place = work / "vendor/library"
+    if kind == "folder":
+        leave_repository(place, program)
+    else:
+        leave_repository(evil, program)
+    if kind == "file":
+        (place / ".git").write_text(f"gitdir: {evil}/.git\n")
+    elif kind != "folder":
+        # git then leaves alone whatever is there.
+        git(work, "update-index", "--skip-worktree", "vendor/library", "vendor/deep")
+        moved = place if kind == "link" else place.parent
+        moved.rename(tmp_path / "moved")
+        moved.symlink_to(evil if kind == "link" else evil.parent)
+    only = {"submodule_paths": ["vendor/library"]}
+    seen = await run_step("checkout", inputs(server, sha, submodules="normal", clean_flags=[], **only), "2")
+    assert not (tmp_path / "started").exists(), seen.lines
+    assert seen.check().status == "success", seen.lines
+    assert (place / "lib").read_text() == "2\n"
+    assert kind == "folder" or list(evil.iterdir()) == [evil / ".git"], "worked in behind the link"
+
+
+@pytest.mark.parametrize("flag", ["--recurse-submodules", "--recurse-submodules=yes", "--rec"])
+async def test_a_fetch_goes_into_no_submodule(
+    run_step: RunStep, server: StepServer, sha: str, tmp_path: Path, flag: str
+) -> None:
+    await run_step("checkout", inputs(server, sha))
+    leave_repository(tmp_path / "work/vendor/library", f"touch {tmp_path}/started")
+    (tmp_path / "work/.git/remuda-fetched").unlink()
+    seen = await run_step("checkout", inputs(server, sha, fetch_flags=[flag]), "2")
+    assert not (tmp_path / "started").exists(), seen.lines
+    assert any(b"GIT_FETCH_EXTRA_FLAGS" in line for line in seen.lines), seen.lines
+
+
+@pytest.mark.parametrize("words", [["--no-fetch", "--reference", "{other}"], ["--reference={other}"], ["--jobs"]])
+async def test_flags_of_submodules_reach_no_other_repository(
+    run_step: RunStep, server: StepServer, sha: str, tmp_path: Path, words: list[str]
+) -> None:
+    flags = [word.format(other=tmp_path / "source") for word in words]
+    only = {"submodule_paths": ["vendor/library"], "submodule_flags": flags}
+    seen = await run_step("checkout", inputs(server, sha, submodules="normal", **only))
+    assert not list((tmp_path / "work").rglob("alternates"))
+    assert seen.check().status == "failure"
+    assert any(b"GIT_SUBMODULE_UPDATE_FLAGS" in line for line in seen.lines), seen.lines
+
+
+async def test_flags_of_submodules_are_used(run_step: RunStep, server: StepServer, sha: str, tmp_path: Path) -> None:
+    flags = ["--remote", "--jobs", "4", "--depth=1", "--no-single-branch", "--progress"]
+    only = {"submodule_paths": ["vendor/library"], "submodule_flags": flags}
+    seen = await run_step("checkout", inputs(server, sha, submodules="normal", **only))
+    assert seen.check().status == "success", seen.lines
+    assert (tmp_path / "work/vendor/library/lib").read_text() == "2\n"
+
+
 async def test_ssh_addresses_of_the_server_are_fetched_over_http(
     run_step: RunStep, server: StepServer, sha: str, tmp_path: Path
 ) -> None:

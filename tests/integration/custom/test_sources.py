@@ -90,6 +90,26 @@ async def test_submodules(bench_of: Bench, push: Callable[..., str], tmp_path: P
     assert b"of the submodule" in seen.lines, seen.log.decode()
 
 
+async def test_a_repository_at_the_place_of_a_submodule_starts_no_program(
+    bench_of: Bench, push: Callable[..., str], tmp_path: Path
+) -> None:
+    push({"inner": "of the submodule\n"}, repository="library")
+    bench_of.commit = push({"file": "version 2\n"}, submodule="../library.git")
+    started = tmp_path / "started"
+    left = (
+        "cd module; git init -q; git -c user.name=A -c user.email=a@a commit -q --allow-empty -m evil; "
+        "git config protocol.file.allow always; git config remote.origin.url $PWD; "
+        f"git config remote.origin.uploadpack 'touch {started}; git-upload-pack'"
+    )
+    seen = await bench_of.run(left)
+    assert seen.check().status == "success", seen.log.decode()
+    for variables in (variable("GIT_FETCH_EXTRA_FLAGS", "--recurse-submodules"), []):
+        own = [*variables, *variable("GIT_SUBMODULE_STRATEGY", "normal")]
+        seen = await bench_of.run("cat module/inner", variables=own)
+        assert not started.exists(), seen.log.decode()
+        assert b"of the submodule" in seen.lines, seen.log.decode()
+
+
 async def test_getting_sources_may_be_tried_again(bench: Bench) -> None:
     bench.driver.write(
         "run",
