@@ -84,6 +84,7 @@ def around_run(folder: Path, manager: Path, snapshot: Path) -> tuple[str, ...]:
         hidden=platform_places(folder),
         kept=[*map(str, kept), *_current_folder(folder)],
         lent=[*map(str, lent), *own_places()],
+        fixed=hiding.own_code(),
     )
 
 

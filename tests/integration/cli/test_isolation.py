@@ -5,6 +5,7 @@ import re
 import shutil
 import site
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,13 @@ from tests.integration.cli.conftest import World
 from tests.integration.cli.test_up import Platform
 
 from remuda.cli.isolation import FIRST_UID
+from remuda.steps.policy import hiding
 
 pytestmark = pytest.mark.skipif(
     os.geteuid() != 0 or not os.path.exists("/usr/bin/bwrap"), reason="needs root, and bubblewrap"
 )
 
+SOURCE = Path(__file__).parents[3] / "src"
 SYSTEM_PYTHON = Path("/usr/bin/python3")
 BWRAP = "/usr/bin/bwrap"
 PLAIN_UID = 60950
@@ -108,6 +111,52 @@ second:
 """
 
 
+LISTEN = r"""
+import socket
+try:
+    socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3)).bind(("lo", 0))
+    print("LISTENS")
+except PermissionError:
+    print("MAY NOT LISTEN")
+with open("/proc/self/status") as file:
+    print("".join(line for line in file if line.startswith(("Cap", "NoNewPrivs"))))
+"""
+READS_OTHERS = {
+    "DAC_READ_SEARCH": 2,
+    "NET_ADMIN": 12,
+    "NET_RAW": 13,
+    "SYS_MODULE": 16,
+    "SYS_RAWIO": 17,
+    "SYS_PTRACE": 19,
+    "SYS_ADMIN": 21,
+    "AUDIT_CONTROL": 30,
+    "SYSLOG": 34,
+    "AUDIT_READ": 37,
+    "PERFMON": 38,
+    "BPF": 39,
+    "CHECKPOINT_RESTORE": 40,
+}
+"""Rights by which one gets at the traffic, the memory or the files of others, by their numbers in Linux."""
+
+CHANGE = r"""
+import errno, os, sys
+try:
+    open(sys.argv[1], "ab").close()
+    print("CHANGED the file")
+except OSError as error:
+    print("NOT CHANGED:", errno.errorcode[error.errno])
+for folder in sys.argv[2:]:
+    try:
+        os.rename(folder, folder + ".gone")
+        print("MOVED", folder)
+        os.rename(folder + ".gone", folder)
+    except OSError as error:
+        print("NOT MOVED:", errno.errorcode[error.errno])
+with open(os.path.join(os.path.dirname(sys.argv[-1]), "beside"), "w"):
+    print("WRITES BESIDE")
+"""
+
+
 @pytest.fixture(scope="module")
 def plain_python() -> Iterator[Path]:
     """A Python with Remuda that every user of the machine can read, as one that a distribution brings."""
@@ -117,8 +166,7 @@ def plain_python() -> Iterator[Path]:
     try:
         subprocess.run([SYSTEM_PYTHON, "-m", "venv", "--without-pip", "--symlinks", folder], check=True)
         (packages,) = folder.glob("lib/python3*/site-packages")
-        source = Path(__file__).parents[3] / "src"
-        (packages / "remuda.pth").write_text("\n".join([str(source), *site.getsitepackages()]) + "\n")
+        (packages / "remuda.pth").write_text("\n".join([str(SOURCE), *site.getsitepackages()]) + "\n")
         subprocess.run([folder / "bin/python", "-c", "import msgspec, grpclib, remuda"], check=True)
         yield folder / "bin/python"
     except subprocess.CalledProcessError:
@@ -241,6 +289,67 @@ def test_roots_jobs_run_as_another_user_where_bubblewrap_does_not_work(
         assert wanted in result.out
     assert "WARNING" not in result.err
     assert world.is_empty()
+
+
+@pytest.mark.parametrize("command", ["up", "run"])
+def test_a_job_of_root_does_not_listen_to_others_traffic(world: World, pipeline: Any, command: str) -> None:
+    text = run_job(world, pipeline("look:\n  script: [/usr/bin/python3 listen.py]\n"), command, {"listen.py": LISTEN})
+    assert "MAY NOT LISTEN" in text, text
+    assert re.search(r"NoNewPrivs:\s*1", text), text
+    for kind in ("CapInh", "CapPrm", "CapEff", "CapAmb"):
+        (found,) = re.findall(rf"{kind}:\s*([0-9a-f]+)", text)
+        assert [name for name, number in READS_OTHERS.items() if int(found, 16) >> number & 1] == [], kind
+
+
+@pytest.mark.parametrize("command", ["up", "run"])
+@pytest.mark.parametrize("installed", ["in the environment", "beside it"])
+def test_a_job_cannot_change_the_code_of_the_platform(
+    world: World, pipeline: Any, command: str, installed: str
+) -> None:
+    own = world.folder / "installed" / "environment"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", "--symlinks", own], check=True)
+    (packages,) = own.glob("lib/python3*/site-packages")
+    holder = packages if installed == "in the environment" else world.folder / "installed" / "src"
+    shutil.copytree(SOURCE / "remuda", holder / "remuda", ignore=shutil.ignore_patterns("__pycache__"))
+    (packages / "all.pth").write_text("\n".join([str(holder), *site.getsitepackages()]) + "\n")
+    world.program = (own / "bin/python", "-m", "remuda")
+    module = holder / "remuda" / "cli" / "job.py"
+    assert module.is_file()
+    attacked = " ".join(map(str, (module, holder / "remuda", own, own.parent)))
+    folder = pipeline(f"look:\n  script: [/usr/bin/python3 change.py {attacked}]\n")
+    text = run_job(world, folder, command, {"change.py": CHANGE})
+    assert "NOT CHANGED: EROFS" in text, text
+    assert "MOVED /" not in text, text
+    assert text.count("NOT MOVED: ") == 3, text
+    assert "WRITES BESIDE" in text, text
+
+
+def test_a_hidden_folder_below_the_code_stays_hidden_and_a_jobs_own_in_it_writable(tmp_path: Path) -> None:
+    code, data = tmp_path / "code", tmp_path / "code" / "data"
+    (data / "job").mkdir(parents=True)
+    (data / "token").touch()
+    looks = f"ls {data}; touch {data}/job/made && touch {code}/made"
+    command = hiding.hide(["sh", "-c", looks], hidden=[str(data)], kept=[str(data / "job")], fixed=[str(code)])
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.stdout == "job\n"
+    assert "Read-only file system" in done.stderr
+    assert (data / "job" / "made").exists()
+    assert not (code / "made").exists()
+
+
+def run_job(world: World, folder: Path, command: str, files: dict[str, str]) -> str:
+    """What the only job of a repository says, under `remuda up` or `remuda run`, with these files in it."""
+    for name, text in files.items():
+        (folder / name).write_text(text)
+    if command == "run":
+        result = world.remuda("run", folder, "--logs")
+        return result.out + result.err
+    platform = Platform(world)
+    try:
+        platform.push(folder, "shop")
+        return str(platform.job("log", "1", "--follow").out)
+    finally:
+        platform.stop()
 
 
 def test_up_says_loudly_that_nothing_keeps_jobs_from_its_files(world: World) -> None:

@@ -4,13 +4,15 @@
 and the database. bubblewrap puts an empty folder over each place that is hidden; what a job needs of it is put back.
 Programs, homes and the network stay. A process in there sees none outside, through whose entry in /proc it could get at
 the rest, and has not the rights that would undo it: who is not root is in a user namespace of its own, and root has
-lost them. What is left running ends with the command.
+lost them. What is left running ends with the command. The code of the platform itself can only be read: what it loads
+later is what was installed.
 
 Unlike `sandbox`, which uses it, this needs no job: `remuda run` puts its whole agent behind it. Imports nothing that
 takes time, since a run's start waits for it.
 """
 
 import os
+import sys
 from collections.abc import Iterable, Sequence
 from functools import cache
 
@@ -19,11 +21,14 @@ _SEARCH = ("/usr/local/bin", "/usr/bin", "/bin")
 STAY = 'trap "" HUP INT TERM; exec "$@"'
 _RIGHTS = (
     *("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID", "SETPCAP", "SETFCAP"),
-    *("NET_BIND_SERVICE", "NET_RAW", "SYS_CHROOT", "AUDIT_WRITE"),
+    *("NET_BIND_SERVICE", "SYS_CHROOT"),
 )
-"""What root keeps: enough to install packages. Not: to mount, to make devices, to open files by their handles."""
+"""What root keeps: enough to install packages. Not: to mount, to make devices, to open files by their handles, nor to
+listen on the machine's network, where the platform's tokens go by."""
 _DEVICES = ("/dev/kvm", "/dev/fuse", "/dev/net/tun", "/dev/dri")
 """What root gets besides the harmless ones; on a disk it could read every file."""
+
+_SHARED_PREFIXES = ("/", "/usr", "/usr/local")
 
 
 def find_program(name: str) -> str | None:
@@ -38,9 +43,10 @@ def hide(
     hidden: Iterable[str],
     kept: Iterable[str] = (),
     lent: Iterable[str] = (),
+    fixed: Iterable[str] = (),
 ) -> tuple[str, ...]:
     """What to start in place of a command. All paths are absolute. `hidden` folders are empty there, but for what is
-    `kept` of them, or `lent` for reading only."""
+    `kept` of them, or `lent` for reading only. What is `fixed` outside of them is neither changed nor replaced."""
     covered = _outermost(os.path.realpath(path) for path in hidden if os.path.isdir(path))
     words = ["/bin/sh", "-c", STAY, "remuda-sandbox", find_program("bwrap") or "bwrap", "--dev-bind", "/", "/"]
     words += ["--unshare-pid", "--die-with-parent", "--proc", "/proc"]
@@ -50,12 +56,20 @@ def hide(
         words += ["--ro-bind-try", "/sys", "/sys"]
     else:
         words += ["--unshare-user"]
-    words += _each("--tmpfs", covered)
+    words += _arrange(covered, kept=_below(covered, kept), lent=_below(covered, lent), fixed=_outside(covered, fixed))
     for socket in filter(os.path.exists, _service_manager_sockets()):
         words += ["--ro-bind", os.devnull, socket]
-    words += _bound("--ro-bind-try", _below(covered, lent))
-    words += _bound("--bind-try", _below(covered, kept))
     return (*words, "--", find_program("env") or "env", "--default-signal=HUP,INT,TERM", *command)
+
+
+def own_code() -> tuple[str, ...]:
+    """Name the folders that this program is loaded from, but for those that a machine's other programs are in, too:
+    jobs of root may install packages there."""
+    package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
+    home = os.path.realpath(os.path.expanduser("~"))
+    shared = (*_SHARED_PREFIXES, home, f"{home}/.local")
+    prefixes = (os.path.realpath(prefix) for prefix in (sys.prefix, sys.base_prefix))
+    return (package, *(prefix for prefix in prefixes if prefix not in shared))
 
 
 @cache
@@ -106,6 +120,31 @@ def _below(covered: Sequence[str], paths: Iterable[str]) -> list[str]:
     """Those that would not be seen otherwise, by their real names."""
     real = (os.path.realpath(path) for path in paths)
     return [path for path in real if any(path == outer or path.startswith(f"{outer}/") for outer in covered)]
+
+
+def _outside(covered: Sequence[str], paths: Iterable[str]) -> list[str]:
+    """Those that are seen as they are, by their real names."""
+    real = [os.path.realpath(path) for path in paths]
+    below = _below(covered, real)
+    return _outermost(path for path in real if path not in below)
+
+
+def _arrange(covered: Sequence[str], *, kept: Iterable[str], lent: Iterable[str], fixed: Sequence[str]) -> list[str]:
+    """Mount the outer before the inner, so that the inner is what it is meant to be. Every folder above a fixed one is
+    a mount, too: a mount cannot be moved away, to put another in its place."""
+    above = {parent for path in fixed for parent in _parents(path)}
+    mounts = [(path, 0, ["--dev-bind", path, path]) for path in above]
+    mounts += [(path, 1, ["--ro-bind-try", path, path]) for path in fixed]
+    mounts += [(path, 2, ["--tmpfs", path]) for path in covered]
+    mounts += [(path, 3, ["--ro-bind-try", path, path]) for path in lent]
+    mounts += [(path, 4, ["--bind-try", path, path]) for path in kept]
+    return [word for _, _, words in sorted(mounts) for word in words]
+
+
+def _parents(path: str) -> list[str]:
+    """Name the folders above one, but for the root."""
+    names = path.strip("/").split("/")
+    return ["/" + "/".join(names[:count]) for count in range(1, len(names))]
 
 
 def _each(option: str, values: Iterable[str]) -> list[str]:

@@ -52,7 +52,7 @@ class Sandbox:
         if self.hidden:
             for folder in missing:
                 os.makedirs(folder, mode=0o700, exist_ok=True)
-            return hiding.hide(command, hidden=self.hidden, kept=kept, lent=shown)
+            return hiding.hide(command, hidden=self.hidden, kept=kept, lent=shown, fixed=hiding.own_code())
         return _wrapped(command, shown=shown, kept=kept, missing=missing)
 
 
