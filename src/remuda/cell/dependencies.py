@@ -17,6 +17,7 @@ from remuda.cell.errors import MissingDependencyError
 from remuda.cell.people import Level
 from remuda.cell.ports import Store
 from remuda.cell.reach import reached
+from remuda.cell.refs import split_name
 from remuda.cell.values import Artifact, Family, Job, Pipeline
 from remuda.model.job import JobId, JobState, PipelineId
 from remuda.pipeline import ExpansionError, OutsideNeed
@@ -98,8 +99,8 @@ async def _in_project(store: Store, of: Circumstances, need: OutsideNeed) -> Job
         raise MissingDependencyError(f'this job needs artifacts of project "{need.project}", which is not there')
     if not admits(project, of.project, is_reading=True):
         raise MissingDependencyError(f"this job needs artifacts, and {explain_refusal(project, of.project)}")
-    ref = need.ref.removeprefix("refs/heads/").removeprefix("refs/tags/")
-    job = await store.newest_success(project.id, ref, need.job)
+    ref, is_tag = await split_name(store, project.id, need.ref)
+    job = await store.newest_success(project.id, ref, need.job, tag=is_tag)
     if job is None:
         raise MissingDependencyError(f"{_words(need)} has never succeeded, and this job needs its artifacts")
     return job

@@ -24,7 +24,7 @@ import msgspec
 from remuda.cell.adapters.git import GitRepos
 from remuda.cell.adapters.git_changes import FileAction, NewCommit, is_branch_name, is_done, plan
 from remuda.cell.adapters.open_pushes import OpenPushes
-from remuda.cell.adapters.push_hook import FORCE_REFUSED
+from remuda.cell.adapters.push_hook import FORCE_REFUSED, NAMESAKE_REFUSED
 from remuda.cell.adapters.push_notes import (
     PushNote,
     forget,
@@ -42,6 +42,7 @@ from remuda.cell.paths import checked_path as checked_path
 from remuda.cell.people import FIRST_USER, ProjectFilter, User
 from remuda.cell.pipelines import Pipelines
 from remuda.cell.ports import Store
+from remuda.cell.refs import namesake
 from remuda.cell.requests import PipelineRequest
 from remuda.cell.values import ORGANIZATION_ID, USER_ID, Project
 from remuda.lib.aio import happens_by
@@ -192,6 +193,8 @@ class Projects:
 
     async def put_refs(self, project: Project, refs: Mapping[str, str], user: User) -> None:
         """Let refs lead to commits that are there, as a push by this person would; GitError when that cannot be."""
+        for ref, target in refs.items():
+            await self.check_namesake(project, ref, target)
         before = await self._check_forward(project, refs)
         if not self._pipelines_per_push:
             await self.repos.put_refs(project.repo_path, refs, before)
@@ -369,6 +372,14 @@ class Projects:
         head = self.repos.head(project.repo_path)
         ref = f"refs/heads/{head}"
         return ref if head and await self.repos.commit_of(project.repo_path, ref) is not None else None
+
+    async def check_namesake(self, project: Project, ref: str, target: str = "") -> None:
+        """InvalidError for a tag with the name of the protected branch, unless it leads to the target already."""
+        protected = await self.protected_ref(project) if ref.startswith("refs/tags/") else None
+        if protected is None or ref != namesake(protected):
+            return
+        if not target or await self.repos.object_of(project.repo_path, ref) != target:
+            raise InvalidError(f"{ref} {NAMESAKE_REFUSED}")
 
     async def forward_ref(self, project: Project) -> str | None:
         """The protected branch, where a push may only add commits to it."""

@@ -1,8 +1,10 @@
-"""From what people call a ref to the ref itself and its commit.
+"""From what people call a ref to the ref itself, its commit and its pipelines.
 
-Decided here: a bare name is a branch before it is a tag, of whole names only branches, tags and the heads of merge
+Decided here: a bare name is a branch before it is a tag (anybody who may push can make a tag, but not move a protected
+branch, and must not take over what others get by its name), of whole names only branches, tags and the heads of merge
 requests can have pipelines, and the default branch is the one that the repository shows its clients. Called by whoever
-makes a `PipelineRequest` from a name: the HTTP edge, the schedules, the trigger jobs.
+makes a `PipelineRequest` from a name: the HTTP edge, the schedules, the trigger jobs; and by whoever looks for the
+newest pipeline or job of a name.
 """
 
 from typing import Protocol
@@ -10,8 +12,10 @@ from typing import Protocol
 from remuda.cell.adapters.git_changes import is_branch_name
 from remuda.cell.core.creating import merge_request_iid
 from remuda.cell.values import Project
+from remuda.model.job import ProjectId
 
-_FOLDERS = ("refs/heads/", "refs/tags/")
+_HEADS, _TAGS = "refs/heads/", "refs/tags/"
+_FOLDERS = (_HEADS, _TAGS)
 
 
 class Commits(Protocol):
@@ -33,6 +37,26 @@ class Heads(Commits, Protocol):
 def default_branch(repos: Heads, project: Project) -> str:
     """The branch that is meant where none is named. The project's own word for it counts before the first push."""
     return repos.head(project.repo_path) or project.default_branch
+
+
+class SeenRefs(Protocol):
+    """Whoever knows the refs that the cell has acted on."""
+
+    async def is_ref_seen(self, project_id: ProjectId, ref: str) -> bool:
+        """Whether the cell has acted on a full ref that is there."""
+        ...
+
+
+def namesake(branch: str) -> str:
+    """The tag with the name of a branch, both as full refs."""
+    return _TAGS + branch.removeprefix(_HEADS)
+
+
+async def split_name(store: SeenRefs, project_id: ProjectId, name: str) -> tuple[str, bool | None]:
+    """What the pipelines of a name have as their ref, and whether they are a tag's; None where either will do."""
+    if name.startswith(_FOLDERS):
+        return name.removeprefix(_HEADS).removeprefix(_TAGS), name.startswith(_TAGS)
+    return name, False if await store.is_ref_seen(project_id, _HEADS + name) else None
 
 
 def merge_request_ref(iid: int) -> str:

@@ -122,6 +122,7 @@ class Releases:
         if sha is None:
             raise InvalidError(f"the tag {wanted.tag} cannot be made: there is no {wanted.ref!r} in the repository")
         ref = f"refs/tags/{wanted.tag}"
+        await self._projects.check_namesake(project, ref)
         async with self._projects.moving(project):
             try:
                 await repos.add_tag(

@@ -155,7 +155,7 @@ class Upkeep:
         pipeline = await self._top(job)
         if pipeline is None:
             return False
-        wanted = PipelineFilter(ref=pipeline.ref, statuses=("success",))
+        wanted = PipelineFilter(ref=pipeline.ref, tag=pipeline.tag, statuses=("success",))
         newest, _ = await self._store.pipelines(pipeline.project_id, Page(size=1, counted=False), wanted)
         project = await self._store.project(pipeline.project_id)
         return expiry.keeps(

@@ -27,3 +27,28 @@ async def test_the_newest_success_of_a_name_on_a_ref(store: Store) -> None:
     await ended(JobState.SUCCESS, project_id=other.id)
     assert await store.newest_success(project.id, "main", "build") == newest
     assert await store.newest_success(project.id, "main", "test") is None
+
+
+async def test_the_newest_success_of_a_branch_or_a_tag_of_the_same_name(store: Store) -> None:
+    project = await store.add_project(a_project())
+    ended: dict[bool, Job] = {}
+    for is_tag in (False, True):
+        pipeline = a_pipeline(project_id=project.id, ref="main", tag=is_tag)
+        family = await store.add_pipeline(pipeline, new_jobs(a_spec("build")), now=NOW)
+        ended[is_tag] = job = replace(family.jobs[0], state=JobState.SUCCESS)
+        await store.change_family(family.pipeline.id, lambda _, job=job: Changes(jobs=(job,)))  # type: ignore[misc]
+    assert await store.newest_success(project.id, "main", "build") == ended[True]
+    for is_tag, job in ended.items():
+        assert await store.newest_success(project.id, "main", "build", tag=is_tag) == job
+
+
+async def test_which_refs_are_seen(store: Store) -> None:
+    project = await store.add_project(a_project())
+    other = await store.add_project(a_project(path="acme/other"))
+    await store.see_refs(project.id, {"refs/heads/main": "a" * 40, "refs/tags/v1": "b" * 40})
+    assert await store.is_ref_seen(project.id, "refs/heads/main")
+    assert not await store.is_ref_seen(project.id, "refs/heads/v1")
+    assert not await store.is_ref_seen(other.id, "refs/heads/main")
+    await store.see_refs(project.id, {"refs/heads/main": None})
+    assert not await store.is_ref_seen(project.id, "refs/heads/main")
+    assert not await store.is_ref_seen(project.id, "refs/heads/\0")

@@ -1,8 +1,11 @@
 """Which refs a push may move, and what refs that are there already can do to others: nothing."""
 
 import hashlib
+import io
+import json
 import os
 import struct
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -319,3 +322,110 @@ def test_a_line_feed_in_a_push_option_forges_nothing(
     newest = cell.until_pipelines(3, "acme/shop")[0]
     assert (newest["ref"], newest["sha"]) == ("main", sha)
     assert cell.api("GET", f"{PROJECT}/pipelines/{newest['id']}/variables").json() == []
+
+
+# A tag with the name of the protected branch
+
+NAMESAKE = "has the name of the protected branch"
+
+
+def test_no_tag_gets_the_name_of_the_protected_branch(
+    cell: ServedCell, shop: int, clone: Clone, ada: Person, repository: Path
+) -> None:
+    sha = clone.run("rev-parse", "HEAD").stdout.strip()
+    for where in ("origin", address(cell)):
+        refused = clone.run("push", where, "HEAD:refs/tags/main", "HEAD:refs/tags/v1", ok=False)
+        assert f"refs/tags/main {NAMESAKE}" in refused.stderr
+    for person in (ada, Person(cell, 1, "root", cell.token)):
+        tag = person.api("POST", f"{PROJECT}/repository/tags", {"tag_name": "main", "ref": "main"})
+        assert (tag.status, NAMESAKE in tag.body.decode()) == (400, True), tag
+        release = person.api("POST", f"{PROJECT}/releases", {"tag_name": "main", "ref": "main"})
+        assert (release.status, NAMESAKE in release.body.decode()) == (422, True), release
+        body = {"refs": {"refs/tags/main": sha, "refs/tags/v1": sha}}
+        put = cell.send("PUT", f"/api/remuda/v1/projects/{shop}/refs", body, PRIVATE_TOKEN=person.token)
+        assert (put.status, NAMESAKE in put.body.decode()) == (400, True), put
+    assert not any(ref.startswith("refs/tags/") for ref in refs_in(repository))
+    clone.run("push", "--quiet", "origin", "HEAD:refs/tags/side", "HEAD:refs/tags/main/x")
+
+
+def test_a_namesake_from_before_stays_where_it_is_until_it_is_removed(
+    cell: ServedCell, shop: int, clone: Clone, repository: Path
+) -> None:
+    old = clone.run("rev-parse", "HEAD").stdout.strip()
+    clone.run("--git-dir", str(repository), "update-ref", "refs/tags/main", old)
+    new = clone.commit(file="x")
+    clone.run("push", "--quiet", "origin", "HEAD:side")
+    assert NAMESAKE in clone.run("push", "--force", "origin", "HEAD:refs/tags/main", ok=False).stderr
+    refs = f"/api/remuda/v1/projects/{shop}/refs"
+    assert cell.send("PUT", refs, {"refs": {"refs/tags/main": new}}, PRIVATE_TOKEN=cell.token).status == 400
+    assert cell.send("PUT", refs, {"refs": {"refs/tags/main": old}}, PRIVATE_TOKEN=cell.token).status == 204
+    assert clone.run("--git-dir", str(repository), "rev-parse", "refs/tags/main").stdout.strip() == old
+    clone.run("push", "--quiet", "origin", ":refs/tags/main")
+    assert "refs/tags/main" not in refs_in(repository)
+
+
+def test_a_branch_with_a_tags_name_does_not_become_the_default_one(cell: ServedCell, clone: Clone, ada: Person) -> None:
+    clone.run("push", "--quiet", "origin", "HEAD:refs/tags/next", "HEAD:refs/heads/next")
+    refused = cell.api("PUT", PROJECT, {"default_branch": "next"})
+    assert (refused.status, "tag" in refused.body.decode()) == (400, True), refused
+    assert cell.api("GET", PROJECT).json()["default_branch"] == "main"
+    clone.run("push", "--quiet", "origin", ":refs/tags/next")
+    assert cell.api("PUT", PROJECT, {"default_branch": "next"}).status == 200
+
+
+BUILD = "build: {script: [make], artifacts: {paths: [out]}}\n"
+USE = "use: {script: [use], needs: [{project: acme/shop, job: build, ref: REF, artifacts: true}]}\n"
+
+
+def build(runner: ScriptedRunner, content: str) -> int:
+    """Take the next job and let it leave a file."""
+    job, archive = runner.take(), io.BytesIO()
+    with zipfile.ZipFile(archive, "w") as file:
+        file.writestr("out", content)
+    assert runner.upload(job, archive.getvalue()).status == 201
+    assert runner.put(job, "success").status == 200
+    return int(job["id"])
+
+
+def test_a_branch_counts_before_a_tag_from_before(
+    cell: ServedCell, shop: int, clone: Clone, repository: Path, runner: ScriptedRunner
+) -> None:
+    """In what others include, in whose artifacts they take, and in what the newest pipeline is."""
+    assert runner.put(runner.take(), "success").status == 200
+    clone.commit(**{".gitlab-ci.yml": BUILD})
+    clone.run("push", "--quiet", address(cell), "HEAD:main")
+    cell.until_pipelines(2, "acme/shop")
+    honest = build(runner, "honest")
+    evil = clone.commit(**{".gitlab-ci.yml": BUILD.replace("make", "env")})
+    clone.run("push", "--quiet", "origin", "HEAD:refs/tags/v1")
+    cell.until_pipelines(3, "acme/shop")
+    of_v1 = build(runner, "of v1")
+    # As a cell let it be made before: the push of another tag has the cell look at this one, too.
+    clone.run("--git-dir", str(repository), "update-ref", "refs/tags/main", evil)
+    clone.run("push", "--quiet", "origin", "HEAD~:refs/tags/v0")
+    cell.until_pipelines(5, "acme/shop")
+    for _ in range(2):
+        build(runner, "evil")
+
+    def newest(ref: str) -> tuple[str, bool]:
+        found = cell.api("GET", f"{PROJECT}/pipelines/latest?ref={ref}").json()
+        return found["ref"], found["tag"]
+
+    assert [newest("main"), newest("v1")] == [("main", False), ("v1", True)]
+    for ref, left in {"main": b"honest", "v1": b"of v1"}.items():
+        assert cell.api("GET", f"{PROJECT}/jobs/artifacts/{ref}/raw/out?job=build").body == left
+    cell.let_in_all_jobs(shop)
+    user = cell.new_project("user", USE.replace("REF", "main"))
+    for ref, of in {"main": honest, "v1": of_v1, "refs/heads/main": honest, "refs/tags/v1": of_v1}.items():
+        content = USE.replace("REF", ref)
+        if ref != "main":
+            action = {"action": "update", "file_path": ".gitlab-ci.yml", "content": content}
+            body = {"branch": "main", "commit_message": ref, "actions": [action]}
+            assert cell.api("POST", f"/projects/{user}/repository/commits", body).status == 201
+        job = runner.take()
+        assert [source["id"] for source in job["dependencies"]] == [of], ref
+        assert runner.put(job, "success").status == 200
+    for ref, script in {"main": "make", "refs/tags/main": "env", "v1": "env"}.items():
+        included = {"include": [{"project": "acme/shop", "ref": ref, "file": ".gitlab-ci.yml"}]}
+        linted = cell.api("POST", f"/projects/{user}/ci/lint", {"content": json.dumps(included)}).json()
+        assert f"- {script}" in linted["merged_yaml"], (ref, linted)

@@ -99,7 +99,8 @@ def test_files_of_other_projects(clone: Clone, reading: GitReading) -> None:
     assert found.project("acme/lib", "HEAD", "a.yml") == "new"
     assert found.project("acme/lib", "side", "a.yml") == "old"
     assert found.project("acme/lib", "refs/heads/side", "a.yml") == "old"
-    assert found.project("acme/lib", "v1", "a.yml") == "old", "a tag goes before a branch"
+    assert found.project("acme/lib", "v1", "a.yml") == "new", "a branch goes before a tag"
+    assert found.project("acme/lib", "refs/tags/v1", "a.yml") == "old"
     assert found.project("acme/lib", sha[:10], "a.yml") == "new"
     assert found.project_glob("acme/lib", "main", "*.yml") == ["a.yml", "b.yml"]
     assert reason(found.project("acme/none", None, "a.yml")) == 'there is no project "acme/none" in this cell'

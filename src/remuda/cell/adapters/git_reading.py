@@ -46,7 +46,7 @@ class GitReading:
             batch.end()
 
     def commit(self, repo: str, name: str | None) -> str | None:
-        """The commit that a tag, a branch, a whole ref or a commit's name means; None as name is the default branch."""
+        """The commit that a branch, a tag, a whole ref or a commit's name means; None as name is the default branch."""
         key = (repo, name or "")
         if key not in self._commits:
             found = (self._peeled(repo, each) for each in _candidates(name))
@@ -214,7 +214,11 @@ def _watched(process: subprocess.Popen[bytes]) -> threading.Timer:
 
 
 def _candidates(name: str | None) -> list[str]:
-    """What git is asked for; a commit's whole name before a tag before a branch, as GitLab does for includes."""
+    """What git is asked for; a commit's whole name before a branch before a tag, as in `remuda.cell.refs`.
+
+    GitLab takes a tag before a branch in includes. Anybody who may push could then make a tag called like a protected
+    branch, and decide what others include from it.
+    """
     if name in (None, "", "HEAD"):
         return ["HEAD"]
     assert name is not None
@@ -223,6 +227,6 @@ def _candidates(name: str | None) -> list[str]:
             return [name]
     found = [name] if len(name) in (40, 64) and _HEX.fullmatch(name) else []
     if is_branch_name(name):
-        found += [f"refs/tags/{name}", f"refs/heads/{name}"]
+        found += [f"refs/heads/{name}", f"refs/tags/{name}"]
     # A short name may be anything else as well, so it comes last.
     return [*found, name] if _HEX.fullmatch(name) and name not in found else found

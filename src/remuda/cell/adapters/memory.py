@@ -106,6 +106,9 @@ class MemoryStore(MemoryAudit):
     async def seen_refs(self, project_id: ProjectId) -> Mapping[str, str]:
         return {ref: sha for (owner, ref), sha in self._seen.items() if owner == project_id}
 
+    async def is_ref_seen(self, project_id: ProjectId, ref: str) -> bool:
+        return (project_id, ref) in self._seen
+
     async def see_refs(self, project_id: ProjectId, refs: Mapping[str, str | None]) -> None:
         for ref, sha in refs.items():
             if sha is None:
@@ -293,10 +296,13 @@ class MemoryStore(MemoryAudit):
         if spec:
             self._specs[job.id] = spec
 
-    async def newest_success(self, project_id: ProjectId, ref: str, name: str) -> Job | None:
+    async def newest_success(
+        self, project_id: ProjectId, ref: str, name: str, *, tag: bool | None = None
+    ) -> Job | None:
         wanted = (project_id, ref, name, JobState.SUCCESS)
         found = (job for job in self._jobs.values() if (job.project_id, job.ref, job.name, job.state) == wanted)
-        return max(found, key=lambda job: job.id, default=None)
+        fitting = (job for job in found if tag in (None, self._pipelines[job.pipeline_id].tag))
+        return max(fitting, key=lambda job: job.id, default=None)
 
     async def jobs_in(self, states: Collection[JobState]) -> Sequence[Job]:
         return [job for job in self._jobs.values() if job.state in states]

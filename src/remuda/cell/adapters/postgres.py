@@ -333,12 +333,15 @@ class PostgresStore(PostgresKeeping):
             self._hints.tell([after])
         return after
 
-    async def newest_success(self, project_id: ProjectId, ref: str, name: str) -> Job | None:
+    async def newest_success(
+        self, project_id: ProjectId, ref: str, name: str, *, tag: bool | None = None
+    ) -> Job | None:
         sql = (
             "SELECT body FROM jobs WHERE state = 'success' AND project_id = $1 AND ref = $2 AND name = $3"
+            " AND ($4::int IS NULL OR $4 = (SELECT tag FROM pipelines WHERE id = jobs.pipeline_id))"
             " ORDER BY id DESC LIMIT 1"
         )
-        return await self._one(Job, sql, project_id, plain(ref), plain(name))
+        return await self._one(Job, sql, project_id, plain(ref), plain(name), None if tag is None else int(tag))
 
     async def jobs_in(self, states: Collection[JobState]) -> Sequence[Job]:
         sql = "SELECT id FROM jobs WHERE state = ANY($1::text[]) ORDER BY id"

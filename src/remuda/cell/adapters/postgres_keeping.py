@@ -6,7 +6,7 @@ from msgspec.structs import replace as replaced
 
 from remuda.cell.adapters import postgres_rows as rows
 from remuda.cell.adapters.bodies import decode, encode
-from remuda.cell.adapters.postgres_access import draw
+from remuda.cell.adapters.postgres_access import draw, without_nul
 from remuda.cell.adapters.postgres_audit import PostgresAudit
 from remuda.cell.adapters.postgres_people import PostgresPeople
 from remuda.cell.adapters.postgres_pool import Connection
@@ -85,6 +85,10 @@ class PostgresKeeping(PostgresStarts, PostgresPeople, PostgresAudit):
     async def seen_refs(self, project_id: ProjectId) -> Mapping[str, str]:
         found = await self._rows("SELECT ref, sha FROM seen_refs WHERE project_id = $1", project_id)
         return {row[0]: row[1] for row in found}
+
+    async def is_ref_seen(self, project_id: ProjectId, ref: str) -> bool:
+        sql = "SELECT 1 FROM seen_refs WHERE project_id = $1 AND ref = $2"
+        return bool(await self._rows(sql, project_id, without_nul(ref)))
 
     async def see_refs(self, project_id: ProjectId, refs: Mapping[str, str | None]) -> None:
         seen = sorted((ref, sha) for ref, sha in refs.items() if sha is not None)

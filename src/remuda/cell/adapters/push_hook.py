@@ -2,8 +2,9 @@
 
 Decided here: which refs people may push. Branches, tags and merge requests only: whatever else a repository holds means
 something to git itself (`refs/replace` changes what objects contain) or to the cell. A name that can be mistaken for
-something else (a commit, an option, `HEAD`, a whole ref) is none. What is there already may be removed whatever its
-name. The refs that the pusher may not move, or move forward only, come from `remuda.cell.http.git`.
+something else (a commit, an option, `HEAD`, a whole ref) is none, and no tag gets the name of the protected branch.
+What is there already may be removed whatever its name. The refs that the pusher may not move, or move forward only,
+come from `remuda.cell.http.git`.
 
 Invariants: a refused push leaves no note; no line of a note comes from a push option, except after the word that says
 so. At the time of the hook git has not checked the names of the refs yet; one with a line feed in it is read as two,
@@ -18,15 +19,21 @@ REFUSED_VARIABLE = "REMUDA_REFUSED_REF"
 """Names the ref that this person may not push to."""
 FORWARD_VARIABLE = "REMUDA_FORWARD_REF"
 """Names the ref that may only get commits on top of those it has: nobody may force a push to it."""
+NAMESAKE_VARIABLE = "REMUDA_NAMESAKE_REF"
+"""Names the tag that nobody may push, because the protected branch has its name."""
 
 FORCE_REFUSED = (
     "is protected, and this is a force push: it would take commits away from it. Push to another branch, or let a "
     "maintainer allow force pushes: PATCH /projects/:id/protected_branches/:name with allow_force_push=true"
 )
+NAMESAKE_REFUSED = (
+    "has the name of the protected branch, and whoever asks for that branch could get the tag instead; give the tag "
+    "another name"
+)
 _TAKEN = (
     "cannot be pushed; push to a branch (refs/heads/NAME), a tag (refs/tags/NAME) or a merge request "
-    "(refs/merge-requests/NUMBER/head). NAME is not HEAD, not the whole name of a commit, and does not begin with "
-    "refs/ or a dash"
+    "(refs/merge-requests/NUMBER/head or refs/merge-requests/NUMBER/merge). NAME is not HEAD, not the whole name of a "
+    "commit, and does not begin with refs/ or a dash"
 )
 
 # Without a name or options a note is needed only to outdo an older one of the same ref and commit.
@@ -82,6 +89,9 @@ while read -r old new ref; do
       esac
       ;;
     esac
+    if [ "$ref" = "${NAMESAKE_VARIABLE}" ]; then
+      refuse "$ref {NAMESAKE_REFUSED}"
+    fi
     if [ "$ref" = "${FORWARD_VARIABLE}" ]; then
       case $old in
       *[!0]*) git merge-base --is-ancestor "$old" "$new" || refuse "$ref {FORCE_REFUSED}" ;;

@@ -98,6 +98,9 @@ class SqliteStore(SqliteJobs, SqliteStarts, SqlitePeople, SqliteAudit):
     async def seen_refs(self, project_id: ProjectId) -> Mapping[str, str]:
         return dict(self._rows("SELECT ref, sha FROM seen_refs WHERE project_id = ?", project_id))
 
+    async def is_ref_seen(self, project_id: ProjectId, ref: str) -> bool:
+        return bool(self._rows("SELECT 1 FROM seen_refs WHERE project_id = ? AND ref = ?", project_id, ref))
+
     async def see_refs(self, project_id: ProjectId, refs: Mapping[str, str | None]) -> None:
         def see(db: sqlite3.Connection) -> None:
             for ref, sha in refs.items():
@@ -239,12 +242,14 @@ class SqliteStore(SqliteJobs, SqliteStarts, SqlitePeople, SqliteAudit):
             rows.put_pipeline(db, changes.pipeline)
         return Applied(jobs=tuple(applied), pipeline=changes.pipeline)
 
-    async def newest_success(self, project_id: ProjectId, ref: str, name: str) -> Job | None:
+    async def newest_success(
+        self, project_id: ProjectId, ref: str, name: str, *, tag: bool | None = None
+    ) -> Job | None:
         sql = (
-            "SELECT body FROM jobs WHERE state = 'success' AND project_id = ? AND ref = ? AND name = ?"
-            " ORDER BY id DESC LIMIT 1"
+            "SELECT body FROM jobs WHERE state = 'success' AND project_id = ?1 AND ref = ?2 AND name = ?3"
+            " AND (?4 IS NULL OR ?4 = (SELECT tag FROM pipelines WHERE id = jobs.pipeline_id)) ORDER BY id DESC LIMIT 1"
         )
-        return self._one(Job, sql, project_id, ref, name)
+        return self._one(Job, sql, project_id, ref, name, tag)
 
     async def jobs_in(self, states: Collection[JobState]) -> Sequence[Job]:
         sql = "SELECT id FROM jobs WHERE state IN (SELECT value FROM json_each(?)) ORDER BY id"

@@ -33,6 +33,7 @@ from remuda.cell.http.multipart import OVERHEAD_BYTES, FilePart
 from remuda.cell.http.streaming import Streamed
 from remuda.cell.http.trace import job_headers
 from remuda.cell.people import Level
+from remuda.cell.refs import split_name
 from remuda.cell.values import Artifact, Job
 from remuda.lib.killpoints import reach
 
@@ -201,7 +202,8 @@ async def _newest(edge: Edge, request: Request) -> Job:
     name = converted(dict(request.query_params), OfRef).job
     if not name:
         raise bad_parameter("job is missing")
-    job = await edge.store.newest_success(project.id, text_in_path(request, "ref"), name)
+    ref, is_tag = await split_name(edge.store, project.id, text_in_path(request, "ref"))
+    job = await edge.store.newest_success(project.id, ref, name, tag=is_tag)
     if job is None:
         raise not_found("Job")
     return job

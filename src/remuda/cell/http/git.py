@@ -20,7 +20,7 @@ from starlette.responses import PlainTextResponse
 from starlette.types import Receive, Scope, Send
 
 from remuda.cell.adapters.git_http import GitCall, serve
-from remuda.cell.adapters.push_hook import FORWARD_VARIABLE, REFUSED_VARIABLE, USER_VARIABLE
+from remuda.cell.adapters.push_hook import FORWARD_VARIABLE, NAMESAKE_VARIABLE, REFUSED_VARIABLE, USER_VARIABLE
 from remuda.cell.core.job_token_scope import admits, explain_refusal
 from remuda.cell.errors import ConflictError, ForbiddenError, InvalidError
 from remuda.cell.http import auth
@@ -31,6 +31,7 @@ from remuda.cell.http.errors import ApiError
 from remuda.cell.http.projects import check_namespace
 from remuda.cell.people import Level
 from remuda.cell.reach import level_of
+from remuda.cell.refs import namesake
 from remuda.cell.values import Job, Project
 from remuda.telemetry.logs import logger
 
@@ -157,12 +158,13 @@ async def _fetched_by(edge: Edge, job: Job, path: str) -> Project | None:
 
 
 async def _told(edge: Edge, project: Project, user_id: int, level: int) -> dict[str, str]:
-    """Who pushes, where that is not understood; which ref is not theirs to push, or only forward."""
+    """Who pushes, where that is not understood; which refs are not theirs to push, or only forward."""
     protected = await edge.projects.protected_ref(project)
     is_refused = protected is not None and level < Level.MAINTAINER
     return {
         USER_VARIABLE: str(user_id) if is_refused or user_id != project.creator_id else "",
         REFUSED_VARIABLE: protected if protected is not None and is_refused else "",
+        NAMESAKE_VARIABLE: namesake(protected) if protected is not None else "",
         FORWARD_VARIABLE: protected if protected is not None and not project.allow_force_push else "",
     }
 

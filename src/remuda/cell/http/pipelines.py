@@ -22,7 +22,7 @@ from remuda.cell.http.starting import SOURCES, answer
 from remuda.cell.http.views import pipeline_summary
 from remuda.cell.people import Level
 from remuda.cell.ports import Changes
-from remuda.cell.refs import default_branch
+from remuda.cell.refs import default_branch, split_name
 from remuda.cell.values import Page, Pipeline, PipelineFilter
 from remuda.model.job import FINAL, JobState
 from remuda.model.progress import OVER
@@ -110,7 +110,8 @@ async def latest(edge: Edge, request: Request) -> Response:
     """GET /projects/:id/pipelines/latest."""
     project = await project_in_path(edge, request)
     ref = request.query_params.get("ref") or default_branch(edge.projects.repos, project)
-    found, _ = await edge.store.pipelines(project.id, Page(size=1), PipelineFilter(ref=ref))
+    ref, is_tag = await split_name(edge.store, project.id, ref)
+    found, _ = await edge.store.pipelines(project.id, Page(size=1), PipelineFilter(ref=ref, tag=is_tag))
     if not found:
         raise not_found("Pipeline")
     return answer(edge, found[0], project)

@@ -25,6 +25,7 @@ from remuda.cell.http.shapes import MessageShape, ProjectShape
 from remuda.cell.http.views import project_view
 from remuda.cell.paths import checked_path
 from remuda.cell.people import Level, ProjectFilter, RunnerFilter
+from remuda.cell.refs import namesake
 from remuda.cell.values import MAX_PRIORITY, Page, Project, Runner
 from remuda.model.job import FINAL, JobState, PipelineId
 
@@ -201,6 +202,12 @@ async def _put_default_branch(edge: Edge, project: Project, branch: str) -> None
     ref = f"refs/heads/{branch}"
     if not is_branch_name(branch) or await repos.commit_of(project.repo_path, ref) is None:
         raise bad_field("default_branch", f"there is no branch {branch!r}; push it first")
+    if await repos.object_of(project.repo_path, namesake(ref)) is not None:
+        raise bad_field(
+            "default_branch",
+            f"there is a tag {branch!r}, too, and a tag must not have the name of the protected branch; remove the tag "
+            "first, or choose another branch",
+        )
     await repos.put_head(project.repo_path, branch)
 
 

@@ -13,6 +13,7 @@ from starlette.responses import Response
 
 from remuda.cell.adapters.git import GitError
 from remuda.cell.adapters.git_changes import is_branch_name
+from remuda.cell.errors import InvalidError
 from remuda.cell.http.access import in_project
 from remuda.cell.http.admission import caller_of, check_protected
 from remuda.cell.http.bodies import parameters
@@ -64,7 +65,7 @@ async def put_refs(edge: Edge, request: Request) -> Response:
         await check_protected(edge, caller, project, default)
     try:
         await edge.projects.put_refs(project, asked.refs, caller.user)
-    except GitError as error:
+    except (GitError, InvalidError) as error:
         raise bad_parameter(f"refs is invalid: {error}") from None
     return no_content()
 

@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from remuda.cell.adapters.git_changes import is_branch_name
 from remuda.cell.adapters.git_lists import Tag, tags
-from remuda.cell.errors import ConflictError
+from remuda.cell.errors import ConflictError, InvalidError
 from remuda.cell.http.access import in_project
 from remuda.cell.http.admission import caller_of
 from remuda.cell.http.bodies import parameters
@@ -141,6 +141,10 @@ async def create_tag(edge: Edge, request: Request) -> Response:
     if "\0" in asked.message:
         raise _refused("message has a NUL character")
     sha = await _start(edge, project, asked.tag_name, "Tag", asked.ref)
+    try:
+        await edge.projects.check_namesake(project, ref)
+    except InvalidError as error:
+        raise _refused(str(error)) from None
     async with edge.projects.moving(project):
         try:
             await edge.projects.repos.add_tag(

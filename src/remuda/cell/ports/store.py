@@ -95,6 +95,10 @@ class Store(PeopleStore, StartsStore, Protocol):
         """Full ref name to the commit for which the cell has already acted."""
         ...
 
+    async def is_ref_seen(self, project_id: ProjectId, ref: str) -> bool:
+        """Whether the cell has acted on a full ref, and has not found it deleted since."""
+        ...
+
     async def see_refs(self, project_id: ProjectId, refs: Mapping[str, str | None]) -> None:
         """Remember commits without a pipeline (None forgets a deleted ref)."""
         ...
@@ -200,8 +204,10 @@ class Store(PeopleStore, StartsStore, Protocol):
         """Change jobs of a pipeline together."""
         ...
 
-    async def newest_success(self, project_id: ProjectId, ref: str, name: str) -> Job | None:
-        """The newest job of this name that succeeded on a ref."""
+    async def newest_success(
+        self, project_id: ProjectId, ref: str, name: str, *, tag: bool | None = None
+    ) -> Job | None:
+        """The newest job of this name that succeeded on a ref; `tag` says which of a tag and a branch of that name."""
         ...
 
     async def jobs_in(self, states: Collection[JobState]) -> Sequence[Job]:
