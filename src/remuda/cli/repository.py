@@ -128,13 +128,13 @@ class Repository:
         return self.settings("remote.origin.url").get("remote.origin.url", "")
 
     def commit(self, ref: str, *, own_first: bool = False) -> str | None:
-        """The commit that an id, a tag or a branch stands for; the server's branches go before one's own, or after."""
+        """The commit that an id, a branch or a tag stands for; the server's branches go before one's own, or after."""
         if not is_ref_name(ref):
             return None
         if ref.startswith("refs/") or ref == "HEAD":
             return self.resolved(ref)
         branches = ("refs/heads/", "refs/remotes/origin/") if own_first else ("refs/remotes/origin/", "refs/heads/")
-        places = ("refs/tags/", *branches, "refs/remotes/")
+        places = (*branches, "refs/tags/", "refs/remotes/")
         names = [*([ref] if _SHA.fullmatch(ref) else ()), *(place + ref for place in places)]
         return next((found for name in names if (found := self.resolved(name))), None)
 

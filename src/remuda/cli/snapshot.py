@@ -226,7 +226,8 @@ def _full(repository: "Repository", name: str) -> str:
     """The whole name of the ref that the cell should have for what a rule names."""
     if name.startswith(("refs/heads/", "refs/tags/")):
         return name
-    if repository.resolved(f"refs/tags/{name}"):
+    is_branch = any(repository.resolved(place + name) for place in ("refs/remotes/origin/", "refs/heads/"))
+    if not is_branch and repository.resolved(f"refs/tags/{name}"):
         return f"refs/tags/{name}"
     if repository.resolved(name) == name:
         return f"{COMPARED}{name}"

@@ -141,6 +141,18 @@ def test_changes_since_a_ref(cloned: Any) -> None:
     assert changed(cloned.folder, sha) == ["newer"]
 
 
+def test_a_branch_counts_before_a_tag_of_its_name(make_repo: MakeRepo) -> None:
+    repo = make_repo(first="1")
+    repo.git("branch", "both")
+    repo.write(new="1")
+    repo.commit()
+    repo.git("tag", "both")
+    repo.write(newer="1")
+    repo.commit()
+    assert changed(repo.folder, "both") == ["new", "newer"]
+    assert changed(repo.folder, "refs/tags/both") == ["newer"]
+
+
 @pytest.mark.parametrize("ref", ["nowhere", "--output=x", "main~0", "a\0b", "\udcff", ""])
 def test_a_ref_that_is_none(cloned: Any, ref: str) -> None:
     found = changed(cloned.folder, ref)
