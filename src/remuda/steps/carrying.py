@@ -5,7 +5,8 @@ is decided in `plan`, what it is told as in `reporting`.
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -69,6 +70,8 @@ class Carrier:
         self._executions: dict[int, Execution] = {}
         self.leaders = Leaders(around.standby)
         self._loading: dict[Node, asyncio.Timeout] = {}
+        self._may_start = asyncio.Event()
+        self._may_start.set()
         self._is_holding = False
         self._newest = -1
         """Number of the step that began last, under this agent."""
@@ -126,6 +129,15 @@ class Carrier:
             self.look_again()
 
         return record_reason
+
+    @contextmanager
+    def start_nothing(self) -> Iterator[None]:
+        """Start no command meanwhile: who ends all processes of the job would end it, too."""
+        self._may_start.clear()
+        try:
+            yield
+        finally:
+            self._may_start.set()
 
     def mask(self, texts: Collection[str]) -> None:
         """From now on these do not show."""
@@ -275,6 +287,7 @@ class Carrier:
         return None
 
     async def _execute(self, node: Node) -> None:
+        await self._may_start.wait()
         files = self._files(node)
         self.show(node)
         self._tell()

@@ -218,12 +218,13 @@ class Job:
         if carrier is None:
             return
         logger.warning("job %s has filled the disk; its running steps are ended", self.id)
-        record_reason = carrier.kill_for(Cause.LIMIT, explain_stop(taken))
-        leftovers.kill(self.journal.leftovers)
-        # What a step has started is not the agent's child before all between them are dead.
-        await leftovers.end(self._processes(everywhere=True))
-        release()
-        record_reason()
+        with carrier.start_nothing():
+            record_reason = carrier.kill_for(Cause.LIMIT, explain_stop(taken))
+            leftovers.kill(self.journal.leftovers)
+            # What a step has started is not the agent's child before all between them are dead.
+            await leftovers.end(self._processes(everywhere=True))
+            release()
+            record_reason()
 
     def destroy(self) -> None:
         """Remove every trace of a job that is over, or that was killed: its task has ended."""

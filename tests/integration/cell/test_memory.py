@@ -21,7 +21,7 @@ import pytest
 from remuda.testing.cell_process import CellProcess
 from remuda.testing.served_cell import ADMIN_TOKEN, Answer
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.timeout(400)]
 
 READERS = 8
 MARGIN_BYTES = 350 * 1024 * 1024

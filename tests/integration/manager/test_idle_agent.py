@@ -27,6 +27,8 @@ async def test_an_agent_whose_manager_died_for_good_ends_a_minute_after_its_last
     process = await bench.spawn(agent_idle_exit="")
     done = await coordinator.enqueue("echo done")
     await coordinator.until_over(done)
+    # The manager has told the server first; its agent keeps the job until it is told, too.
+    await until(lambda: not any((bench.jobs / "agent" / "jobs").iterdir()))
     agent, left_at = bench.agent_pid, time.monotonic()
     process.kill()
     await process.wait()

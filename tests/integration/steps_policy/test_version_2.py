@@ -98,8 +98,11 @@ try:
 except AgentError as error:
     told["boxed"] = str(error)
 os.kill(other, 9)
-while Path(f"/proc/{other}/stat").exists() and ") Z" not in Path(f"/proc/{other}/stat").read_text():
-    time.sleep(0.05)
+try:
+    while ") Z" not in Path(f"/proc/{other}/stat").read_text():
+        time.sleep(0.05)
+except (FileNotFoundError, ProcessLookupError):
+    pass  # it is gone
 slot = SlotGroup("/gitlab-runner/slot-1", limits=limits, name="remuda-1", job=folder)
 slot.begin()
 told["alone"] = Path("/mnt/gitlab-runner/slot-1/memory.max").read_text().strip()
