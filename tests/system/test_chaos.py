@@ -33,7 +33,7 @@ AT_ONCE = 24
 """Jobs: one on each machine, and some in containers."""
 ON_MACHINES, IN_CONTAINERS = (200, 200, 40), 60
 LINES = 30
-SECONDS = 260
+SECONDS = 400
 SEED = 7
 SECRET = "a-secret-that-nobody-may-read"
 PRINT = (
