@@ -64,7 +64,7 @@ DOUBLING = "variables:\n" + "".join(f"  V{i}: $V{i + 1}$V{i + 1}\n" for i in ran
     ],
     ids=lambda value: value[:40] if " " in value[:40] else None,
 )
-def test_a_hostile_file_is_refused_within_a_second(text: str, reason: str) -> None:
+def test_a_hostile_file_is_refused_soon(text: str, reason: str) -> None:
     sources = MemorySources(
         {"loop.yml": "include: pool.yml", "pool.yml": "include: loop.yml"}
         | {f"many/{i:03}.yml": f"j{i}: {{script: x}}" for i in range(200)},
@@ -76,7 +76,7 @@ def test_a_hostile_file_is_refused_within_a_second(text: str, reason: str) -> No
         compile_pipeline(text, facts=Facts(variables=values if "include: $V" in text else {}), sources=sources)
     took = time.process_time() - began
     assert reason in str(caught.value)
-    assert took < 1, took
+    assert took < 10, took  # one that is not refused early takes minutes
 
 
 def test_many_files_and_patterns_are_bounded() -> None:
