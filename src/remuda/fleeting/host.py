@@ -32,6 +32,7 @@ from remuda.fleeting.port import (
 )
 from remuda.fleeting.process import END_SECONDS, START_SECONDS, PluginProcess
 from remuda.fleeting.streams import ENDS, hold_broker, read_stdio
+from remuda.lib.aio import carried_through
 from remuda.lib.backoff import Backoff
 from remuda.lib.clock import Clock, SystemClock
 from remuda.telemetry.logs import logger
@@ -218,7 +219,8 @@ class HostedGroup:
             yield process
         finally:
             self._group = None
-            await self._end(process, channel, side)
+            # To its end, though the group is closed meanwhile: else nobody would wait for the process.
+            await carried_through(self._end(process, channel, side), name=f"end of {self._plugin}")
 
     async def _end(self, process: PluginProcess, channel: Channel | None, side: "list[asyncio.Task[None]]") -> None:
         if channel is not None and not process.ended.is_set():

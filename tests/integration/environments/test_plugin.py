@@ -112,6 +112,21 @@ async def test_no_version_in_common_names_both_sides(tmp_path: Path, monkeypatch
             await environment.usage()
 
 
+async def test_closing_waits_for_a_plugin_that_is_being_ended(tmp_path: Path) -> None:
+    program = tmp_path / "program"
+    lines = [
+        "echo 'remuda-environment|9|unix|/nowhere'",
+        "cat > /dev/null",
+        f"touch {tmp_path}/ending; sleep 1; touch {tmp_path}/ended",
+    ]
+    program.write_text("#!/bin/sh\n" + "\n".join(lines))
+    program.chmod(0o755)
+    async with plugin_environment(tmp_path, program) as environment:
+        assert environment.capacity() == 0
+        await until((tmp_path / "ending").exists)
+    assert (tmp_path / "ended").exists()
+
+
 async def test_an_old_plugin_has_neither_hooks_nor_usage(tmp_path: Path) -> None:
     async with plugin_environment(tmp_path, a_plugin(tmp_path / "program", replacing=OLD)) as environment:
         assert (await environment.usage()).disk_free_bytes > 1 << 60

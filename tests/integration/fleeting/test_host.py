@@ -37,6 +37,15 @@ import asyncio, os, signal, subprocess, sys, time
 from remuda.fleeting import serve
 from remuda.testing.instance_groups import TableGroup
 """
+NEVER_ANSWERS = """
+import socket
+s = socket.socket(socket.AF_UNIX)
+path = os.environ['PLUGIN_UNIX_SOCKET_DIR'] + '/s'
+s.bind(path)
+s.listen()
+print(f'1|0|unix|{path}|grpc|', flush=True)
+time.sleep(60)
+"""
 RAW = f"""#!{sys.executable}
 import asyncio, os
 from grpclib import GRPCError
@@ -177,11 +186,7 @@ def test_folder_named_like_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 async def test_a_plugin_that_never_answers_is_given_up(host: Host, tmp_path: Path) -> None:
-    text = (
-        "import socket\ns = socket.socket(socket.AF_UNIX)\npath = os.environ['PLUGIN_UNIX_SOCKET_DIR'] + '/s'\n"
-        "s.bind(path)\ns.listen()\nprint(f'1|0|unix|{path}|grpc|', flush=True)\ntime.sleep(60)\n"
-    )
-    group = host(a_program(tmp_path, PRELUDE + text), deadlines=Deadlines(init=0.3))
+    group = host(a_program(tmp_path, PRELUDE + NEVER_ANSWERS), deadlines=Deadlines(init=0.3))
     with pytest.raises(TemporaryError, match="has not answered Init in time"):
         await group.init({}, Settings())
 
@@ -393,6 +398,19 @@ async def test_an_init_that_is_given_up_leaves_nothing(host: Host, tmp_path: Pat
         async with asyncio.timeout(0.3):
             await group.init({}, Settings())
     assert group.pid is None
+
+
+async def test_an_init_that_is_given_up_waits_for_a_plugin_that_is_being_ended(host: Host, tmp_path: Path) -> None:
+    text = (
+        f"def end(*_):\n    open('{tmp_path}/ending', 'w').close()\n    time.sleep(0.3)\n"
+        f"    open('{tmp_path}/ended', 'w').close()\n    os._exit(0)\nsignal.signal(signal.SIGTERM, end)\n"
+    )
+    program = a_program(tmp_path, PRELUDE + text + NEVER_ANSWERS)
+    init = asyncio.create_task(host(program, deadlines=Deadlines(init=0.3), end_seconds=1.0).init({}, Settings()))
+    await until((tmp_path / "ending").exists)
+    init.cancel()
+    await asyncio.wait({init})
+    assert (tmp_path / "ended").exists()
 
 
 @pytest.mark.parametrize("missing", ["Shutdown = Heartbeat", "Heartbeat"], ids=["five of 2023", "six of 2024"])

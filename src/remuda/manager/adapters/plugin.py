@@ -19,6 +19,7 @@ from remuda.environments.errors import ConfigurationError, LostError, PluginErro
 from remuda.environments.handshake import HOOKS_AND_USAGE
 from remuda.environments.host import PluginProcess, find_plugin
 from remuda.environments.values import Place
+from remuda.lib.aio import carried_through
 from remuda.lib.backoff import Backoff
 from remuda.lib.clock import Clock
 from remuda.manager.config import RunnerConfig
@@ -262,7 +263,8 @@ class PluginEnvironment:
             self._client, self._capacity = None, 0
             if client is not None:
                 client.close()
-            await process.close()
+            # To its end, though the environment is closed meanwhile: else nobody would wait for the process.
+            await carried_through(process.close(), name=f"end of plugin {self._wanted.plugin}")
 
     def _made_folder(self) -> Path:
         folder = self._folder / "plugin"
