@@ -116,6 +116,7 @@ def upload(url: str, token: str, archive: Path, filename: str) -> None:
         if error.status == 413:
             size = archive.stat().st_size
             raise StepError(
-                f"the artifacts are too large for this server ({size} bytes); choose fewer files, or raise its limit"
+                f"the artifacts are too large for this server ({size} bytes); choose fewer files, or raise its limit; "
+                f"{error}"
             ) from None
         raise

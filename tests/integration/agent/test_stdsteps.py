@@ -232,7 +232,8 @@ async def test_nothing_to_upload_is_a_warning(run_step: RunStep, server: StepSer
 @pytest.mark.parametrize(
     ("answers", "token", "reason", "requests", "text"),
     [
-        ([413], TOKEN, "script_failure", 1, b"too large for this server"),
+        ([413], TOKEN, "script_failure", 1, b"too large for this server (300"),
+        ([413], TOKEN, "script_failure", 1, b"answered 413 Request Entity Too Large"),
         ([500, 500, 500], TOKEN, "runner_system_failure", 3, b"answered 500"),
         ([], "glcbt-other", "script_failure", 1, b"answered 403 Forbidden: told by the test"),
         ([503, 500], TOKEN, "", 3, b"Uploaded artifacts"),

@@ -19,7 +19,7 @@ def read_dotenv(packed: bytes, *, limit_bytes: int, limit_variables: int) -> dic
     """The variables in a file as a runner uploads it, packed or not; InvalidError names the line and the reason."""
     content = _unpacked(packed, limit_bytes)
     if len(content) > limit_bytes:
-        raise InvalidError(f"the dotenv report is larger than {limit_bytes} bytes; leave only what later jobs need")
+        raise InvalidError(explain_limit(limit_bytes))
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -34,8 +34,19 @@ def read_dotenv(packed: bytes, *, limit_bytes: int, limit_variables: int) -> dic
             raise InvalidError(f"the dotenv report cannot be read: line {number} {_reason(line, name, equals)}")
         found[name] = value.strip()
     if len(found) > limit_variables:
-        raise InvalidError(f"the dotenv report has {len(found)} variables; at most {limit_variables} are taken")
+        raise InvalidError(
+            f"the dotenv report has {len(found)} variables; at most {limit_variables} are taken; leave only what later "
+            "jobs need, or raise dotenv_limit_variables"
+        )
     return found
+
+
+def explain_limit(limit_bytes: int) -> str:
+    """What a job is told whose report is too large."""
+    return (
+        f"the dotenv report is larger than the cell's limit of {limit_bytes} bytes; leave only what later jobs need, or "
+        "raise dotenv_limit_bytes"
+    )
 
 
 def _reason(line: str, name: str, equals: str) -> str:

@@ -20,7 +20,7 @@ from starlette.responses import Response
 
 from remuda.cell.archives import Entry, find_entry, read_entry
 from remuda.cell.core.blob_keys import artifact_key
-from remuda.cell.core.dotenv import read_dotenv
+from remuda.cell.core.dotenv import explain_limit, read_dotenv
 from remuda.cell.core.expiry import with_expiry
 from remuda.cell.errors import InvalidError, TooLargeError
 from remuda.cell.http import auth
@@ -34,6 +34,7 @@ from remuda.cell.http.streaming import Streamed
 from remuda.cell.http.trace import job_headers
 from remuda.cell.people import Level
 from remuda.cell.refs import split_name
+from remuda.cell.settings import CellSettings
 from remuda.cell.values import Artifact, Job
 from remuda.lib.killpoints import reach
 
@@ -99,19 +100,17 @@ async def upload(edge: Edge, request: Request) -> Response:
     form = request.query_params.get("artifact_format") or ("zip" if kind in ZIP else "gzip" if kind in GZIP else "raw")
     if form not in _MEDIA:
         raise bad_parameter("artifact_format does not have a valid value")
-    limit = edge.settings.artifact_limit_bytes
-    if kind == "dotenv":
-        limit = min(limit, edge.settings.dotenv_limit_bytes + _PACKED_DOTENV_BYTES)
+    limit = _upload_limit(edge.settings, kind)
     length = request.headers.get("content-length", "")
     if length.isdigit() and int(length[:18]) > limit + OVERHEAD_BYTES:
-        raise _too_large(limit)
+        raise _too_large(edge.settings, kind)
     part = FilePart(request.headers.get("content-type", ""), limit_bytes=limit)
     # A key of its own for each upload: one that is refused later must not have touched the one that is there.
     blob = artifact_key(job.id, kind, secrets.token_hex(8))
     try:
         size, sha256 = await edge.blobs.put(blob, part.pieces(Body(request.receive).pieces()), limit_bytes=limit)
     except TooLargeError:
-        raise _too_large(limit) from None
+        raise _too_large(edge.settings, kind) from None
     artifact = Artifact(
         job_id=job.id,
         type=kind,
@@ -156,7 +155,16 @@ async def _variables(edge: Edge, blob: str) -> dict[str, str]:
         raise bad_request(str(error)) from None
 
 
-def _too_large(limit: int) -> Exception:
+def _upload_limit(settings: CellSettings, kind: str) -> int:
+    limit = settings.artifact_limit_bytes
+    return min(limit, settings.dotenv_limit_bytes + _PACKED_DOTENV_BYTES) if kind == "dotenv" else limit
+
+
+def _too_large(settings: CellSettings, kind: str) -> Exception:
+    """413 that names the setting that applies."""
+    limit = settings.artifact_limit_bytes
+    if _upload_limit(settings, kind) < limit:
+        return too_large(explain_limit(settings.dotenv_limit_bytes))
     return too_large(
         f"the artifact is larger than the cell's limit of {limit} bytes; upload less, or raise artifact_limit_bytes"
     )
