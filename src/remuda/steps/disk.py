@@ -52,10 +52,14 @@ def count_free(found: os.statvfs_result, *, is_root: bool) -> int:
 
 
 class Reserve:
-    """Room that the agent holds on its disk and gives back when the disk is full."""
+    """Room that the agent holds on its disk and gives back when the disk is full.
+
+    The file `bytes` is made last and removed first, so a reserve with all of it is whole. An agent that was killed
+    meanwhile leaves less, which the next one replaces."""
 
     def __init__(self, data: Path) -> None:
         self._folder = data / RESERVE
+        self._bytes = self._folder / "bytes"
 
     def hold(self) -> None:
         """Take it, unless it is held, or the disk has not twice as much free."""
@@ -63,22 +67,33 @@ class Reserve:
             found = os.statvfs(self._folder.parent)
             size = min(RESERVE_BYTES, found.f_blocks * found.f_frsize // 16)
             files = min(RESERVE_FILES, found.f_files // 16) if found.f_files else 0
-            is_short = found.f_bavail * found.f_frsize < 2 * size or (files and found.f_favail < 2 * files)
-            if self._folder.exists() or is_short:
+            if self._is_whole(size):
+                return
+            if self.release():
+                found = os.statvfs(self._folder.parent)
+            if found.f_bavail * found.f_frsize < 2 * size or (files and found.f_favail < 2 * files):
                 return
             self._folder.mkdir(mode=0o700)
             try:
-                with open(self._folder / "bytes", "wb") as file:
-                    os.posix_fallocate(file.fileno(), 0, size)
                 for number in range(files):
                     (self._folder / str(number)).touch()
+                with open(self._bytes, "wb") as file:
+                    os.posix_fallocate(file.fileno(), 0, size)
             except OSError:
                 self.release()
+
+    def _is_whole(self, size: int) -> bool:
+        try:
+            return self._bytes.stat().st_size >= size
+        except FileNotFoundError:
+            return False
 
     def release(self) -> bool:
         """Give it back; whether there was any."""
         if not self._folder.exists():
             return False
+        with suppress(OSError):
+            self._bytes.unlink()
         remove_tree(self._folder, ignore_errors=True)
         return True
 

@@ -113,6 +113,25 @@ def test_a_reserve_is_given_back_once(tmp_path: Path) -> None:
     assert not reserve.release()
 
 
+@pytest.mark.parametrize("files", [{}, {"bytes": 0}, {"bytes": 4096}, {"0": 0, "1": 0}, {"0": 0, "bytes": 4096}])
+def test_a_reserve_that_a_killed_agent_left_in_part_is_taken_anew(tmp_path: Path, files: dict[str, int]) -> None:
+    whole = held_in(tmp_path / "whole")
+    folder = tmp_path / "part" / RESERVE
+    folder.mkdir(parents=True)
+    for name, size in files.items():
+        (folder / name).write_bytes(bytes(size))
+    assert held_in(tmp_path / "part") == whole
+
+
+def held_in(data: Path) -> tuple[int, set[str]]:
+    """Size and files of the reserve that is held there now."""
+    data.mkdir(exist_ok=True)
+    Reserve(data).hold()
+    size = (data / RESERVE / "bytes").stat().st_blocks * 512
+    assert size > 0
+    return size, {path.name for path in (data / RESERVE).iterdir()}
+
+
 async def test_room_is_made_once_each_time_a_disk_becomes_full() -> None:
     disk, calls = Disk(), []
 
