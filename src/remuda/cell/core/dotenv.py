@@ -44,8 +44,8 @@ def read_dotenv(packed: bytes, *, limit_bytes: int, limit_variables: int) -> dic
 def explain_limit(limit_bytes: int) -> str:
     """What a job is told whose report is too large."""
     return (
-        f"the dotenv report is larger than the cell's limit of {limit_bytes} bytes; leave only what later jobs need, or "
-        "raise dotenv_limit_bytes"
+        f"the dotenv report is larger than the cell's limit of {limit_bytes} bytes; leave only what later jobs need, "
+        "or raise dotenv_limit_bytes"
     )
 
 
