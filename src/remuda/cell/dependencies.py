@@ -87,7 +87,9 @@ async def _makers_elsewhere(store: Store, of: Circumstances) -> list[Made]:
         maker = await (_in_pipeline if need.pipeline else _in_project)(store, of, named)
         left = await store.artifacts(maker.id)
         if not left or maker.erased or maker.artifacts_gone:
-            raise MissingDependencyError(f"{_words(named)} left no artifacts, and this job needs them")
+            raise MissingDependencyError(
+                f"{_words(named)} left no artifacts, and this job needs them; run that job again"
+            )
         made.append((maker, left))
     return made
 
@@ -96,13 +98,18 @@ async def _in_project(store: Store, of: Circumstances, need: OutsideNeed) -> Job
     now = of.job.leased_at or 0
     project = await reached(store, of.pipeline.user_id, of.project, need.project, Level.REPORTER, now)
     if project is None:
-        raise MissingDependencyError(f'this job needs artifacts of project "{need.project}", which is not there')
+        raise MissingDependencyError(
+            f'this job needs artifacts of project "{need.project}", which is not there; check the path, and that '
+            "whoever starts the pipeline is a member of it"
+        )
     if not admits(project, of.project, is_reading=True):
         raise MissingDependencyError(f"this job needs artifacts, and {explain_refusal(project, of.project)}")
     ref, is_tag = await split_name(store, project.id, need.ref)
     job = await store.newest_success(project.id, ref, need.job, tag=is_tag)
     if job is None:
-        raise MissingDependencyError(f"{_words(need)} has never succeeded, and this job needs its artifacts")
+        raise MissingDependencyError(
+            f"{_words(need)} has never succeeded, and this job needs its artifacts; run that job first"
+        )
     return job
 
 
@@ -116,7 +123,9 @@ async def _in_pipeline(store: Store, of: Circumstances, need: OutsideNeed) -> Jo
         )
     job = next((job for job in other.jobs if job.name == need.job and job.state is JobState.SUCCESS), None)
     if job is None:
-        raise MissingDependencyError(f"{_words(need)} has not succeeded, and this job needs its artifacts")
+        raise MissingDependencyError(
+            f"{_words(need)} has not succeeded, and this job needs its artifacts; run that job first"
+        )
     return job
 
 

@@ -137,6 +137,7 @@ def test_needs_of_another_project(world: World, cell: ServedCell) -> None:
     assert world.runner.ask().status == 204
     assert world.newest("jobs")["failure_reason"] == "missing_dependency_failure"
     assert says_what_to_do(world.why("jobs"), world), world.why("jobs")
+    assert '"advice":[]' in world.why("jobs"), "no other advice, which would not help"
     assert world.allow().status == 201
     world.again()
     assert [one["name"] for one in world.runner.take()["dependencies"]] == ["make"]

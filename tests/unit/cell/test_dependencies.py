@@ -97,20 +97,31 @@ async def test_artifacts_of_another_project(cell: MemoryCell) -> None:
 
 
 @pytest.mark.parametrize(
-    ("need", "reason"),
+    ("need", "reason", "advice"),
     [
-        (OutsideNeed(job="build", project="acme/nowhere", ref="main"), 'project "acme/nowhere", which is not there'),
-        (OutsideNeed(job="build", project="acme/shop", ref="main"), 'job "build" of project "acme/shop" on "main"'),
-        (OutsideNeed(job="build", pipeline="$NOTHING"), 'pipeline "", which is no parent or child'),
-        (OutsideNeed(job="build", pipeline="9999"), 'pipeline "9999", which is no parent or child'),
-        (OutsideNeed(job="build", pipeline="$CI_PIPELINE_ID"), "has not succeeded"),
+        (
+            OutsideNeed(job="build", project="acme/nowhere", ref="main"),
+            'project "acme/nowhere", which is not there',
+            "check the path",
+        ),
+        (
+            OutsideNeed(job="build", project="acme/shop", ref="main"),
+            'job "build" of project "acme/shop" on "main"',
+            "run that job first",
+        ),
+        (OutsideNeed(job="build", pipeline="$NOTHING"), 'pipeline "", which is no parent or child', "pass the number"),
+        (OutsideNeed(job="build", pipeline="9999"), 'pipeline "9999", which is no parent or child', "pass the number"),
+        (OutsideNeed(job="build", pipeline="$CI_PIPELINE_ID"), "has not succeeded", "run that job first"),
     ],
 )
-async def test_what_is_missing_fails_the_job(cell: MemoryCell, need: OutsideNeed, reason: str) -> None:
+async def test_what_is_missing_fails_the_job(cell: MemoryCell, need: OutsideNeed, reason: str, advice: str) -> None:
     family = await push(cell, a_spec("use", outside_needs=(need,)))
     kind, message = await failure(cell, family, "use")
     assert kind == "missing_dependency_failure"
     assert reason in message
+    # Each message says what to do, and nothing else does.
+    assert advice in message
+    assert (await cell.dispatch.why(family.jobs[0].id)).advice == ()
 
 
 async def test_a_need_without_artifacts_is_not_missed(cell: MemoryCell) -> None:

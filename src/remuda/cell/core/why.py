@@ -30,7 +30,6 @@ _ADVICE = {
     FailureReason.JOB_EXECUTION_TIMEOUT: "give it more time with `timeout`, or see in its log what takes so long: "
     "remuda job log {id}",
     FailureReason.TRACE_SIZE_EXCEEDED: "let it print less",
-    FailureReason.MISSING_DEPENDENCY_FAILURE: "run the job again whose artifacts it needs",
     FailureReason.RUNNER_SYSTEM_FAILURE: "retry it; the log of its runner manager says what broke",
     FailureReason.RUNNER_UNSUPPORTED: "give it to a runner that can do what it asks for, by tags",
     FailureReason.NO_UPDATES_RUNNING: "retry it; see whether its runner manager is still there",
