@@ -9,8 +9,10 @@ disk under the agent's data folder is full; `disk` says when that is.
 import os
 import stat
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections import deque
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 
 from remuda.lib.values import dataclass
@@ -20,12 +22,14 @@ from remuda.steps.policy.measuring import in_words
 LEAST_SHARE = 10
 """Who has less than this part of a disk has not filled it."""
 MEASURE_SECONDS = 30.0
-"""How long one job is measured at the most."""
+"""How long all jobs together are measured at the most: the others wait meanwhile."""
+_TURN = 100
+"""So many files of one job are looked at, then it is the next job's turn."""
 _UNNAMED = " (deleted)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Taken:
+class DiskUse:
     """What a job has put on a disk."""
 
     bytes: int = 0
@@ -36,7 +40,20 @@ class Taken:
     """Bytes that it has in its folders on other disks."""
 
 
-def choose_filler(taken: Mapping[str, Taken], *, disk_bytes: int, disk_files: int, needs_files: bool) -> str | None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiskSearch:
+    """Where to look for what a job has put on a disk."""
+
+    paths: Iterable[Path | str | None]
+    """Files and folders. None means that a look has found nothing: it costs time, too, and the search can end there."""
+    since: float
+    """When the job began. What was changed before is not its."""
+    processes: Iterable[int] = ()
+    written: int = 0
+    """How much it is known to have written."""
+
+
+def choose_filler(taken: Mapping[str, DiskUse], *, disk_bytes: int, disk_files: int, needs_files: bool) -> str | None:
     """Which job has filled the disk: the one with the most on it, if that is a tenth of the disk. Where nobody has so
     much, the one that has written the most, if that is a tenth; else nobody has."""
     if needs_files:
@@ -52,7 +69,7 @@ def _largest(shares: Mapping[str, int], whole: int) -> str | None:
     return most if most is not None and shares[most] * LEAST_SHARE >= whole > 0 else None
 
 
-def explain_stop(taken: Taken) -> str:
+def explain_stop(taken: DiskUse) -> str:
     """Why the steps of the job that has filled the disk were ended, for its log."""
     text = (
         f"the job has filled the disk of its machine: it has put {in_words(taken.bytes)} there in {taken.files} files"
@@ -67,41 +84,62 @@ def lacks_files(folder: Path) -> bool:
     return found.f_files > 0 and found.f_ffree < LEAST_FILES
 
 
-def measure(
-    paths: Iterable[Path | str], *, since: float, disk: Path, processes: Collection[int] = (), written: int = 0
-) -> Taken:
-    """What a job has put on the same disk as `disk` since a moment: in these folders and files, and in files without a
-    name that its processes hold open. `written`: how much it is known to have written.
+def measure(jobs: Mapping[str, DiskSearch], disk: Path, seconds: float = MEASURE_SECONDS) -> dict[str, DiskUse]:
+    """What each job has put on the same disk as `disk`, as far as that can be counted in so many seconds. All jobs are
+    counted in turns, so one with very many files does not use up the time of the others.
 
     Goes by the time of the last change of a file, which nobody can set. A file with several names counts once."""
-    tally = _Tally(os.stat(disk).st_dev, since)
-    until = time.monotonic() + MEASURE_SECONDS
-    for status in unnamed_files(processes):
-        tally.add(status)
-    waiting = []
-    for path in paths:
+    until = time.monotonic() + seconds
+    device = os.stat(disk).st_dev
+    tallies = {name: _Tally(device, job.since) for name, job in jobs.items()}
+    unfinished = deque(_count(job, tallies[name]) for name, job in jobs.items())
+    while unfinished and time.monotonic() < until:
+        counting = unfinished.popleft()
+        if sum(1 for _ in islice(counting, _TURN)) == _TURN:
+            unfinished.append(counting)
+    for counting in unfinished:
+        counting.close()
+    return {
+        name: DiskUse(
+            bytes=tally.bytes,
+            files=tally.files,
+            written=max(jobs[name].written, tally.written),
+            elsewhere=tally.elsewhere,
+        )
+        for name, tally in tallies.items()
+    }
+
+
+def _count(job: DiskSearch, tally: "_Tally") -> Generator[None]:
+    """Add up what a job has. Yields after each thing it looks at, so that it can be interrupted."""
+    for pid in job.processes:
+        tally.written += written_bytes([pid])
+        for status in _open_files(pid):
+            if status is not None:
+                tally.add(status)
+            yield
+        yield
+    for path in job.paths:
+        yield
+        folders: list[str] = []
         with suppress(OSError):
-            if tally.add(os.lstat(path)):
-                waiting.append(os.fspath(path))
-    while waiting and time.monotonic() < until:
-        with suppress(OSError), os.scandir(waiting.pop()) as entries:
-            for entry in entries:
-                with suppress(OSError):
-                    if tally.add(entry.stat(follow_symlinks=False)):
-                        waiting.append(entry.path)
-    return Taken(
-        bytes=tally.bytes,
-        files=tally.files,
-        written=max(written, written_bytes(processes)),
-        elsewhere=tally.elsewhere,
-    )
+            if path is not None and tally.add(os.lstat(path)):
+                folders.append(os.fspath(path))
+        while folders:
+            yield
+            with suppress(OSError), os.scandir(folders.pop()) as entries:
+                for entry in entries:
+                    yield
+                    with suppress(OSError):
+                        if tally.add(entry.stat(follow_symlinks=False)):
+                            folders.append(entry.path)
 
 
 class _Tally:
     """Sums up files, each one once."""
 
     def __init__(self, device: int, since: float) -> None:
-        self.bytes = self.files = self.elsewhere = 0
+        self.bytes = self.files = self.elsewhere = self.written = 0
         self._device = device
         self._since = since
         self._seen: set[tuple[int, int]] = set()
@@ -121,17 +159,15 @@ class _Tally:
         return is_folder
 
 
-def unnamed_files(processes: Iterable[int]) -> list[os.stat_result]:
-    """The removed files that these processes hold open."""
-    found = []
-    for pid in processes:
-        with suppress(OSError):
-            for name in os.listdir(f"/proc/{pid}/fd"):
-                path = f"/proc/{pid}/fd/{name}"
-                with suppress(OSError):
-                    if os.readlink(path).endswith(_UNNAMED) and (status := os.stat(path)).st_nlink == 0:
-                        found.append(status)
-    return found
+def _open_files(pid: int) -> Iterator[os.stat_result | None]:
+    """The removed files that a process holds open, and None for any other that it has open."""
+    with suppress(OSError), os.scandir(f"/proc/{pid}/fd") as entries:
+        for entry in entries:
+            removed = None
+            with suppress(OSError):
+                if os.readlink(entry.path).endswith(_UNNAMED) and (status := os.stat(entry.path)).st_nlink == 0:
+                    removed = status
+            yield removed
 
 
 def written_bytes(processes: Iterable[int]) -> int:

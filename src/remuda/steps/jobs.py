@@ -16,7 +16,7 @@ from pathlib import Path
 from remuda.lib.clock import Clock
 from remuda.lib.killpoints import reach
 from remuda.steps.disk import Reserve
-from remuda.steps.disk_usage import choose_filler, lacks_files
+from remuda.steps.disk_usage import choose_filler, lacks_files, measure
 from remuda.steps.environment import check_variables
 from remuda.steps.errors import BadRequestError, UnknownJobError
 from remuda.steps.execution import Surroundings
@@ -138,15 +138,16 @@ class Jobs:
         running = {job.id: job for job in self._jobs.values() if job.can_be_stopped_for_disk}
         keys = [job.journal.key for job in running.values()]
         members = await asyncio.to_thread(find_members, keys)
-        taken = {job.id: await job.measure(disk, members[job.journal.key]) for job in running.values()}
+        searches = {job.id: await job.search_disk(members[job.journal.key]) for job in running.values()}
+        uses = await asyncio.to_thread(measure, searches, disk)
         filler = choose_filler(
-            taken,
+            uses,
             disk_bytes=found.f_blocks * found.f_frsize,
             disk_files=found.f_files,
             needs_files=lacks_files(disk),
         )
         if filler is not None and running[filler].can_be_stopped_for_disk:
-            await running[filler].stop_for_disk(taken[filler], self._reserve.release)
+            await running[filler].stop_for_disk(uses[filler], self._reserve.release)
 
     def clean_up(self) -> None:
         """Cancel what nobody wants any more, and forget it once it has ended. Called now and then."""

@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 
 from remuda.lib.aio import LightEvent, happens, happens_by, one_error
@@ -23,7 +24,7 @@ from remuda.steps.attention import Attention
 from remuda.steps.carrying import Carrier
 from remuda.steps.delegating import read_context
 from remuda.steps.disk import cause_of
-from remuda.steps.disk_usage import Taken, explain_stop, measure
+from remuda.steps.disk_usage import DiskSearch, DiskUse, explain_stop
 from remuda.steps.errors import AgentError, DamagedError, DefinitionError
 from remuda.steps.evaluation import condition_holds
 from remuda.steps.execution import Surroundings, kill_unattended
@@ -189,18 +190,14 @@ class Job:
             survivors += await (await self.custody()).sweep(self._around.clock)
         self._tell_survivors(survivors)
 
-    async def measure(self, disk: Path, processes: Collection[int]) -> Taken:
-        """What it has put on a disk since it began. `processes` are those of the job."""
-        return await asyncio.to_thread(self._measure, await self.custody(), disk, processes)
-
-    def _measure(self, custody: Custody, disk: Path, processes: Collection[int]) -> Taken:
+    async def search_disk(self, processes: Collection[int]) -> DiskSearch:
+        """Where to look for what it has put on a disk since it began. `processes` are those of the job."""
+        custody = await self.custody()
         work_dir = self._request.work_dir
-        folders = [work_dir, f"{work_dir}.tmp", str(self.journal.folder)]
         ended = self.journal.account.total().get("disk_written_bytes", 0)
-        return measure(
-            folders + custody.files_in_shared_places(),
+        return DiskSearch(
+            paths=chain((work_dir, f"{work_dir}.tmp", self.journal.folder), custody.files_in_shared_places()),
             since=self.journal.accepted_at,
-            disk=disk,
             processes=processes,
             written=int(max(ended, custody.usage().get("io_write_bytes", 0))),
         )
@@ -210,7 +207,7 @@ class Job:
         """Once: what runs after that may be what tidies up."""
         return self._carrier is not None and not self._has_filled_disk
 
-    async def stop_for_disk(self, taken: Taken, release: Callable[[], object]) -> None:
+    async def stop_for_disk(self, use: DiskUse, release: Callable[[], object]) -> None:
         """The job has filled the disk: its running steps fail, and what always runs still does. `release` gives the
         room for writing that down, once nothing of the job writes any more."""
         self._has_filled_disk = True
@@ -219,7 +216,7 @@ class Job:
             return
         logger.warning("job %s has filled the disk; its running steps are ended", self.id)
         with carrier.start_nothing():
-            record_reason = carrier.kill_for(Cause.LIMIT, explain_stop(taken))
+            record_reason = carrier.kill_for(Cause.LIMIT, explain_stop(use))
             leftovers.kill(self.journal.leftovers)
             # What a step has started is not the agent's child before all between them are dead.
             await leftovers.end(self._processes(everywhere=True))

@@ -1,50 +1,59 @@
 """Which job has filled a disk."""
 
+import itertools
 import os
 import subprocess
+import time
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
-from remuda.steps.disk_usage import Taken, choose_filler, explain_stop, measure, written_bytes
+from remuda.steps.disk_usage import DiskSearch, DiskUse, choose_filler, explain_stop, measure, written_bytes
 
 
 @pytest.mark.parametrize(
     ("taken", "needs_files", "filler"),
     [
         ({}, False, None),
-        ({"a": Taken(bytes=9), "b": Taken(bytes=8)}, False, None),
-        ({"a": Taken(bytes=10), "b": Taken(bytes=60)}, False, "b"),
-        ({"a": Taken(bytes=60, files=1), "b": Taken(bytes=10, files=500)}, False, "a"),
-        ({"a": Taken(bytes=60, files=1), "b": Taken(bytes=10, files=500)}, True, "b"),
+        ({"a": DiskUse(bytes=9), "b": DiskUse(bytes=8)}, False, None),
+        ({"a": DiskUse(bytes=10), "b": DiskUse(bytes=60)}, False, "b"),
+        ({"a": DiskUse(bytes=60, files=1), "b": DiskUse(bytes=10, files=500)}, False, "a"),
+        ({"a": DiskUse(bytes=60, files=1), "b": DiskUse(bytes=10, files=500)}, True, "b"),
         # What was written counts only where nothing that is there tells who it was.
-        ({"a": Taken(bytes=9, written=20), "b": Taken(bytes=2, written=90)}, False, "b"),
-        ({"a": Taken(bytes=10, written=20), "b": Taken(bytes=2, written=90)}, False, "a"),
-        ({"a": Taken(bytes=9, written=9), "b": Taken(bytes=2, written=8)}, False, None),
-        ({"a": Taken(written=30), "b": Taken(written=90, elsewhere=85)}, False, "a"),
-        ({"a": Taken(written=9), "b": Taken(written=90, elsewhere=85)}, False, None),
-        ({"a": Taken(bytes=9, files=9, written=1000)}, True, None),
+        ({"a": DiskUse(bytes=9, written=20), "b": DiskUse(bytes=2, written=90)}, False, "b"),
+        ({"a": DiskUse(bytes=10, written=20), "b": DiskUse(bytes=2, written=90)}, False, "a"),
+        ({"a": DiskUse(bytes=9, written=9), "b": DiskUse(bytes=2, written=8)}, False, None),
+        ({"a": DiskUse(written=30), "b": DiskUse(written=90, elsewhere=85)}, False, "a"),
+        ({"a": DiskUse(written=9), "b": DiskUse(written=90, elsewhere=85)}, False, None),
+        ({"a": DiskUse(bytes=9, files=9, written=1000)}, True, None),
     ],
 )
-def test_who_has_filled_a_disk(taken: dict[str, Taken], needs_files: bool, filler: str | None) -> None:
+def test_who_has_filled_a_disk(taken: dict[str, DiskUse], needs_files: bool, filler: str | None) -> None:
     assert choose_filler(taken, disk_bytes=100, disk_files=1000, needs_files=needs_files) == filler
 
 
 def test_a_job_is_told_why_it_was_stopped() -> None:
     text = "the job has filled the disk of its machine: it has put 2 KiB there in 3 files"
-    assert explain_stop(Taken(bytes=2048, files=3, written=1024)) == text
-    assert explain_stop(Taken(bytes=2048, files=3, written=9 * 1024)) == f"{text}, and has written 9 KiB in all"
+    assert explain_stop(DiskUse(bytes=2048, files=3, written=1024)) == text
+    assert explain_stop(DiskUse(bytes=2048, files=3, written=9 * 1024)) == f"{text}, and has written 9 KiB in all"
+
+
+def measure_one(
+    paths: Iterable[Path], *, since: float, disk: Path, processes: Iterable[int] = (), seconds: float = 30.0
+) -> DiskUse:
+    return measure({"a": DiskSearch(paths=paths, since=since, processes=processes)}, disk, seconds)["a"]
 
 
 def test_only_what_was_written_since_counts(tmp_path: Path) -> None:
     (tmp_path / "a/b").mkdir(parents=True)
     (tmp_path / "a/b/file").write_bytes(bytes(100_000))
     began = (tmp_path / "a/b/file").stat().st_ctime
-    taken = measure([tmp_path / "a", tmp_path / "none"], since=began, disk=tmp_path)
+    taken = measure_one([tmp_path / "a", tmp_path / "none"], since=began, disk=tmp_path)
     assert 100_000 <= taken.bytes < 200_000
     assert taken.elsewhere == 0
-    assert measure([tmp_path / "a"], since=began + 3600, disk=tmp_path) == Taken()
-    other = measure([tmp_path / "a"], since=began, disk=Path("/proc"))
+    assert measure_one([tmp_path / "a"], since=began + 3600, disk=tmp_path) == DiskUse()
+    other = measure_one([tmp_path / "a"], since=began, disk=Path("/proc"))
     assert (other.bytes, other.files, other.elsewhere) == (0, 0, taken.bytes)
 
 
@@ -55,7 +64,7 @@ def test_a_file_counts_once(tmp_path: Path) -> None:
     for number in range(5):
         os.link(tmp_path / "a/file", tmp_path / f"a/{number}")
     (tmp_path / "a/link").symlink_to(tmp_path / "a")
-    taken = measure([tmp_path / "a", tmp_path / "a", tmp_path / "a/file"], since=began, disk=tmp_path)
+    taken = measure_one([tmp_path / "a", tmp_path / "a", tmp_path / "a/file"], since=began, disk=tmp_path)
     assert 100_000 <= taken.bytes < 200_000
 
 
@@ -66,9 +75,9 @@ def test_a_file_without_a_name_counts_while_it_is_open(tmp_path: Path) -> None:
         file.write(bytes(100_000))
         file.flush()
         copy = os.dup(file.fileno())
-        assert measure([], since=began, disk=tmp_path, processes=[os.getpid()]).bytes == 0
+        assert measure_one([], since=began, disk=tmp_path, processes=[os.getpid()]).bytes == 0
         path.unlink()
-        taken = measure([], since=began, disk=tmp_path, processes=[os.getpid()])
+        taken = measure_one([], since=began, disk=tmp_path, processes=[os.getpid()])
         os.close(copy)
     assert 100_000 <= taken.bytes < 200_000
     assert taken.files == 1
@@ -84,3 +93,23 @@ def test_what_children_have_written_counts(tmp_path: Path) -> None:
     if not written:
         pytest.skip("the disk of this test is one whose writes are not counted")
     assert written >= 4 * 1024**2
+
+
+def test_one_job_does_not_use_up_the_time_of_the_others(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(bytes(100_000))
+    endless = DiskSearch(paths=itertools.repeat(None), since=0)
+    open_files = DiskSearch(paths=[], since=0, processes=itertools.repeat(os.getpid()))
+    small = DiskSearch(paths=[tmp_path], since=0)
+    began = time.monotonic()
+    uses = measure({"a": endless, "b": open_files, "c": small, "d": endless}, tmp_path, 0.2)
+    assert time.monotonic() - began < 5
+    assert uses["c"] == measure_one([tmp_path], since=0, disk=tmp_path)
+    assert uses["c"].bytes >= 100_000
+    assert uses["a"].bytes == 0
+
+
+def test_a_folder_with_very_many_files_is_not_measured_to_its_end(tmp_path: Path) -> None:
+    for number in range(5000):
+        (tmp_path / str(number)).touch()
+    assert measure_one([tmp_path], since=0, disk=tmp_path).files == 5001
+    assert measure_one([tmp_path], since=0, disk=tmp_path, seconds=0.0001).files < 5001

@@ -10,7 +10,7 @@ import asyncio
 import os
 import stat
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -215,11 +215,12 @@ class Custody:
         """What the whole job has used, where there is a control group around all of it."""
         return self.slot.usage() if self.slot is not None else {}
 
-    def files_in_shared_places(self) -> list[str]:
-        """Files and folders of the job in folders for everybody, where it has a user of its own."""
-        if self._own_uid is None or own_user.is_listed(self._own_uid):
-            return []
-        return [entry.path for entry in own_user.find_files(self._own_uid)]
+    def files_in_shared_places(self) -> Iterator[str | None]:
+        """Files and folders of the job in folders for everybody, where it has a user of its own; and None for each one
+        there that is somebody else's. Looks for them only when it is iterated."""
+        if self._own_uid is not None and not own_user.is_listed(self._own_uid):
+            for entry in own_user.search_files(self._own_uid):
+                yield entry and entry.path
 
     async def sweep(self, clock: Clock) -> tuple[str, ...]:
         """The job is over: end whatever its steps have left; what cannot be ended, in words. Who is cancelled here

@@ -44,19 +44,21 @@ def kill_processes(uid: int) -> bool:
     return found
 
 
-def find_files(uid: int, places: tuple[str, ...] = PLACES) -> Iterator[os.DirEntry[str]]:
-    """What lies directly in these places and is the user's: files, folders and links."""
+def search_files(uid: int, places: tuple[str, ...] = PLACES) -> Iterator[os.DirEntry[str] | None]:
+    """What lies directly in these places and is the user's: files, folders and links; and None for each of others, so
+    that a search among very many can be given up."""
     for place in places:
         with suppress(OSError), os.scandir(place) as entries:
             for entry in entries:
+                is_users = False
                 with suppress(OSError):
-                    if entry.stat(follow_symlinks=False).st_uid == uid:
-                        yield entry
+                    is_users = entry.stat(follow_symlinks=False).st_uid == uid
+                yield entry if is_users else None
 
 
 def remove_files(uid: int, places: tuple[str, ...] = PLACES) -> None:
     """Remove what lies directly in these places and is the user's, with all that is in it."""
-    for entry in find_files(uid, places):
+    for entry in filter(None, search_files(uid, places)):
         with suppress(OSError):
             if entry.is_dir(follow_symlinks=False):
                 remove_tree(entry.path, ignore_errors=True)
