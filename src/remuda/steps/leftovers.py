@@ -58,17 +58,17 @@ def _beside(leader: int) -> Leftover | None:
     return Leftover(session=leader, processes=processes) if processes else None
 
 
-async def ask(job: Processes, clock: Clock) -> None:
-    """Have everything of a job end by itself, within `GRACE_SECONDS`: SIGTERM, and SIGCONT for what is stopped."""
+async def terminate(job: Processes, clock: Clock) -> None:
+    """Let everything of a job end by itself, within `GRACE_SECONDS`: SIGTERM, and SIGCONT for what is stopped."""
     if not job.everywhere and job.is_quiet():
         return
-    asked: set[tuple[int, int]] = set()
+    signalled: set[tuple[int, int]] = set()
     deadline = clock.monotonic() + GRACE_SECONDS
     while living := set((await job.look()).items()):
-        for process in living - asked:
+        for process in living - signalled:
             send(*process, signal.SIGTERM)
             send(*process, signal.SIGCONT)
-        asked |= living
+        signalled |= living
         if clock.monotonic() >= deadline:
             return
         await asyncio.sleep(POLL_SECONDS)

@@ -302,7 +302,7 @@ class Job:
     async def _end_processes(self, custody: Custody) -> None:
         self._end_shells()
         processes = self._processes(everywhere=self._was_found)
-        await leftovers.ask(processes, self._around.clock)
+        await leftovers.terminate(processes, self._around.clock)
         # What control groups hold cannot flee from them.
         survivors = await custody.sweep(self._around.clock)
         self._tell_survivors(await leftovers.end(processes) or survivors)

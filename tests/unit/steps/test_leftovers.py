@@ -50,7 +50,7 @@ async def test_what_is_left_ends(tmp_path: Path, process: subprocess.Popen[bytes
     found = leftovers.find((process.pid, started(process)))
     assert found == leftovers.Leftover(session=process.pid, processes=((process.pid, started(process)),))
     processes = Processes("key", {found.session: found.processes})
-    await leftovers.ask(processes, SystemClock())
+    await leftovers.terminate(processes, SystemClock())
     assert await leftovers.end(processes) == ()
     assert shim.start_time(process.pid) is None
 
