@@ -6,7 +6,7 @@ from typing import Any
 import gitlab
 import pytest
 
-from remuda.testing.served_cell import ScriptedRunner, ServedCell
+from remuda.testing.served_cell import Answer, ScriptedRunner, ServedCell
 
 PIPELINE = "job:\n  script: [echo]\n"
 
@@ -150,3 +150,68 @@ def test_long_lists_are_walked_by_ids(cell: ServedCell, client: gitlab.Gitlab) -
     refused = cell.api("GET", "/groups?pagination=keyset")
     assert refused.status == 405
     assert refused.json() == {"error": "Keyset pagination is not yet available for this type of request"}
+
+
+def test_names_that_git_cannot_store_are_refused_in_plain_words(cell: ServedCell) -> None:
+    cell.new_project("app", PIPELINE)
+    assert cell.api("POST", "/projects/1/repository/branches", {"branch": "a/b", "ref": "main"}).status == 201
+    assert cell.api("POST", "/projects/1/repository/tags", {"tag_name": "v1", "ref": "main"}).status == 201
+    sha = cell.api("GET", "/projects/1/repository/branches/main").json()["commit"]["id"]
+    action = {"action": "create", "file_path": "file", "content": "x"}
+
+    def ask(kind: str, name: str) -> Answer:
+        match kind:
+            case "branch":
+                return cell.api("POST", "/projects/1/repository/branches", {"branch": name, "ref": "main"})
+            case "commit":
+                body = {"branch": name, "start_branch": "main", "commit_message": "x", "actions": [action]}
+                return cell.api("POST", "/projects/1/repository/commits", body)
+            case "tag":
+                return cell.api("POST", "/projects/1/repository/tags", {"tag_name": name, "ref": "main"})
+            case "message":
+                body = {"tag_name": name, "ref": "main", "message": "x"}
+                return cell.api("POST", "/projects/1/repository/tags", body)
+            case "release":
+                return cell.api("POST", "/projects/1/releases", {"tag_name": name, "ref": "main"})
+            case _:
+                refs = {f"refs/{kind}/{name}": sha}
+                url = "/api/remuda/v1/projects/1/refs"
+                return cell.send("PUT", url, {"refs": refs}, PRIVATE_TOKEN=cell.token)
+
+    for kind, name, words in [
+        ("branch", "main/x", "Failed to create branch 'main/x': Branch name conflicts with existing branch hierarchy."),
+        ("branch", "a", "Failed to create branch 'a': Branch name conflicts with existing branch hierarchy."),
+        ("branch", "x" * 255, "Branch name is invalid"),
+        ("branch", "ä" * 200, "Branch name is invalid"),
+        ("commit", "main/x", "Branch name conflicts with existing branch hierarchy."),
+        ("commit", "a", "Branch name conflicts with existing branch hierarchy."),
+        ("commit", "x" * 255, "is no name for a branch"),
+        ("tag", "v1/x", "Failed to create tag 'v1/x': Tag name conflicts with existing tag hierarchy."),
+        ("tag", "x" * 255, "Tag name is invalid"),
+        ("message", "v1/x", "Tag name conflicts with existing tag hierarchy."),
+        ("message", "x" * 255, "Tag name is invalid"),
+        ("release", "v1/x", "Tag name conflicts with existing tag hierarchy."),
+        ("release", "x" * 255, "is no name for a tag"),
+        ("heads", "main/x", "Branch name conflicts with existing branch hierarchy."),
+        ("tags", "v1/x", "Tag name conflicts with existing tag hierarchy."),
+        ("heads", "x" * 255, "refs is invalid"),
+    ]:
+        answer = ask(kind, name)
+        text = answer.body.decode()
+        assert answer.status == (422 if kind == "release" else 400), (kind, name, answer)
+        assert words in text, (kind, name, text)
+        assert "git " not in text, (kind, name, text)
+        assert str(cell.settings.data) not in text, (kind, name, text)
+    assert ask("branch", "x" * 250).status == 201
+    refs = {"refs/heads/new": sha, "refs/heads/new/x": sha}
+    both = cell.send("PUT", "/api/remuda/v1/projects/1/refs", {"refs": refs}, PRIVATE_TOKEN=cell.token)
+    assert (both.status, "conflicts with existing branch hierarchy" in both.body.decode()) == (400, True), both
+
+
+def test_git_does_not_tell_where_the_cell_keeps_its_repositories(cell: ServedCell) -> None:
+    cell.new_project("app", PIPELINE)
+    [heads] = (cell.settings.data / "repos").glob("*/*.git/refs/heads")
+    (heads / "side.lock").touch()
+    refused = cell.api("POST", "/projects/1/repository/branches", {"branch": "side", "ref": "main"})
+    assert "side.lock" in refused.body.decode()
+    assert str(cell.settings.data) not in refused.body.decode()

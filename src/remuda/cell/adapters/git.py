@@ -11,6 +11,7 @@ stands behind `--end-of-options`.
 import asyncio
 import contextlib
 import os
+import re
 import shutil
 import signal
 from collections import OrderedDict
@@ -22,7 +23,7 @@ import msgspec
 from remuda.cell.adapters.git_changes import FAST_IMPORT_END, Entry, NewCommit, fast_import, is_branch_name
 from remuda.cell.adapters.git_environment import make_environment
 from remuda.cell.adapters.push_hook import HOOK
-from remuda.cell.errors import CellError, ConflictError, StoreError, TooLargeError
+from remuda.cell.errors import CellError, ConflictError, InvalidError, StoreError, TooLargeError
 
 DEADLINE_SECONDS = 60
 LIST_LIMIT_BYTES = 64 * 1024 * 1024
@@ -35,6 +36,8 @@ KEPT_MESSAGE = 16 * 1024
 _TAGGER = "Administrator <admin@example.com>"
 _LOG_FIELDS = ("%H", "%P", "%an", "%ae", "%at", "%cn", "%ce", "%ct", "%B")
 _DISK = ("No space left on device", "Out of diskspace", "Disk quota exceeded", "Read-only file system")
+_NAME_CONFLICT = re.compile(rb"cannot (?:create|process) 'refs/(heads|tags)/([^']+)'")
+"""A branch `main` and one `main/x` would be a file and a folder in one place."""
 
 
 class GitError(CellError):
@@ -199,7 +202,7 @@ class GitRepos:
         lines = [f"update {ref}\0{sha}\0{before.get(ref, '')}\0".encode() for ref, sha in refs.items()]
         code, _, err = await self._call("update-ref", "-z", "--stdin", repo=repo, stdin=lines)
         if code != 0:
-            raise _failure("update-ref", err)
+            raise self._ref_failure(err)
 
     async def file(self, repo: str, sha: str, path: str, *, limit_bytes: int) -> bytes | None:
         """A file's bytes in a commit; None when there is no such file, TooLargeError beyond the limit."""
@@ -233,7 +236,7 @@ class GitRepos:
         before_move(sha)
         code, _, err = await self._call("update-ref", f"refs/heads/{name}", sha, "0" * len(sha), repo=repo)
         if code != 0:
-            raise ConflictError("Branch already exists") if b"already exists" in err else _failure("update-ref", err)
+            raise ConflictError("Branch already exists") if b"already exists" in err else self._ref_failure(err)
 
     async def remove_ref(self, repo: str, ref: str) -> None:
         """Remove a branch or a tag."""
@@ -316,9 +319,11 @@ class GitRepos:
             await end_git(process)
         if code == 0:
             return sha
+        if _NAME_CONFLICT.search(err):
+            raise self._ref_failure(err)
         if b"Not updating" in err or b"cannot lock ref" in err:
             raise ConflictError(f"the branch {commit.branch} was changed meanwhile")
-        raise _failure("fast-import", err)
+        raise self._failure("fast-import", err)
 
     async def add_tag(
         self, repo: str, name: str, sha: str, *, message: str, at: int, before_move: Callable[[str], None]
@@ -331,17 +336,17 @@ class GitRepos:
             head = f"object {sha}\ntype commit\ntag {name}\ntagger {_TAGGER} {at} +0000\n\n"
             code, out, err = await self._call("mktag", repo=repo, stdin=[head.encode(), message.encode(), b"\n"])
             if code != 0:
-                raise _failure("mktag", err)
+                raise self._failure("mktag", err)
             sha = out.decode().strip()
         before_move(sha)
         code, _, err = await self._call("update-ref", f"refs/tags/{name}", sha, "0" * len(sha), repo=repo)
         if code != 0:
-            raise ConflictError(f"the tag {name} exists") if b"already exists" in err else _failure("update-ref", err)
+            raise ConflictError(f"the tag {name} exists") if b"already exists" in err else self._ref_failure(err)
 
     async def _git(self, *args: str, repo: str | None = None) -> bytes:
         code, out, err = await self._call(*args, repo=repo)
         if code != 0:
-            raise _failure(args[0], err)
+            raise self._failure(args[0], err)
         return out
 
     async def _call(self, *args: str, repo: str | None = None, stdin: Iterable[bytes] = ()) -> tuple[int, bytes, bytes]:
@@ -354,6 +359,24 @@ class GitRepos:
             raise GitError(f"git {args[0]} took longer than {DEADLINE_SECONDS} s") from None
         finally:
             await end_git(process)
+
+    def _ref_failure(self, err: bytes) -> CellError:
+        """Why a ref cannot be made; InvalidError, in GitLab's words, when others have a part of its name."""
+        if (found := _NAME_CONFLICT.search(err)) is None:
+            return self._failure("update-ref", err)
+        what, name = "tag" if found[1] == b"tags" else "branch", found[2].decode(errors="replace")
+        return InvalidError(
+            f"Failed to create {what} '{name}': {what.title()} name conflicts with existing {what} hierarchy."
+        )
+
+    def _failure(self, command: str, err: bytes) -> CellError:
+        text = self.hide_root(err.decode(errors="replace")).strip()[-500:] or "no message"
+        kind = StoreError if any(cause in text for cause in _DISK) else GitError
+        return kind(f"git {command}: {text}")
+
+    def hide_root(self, text: str) -> str:
+        """What git says, without where the cell keeps its repositories: the text may reach a user."""
+        return text.replace(f"{self.root}/", "")
 
     async def _start(self, *args: str, repo: str | None = None, with_input: bool = False) -> asyncio.subprocess.Process:
         where = ("--git-dir", str(self.path(repo))) if repo else ("-C", str(self.root))
@@ -391,12 +414,6 @@ def kill_git(process: asyncio.subprocess.Process) -> None:
     """End it and its helpers now."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-
-
-def _failure(command: str, err: bytes) -> CellError:
-    text = err.decode(errors="replace").strip()[-500:] or "no message"
-    kind = StoreError if any(cause in text for cause in _DISK) else GitError
-    return kind(f"git {command}: {text}")
 
 
 def _commit(fields: Sequence[str]) -> Commit:

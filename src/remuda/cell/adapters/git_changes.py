@@ -21,6 +21,8 @@ from remuda.cell.errors import InvalidError
 FILE, EXECUTABLE, SYMLINK = "100644", "100755", "120000"
 
 _MAX_PATH = 4096
+_MAX_NAME_PART_BYTES = 255 - len(".lock")
+"""Each part of a ref's name is a file, beside which git makes a lock."""
 _BAD_IN_REF = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|//|/\.|\.lock(/|$)")
 # Characters that HFS+ drops when it compares names: `.g<U+200C>it` would be `.git` there.
 _IGNORED_ON_HFS = dict.fromkeys([*range(0x200C, 0x2010), *range(0x202A, 0x202F), *range(0x206A, 0x2070), 0xFEFF])
@@ -65,7 +67,9 @@ def is_branch_name(name: str) -> bool:
     """
     if not name or len(name) > 255 or name[0] in "-./" or name[-1] in "./" or name in ("@", "HEAD"):
         return False
-    if name.startswith("refs/"):
+    if name.startswith("refs/") or any(
+        len(part.encode(errors="replace")) > _MAX_NAME_PART_BYTES for part in name.split("/")
+    ):
         return False
     return not _BAD_IN_REF.search(name) and not re.fullmatch(r"[0-9a-f]{40}|[0-9a-f]{64}", name)
 

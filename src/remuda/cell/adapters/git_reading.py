@@ -118,7 +118,7 @@ class GitReading:
             out = process.stdout.read(LIST_LIMIT_BYTES + 1)
             if is_too_long := len(out) > LIST_LIMIT_BYTES:
                 process.kill()
-            said = process.stderr.read(_SAID_LIMIT_BYTES).decode(errors="replace").strip()[-500:]
+            said = process.stderr.read(_SAID_LIMIT_BYTES).decode(errors="replace")
         watchdog.cancel()
         if is_too_long:
             what = f"git {arguments[0]} lists more than {LIST_LIMIT_BYTES} bytes"
@@ -126,7 +126,7 @@ class GitReading:
         if process.returncode == -signal.SIGKILL:
             raise GitError(f"git {arguments[0]} took longer than {DEADLINE_SECONDS} s")
         if process.returncode not in fine:
-            raise GitError(f"git {arguments[0]}: {said or 'no message'}")
+            raise GitError(f"git {arguments[0]}: {self._repos.hide_root(said).strip()[-500:] or 'no message'}")
         return out
 
 
