@@ -7,7 +7,6 @@ any manager. Imports nothing that takes time: the start of a run waits for it.
 
 import os
 import stat
-import sys
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -83,14 +82,9 @@ def around_run(folder: Path, manager: Path, snapshot: Path) -> tuple[str, ...]:
         (),
         hidden=platform_places(folder),
         kept=[*map(str, kept), *_current_folder(folder)],
-        lent=[*map(str, lent), *own_places()],
+        lent=[*map(str, lent), *hiding.own_places()],
         fixed=hiding.own_code(),
     )
-
-
-def own_places() -> tuple[str, ...]:
-    """Where the code of this program is, should that be below a hidden folder."""
-    return sys.prefix, sys.base_prefix, str(Path(__file__).resolve().parents[2])
 
 
 def open_to_jobs(folder: Path) -> None:
@@ -124,10 +118,15 @@ def _user_problem(folder: Path) -> str | None:
         return f"this container has no user {FIRST_UID}"
     if closed := closed_to_others(folder.absolute()):
         return f"{closed} is closed to others, and {folder} lies in it (give another folder with --data)"
-    for place in (*own_places(), os.path.realpath(sys.executable)):
-        if closed := closed_to_others(Path(place)):
-            return f"{closed} is closed to others, and {place}, which jobs need, lies in it"
+    if closed := find_closed_code():
+        return f"{closed} is closed to others, and what jobs need of this program lies in it"
     return None
+
+
+def find_closed_code() -> Path | None:
+    """The first folder that keeps other users from the code of this program."""
+    places = (Path(place) for place in hiding.own_places())
+    return next((closed for place in places if (closed := closed_to_others(place / "any"))), None)
 
 
 def closed_to_others(path: Path) -> Path | None:

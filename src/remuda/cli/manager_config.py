@@ -11,9 +11,11 @@ from remuda.cli.listing import on_one_line, print_json
 from remuda.cli.options import Output
 
 if TYPE_CHECKING:
-    from remuda.manager.config import Remark
+    from remuda.manager.config import ManagerConfig, Remark
 
 Config = Annotated[Path, Parameter(help="gitlab-runner's config.toml.", env_var="CONFIG_FILE")]
+_ON_THIS_MACHINE = ("shell", "docker")
+"""Executors whose jobs have their agent on the manager's machine."""
 _ORDER = ("refused", "unknown", "ignored", "differs", "works")
 
 
@@ -33,7 +35,7 @@ def check(*, config: Config, output: Output = "text") -> int:
 
     text = _text(config)
     found = inspect(text, file=str(config), environment=os.environ)
-    warnings = [*found.warnings, *about_plugins(text), *_about_the_file(config)]
+    warnings = [*found.warnings, *about_plugins(text), *_about_the_file(config), *_about_own_code(found.config, text)]
     if output == "json":
         print_json(
             {
@@ -110,6 +112,27 @@ def _about_the_file(config: Path) -> "list[Remark]":
     if not config.stat().st_mode & 0o077:
         return []
     return [Remark(text=f"others than its owner can read the tokens in it; correct that with: chmod 600 {config}")]
+
+
+def _about_own_code(config: "ManagerConfig | None", text: str) -> "list[Remark]":
+    """Warn where the users of jobs on this machine cannot read the code of Remuda's own steps."""
+    from remuda.cli.isolation import find_closed_code
+    from remuda.manager.config import Remark
+    from remuda.manager.config_lines import find_lines, line_of
+
+    keys = [
+        f"runners[{index}].remuda.{'first_uid' if one.remuda.first_uid else 'run_as'}"
+        for index, one in enumerate(config.runners if config else ())
+        if one.executor in _ON_THIS_MACHINE and (one.remuda.first_uid or one.remuda.run_as)
+    ]
+    if not keys or (closed := find_closed_code()) is None:
+        return []
+    why = (
+        f"{closed} is closed to others, so the users of jobs cannot read Remuda's code; its own steps fail in a sandbox"
+    )
+    what_to_do = "install Remuda and its Python where every user can read them, for example below /opt"
+    lines = find_lines(text)
+    return [Remark(line=line_of(key, lines), text=f"{key}: {why}; {what_to_do}") for key in keys]
 
 
 def _text(config: Path) -> str:

@@ -315,6 +315,8 @@ class Carrier:
                     await self._run(node, execution, enclosure, files)
             except DefinitionError as error:
                 result = failure(str(error), Kind.LOAD)
+            except AgentError as error:
+                result = failure(str(error), Kind.SYSTEM, fault=Fault.RUNNER)
             except OSError as error:
                 execution.kill()
                 result = unstarted(error, self._journal.folder)

@@ -2,6 +2,9 @@
 
 import os
 import shutil
+import sys
+import tempfile
+import venv
 from pathlib import Path
 
 import pytest
@@ -146,3 +149,28 @@ async def test_where_no_sandbox_can_be_made_the_job_is_refused(tmp_path: Path, m
             custody.prepare()
     finally:
         sandbox.problem.cache_clear()
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or sandbox.problem(210077, 210077) is not None, reason="needs root")
+async def test_code_that_the_jobs_user_cannot_read_is_a_system_failure_that_says_what_to_do() -> None:
+    """The job's own scripts run; what needs Remuda's Python in the sandbox does not."""
+    with tempfile.TemporaryDirectory(prefix="remuda-test-", dir="/var/tmp") as name:
+        place = Path(name)
+        place.chmod(0o755)
+        (place / "closed").mkdir(mode=0o700)
+        venv.create(place / "closed/venv", symlinks=True)
+        packages = next((place / "closed/venv/lib").glob("python*/site-packages"))
+        (packages / "ours.pth").write_text("\n".join(folder for folder in sys.path if os.path.isdir(folder)))
+        checkout = {"name": "sources", "step": "builtin://checkout", "inputs": {"strategy": "none"}}
+        after = {"name": "after", "script": "id -u >after", "if": "always()"}
+        job = a_job(place, "", run_as="210077", steps=steps_text(checkout, after))
+        program = (str(place / "closed/venv/bin/python"), "-m", "remuda.steps")
+        async with AgentProcess(place / "data", program) as agent:
+            await agent.start()
+            seen = await run_job(agent, job)
+        assert (place / "builds/one/after").read_text() == "210077\n"
+    end = seen.check()
+    assert (end.status, end.reason) == ("failure", "runner_system_failure"), seen.log.decode()
+    assert "cannot run in the sandbox of user 210077" in end.message
+    assert "Permission denied" in end.message
+    assert "Install Remuda and its Python where every user can read them" in end.message

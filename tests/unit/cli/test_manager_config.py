@@ -1,12 +1,15 @@
 """`remuda manager check`, `doctor`, `schema` and `service`: what they print, and how they exit."""
 
 import json
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from remuda.cli.exits import BadInputError
 from remuda.cli.main import call
+from remuda.steps.policy import hiding
 from remuda.testing.instance_groups import a_program
 
 FOLDER = Path(__file__).parents[2] / "data" / "gitlab-runner"
@@ -87,3 +90,55 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     for command in ("check", "doctor"):
         with pytest.raises(BadInputError, match="there is no such file"):
             call(["manager", command, "--config", str(tmp_path / "none.toml")])
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """Where every user can go; pytest's own folders are closed to others."""
+    with tempfile.TemporaryDirectory(prefix="remuda-test-", dir="/tmp") as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
+RUNNER = (
+    '[[runners]]\nurl = "https://gitlab.example.com"\ntoken = "glrt-x"\nexecutor = "{}"\n{}\n[runners.remuda]\n{}\n'
+)
+
+
+@pytest.mark.parametrize(
+    ("executor", "own", "is_said"),
+    [
+        ("shell", "first_uid = 20000", True),
+        ("shell", "first_uid = 20000\nsandbox = true", True),
+        ("shell", 'run_as = "builder"', True),
+        ("docker", "first_uid = 20000", True),
+        ("shell", "sandbox = true", False),
+        ("shell", "", False),
+        ("ssh", "first_uid = 20000", False),
+    ],
+)
+def test_code_that_the_users_of_jobs_cannot_read(
+    place: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    executor: str,
+    own: str,
+    is_said: bool,
+) -> None:
+    file, code = place / "config.toml", place / "closed/venv"
+    more = {
+        "docker": '[runners.docker]\nimage = "alpine"',
+        "ssh": '[runners.ssh]\nuser = "u"\nhost = "h"\npassword = "p"',
+    }
+    file.write_text(RUNNER.format(executor, more.get(executor, ""), own))
+    file.chmod(0o600)
+    code.mkdir(parents=True)
+    monkeypatch.setattr(hiding, "own_places", lambda: (str(code),))
+    for folder in (code, code.parent):
+        folder.chmod(0o700)
+        result, out = printed(capsys, "check", "--config", str(file))
+        folder.chmod(0o755)
+        assert result == 0, out
+        assert (f"{folder} is closed to others" in out) == is_said, out
+        assert ("install Remuda and its Python where every user can read them" in out) == is_said
+    assert "closed to others" not in printed(capsys, "check", "--config", str(file))[1]

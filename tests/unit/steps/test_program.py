@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from remuda.steps import program
+from remuda.steps.policy import hiding
 from remuda.steps.program import Form
 
 
@@ -63,3 +64,11 @@ def test_a_frozen_program_finds_the_certificates_of_its_machine(
     assert program.certificates(tmp_path) == {}
     monkeypatch.setenv("SSL_CERT_FILE", "/own")
     assert program.certificates() == {}
+
+
+def test_a_frozen_program_is_among_its_own_places(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sandbox shows these to our own programs, which are started by that file."""
+    monkeypatch.setattr(sys, "frozen", True, raising=False)
+    monkeypatch.setattr(program._Loader, "file", "/opt/remuda-agent")
+    places = hiding.own_places.__wrapped__()
+    assert {sys.prefix, sys.base_prefix, "/opt/remuda-agent"} <= set(places)

@@ -10,7 +10,7 @@ import asyncio
 import os
 import stat
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -193,7 +193,20 @@ class Custody:
         """Run the launch inside the job's sandbox, unless the step has the agent's rights."""
         if self.sandbox is None or has_agents_rights(node):
             return launch
-        return replace(launch, argv=self.sandbox.wrap(launch.argv, is_own=bool(launch.program)), program=())
+        return replace(launch, argv=self.sandboxed(launch.argv, is_own=bool(launch.program)), program=())
+
+    def sandboxed(self, command: Sequence[str], *, is_own: bool) -> tuple[str, ...]:
+        """What to start in place of a command that runs in the job's sandbox. AgentError where one of our own programs
+        cannot be loaded there."""
+        assert self.sandbox is not None
+        if is_own and self.person is not None:
+            why = problem(self.person.uid, self.person.gid, shown=hiding.own_places())
+            if why is not None:
+                raise AgentError(
+                    f"Remuda's own steps cannot run in the sandbox of user {self.person.uid}: {why}. Install Remuda "
+                    "and its Python where every user can read them, for example below /opt"
+                )
+        return self.sandbox.wrap(command, is_own=is_own)
 
     def refusal(self, enclosure: Enclosure) -> str | None:
         """Why a step must not start here although it may run: somebody wants nothing that is only advisory."""

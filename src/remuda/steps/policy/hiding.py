@@ -73,6 +73,18 @@ def own_code() -> tuple[str, ...]:
 
 
 @cache
+def own_places() -> tuple[str, ...]:
+    """Name everything that a process needs to load this program, for those who do not see the whole machine."""
+    from remuda.steps.program import own_file  # only here: most starts of a run need none of this
+
+    package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
+    places = [sys.prefix, sys.base_prefix, os.path.realpath(sys.executable), os.path.dirname(package)]
+    if (file := own_file()) is not None:
+        places.append(os.path.realpath(file))
+    return tuple(dict.fromkeys(places))
+
+
+@cache
 def problem() -> str | None:
     """Why nothing can be hidden on this machine; None when it can. It is tried, which takes a few milliseconds."""
     if find_program("bwrap") is None:

@@ -13,10 +13,8 @@ Where a job is only kept from the platform's own folders (`hidden`), everything 
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Sequence
 from functools import cache
-from pathlib import Path
 
 from remuda.lib.values import dataclass
 from remuda.steps.policy import hiding
@@ -46,7 +44,7 @@ class Sandbox:
 
     def wrap(self, command: Sequence[str], *, is_own: bool) -> tuple[str, ...]:
         """What to start in place of a command; our own programs need what they are made of, too."""
-        shown = own_places() if is_own else ()
+        shown = hiding.own_places() if is_own else ()
         kept = (self.work_dir, f"{self.work_dir}.tmp", self.exchange, *self.writable)
         missing = [folder for folder in self.writable if not os.path.isdir(folder)]
         if self.hidden:
@@ -57,11 +55,11 @@ class Sandbox:
 
 
 @cache
-def problem(uid: int | None = None, gid: int | None = None) -> str | None:
-    """Why no sandbox can be made on this machine; None when one can."""
+def problem(uid: int | None = None, gid: int | None = None, *, shown: tuple[str, ...] = ()) -> str | None:
+    """Why no sandbox can be made on this machine in which a user can read the places `shown`; None when one can."""
     if shutil.which("bwrap", path=_SEARCH) is None:
         return "bubblewrap (bwrap) is not installed"
-    tried = _wrapped(["/bin/sh", "-c", ":"], shown=(), kept=())
+    tried = _wrapped(["/bin/sh", "-c", '[ $# = 0 ] || ls "$@" >/dev/null', "sh", *shown], shown=shown, kept=())
     try:
         done = subprocess.run(
             tried,
@@ -72,17 +70,11 @@ def problem(uid: int | None = None, gid: int | None = None) -> str | None:
             env={"PATH": _SEARCH},
             user=uid,
             group=gid,
+            extra_groups=None if uid is None else (),
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"bubblewrap cannot be used: {error}"
     return None if done.returncode == 0 else f"bubblewrap cannot be used: {done.stderr.strip() or done.returncode}"
-
-
-@cache
-def own_places() -> tuple[str, ...]:
-    """Where this program's own code lies."""
-    package = Path(__file__).resolve().parents[2]
-    return tuple(dict.fromkeys([sys.prefix, sys.base_prefix, os.path.realpath(sys.executable), str(package.parent)]))
 
 
 def _wrapped(
