@@ -171,10 +171,14 @@ class Carrier:
         enclosure = self._custody.enclose(node)
         is_jobs = enclosure.person is not None
         enclosure.remove()
-        prepared = self._custody.wrap_in_sandbox(launch(self.tree, self.facts, node, files), node)
-        if is_jobs:
-            self._custody.give(files, node, has_raw=False)
-        holding.put_off(self._journal.folder, node, prepared, is_jobs=is_jobs)
+        try:
+            prepared = self._custody.wrap_in_sandbox(launch(self.tree, self.facts, node, files), node)
+            if is_jobs:
+                self._custody.give(files, node, has_raw=False)
+            holding.put_off(self._journal.folder, node, prepared, is_jobs=is_jobs)
+        except (AgentError, OSError):
+            # Executed now, the step itself fails for that reason, and not the job.
+            return False
         reach("agent.put_off")
         self.finish(node, SKIPPED, left=set())
         return True

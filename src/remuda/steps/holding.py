@@ -176,20 +176,20 @@ def exports_held(folder: Path) -> dict[str, str]:
 
 
 async def close(closing: Closing, argv: Sequence[str], env: Mapping[str, str]) -> None:
-    """Do what was put off; whatever comes of it, the hold is over."""
-    with suppress(OSError):
-        process = await asyncio.create_subprocess_exec(
-            *argv, cwd=closing.work_dir, env=dict(env), stdin=DEVNULL, stdout=DEVNULL, stderr=DEVNULL,
-            start_new_session=True,
-        )  # fmt: skip
-        try:
-            async with asyncio.timeout(closing.seconds):
-                await process.wait()
-        except TimeoutError:
+    """Run a step that was put off; how it ends does not matter. OSError or ValueError where it cannot be started."""
+    process = await asyncio.create_subprocess_exec(
+        *argv, cwd=closing.work_dir, env=dict(env), stdin=DEVNULL, stdout=DEVNULL, stderr=DEVNULL,
+        start_new_session=True,
+    )  # fmt: skip
+    try:
+        async with asyncio.timeout(closing.seconds):
+            await process.wait()
+    except TimeoutError:
+        with suppress(ProcessLookupError):
             process.kill()
-            with suppress(TimeoutError):  # what cannot be ended is not waited for
-                async with asyncio.timeout(KILLED_SECONDS):
-                    await process.wait()
+        with suppress(TimeoutError):  # what cannot be ended is not waited for
+            async with asyncio.timeout(KILLED_SECONDS):
+                await process.wait()
 
 
 def env_file(folder: Path, number: int) -> Path:

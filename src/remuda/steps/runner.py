@@ -345,7 +345,10 @@ class Job:
 
     async def _close_put_off(self, custody: Custody) -> None:
         for number, closing in enumerate(holding.closings(self.journal.folder)):
-            await holding.close(closing, *closing_command(custody, closing, self.journal.folder, number))
+            try:
+                await holding.close(closing, *closing_command(custody, closing, self.journal.folder, number))
+            except (OSError, ValueError) as error:
+                logger.warning("job %s: a closing step that was put off cannot be started: %s", self.id, error)
         custody.leave_slot()
 
     async def custody(self) -> Custody:

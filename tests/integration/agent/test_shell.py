@@ -325,3 +325,37 @@ async def test_shell_is_in_the_sandbox_of_the_steps(
         assert (tmp_path / "work/here").exists()
         (tmp_path / "work/go").touch()
         assert (await follow(client, "1")).check().status == "success"
+
+
+@pytest.mark.parametrize("seconds", [0, 600], ids=["plain", "held"])
+async def test_a_closing_that_cannot_be_started_leaves_the_jobs_outcome(
+    agent: AgentProcess, a_job: Callable[..., JobStart], tmp_path: Path, seconds: int
+) -> None:
+    package = tmp_path / "work/mine"
+    package.mkdir(parents=True)
+    (package / "enter").write_text("exit 3\n")
+    told = json.dumps({"name": "environment", "value": {"exec": ["sh", f"{package}/enter"]}})
+    opening = {"command": ["sh", "-c", f"echo '{told}' >>$REMUDA_OUTPUTS"]}
+    definition = {"environment": {"open": opening, "close": {"command": ["remuda-no-such-program"]}}}
+    (package / "func.yml").write_text(f"{json.dumps({'spec': {'remuda': 1}})}\n---\n{json.dumps(definition)}")
+    entry = {"name": "mine", "step": "./mine", "run": [{"name": "try", "script": "true"}]}
+    async with agent.client() as client:
+        await client.start(a_job(steps=steps_text(entry), hold_failed_seconds=seconds))
+        seen = await follow(client, "1")
+        end = seen.check()
+        assert (end.status, end.reason, end.exit_code) == ("failure", "script_failure", 3), end.message
+        assert bool(end.held_seconds) == bool(seconds)
+        assert b"remuda-no-such-program" in seen.log
+        await client.close_job("1")
+
+
+async def test_one_closing_that_cannot_be_done_keeps_no_other_from_it(
+    agent: AgentProcess, a_job: Callable[..., JobStart], tmp_path: Path
+) -> None:
+    async with await held_job(agent, a_job) as client:
+        folder = next((tmp_path / "data/jobs").iterdir())
+        done = {"argv": ["touch", str(tmp_path / "done")], "way": None}
+        lines = [{"argv": ["true"], "env": {"A": "\0"}, "way": None}, {"argv": ["/no/such"], "way": None}, done]
+        (folder / "closings").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+        await client.close_job("1")
+    assert (tmp_path / "done").exists()
