@@ -139,6 +139,13 @@ class Journal:
             raise DamagedError("request is not the one that was stored")
         return request
 
+    def stored_at(self) -> float:
+        """When the request was stored, by the wall clock of that moment, as the times of all files are. `accepted_at`
+        may differ from it by hours, where that clock was set."""
+        with suppress(OSError):
+            return (self.folder / "request").stat().st_ctime
+        return self.accepted_at
+
     def read_owner(self) -> bytes:
         with suppress(OSError):
             return (self.folder / "owner").read_bytes()

@@ -59,6 +59,8 @@ class Job:
         """What a client says is safe elsewhere: log offset, result number."""
         self._around = around
         self._was_found = bool(journal.past)
+        self._stored_at = journal.stored_at()
+        self._known_since = around.clock.monotonic()
         self._wake = LightEvent()
         self._telling: asyncio.TimerHandle | None = None
         self._carrier: Carrier | None = None
@@ -197,10 +199,16 @@ class Job:
         ended = self.journal.account.total().get("disk_written_bytes", 0)
         return DiskSearch(
             paths=chain((work_dir, f"{work_dir}.tmp", self.journal.folder), custody.files_in_shared_places()),
-            since=self.journal.accepted_at,
+            since=self._find_beginning(),
             processes=processes,
             written=int(max(ended, custody.usage().get("io_write_bytes", 0))),
         )
+
+    def _find_beginning(self) -> float:
+        """No file of the job has an earlier time. Where the wall clock was set back since this agent knows the job,
+        that is the time that the clock as it is now would have shown then."""
+        clock = self._around.clock
+        return min(self._stored_at, clock.wall() - (clock.monotonic() - self._known_since))
 
     @property
     def can_be_stopped_for_disk(self) -> bool:

@@ -1,0 +1,82 @@
+"""What of the files in a job's folders is the job's, whatever happens to the machine's clock."""
+
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from remuda.lib.clock import VirtualClock
+from remuda.steps.disk_usage import measure
+from remuda.steps.execution import Surroundings
+from remuda.steps.journal import Journal
+from remuda.steps.kernel import Changes, Pulse
+from remuda.steps.runner import Job
+from remuda.wire.proto.agent_pb2 import StartRequest
+
+JUMP = 7200.0
+
+
+class Bench:
+    """A job with a working directory, under a clock that a test sets."""
+
+    def __init__(self, folder: Path, around: Surroundings, clock: VirtualClock) -> None:
+        self._folder = folder
+        self._around = around
+        self.clock = clock
+        for name in ("work", "jobs"):
+            (folder / name).mkdir()
+
+    def write_file(self) -> None:
+        """What is written after it has a later time: times of files are not as fine as the clock."""
+        path = self._folder / "work/file"
+        path.write_bytes(bytes(100_000))
+        later = self._folder / "later"
+        later.touch()
+        while later.stat().st_ctime <= path.stat().st_ctime:
+            later.unlink()
+            later.touch()
+
+    def accept(self) -> Job:
+        request = StartRequest(id="1", steps="x", work_dir=str(self._folder / "work"))
+        return Job(Journal.create(self._folder / "jobs", request, self.clock.now()), self._around)
+
+    async def has_file(self, job: Job) -> bool:
+        return measure({"1": await job.search_disk([])}, self._folder)["1"].bytes >= 100_000
+
+
+@pytest.fixture
+async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
+    # It stands still; so it is a little ahead of the one by which files get their times.
+    clock, pulse = VirtualClock(time.time() + 60), Pulse()
+    changes = Changes(pulse)
+    yield Bench(tmp_path, Surroundings(clock=clock, pulse=pulse, changes=changes, base_env={}, open_files=1024), clock)
+    changes.close()
+
+
+@pytest.mark.parametrize("ahead", [0.0, JUMP, -JUMP])
+async def test_what_a_job_writes_is_its_own_though_the_clock_was_set_before(bench: Bench, ahead: float) -> None:
+    """The times of files follow the wall clock at once, those of the agent slowly."""
+    bench.clock.jump(ahead)
+    bench.clock.set_wall(-ahead)
+    job = bench.accept()
+    bench.write_file()
+    assert await bench.has_file(job)
+
+
+@pytest.mark.parametrize("ahead", [0.0, JUMP, -JUMP])
+async def test_what_was_there_before_is_not_the_jobs(bench: Bench, ahead: float) -> None:
+    bench.clock.jump(ahead)
+    bench.clock.set_wall(-ahead)
+    bench.write_file()
+    job = bench.accept()
+    assert not await bench.has_file(job)
+
+
+async def test_what_a_job_writes_is_its_own_though_the_clock_is_set_back_meanwhile(bench: Bench) -> None:
+    # Its time is before that of the job, as if it had been written after the jump.
+    bench.write_file()
+    job = bench.accept()
+    bench.clock.jump(60)
+    bench.clock.set_wall(-JUMP)
+    assert await bench.has_file(job)
