@@ -356,8 +356,11 @@ class Carrier:
                 outputs, exports = gather(node, files, left)
             except DefinitionError as error:
                 result = failure(str(error), Kind.OUTPUTS, exit_code=result.exit_code)
-        # File times are coarser than the clock, so that a short step could seem to end before it began.
-        ended_at = max((record and record.ended_at) or self._around.clock.now(), node.started_at)
+        ended_at = reporting.choose_end_time(
+            record.ended_at if record is not None else None,
+            started_at=node.started_at,
+            now=self._around.clock.now(),
+        )
         # Stored before the result: with that the step's files, by which its processes are found, are forgotten.
         claim = (record.pid, record.start) if record is not None else None
         if claim and (leftover := leftovers.find(claim, self.facts.key, leader_waits=leader_waits)):

@@ -161,6 +161,14 @@ def section(node: Node) -> str:
     return node.path[1:].replace("/", ".").replace("+", "")
 
 
+def choose_end_time(written_at: float | None, *, started_at: float, now: float) -> float:
+    """When a step ended. `written_at`, if known, is the time of the file that says so: by the wall clock, which may
+    have been set meanwhile, and coarser than the agent's clock. So it counts only where it is possible."""
+    if written_at is not None and started_at <= written_at <= now:
+        return written_at
+    return max(now, started_at)
+
+
 def last_words(node: Node, result: Finished, *, again_at: float | None, now: float) -> list[str]:
     """What the log says about a failure of which the step's own output says nothing."""
     if result.status is not Status.FAILURE:

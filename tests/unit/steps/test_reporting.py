@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,7 +12,7 @@ from remuda.steps.language.evaluate import Sensitive
 from remuda.steps.language.reading import read_step
 from remuda.steps.language.values import ReferenceKind
 from remuda.steps.outcome import SKIPPED, SUCCESS, Finished, Kind, failure
-from remuda.steps.reporting import LONGEST_TEXT, Shown, finished, started
+from remuda.steps.reporting import LONGEST_TEXT, Shown, choose_end_time, finished, started
 from remuda.steps.tree import Entered, Loaded, Node, Tree
 
 SECRETS = Secrets(["hidden"])
@@ -100,3 +101,20 @@ def test_large_values_are_cut(values: dict[str, Any]) -> None:
 def test_a_cut_text_says_how_much_is_missing() -> None:
     shown = Shown(Secrets()).value("x" * (LONGEST_TEXT + 100), LONGEST_TEXT)
     assert shown.endswith("characters more)")
+
+
+@pytest.mark.parametrize(
+    ("written_at", "now", "ended_at"),
+    [
+        (None, 105.0, 105.0),
+        (103.0, 105.0, 103.0),  # the agent was away when it ended
+        (99.996, 100.01, 100.01),  # times of files are coarse
+        (7303.0, 105.0, 105.0),  # the wall clock was set forward
+        (-7097.0, 105.0, 105.0),  # and back
+        (None, 50.0, 100.0),  # the next agent began with a clock that was set back
+    ],
+)
+def test_no_jump_of_the_clock_is_in_the_duration_of_a_step(
+    written_at: float | None, now: float, ended_at: float
+) -> None:
+    assert choose_end_time(written_at, started_at=100.0, now=now) == ended_at
