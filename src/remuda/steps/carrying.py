@@ -132,7 +132,8 @@ class Carrier:
 
     @contextmanager
     def start_nothing(self) -> Iterator[None]:
-        """Start no command meanwhile: who ends all processes of the job would end it, too."""
+        """Start no command meanwhile: who ends all processes of the job would end it, too. Commands that have begun
+        and not started wait."""
         self._may_start.clear()
         try:
             yield
@@ -303,6 +304,7 @@ class Carrier:
         enclosure = self._custody.enclose(node)
         if enclosure.limits_disk:
             enclosure = await asyncio.to_thread(enclosure.since, Path(files.own(".disk")))
+            await self._may_start.wait()  # from here to the start nothing else is waited for
         if self._log.is_closed(node.serial):
             masks = read_masks(files.masks, 0, rest=True)[0][:MOST_MASKS]
             self.mask(masks)

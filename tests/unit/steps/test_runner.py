@@ -1,17 +1,25 @@
-"""What of the files in a job's folders is the job's, whatever happens to the machine's clock."""
+"""A job whose disk is full: which files are its own, whatever happens to the clock, and what starts meanwhile."""
 
+import asyncio
+import json
+import threading
 import time
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from remuda.lib.clock import VirtualClock
-from remuda.steps.disk_usage import measure
-from remuda.steps.execution import Surroundings
+from remuda.lib.clock import VirtualClock, settle
+from remuda.steps import leftovers
+from remuda.steps.disk_usage import DiskUse, measure
+from remuda.steps.execution import Execution, Surroundings
+from remuda.steps.job_processes import Processes
 from remuda.steps.journal import Journal
 from remuda.steps.kernel import Changes, Pulse
+from remuda.steps.policy.enclosure import Enclosure
 from remuda.steps.runner import Job
+from remuda.testing.agent_process import steps_text, until
 from remuda.wire.proto.agent_pb2 import StartRequest
 
 JUMP = 7200.0
@@ -37,8 +45,8 @@ class Bench:
             later.unlink()
             later.touch()
 
-    def accept(self) -> Job:
-        request = StartRequest(id="1", steps="x", work_dir=str(self._folder / "work"))
+    def accept(self, *, steps: str = "x", policy: str = "") -> Job:
+        request = StartRequest(id="1", steps=steps, work_dir=str(self._folder / "work"), policy=policy)
         return Job(Journal.create(self._folder / "jobs", request, self.clock.now()), self._around)
 
     async def has_file(self, job: Job) -> bool:
@@ -80,3 +88,42 @@ async def test_what_a_job_writes_is_its_own_though_the_clock_is_set_back_meanwhi
     bench.clock.jump(60)
     bench.clock.set_wall(-JUMP)
     assert await bench.has_file(job)
+
+
+async def test_no_step_starts_while_the_processes_of_its_job_are_ended_for_a_full_disk(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that had begun, and whose folder is measured before its command starts."""
+    order: list[str] = []
+    is_measuring, may_go_on = threading.Event(), threading.Event()
+
+    def measure_before(enclosure: Enclosure, file: Path) -> Enclosure:
+        is_measuring.set()
+        assert may_go_on.wait(20)
+        order.append("measured")
+        return replace(enclosure, disk_before=0)
+
+    async def run(execution: Execution, prepare: object) -> None:
+        order.append("started")
+        await asyncio.Event().wait()
+
+    async def end(processes: Processes) -> tuple[str, ...]:
+        may_go_on.set()
+        await until(lambda: "measured" in order)
+        await settle()
+        order.append("ended")
+        return ()
+
+    monkeypatch.setattr(Enclosure, "since", measure_before)
+    monkeypatch.setattr(Execution, "run", run)
+    monkeypatch.setattr(leftovers, "end", end)
+    layer = {"author": "runner", "document": {"limits": {"disk": "1m"}}}
+    policy = json.dumps({"version": 1, "layers": [layer]})
+    job = bench.accept(steps=steps_text({"name": "a", "script": "true"}), policy=policy)
+    async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
+        running = tasks.create_task(job.run())
+        await until(is_measuring.is_set)
+        await job.stop_for_disk(DiskUse(), lambda: order.append("released"))
+        await until(lambda: "started" in order)
+        running.cancel()
+    assert order == ["measured", "ended", "released", "started"]
