@@ -67,6 +67,23 @@ async def test_every_kind_of_version(project: Project, resolve: Resolve) -> None
         assert not error.value.temporary
 
 
+async def test_a_name_of_a_tag_and_a_branch_is_refused(project: Project, resolve: Resolve) -> None:
+    """Whoever may push a tag does not take the place of a protected branch."""
+    head = project.head
+    git(project.work, "tag", "v1")
+    evil = project.commit("refs/heads/side", files={"steps/hello/func.yml": FUNC.replace("hello", "evil")})
+    project.push("v1", f"{evil}:refs/tags/main", f"{evil}:refs/heads/v1")
+    for name in ("main", "v1"):
+        with pytest.raises(ResolveError, match=f"write refs/tags/{name} or refs/heads/{name}") as error:
+            await resolve(f"{project.address}/-/hello@{name}")
+        assert not error.value.temporary
+    found = [
+        await resolve(f"{project.address}/-/hello@refs/{name}")
+        for name in ("heads/main", "tags/main", "tags/v1", "heads/v1")
+    ]
+    assert [(one.commit, one.version) for one in found] == [(head, None), (evil, "main"), (head, "v1"), (evil, None)]
+
+
 async def test_branch_with_slash_works(project: Project, resolve: Resolve) -> None:
     commit = project.commit("refs/heads/feature/deep/one")
     assert (await resolve(f"{project.address}/-/hello@feature/deep/one")).commit == commit

@@ -26,7 +26,10 @@ REFS = {
 @pytest.mark.parametrize(
     ("version", "tip"),
     [
-        ("main", Tip(commit=TAG, is_tag=True)),
+        ("refs/heads/main", Tip(commit=A)),
+        ("refs/tags/main", Tip(commit=TAG, is_tag=True)),
+        ("refs/heads/v1", Tip()),
+        ("refs/tags/v1", Tip(commit=B, is_tag=True)),
         ("v1", Tip(commit=B, is_tag=True)),
         ("feature/x", Tip(commit=B)),
         ("x", Tip()),
@@ -39,6 +42,13 @@ REFS = {
 )
 def test_a_version_is_a_tag_then_a_branch_then_a_commit(version: str, tip: Tip) -> None:
     assert choose_tip(REFS, version) == tip
+
+
+def test_nobody_replaces_a_branch_by_a_tag_or_a_tag_by_a_branch() -> None:
+    with pytest.raises(ResolveError, match="write refs/tags/main or refs/heads/main"):
+        choose_tip(REFS, "main")
+    same = {"refs/tags/main": TAG, "refs/tags/main^{}": A, "refs/heads/main": A}
+    assert choose_tip(same, "main") == Tip(commit=A, is_tag=True)
 
 
 def test_a_beginning_of_two_commits_is_none() -> None:

@@ -1,10 +1,11 @@
 """Packages in git repositories, over HTTP: which commit a version is, and that commit's files.
 
-A version is a whole commit, or looked up as tag, branch, then as the beginning of a commit. Branches and tags are asked
-for at each use, because they move; a whole commit never is once it was fetched. git runs without a shell, without
-the user's configuration, which jobs can write, and gets credentials through its environment: they are in no argument
-and in no file. Files are written from the repository's objects by `write_commit`, not by a checkout: attributes and
-filters of a repository do nothing here, and submodules and LFS contents are left out.
+A version is a whole commit, or looked up as tag, branch, then as the beginning of a commit. A name that is both a tag's
+and a branch's is refused if they differ: often somebody may make the one who may not move the other. Branches and tags
+are asked for at each use, because they move; a whole commit never is once it was fetched. git runs without a shell,
+without the user's configuration, which jobs can write, and gets credentials through its environment: they are in no
+argument and in no file. Files are written from the repository's objects by `write_commit`, not by a checkout:
+attributes and filters of a repository do nothing here, and submodules and LFS contents are left out.
 """
 
 import asyncio
@@ -86,8 +87,10 @@ async def ask(where: Repository, version: str) -> Tip:
     """What the server says that a version stands for: a tag, a branch, or the only tip that begins so."""
     if not version or version.startswith("-") or any(ord(letter) <= 32 for letter in version):
         raise ResolveError(f"{where.url}: {version!r} is no version; give a tag, a branch or a commit")
-    tag, branch = f"refs/tags/{version}", f"refs/heads/{version}"
-    patterns = ["refs/tags/*", "refs/heads/*"] if may_be_commit(version) else [tag, f"{tag}^{{}}", branch]
+    tag, branch = _ref_names(version)
+    patterns = [name for name in (tag, tag and f"{tag}^{{}}", branch) if name]
+    if may_be_commit(version):
+        patterns = ["refs/tags/*", "refs/heads/*"]
     text = await _git(where, ["ls-remote", "--", where.url, *patterns], seconds=ASK_SECONDS)
     refs = {name: commit for commit, _, name in (line.partition("\t") for line in text.decode().splitlines())}
     return choose_tip(refs, version)
@@ -96,11 +99,15 @@ async def ask(where: Repository, version: str) -> Tip:
 def choose_tip(refs: Mapping[str, str], version: str) -> Tip:
     """The same, decided from the server's list of names and commits."""
     is_sha256 = any(len(commit) == max(_WHOLE) for commit in refs.values())
-    for name in (f"refs/tags/{version}^{{}}", f"refs/tags/{version}"):
-        if name in refs:
-            return Tip(commit=refs[name], is_tag=True, is_sha256=is_sha256)
-    if (branch := f"refs/heads/{version}") in refs:
-        return Tip(commit=refs[branch], is_sha256=is_sha256)
+    tag, branch = _ref_names(version)
+    of_tag, of_branch = refs.get(f"{tag}^{{}}") or refs.get(tag), refs.get(branch)
+    if of_tag and of_branch and of_tag != of_branch:
+        raise ResolveError(
+            f"{version} is the name of a tag and of a branch, which lead to different commits; write {tag} or "
+            f"{branch}, or the whole commit"
+        )
+    if commit := of_tag or of_branch:
+        return Tip(commit=commit, is_tag=bool(of_tag), is_sha256=is_sha256)
     if may_be_commit(version):
         # Of a tag with a text of its own (an object that is no commit) only what it stands for counts.
         commits = {refs.get(f"{name}^{{}}", commit) for name, commit in refs.items()}
@@ -108,6 +115,15 @@ def choose_tip(refs: Mapping[str, str], version: str) -> Tip:
         if len(fitting) == 1:
             return Tip(commit=fitting.pop(), is_sha256=is_sha256)
     return Tip(is_sha256=is_sha256)
+
+
+def _ref_names(version: str) -> tuple[str, str]:
+    """The tag and the branch that a version may be; empty where it is none, because it says itself what it is."""
+    if version.startswith("refs/tags/"):
+        return version, ""
+    if version.startswith("refs/heads/"):
+        return "", version
+    return f"refs/tags/{version}", f"refs/heads/{version}"
 
 
 async def fetch(where: Repository, version: str, folder: Path, *, is_sha256: bool = False) -> str:

@@ -154,7 +154,7 @@ class Resolver:
             package,
             replace(pinned, text=f"{where.url}@{commit}"),
             commit=commit,
-            version=reference.version if tip.is_tag else None,
+            version=reference.version.removeprefix("refs/tags/") if tip.is_tag else None,
             remark=remark,
         )
 
