@@ -373,6 +373,34 @@ def test_a_branch_with_a_tags_name_does_not_become_the_default_one(cell: ServedC
     assert cell.api("PUT", PROJECT, {"default_branch": "next"}).status == 200
 
 
+def test_a_tag_from_before_its_branch_is_not_protected_and_does_not_stand_for_it(
+    cell: ServedCell, clone: Clone, ada: Person, runner: ScriptedRunner
+) -> None:
+    """A developer is quicker than the first push of the default branch."""
+    assert runner.put(runner.take(), "success").status == 200
+    [group] = [one["id"] for one in cell.api("GET", "/groups").json() if one["full_path"] == "acme"]
+    project = a_project_in(cell, group, "new")
+    a_member(cell, f"projects/{project}", ada, 30)
+    secret = {"key": "SECRET", "value": "of the branch", "protected": True}
+    assert cell.api("POST", f"/projects/{project}/variables", secret).status == 201
+    clone.commit(**{".gitlab-ci.yml": EVIL})
+    clone.run("push", "--quiet", ada.address("acme/new"), "HEAD:refs/tags/main")
+
+    def take() -> tuple[str, bool]:
+        job = runner.take()
+        assert runner.put(job, "success").status == 200
+        return job["job_info"]["name"], "SECRET" in [variable["key"] for variable in job["variables"]]
+
+    assert take() == ("evil", False)
+    clone.run("push", "--quiet", address(cell).replace("shop.git", "new.git"), "HEAD~:refs/heads/main")
+    assert take() == ("honest", True)
+    assert cell.api("GET", f"/projects/{project}").json()["default_branch"] == "main"
+    assert cell.api("POST", f"/projects/{project}/pipeline", {"ref": "main"}).status == 201
+    assert take() == ("honest", True)
+    newest = cell.api("GET", f"/projects/{project}/pipelines/latest?ref=main").json()
+    assert (newest["ref"], newest["tag"]) == ("main", False)
+
+
 BUILD = "build: {script: [make], artifacts: {paths: [out]}}\n"
 USE = "use: {script: [use], needs: [{project: acme/shop, job: build, ref: REF, artifacts: true}]}\n"
 
