@@ -1,8 +1,9 @@
 """The file that says when the cell last ran, so that a start knows for how long nobody could be heard.
 
 Decided here: how often that is noted. The outages stand in the file, the time of the last note is its own time. Several
-processes of one cell share the file: as long as one of them runs there is no outage. What outages mean is decided in
-`core.presence`. `remuda.cell.service` opens it and runs `watch`; dispatch reads the outages.
+processes of one cell share the file: as long as one of them runs there is no outage, except for those that one of them
+adds because it could not hear the runners that poll it. What outages mean is decided in `core.presence`.
+`remuda.cell.service` opens it and runs `watch`; dispatch reads the outages.
 """
 
 import asyncio
@@ -44,7 +45,7 @@ class Presence:
         now = self._clock.now()
         try:
             noted_at = self._file.stat().st_mtime
-            self.outages = msgspec.json.decode(self._file.read_bytes(), type=tuple[Outage, ...])
+            self.outages = _read(self._file)
         except (OSError, msgspec.DecodeError):
             noted_at, self.outages = 0.0, ()
         self.outages = with_outage(self.outages, Outage(noted_at, now), kept_seconds=KEPT_SECONDS)
@@ -54,7 +55,14 @@ class Presence:
         """Note that nobody could be heard meanwhile, in the file too: the cell may start anew before it is over."""
         if self.outages is None:
             return
-        self.outages = with_outage(self.outages, outage, kept_seconds=KEPT_SECONDS)
+        # Other processes may have added some meanwhile. Of two that write in one moment the later wins, and the other
+        # writes its own again with its next outage.
+        others: tuple[Outage, ...] = ()
+        if self._file is not None:
+            with contextlib.suppress(OSError, msgspec.DecodeError):
+                others = _read(self._file)
+        for each in (*others, outage):
+            self.outages = with_outage(self.outages, each, kept_seconds=KEPT_SECONDS)
         self._write(self._clock.now())
 
     def _write(self, now: float) -> None:
@@ -83,3 +91,7 @@ class Presence:
                     )
                 else:
                     _log.info("wall clock and deadlines agree again")
+
+
+def _read(file: Path) -> tuple[Outage, ...]:
+    return msgspec.json.decode(file.read_bytes(), type=tuple[Outage, ...])
