@@ -64,11 +64,14 @@ def grant_owner(folder: int) -> None:
             os.chmod(_through(folder), mode | 0o700)
 
 
-def make_below(base: Path, relative: str, *, mode: int = 0o777, is_owned: bool = False) -> int:
+def make_below(
+    base: Path, relative: str, *, mode: int = 0o777, is_owned: bool = False, may_be_mounted: bool = False
+) -> int:
     """Make a folder below another one, with those between them, and open it.
 
     `base` is a path that no job can change; links in it count. Below it, whatever is there and is no folder is removed.
     `is_owned`: a folder on the way that is not this user's is removed, too: whom it belongs to could replace the next.
+    `may_be_mounted`: a mount point on the way is no error, as in a sandbox.
     """
     base.mkdir(parents=True, exist_ok=True)
     parts = _parts(relative)
@@ -76,7 +79,13 @@ def make_below(base: Path, relative: str, *, mode: int = 0o777, is_owned: bool =
     try:
         for number, part in enumerate(parts):
             is_last = number == len(parts) - 1
-            inner = _make(part, here, mode if is_last else 0o777, is_owned=is_owned and not is_last)
+            inner = _make(
+                part,
+                here,
+                mode if is_last else 0o777,
+                is_owned=is_owned and not is_last,
+                may_be_mounted=may_be_mounted,
+            )
             os.close(here)
             here = inner
         return os.open(_through(here), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -84,7 +93,7 @@ def make_below(base: Path, relative: str, *, mode: int = 0o777, is_owned: bool =
         os.close(here)
 
 
-def _make(name: str, above: int, mode: int, *, is_owned: bool) -> int:
+def _make(name: str, above: int, mode: int, *, is_owned: bool, may_be_mounted: bool) -> int:
     for _ in range(_MOST_TRIES):
         with suppress(FileExistsError):
             os.mkdir(name, mode, dir_fd=above)
@@ -99,7 +108,7 @@ def _make(name: str, above: int, mode: int, *, is_owned: bool) -> int:
                 os.unlink(name, dir_fd=above)
             continue
         try:
-            if _is_mounted(folder, above):
+            if not may_be_mounted and _is_mounted(folder, above):
                 raise OSError(errno.EBUSY, "something is mounted there; unmount it", name)
             if is_owned and os.fstat(folder).st_uid != os.geteuid():
                 os.close(folder)

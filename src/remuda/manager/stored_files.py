@@ -191,20 +191,24 @@ def _fallback_keys(cache: _Cache, variables: Variables) -> list[str]:
 def _restored_from(payload: JobPayload, setting: Setting, *, key: str, fallback_keys: list[str]) -> dict[str, Any]:
     inputs: dict[str, Any] = {"key": key, "fallback_keys": fallback_keys}
     if not setting.runner.cache.is_in_objects:
-        return inputs | {"folder": cache_folder(setting.cache_dir, payload.git_info.repo_url)}
+        return inputs | _folder(payload, setting)
     return inputs | {"downloads": [_address(payload, setting, "GET", one) for one in (key, *fallback_keys)]}
 
 
 def _saved_to(payload: JobPayload, setting: Setting, *, key: str) -> dict[str, Any]:
     cache = setting.runner.cache
     if not cache.is_in_objects:
-        return {"key": key, "folder": cache_folder(setting.cache_dir, payload.git_info.repo_url)}
+        return {"key": key} | _folder(payload, setting)
     return {
         "key": key,
         "upload": _address(payload, setting, "PUT", key),
         "present": _address(payload, setting, "GET", key),
         "limit_bytes": cache.largest_bytes,
     }
+
+
+def _folder(payload: JobPayload, setting: Setting) -> dict[str, Any]:
+    return {"folder": cache_folder(setting.cache_dir, payload.git_info.repo_url), "root": setting.cache_dir}
 
 
 def _address(payload: JobPayload, setting: Setting, method: str, key: str) -> str:

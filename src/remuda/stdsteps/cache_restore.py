@@ -7,7 +7,7 @@ from pathlib import Path
 
 from remuda.stdsteps.archive import DamagedArchiveError, unpack_zip
 from remuda.stdsteps.cache_objects import fetch
-from remuda.stdsteps.caches import DEFAULT_KEY, file_name
+from remuda.stdsteps.caches import DEFAULT_KEY, file_name, is_plain, open_folder
 from remuda.stdsteps.errors import StepError
 from remuda.stdsteps.folders import make_temporary
 from remuda.stdsteps.inputs import Inputs
@@ -20,7 +20,7 @@ Found = tuple[int, int]
 
 def run(inputs: Inputs) -> None:
     """The step."""
-    folder, key = inputs.text("folder", ""), inputs.text("key", DEFAULT_KEY)
+    folder, root, key = inputs.text("folder", ""), inputs.text("root", ""), inputs.text("key", DEFAULT_KEY)
     keys, downloads = [key, *inputs.texts("fallback_keys", [])], inputs.texts("downloads", [])
     inputs.done()
     if bool(folder) == bool(downloads) or (downloads and len(downloads) != len(keys)):
@@ -29,7 +29,7 @@ def run(inputs: Inputs) -> None:
     addresses = dict(zip(keys, downloads or keys, strict=True))
     for wanted, address in addresses.items():
         say(f"Checking cache for {wanted}...")
-        found = _from_objects(address) if downloads else restore(Path(folder) / file_name(wanted), Path.cwd())
+        found = _from_objects(address) if downloads else _from_folder(folder, root, wanted)
         if found is not None:
             files, size = found
             instead = "" if wanted == key else f" in place of {key}"
@@ -43,7 +43,9 @@ def run(inputs: Inputs) -> None:
 def restore(archive: Path, root: Path, *, is_kept: bool = True) -> Found | None:
     """Unpack one archive. None where there is none that can be used; a damaged one that `is_kept` here is removed."""
     try:
-        before = archive.stat()
+        before = archive.lstat()
+        if not is_plain(archive):
+            raise StepError("it is no plain file")
         files = unpack_zip(archive, root, whole=True)
     except FileNotFoundError:
         return None
@@ -51,7 +53,7 @@ def restore(archive: Path, root: Path, *, is_kept: bool = True) -> Found | None:
         what_follows = "This cache is removed, so that the next one takes its place" if is_kept else "It is not used"
         say(f"WARNING: {error}. {what_follows}")
         with suppress(OSError):
-            if is_kept and os.path.samestat(before, archive.stat()):
+            if is_kept and os.path.samestat(before, archive.lstat()):
                 archive.unlink()
         return None
     except (StepError, OSError) as error:
@@ -60,6 +62,17 @@ def restore(archive: Path, root: Path, *, is_kept: bool = True) -> Found | None:
     with suppress(OSError):
         os.utime(archive)  # whoever tidies up can tell caches that are used from those that are not
     return files, before.st_size
+
+
+def _from_folder(folder: str, root: str, key: str) -> Found | None:
+    try:
+        with open_folder(folder, root, is_made=False) as opened:
+            return restore(opened / file_name(key), Path.cwd())
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        say(f"WARNING: the cache is not used: {error}")
+        return None
 
 
 def _from_objects(url: str) -> Found | None:

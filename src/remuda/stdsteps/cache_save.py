@@ -11,7 +11,7 @@ from secrets import token_hex
 from remuda.lib.files import sync_folder
 from remuda.stdsteps import cache_objects
 from remuda.stdsteps.archive import LARGEST_BYTES, has_comment, write_zip
-from remuda.stdsteps.caches import ASIDE, DEFAULT_KEY, file_name, listing_of
+from remuda.stdsteps.caches import ASIDE, DEFAULT_KEY, file_name, is_plain, listing_of, open_folder
 from remuda.stdsteps.errors import StepError
 from remuda.stdsteps.folders import make_temporary
 from remuda.stdsteps.inputs import Inputs
@@ -26,7 +26,7 @@ ABANDONED_SECONDS = 24 * 3600
 
 def run(inputs: Inputs) -> None:
     """The step."""
-    folder, key = inputs.text("folder", ""), inputs.text("key", DEFAULT_KEY)
+    folder, root, key = inputs.text("folder", ""), inputs.text("root", ""), inputs.text("key", DEFAULT_KEY)
     upload, present = inputs.text("upload", ""), inputs.text("present", "")
     limit = inputs.number("limit_bytes", 0)
     paths, untracked = inputs.texts("paths", []), inputs.flag("untracked", False)
@@ -37,13 +37,14 @@ def run(inputs: Inputs) -> None:
     begun = time.monotonic()
     files, size = 0, 0
     try:
-        root = Path.cwd()
-        names = select(root, paths, untracked=untracked)
+        work_dir = Path.cwd()
+        names = select(work_dir, paths, untracked=untracked)
         files = len(names)
         if folder:
-            size = save(Path(folder) / file_name(key), root, names)
+            with open_folder(folder, root, is_made=True) as opened:
+                size = save(opened / file_name(key), work_dir, names)
         else:
-            size = _to_objects(upload, present, root, names, limit)
+            size = _to_objects(upload, present, work_dir, names, limit)
     except (StepError, OSError) as error:
         say(f"WARNING: the cache is not saved: {error}")
     tell(saved=bool(size), key=key, files=files, bytes=size, seconds=round(time.monotonic() - begun, 3))
@@ -51,10 +52,9 @@ def run(inputs: Inputs) -> None:
 
 def save(archive: Path, root: Path, names: set[str]) -> int:
     """Write the archive; its size. 0 where there is nothing to write, or nothing new."""
-    digest = _new_listing(root, names, lambda comment: has_comment(archive, comment))
+    digest = _new_listing(root, names, lambda comment: is_plain(archive) and has_comment(archive, comment))
     if digest is None:
         return 0
-    archive.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     remove_abandoned(archive.parent)
     descriptor, aside = _new_file(archive.parent)
     try:

@@ -19,6 +19,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from remuda.lib.safe_paths import make_below
 from remuda.stdsteps.errors import StepError
 from remuda.stdsteps.folders import is_plain, remove, write
 from remuda.stdsteps.git import Git, is_damaged, reason
@@ -45,7 +46,8 @@ def mirrored(git: Git, folder: Path, url: str, refspecs: Sequence[str], *, limit
         return
     place = folder / _name(url)
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # A job may have put a link there.
+        os.close(make_below(folder.parent, folder.name, mode=0o700, may_be_mounted=True))
         lock = os.open(_beside(place, LOCK), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     except OSError as error:
         say(f"WARNING: {folder} cannot be used for a mirror of the repository: {error.strerror}")

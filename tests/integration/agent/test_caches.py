@@ -56,6 +56,55 @@ async def test_one_job_saves_and_the_next_restores(run_step: RunStep, folder: Pa
     assert any(b"Nothing has changed" in line for line in seen.lines)
 
 
+@pytest.mark.parametrize("name", ["group", "group/project"])
+async def test_a_link_that_a_job_left_in_the_cache_folder_is_not_followed(
+    run_step: RunStep, folder: Path, tmp_path: Path, name: str
+) -> None:
+    caches, elsewhere = tmp_path / "caches", tmp_path / "elsewhere"
+    (tmp_path / "work/deps").mkdir(parents=True)
+    (tmp_path / "work/deps/a").write_text("one")
+    (elsewhere / "project").mkdir(parents=True)
+    (caches / name).parent.mkdir(parents=True)
+    (caches / name).symlink_to(elsewhere)
+    before = sorted(elsewhere.rglob("*"))
+    wanted = {"folder": str(folder), "root": str(caches), "key": "main"}
+    seen = await run_step("cache_restore", wanted, "1")
+    assert (seen.check().status, outputs(seen)["hit"]) == ("success", False), seen.lines
+    seen = await save(run_step, folder, "2", root=str(caches))
+    assert (seen.check().status, outputs(seen)["saved"]) == ("success", True), seen.lines
+    assert sorted(elsewhere.rglob("*")) == before
+    assert not (caches / name).is_symlink()
+    seen = await run_step("cache_restore", wanted, "3", work_dir=str(tmp_path / "other"))
+    assert outputs(seen)["hit"] is True, seen.lines
+
+
+async def test_the_cache_folder_itself_may_be_behind_a_link(run_step: RunStep, tmp_path: Path) -> None:
+    """The operator may have put it on another disk."""
+    (tmp_path / "work/deps").mkdir(parents=True)
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "caches").symlink_to("disk")
+    seen = await save(run_step, tmp_path / "caches/group/project", "1", root=str(tmp_path / "caches"))
+    assert outputs(seen)["saved"] is True, seen.lines
+    assert (tmp_path / "disk/group/project" / file_name("main")).is_file()
+    seen = await save(run_step, tmp_path / "elsewhere", "2", root=str(tmp_path / "caches"))
+    assert (outputs(seen)["saved"], (tmp_path / "elsewhere").exists()) == (False, False)
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe"])
+async def test_what_is_no_plain_file_is_no_cache(run_step: RunStep, folder: Path, tmp_path: Path, kind: str) -> None:
+    (tmp_path / "work/deps").mkdir(parents=True)
+    await save(run_step, folder, "1")
+    archive, aside = folder / file_name("main"), tmp_path / "aside"
+    archive.rename(aside)
+    os.utime(aside, (1_600_000_001, 1_600_000_001))
+    archive.symlink_to(aside) if kind == "link" else os.mkfifo(archive)
+    seen = await run_step("cache_restore", {"folder": str(folder), "key": "main"}, "2")
+    assert (seen.check().status, outputs(seen)["hit"]) == ("success", False), seen.lines
+    assert outputs(await save(run_step, folder, "3"))["saved"] is True
+    assert (archive.is_symlink(), archive.is_file()) == (False, True)
+    assert aside.stat().st_mtime == 1_600_000_001
+
+
 async def test_fallback_keys_are_tried_in_order(run_step: RunStep, folder: Path, tmp_path: Path) -> None:
     (tmp_path / "work/deps").mkdir(parents=True)
     for number, key in enumerate(("old", "older")):

@@ -158,3 +158,16 @@ async def test_links_in_a_repository_are_not_written_through(
     seen = await run_step("checkout", inputs(server, mirrors, commits[2]) | {"mirrors": ""})
     assert seen.check().status == "success", seen.lines
     assert not [path for path in elsewhere.rglob("*") if path.is_file()]
+
+
+async def test_a_link_in_the_place_of_the_mirrors_is_not_followed(
+    run_step: RunStep, server: StepServer, commits: list[str], mirrors: Path, tmp_path: Path
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    mirrors.parent.mkdir()
+    mirrors.symlink_to(elsewhere)
+    seen = await run_step("checkout", inputs(server, mirrors, commits[2]))
+    assert seen.check().status == "success", seen.lines
+    assert not list(elsewhere.iterdir())
+    assert the_mirror(mirrors).is_dir()

@@ -106,6 +106,21 @@ async def test_our_own_programs_run_there_too(tmp_path: Path) -> None:
     assert b"Skipping Git repository setup" in seen.lines
 
 
+async def test_caches_work_there_whose_folder_is_a_mount(tmp_path: Path) -> None:
+    folder = tmp_path / "cache/group/project"
+    inputs = {"folder": str(folder), "root": str(tmp_path / "cache"), "key": "main"}
+    calls = [
+        {"name": "make", "script": "mkdir deps; echo one >deps/a"},
+        {"name": "save", "step": "builtin://cache_save", "inputs": inputs | {"paths": ["deps"]}},
+        {"name": "forget", "script": "rm -r deps"},
+        {"name": "restore", "step": "builtin://cache_restore", "inputs": inputs},
+        {"name": "look", "script": "cat deps/a"},
+    ]
+    seen = await outcome(tmp_path, a_job(tmp_path, "", steps=steps_text(*calls), writable=(str(folder),)))
+    assert seen.check().status == "success", seen.log.decode()
+    assert (folder / "main.zip").is_file()
+
+
 async def test_a_cancelled_step_may_tidy_up(tmp_path: Path) -> None:
     script = "trap 'echo tidy > tidied; exit 0' TERM; touch begun; while :; do sleep 0.05; done"
     job = a_job(tmp_path, script)

@@ -124,14 +124,14 @@ def test_a_whole_job_in_order() -> None:
     assert by_name["restore_cache"] == {
         "name": "restore_cache",
         "step": "builtin://cache_restore",
-        "inputs": {"folder": "/c/g/p", "key": "app/pack", "fallback_keys": ["x"]},
+        "inputs": {"folder": "/c/g/p", "root": "/c", "key": "app/pack", "fallback_keys": ["x"]},
         "origin": "compiled",
         "continue_on_error": True,
     }
     assert by_name["archive_cache"] == {
         "name": "archive_cache",
         "step": "builtin://cache_save",
-        "inputs": {"folder": "/c/g/p", "key": "app/pack", "paths": ["deps", "."], "untracked": False},
+        "inputs": {"folder": "/c/g/p", "root": "/c", "key": "app/pack", "paths": ["deps", "."], "untracked": False},
         "origin": "compiled",
         "continue_on_error": True,
         "if": "success()",

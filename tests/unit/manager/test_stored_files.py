@@ -62,6 +62,7 @@ def test_keys_are_expanded(key: str | None, expected: str) -> None:
     [restored], [saved] = caches({"key": key}, REF="a/../b")
     assert restored["inputs"]["key"] == saved["inputs"]["key"] == expected
     assert restored["inputs"]["folder"] == saved["inputs"]["folder"] == "/c/g/p"
+    assert restored["inputs"]["root"] == saved["inputs"]["root"] == "/c"
 
 
 def test_fallback_keys_come_in_order_and_the_variable_last() -> None:
