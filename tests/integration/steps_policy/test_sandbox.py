@@ -6,6 +6,7 @@ import sys
 import tempfile
 import venv
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -109,7 +110,7 @@ async def test_our_own_programs_run_there_too(tmp_path: Path) -> None:
 async def test_caches_work_there_whose_folder_is_a_mount(tmp_path: Path) -> None:
     folder = tmp_path / "cache/group/project"
     inputs = {"folder": str(folder), "root": str(tmp_path / "cache"), "key": "main"}
-    calls = [
+    calls: list[dict[str, Any]] = [
         {"name": "make", "script": "mkdir deps; echo one >deps/a"},
         {"name": "save", "step": "builtin://cache_save", "inputs": inputs | {"paths": ["deps"]}},
         {"name": "forget", "script": "rm -r deps"},
