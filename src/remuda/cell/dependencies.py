@@ -33,9 +33,12 @@ class Dependencies(msgspec.Struct, frozen=True, kw_only=True):
     """The jobs among them that are not of its own pipeline."""
 
 
-async def find_dependencies(store: Store, of: Circumstances) -> Dependencies:
-    """All of them; MissingDependencyError when one is not there that must be."""
-    outside = await _makers_elsewhere(store, of)
+async def find_dependencies(store: Store, of: Circumstances, *, now: float) -> Dependencies:
+    """All of them; MissingDependencyError when one is not there that must be.
+
+    `now` is the wall clock: what the person behind the job may read is what memberships say at this moment.
+    """
+    outside = await _makers_elsewhere(store, of, now)
     made = [*outside, *await _makers_here(store, of.job)]
     return Dependencies(
         sources=tuple(Source(job, one) for job, left in made for one in left if one.type == "archive"),
@@ -71,7 +74,7 @@ async def _makers_here(store: Store, job: Job, family: Family | None = None) -> 
     return [(maker, await store.artifacts(maker.id)) for maker in makers]
 
 
-async def _makers_elsewhere(store: Store, of: Circumstances) -> list[Made]:
+async def _makers_elsewhere(store: Store, of: Circumstances, now: float) -> list[Made]:
     needs = [need for need in of.spec.outside_needs if need.job and need.artifacts]
     if not needs:
         return []
@@ -84,7 +87,7 @@ async def _makers_elsewhere(store: Store, of: Circumstances) -> list[Made]:
             )
         except ExpansionError as error:
             raise MissingDependencyError(f"a need of this job {error}") from None
-        maker = await (_in_pipeline if need.pipeline else _in_project)(store, of, named)
+        maker = await (_in_pipeline(store, of, named) if need.pipeline else _in_project(store, of, named, now))
         left = await store.artifacts(maker.id)
         if not left or maker.erased or maker.artifacts_gone:
             raise MissingDependencyError(
@@ -94,8 +97,7 @@ async def _makers_elsewhere(store: Store, of: Circumstances) -> list[Made]:
     return made
 
 
-async def _in_project(store: Store, of: Circumstances, need: OutsideNeed) -> Job:
-    now = of.job.leased_at or 0
+async def _in_project(store: Store, of: Circumstances, need: OutsideNeed, now: float) -> Job:
     project = await reached(store, of.pipeline.user_id, of.project, need.project, Level.REPORTER, now)
     if project is None:
         raise MissingDependencyError(

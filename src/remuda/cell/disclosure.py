@@ -29,14 +29,14 @@ async def secrets_of(store: Store, job: Job) -> Secrets:
     return known_secrets(variable.value for variable in kept if variable.masked)
 
 
-async def disclosed_payload(store: Store, job: Job, *, public_url: str) -> Any:
+async def disclosed_payload(store: Store, job: Job, *, public_url: str, now: float) -> Any:
     """What a runner gets with a job, as JSON without secrets."""
     if job.is_trigger:
         raise InvalidError(f"job {job.id} starts a pipeline by itself; no runner ever gets it, so it has no payload")
     runner = await store.runner(job.runner_id) if job.runner_id is not None else None
     of = await circumstances(store, job, runner or _NOBODY, public_url=public_url)
     try:
-        found = await find_dependencies(store, of)
+        found = await find_dependencies(store, of, now=now)
     except MissingDependencyError:
         found = Dependencies()
     payload = build_payload(

@@ -101,7 +101,7 @@ async def gather_payload(
     there that it must have, CannotStartError when something else is in its way.
     """
     of = await _circumstances(store, job, runner, has, public_url)
-    found = await find_dependencies(store, of)
+    found = await find_dependencies(store, of, now=now)
     await _check(store, of, features)
     of = replace(of, inherited=found.variables)
     token = await keys.issue(job, timeout_seconds=of.timeout, user_id=of.pipeline.user_id)

@@ -166,7 +166,7 @@ class Releases:
         )
         of = await circumstances(self._store, job, known, public_url=self._public_url)
         try:
-            found = await find_dependencies(self._store, of)
+            found = await find_dependencies(self._store, of, now=self._clock.wall())
         except MissingDependencyError:
             found = Dependencies()
         return replace(of, inherited=found.variables), found

@@ -143,6 +143,34 @@ def test_needs_of_another_project(world: World, cell: ServedCell) -> None:
     assert [one["name"] for one in world.runner.take()["dependencies"]] == ["make"]
 
 
+def test_artifacts_of_another_project_by_what_holds_when_they_are_fetched(world: World, cell: ServedCell) -> None:
+    world.make()
+    ada = a_person(cell, "ada")
+    a_member(cell, f"projects/{world.shop}", ada, 40)
+    a_member(cell, LIB.removeprefix("/"), ada, 20)
+    assert world.allow().status == 201
+    action = {"action": "create", "file_path": ".gitlab-ci.yml", "content": NEEDS}
+    body = {"branch": "main", "commit_message": "x", "actions": [action]}
+    assert ada.api("POST", f"/projects/{world.shop}/repository/commits", body).status == 201
+    job = world.runner.take()
+    [made] = job["dependencies"]
+
+    def fetch() -> Answer:
+        return cell.send("GET", f"/api/v4/jobs/{made['id']}/artifacts", JOB_TOKEN=job["token"])
+
+    assert fetch().status == 200
+    assert world.forbid().status == 204
+    assert (fetch().status, says_what_to_do(fetch().body.decode(), world)) == (403, True)
+    assert world.allow().status == 201
+    assert fetch().status == 200
+    assert cell.api("DELETE", f"{LIB}/members/{ada.id}").status == 204
+    assert fetch().status == 403
+    a_member(cell, LIB.removeprefix("/"), ada, 20)
+    assert fetch().status == 200
+    assert cell.api("DELETE", LIB).status == 202
+    assert fetch().status in (403, 404)
+
+
 def test_the_list_adds_nothing_to_what_a_person_may(world: World, cell: ServedCell) -> None:
     """A developer of the one project only: the list of the other one lets its jobs in, but not this person's."""
     world.make()

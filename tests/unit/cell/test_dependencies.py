@@ -6,6 +6,7 @@ import pytest
 
 from remuda.cell.claims import Handout, NoJob
 from remuda.cell.dependencies import inherited_variables
+from remuda.cell.people import Member, Namespace, User
 from remuda.cell.values import Artifact, Family, Job
 from remuda.model.job import JobState
 from remuda.pipeline import Artifacts, JobSpec, Need, OutsideNeed
@@ -94,6 +95,22 @@ async def test_artifacts_of_another_project(cell: MemoryCell) -> None:
     variables, archives = await handed_out(cell)
     assert (variables["LIBRARY"], archives) == ("new", [maker.id])
     assert (await cell.job(family.jobs[0].id)).gets == (maker.id,)
+
+
+async def test_a_membership_that_is_over_by_the_wall_clock_gives_nothing(cell: MemoryCell) -> None:
+    other = await cell.store.add_project(a_project(path="acme/library", job_token_scope_enabled=False))
+    await push(cell, a_spec("build", artifacts=MAKES), project_id=other.id)
+    maker = await succeed(cell)
+    ada = User(id=0, username="ada", name="Ada", email="ada@x.org", created_at=NOW)
+    user = await cell.store.add_user(ada, Namespace(id=0, path="ada", name="ada", created_at=NOW))
+    member = Member(owner=("project", other.id), user_id=user.id, level=20, created_at=NOW, expires_at=NOW + 86_400)
+    await cell.store.put_member(member)
+    spec = a_spec("use", outside_needs=(OutsideNeed(job="build", project="acme/library", ref="main"),))
+    await push(cell, spec, user_id=user.id)
+    assert (await handed_out(cell))[1] == [maker.id]
+    cell.clock.set_wall(90_000.0)
+    family = await push(cell, spec, user_id=user.id)
+    assert "which is not there" in (await failure(cell, family, "use"))[1]
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from remuda.cell.core.policies import changed_policy, setting_name
 from remuda.cell.disclosure import disclosed_payload, secrets_of
 from remuda.cell.errors import InvalidError
 from remuda.cell.values import ProjectVariable
-from remuda.testing.builders import a_spec
+from remuda.testing.builders import NOW, a_spec
 from remuda.testing.memory_cell import MemoryCell
 
 URL = "https://ci.example"
@@ -18,12 +18,12 @@ async def test_as_a_runner_gets_it_but_for_secrets(cell: MemoryCell) -> None:
     masked = ProjectVariable(project_id=cell.project.id, key="PASSWORD", value="hunter2-hunter2", masked=True)
     await cell.store.put_variable(masked, replace=False)
     family = await cell.push(a_spec(script=("make",), id_tokens={"ID": {"aud": "x"}}))
-    before = await disclosed_payload(cell.store, family.jobs[0], public_url=URL)
+    before = await disclosed_payload(cell.store, family.jobs[0], public_url=URL, now=NOW)
     assert before["steps"][0]["script"] == ["make"]
     handout = await cell.poll()
     assert isinstance(handout, Handout)
     job = await cell.job(handout.job.id)
-    shown = await disclosed_payload(cell.store, job, public_url=URL)
+    shown = await disclosed_payload(cell.store, job, public_url=URL, now=NOW)
     text = msgspec.json.encode(shown).decode()
     assert handout.payload.token not in text
     assert "hunter2" not in text
@@ -38,7 +38,7 @@ async def test_as_a_runner_gets_it_but_for_secrets(cell: MemoryCell) -> None:
 async def test_a_trigger_job_has_none(cell: MemoryCell) -> None:
     family = await cell.push_file("go:\n  trigger: acme/lib\n")
     with pytest.raises(InvalidError, match="no payload"):
-        await disclosed_payload(cell.store, family.jobs[0], public_url=URL)
+        await disclosed_payload(cell.store, family.jobs[0], public_url=URL, now=NOW)
 
 
 async def test_policies_go_out_with_the_job(cell: MemoryCell) -> None:

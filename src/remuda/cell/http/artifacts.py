@@ -1,9 +1,9 @@
 """Artifacts up and down, streamed both ways.
 
-Decided here: who may read which job's artifacts (its own job; a job that was told to get them; any job of the same
-project through the project's address; a user), and what a second upload of the same type comes to. The limit is a
-setting; where the bytes lie is up to the blob store. What a dotenv report holds is read by `core.dotenv`, a single file
-of an archive by `remuda.cell.archives`.
+Decided here: who may read which job's artifacts (its own job; a job that was told to get them, while it may read the
+project they are of; any job of the same project through the project's address; a user), and what a second upload of the
+same type comes to. The limit is a setting; where the bytes lie is up to the blob store. What a dotenv report holds is
+read by `core.dotenv`, a single file of an archive by `remuda.cell.archives`.
 
 Invariant: a row in the store names a blob that is complete; a refused upload leaves no blob.
 """
@@ -22,6 +22,7 @@ from remuda.cell.archives import Entry, find_entry, read_entry
 from remuda.cell.core.blob_keys import artifact_key
 from remuda.cell.core.dotenv import explain_limit, read_dotenv
 from remuda.cell.core.expiry import with_expiry
+from remuda.cell.core.job_token_scope import admits, explain_refusal
 from remuda.cell.errors import InvalidError, TooLargeError
 from remuda.cell.http import auth
 from remuda.cell.http.access import JOB, in_project, of_job
@@ -33,6 +34,7 @@ from remuda.cell.http.multipart import OVERHEAD_BYTES, FilePart
 from remuda.cell.http.streaming import Streamed
 from remuda.cell.http.trace import job_headers
 from remuda.cell.people import Level
+from remuda.cell.reach import level_of
 from remuda.cell.refs import split_name
 from remuda.cell.settings import CellSettings
 from remuda.cell.values import Artifact, Job
@@ -80,6 +82,7 @@ RAW = frozenset(
 )
 _PACKED_DOTENV_BYTES = 64 * 1024
 """Of a dotenv report no more is taken up: packed, it is smaller than what it holds, or nearly so."""
+_NOT_GIVEN = "the job does not get artifacts of that one"
 _MEDIA = {"zip": "application/zip", "gzip": "application/gzip", "raw": "application/octet-stream"}
 
 
@@ -179,8 +182,23 @@ async def download(edge: Edge, request: Request) -> Response:
     wanted = await any_job_in_path(edge, request)
     is_told = wanted.pipeline_id == caller.pipeline_id and wanted.name in caller.artifacts_from
     if wanted.id != caller.id and not is_told and wanted.id not in caller.gets:
-        raise forbidden("the job does not get artifacts of that one")
+        raise forbidden(_NOT_GIVEN)
+    if wanted.project_id != caller.project_id:
+        await _check_reach(edge, caller, wanted)
     return await _answer(edge, wanted)
+
+
+async def _check_reach(edge: Edge, caller: Job, wanted: Job) -> None:
+    """403 when the job may not read the other project any more. As in GitLab, rights are those at the time of the
+    request, not at the hand-out."""
+    project, source = await edge.store.project(wanted.project_id), await edge.store.project(caller.project_id)
+    pipeline = await edge.store.pipeline(caller.pipeline_id)
+    if project is None or source is None or pipeline is None:
+        raise forbidden(_NOT_GIVEN)
+    if (await level_of(edge.store, pipeline.user_id, project, edge.clock.wall()) or 0) < Level.REPORTER:
+        raise forbidden(_NOT_GIVEN)
+    if not admits(project, source, is_reading=True):
+        raise forbidden(explain_refusal(project, source))
 
 
 async def download_of_job(edge: Edge, request: Request) -> Response:

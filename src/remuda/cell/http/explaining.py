@@ -39,7 +39,7 @@ async def why(edge: Edge, request: Request) -> Response:
 async def payload(edge: Edge, request: Request) -> Response:
     """GET /api/remuda/v1/jobs/:job_id/payload: what a runner gets with the job, without secrets."""
     job = await any_job_in_path(edge, request)
-    shown = await disclosed_payload(edge.store, job, public_url=edge.settings.url)
+    shown = await disclosed_payload(edge.store, job, public_url=edge.settings.url, now=edge.clock.wall())
     named = {"Content-Disposition": f'attachment; filename="job-{job.id}-payload.json"'}
     return json_answer(shown, headers=named)
 
