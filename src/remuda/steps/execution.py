@@ -37,6 +37,8 @@ BATCH_SECONDS = 0.01
 """Output is taken over at most this often, so that a step that prints much costs little."""
 CLAIM_SECONDS = 2.0
 """How long a shim that has claimed a step may take to write down its number."""
+MOST_STARTS = 4
+"""How often a step is started whose shim cannot write down its number, because the disk is full."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +113,8 @@ class Execution:
         self._leaders = leaders
         self._again: Callable[[], StepProcess | None] | None = None
         """How to start it once more, where whoever was given it may be gone before it took it."""
+        self._launch: Launch | None = None
+        self._starts_left = MOST_STARTS
         self._files = files
         self._output = output
         self._job = job
@@ -205,6 +209,12 @@ class Execution:
         if not launch.piped:
             flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK
             os.close(os.open(self._files.own(".raw"), flags, 0o600))
+        self._launch = launch
+        return self._start(launch)
+
+    def _start(self, launch: Launch) -> StepProcess:
+        self._starts_left -= 1
+        self._let_go()
         if (led := self._led(launch)) is not None:
             reach("agent.step_spawned")
             return led
@@ -327,6 +337,8 @@ class Execution:
             return None
         deadline = self._around.clock.monotonic() + CLAIM_SECONDS
         while (found := shim.record(self._files)) is None:
+            if self._launch is not None and self._can_start_again() and shim.withdraw(self._files):
+                return self._start(self._launch)
             again, self._again = self._again, None
             if again is not None and not self._job.has_cause() and (another := again()) is not None:
                 return another
@@ -337,6 +349,10 @@ class Execution:
             await asyncio.sleep(POLL_SECONDS)
         self.record = found
         return self._adopt(found) if found.pid != process.pid else None
+
+    def _can_start_again(self) -> bool:
+        """Whether a claim without a number can only be that of a shim that has ended. There was room a moment ago."""
+        return self._is_new and self._starts_left > 0 and not self._job.has_cause()
 
     def _take_output(self) -> int:
         data = self._output.read() if self._has_unread else b""

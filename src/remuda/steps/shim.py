@@ -167,3 +167,15 @@ def forbid(files: StepFiles) -> bool:
     except FileNotFoundError:
         pass
     return True
+
+
+def withdraw(files: StepFiles) -> bool:
+    """Remove the claim of a shim that has ended and could not write its number because the disk was full; whether there
+    was one. Only for who knows that nobody else has started the step."""
+    try:
+        if os.lstat(files.claim).st_size:
+            return False
+        os.unlink(files.claim)
+    except OSError:
+        return False
+    return True

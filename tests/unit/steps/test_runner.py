@@ -1,22 +1,26 @@
-"""A job whose disk is full: which files are its own, whatever happens to the clock, and what starts meanwhile."""
+"""A job on a full disk: which files are its own, whatever happens to the clock, and which steps start when."""
 
 import asyncio
 import json
+import os
 import threading
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from remuda.lib.clock import VirtualClock, settle
-from remuda.steps import leftovers
+from remuda.steps import leftovers, shim
 from remuda.steps.disk_usage import DiskUse, measure
 from remuda.steps.execution import Execution, Surroundings
+from remuda.steps.files import StepFiles
 from remuda.steps.job_processes import Processes
 from remuda.steps.journal import Journal
 from remuda.steps.kernel import Changes, Pulse
+from remuda.steps.outcome import Status
 from remuda.steps.policy.enclosure import Enclosure
 from remuda.steps.runner import Job
 from remuda.testing.agent_process import steps_text, until
@@ -29,7 +33,7 @@ class Bench:
     """A job with a working directory, under a clock that a test sets."""
 
     def __init__(self, folder: Path, around: Surroundings, clock: VirtualClock) -> None:
-        self._folder = folder
+        self.folder = folder
         self._around = around
         self.clock = clock
         for name in ("work", "jobs"):
@@ -37,20 +41,20 @@ class Bench:
 
     def write_file(self) -> None:
         """What is written after it has a later time: times of files are not as fine as the clock."""
-        path = self._folder / "work/file"
+        path = self.folder / "work/file"
         path.write_bytes(bytes(100_000))
-        later = self._folder / "later"
+        later = self.folder / "later"
         later.touch()
         while later.stat().st_ctime <= path.stat().st_ctime:
             later.unlink()
             later.touch()
 
     def accept(self, *, steps: str = "x", policy: str = "") -> Job:
-        request = StartRequest(id="1", steps=steps, work_dir=str(self._folder / "work"), policy=policy)
-        return Job(Journal.create(self._folder / "jobs", request, self.clock.now()), self._around)
+        request = StartRequest(id="1", steps=steps, work_dir=str(self.folder / "work"), policy=policy)
+        return Job(Journal.create(self.folder / "jobs", request, self.clock.now()), self._around)
 
     async def has_file(self, job: Job) -> bool:
-        return measure({"1": await job.search_disk([])}, self._folder)["1"].bytes >= 100_000
+        return measure({"1": await job.search_disk([])}, self.folder)["1"].bytes >= 100_000
 
 
 @pytest.fixture
@@ -127,3 +131,25 @@ async def test_no_step_starts_while_the_processes_of_its_job_are_ended_for_a_ful
         await until(lambda: "started" in order)
         running.cancel()
     assert order == ["measured", "ended", "released", "started"]
+
+
+async def test_a_step_starts_again_whose_shim_had_no_room_to_claim_it(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another job may fill the disk between the look at it and the start."""
+    spawn, failures = shim.spawn, [1, 2]
+
+    def spawn_on_full_disk(files: StepFiles, command: Sequence[str], **options: Any) -> int:
+        if not failures:
+            return spawn(files, command, **options)
+        failures.pop()
+        Path(files.claim).touch()
+        return os.posix_spawn("/bin/sh", ["sh", "-c", f"exit {shim.LOST_CLAIM}"], {}, setsid=True)
+
+    monkeypatch.setattr(shim, "spawn", spawn_on_full_disk)
+    job = bench.accept(steps=steps_text({"name": "a", "script": "echo once >>file"}))
+    async with asyncio.timeout(20):
+        await job.run()
+    assert job.end is not None
+    assert job.end.outcome.status is Status.SUCCESS, job.end.outcome
+    assert (bench.folder / "work/file").read_text() == "once\n"
