@@ -100,6 +100,7 @@ async def test_a_job_whose_log_cannot_be_written_says_why(agent: AgentProcess, a
 
 
 FILL = "dd if=/dev/zero of=fill bs=4096 2>/dev/null"
+REFILL = f"while :; do {FILL} || sleep 0.01; done"
 MANY = "n=0; while : >file$n; do n=$((n+1)); done"
 STAY = "trap 'echo it ended by itself' EXIT; "
 """A script that is killed says nothing of that."""
@@ -111,9 +112,9 @@ WELL = "until [ -e {go} ]; do sleep 0.05; done; for n in $(seq 200); do echo lin
     [
         f"{STAY}{FILL} || sleep 600",
         pytest.param(f"{FILL}", marks=pytest.mark.long),
-        pytest.param(f"{STAY}while :; do {FILL} || sleep 0.01; done", marks=pytest.mark.long),
+        pytest.param(f"{STAY}{REFILL}", marks=pytest.mark.long),
         pytest.param(f"{STAY}({MANY}) 2>/dev/null; sleep 600", marks=pytest.mark.long),
-        pytest.param(f"{STAY}setsid sh -c 'while :; do {FILL} || sleep 0.01; done' & sleep 600", marks=pytest.mark.long),
+        pytest.param(f"{STAY}setsid sh -c '{REFILL}' & sleep 600", marks=pytest.mark.long),
     ],
 )
 async def test_a_job_that_fills_the_disk_stalls_no_other_and_may_free_it(
