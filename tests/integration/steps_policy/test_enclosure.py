@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from remuda.steps.policy.enclosure import Enclosure, enclose, sweep
 from remuda.steps.policy.host import Host, describe
 from remuda.steps.policy.people import Person
 from remuda.steps.policy.values import Limits
+from remuda.testing.agent_process import until
 
 Run = Callable[..., tuple[subprocess.CompletedProcess[str], Enclosure]]
 
@@ -75,13 +77,18 @@ def test_tunnel_is_opened_for_a_host_on_the_list(host: Host, run: Run, web: int)
     assert "Tunnel connection failed: 403" in refused.stderr
 
 
-def test_proxy_ends_with_the_step(host: Host, run: Run) -> None:
+async def test_proxy_ends_with_the_step(host: Host, run: Run, tmp_path: Path) -> None:
     needs(host.has_networks)
-    before = _processes("enclose", "entering")
-    ended, _ = run("true", limits=Limits(network=(("a.example",),)))
-    assert ended.returncode == 0
+    up, go = tmp_path / "up", tmp_path / "go"
+    script = f"touch {up}; until [ -e {go} ]; do sleep 0.02; done"
+    async with asyncio.TaskGroup() as tasks:
+        running = tasks.create_task(asyncio.to_thread(run, script, limits=Limits(network=(("a.example",),))))
+        await until(up.exists)
+        assert len(_proxies(str(go))) == 1
+        go.touch()
+    assert running.result()[0].returncode == 0
     # Its end of the step's output is closed: `run` returns only then.
-    assert _processes("enclose", "entering") <= before
+    assert _proxies(str(go)) == []
 
 
 async def test_step_over_its_memory_is_killed_and_named(host: Host, run: Run) -> None:
@@ -252,13 +259,12 @@ def test_what_the_host_can_do_is_described(host: Host) -> None:
     assert all(ability.detail for ability in describe(host))
 
 
-def _processes(*words: str) -> set[str]:
-    found = set()
+def _proxies(text: str) -> list[str]:
+    """The proxies of running steps with this in their command: they are what is left of the program that enters."""
+    found = []
     for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            line = (folder / "cmdline").read_bytes().decode(errors="replace")
-        except OSError:
-            continue
-        if any(word in line for word in words):
-            found.add(folder.name)
+        with suppress(OSError):
+            words = (folder / "cmdline").read_bytes().decode(errors="replace").split("\0")
+            if "remuda.steps.policy.entering" in words and any(text in word for word in words):
+                found.append(folder.name)
     return found
