@@ -55,6 +55,12 @@ def socket_in(data: Path) -> Path | None:
         return None
 
 
+def temporary_folder(data: Path) -> Path | None:
+    """The folder that was made for the agent's socket because the data folder has too long a path; None without one."""
+    socket = socket_in(data)
+    return socket.parent if socket is not None and socket.parent.name.startswith(_TEMPORARY) else None
+
+
 def endpoint_in(data: Path) -> dict[str, Any] | None:
     """Host, port and token of an agent that listens on TCP."""
     try:
@@ -181,8 +187,6 @@ def _check_format(path: Path) -> None:
 
 def _remove_temporary(note: Path) -> None:
     """An agent that was killed could not clear away its temporary folder."""
-    if (socket := socket_in(note.parent)) is not None:
-        folder = socket.parent
-        if folder.name.startswith(_TEMPORARY) and not folder.is_symlink():
-            remove_tree(folder, ignore_errors=True)
-        note.unlink()
+    if (folder := temporary_folder(note.parent)) is not None and not folder.is_symlink():
+        remove_tree(folder, ignore_errors=True)
+    note.unlink(missing_ok=True)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from remuda.lib.masking import Secrets
 from remuda.steps import holding
+from remuda.steps.datafolder import temporary_folder
 from remuda.steps.environment import write_files
 from remuda.steps.evaluation import Facts
 from remuda.steps.journal import Journal
@@ -62,11 +63,17 @@ def read_custody(request: StartRequest, journal: Journal, person: Person | None)
             work_dir=request.work_dir,
             exchange=str(journal.exchange),
             writable=tuple(request.writable),
-            hidden=tuple(request.hidden),
+            hidden=_hidden(request, journal),
         )
         if request.sandbox
         else None,
     )
+
+
+def _hidden(request: StartRequest, journal: Journal) -> tuple[str, ...]:
+    """The folders that the job is not to see: with those of the platform that of the agent's socket, wherever it is."""
+    place = temporary_folder(journal.folder.parent.parent) if request.hidden else None
+    return (*request.hidden, str(place)) if place is not None else tuple(request.hidden)
 
 
 def closing_command(

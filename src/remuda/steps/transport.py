@@ -146,5 +146,19 @@ def _check_caller(connection: sockets.socket, is_of_a_job: Callable[[int], bool]
     pid, uid, _ = _CREDENTIALS.unpack(data)
     if uid not in (os.getuid(), 0):
         raise GRPCError(Status.PERMISSION_DENIED, "this agent answers its own user only")
+    # 0: a process of an outer namespace, where no job of this agent is. One that has ended may have been a job's, and
+    # have handed the connection over.
+    if pid and _has_ended(pid):
+        raise GRPCError(Status.PERMISSION_DENIED, "the process that made this connection has ended; connect again")
     if is_of_a_job(pid):
         raise GRPCError(Status.PERMISSION_DENIED, "a job may not call the agent that runs it")
+
+
+def _has_ended(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        return False
+    return False

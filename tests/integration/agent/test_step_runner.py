@@ -224,6 +224,9 @@ async def test_one_job_cannot_read_or_cancel_another(agent: AgentProcess, a_job:
         thief = await run_job(agent, a_job("thief", script=[script], work_dir=str(tmp_path)))
         assert thief.check().status == "success", thief.lines
         assert json.loads(thief.lines[-1]) == dict.fromkeys(("list", "read", "cancel", "close"), "PERMISSION_DENIED")
+        # By a connection that a process of the job made which has ended since.
+        handed = await run_job(agent, a_job("handed", script=[f"{script} --handed"], work_dir=str(tmp_path)))
+        assert json.loads(handed.lines[-1]) == json.loads(thief.lines[-1])
         # A process that has left the job's session, too, and has no parent there any more.
         gone = (
             f"(setsid sh -c 'sleep 0.3; {script} >away 2>&1; touch gone' &); while [ ! -e gone ]; do sleep 0.05; done"
@@ -259,14 +262,38 @@ async def test_another_user_cannot_reach_the_agent(a_job: Build) -> None:
                     await call
                 assert caught.value.status is Status.PERMISSION_DENIED
             await channel.end()
+            # Nor by a connection of a process that has ended.
+            order = Order(
+                command=["/usr/bin/python3", "-c", HANDED + PUMP, str(base / "s")],
+                key="k",
+                results=base / "r",
+                steps="",
+            )
+            channel = CommandChannel(order)
+            with pytest.raises(GRPCError, match="its own user only"):
+                await AgentStub(channel).Hello(agent_pb2.HelloRequest())
+            await channel.end()
 
 
 NOBODY = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "/usr/bin/python3", "-c")
 CONNECT = "import socket; socket.socket(socket.AF_UNIX).connect"
+HANDED = """
+import os, socket, sys
+ours, theirs = socket.socketpair()
+if os.fork() == 0:
+    os.setresuid(65534, 65534, 65534)
+    made = socket.socket(socket.AF_UNIX)
+    made.connect(sys.argv[1])
+    socket.send_fds(theirs, [b"!"], [made.fileno()])
+    os._exit(0)
+os.wait()
+s = socket.socket(fileno=socket.recv_fds(ours, 1, 1)[1][0])
+"""
 PUMP = """
 import os, socket, sys, threading
-s = socket.socket(socket.AF_UNIX)
-s.connect(sys.argv[1])
+if "s" not in globals():
+    s = socket.socket(socket.AF_UNIX)
+    s.connect(sys.argv[1])
 def up():
     while data := os.read(0, 65536):
         s.sendall(data)
@@ -284,7 +311,7 @@ async def code_of_nobody(text: str) -> int:
 
 WAIT = "while [ ! -e gone ]; do sleep 0.05; done"
 ATTEMPT = """
-import asyncio, json, sys
+import asyncio, json, os, socket, sys
 from grpclib import GRPCError
 from grpclib.client import Channel
 from remuda.wire.proto import step_runner_pb2 as pb
@@ -297,9 +324,23 @@ async def read(stub):
             print(answer.data)
             return
 
+class Handed(Channel):
+    async def _create_connection(self):
+        ours, theirs = socket.socketpair()
+        child = os.fork()
+        if child == 0:
+            connection = socket.socket(socket.AF_UNIX)
+            connection.connect(self._path)
+            socket.send_fds(theirs, [b"!"], [connection.fileno()])
+            os._exit(0)
+        os.waitpid(child, 0)
+        made = socket.socket(fileno=socket.recv_fds(ours, 1, 1)[1][0])
+        loop = asyncio.get_running_loop()
+        return (await loop.create_unix_connection(self._protocol_factory, sock=made))[1]
+
 async def main():
     said = {}
-    async with Channel(path=sys.argv[1]) as channel:
+    async with (Handed if "--handed" in sys.argv else Channel)(path=sys.argv[1]) as channel:
         stub = StepRunnerStub(channel)
         for name, call in (
             ("list", stub.Status(pb.StatusRequest())),

@@ -88,6 +88,21 @@ async def test_a_job_sees_neither_the_agents_data_nor_other_processes(tmp_path: 
     assert not [line for line in found if line.endswith((b"/events", b"/request", b"/log"))]
 
 
+async def test_a_job_that_is_kept_from_the_platforms_folders_does_not_see_a_socket_outside_of_them(
+    tmp_path: Path,
+) -> None:
+    """Where the agent's folder has too long a path for a socket, that lies in a folder for temporary files."""
+    data = tmp_path / ("long-" * 20) / "data"
+    data.parent.mkdir()
+    async with AgentProcess(data) as agent:
+        await agent.start()
+        socket = Path((data / "socket").read_text().strip())
+        assert not socket.is_relative_to(data)
+        script = f"! test -e {socket}"
+        seen = await run_job(agent, a_job(tmp_path, script, hidden=(str(data),)))
+    assert seen.check().status == "success", seen.log.decode()
+
+
 async def test_outputs_git_and_exit_codes_work(tmp_path: Path) -> None:
     script = """
         printf '{"name": "said", "value": "yes"}\\n' >>"$REMUDA_OUTPUTS"
