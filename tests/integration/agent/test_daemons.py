@@ -84,6 +84,7 @@ daemonize(); up()
 while time.time() < END:
     if os.fork(): os._exit(0)
     os.setsid()
+    with open(sys.argv[2], "a") as file: file.write("x")
 """
 NAMESPACES = """
 daemonize()
@@ -109,11 +110,13 @@ def living(token: str) -> list[int]:
     return found
 
 
-async def check_gone(token: str) -> None:
-    """No process with this is left, nor one that only a single look misses: some live for less time than a look takes.
-    What was killed may take a moment to go."""
+async def check_gone(work: Path, token: str) -> None:
+    """No process with this is left. What was killed may take a moment to go. One that is always another process is
+    hardly ever seen, but its file grows."""
     await until(lambda: living(token) == [], seconds=5)
+    size = (work / "up").stat().st_size
     assert [living(token) for _ in range(LOOKS)] == [[]] * LOOKS
+    assert (work / "up").stat().st_size == size
 
 
 def wait_for(name: str) -> str:
@@ -169,12 +172,12 @@ async def check(place: Path, kind: str, *, bare: bool, program: tuple[str, ...] 
         family = set(living(others))
         job, token = a_job(place, "one", kind, bare=bare, **users[0])
         seen = await run_job(agent, job)
-        await check_gone(token)
+        await check_gone(place / "one", token)
         assert seen.lines == [b"is up"], seen.log
         assert set(living(others)) == family
         (place / "beside/go").touch()
         await follow(client, "beside")
-        await check_gone(others)
+        await check_gone(place / "beside", others)
 
 
 @pytest.mark.parametrize("bare", [pytest.param(False, marks=LONG), True])
@@ -204,7 +207,7 @@ async def test_in_a_sandbox(place: Path, kind: str) -> None:
     async with an_agent(place) as agent:
         seen = await run_job(agent, job)
     assert seen.lines == [b"is up"], seen.log
-    await check_gone(token)
+    await check_gone(place / "one", token)
 
 
 @pytest.mark.parametrize("kind", ["family", pytest.param("respawn", marks=LONG), pytest.param("fleeing", marks=LONG)])
@@ -214,7 +217,7 @@ async def test_a_closed_job_leaves_nothing(place: Path, kind: str) -> None:
         await client.start(job)
         await until((place / "one/up").exists)
         await client.close_job(job.id)
-        await check_gone(token)
+        await check_gone(place / "one", token)
 
 
 @LONG
@@ -232,7 +235,7 @@ async def test_the_next_agent_ends_what_was_started_under_a_dead_one(place: Path
         (place / "one/go").touch()
         async with agent.client() as client:
             await follow(client, job.id)
-            await check_gone(token)
+            await check_gone(place / "one", token)
             assert set(living(others)) == family
 
 
@@ -245,4 +248,4 @@ async def test_a_cancelled_job_leaves_nothing(place: Path) -> None:
         await client.cancel(job.id)
         async with asyncio.timeout(60):
             await follow(client, job.id)
-        await check_gone(token)
+        await check_gone(place / "one", token)
