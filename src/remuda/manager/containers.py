@@ -3,7 +3,9 @@
 Pure. Decides what of a job's wishes the runner's configuration allows: images, services, users, pull policies. A wish
 that is refused fails the job with its reason. The services come in front, the job's own steps go into the container,
 and at the end the services are stopped whatever happened. Everything else of a job (sources, caches, artifacts) is done
-on the runner's machine, so what a job says must not run there: its hooks around the checkout have a container, too.
+on the runner's machine, so what a job says must not run there: its hooks around the checkout have containers, too.
+
+Invariant: no container that has the working directory is open while something of the platform works in it.
 """
 
 import hashlib
@@ -71,10 +73,17 @@ def around(inner: list[Entry], job: Containers) -> tuple[list[Entry], list[Entry
 
 
 def hooks_in_container(entries: list[Entry], job: Containers) -> list[Entry]:
-    """Getting sources: scripts around it run in a container of their own; the checkout itself never does."""
-    if not any(one["name"] in _HOOKS for one in entries):
-        return entries
-    return [_container("sources", job, joins=False) | {"run": entries}]
+    """Each script around the checkout runs in a container of its own.
+
+    No container is open during the checkout: git runs on the machine with the agent's rights, and who can change the
+    repository meanwhile has it run programs.
+    """
+    return [
+        _container(one["name"].removesuffix("_script"), job, joins=False) | {"run": [one]}
+        if one["name"] in _HOOKS
+        else one
+        for one in entries
+    ]
 
 
 def container_remarks(payload: JobPayload, runner: RunnerConfig) -> Iterable[str]:

@@ -2,11 +2,14 @@
 
 import asyncio
 import io
+import json
+import os
 import subprocess
 import sys
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -36,6 +39,42 @@ job:
     paths: [out, way/key.pem]
     reports: {junit: report.xml}
 """
+SETTINGS = """
+[core]
+	fsmonitor = "COMMAND"
+	sshCommand = "COMMAND"
+	alternateRefsCommand = "COMMAND"
+	gitProxy = "COMMAND"
+	hooksPath = hooks
+[filter "evil"]
+	smudge = "COMMAND; cat"
+	clean = "COMMAND; cat"
+[credential]
+	helper = "!COMMAND"
+[uploadpack]
+	packObjectsHook = "COMMAND"
+[diff]
+	external = "COMMAND"
+[extensions]
+	worktreeConfig = true
+"""
+"""What makes git run a program, in a repository's configuration."""
+LEAVE = """
+cd "$CI_PROJECT_DIR"
+seize() {
+    mkdir -p .git/info .git/hooks .git/modules/module/hooks module
+    for file in .git/config .git/config.worktree .git/modules/module/config; do
+        grep -qs evil $file || printf '%s' "$SETTINGS" >>$file
+    done
+    echo '* filter=evil' >.git/info/attributes
+    for hook in post-checkout reference-transaction post-index-change; do
+        printf '#!/bin/sh\n%s\n' "$COMMAND" >.git/hooks/$hook
+        chmod 755 .git/hooks/$hook
+    done
+    echo "gitdir: ../.git/modules/module" >module/.git
+}
+"""
+"""For a shell in a container: put all of it into the working directory."""
 
 
 @pytest.fixture
@@ -62,17 +101,14 @@ def key(tmp_path: Path) -> Path:
     return path
 
 
-async def test_secrets_come_in_and_the_signing_key_stays_out(
-    engine: DockerEngine, cell: ServedCell, vault: FakeVault, key: Path, tmp_path: Path
-) -> None:
-    bench = ManagerBench(tmp_path, Coordinator())
+async def run_job(engine: DockerEngine, cell: ServedCell, folder: Path, settings: str = "") -> dict[str, Any]:
+    """Have a docker runner run the one job of the one pipeline; the job with its log."""
+    bench = ManagerBench(folder, Coordinator())
     bench.config.write_text(
         'concurrent = 2\ncheck_interval = 0.2\n[[runners]]\nname = "bench"\nexecutor = "docker"\n'
         f'url = "{cell.url}"\ntoken = "{cell.new_runner().token}"\n'
-        f'[runners.docker]\nhost = "{engine.host}"\npull_policy = "never"\n[runners.remuda]\nsigning_key = "{key}"\n'
+        f'[runners.docker]\nhost = "{engine.host}"\npull_policy = "never"\n{settings}'
     )
-    text = PIPELINE.replace("IMAGE", BUSYBOX).replace("PORT", str(vault.port))
-    cell.new_project("app", text.replace("KEY", str(key)).replace("FOLDER", str(tmp_path)))
     [pushed] = await asyncio.to_thread(cell.until_pipelines, 1)
     path = f"/projects/1/pipelines/{pushed['id']}"
 
@@ -83,9 +119,18 @@ async def test_secrets_come_in_and_the_signing_key_stays_out(
         await asyncio.to_thread(cell.until, is_over, "the pipeline ends", seconds=90)
     await bench.close()
     [job] = cell.api("GET", f"{path}/jobs").json()
-    log = cell.api("GET", f"/projects/1/jobs/{job['id']}/trace").body.decode()
-    assert job["status"] == "success", log
-    assert "it is [MASKED]" in log
+    job["log"] = cell.api("GET", f"/projects/1/jobs/{job['id']}/trace").body.decode()
+    assert job["status"] == "success", job["log"]
+    return dict(job)
+
+
+async def test_secrets_come_in_and_the_signing_key_stays_out(
+    engine: DockerEngine, cell: ServedCell, vault: FakeVault, key: Path, tmp_path: Path
+) -> None:
+    text = PIPELINE.replace("IMAGE", BUSYBOX).replace("PORT", str(vault.port))
+    cell.new_project("app", text.replace("KEY", str(key)).replace("FOLDER", str(tmp_path)))
+    job = await run_job(engine, cell, tmp_path, f'[runners.remuda]\nsigning_key = "{key}"\n')
+    assert "it is [MASKED]" in job["log"]
     data = cell.api("GET", f"/projects/1/jobs/{job['id']}/artifacts").body
     (tmp_path / "artifacts.zip").write_bytes(data)
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
@@ -96,3 +141,38 @@ async def test_secrets_come_in_and_the_signing_key_stays_out(
     assert call(["artifacts", "verify", str(tmp_path / "artifacts.zip"), "--key", str(tmp_path / "public.pem")]) == 0
     # A report is the content of a file, and this one's is not the job's.
     assert "junit" not in {one["file_type"] for one in job["artifacts"]}
+
+
+@pytest.fixture
+def marks(tmp_path: Path) -> Path:
+    """Where the attacks on git leave a file: no container has this folder."""
+    folder = tmp_path / "marks"
+    folder.mkdir()
+    return folder
+
+
+@pytest.mark.parametrize("way", ["beside the checkout", "before it"])
+async def test_no_hook_of_a_job_has_the_checkout_run_a_program(
+    engine: DockerEngine, cell: ServedCell, marks: Path, tmp_path: Path, way: str
+) -> None:
+    """Git runs on the machine, with the agent's rights; hooks run in containers that have the repository."""
+    command = f"touch {marks}/by-git"
+    is_beside = way == "beside the checkout"
+    image: dict[str, Any] = {"name": BUSYBOX}
+    if is_beside:
+        attack = f'( {LEAVE}\nwhile :; do seize; done ) >/dev/null 2>&1 & exec "$@"'
+        image["entrypoint"] = ["sh", "-c", attack, "sh"]
+    job = {
+        "image": image,
+        "variables": {"COMMAND": command, "SETTINGS": SETTINGS.replace("COMMAND", command)},
+        "hooks": {
+            "pre_get_sources_script": ["touch left; echo before", "sleep 1" if is_beside else f"{LEAVE}\nseize"],
+            "post_get_sources_script": ["echo after with $(cat file.txt)"],
+        },
+        "script": ["echo done"],
+    }
+    files = {"file.txt": "content\n", ".gitattributes": "*.txt filter=evil\n"}
+    cell.new_project("app", json.dumps({"job": job}), **files)
+    log = (await run_job(engine, cell, tmp_path))["log"]
+    assert os.listdir(marks) == [], log
+    assert log.index("before") < log.index("Checking out") < log.index("after with content") < log.index("done")

@@ -207,11 +207,14 @@ def test_the_runners_engine_and_the_jobs_logins_are_said_in_inputs() -> None:
     assert (inputs["engine"], inputs["auth_config"]) == (ENGINE, '{"auths": {}}')
 
 
-def test_hooks_of_the_job_run_in_a_container_and_the_checkout_does_not() -> None:
-    hooks = [{"name": "pre_get_sources_script", "script": ["id"]}]
-    sources, container = steps_of(compiled(hooks=hooks))
-    assert (sources["name"], sources["step"]) == ("sources", "builtin://container")
-    assert [one["name"] for one in sources["run"]] == ["pre_get_sources_script", "get_sources"]
+def test_each_hook_of_the_job_runs_in_a_container_that_is_closed_during_the_checkout() -> None:
+    hooks = [{"name": f"{when}_get_sources_script", "script": ["id"]} for when in ("pre", "post")]
+    before, checkout, after, container = steps_of(compiled(hooks=hooks))
+    assert (before["name"], before["step"]) == ("pre_get_sources", "builtin://container")
+    assert [one["name"] for one in before["run"]] == ["pre_get_sources_script"]
+    assert (checkout["name"], checkout["step"]) == ("get_sources", "builtin://checkout")
+    assert (after["name"], after["step"]) == ("post_get_sources", "builtin://container")
+    assert [one["name"] for one in after["run"]] == ["post_get_sources_script"]
     assert container["name"] == "container"
 
 
