@@ -5,6 +5,10 @@ by such a one. The agent is the *subreaper* of what it started, so that whoever 
 children and what is below them are few processes to look at. For a job that an earlier agent began, all processes of
 the machine are.
 
+A hostile program removes its mark, or takes that of another job. It cannot change its user. So where a job has a user
+that no other job of the agent has, each process of that user below the agent is the job's, and a mark on a process of
+another user counts for nothing. Above the agent the same user may be somebody else.
+
 To kill what starts others as fast as it is killed, everything is stopped first, for what is stopped starts nothing.
 When nothing new shows, everything is killed. Some live for a shorter time than a look takes: then their dead are seen,
 and the looks go on. Other jobs must not wait for any of this, so it is done in threads.
@@ -14,7 +18,7 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -53,12 +57,21 @@ class Processes:
     """Those of one job."""
 
     def __init__(
-        self, key: str, sessions: Mapping[int, Collection[tuple[int, int]]], *, everywhere: bool = False
+        self,
+        key: str,
+        sessions: Mapping[int, Collection[tuple[int, int]]],
+        *,
+        everywhere: bool = False,
+        uid: int | None = None,
+        is_only_user: Callable[[], bool] = lambda: False,
     ) -> None:
         """`sessions`: those that steps have left behind, each with processes that were seen in it, by number and start
-        time: the number of a session is somebody else's when all of these are gone."""
+        time: the number of a session is somebody else's when all of these are gone. `uid`: the user that the steps run
+        as, if that is not the agent's. `is_only_user`: True if no other job has this user; called in a thread."""
         self._key = key
         self._sessions = sessions
+        self._uid = uid
+        self._is_only_user = is_only_user
         self.everywhere = everywhere
         self._known: dict[int, int] = {}
         """All that were ever found, with their start times: what starts them may be gone by now."""
@@ -113,8 +126,8 @@ class Processes:
         members = {
             pid
             for pid, one in table.items()
-            if one.session in sessions or self._known.get(pid) == one.start or marks.has_mark(pid, self._key)
-        }
+            if one.session in sessions or self._known.get(pid) == one.start or self._has_mark(pid)
+        } | self._find_of_user(table)
         _add_descendants(members, table)
         living = {pid: table[pid].start for pid in members if not _has_ended(pid, table[pid])}
         for pid in members - living.keys():
@@ -123,6 +136,19 @@ class Processes:
                 reap(pid)
         self._known |= living
         return living
+
+    def _has_mark(self, pid: int) -> bool:
+        if not marks.has_mark(pid, self._key):
+            return False
+        return self._uid is None or read_uids(pid) <= {self._uid, os.geteuid()}
+
+    def _find_of_user(self, table: Mapping[int, Stat]) -> set[int]:
+        """The processes below the agent that the job's user has, if no other job has that user."""
+        if self._uid is None:
+            return set()
+        found = {pid for pid in _find_descendants(os.getpid(), table) if self._uid in read_uids(pid)}
+        # Asked last: a job that begins now has no process among those that were found before.
+        return found if found and self._is_only_user() else set()
 
 
 def find_members(keys: Collection[str]) -> dict[str, list[int]]:
@@ -209,6 +235,18 @@ def read_stat(pid: int) -> Stat | None:
     )
 
 
+def read_uids(pid: int) -> frozenset[int]:
+    """The user ids of a process: real, effective, saved and of the file system. Empty where there is no process.
+
+    A program with more rights than who started it has several. The owner of /proc/PID may be root all the same."""
+    try:
+        with open(f"/proc/{pid}/status", "rb") as file:
+            line = next(line for line in file if line.startswith(b"Uid:"))
+    except (OSError, StopIteration):
+        return frozenset()
+    return frozenset(map(int, line.split()[1:]))
+
+
 def start_time(pid: int) -> int | None:
     """The kernel's start time of a process, which tells a reused number from the process that had it before."""
     seen = read_stat(pid)
@@ -245,6 +283,12 @@ def _add_descendants(members: set[int], table: Mapping[int, Stat]) -> None:
         new = [pid for pid in below.get(waiting.pop(), ()) if pid not in members]
         members.update(new)
         waiting += new
+
+
+def _find_descendants(pid: int, table: Mapping[int, Stat]) -> set[int]:
+    found = {pid}
+    _add_descendants(found, table)
+    return found - {pid}
 
 
 def _has_ended(pid: int, seen: Stat) -> bool:

@@ -64,7 +64,7 @@ class Jobs:
         self._folder.mkdir(mode=0o700, exist_ok=True)
         for folder in stored_jobs(self._folder):
             try:
-                self._keep(Job(Journal(folder), self.around))
+                self._keep(Job(Journal(folder), self.around, self.all))
             except Exception:
                 logger.exception("job folder %s cannot be read and is left alone", folder)
 
@@ -95,7 +95,7 @@ class Jobs:
         request.work_dir = os.path.abspath(request.work_dir)
         journal = Journal.create(self._folder, request, self.around.clock.now())
         reach("agent.accepted")
-        self._keep(Job(journal, self.around))
+        self._keep(Job(journal, self.around, self.all))
 
     def find(self, job_id: str) -> Job | None:
         return self._jobs.get(job_id)

@@ -9,7 +9,7 @@ Whoever wants to know about progress adds a listener; a call means only "look ag
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -51,8 +51,10 @@ logger = logging.getLogger(__name__)
 class Job:
     """A job the agent keeps, running or ended."""
 
-    def __init__(self, journal: Journal, around: Surroundings) -> None:
+    def __init__(self, journal: Journal, around: Surroundings, others: Callable[[], Iterable["Job"]] = tuple) -> None:
+        """`others` returns all jobs of the agent."""
         self.journal = journal
+        self._others = others
         self.listeners: set[Callable[[], None]] = set()
         self.closed = False
         self.confirmed = (0, 0)
@@ -319,7 +321,22 @@ class Job:
         sessions: dict[int, list[tuple[int, int]]] = {}
         for leftover in self.journal.leftovers:
             sessions.setdefault(leftover.session, []).extend(leftover.processes)
-        return Processes(self.journal.key, sessions, everywhere=everywhere)
+        uid = self.uid
+        is_only_user = partial(self._is_only_user, uid)
+        return Processes(self.journal.key, sessions, everywhere=everywhere, uid=uid, is_only_user=is_only_user)
+
+    @property
+    def uid(self) -> int | None:
+        """The user that its steps run as; None before the first one, and where that is the agent's user."""
+        return self._person.uid if self._person is not None and self._request.run_as else None
+
+    def _is_only_user(self, uid: int | None) -> bool:
+        """True if no other job may have processes of this user. Called in threads."""
+        return not any(other is not self and other.may_run_as(uid) for other in tuple(self._others()))
+
+    def may_run_as(self, uid: int | None) -> bool:
+        """True if it may have processes of this user. The user of a job that begins is not known yet: it may be any."""
+        return bool(self._request.run_as) and self.uid in (uid, None)
 
     def _tell_survivors(self, survivors: Sequence[str]) -> None:
         if survivors:

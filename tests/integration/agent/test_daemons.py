@@ -6,7 +6,7 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from secrets import token_hex
@@ -15,13 +15,19 @@ from typing import Any
 import pytest
 
 from remuda.steps.policy import sandbox
-from remuda.testing.agent_process import AgentProcess, follow, run_job, steps_text, until
+from remuda.testing.agent_process import PROGRAM, AgentProcess, follow, run_job, steps_text, until
 from remuda.wire.agent_client import AgentClient, JobStart
 
 UID = 300_000 + os.getpid() % 100_000 * 2
 """Of nobody else: all processes of such a user end with the job."""
+USERS = (str(UID), str(UID + 1))
 PLAIN = ("unshare", "--user", "--map-user=1000", "--map-group=1000", sys.executable, "-m", "remuda.steps")
 """An agent that is not root, and may make no control groups."""
+UNGROUPED = "awk '$3 ~ /^cgroup/ {print $2}' /proc/mounts | xargs -r -n1 umount --lazy; exec \"$@\""
+WITHOUT_GROUPS = ("unshare", "--mount", "sh", "-c", UNGROUPED, "sh", *PROGRAM)
+"""An agent that is root, on a machine without control groups."""
+UNMARK = "prlimit --locks=12345: "
+"""Removes the mark of the job, as a hostile program does."""
 PYTHON = shutil.which("python3", path="/usr/bin:/usr/local/bin") or ""
 """One that every user may run, and that a sandbox shows."""
 pytestmark = pytest.mark.skipif(not PYTHON, reason="needs a Python of the system")
@@ -136,13 +142,16 @@ def place() -> Iterator[Path]:
                 os.kill(pid, signal.SIGKILL)
 
 
-def a_job(place: Path, name: str, kind: str, *, bare: bool, wait: str = "", **more: Any) -> tuple[JobStart, str]:
-    """A job that starts a daemon, `bare` without any variable of the job; what its processes are found by."""
+def a_job(
+    place: Path, name: str, kind: str, *, bare: bool, unmark: bool = False, wait: str = "", **more: Any
+) -> tuple[JobStart, str]:
+    """A job that starts a daemon, `bare` without any variable of the job, `unmark` without its limit; what its
+    processes are found by."""
     token, work = token_hex(8), place / name
     TOKENS.append(token)
     work.mkdir(exist_ok=True)
     (work / "daemon.py").write_text(HEAD + KINDS[kind])
-    words = f"{'env -i PATH=$PATH ' if bare else ''}{PYTHON} daemon.py {token} up"
+    words = f"{UNMARK if unmark else ''}{'env -i PATH=$PATH ' if bare else ''}{PYTHON} daemon.py {token} up"
     script = f"{words} >/dev/null 2>&1 </dev/null & {wait_for('up')}; echo is up; {wait}"
     steps = steps_text({"name": "build", "script": script})
     return JobStart(**({"id": name, "work_dir": str(work), "steps": steps} | more)), token
@@ -156,21 +165,22 @@ async def an_agent(place: Path, program: tuple[str, ...] = ()) -> AsyncIterator[
         yield agent
 
 
-async def beside(client: AgentClient, place: Path, *, bare: bool, **more: Any) -> str:
+async def beside(client: AgentClient, place: Path, **options: Any) -> str:
     """A job that goes on, with a daemon of its own; what its processes are found by."""
-    job, token = a_job(place, "beside", "family", bare=bare, wait=wait_for("go"), **more)
+    job, token = a_job(place, "beside", "family", wait=wait_for("go"), **options)
     await client.start(job)
     await until((place / "beside/up").exists)
     return token
 
 
-async def check(place: Path, kind: str, *, bare: bool, program: tuple[str, ...] = (), own: bool = False) -> None:
-    """Nothing is left when the job has ended, and a neighbour is not hurt."""
-    users: list[dict[str, Any]] = [{"run_as": str(UID + n), "own_user": True} if own else {} for n in range(2)]
+async def check(
+    place: Path, kind: str, *, program: tuple[str, ...] = (), users: Sequence[str] = ("", ""), **options: Any
+) -> None:
+    """Nothing is left when the job has ended, and a neighbour is not hurt. `users` are whom the two run as."""
     async with an_agent(place, program) as agent, agent.client() as client:
-        others = await beside(client, place, bare=bare, **users[1])
+        others = await beside(client, place, run_as=users[1], **options)
         family = set(living(others))
-        job, token = a_job(place, "one", kind, bare=bare, **users[0])
+        job, token = a_job(place, "one", kind, run_as=users[0], **options)
         seen = await run_job(agent, job)
         await check_gone(place / "one", token)
         assert seen.lines == [b"is up"], seen.log
@@ -196,7 +206,19 @@ async def test_as_a_plain_user(place: Path, kind: str, bare: bool) -> None:
 @as_root
 @pytest.mark.parametrize("kind", ALL)
 async def test_as_a_user_of_its_own(place: Path, kind: str) -> None:
-    await check(place, kind, bare=True, own=True)
+    await check(place, kind, bare=True, users=USERS, own_user=True)
+
+
+@as_root
+@pytest.mark.parametrize("kind", ALL)
+async def test_as_a_user_of_its_slot_without_a_mark(place: Path, kind: str) -> None:
+    await check(place, kind, bare=True, unmark=True, users=USERS, program=WITHOUT_GROUPS)
+
+
+@as_root
+@LONG
+async def test_as_one_user_for_all_jobs(place: Path) -> None:
+    await check(place, "family", bare=True, users=USERS[:1] * 2, program=WITHOUT_GROUPS)
 
 
 @pytest.mark.skipif(sandbox.problem() is not None, reason=f"no sandbox here: {sandbox.problem()}")
