@@ -167,7 +167,9 @@ class Machine:
         self._link("down")
 
     def plug(self) -> None:
+        """Connect it again, and wait until it answers: the kernel takes its time to notice the link."""
         self._link("up")
+        self.wait()
 
     def _link(self, state: str) -> None:
         inside = ["nsenter", f"--target={self._lab.pid}", "--net", "ip", "link", "set", f"v{self.name}", state]
@@ -178,7 +180,9 @@ class Machine:
         options = ["-i", str(self._lab.key), "-o", "BatchMode=yes", "-o", "LogLevel=ERROR", "-o", "ConnectTimeout=5"]
         options += ["-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null"]
         command = [*self._lab.inside, "ssh", "-F", "none", *options, f"{user}@{self.address}", line]
-        return subprocess.run(command, check=check, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+        assert not check or done.returncode == 0, f"{self.name}: `{line}` ended with {done.returncode}: {done.stderr}"
+        return done
 
     def hide_python(self) -> None:
         """Nobody who logs in there finds a Python any more; its disk is its own, so this machine's stays."""
