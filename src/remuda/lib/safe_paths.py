@@ -366,14 +366,17 @@ def replace_file(folder: int, name: str, data: bytes, *, mode: int = 0o666) -> N
 
 def mounts_below(folder: str, mounts: str) -> list[str]:
     """Mount points inside of a folder, by what the kernel tells in /proc/self/mountinfo. Pure."""
-    found = []
-    for line in mounts.splitlines():
-        words = line.split(" ")
-        if len(words) > 4:
-            point = _OCTAL.sub(lambda match: bytes([int(match[1], 8)]), os.fsencode(words[4]))
-            if (place := os.fsdecode(point)).startswith(folder.rstrip("/") + "/"):
-                found.append(place)
-    return found
+    return [point for point in mounted_folders(mounts) if point.startswith(folder.rstrip("/") + "/")]
+
+
+def mounted_folders(mounts: str) -> dict[str, tuple[str, str]]:
+    """Mount points, each with the device and the folder there that is mounted, by /proc/PID/mountinfo. Pure."""
+    lines = (line.split(" ") for line in mounts.splitlines())
+    return {_unescape(words[4]): (words[2], _unescape(words[3])) for words in lines if len(words) > 4}
+
+
+def _unescape(path: str) -> str:
+    return os.fsdecode(_OCTAL.sub(lambda match: bytes([int(match[1], 8)]), os.fsencode(path)))
 
 
 def _parts(relative: str) -> list[str]:

@@ -6,7 +6,8 @@ there, and until when at the latest. A container whose job's folder is gone, or 
 is removed by the next step that uses the engine from that machine (`sweep`).
 
 Where the engine is gone its containers may live on. Those of this machine are found by a variable that every one of
-them is given, and their first process is killed, which ends all others in it (`kill_without_engine`).
+them is given, or by the job's working directory, which they have mounted and cannot hide, and their first process is
+killed, which ends all others in it (`kill_without_engine`).
 """
 
 import contextlib
@@ -19,6 +20,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from remuda.lib.safe_paths import mounted_folders
 from remuda.lib.values import dataclass
 from remuda.stdsteps.container_options import network_config
 from remuda.stdsteps.docker_api import Engine, EngineGoneError, EngineRefusedError
@@ -169,11 +171,13 @@ def end_without_engine(names: list[str], error: EngineGoneError, engine: Engine)
 
 
 def kill_without_engine(names: list[str]) -> int:
-    """Kill the first process of each container of this machine that has one of these names: how many there were."""
+    """Kill the first process of each container of this machine that has one of these names, or this process's working
+    directory: how many there were."""
     marks = [f"{MARK}={name}".encode() for name in names]
+    work_dir = mounted_from(os.getcwd(), _mounts("self"))
     killed = 0
     for pid, env in _first_processes():
-        if any(mark in env for mark in marks):
+        if any(mark in env for mark in marks) or work_dir in _mounts(str(pid)).values():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
                 killed += 1
@@ -199,6 +203,21 @@ def _first_processes() -> Iterator[tuple[int, list[bytes]]]:
             )
             if len(numbers) > 1 and numbers[-1] == b"1":
                 yield int(folder.name), (folder / "environ").read_bytes().split(b"\0")
+
+
+def mounted_from(folder: str, mounts: Mapping[str, tuple[str, str]]) -> tuple[str, str]:
+    """How a mount of this folder is listed, here and in a container: its device, and its path there. Pure."""
+    point = max((one for one in mounts if Path(folder).is_relative_to(one)), key=len, default="/")
+    device, top = mounts.get(point, ("", "/"))
+    return device, os.path.normpath(os.path.join(top, os.path.relpath(folder, point)))
+
+
+def _mounts(pid: str) -> dict[str, tuple[str, str]]:
+    try:
+        text = Path(f"/proc/{pid}/mountinfo").read_text(encoding="utf-8", errors="surrogateescape")
+    except OSError:
+        return {}
+    return mounted_folders(text)
 
 
 def _may_exist(path: str) -> bool:

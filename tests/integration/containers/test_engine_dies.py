@@ -42,6 +42,20 @@ def test_an_engine_that_dies_is_the_platforms_failure_and_leaves_nothing(
     assert (own_engine.containers(), own_engine.networks()) == ([], [])
 
 
+def test_a_container_that_hides_its_mark_is_ended_without_the_engine(
+    own_engine: DockerEngine, new_job: Callable[..., Any], until: Callable[..., None]
+) -> None:
+    """Its first process has another environment, and the path of the working directory is another one inside."""
+    job = new_job(own_engine)
+    hide = f'cd / && mv {"/".join(job.work.parts[:3])[1:]} /moved && exec env -i "$@"'
+    opened = job.open(entrypoint=["sh", "-c", hide, "sh"])
+    assert opened.code == 0, opened.text
+    own_engine.kill()
+    closed = job.close()
+    assert "The processes of 1 container(s) of this job were ended without the engine" in closed.text
+    until(lambda: own_engine.living() == [])
+
+
 def test_an_engine_that_comes_back_while_a_container_is_closed(
     own_engine: DockerEngine, new_job: Callable[..., Any]
 ) -> None:
