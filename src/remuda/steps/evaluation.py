@@ -53,6 +53,8 @@ class Facts:
     """Its own steps run in an environment that somebody else puts around them, or apart."""
     is_apart: bool = False
     """Its own steps run as another user than the agent, or in a sandbox."""
+    is_inside: bool = False
+    """Its own steps run in an environment that the platform opens, such as a container, and never on the machine."""
 
 
 def condition_holds(tree: Tree, facts: Facts, node: Node, level: Level) -> bool:

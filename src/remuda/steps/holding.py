@@ -2,7 +2,8 @@
 
 Decided here: which steps are put off (those that close an environment or stop services, in a job that failed and was
 not cancelled), and which environment somebody who looks into the job gets into: the outermost that is open, the last
-one opened where there are several. `carrying` asks before a step runs, `runner` holds the job and ends the hold.
+one opened where there are several. Where the platform puts an environment around the job's own steps it is that one or
+none, never the machine. `carrying` asks before a step runs, `runner` holds the job and ends the hold.
 
     closings    JSON lines, one for each step that was put off: how to run it, and the way into what it would end
     held        JSON: what steps have exported, for the environment of a shell
@@ -23,6 +24,7 @@ from typing import Any
 
 from remuda.lib.files import write_whole
 from remuda.lib.values import dataclass
+from remuda.steps.errors import AgentError
 from remuda.steps.evaluation import Facts
 from remuda.steps.files import StepFiles
 from remuda.steps.journal import Journal
@@ -30,7 +32,7 @@ from remuda.steps.language.values import ReferenceKind
 from remuda.steps.launching import Launch
 from remuda.steps.marks import VARIABLE
 from remuda.steps.rights import OWN, exec_words, opens_with_agents_rights
-from remuda.steps.tree import CLOSE, DELEGATE, Node, Tree
+from remuda.steps.tree import CLOSE, DELEGATE, Node, State, Tree, confines_own_steps
 
 CLOSING_SECONDS = 60.0
 """How long one closing step may take that does not say it."""
@@ -143,20 +145,35 @@ def note_exports(folder: Path, exports: Mapping[str, str]) -> None:
     write_whole(folder / _HELD, json.dumps(dict(exports)).encode())
 
 
-def way_now(tree: Tree, journal: Journal) -> Way:
-    """Into a job whose steps run."""
-    found = Way()
+def way_now(tree: Tree, journal: Journal, *, is_inside: bool) -> Way:
+    """Into a job whose steps run. `is_inside`: they never run on the machine; AgentError while there is no other way.
+
+    A container in which the job's sources are got is no way: the agent's own program works on the same files.
+    """
+    found: Way | None = None
     for node in tree.open.values():
+        host = node.parent if node.phase == DELEGATE else node
+        if host is None or host.host is not None or (is_inside and not confines_own_steps(host.call)):
+            continue
         if node.phase == DELEGATE:
             found = Way(order=str(journal.step_files(node.serial).order))
-        elif node.makes_environment and node.host is None and (way := _way_of(node)) is not None:
-            found = way
-    return found
+        elif node.makes_environment:
+            found = _way_of(node) or found
+    if found is None and is_inside:
+        hosts = [one for one in tree.root.children if confines_own_steps(one.call)]
+        names = ", ".join(one.call.name for one in hosts)
+        if all(one.state is State.FINISHED for one in hosts):
+            raise AgentError(f"the job's environment ({names}) is closed: its own steps are over")
+        raise AgentError(f"the job's environment ({names}) is not open yet; try again when its own steps run")
+    return found or Way()
 
 
-def way_held(folder: Path) -> Way:
+def way_held(folder: Path, *, is_inside: bool) -> Way:
     """Into a job that is held."""
-    return next((one.way for one in reversed(closings(folder)) if one.way is not None), Way())
+    found = next((one.way for one in reversed(closings(folder)) if one.way is not None), None)
+    if found is None and is_inside:
+        raise AgentError("there is nothing to look into: the job failed, and its environment was not opened")
+    return found or Way()
 
 
 def entrance(facts: Facts, way: Way, exports: Mapping[str, str]) -> Entrance:

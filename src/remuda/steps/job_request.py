@@ -26,7 +26,7 @@ def secrets_of(request: StartRequest) -> Secrets:
 
 
 def read_facts(
-    request: StartRequest, journal: Journal, custody: Custody, base_env: Mapping[str, str], *, is_confined: bool
+    request: StartRequest, journal: Journal, custody: Custody, base_env: Mapping[str, str], *, is_inside: bool
 ) -> Facts:
     """What steps are evaluated with. Writes the variables that are files. `base_env` is the agent's environment."""
     is_apart = bool(request.run_as) or request.sandbox
@@ -41,8 +41,9 @@ def read_facts(
         key=journal.key,
         hold_failed_seconds=request.hold_failed_seconds,
         deadline=journal.accepted_at + request.timeout_seconds if request.timeout_seconds else None,
-        is_confined=is_confined or is_apart,
+        is_confined=is_inside or is_apart,
         is_apart=is_apart,
+        is_inside=is_inside,
     )
 
 

@@ -124,17 +124,20 @@ class Job:
         self._unwanted.set()
 
     def entrance(self, custody: Custody) -> holding.Entrance | None:
-        """How to get into the job; None when it has not begun, or is over."""
+        """How to get into the job; None when it has not begun, or is over. AgentError when there is no way now."""
         if self._is_killed:
             return None
         if self._carrier is not None:
-            way = holding.way_now(self._carrier.tree, self.journal)
-            return holding.entrance(self._carrier.facts, way, self._carrier.tree.exports)
+            tree, facts = self._carrier.tree, self._carrier.facts
+            way = holding.way_now(tree, self.journal, is_inside=facts.is_inside)
+            return holding.entrance(facts, way, tree.exports)
         if not self.is_held or self._unwanted.is_set():
             return None
-        folder = self.journal.folder
-        facts = read_facts(self.journal.read_request(), self.journal, custody, self._around.base_env, is_confined=True)
-        return holding.entrance(facts, holding.way_held(folder), holding.exports_held(folder))
+        folder, request = self.journal.folder, self.journal.read_request()
+        is_inside = is_confined(read_step(request.steps, file="steps", job=True))
+        facts = read_facts(request, self.journal, custody, self._around.base_env, is_inside=is_inside)
+        way = holding.way_held(folder, is_inside=is_inside)
+        return holding.entrance(facts, way, holding.exports_held(folder))
 
     def confirm(self, log_offset: int, result_seq: int) -> None:
         """So much is safe elsewhere."""
@@ -268,7 +271,7 @@ class Job:
         custody.prepare()
         step = read_step(request.steps, file="steps", job=True)
         # Some of our own programs work with the agent's rights there, whose variables must not be the job's.
-        facts = read_facts(request, journal, custody, self._around.base_env, is_confined=is_confined(step))
+        facts = read_facts(request, journal, custody, self._around.base_env, is_inside=is_confined(step))
         tree = Tree(
             step,
             work_dir=request.work_dir,

@@ -94,7 +94,8 @@ def prepare(entrance: Entrance, custody: Custody, folder: Path, key: str, wish: 
     files: tuple[Path, ...] = ()
     is_own = prefix[:1] == (OWN,)
     if prefix:
-        request = folder / EXCHANGE / f"{number}.command"
+        # What passes it on reads it: with the agent's rights it reads nothing that the job could change.
+        request = (folder if is_agents else folder / EXCHANGE) / f"{number}.command"
         asked = {"command": list(command), "work_dir": entrance.work_dir, "env": fit(env).exported}
         write_whole(request, json.dumps(asked | {"terminal": wish.terminal}).encode())
         if (person := enclosure.person) is not None:

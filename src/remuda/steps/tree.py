@@ -428,3 +428,8 @@ def phase_step(node: Node) -> Step:
 def is_confined(step: Step) -> bool:
     """Whether steps of a job run in an environment that is not their author's own idea."""
     return any(call.inner and call.origin != "user" for call in step.definition.run)
+
+
+def confines_own_steps(call: Call) -> bool:
+    """True if this makes the environment that the platform puts around steps which a user wrote."""
+    return call.origin == "compiled" and any(one.origin == "user" for one in call.inner)

@@ -359,3 +359,75 @@ async def test_one_closing_that_cannot_be_done_keeps_no_other_from_it(
         (folder / "closings").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
         await client.close_job("1")
     assert (tmp_path / "done").exists()
+
+
+def confined(work: Path, *, opening: str = "true") -> str:
+    """Steps of which the job's own run in an environment that the platform opens. Everything waits for a file."""
+    package = work / "machine"
+    package.mkdir(parents=True)
+    (package / "enter").write_text('case "$1" in *shell-*) echo inside; exit;; esac\n' + waits("own"))
+    told = json.dumps({"name": "environment", "value": {"exec": ["sh", f"{package}/enter"]}})
+    environment = {
+        "open": {"command": ["sh", "-c", f"{waits('opening')}; {opening} && echo '{told}' >>$REMUDA_OUTPUTS"]},
+        "close": {"command": ["true"]},
+    }
+    definition = {"environment": environment}
+    (package / "func.yml").write_text(f"{json.dumps({'spec': {'remuda': 1}})}\n---\n{json.dumps(definition)}")
+    own = {"name": "own", "script": "true", "origin": "user"}
+    return steps_text(
+        {"name": "first", "script": waits("first"), "origin": "compiled"},
+        {"name": "box", "step": "./machine", "run": [own], "origin": "compiled"},
+        {"name": "last", "script": waits("last"), "origin": "compiled", "if": "always()"},
+    )
+
+
+def waits(name: str) -> str:
+    return f"touch {name}; until [ -e go-{name} ]; do sleep 0.05; done"
+
+
+async def shown_in_shell(agent: AgentProcess) -> bytes:
+    async with agent.client() as client:
+        async with open_shell(client, "1", ShellWish(command=("echo", "machine"), terminal=False)) as shell:
+            screen = Screen(shell)
+            await screen.end()
+        return screen.shown
+
+
+@pytest.mark.parametrize("dies", [False, True], ids=["", "after_a_restart"])
+async def test_no_shell_where_the_environment_of_the_steps_is_not_open(
+    agent: AgentProcess, a_job: Callable[..., JobStart], tmp_path: Path, dies: bool
+) -> None:
+    work = tmp_path / "work"
+    async with agent.client() as client:
+        await client.start(a_job(steps=confined(work)))
+    for stage, answer in (("first", "not open yet"), ("opening", "not open yet"), ("own", ""), ("last", "is closed")):
+        await until((work / stage).exists)
+        if dies:
+            await agent.kill()
+            await agent.start()
+        if answer:
+            with pytest.raises(AgentRefusedError, match=answer):
+                await shown_in_shell(agent)
+        else:
+            assert await shown_in_shell(agent) == b"inside\n"
+        (work / f"go-{stage}").touch()
+    async with agent.client() as client:
+        assert (await follow(client, "1")).check().status == "success"
+
+
+@pytest.mark.parametrize("dies", [False, True], ids=["", "after_a_restart"])
+async def test_no_shell_in_a_held_job_whose_environment_was_never_open(
+    agent: AgentProcess, a_job: Callable[..., JobStart], tmp_path: Path, dies: bool
+) -> None:
+    work = tmp_path / "work"
+    steps = confined(work, opening="false")
+    for stage in ("first", "opening", "last"):
+        (work / f"go-{stage}").touch()
+    async with agent.client() as client:
+        await client.start(a_job(steps=steps, hold_failed_seconds=600))
+        assert (await follow(client, "1")).check().held_seconds
+    if dies:
+        await agent.kill()
+        await agent.start()
+    with pytest.raises(AgentRefusedError, match="was not opened"):
+        await shown_in_shell(agent)

@@ -4,7 +4,7 @@ import asyncio
 import os
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from subprocess import DEVNULL
 from typing import Any
@@ -15,7 +15,7 @@ from remuda.testing.agent_process import AgentProcess, follow, steps_text, throu
 from remuda.testing.agent_process import until as happens
 from remuda.testing.docker_engine import BUSYBOX, DockerEngine
 from remuda.testing.lab import ADMIN_TOKEN, Lab
-from remuda.wire.agent_client import AgentClient, JobStart, JobVariable
+from remuda.wire.agent_client import AgentClient, AgentRefusedError, JobStart, JobVariable
 from remuda.wire.agent_shell import AgentShell, ShellData, ShellExit, ShellWish, open_shell
 
 
@@ -26,13 +26,14 @@ async def agent(tmp_path: Path) -> AsyncIterator[AgentProcess]:
         yield process
 
 
-def a_job(engine: DockerEngine, folder: Path, script: str, **values: Any) -> JobStart:
+def a_job(engine: DockerEngine, folder: Path, script: str, inputs: Mapping[str, Any] = {}, **values: Any) -> JobStart:
+    """`inputs`: of the job's container."""
     common = {"image": BUSYBOX, "pull_policy": ["never"], "engine": engine.host}
     service = {"name": "db", "step": "builtin://service", "inputs": common | {"command": ["sleep", "1000"]}}
     container = {
         "name": "box",
         "step": "builtin://container",
-        "inputs": common | {"network": "job"},
+        "inputs": common | {"network": "job"} | dict(inputs),
         "run": [{"name": "own", "script": script, "origin": "user"}],
         "origin": "compiled",
     }
@@ -115,6 +116,55 @@ async def test_failed_job_keeps_container_and_services(
         assert len(engine.containers()) == 2
         await client.close_job("1")
     assert (engine.containers(), engine.networks()) == ([], [])
+
+
+async def test_no_shell_while_the_entrypoint_prepares_the_container(
+    engine: DockerEngine, agent: AgentProcess, tmp_path: Path
+) -> None:
+    """The machine would be the only place for it, and the agent's user the only one."""
+    wait = f"touch {tmp_path}/work/up; until [ -e {tmp_path}/work/go ]; do sleep 0.1; done"
+    entrypoint = ["sh", "-c", f'{wait}; exec "$@"', "sh"]
+    inputs = {"entrypoint": entrypoint, "entrypoint_patience_seconds": 60}
+    async with agent.client() as client:
+        await client.start(a_job(engine, tmp_path, "true", inputs))
+        await happens((tmp_path / "work/up").exists)
+        with pytest.raises(AgentRefusedError, match=r"environment \(box\) is not open yet"):
+            await run(client, "touch", str(tmp_path / "outside"))
+        (tmp_path / "work/go").touch()
+        assert (await follow(client, "1")).check().status == "success"
+    assert not (tmp_path / "outside").exists()
+
+
+async def test_no_shell_in_a_held_job_without_a_container(
+    engine: DockerEngine, agent: AgentProcess, tmp_path: Path
+) -> None:
+    job = a_job(engine, tmp_path, "true", {"image": "no-such-image:none"}, hold_failed_seconds=600)
+    async with agent.client() as client:
+        await client.start(job)
+        assert (await follow(client, "1")).check().held_seconds
+        with pytest.raises(AgentRefusedError, match="its environment was not opened"):
+            await run(client, "touch", str(tmp_path / "outside"))
+        await client.close_job("1")
+    assert not (tmp_path / "outside").exists()
+
+
+async def test_no_shell_in_the_container_in_which_sources_are_got(
+    engine: DockerEngine, agent: AgentProcess, tmp_path: Path
+) -> None:
+    """The checkout has the agent's rights and works on files that a shell in this container could change."""
+    inputs = {"image": BUSYBOX, "pull_policy": ["never"], "engine": engine.host}
+    box = {"step": "builtin://container", "inputs": inputs, "origin": "compiled"}
+    wait = "touch up; while [ ! -e go ]; do sleep 0.1; done"
+    hook = {"name": "pre_get_sources_script", "script": wait, "origin": "compiled"}
+    own = {"name": "own", "script": "true", "origin": "user"}
+    steps = steps_text(box | {"name": "sources", "run": [hook]}, box | {"name": "container", "run": [own]})
+    async with agent.client() as client:
+        await client.start(JobStart(id="1", work_dir=str(tmp_path / "work"), steps=steps))
+        await happens((tmp_path / "work/up").exists)
+        with pytest.raises(AgentRefusedError, match=r"environment \(container\) is not open yet"):
+            await run(client, "true")
+        (tmp_path / "work/go").touch()
+        assert (await follow(client, "1")).check().status == "success"
 
 
 async def test_hold_that_ends_takes_the_container(engine: DockerEngine, agent: AgentProcess, tmp_path: Path) -> None:

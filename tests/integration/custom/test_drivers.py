@@ -10,7 +10,7 @@ from remuda.manager.config import CustomBuildDirConfig
 from remuda.testing.agent_process import Seen, follow, until
 from remuda.testing.custom_driver import STAGES, Bench
 from remuda.testing.vault_server import JWT, PASSWORD, serving_vault
-from remuda.wire.agent_client import JobEnded
+from remuda.wire.agent_client import AgentRefusedError, JobEnded
 from remuda.wire.agent_shell import ShellData, ShellExit, ShellWish, open_shell
 
 ENDS_WITH = """#!/bin/sh
@@ -218,3 +218,19 @@ async def test_nobody_can_look_into_it(bench: Bench) -> None:
         assert any(b"driver of the custom executor" in event.data for event in events if isinstance(event, ShellData))
         await client.cancel(job.id)
         await follow(client, job.id)
+
+
+async def test_nobody_gets_to_the_machine_while_the_driver_prepares(bench: Bench) -> None:
+    go = bench.driver.builds.parent / "go"
+    bench.driver.write("prepare", f"#!/bin/sh\nuntil [ -e {go} ]; do sleep 0.05; done\nexit 1\n")
+    job = msgspec.structs.replace(bench.job("true"), hold_failed_seconds=60)
+    async with bench.agent.client() as client:
+        await client.start(job)
+        await until(lambda: "config" in bench.driver.calls)
+        for answer in ("not open yet", "was not opened"):
+            with pytest.raises(AgentRefusedError, match=answer):
+                async with open_shell(client, job.id, ShellWish(command=("true",))) as shell:
+                    assert [event async for event in shell] == []
+            go.touch()
+            await follow(client, job.id)
+        await client.close_job(job.id)
