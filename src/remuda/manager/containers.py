@@ -17,7 +17,7 @@ import msgspec
 
 from remuda.manager.config import RunnerConfig
 from remuda.manager.docker_config import DEFAULT_HOST, DockerConfig, ServiceConfig
-from remuda.manager.entries import CompileError, Entry, entry
+from remuda.manager.entries import CompileError, Entry, entry, literal
 from remuda.manager.variables import Variables
 from remuda.wire.runner_api import JobPayload
 
@@ -76,14 +76,22 @@ def hooks_in_container(entries: list[Entry], job: Containers) -> list[Entry]:
     """Each script around the checkout runs in a container of its own.
 
     No container is open during the checkout: git runs on the machine with the agent's rights, and who can change the
-    repository meanwhile has it run programs.
+    repository meanwhile has it run programs. The checkout removes one that an earlier job left there.
     """
     return [
         _container(one["name"].removesuffix("_script"), job, joins=False) | {"run": [one]}
         if one["name"] in _HOOKS
-        else one
+        else one | {"inputs": one["inputs"] | _asked_engine(job)}
         for one in entries
     ]
+
+
+def _asked_engine(job: Containers) -> Entry:
+    """The engine for the checkout to ask, unless that may be out of its reach: as the job's user, in its sandbox, in a
+    network that a policy limits."""
+    own = job.runner.remuda
+    is_reachable = job.engine.startswith("unix:") and not (own.run_as or own.first_uid or own.sandbox)
+    return {"engine": literal(job.engine)} if is_reachable else {}
 
 
 def container_remarks(payload: JobPayload, runner: RunnerConfig) -> Iterable[str]:

@@ -2,11 +2,13 @@
 
 Which commit, and how deep, the inputs say; how git is called, `git` does. A repository that is found in the working
 directory is not trusted: an earlier job may have left anything in it. Its objects are used, but no configuration, hook
-or attribute of it is ever seen by git, and of the repositories of its submodules nothing.
+or attribute of it is ever seen by git, and of the repositories of its submodules nothing. All of that holds only while
+nobody else can change the repository; a container that has outlived its job is removed first.
 """
 
 import errno
 import json
+import os
 import re
 from contextlib import suppress
 from pathlib import Path
@@ -59,6 +61,7 @@ def run(inputs: Inputs) -> None:
     checks_out, instead_of_ssh = inputs.flag("checkout", True), inputs.flag("instead_of_ssh", False)
     modules, lfs = submodules.read(inputs), inputs.flag("lfs", True)
     copies, copies_bytes = inputs.text("mirrors", ""), inputs.number("mirrors_bytes", 0)
+    engine = inputs.text("engine", "")
     inputs.done()
     check_flags("GIT_FETCH_EXTRA_FLAGS", fetch_flags, FETCH)
     # Not by its name, which may come to mean another folder.
@@ -66,6 +69,10 @@ def run(inputs: Inputs) -> None:
     if strategy == "none":
         say("Skipping Git repository setup")
         return
+    if engine:
+        from remuda.stdsteps.job_containers import free_folder  # only here: most have none
+
+        free_folder(engine, os.getcwd())
     check_mounts(".")
     restore_rights(work_dir)
     if strategy in ("empty", "clone"):

@@ -28,7 +28,7 @@ from remuda.stdsteps.docker_exec import run_inside
 from remuda.stdsteps.errors import PlatformError, StepError
 from remuda.stdsteps.images import Image
 from remuda.stdsteps.inputs import Inputs
-from remuda.stdsteps.job_containers import JOB_ROLE, MARK, Owner, this_owner
+from remuda.stdsteps.job_containers import JOB_ROLE, MARK, WORK_DIR, Owner, this_owner
 from remuda.stdsteps.outputs import tell
 from remuda.stdsteps.sharing import share
 from remuda.stdsteps.speech import say
@@ -144,7 +144,7 @@ def creation(wish: Wish, owner: Owner, *, network: str, until: float, exchange: 
         "WorkingDir": work_dir,
         "OpenStdin": True,
         "Volumes": inner,
-        "Labels": own_labels | owner.labels(role=JOB_ROLE, until=until),
+        "Labels": own_labels | owner.labels(role=JOB_ROLE, until=until) | {WORK_DIR: work_dir},
         "HostConfig": host,
     }
     if wish.entrypoint:

@@ -30,6 +30,8 @@ from remuda.stdsteps.speech import say
 MARK = "REMUDA_CONTAINER"
 """The variable by which processes of a container are known: its value is the container's name."""
 REMOVAL_SECONDS = 30.0
+WORK_DIR = "remuda.work_dir"
+"""The label of a container that has a job's working directory."""
 JOB_ROLE, SERVICE_ROLE = "job", "service"
 
 
@@ -95,6 +97,16 @@ def sweep(engine: Engine, owner: Owner) -> None:
             raise
         except StepError as error:
             say(f"WARNING: what an earlier job left behind could not be removed: {error}")
+
+
+def free_folder(host: str, folder: str) -> None:
+    """Remove the containers of this machine that have this working directory, whosever they are: none may run while
+    something of the platform works there."""
+    engine = Engine(host)
+    labels = [f"remuda.machine={this_owner('').machine}", f"{WORK_DIR}={folder}"]
+    for one in engine.call("GET", "/containers/json", query={"all": 1, "filters": {"label": labels}}):
+        say(f"Removing the container {_short(one)}, which job {one['Labels'].get('remuda.job') or '?'} left behind")
+        remove(engine, one["Id"])
 
 
 def remove(engine: Engine, name: str) -> bool:

@@ -248,6 +248,26 @@ def test_leftovers_of_ended_jobs_are_swept(engine: DockerEngine, job: Any, new_j
     assert engine.networks() == []
 
 
+def test_a_checkout_removes_a_container_that_still_has_its_folder(
+    engine: DockerEngine, job: Any, new_job: Callable[..., Any]
+) -> None:
+    """One that could not be closed. The files of its job are still there, so it does not count as a leftover."""
+    assert job.open().code == 0
+    neighbour = new_job(engine, "2")
+    kept = neighbour.open()
+    done = job.step("checkout", strategy="empty")
+    assert done.code == 0, done.text
+    assert "which job 1 left behind" in done.text
+    assert [one["Id"] for one in engine.containers()] == [kept.outputs["container"]]
+
+
+def test_a_checkout_does_not_begin_where_the_engine_is_away(job: Any) -> None:
+    job.host = "unix:///nowhere"
+    (job.work / "file").touch()
+    assert job.step("checkout", strategy="empty").code == 75
+    assert (job.work / "file").exists()
+
+
 def test_a_lease_that_is_over_ends_the_container(engine: DockerEngine, job: Any, until: Callable[..., None]) -> None:
     job.open(lease_seconds=1)
     until(lambda: engine.containers() == [])

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from remuda.manager.compile import CompiledJob, compile_job
-from remuda.manager.config import RunnerConfig
+from remuda.manager.config import RemudaConfig, RunnerConfig
 from remuda.manager.docker_config import DockerConfig, ServiceConfig
 from remuda.manager.entries import CompileError, Setting
 from remuda.steps.language.reading import read_step
@@ -216,6 +216,24 @@ def test_each_hook_of_the_job_runs_in_a_container_that_is_closed_during_the_chec
     assert (after["name"], after["step"]) == ("post_get_sources", "builtin://container")
     assert [one["name"] for one in after["run"]] == ["post_get_sources_script"]
     assert container["name"] == "container"
+
+
+@pytest.mark.parametrize(
+    ("docker", "own", "asked"),
+    [
+        (DockerConfig(), {}, ENGINE),
+        (DockerConfig(host="unix:///run/podman.sock"), {}, "unix:///run/podman.sock"),
+        (DockerConfig(host="tcp://127.0.0.1:2375"), {}, None),
+        (DockerConfig(), {"first_uid": 200000}, None),
+        (DockerConfig(), {"run_as": "ci"}, None),
+        (DockerConfig(), {"sandbox": True}, None),
+    ],
+)
+def test_the_checkout_asks_an_engine_that_it_can_reach(
+    docker: DockerConfig, own: dict[str, Any], asked: str | None
+) -> None:
+    job = compiled(docker, runner={"remuda": RemudaConfig(**own)})
+    assert step(job, "get_sources")["inputs"].get("engine") == asked
 
 
 def test_on_the_runners_own_machine_image_and_services_are_ignored_and_named() -> None:
