@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from remuda.cell.core.payload import build_payload
+from remuda.cell.core.payload import build_payload, for_other_runners
 from remuda.cell.core.redaction import MASKED, known_secrets, shown_payload
 from remuda.cell.dependencies import Dependencies, find_dependencies
 from remuda.cell.errors import InvalidError, MissingDependencyError
@@ -30,7 +30,7 @@ async def secrets_of(store: Store, job: Job) -> Secrets:
 
 
 async def disclosed_payload(store: Store, job: Job, *, public_url: str, now: float) -> Any:
-    """What a runner gets with a job, as JSON without secrets."""
+    """What any runner gets with a job, as JSON without secrets."""
     if job.is_trigger:
         raise InvalidError(f"job {job.id} starts a pipeline by itself; no runner ever gets it, so it has no payload")
     runner = await store.runner(job.runner_id) if job.runner_id is not None else None
@@ -45,4 +45,5 @@ async def disclosed_payload(store: Store, job: Job, *, public_url: str, now: flo
         token=MASKED,
         id_tokens=dict.fromkeys(of.spec.id_tokens, MASKED),
     )
-    return shown_payload(await with_policies(store, job, payload), await secrets_of(store, job))
+    payload = for_other_runners(await with_policies(store, job, payload))
+    return shown_payload(payload, await secrets_of(store, job))

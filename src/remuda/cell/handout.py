@@ -149,7 +149,10 @@ async def with_policies(store: Store, job: Job, payload: JobPayload) -> JobPaylo
 
 def _with_policy(payload: JobPayload, job: Job, settings: Mapping[str, str]) -> JobPayload:
     policy = for_payload(scopes_of(job.key()), settings) if settings else None
-    return payload if policy is None else replace(payload, remuda={"step_policy": policy})
+    if policy is None:
+        return payload
+    remuda = payload.remuda if isinstance(payload.remuda, dict) else {}
+    return replace(payload, remuda={**remuda, "step_policy": policy})
 
 
 async def _id_tokens(store: Store, of: Circumstances, now: float) -> dict[str, str]:

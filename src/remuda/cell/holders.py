@@ -24,13 +24,13 @@ from remuda.lib import killpoints
 from remuda.model.job import FINAL, HELD, FailureReason, JobId, JobState
 from remuda.wire.job_token import ExpiredError, JobClaims
 from remuda.wire.routable import TokenError
-from remuda.wire.runner_api import UpdateJob
+from remuda.wire.runner_api import MANAGER_NAME, UpdateJob
 
 _SHORT_TRACE_PATIENCE_SECONDS = 300
 """How long a final state is put off because the runner says that its trace has more bytes than have arrived."""
 
 
-REPORTS_STEPS = "remuda-manager"
+REPORTS_STEPS = MANAGER_NAME
 """What a manager calls itself that sends the results of all steps before it sends the end of the job."""
 
 

@@ -82,7 +82,7 @@ def compile_job(payload: JobPayload, setting: Setting) -> CompiledJob:
         mask_prefixes=tuple(dict.fromkeys([*TOKEN_PREFIXES, *_prefixes(payload)])),
         timeout_seconds=timeout,
         log_limit_bytes=setting.runner.output_limit * 1024,
-        policy=policy_text(payload, setting.runner),
+        policy=policy_text(payload, configured, lambda: runner_variables(payload, configured, timeout)),
         banner=(
             f"Running with remuda {__version__}",
             f"  on {setting.runner.name} {setting.runner.short_token}, system ID: {setting.system_id}",
@@ -117,6 +117,19 @@ def _entries(payload: JobPayload, setting: Setting, variables: Variables, timeou
 def all_variables(payload: JobPayload, setting: Setting, timeout: int) -> list[Variable]:
     """From the weakest to the strongest: the runner's environment, its defaults, the job's, what is always true."""
     environment = [Variable(key=key, value=value) for key, _, value in _pairs(setting.runner.environment)]
+    known = [Variable(key=SERVER_CA, value=setting.server_ca, public=True, file=True)] if setting.server_ca else []
+    image = [Variable(key="CI_JOB_IMAGE", value=text)] if (text := _image(payload, setting)) else []
+    defaults = variable_list(_defaults(setting, timeout))
+    return [*environment, *defaults, *payload.variables, *image, *known, *variable_list(_about_runner())]
+
+
+def runner_variables(payload: JobPayload, setting: Setting, timeout: int) -> dict[str, str]:
+    """What the runner adds, where nothing of the job counts."""
+    image = {"CI_JOB_IMAGE": text} if (text := _image(payload, setting)) else {}
+    return _defaults(setting, timeout) | image | _about_runner()
+
+
+def _defaults(setting: Setting, timeout: int) -> dict[str, str]:
     defaults = {
         "CI_BUILDS_DIR": setting.builds_dir,
         "CI_PROJECT_DIR": setting.work_dir,
@@ -130,17 +143,16 @@ def all_variables(payload: JobPayload, setting: Setting, timeout: int) -> list[V
     if setting.cgroup:
         defaults |= {"GITLAB_RUNNER_SLOT_CGROUP": setting.cgroup}
     if has_containers(setting.runner):
-        defaults |= {"CI_DISPOSABLE_ENVIRONMENT": "true"}
-    else:
-        defaults |= {"CI_SHARED_ENVIRONMENT": "true"}
-    tail = {
+        return defaults | {"CI_DISPOSABLE_ENVIRONMENT": "true"}
+    return defaults | {"CI_SHARED_ENVIRONMENT": "true"}
+
+
+def _about_runner() -> dict[str, str]:
+    return {
         "CI_RUNNER_VERSION": __version__,
         "CI_RUNNER_REVISION": __version__,
         "CI_RUNNER_EXECUTABLE_ARCH": f"{platform.system().lower()}/{platform.machine()}",
     }
-    image = [Variable(key="CI_JOB_IMAGE", value=text)] if (text := _image(payload, setting)) else []
-    known = [Variable(key=SERVER_CA, value=setting.server_ca, public=True, file=True)] if setting.server_ca else []
-    return [*environment, *variable_list(defaults), *payload.variables, *image, *known, *variable_list(tail)]
 
 
 def _image(payload: JobPayload, setting: Setting) -> str:

@@ -13,6 +13,7 @@ import msgspec
 from remuda.manager.config import RunnerConfig
 from remuda.manager.variables import Variables
 from remuda.steps.language.escaping import escape
+from remuda.wire.runner_api import JobPayload
 from remuda.wire.runner_server import api_root
 
 CONDITIONS = {"on_success": "success()", "on_failure": "failure()", "always": "always()"}
@@ -98,3 +99,11 @@ def project_path(repo_url: str) -> str:
         path = ""
     path = posixpath.normpath("/" + path.removesuffix("/").removesuffix(".git")).lstrip("/")
     return path if path not in ("", ".") else "project"
+
+
+def path_of_project(payload: JobPayload, runner: RunnerConfig) -> str:
+    """The project's path on its server, whatever the job says. Not every server sends it."""
+    if path := payload.job_info.project_full_path:
+        return path
+    prefix = urlsplit(api_root(runner.url)).path.strip("/")
+    return project_path(payload.git_info.repo_url).removeprefix(f"{prefix}/")

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from remuda import __version__
 from remuda.manager.config_values import WITH_CONTAINERS
-from remuda.wire.runner_api import FEATURES, RunnerInfo
+from remuda.wire.runner_api import FEATURES, MANAGER_NAME, RunnerInfo
 
 IMPLEMENTED = frozenset(
     {
@@ -57,7 +57,7 @@ def runner_info(*, executor: str, labels: Mapping[str, str] | None = None, capac
     """The `info` object of every call. By the capacity, the jobs that a manager can run at a time, a cell shares its
     demand out among managers."""
     return RunnerInfo(
-        name="remuda-manager",
+        name=MANAGER_NAME,
         version=__version__,
         revision=__version__,
         platform=platform.system().lower(),

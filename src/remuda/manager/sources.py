@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import quote, urlsplit, urlunsplit
 
 from remuda.manager.config import RunnerConfig
-from remuda.manager.entries import CompileError, Entry, cache_folder, entry, lines, project_path
+from remuda.manager.entries import CompileError, Entry, cache_folder, entry, lines, path_of_project
 from remuda.manager.variables import Variables
 from remuda.stdsteps.sizes import in_bytes
 from remuda.wire.runner_api import JobPayload
@@ -40,7 +40,7 @@ def get_sources(payload: JobPayload, runner: RunnerConfig, variables: Variables,
     before = [*lines(runner.pre_get_sources_script), *hooks.get("pre_get_sources_script", ())]
     after = [*hooks.get("post_get_sources_script", ()), *lines(runner.post_get_sources_script)]
     checkout = {
-        "repo_url": _repo_url(payload, runner, variables),
+        "repo_url": _repo_url(payload, runner),
         "sha": git.sha,
         "ref": git.ref,
         "refspecs": git.refspecs,
@@ -99,11 +99,11 @@ def _number(text: str) -> int | None:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
 
 
-def _repo_url(payload: JobPayload, runner: RunnerConfig, variables: Variables) -> str:
+def _repo_url(payload: JobPayload, runner: RunnerConfig) -> str:
     """The repository's address; with `clone_url` the same project under the address that jobs can reach."""
     if not runner.clone_url:
         return payload.git_info.repo_url
-    path = variables["CI_PROJECT_PATH"] or project_path(payload.git_info.repo_url)
+    path = path_of_project(payload, runner)
     if runner.clone_url.startswith("file://"):
         return f"{runner.clone_url.rstrip('/')}/{quote(path)}.git"
     parts = urlsplit(runner.clone_url)

@@ -5,11 +5,12 @@ runs; the agent decides by it. Also whom a job's steps run as: one user, or one 
 """
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 from remuda.manager.config import RunnerConfig
 from remuda.manager.config_values import WITH_MACHINES
-from remuda.manager.entries import CompileError
+from remuda.manager.entries import CompileError, Setting
 from remuda.steps.errors import PolicyError
 from remuda.wire.runner_api import JobPayload
 
@@ -17,8 +18,12 @@ VERSION = 1
 """Of the form in which a cell sends policies."""
 
 
-def policy_text(payload: JobPayload, runner: RunnerConfig) -> str:
-    """What the agent gets; empty when nobody says anything. What the runner says binds what the cell says."""
+def policy_text(payload: JobPayload, setting: Setting, own: Callable[[], dict[str, str]]) -> str:
+    """What the agent gets; empty when nobody says anything. What the runner says binds what the cell says.
+
+    Where it inserts steps, their variables are with it. `own`: those that this runner adds.
+    """
+    runner = setting.runner
     layers = (
         [{"author": f"runner {runner.name}".strip(), "document": runner.remuda.policy}] if runner.remuda.policy else []
     )
@@ -27,12 +32,17 @@ def policy_text(payload: JobPayload, runner: RunnerConfig) -> str:
         return ""
     from remuda.steps.policy.document import parse_policy  # only here: most have none, and it takes time to import
 
-    text = json.dumps({"version": 1, "layers": layers})
+    whole: dict[str, Any] = {"version": 1, "layers": layers}
     try:
-        parse_policy(text)
+        policy = parse_policy(json.dumps(whole))
     except PolicyError as error:
         raise CompileError(f"the step policy cannot be read, so nothing runs: {error}") from None
-    return text
+    if any(layer.insertions for layer in policy.layers):
+        from remuda.manager.server_variables import trusted_variables
+
+        whole["variables"] = trusted_variables(payload, setting, own())
+        whole |= {"server_ca": setting.server_ca} if setting.server_ca else {}
+    return json.dumps(whole)
 
 
 def run_as(runner: RunnerConfig, slot: int) -> str:

@@ -19,6 +19,12 @@ TARGET_BRANCH = "CI_MERGE_REQUEST_TARGET_BRANCH_NAME"
 OPEN_MERGE_REQUESTS = "CI_OPEN_MERGE_REQUESTS"
 
 _SHORT_TITLE = 100
+_PREDEFINED = re.compile(r"CI|(CI|GITLAB)_[A-Za-z0-9_]*")
+
+
+def is_predefined(name: str) -> bool:
+    """True for names that are a server's to give. A file may use them nevertheless."""
+    return _PREDEFINED.fullmatch(name) is not None
 
 
 @lru_cache(maxsize=1024)

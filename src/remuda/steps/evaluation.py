@@ -5,11 +5,16 @@ the `env` and the command of a definition in the context of the step itself. Env
 base, the request, job variables, CI_JOB_STATUS, exports of earlier steps, `env` of the steps around (the inner ones
 are stronger), of the entry, of the definition. A variable sees the layers below it, so that it can extend itself.
 
+A step that a policy inserted has nothing of the request, the job variables and the job's exports in its environment:
+a list of names that could change what a program does is never complete. It has the agent's base, the predefined
+variables that came with the policy, exports of its own parts, and the `env` that the policy and its package say.
+
 `runner` calls this when a step begins, and `replay` again after a crash: the same events give the same values.
 """
 
 import os
 from collections.abc import Mapping
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +27,6 @@ from remuda.steps.language.evaluate import Context, Sensitive, expand, expand_en
 from remuda.steps.language.values import Exec
 from remuda.steps.outcome import Cause
 from remuda.steps.plan import Level
-from remuda.steps.policy.rules import clean_env
 from remuda.steps.tree import Entered, Loaded, Node, Tree
 
 SHORTEST_SECRET = 3
@@ -51,6 +55,8 @@ class Facts:
     """When the job's time is used up."""
     is_confined: bool = False
     """Its own steps run in an environment that somebody else puts around them, or apart."""
+    inserted_env: Mapping[str, str] = field(default_factory=dict)
+    """The predefined variables of inserted steps, with values that the job cannot change."""
     is_apart: bool = False
     """Its own steps run as another user than the agent, or in a sandbox."""
     is_inside: bool = False
@@ -70,18 +76,18 @@ def evaluate(tree: Tree, facts: Facts, node: Node, loaded: Loaded, serial: int) 
     if node.phase:
         assert node.parent is not None
         inputs = node.parent.entered.inputs
-        context = _own(facts, loaded, inputs, _environment_around(tree, facts, node), serial)
+        context = _own(facts, node, loaded, inputs, _environment_around(tree, facts, node), serial)
     else:
         outer = _outer(tree, facts, node)
         invocation = expand_env(node.call.env, outer)
         given = expand(dict(node.call.inputs), outer)
         inputs = given if loaded.is_script else check_inputs(loaded.step.spec, given)
-        context = _own(facts, loaded, inputs, dict(outer.env) | dict(invocation), serial)
+        context = _own(facts, node, loaded, inputs, dict(outer.env) | dict(invocation), serial)
     definition = loaded.step.definition
     definition_env: Mapping[str, Any] = {}
     if definition.env:
         definition_env = expand_env(definition.env, context)
-        context = _own(facts, loaded, inputs, dict(context.env) | dict(definition_env), serial)
+        context = _own(facts, node, loaded, inputs, dict(context.env) | dict(definition_env), serial)
     command, work_dir = _command(definition.exec, context, facts)
     return Entered(
         inputs=inputs,
@@ -108,7 +114,7 @@ def run_outputs(tree: Tree, facts: Facts, node: Node) -> dict[str, Any]:
     if not definition.outputs and not spec.outputs:
         return {}
     env = _environment_below(tree, facts, node)
-    context = _own(facts, node.loaded, node.entered.inputs, env, node.serial, steps=node.steps)
+    context = _own(facts, node, node.loaded, node.entered.inputs, env, node.serial, steps=node.steps)
     return check_outputs(spec, expand(dict(definition.outputs), context))
 
 
@@ -183,7 +189,7 @@ def _outer(tree: Tree, facts: Facts, node: Node, *, failed: bool = False, cancel
     return Context(
         env=_environment_around(tree, facts, node),
         inputs=frame.entered.inputs,
-        vars=facts.variables,
+        vars=_variables(facts, node),
         steps=frame.steps,
         func_dir=frame.loaded.folder,
         work_dir=facts.work_dir,
@@ -197,6 +203,7 @@ def _outer(tree: Tree, facts: Facts, node: Node, *, failed: bool = False, cancel
 
 def _own(
     facts: Facts,
+    node: Node,
     loaded: Loaded,
     inputs: Mapping[str, Any],
     env: Mapping[str, Any],
@@ -208,7 +215,7 @@ def _own(
     return Context(
         env=env,
         inputs=inputs,
-        vars=facts.variables,
+        vars=_variables(facts, node),
         steps=steps or {},
         func_dir=loaded.folder,
         work_dir=facts.work_dir,
@@ -218,29 +225,30 @@ def _own(
     )
 
 
+def _variables(facts: Facts, node: Node) -> Mapping[str, str]:
+    """The job variables that expressions of a step see. A policy may name any of the job, and gets the server's word
+    for those that are predefined."""
+    return dict(facts.variables) | dict(facts.inserted_env) if node.is_inserted else facts.variables
+
+
 def _environment_around(tree: Tree, facts: Facts, node: Node) -> dict[str, Any]:
     """What a step finds before its entry and its definition add anything."""
-    host = node.host
-    env: dict[str, Any] = dict(facts.base_env) if host is None else {}
-
-    def add(values: Mapping[str, Any], *, trusted: bool = False) -> None:
-        """What a job sets must not decide what a step does that a policy put there."""
-        env.update(values if trusted or not node.is_inserted else clean_env(values))
-
-    add(facts.request_env)
+    env: dict[str, Any] = dict(facts.base_env) if node.host is None else {}
+    insertion = node.insertion
+    env.update(facts.request_env if insertion is None else facts.inserted_env)
     env["CI_JOB_STATUS"] = plan.job_status(tree, node)
-    if node.insertion is None:
-        add(tree.exports)
+    if insertion is None:
+        env.update(tree.exports)
     else:
-        env.update(_isolate_inserted_step(tree, facts, node.insertion))
-        add(tree.inserted_exports)
+        env.update(_isolate_inserted_step(tree, facts, insertion))
+        env.update(insertion.exports)
     assert node.parent is not None
-    around = list(node.parent.up())
+    around = [one for one in node.parent.up() if insertion is None or one.is_inserted]
     for one in reversed(around):
-        add(one.entered.invocation_env, trusted=one.is_inserted)
+        env.update(one.entered.invocation_env)
         # What makes an environment does not say what is in it, apart from its own commands.
         if not one.makes_environment or (one is node.parent and node.phase):
-            add(one.entered.definition_env, trusted=one.is_inserted)
+            env.update(one.entered.definition_env)
     return env
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 
+from remuda.lib.files import write_whole
 from remuda.lib.masking import Secrets
 from remuda.steps import holding
 from remuda.steps.datafolder import temporary_folder
@@ -15,7 +16,7 @@ from remuda.steps.policy.people import Person
 from remuda.steps.policy.rules import parse_policy
 from remuda.steps.policy.sandbox import Sandbox
 from remuda.steps.policy.slots import limits_of
-from remuda.steps.policy.values import NO_LIMITS
+from remuda.steps.policy.values import NO_LIMITS, Policy
 from remuda.wire.proto.agent_pb2 import StartRequest
 
 
@@ -42,15 +43,32 @@ def read_facts(
         hold_failed_seconds=request.hold_failed_seconds,
         deadline=journal.accepted_at + request.timeout_seconds if request.timeout_seconds else None,
         is_confined=is_inside or is_apart,
+        inserted_env=_inserted_env(journal, custody.policy),
         is_apart=is_apart,
         is_inside=is_inside,
     )
 
 
+def server_ca_file(folder: Path) -> Path:
+    """Where the certificates lie by which inserted steps know the server: beside what is the agent's alone."""
+    return folder / "server_ca.pem"
+
+
+def _inserted_env(journal: Journal, policy: Policy) -> dict[str, str]:
+    """The predefined variables of inserted steps. Writes the one that is a file."""
+    if not policy.server_ca:
+        return dict(policy.variables)
+    path = server_ca_file(journal.folder)
+    write_whole(path, policy.server_ca.encode())
+    path.chmod(0o644)
+    return {**policy.variables, "CI_SERVER_TLS_CA_FILE": str(path)}
+
+
 def read_custody(request: StartRequest, journal: Journal, person: Person | None) -> Custody:
     """What holds for the steps of a job that run as `person`."""
+    policy = parse_policy(request.policy)
     return Custody(
-        policy=parse_policy(request.policy),
+        policy=policy,
         person=person,
         job=journal.folder,
         work_dir=Path(request.work_dir),
@@ -65,6 +83,7 @@ def read_custody(request: StartRequest, journal: Journal, person: Person | None)
             exchange=str(journal.exchange),
             writable=tuple(request.writable),
             hidden=_hidden(request, journal),
+            readable=(str(server_ca_file(journal.folder)),) if policy.server_ca else (),
         )
         if request.sandbox
         else None,

@@ -29,7 +29,6 @@ from remuda.steps.language.evaluate import reveal
 from remuda.steps.language.values import ReferenceKind
 from remuda.steps.marks import VARIABLE
 from remuda.steps.plan import GRACE_SECONDS
-from remuda.steps.policy.rules import clean_env
 from remuda.steps.program import own_command
 from remuda.steps.rights import OWN, exec_words, has_agents_rights, is_own, is_own_program
 from remuda.steps.script import script_command
@@ -164,11 +163,17 @@ def _machine_env(facts: Facts, node: Node, env: Mapping[str, str]) -> dict[str, 
     """What our own programs find in their environment. Where a job is kept from the agent, they get of its variables
     only those that they read, which are none by which another program, or a configuration of it, could be chosen."""
     if facts.is_confined:
-        # It starts no program, and is asked for variables of any name.
-        names = clean_env(env) if is_own(node, {"secrets"}) else {name for name in env if name.startswith(_READ)}
+        names = {name for name in env if name.startswith(_READ)} | _names_asked_for(node)
         harmless = _HARMLESS | {"HOME"} if node.is_inserted and not has_agents_rights(node) else _HARMLESS
         env = {name: env[name] for name in env if name in names or name in harmless or name.lower() in PROXIES}
     return _base_env(facts, node) | dict(env)
+
+
+def _names_asked_for(node: Node) -> set[str]:
+    """Variables that the inputs of `secrets` name. It starts no program that they could change."""
+    secrets = reveal(node.entered.inputs.get("secrets")) if is_own(node, {"secrets"}) else None
+    sources = [one.get("environment") for one in secrets.values() if isinstance(one, dict)] if secrets else []
+    return {str(source.get("name")) for source in sources if isinstance(source, dict)}
 
 
 def _base_env(facts: Facts, node: Node) -> dict[str, str]:

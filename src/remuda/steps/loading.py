@@ -19,7 +19,6 @@ from remuda.steps.language.escaping import OPENER
 from remuda.steps.language.reading import read_step
 from remuda.steps.language.references import parse_reference
 from remuda.steps.language.values import Definition, Reference, ReferenceKind, Spec, Step
-from remuda.steps.policy.rules import clean_env
 from remuda.steps.resolving.values import Resolved
 from remuda.steps.tree import INSERTED, LONGEST_PATH, MOST_STEPS, Loaded, Node, Tree, phase_step
 
@@ -130,7 +129,7 @@ async def load(tree: Tree, facts: Facts, node: Node, resolver: Resolver, *, subs
         base=Path(folder),
         root=Path(root) if root is not None else None,
         # Through which proxy, and whom to believe, is not for the job to say of what a policy inserted.
-        env=dict(facts.agent_env) | clean_env(facts.request_env)
+        env=dict(facts.agent_env) | dict(facts.inserted_env)
         if node.is_inserted
         else dict(facts.base_env) | dict(facts.request_env) | tree.exports,
         substitutes=substitutes,

@@ -112,6 +112,7 @@ class Node:
         "decisive",
         "entered",
         "environment",
+        "exports",
         "folded",
         "index",
         "is_after",
@@ -175,6 +176,8 @@ class Node:
         """The child that makes this one fail: the first in the list that failed and may not."""
         self.steps: dict[str, Any] = {}
         """What expressions in its own list see under `steps`."""
+        self.exports: dict[str, str] = {}
+        """Of a step that a policy inserted: those of its parts, for the later ones."""
         self.environment: Mapping[str, Any] | None = None
         """How to run something in the environment that it has opened."""
 
@@ -280,8 +283,6 @@ class Tree:
         self.timed_out = False
         self.exports: dict[str, str] = dict(known.exports)
         """Of all steps so far, job-wide."""
-        self.inserted_exports: dict[str, str] = {}
-        """Those of steps that a policy inserted."""
         self.masks: list[str] = []
         """What steps asked to be masked, and sensitive values."""
         self.serials = 0
@@ -386,8 +387,8 @@ class Tree:
     def _leave(self, node: Node, exports: Mapping[str, str], masks: list[str]) -> None:
         self.open.pop(node.serial, None)
         self.exports.update(exports)
-        if node.is_inserted:
-            self.inserted_exports.update(exports)
+        if exports and (insertion := node.insertion) is not None:
+            insertion.exports.update(exports)
         self.masks += masks
 
 

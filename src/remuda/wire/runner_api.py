@@ -12,6 +12,9 @@ import msgspec
 VERSION = 1
 """Version of our own reading of these messages; kept in the journal beside a stored payload."""
 
+MANAGER_NAME = "remuda-manager"
+"""What Remuda's own runner manager calls itself (`info.name`)."""
+
 FEATURES = [
     "variables",
     "image",
@@ -252,7 +255,8 @@ class JobPayload(msgspec.Struct, kw_only=True):
     run: str | msgspec.UnsetType | None = msgspec.UNSET
     """Steps in place of scripts: a text that is a JSON list. Left out when there are none: clients refuse all else."""
     remuda: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
-    """What only Remuda's own runner reads, left out when there is nothing: `step_policy`."""
+    """What only Remuda's own manager reads: `step_policy`, where there is one, and `predefined`: the names of
+    predefined variables that people have set, with the cell's own value or null. Others do not get the latter."""
 
 
 class TraceOutput(Message):

@@ -41,11 +41,12 @@ def a_job(place: Path) -> Callable[..., JobStart]:
     def build(*entries: str | dict[str, Any], policy: dict[str, Any] | None = None, **values: Any) -> JobStart:
         listed = [a_script(f"s{at}", one) if isinstance(one, str) else one for at, one in enumerate(entries)]
         layers = [{"author": "runner r", "document": policy}] if policy is not None else []
+        known = values.pop("inserted", {})
         return JobStart(
             id=values.pop("id", "1"),
             work_dir=str(place / "work"),
             steps=steps_text(*listed),
-            policy=json.dumps({"version": 1, "layers": layers}),
+            policy=json.dumps({"version": 1, "layers": layers} | ({"variables": known} if known else {})),
             **values,
         )
 
@@ -166,11 +167,57 @@ async def test_job_cannot_bend_an_inserted_step(
     (place / "evil/true").chmod(0o755)
     insert = [{"name": "scan", "script": "env true; echo $CI_NAME", "after": "job"}]
     export = f'echo \'{{"name": "PATH", "value": "{place}/evil"}}\' >>$REMUDA_EXPORTS'
-    env = {"PATH": f"{place}/evil:{os.environ['PATH']}", "CI_NAME": "seen"}
-    seen = await run_job(agent, a_job(export, policy={"insert": insert}, env=env))
+    env = {"PATH": f"{place}/evil:{os.environ['PATH']}", "CI_NAME": "forged"}
+    seen = await run_job(agent, a_job(export, policy={"insert": insert}, env=env, inserted={"CI_NAME": "seen"}))
     assert seen.statuses == {"s0": "success", "scan": "success"}
     assert b"seen" in seen.lines
     assert not (place / "bent").exists()
+
+
+BENDING = (
+    "MAKEFILES",
+    "GNUMAKEFLAGS",
+    "POSIXLY_CORRECT",
+    "_JAVA_OPTIONS",
+    "CC",
+    "AWKPATH",
+    "UNZIP",
+    "TMOUT",
+    "EXECIGNORE",
+)
+
+
+async def test_an_inserted_step_has_no_variable_of_the_job(agent: AgentProcess, a_job: Callable[..., JobStart]) -> None:
+    """Neither one that changes what programs do nor a forged predefined one, unless the policy asks for it by name."""
+    forged = [*BENDING, "LC_ALL", "LANG", "SHELL", "USER", "CI_COMMIT_SHA", "CI_INVENTED", "GITLAB_USER_LOGIN", "TOKEN"]
+    job_variables = [JobVariable(key=name, value="forged") for name in forged]
+    named = {"ASKED": "${{ vars.TOKEN }}", "SHA": "${{ vars.CI_COMMIT_SHA }}"}
+    insert = [{"name": "scan", "script": "env", "after": "job", "env": named}]
+    known = {"CI_COMMIT_SHA": "abc", "CI_JOB_ID": "7"}
+    seen = await run_job(agent, a_job("true", policy={"insert": insert}, variables=job_variables, inserted=known))
+    assert seen.check().status == "success", seen.log.decode()
+    pairs = [line.decode().partition("=") for line in seen.lines if b"=" in line]
+    found = {name: value for name, _, value in pairs}
+    assert {name for name, value in found.items() if value == "forged"} == {"ASKED"}
+    assert (found["CI_COMMIT_SHA"], found["SHA"], found["CI_JOB_ID"]) == ("abc", "abc", "7")
+    assert found["CI_JOB_STATUS"] == "success"
+
+
+async def test_exports_of_an_inserted_step_are_for_its_own_parts(
+    agent: AgentProcess, a_job: Callable[..., JobStart], place: Path
+) -> None:
+    """A narrower policy must not decide what a program does that a wider one inserts behind its own."""
+    say = """'echo {\\"name\\": \\"MAKEFILES\\", \\"value\\": \\"mine\\"} >>"$REMUDA_EXPORTS"'"""
+    parts = f"[{{name: first, script: {say}}}, {{name: second, script: 'echo second $MAKEFILES'}}]"
+    package = a_package(place / "package", f"run: {parts}")
+    insert = [
+        {"name": "narrow", "step": f"{package}/func.yml", "before": "job"},
+        {"name": "wide", "script": 'echo "wide ${MAKEFILES-none}"', "after": "job"},
+    ]
+    seen = await run_job(agent, a_job("echo job $MAKEFILES", policy={"insert": insert}))
+    assert seen.check().status == "success", seen.log.decode()
+    said = [line for line in seen.lines if line.endswith((b"mine", b"none"))]
+    assert said == [b"second mine", b"job mine", b"wide none"]
 
 
 async def test_step_of_the_job_cannot_have_the_name(agent: AgentProcess, a_job: Callable[..., JobStart]) -> None:

@@ -13,7 +13,7 @@ import pytest
 from remuda.steps.pack import pack
 from remuda.steps.policy import sandbox
 from remuda.testing.agent_process import AgentProcess, Seen, follow, run_job, steps_text, until
-from remuda.wire.agent_client import AgentClient, JobStart
+from remuda.wire.agent_client import AgentClient, JobStart, JobVariable
 from remuda.wire.agent_shell import ShellData, ShellExit, ShellWish, open_shell
 
 UID = 123456
@@ -125,12 +125,13 @@ async def agent(place: Path, packed: Path) -> AsyncIterator[AgentProcess]:
 
 def a_job(place: Path, *entries: dict[str, Any], policy: dict[str, Any] | None = None, **values: Any) -> JobStart:
     layers = [{"author": "runner r", "document": policy}] if policy is not None else []
+    server_ca = values.pop("server_ca", "")
     (place / "work").mkdir(exist_ok=True)
     return JobStart(
         id="1",
         work_dir=str(place / "work"),
         steps=steps_text(*entries),
-        policy=json.dumps({"version": 1, "layers": layers}),
+        policy=json.dumps({"version": 1, "layers": layers, "server_ca": server_ca}),
         run_as=str(UID),
         **values,
     )
@@ -350,6 +351,20 @@ async def test_an_inserted_step_has_nothing_that_the_job_set_up(
     assert {b"scanner none home 0 700", b"global 0", b"not looked", b"no status", b"done scanning"} <= set(seen.lines)
     assert b"script changed" not in seen.lines
     assert not list((place / "data/jobs").glob("*/exchange/*.home"))
+
+
+@pytest.mark.parametrize("is_sandboxed", HELD)
+async def test_the_servers_certificates_of_an_inserted_step_are_not_the_jobs(
+    agent: AgentProcess, place: Path, is_sandboxed: bool
+) -> None:
+    read = 'echo "reads $(cat $CI_SERVER_TLS_CA_FILE)"; echo forged >>$CI_SERVER_TLS_CA_FILE || echo not changed'
+    policy = {"insert": [{"name": "scan", "script": read, "after": "job"}]}
+    own = JobVariable(key="CI_SERVER_TLS_CA_FILE", value="forged", file=True)
+    entry = {"name": "bend", "script": "echo the job: $(cat $CI_SERVER_TLS_CA_FILE)"}
+    job = a_job(place, entry, sandbox=is_sandboxed, policy=policy, server_ca="the server's", variables=[own])
+    seen = await run_job(agent, job)
+    assert seen.check().status == "success", seen.log.decode()
+    assert {b"the job: forged", b"reads the server's", b"not changed"} <= set(seen.lines), seen.log.decode()
 
 
 async def test_a_deny_of_a_path_is_not_passed_by_a_link(agent: AgentProcess, place: Path) -> None:

@@ -111,6 +111,38 @@ async def test_policies_of_runner_and_project_hold_together(cell: ServedCell, be
     assert "memory" in told["advisory"]
 
 
+FORGED = """
+variables: {CI_COMMIT_SHA: forged, CI_COMMIT_TAG: forged, CI_PROJECT_DIR: /forged, CI_API_V4_URL: forged, CI: forged,
+  CI_JOB_TOKEN: forged, GITLAB_USER_LOGIN: forged, CI_PIPELINE_SOURCE: forged, CI_INVENTED: forged, MAKEFILES: forged}
+build: {script: [echo built]}
+"""
+
+
+@pytest.mark.parametrize("author", ["runner", "project"])
+async def test_an_inserted_step_has_the_predefined_variables_of_the_server(
+    cell: ServedCell, bench: ManagerBench, author: str
+) -> None:
+    insert = [{"name": "audit", "script": "env | sed 's/^/audit: /'", "after": "job"}]
+    policy = f"policy = {{insert = [{{name = 'audit', script = \"{insert[0]['script']}\", after = 'job'}}]}}"
+    configure_runner(bench, cell, policy if author == "runner" else "")
+    project = cell.new_project("app", FORGED)
+    if author == "project":
+        place = f"/api/remuda/v1/policies/project/{project}"
+        assert cell.send("PUT", place, {"document": {"insert": insert}}, PRIVATE_TOKEN=cell.token).status == 200
+    async with bench.manager():
+        log = (await through(cell))["build"]["log"]
+    lines = [line.partition("audit: ")[2] for line in log.splitlines() if "audit: " in line]
+    env = {name: value for name, _, value in (line.partition("=") for line in lines)}
+    assert not [name for name, value in env.items() if "forged" in value], log
+    assert not {"CI_COMMIT_TAG", "CI_INVENTED", "MAKEFILES"} & env.keys()
+    assert len(env["CI_COMMIT_SHA"]) == 40
+    assert env["CI_PROJECT_DIR"].startswith(str(bench.jobs)), env["CI_PROJECT_DIR"]
+    assert env["CI_PIPELINE_SOURCE"] == "push"
+    assert env["GITLAB_USER_LOGIN"] == "root"
+    assert env["CI_API_V4_URL"].endswith("/api/v4")
+    assert env["CI_JOB_TOKEN"] == "[MASKED]"
+
+
 async def test_denied_job_says_why(cell: ServedCell, bench: ManagerBench) -> None:
     configure_runner(bench, cell, 'policy = {rules = [{name = "no scripts", deny = "builtin:script"}]}')
     cell.new_project("app", "build: {script: [echo built]}\n")

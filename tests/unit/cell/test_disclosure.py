@@ -4,6 +4,7 @@ import msgspec
 import pytest
 
 from remuda.cell.claims import Handout
+from remuda.cell.core.payload import for_other_runners
 from remuda.cell.core.policies import changed_policy, setting_name
 from remuda.cell.disclosure import disclosed_payload, secrets_of
 from remuda.cell.errors import InvalidError
@@ -45,12 +46,15 @@ async def test_policies_go_out_with_the_job(cell: MemoryCell) -> None:
     await cell.push(a_spec("one"), a_spec("two"))
     handout = await cell.poll()
     assert isinstance(handout, Handout)
-    assert b'"remuda"' not in msgspec.json.encode(handout.payload)
+    assert handout.payload.remuda == {"predefined": {}}
+    assert b'"remuda"' not in msgspec.json.encode(for_other_runners(handout.payload))
     scope = ("project", cell.project.id)
     await cell.store.put_setting(setting_name(scope), changed_policy(None, {"deny": ["x"]}, None, 1))
     handout = await cell.poll()
     assert isinstance(handout, Handout)
-    assert handout.payload.remuda == {
+    assert isinstance(handout.payload.remuda, dict)
+    assert handout.payload.remuda.keys() == {"predefined", "step_policy"}
+    assert for_other_runners(handout.payload).remuda == {
         "step_policy": {
             "version": 1,
             "layers": [{"scope": "project", "id": cell.project.id, "version": 1, "document": {"deny": ["x"]}}],

@@ -112,7 +112,9 @@ def test_the_runners_scripts_surround_the_jobs_hooks() -> None:
 def test_clone_url_replaces_the_servers_address_and_keeps_the_token() -> None:
     found = checkout(RunnerConfig(clone_url="http://inside:8080/"))
     assert found["repo_url"] == "http://gitlab-ci-token:glcbt-job-token@inside:8080/g/p.git"
-    assert checkout(RunnerConfig(clone_url="file:///a%20folder/"))["repo_url"] == "file:///a%20folder/g/p.git"
+    runner = RunnerConfig(clone_url="file:///a%20folder/")
+    assert checkout(runner)["repo_url"] == "file:///a%20folder/g/p.git"
+    assert checkout(runner, CI_PROJECT_PATH="../secret")["repo_url"] == "file:///a%20folder/g/p.git"
 
 
 def test_the_checkout_may_have_a_time_of_its_own() -> None:

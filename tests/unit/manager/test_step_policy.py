@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from remuda.manager.config import Loaded, RemudaConfig, RunnerConfig, parse
-from remuda.manager.entries import CompileError
+from remuda.manager.entries import CompileError, Setting
 from remuda.manager.errors import ConfigError
 from remuda.manager.ssh_config import MachineEntry
 from remuda.manager.step_policy import has_own_user, policy_text, run_as
@@ -32,15 +32,30 @@ def sent(**documents: dict[str, Any]) -> dict[str, Any]:
     return {"step_policy": {"version": 1, "layers": layers}}
 
 
+def read_policy(payload: JobPayload, runner: RunnerConfig | None = None) -> str:
+    runner = runner or RunnerConfig()
+    setting = Setting(runner=runner, system_id="s", slot=0, work_dir="/builds/p", builds_dir="/builds", cache_dir="/c")
+    return policy_text(payload, setting, dict)
+
+
 def test_nobody_says_anything() -> None:
-    assert policy_text(a_payload(), RunnerConfig()) == ""
+    assert read_policy(a_payload()) == ""
 
 
 def test_the_runners_policy_binds_the_cells() -> None:
     runner = RunnerConfig(name="one", remuda=RemudaConfig(policy={"default": "deny"}))
-    text = policy_text(a_payload(remuda=sent(organization={}, project={"limits": {"pids": 5}})), runner)
+    text = read_policy(a_payload(remuda=sent(organization={}, project={"limits": {"pids": 5}})), runner)
     assert [layer.author for layer in parse_policy(text).layers] == ["runner one", "organization 5", "project 5"]
     assert json.loads(text)["version"] == 1
+
+
+def test_variables_go_with_a_policy_that_inserts_something() -> None:
+    """They are for inserted steps, so nothing else pays for them."""
+    insert = {"insert": [{"name": "scan", "script": "true", "after": "job"}]}
+    assert "variables" not in json.loads(read_policy(a_payload(remuda=sent(project={}))))
+    policy = parse_policy(read_policy(a_payload(remuda=sent(project=insert))))
+    assert (policy.variables["CI_JOB_ID"], policy.variables["CI_JOB_TOKEN"]) == ("5", "t")
+    assert "CI_COMMIT_TAG" not in policy.variables
 
 
 @pytest.mark.parametrize(
@@ -53,7 +68,7 @@ def test_the_runners_policy_binds_the_cells() -> None:
 )
 def test_policy_that_cannot_be_read_lets_nothing_run(remuda: dict[str, Any], said: str) -> None:
     with pytest.raises(CompileError, match=said.replace("?", r"\?")):
-        policy_text(a_payload(remuda=remuda), RunnerConfig())
+        read_policy(a_payload(remuda=remuda))
 
 
 def test_policy_stands_in_the_configuration() -> None:
@@ -62,7 +77,7 @@ def test_policy_stands_in_the_configuration() -> None:
         '[[runners.remuda.policy.rules]]\nallow = "builtin"\n[runners.remuda.policy.limits]\nmemory = "1g"\n'
     )
     [runner] = read(text).config.runners
-    assert parse_policy(policy_text(a_payload(), runner)).layers[0].limits.memory_bytes == 2**30
+    assert parse_policy(read_policy(a_payload(), runner)).layers[0].limits.memory_bytes == 2**30
     assert run_as(runner, 3) == "builder"
 
 

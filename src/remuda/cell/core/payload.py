@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from remuda.cell.core.predefined import REGISTRY
 from remuda.cell.core.secrets import with_servers
-from remuda.cell.core.variables import Circumstances, given, last_wins, predefined
+from remuda.cell.core.variables import Circumstances, given, last_wins, overridden, predefined
 from remuda.cell.values import Artifact, Job, Pipeline, Project
 from remuda.model.job import FailureReason
 from remuda.pipeline import JobSpec
@@ -51,6 +51,7 @@ def build_payload(
     registry = pipeline.predefined.get(REGISTRY)
     asked = [api.Variable(key=name, value=value, masked=True, raw=True) for name, value in id_tokens.items()]
     own = given(of)
+    ours = [*predefined(of), *_secrets(token, repo_url, registry)]
     settings = {variable.key: variable.value for variable in own}
     return api.JobPayload(
         id=of.job.id,
@@ -59,7 +60,7 @@ def build_payload(
         job_info=_job_info(of.job, of.project, pipeline.user_id),
         git_info=_git_info(pipeline, repo_url, _depth(settings.get("GIT_DEPTH"))),
         runner_info=api.RunnerTimeout(timeout=of.timeout),
-        variables=last_wins([*predefined(of), *_secrets(token, repo_url, registry), *own, *asked]),
+        variables=last_wins([*ours, *own, *asked]),
         steps=[] if spec.run else _steps(spec, of.timeout),
         hooks=list(spec.hooks),
         image=spec.image,
@@ -71,6 +72,7 @@ def build_payload(
         features=_FEATURES,
         secrets=with_servers(spec, settings),
         run=msgspec.json.encode(spec.run).decode() if spec.run else msgspec.UNSET,
+        remuda={"predefined": overridden(ours, [*own, *asked])},
     )
 
 
@@ -120,6 +122,13 @@ def ref_of(payload: api.JobPayload) -> str | None:
 def without_ref(payload: api.JobPayload) -> api.JobPayload:
     """The same job without its branch or tag, which is gone; the pipeline's own ref, the first one, has the commit."""
     return replace(payload, git_info=replace(payload.git_info, refspecs=payload.git_info.refspecs[:1]))
+
+
+def for_other_runners(payload: api.JobPayload) -> api.JobPayload:
+    """The same without what only Remuda's own manager reads in every payload: others get what GitLab sends."""
+    remuda = payload.remuda if isinstance(payload.remuda, dict) else {}
+    rest = {key: value for key, value in remuda.items() if key != "predefined"}
+    return replace(payload, remuda=rest or msgspec.UNSET)
 
 
 def _depth(text: str | None) -> int:

@@ -20,6 +20,7 @@ from remuda.cell.core.stuck import timeout_of
 from remuda.cell.values import Job, Pipeline, Project, ProjectVariable, Runner
 from remuda.pipeline import JobSpec
 from remuda.pipeline.expansion import Expansion
+from remuda.pipeline.predefined import is_predefined
 from remuda.wire.runner_api import Variable
 
 
@@ -124,6 +125,15 @@ def given(of: Circumstances) -> list[Variable]:
         *(Variable(key=key, value=value, file=key in files) for key, value in of.pipeline.variables.items()),
         *(Variable(key=key, value=value) for key, value in of.job.play_variables.items()),
     ]
+
+
+def overridden(ours: Iterable[Variable], theirs: Iterable[Variable]) -> dict[str, str | None]:
+    """The names of predefined variables that people have set, with the cell's own value of each; None: it has none.
+    A runner gives the cell's values to steps that a policy inserts."""
+    names = {variable.key for variable in theirs if is_predefined(variable.key)}
+    if not names:
+        return {}
+    return dict.fromkeys(sorted(names)) | {variable.key: variable.value for variable in ours if variable.key in names}
 
 
 def last_wins(variables: Iterable[Variable]) -> list[Variable]:

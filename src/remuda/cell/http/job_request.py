@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from starlette.types import Receive, Scope, Send
 
 from remuda.cell.claims import Handout, NoJob
-from remuda.cell.core.payload import ref_of, without_ref
+from remuda.cell.core.payload import for_other_runners, ref_of, without_ref
 from remuda.cell.http import auth
 from remuda.cell.http.bodies import Body, HangUp, decode_fast, first_headers
 from remuda.cell.http.edge import Edge
@@ -24,7 +24,7 @@ from remuda.cell.http.errors import ClientGoneError, json_answer, no_content
 from remuda.model.runner import RunnerType
 from remuda.telemetry.logs import logger
 from remuda.wire.routable import token_hash
-from remuda.wire.runner_api import RequestJob
+from remuda.wire.runner_api import MANAGER_NAME, RequestJob
 
 ROUTE = "/api/v4/jobs/request"
 
@@ -47,7 +47,9 @@ async def request_job(edge: Edge, scope: Scope, receive: Receive, send: Send, *,
         case Handout():
             headers = {"X-GitLab-Last-Update": edge.dispatch.cursor}
             async with _released_on_failure(edge, outcome):
-                await json_answer(outcome.payload, 201, headers)(scope, receive, send)
+                is_ours = message.info is not None and message.info.name == MANAGER_NAME
+                payload = outcome.payload if is_ours else for_other_runners(outcome.payload)
+                await json_answer(payload, 201, headers)(scope, receive, send)
             waited = max(edge.clock.now() - (outcome.job.pending_at or outcome.job.created_at), 0)
             edge.metrics.handed_out(waited, shared=outcome.runner.type is RunnerType.INSTANCE)
 

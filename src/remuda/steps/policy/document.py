@@ -33,6 +33,7 @@ def parse_policy(text: str) -> Policy:
     """`{"version": 1, "layers": [{"author": ..., "document": {...}}]}`; an empty text says nothing.
 
     `"delegated": true` is for the part of a job that another agent handed on, which has its inserted steps there.
+    `"variables"` and `"server_ca"` are what the manager gives to inserted steps.
     """
     if not text.strip():
         return Policy()
@@ -40,7 +41,7 @@ def parse_policy(text: str) -> Policy:
         whole = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise PolicyError(f"policy: no JSON: {error}") from None
-    found = _Mapping(whole, "policy", {"version", "layers", "delegated"})
+    found = _Mapping(whole, "policy", {"version", "layers", "delegated", "variables", "server_ca"})
     if found.take("version") != VERSION:
         raise PolicyError(
             f"policy.version: this agent knows {VERSION}, not {found.take('version')!r}; use a newer agent"
@@ -50,7 +51,12 @@ def parse_policy(text: str) -> Policy:
         layer = _Mapping(item, f"policy.layers[{index}]", {"author", "document"})
         layers.append(parse_layer(layer.take("document"), author=layer.text("author")))
     _check_names(layers)
-    return Policy(layers=tuple(layers), is_delegated=found.take("delegated") is True)
+    return Policy(
+        layers=tuple(layers),
+        is_delegated=found.take("delegated") is True,
+        variables=_variables(found),
+        server_ca=found.text("server_ca", ""),
+    )
 
 
 def parse_layer(document: Any, *, author: str) -> Layer:
@@ -75,6 +81,15 @@ def parse_layer(document: Any, *, author: str) -> Layer:
     )
     _check_names([layer])
     return layer
+
+
+def _variables(outer: "_Mapping") -> dict[str, str]:
+    found = _Mapping(outer.mapping("variables"), outer.path("variables"), None)
+    variables = {name: found.text(name, "") for name in found}
+    for name, value in variables.items():
+        if not _NAME.fullmatch(name) or "\0" in value:
+            raise PolicyError(f"{found.path(name)}: no variable that a process can be given")
+    return variables
 
 
 def _rule(item: Any, where: str, at: int) -> Rule:

@@ -11,9 +11,8 @@ The engine asks after every resolution, for nested steps too.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from functools import lru_cache
-from typing import TypeVar
 
 from remuda.steps.language.values import Call, ReferenceKind
 from remuda.steps.policy.document import parse_layer, parse_policy
@@ -33,17 +32,7 @@ from remuda.steps.policy.values import (
 )
 from remuda.steps.policy.versions import is_within, sort_key
 
-__all__ = ["clean_env", "decide", "decide_engine", "inserted", "parse_layer", "parse_policy"]
-
-T = TypeVar("T")
-_BENDING = re.compile(
-    r"PATH|HOME|IFS|ENV|BASH_.*|SHELLOPTS|BASHOPTS|PS4|CDPATH|GLOBIGNORE|TMPDIR|EDITOR|PAGER|.*_PROXY|.*_proxy"
-    r"|VISUAL|BROWSER|PROMPT_COMMAND|HOSTALIASES|LOCALDOMAIN|RES_OPTIONS|CLASSPATH|FPATH|INPUTRC|KUBECONFIG|MAKEFLAGS"
-    r"|(LD|DYLD|GCONV|LOCPATH|NLSPATH|MALLOC|GLIBC|GIT|SSH|PYTHON|PERL|RUBY|NODE|NPM|JAVA|JDK|MAVEN|GRADLE|GO|CARGO"
-    r"|RUST|CURL|SSL|DOCKER|REMUDA|XDG|OPENSSL|LESS|TERMINFO|ZDOTDIR|GNUPG|PIP|UV|GEM|BUNDLE|YARN|PNPM|DENO|BUN|PHP|LUA"
-    r"|DOTNET|WGET|RIPGREP|TAR|GZIP|ANSIBLE|TF|HELM)(_.*|[A-Z]*)"
-)
-"""Names of variables by which whoever sets them decides what a program does."""
+__all__ = ["decide", "decide_engine", "inserted", "parse_layer", "parse_policy"]
 
 
 def decide(policy: Policy, subject: Subject, *, within: Limits = NO_LIMITS) -> Decision:
@@ -100,11 +89,6 @@ def inserted(policy: Policy, subject: Subject | None = None) -> Inserted:
             (before if one.is_before else behind).append(one.call)
         after = [*behind, *after]
     return Inserted(before=tuple(before), after=tuple(after))
-
-
-def clean_env(env: Mapping[str, T]) -> dict[str, T]:
-    """What an inserted step may have of the variables that a job sets: none that change what its programs do."""
-    return {name: value for name, value in env.items() if not _BENDING.fullmatch(name)}
 
 
 def source_of(subject: Subject) -> str:

@@ -42,9 +42,12 @@ class Sandbox:
     hidden: tuple[str, ...] = ()
     """The only folders that it does not see, where there are some."""
 
+    readable: tuple[str, ...] = ()
+    """Files of the agent that it sees though it sees nothing else there."""
+
     def wrap(self, command: Sequence[str], *, is_own: bool) -> tuple[str, ...]:
         """What to start in place of a command; our own programs need what they are made of, too."""
-        shown = hiding.own_places() if is_own else ()
+        shown = (*(hiding.own_places() if is_own else ()), *self.readable)
         kept = (self.work_dir, f"{self.work_dir}.tmp", self.exchange, *self.writable)
         missing = [folder for folder in self.writable if not os.path.isdir(folder)]
         if self.hidden:

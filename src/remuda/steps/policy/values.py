@@ -121,6 +121,10 @@ class Policy:
     layers: tuple[Layer, ...] = ()
     is_delegated: bool = False
     """It is not the whole job that it holds for, but a part: nothing is inserted around that."""
+    variables: Mapping[str, str] = field(default_factory=dict)
+    """Predefined variables for inserted steps, with the values of the server and the runner, whatever the job says."""
+    server_ca: str = ""
+    """Certificates by which inserted steps know the server; empty: those of the machine."""
 
     @property
     def substitutes(self) -> dict[str, str]:

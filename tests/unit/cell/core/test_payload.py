@@ -84,6 +84,26 @@ def test_the_predefined_variables() -> None:
     assert not [name for name in values if name.startswith("CI_REGISTRY")]
 
 
+def test_a_runner_learns_which_predefined_variables_people_have_set() -> None:
+    assert payload().remuda == {"predefined": {}}
+    message = payload(
+        spec=a_spec(variables={"CI_COMMIT_SHA": "forged", "CI_COMMIT_TAG": "forged", "PLAIN": "x", "CI": "forged"}),
+        variables=[a_variable("GITLAB_USER_LOGIN", "forged"), a_variable("CI_JOB_TOKEN", "forged")],
+        id_tokens={"CI_ID": "token"},
+    )
+    assert message.remuda == {
+        "predefined": {
+            "CI": "true",
+            "CI_COMMIT_SHA": SHA,
+            "CI_COMMIT_TAG": None,
+            "CI_ID": None,
+            "CI_JOB_TOKEN": TOKEN,
+            "GITLAB_USER_LOGIN": "root",
+        }
+    }
+    assert variables(message)["CI_COMMIT_SHA"].value == "forged"
+
+
 def test_the_registry() -> None:
     message = payload(
         pipeline=a_pipeline(predefined={"CI_REGISTRY": "r.example:5000"}), project=a_project(path="A/Shop")

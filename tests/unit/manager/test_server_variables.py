@@ -1,0 +1,89 @@
+"""The predefined variables that a job cannot change, from a cell and from another server."""
+
+from typing import Any
+
+import msgspec
+
+from remuda.manager.config import RunnerConfig
+from remuda.manager.entries import Setting, path_of_project
+from remuda.manager.server_variables import trusted_variables
+from remuda.wire.runner_api import JobPayload
+
+GIT = {
+    "repo_url": "https://ci:t@gitlab.example/git/g/sub/p.git",
+    "sha": "a" * 40,
+    "ref": "Main",
+    "before_sha": "b" * 40,
+}
+FORGED = ("CI_COMMIT_SHA", "CI_PROJECT_PATH", "CI_SERVER_URL", "CI_JOB_TOKEN", "CI_PIPELINE_SOURCE", "MAKEFILES")
+RUNNER = RunnerConfig(url="https://gitlab.example/git/")
+
+
+def a_payload(sent: dict[str, str], **changes: Any) -> JobPayload:
+    variables = [{"key": key, "value": value, "public": True} for key, value in sent.items()]
+    job = {"id": 5, "name": "Build it", "stage": "test", "project_id": 3, "project_name": "P"}
+    values = {"id": 5, "token": "secret", "git_info": GIT, "job_info": job, "variables": variables}
+    return msgspec.convert(values | changes, JobPayload)
+
+
+def trusted(payload: JobPayload, **own: str) -> dict[str, str]:
+    setting = Setting(runner=RUNNER, system_id="s", slot=0, work_dir="/builds/p", builds_dir="/builds", cache_dir="/c")
+    return trusted_variables(payload, setting, own)
+
+
+def test_another_servers_variables_count_for_nothing() -> None:
+    found = trusted(a_payload(dict.fromkeys(FORGED, "forged")), CI_PROJECT_DIR="/builds/p")
+    assert "forged" not in found.values()
+    assert not {"CI_PIPELINE_SOURCE", "MAKEFILES", "CI_PIPELINE_ID", "CI_COMMIT_REF_PROTECTED"} & found.keys()
+    expected = {
+        "CI_COMMIT_SHA": "a" * 40,
+        "CI_COMMIT_SHORT_SHA": "a" * 8,
+        "CI_COMMIT_BRANCH": "Main",
+        "CI_COMMIT_REF_SLUG": "main",
+        "CI_PROJECT_PATH": "g/sub/p",
+        "CI_PROJECT_URL": "https://gitlab.example/git/g/sub/p",
+        "CI_PROJECT_ID": "3",
+        "CI_SERVER_URL": "https://gitlab.example/git",
+        "CI_API_V4_URL": "https://gitlab.example/git/api/v4",
+        "CI_JOB_ID": "5",
+        "CI_JOB_NAME_SLUG": "build-it",
+        "CI_JOB_TOKEN": "secret",
+        "CI_PROJECT_DIR": "/builds/p",
+    }
+    assert {name: found[name] for name in expected} == expected
+
+
+def test_a_tag_and_a_merge_request_of_another_server() -> None:
+    tag = trusted(a_payload({}, git_info=GIT | {"ref": "v1", "ref_type": "tag", "protected": True}))
+    assert (tag["CI_COMMIT_TAG"], tag["CI_COMMIT_REF_PROTECTED"]) == ("v1", "true")
+    assert "CI_COMMIT_BRANCH" not in tag
+    request = trusted(a_payload({}, git_info=GIT | {"ref": "refs/merge-requests/1/head"}))
+    assert not {"CI_COMMIT_BRANCH", "CI_COMMIT_TAG", "CI_COMMIT_REF_NAME"} & request.keys()
+
+
+def test_a_cell_says_what_people_have_set() -> None:
+    sent = dict.fromkeys(FORGED, "forged") | {
+        "CI_COMMIT_TITLE": "a $CI_JOB_ID",
+        "CI_JOB_ID": "5",
+        "CI_PROJECT_DIR": "/x",
+    }
+    own: dict[str, str | None] = {"CI_COMMIT_SHA": "abc", "CI_SERVER_URL": "https://$x", "CI_PROJECT_DIR": None}
+    own |= {"CI_PROJECT_PATH": "g/p", "CI_JOB_TOKEN": "secret", "CI_PIPELINE_SOURCE": "push"}
+    found = trusted(a_payload(sent, remuda={"predefined": own}), CI_PROJECT_DIR="/builds/p")
+    assert found == {
+        "CI_COMMIT_SHA": "abc",
+        "CI_COMMIT_TITLE": "a 5",
+        "CI_JOB_ID": "5",
+        "CI_JOB_TOKEN": "secret",
+        "CI_PIPELINE_SOURCE": "push",
+        "CI_PROJECT_DIR": "/builds/p",
+        "CI_PROJECT_PATH": "g/p",
+        "CI_SERVER_URL": "https://$x",
+    }
+
+
+def test_the_path_of_the_project_is_the_servers_word() -> None:
+    named = {"project_full_path": "other/name"}
+    assert path_of_project(a_payload({"CI_PROJECT_PATH": "forged"}), RUNNER) == "g/sub/p"
+    assert path_of_project(a_payload({}, job_info=named), RUNNER) == "other/name"
+    assert path_of_project(a_payload({}), RunnerConfig(url="https://gitlab.example")) == "git/g/sub/p"
