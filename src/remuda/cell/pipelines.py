@@ -123,9 +123,13 @@ class Pipelines:
     async def push(self, request: PipelineRequest, *, is_skipped: bool = False) -> Pipeline | None:
         """What a push comes to: a pipeline, one that has failed with the file's mistakes, or none at all.
 
+        Its rights were checked before it began. They are checked again, because a push can take as long as it likes:
+        meanwhile its branch may have become protected, or its pusher no member any more.
+
         A pipeline that the push asks not to have is stored too, as skipped, unless there is no file.
         """
         try:
+            await self._check_starter(request)
             planned = await self._plan(request)
         except StoreError:
             raise

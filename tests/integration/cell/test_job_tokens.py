@@ -181,7 +181,7 @@ def test_submodules_of_the_same_cell(cell: ServedCell, runner: ScriptedRunner, t
         cell.let_in_all_jobs(path)
     ada = a_person(cell, "ada")
     a_member(cell, f"groups/{acme}", ada, 30)
-    a_project_in(cell, acme, "app")
+    a_project_in(cell, acme, "app", "x: {script: [echo], rules: [{when: never}]}\n")
     work = Clone(tmp_path / "work")
     work.run("init", "--quiet", "-b", "feature")
     library = work.run("ls-remote", ada.address("acme/library"), "HEAD").stdout.split()[0]

@@ -4,7 +4,7 @@ Decided here: which refs people may push. Branches, tags and merge requests only
 something to git itself (`refs/replace` changes what objects contain) or to the cell. A name that can be mistaken for
 something else (a commit, an option, `HEAD`, a whole ref) is none, and no tag gets the name of the protected branch.
 What is there already may be removed whatever its name. The refs that the pusher may not move, or move forward only,
-come from `remuda.cell.http.git`.
+and whether the first branch is theirs to push, come from `remuda.cell.http.git`.
 
 Invariants: a refused push leaves no note; no line of a note comes from a push option, except after the word that says
 so. At the time of the hook git has not checked the names of the refs yet; one with a line feed in it is read as two,
@@ -17,6 +17,8 @@ USER_VARIABLE = "REMUDA_USER"
 """Names the person who pushes to the hook."""
 REFUSED_VARIABLE = "REMUDA_REFUSED_REF"
 """Names the ref that this person may not push to."""
+FIRST_VARIABLE = "REMUDA_REFUSE_FIRST"
+"""Not empty: there is no default branch yet, and this person may not push the branch that becomes it."""
 FORWARD_VARIABLE = "REMUDA_FORWARD_REF"
 """Names the ref that may only get commits on top of those it has: nobody may force a push to it."""
 NAMESAKE_VARIABLE = "REMUDA_NAMESAKE_REF"
@@ -25,6 +27,10 @@ NAMESAKE_VARIABLE = "REMUDA_NAMESAKE_REF"
 FORCE_REFUSED = (
     "is protected, and this is a force push: it would take commits away from it. Push to another branch, or let a "
     "maintainer allow force pushes: PATCH /projects/:id/protected_branches/:name with allow_force_push=true"
+)
+FIRST_REFUSED = (
+    "cannot be pushed: the project has no default branch yet, and its first branch becomes that, which is protected. "
+    "Let a maintainer push the first branch"
 )
 NAMESAKE_REFUSED = (
     "has the name of the protected branch, and whoever asks for that branch could get the tag instead; give the tag "
@@ -63,6 +69,9 @@ while read -r old new ref; do
   if [ -n "${REFUSED_VARIABLE}" ] && [ "$ref" = "${REFUSED_VARIABLE}" ]; then
     refuse "You may not push to $ref, which is protected; push to another branch, or ask a maintainer."
   fi
+  case $ref in
+  refs/heads/*) [ -z "${FIRST_VARIABLE}" ] || refuse "$ref {FIRST_REFUSED}." ;;
+  esac
   case $new in
   *[!0]*)
     name=

@@ -7,13 +7,14 @@ needs is declared in `access`, what a level is worth in `remuda.cell.core.rights
 Invariant: of what a person may not know of, every answer is the same as if it did not exist.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 
 import msgspec
 from msgspec.structs import replace
 from starlette.requests import Request
 
+from remuda.cell.adapters.push_hook import FIRST_REFUSED
 from remuda.cell.core import rights
 from remuda.cell.errors import StoreError
 from remuda.cell.http import auth
@@ -171,10 +172,25 @@ async def runner_level(edge: Edge, caller: Caller, runner: Runner) -> int:
     return Level.MAINTAINER
 
 
+async def check_push(edge: Edge, caller: Caller, project: Project, refs: Collection[str]) -> None:
+    """403 when one of the refs is a branch that the caller may not push to: the protected one, or the first of all.
+
+    The first branch becomes the default one, whatever its name is, and so the protected one.
+    """
+    branches = [ref for ref in refs if ref.startswith("refs/heads/")]
+    if not branches or (caller.level_in(project) or 0) >= Level.MAINTAINER:
+        return
+    protected = await edge.projects.protected_ref(project)
+    if protected is None:
+        raise forbidden(f"{branches[0]} {FIRST_REFUSED}")
+    if protected in branches:
+        raise _is_protected(protected.removeprefix("refs/heads/"))
+
+
 async def check_protected(edge: Edge, caller: Caller, project: Project, ref: str) -> None:
     """403 when the ref is the protected one and the caller is no maintainer."""
     if (caller.level_in(project) or 0) < Level.MAINTAINER and ref == await edge.projects.protected_ref(project):
-        raise forbidden(f"{ref.removeprefix('refs/heads/')} is protected; that is for maintainers")
+        raise _is_protected(ref.removeprefix("refs/heads/"))
 
 
 def check_starts_again(caller: Caller, project: Project, what: Job | Pipeline) -> None:
@@ -183,7 +199,11 @@ def check_starts_again(caller: Caller, project: Project, what: Job | Pipeline) -
     Its ref may not be protected any more: what was made for one that was gets the same again.
     """
     if what.protected and (caller.level_in(project) or 0) < Level.MAINTAINER:
-        raise forbidden(f"{what.ref} is protected; that is for maintainers")
+        raise _is_protected(what.ref)
+
+
+def _is_protected(ref: str) -> ApiError:
+    return forbidden(f"{ref} is protected; that is for maintainers")
 
 
 def check_level(level: int | None, wanted: int, what: str) -> None:

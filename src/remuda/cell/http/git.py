@@ -3,9 +3,9 @@
 Decided here: who may fetch and push. A job's token fetches its own project and, so that submodules work, others of its
 organization that let its jobs in and whose code the person may read who started the pipeline; that is also a sign of
 life of the job. A user's token, whatever the user name, fetches for reporters and pushes for developers of the project,
-to its protected branch for maintainers, and with force there for nobody unless the project allows it; a push to a
-project that is not there makes it, where the user may. Everyone else learns nothing, not even whether the project
-exists. `git http-backend` does the rest.
+to its protected branch, and its first one, for maintainers, and with force there for nobody unless the project allows
+it; a maintainer's push to a project that is not there makes it. Everyone else learns nothing, not even whether the
+project exists. `git http-backend` does the rest.
 
 Invariant: when a push is answered, what it started is stored; when its client goes away, that is not forgotten.
 """
@@ -20,7 +20,13 @@ from starlette.responses import PlainTextResponse
 from starlette.types import Receive, Scope, Send
 
 from remuda.cell.adapters.git_http import GitCall, serve
-from remuda.cell.adapters.push_hook import FORWARD_VARIABLE, NAMESAKE_VARIABLE, REFUSED_VARIABLE, USER_VARIABLE
+from remuda.cell.adapters.push_hook import (
+    FIRST_VARIABLE,
+    FORWARD_VARIABLE,
+    NAMESAKE_VARIABLE,
+    REFUSED_VARIABLE,
+    USER_VARIABLE,
+)
 from remuda.cell.core.job_token_scope import admits, explain_refusal
 from remuda.cell.errors import ConflictError, ForbiddenError, InvalidError
 from remuda.cell.http import auth
@@ -160,19 +166,29 @@ async def _fetched_by(edge: Edge, job: Job, path: str) -> Project | None:
 async def _told(edge: Edge, project: Project, user_id: int, level: int) -> dict[str, str]:
     """Who pushes, where that is not understood; which refs are not theirs to push, or only forward."""
     protected = await edge.projects.protected_ref(project)
-    is_refused = protected is not None and level < Level.MAINTAINER
+    is_refused = level < Level.MAINTAINER
     return {
         USER_VARIABLE: str(user_id) if is_refused or user_id != project.creator_id else "",
         REFUSED_VARIABLE: protected if protected is not None and is_refused else "",
+        FIRST_VARIABLE: "yes" if protected is None and is_refused else "",
         NAMESAKE_VARIABLE: namesake(protected) if protected is not None else "",
         FORWARD_VARIABLE: protected if protected is not None and not project.allow_force_push else "",
     }
 
 
 async def _made_by_push(edge: Edge, caller: Caller, path: str) -> Project | None:
-    """A push to a project that does not exist makes it; two at once make one."""
+    """A push to a project that does not exist makes it; two at once make one.
+
+    Developers may make projects, but not push their first branch: the project would stay empty.
+    """
     try:
-        await check_namespace(edge, caller, path.rpartition("/")[0])
+        namespace = await check_namespace(edge, caller, path.rpartition("/")[0])
+        if namespace is not None and (caller.level_in_group(namespace) or 0) < Level.MAINTAINER:
+            raise _RefusedError(
+                403,
+                f"There is no project {path}. The first push to a project is for maintainers: let a maintainer of "
+                f"{namespace.path} make it and push its first branch",
+            )
         project = await edge.projects.create(
             path,
             name=path.rsplit("/", 1)[-1],

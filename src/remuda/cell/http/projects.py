@@ -24,7 +24,7 @@ from remuda.cell.http.pagination import KEYSET, page_answer, page_by_id
 from remuda.cell.http.shapes import MessageShape, ProjectShape
 from remuda.cell.http.views import project_view
 from remuda.cell.paths import checked_path
-from remuda.cell.people import Level, ProjectFilter, RunnerFilter
+from remuda.cell.people import Level, Namespace, ProjectFilter, RunnerFilter
 from remuda.cell.refs import namesake
 from remuda.cell.values import MAX_PRIORITY, Page, Project, Runner
 from remuda.model.job import FINAL, JobState, PipelineId
@@ -101,14 +101,15 @@ async def _full_path(edge: Edge, caller: Caller, path: str, namespace_id: int | 
     return f"{namespace.path}/{path}"
 
 
-async def check_namespace(edge: Edge, caller: Caller, path: str) -> None:
-    """Refuse a caller who may not make a project in the namespace; one that is missing only administrators make."""
+async def check_namespace(edge: Edge, caller: Caller, path: str) -> Namespace | None:
+    """The namespace; refuse a caller who may not make a project in it. One that is missing only administrators make."""
     namespace = await edge.store.namespace_by_path(path)
     if namespace is None:
         if not caller.user.is_admin:
             raise not_found("Namespace")
-        return
+        return None
     check_level(caller.level_in_group(namespace), Level.DEVELOPER, "Namespace")
+    return namespace
 
 
 def check_texts(*, name: str | None, description: str | None, visibility: str | None) -> None:

@@ -15,7 +15,7 @@ from remuda.cell.adapters.git import GitError
 from remuda.cell.adapters.git_changes import is_branch_name
 from remuda.cell.errors import InvalidError
 from remuda.cell.http.access import in_project
-from remuda.cell.http.admission import caller_of, check_protected
+from remuda.cell.http.admission import caller_of, check_push
 from remuda.cell.http.bodies import parameters
 from remuda.cell.http.edge import Edge, Endpoint
 from remuda.cell.http.errors import bad_parameter, json_answer, no_content, not_found
@@ -26,7 +26,6 @@ from remuda.cell.http.shapes import BranchShape, CommitShape
 from remuda.cell.http.views import branch_view, commit_view
 from remuda.cell.people import Level
 from remuda.cell.projects import CommitRequest
-from remuda.cell.refs import default_branch
 from remuda.cell.values import Project
 
 FILE_LIMIT_BYTES = 100 * 1024 * 1024
@@ -47,7 +46,7 @@ async def commit(edge: Edge, request: Request) -> Response:
         if not asked.commit_message.strip():
             raise bad_parameter("commit_message is empty")
         caller = caller_of(request)
-        await check_protected(edge, caller, project, f"refs/heads/{asked.branch}")
+        await check_push(edge, caller, project, [f"refs/heads/{asked.branch}"])
         sha = await edge.projects.commit(project, asked, caller.user)
     return json_answer(await _view(edge, project, sha), 201)
 
@@ -60,9 +59,7 @@ async def put_refs(edge: Edge, request: Request) -> Response:
         named = _REF.fullmatch(ref)
         if not named or (named[1] and not is_branch_name(named[1])) or not _SHA.fullmatch(sha):
             raise bad_parameter(f"refs is invalid: {ref!r} cannot lead to {sha!r}")
-    default = f"refs/heads/{default_branch(edge.projects.repos, project)}"
-    if default in asked.refs:
-        await check_protected(edge, caller, project, default)
+    await check_push(edge, caller, project, asked.refs)
     try:
         await edge.projects.put_refs(project, asked.refs, caller.user)
     except (GitError, InvalidError) as error:

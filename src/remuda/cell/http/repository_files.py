@@ -16,7 +16,7 @@ from remuda.cell.adapters.git import LIST_LIMIT_BYTES, GitRepos
 from remuda.cell.adapters.git_changes import EXECUTABLE, FileAction
 from remuda.cell.adapters.git_lists import Listed, listing
 from remuda.cell.http.access import in_project
-from remuda.cell.http.admission import caller_of, check_protected
+from remuda.cell.http.admission import caller_of, check_push
 from remuda.cell.http.bodies import parameters
 from remuda.cell.http.edge import Edge, Endpoint
 from remuda.cell.http.errors import bad_parameter, json_answer, no_content, not_found
@@ -172,7 +172,7 @@ async def _commit(edge: Edge, request: Request, asked: FileChange | FileRemoval,
     project, caller = await project_in_path(edge, request), caller_of(request)
     if not asked.commit_message.strip():
         raise bad_parameter("commit_message is empty")
-    await check_protected(edge, caller, project, f"refs/heads/{asked.branch}")
+    await check_push(edge, caller, project, [f"refs/heads/{asked.branch}"])
     wanted = CommitRequest(
         branch=asked.branch,
         commit_message=asked.commit_message,

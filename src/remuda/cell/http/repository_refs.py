@@ -14,7 +14,7 @@ from remuda.cell.adapters.git_changes import is_branch_name
 from remuda.cell.adapters.git_lists import Tag, tags
 from remuda.cell.errors import ConflictError, InvalidError
 from remuda.cell.http.access import in_project
-from remuda.cell.http.admission import caller_of
+from remuda.cell.http.admission import caller_of, check_push
 from remuda.cell.http.bodies import parameters
 from remuda.cell.http.edge import Edge, Endpoint
 from remuda.cell.http.errors import ApiError, forbidden, json_answer, no_content, not_found
@@ -60,7 +60,8 @@ async def create_branch(edge: Edge, request: Request) -> Response:
     """POST /projects/:id/repository/branches: at a commit, a tag or another branch."""
     project = await project_in_path(edge, request)
     asked = await parameters(request, NewBranch, limit_bytes=edge.settings.body_limit_bytes)
-    user, ref = caller_of(request).user, f"refs/heads/{asked.branch}"
+    caller, ref = caller_of(request), f"refs/heads/{asked.branch}"
+    await check_push(edge, caller, project, [ref])
     sha = await _start(edge, project, asked.branch, "Branch", asked.ref)
     async with edge.projects.moving(project):
         try:
@@ -68,7 +69,7 @@ async def create_branch(edge: Edge, request: Request) -> Response:
                 project.repo_path,
                 asked.branch,
                 sha,
-                before_move=lambda at: edge.projects.note(project, {ref: at}, user.id),
+                before_move=lambda at: edge.projects.note(project, {ref: at}, caller.user.id),
             )
         except ConflictError as error:
             raise _refused(str(error)) from None
