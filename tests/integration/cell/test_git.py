@@ -3,15 +3,18 @@
 import os
 import shutil
 import socket
+import struct
 import subprocess
 import threading
 import zlib
+from collections.abc import AsyncIterator
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
 import pytest
 
 from remuda.cell.adapters.git import GitRepos
+from remuda.cell.adapters.git_http import GitCall, serve
 from remuda.cell.adapters.push_hook import HOOK
 from remuda.cell.adapters.push_notes import read_notes
 from remuda.cell.projects import Projects
@@ -357,3 +360,39 @@ async def test_commits_are_remembered_unless_their_messages_are_long(tmp_path: P
     first, again = await repos.commit(repo, long), await repos.commit(repo, long)
     assert first == again
     assert first is not again, "thousands of them would fill the memory"
+
+
+@pytest.mark.parametrize("version", ["", "version=2"])
+async def test_a_fetch_follows_no_grafts_and_leaves_nothing_in_the_log(tmp_path: Path, version: str) -> None:
+    clone = Clone(tmp_path / "work")
+    clone.run("init", "--quiet", "-b", "main")
+    clone.commit("First")
+    sha = clone.commit("Second")
+    (tmp_path / "work/.git/info/grafts").write_text(f"{sha}\n")
+    repos = GitRepos(tmp_path, tmp_path / "hooks")
+    answer: list[bytes] = []
+    want, done = f"want {sha}{'' if version else ' side-band-64k'}\n", "0009done\n"
+    want = f"{len(want) + 4:04x}{want}"
+    body = (f"0012command=fetch\n0001{want}{done}0000" if version else f"{want}0000{done}").encode()
+
+    async def pieces() -> AsyncIterator[bytes]:
+        yield body
+
+    async def start(status: int, headers: list[tuple[bytes, bytes]]) -> None:
+        assert status == 200
+
+    async def send(piece: bytes) -> None:
+        answer.append(piece)
+
+    call = GitCall(
+        method="POST",
+        service="git-upload-pack",
+        content_type="application/x-git-upload-pack-request",
+        content_length=str(len(body)),
+        protocol=version,
+    )
+    assert await serve(repos, "work/.git", call, pieces(), start=start, send=send) == ""
+    pack = b"".join(answer)
+    # Two commits and their tree.
+    assert pack[pack.index(b"PACK") :][4:12] == struct.pack(">II", 2, 3)
+    assert await repos.count("work/.git", sha) == 2

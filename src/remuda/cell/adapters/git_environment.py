@@ -38,9 +38,10 @@ _SETTINGS = (
     ("gpg.x509.program", "false"),
     ("gpg.ssh.program", "false"),
     ("gc.auto", "0"),
-    # A graft file is named below so that none of a repository is read; git's hint about it would reach the pusher.
-    ("advice.graftFileDeprecated", "false"),
 )
+_NO_FILE = f"{os.devnull}/none"
+"""A file that nobody can make. git silently goes on without it; an empty graft file gets a hint that it is deprecated,
+which `git upload-pack` shows whatever `advice.graftFileDeprecated` says, because it does not read that setting."""
 
 
 def make_environment(root: Path, hooks: Path) -> dict[str, str]:
@@ -56,7 +57,7 @@ def make_environment(root: Path, hooks: Path) -> dict[str, str]:
         "GIT_CONFIG_GLOBAL": os.devnull,
         "GIT_ATTR_NOSYSTEM": "1",
         "GIT_NO_REPLACE_OBJECTS": "1",
-        "GIT_GRAFT_FILE": os.devnull,
+        "GIT_GRAFT_FILE": _NO_FILE,
         "GIT_TERMINAL_PROMPT": "0",
         "GIT_CONFIG_COUNT": str(len(settings)),
     }
