@@ -214,7 +214,8 @@ class _Look:
                     elif kind == EXIT:
                         return code_of(data)
                     elif kind == REFUSED:
-                        raise CommandError(f"there is no shell: {on_one_line(data.decode(errors='replace'))}")
+                        what = "the shell ended" if self._is_open else "there is no shell"
+                        raise CommandError(f"{what}: {on_one_line(data.decode(errors='replace'))}")
             except FrameError as error:
                 raise CommandError(f"what came is not understood: {error}; are all of the same version?") from None
             if part.state == "over" and not part.data:

@@ -5,7 +5,7 @@ is decided in `plan`, what it is told as in `reporting`.
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -59,7 +59,9 @@ class Carrier:
         custody: Custody,
         *,
         tell: Callable[[], None],
+        end_shells: Callable[[str], Awaitable[None]],
     ) -> None:
+        """`end_shells`: return when no shell of the job is open any more, whose openers are told this reason."""
         self.tree = tree
         self.facts = facts
         self._journal = journal
@@ -67,6 +69,7 @@ class Carrier:
         self._around = around
         self._custody = custody
         self._tell = tell
+        self._end_shells = end_shells
         self._executions: dict[int, Execution] = {}
         self.leaders = Leaders(around.standby)
         self._loading: dict[Node, asyncio.Timeout] = {}
@@ -292,6 +295,8 @@ class Carrier:
         return None
 
     async def _execute(self, node: Node) -> None:
+        if node.is_inserted:  # it has begun, so that no other shell is opened meanwhile
+            await self._end_shells(holding.no_shell_beside(node))
         await self._may_start.wait()
         files = self._files(node)
         self.show(node)

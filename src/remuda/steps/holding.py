@@ -87,7 +87,7 @@ def is_put_off(tree: Tree, node: Node) -> bool:
     """Whether a step that begins would take away what a held job keeps."""
     loaded = node.loaded
     stops = loaded is not None and loaded.kind is ReferenceKind.BUILTIN and loaded.reference.startswith(_STOPS)
-    if tree.cancelled or node.parent is None or not (node.phase == CLOSE or stops):
+    if tree.cancelled or node.parent is None or node.is_inserted or not (node.phase == CLOSE or stops):
         return False
     around = list(node.parent.up())
     # What is tried again opens its environment anew.
@@ -146,12 +146,14 @@ def note_exports(folder: Path, exports: Mapping[str, str]) -> None:
 
 
 def way_now(tree: Tree, journal: Journal, *, is_inside: bool) -> Way:
-    """Into a job whose steps run. `is_inside`: they never run on the machine; AgentError while there is no other way.
+    """Into a job whose steps run. `is_inside`: they never run on the machine. AgentError while there is no way.
 
     A container in which the job's sources are got is no way: the agent's own program works on the same files.
     """
     found: Way | None = None
     for node in tree.open.values():
+        if node.is_inserted:
+            raise AgentError(no_shell_beside(node))
         host = node.parent if node.phase == DELEGATE else node
         if host is None or host.host is not None or (is_inside and not confines_own_steps(host.call)):
             continue
@@ -166,6 +168,14 @@ def way_now(tree: Tree, journal: Journal, *, is_inside: bool) -> Way:
             raise AgentError(f"the job's environment ({names}) is closed: its own steps are over")
         raise AgentError(f"the job's environment ({names}) is not open yet; try again when its own steps run")
     return found or Way()
+
+
+def no_shell_beside(inserted: Node) -> str:
+    """Why no shell is open while a step runs that a policy inserted: it could change what the step works with."""
+    assert inserted.insertion is not None
+    return (
+        f'the step "{inserted.insertion.call.name}" of a policy runs, and no shell is open beside it; try again later'
+    )
 
 
 def way_held(folder: Path, *, is_inside: bool) -> Way:

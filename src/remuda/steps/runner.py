@@ -14,6 +14,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
+from typing import Protocol
 
 from remuda.lib.aio import LightEvent, happens, happens_by, one_error
 from remuda.lib.killpoints import reach
@@ -48,6 +49,16 @@ TELL_SECONDS = 0.05
 logger = logging.getLogger(__name__)
 
 
+class OpenShell(Protocol):
+    """What somebody runs who looks into a job."""
+
+    def hang_up(self) -> None:
+        """Begin to end it."""
+
+    async def end(self, reason: str) -> None:
+        """Return when nothing of it runs any more; `reason` is for whoever opened it."""
+
+
 class Job:
     """A job the agent keeps, running or ended."""
 
@@ -70,8 +81,7 @@ class Job:
         self._is_killed = False
         self._has_filled_disk = False
         self._person: Person | None = None
-        self.shells: set[Callable[[], None]] = set()
-        """How to end what somebody runs who looks into the job."""
+        self.shells: set[OpenShell] = set()
         self._unwanted = LightEvent()
         """Nobody needs what is held."""
         self.let_go = LightEvent()
@@ -285,7 +295,16 @@ class Job:
         journal.past.clear()
         self._around.drains.adopt(journal.leftovers)
         self.log.keep(tree.open)
-        carrier = Carrier(tree, facts, journal, self.log, self._around, custody, tell=self._tell_soon)
+        carrier = Carrier(
+            tree,
+            facts,
+            journal,
+            self.log,
+            self._around,
+            custody,
+            tell=self._tell_soon,
+            end_shells=self._wait_for_shells,
+        )
         carrier.mask(tree.masks)
         self._carrier = carrier
         self.log.open(JOB, *request.banner)
@@ -347,8 +366,13 @@ class Job:
             self._in_any_case(partial(self.log.say, warning_about(survivors)))
 
     def _end_shells(self) -> None:
-        for end in tuple(self.shells):
-            end()
+        for shell in tuple(self.shells):
+            shell.hang_up()
+
+    async def _wait_for_shells(self, reason: str) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            for shell in self.shells:
+                tasks.create_task(shell.end(reason), name=f"job {self.id}: end a shell")
 
     async def _hold(self) -> None:
         """Keep everything as it is until nobody needs it any more; then do what was put off."""

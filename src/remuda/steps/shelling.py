@@ -1,9 +1,10 @@
 """A command beside a job's steps, for somebody who looks into the job: `Shell` of the agent's service.
 
 Decided here: what is started (`prepare`: in the job's environment, with its variables, as the user of its steps, held
-to what the policy says of the job's own commands), and when it ends: with its leader, with the call, or with the job.
-Whatever it has started in its session goes with it. In a container the engine's exec runs it (`container_shell`); what
-another agent runs, that agent is asked for. Which environment that is, `holding` says.
+to what the policy says of the job's own commands), and when it ends: with its leader, with the call, with the job, or
+when a step begins that a policy inserted. Whatever it has started in its session goes with it. In a container the
+engine's exec runs it (`container_shell`); what another agent runs, that agent is asked for. Which environment that is,
+`holding` says.
 
 On a terminal the command has a pty of its own as its controlling terminal; otherwise it has three pipes.
 """
@@ -153,6 +154,9 @@ class Shell:
         self._prepared = prepared
         self._ending = asyncio.Event()
         """Its leader has ended, or shall."""
+        self.reason = ""
+        """Why it was ended, where the job goes on without it."""
+        self._is_killed = False
         self._waiting: set[asyncio.Event] = set()
         self._input, outputs = self._spawn(prepared, wish, around)
         self._outputs = outputs
@@ -163,6 +167,16 @@ class Shell:
         if not self._process.exited.is_set():
             self._process.signal_group(signal.SIGHUP)
         self._end()
+
+    async def end(self, reason: str = "") -> None:
+        """Return when nothing of its session runs any more. Does not wait for whoever reads its output."""
+        self.reason = self.reason or reason
+        self.hang_up()
+        await happens(self._process.exited, within_seconds=GRACE_SECONDS)
+        if not self._is_killed:  # once: later the number may be another session's
+            self._is_killed = True
+            leftovers.end_session(self._process.pid, since=self._start)
+        await happens(self._process.exited, within_seconds=GRACE_SECONDS)
 
     async def serve(self, stream: "Stream[pb.ShellInput, pb.ShellOutput]") -> int | None:
         """Carry bytes both ways until it has ended; its exit code, None when that was not waited for."""
@@ -186,9 +200,7 @@ class Shell:
         for file, _ in self._outputs:
             os.close(file)
         self._outputs = ()
-        await happens(self._process.exited, within_seconds=GRACE_SECONDS)
-        leftovers.end_session(self._process.pid, since=self._start)
-        await happens(self._process.exited, within_seconds=GRACE_SECONDS)
+        await self.end()
         for path in self._prepared.files:
             path.unlink(missing_ok=True)
         self._prepared.enclosure.remove()
@@ -368,9 +380,11 @@ async def _carried_out(
         raise AgentError(f"the job has {MOST_AT_ONCE} shells already; end one first")
     prepared = prepare(entrance, custody, job.journal.folder, job.journal.key, wish)
     shell = Shell(prepared, wish, jobs.around)
-    job.shells.add(shell.hang_up)
+    job.shells.add(shell)
     try:
         code = await shell.serve(stream)
     finally:
-        job.shells.discard(shell.hang_up)
+        job.shells.discard(shell)
+    if shell.reason:
+        return pb.ShellOutput(refused=shell.reason)
     return pb.ShellOutput(exit_code=128 + signal.SIGHUP if code is None else code)

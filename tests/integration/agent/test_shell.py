@@ -431,3 +431,77 @@ async def test_no_shell_in_a_held_job_whose_environment_was_never_open(
         await agent.start()
     with pytest.raises(AgentRefusedError, match="was not opened"):
         await shown_in_shell(agent)
+
+
+def inserting(step: dict[str, Any]) -> str:
+    """The policy of a runner that has this step run after the job."""
+    layer = {"author": "runner r", "document": {"insert": [{"name": "audit", "after": "job"} | step]}}
+    return json.dumps({"version": 1, "layers": [layer]})
+
+
+STUBBORN = "trap '' HUP TERM; echo $$ >pid; while :; do sleep 0.05; done"
+
+
+async def test_no_shell_beside_a_step_that_a_policy_inserted(
+    running: Callable[..., Awaitable[AgentClient]], tmp_path: Path
+) -> None:
+    work = tmp_path / "work"
+    look = "if [ -e /proc/$(cat pid)/status ]; then echo beside; else echo alone; fi"
+    policy = inserting({"script": f"{look}; {waits('audit')}"})
+    async with await running(policy=policy) as client:
+        async with open_shell(client, "1", ShellWish(command=("sh", "-c", STUBBORN), terminal=False)) as shell:
+            await until((work / "pid").exists)
+            (work / "go").touch()
+            with pytest.raises(AgentRefusedError, match='step "audit" of a policy runs'):
+                await Screen(shell).end()
+        await until((work / "audit").exists)
+        with pytest.raises(AgentRefusedError, match='step "audit" of a policy runs'):
+            async with open_shell(client, "1", ShellWish()) as shell:
+                await Screen(shell).end()
+        (work / "go-audit").touch()
+        seen = await follow(client, "1")
+        assert seen.check().status == "success"
+        assert b"alone" in seen.lines
+
+
+async def test_an_inserted_step_does_not_wait_for_a_shell_whose_caller_reads_nothing(
+    agent: AgentProcess, running: Callable[..., Awaitable[AgentClient]], tmp_path: Path
+) -> None:
+    work = tmp_path / "work"
+    command = ("sh", "-c", "trap '' HUP TERM; touch full; exec yes")
+    async with (
+        await running(policy=inserting({"script": "true"})) as client,
+        open_shell(client, "1", ShellWish(command=command, terminal=False)),
+        asyncio.timeout(30),
+    ):
+        await until((work / "full").exists)
+        await asyncio.sleep(0.5)  # until nothing more fits on the way
+        (work / "go").touch()
+        async with agent.client() as other:
+            assert (await follow(other, "1")).check().status == "success"
+
+
+async def test_environments_of_inserted_steps_are_not_held(
+    agent: AgentProcess, a_job: Callable[..., JobStart], tmp_path: Path
+) -> None:
+    """A shell in the held job would get into the last one opened."""
+    package = tmp_path / "policy/box"
+    package.mkdir(parents=True)
+    (package / "enter").write_text("echo in the environment of the policy\n")
+    told = json.dumps({"name": "environment", "value": {"exec": ["sh", f"{package}/enter"]}})
+    environment = {
+        "open": {"command": ["sh", "-c", f"echo '{told}' >>$REMUDA_OUTPUTS"]},
+        "close": {"command": ["touch", str(tmp_path / "closed")]},
+    }
+    head = json.dumps({"spec": {"remuda": 1}})
+    (package / "func.yml").write_text(f"{head}\n---\n{json.dumps({'environment': environment})}")
+    run = [{"name": "box", "step": "./box", "run": [{"name": "in", "script": "true"}]}]
+    (package.parent / "func.yml").write_text(f"{head}\n---\n{json.dumps({'run': run})}")
+    policy = inserting({"step": str(package.parent)})
+    async with agent.client() as client:
+        await client.start(a_job(script="exit 3", policy=policy, hold_failed_seconds=600))
+        seen = await follow(client, "1")
+        assert seen.check().held_seconds
+        assert b"in the environment of the policy" in seen.lines, seen.log.decode()
+    assert (tmp_path / "closed").exists()
+    assert await shown_in_shell(agent) == b"machine\n"
