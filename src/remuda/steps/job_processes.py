@@ -18,6 +18,7 @@ import asyncio
 import os
 import signal
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -151,25 +152,55 @@ class Processes:
         return found if found and self._is_only_user() else set()
 
 
-def find_members(keys: Collection[str]) -> dict[str, list[int]]:
-    """The processes of each of these jobs, in one look at all of the machine. One without a mark is of the same job as
-    what has started it."""
+def find_members(users: Mapping[str, int | None]) -> dict[str, list[int]]:
+    """The processes of each job, in one look at all of the machine. `users`: all jobs of the agent, each with the user
+    that its steps run as, or None where that is the agent's."""
     table = _table(all_processes())
-    return assign_members(keys, {pid: one.parent for pid, one in table.items()}, marks.find_marked(table, keys))
+    marked = marks.find_marked(table, users)
+    uids = {pid: read_uids(pid) for pid in table}
+    owners = find_owners(users, marked, uids, below=_find_descendants(os.getpid(), table))
+    return assign_members(users, {pid: one.parent for pid, one in table.items()}, owners)
+
+
+def find_owners(
+    users: Mapping[str, int | None],
+    marked: Mapping[int, str],
+    uids: Mapping[int, frozenset[int]],
+    *,
+    below: Collection[int],
+) -> dict[int, str]:
+    """The job of each process that bears the mark of one and may do so, or whose user only one job has. `below`: the
+    processes below the agent."""
+    agent = os.geteuid()
+    counts = Counter(uid for uid in users.values() if uid is not None)
+    by_user = {uid: key for key, uid in users.items() if uid is not None and counts[uid] == 1}
+    owners = {}
+    for pid, own in uids.items():
+        key = marked.get(pid)
+        if key is not None:
+            user = users[key]
+            # A job of the agent's user may have processes of any user, except of those that other jobs have.
+            is_allowed = own.isdisjoint(counts) if user is None else own <= {user, agent}
+            key = key if is_allowed else None
+        if key is None and pid in below:
+            key = next((by_user[uid] for uid in own if uid in by_user), None)
+        if key is not None:
+            owners[pid] = key
+    return owners
 
 
 def assign_members(
-    keys: Collection[str], parents: Mapping[int, int], marked: Mapping[int, str]
+    keys: Collection[str], parents: Mapping[int, int], owners: Mapping[int, str]
 ) -> dict[str, list[int]]:
-    """Whose each process is: by its own mark, or by that of the nearest one above it."""
+    """The processes of each job. One that is not among `owners` is of the same job as what has started it."""
     members: dict[str, list[int]] = {key: [] for key in keys}
     for pid in parents:
         above, passed = pid, set()
-        while above in parents and above not in marked and above not in passed:
+        while above in parents and above not in owners and above not in passed:
             passed.add(above)
             above = parents[above]
-        if above in marked:
-            members[marked[above]].append(pid)
+        if above in owners:
+            members[owners[above]].append(pid)
     return members
 
 

@@ -136,8 +136,8 @@ class Jobs:
     async def _stop_filler(self, disk: Path) -> None:
         found = os.statvfs(disk)
         running = {job.id: job for job in self._jobs.values() if job.can_be_stopped_for_disk}
-        keys = [job.journal.key for job in running.values()]
-        members = await asyncio.to_thread(find_members, keys)
+        users = {job.journal.key: job.uid for job in self._jobs.values()}
+        members = await asyncio.to_thread(find_members, users)
         searches = {job.id: await job.search_disk(members[job.journal.key]) for job in running.values()}
         uses = await asyncio.to_thread(measure, searches, disk)
         filler = choose_filler(

@@ -4,6 +4,7 @@ import asyncio
 import errno
 import os
 import resource
+import shutil
 import subprocess
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -19,6 +20,8 @@ from remuda.wire.agent_client import JobStart
 Build = Callable[..., JobStart]
 UID = 745_311
 """Of nobody on this machine."""
+PYTHON = shutil.which("python3", path="/usr/bin:/usr/local/bin")
+"""One that every user may run."""
 WAIT = "touch up; until [ -e {go} ]; do sleep 0.02; done; "
 
 
@@ -161,13 +164,15 @@ def ext4(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "--lazy", disk], check=True)
 
 
-async def stall_no_other(agent: AgentProcess, a_job: Build, disk: Path, go: Path, script: str, **options: Any) -> None:
+async def stall_no_other(
+    agent: AgentProcess, a_job: Build, disk: Path, go: Path, script: str, *, good_user: str = "", **options: Any
+) -> None:
     """A job fills the disk outside of its own folders by `script`; it is ended, and another one goes on."""
     free = {"name": "after", "script": f"rm -f {disk}/shared/fill; echo freed", "if": "always()"}
     bad = a_job(
         "bad", work_dir=str(disk / "bad"), steps=steps_text({"name": "build", "script": script}, free), **options
     )
-    good = a_job("good", work_dir=str(disk / "good"), script=WELL.format(go=go))
+    good = a_job("good", work_dir=str(disk / "good"), script=WELL.format(go=go), run_as=good_user)
     async with agent.client() as client:
         await client.start(good)
         await client.start(bad)
@@ -212,5 +217,49 @@ async def test_a_job_that_fills_the_disk_with_files_of_its_own_user_is_found(
     async with AgentProcess(disk / "data", ("unshare", "--mount", "sh", "-c", bind, "sh", *PROGRAM)) as agent:
         await agent.start()
         script = APPEND.format(out="/var/tmp/fill")
-        user = {"run_as": str(UID), "own_user": True}
-        await stall_no_other(agent, a_job, disk, tmp_path / "go", script, **user)
+        await stall_no_other(agent, a_job, disk, tmp_path / "go", script, run_as=str(UID), own_user=True)
+
+
+HIDE = """
+import os, resource, sys, time
+LOCKS = 10
+own, most = resource.getrlimit(LOCKS)
+
+def find_mark_of_another():
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            if os.stat("/proc/" + name).st_uid == int(sys.argv[2]):
+                line = next(line for line in open(f"/proc/{name}/limits") if line.startswith("Max file locks"))
+                return int(line.split()[3])
+        except (OSError, ValueError):
+            pass
+
+while (mark := 12345 if sys.argv[1] == "none" else find_mark_of_another()) is None:
+    time.sleep(0.01)
+resource.setrlimit(LOCKS, (mark, most))
+if os.fork():
+    os._exit(0)
+os.setsid()
+if os.fork():
+    os._exit(0)
+file = os.open("fill", os.O_RDWR | os.O_CREAT)
+os.unlink("fill")
+end = time.monotonic() + 100
+while time.monotonic() < end:
+    try:
+        os.write(file, bytes(4096))
+    except OSError:
+        time.sleep(0.01)
+"""
+"""Fills the disk with a file without a name, from a process with no mark or with that of another user's job."""
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or not PYTHON, reason="needs root, and a Python of the system")
+@pytest.mark.parametrize("mark", ["another", "none"])
+async def test_a_job_that_hides_behind_its_mark_is_found_by_its_user(
+    small: AgentProcess, a_job: Build, disk: Path, mark: str
+) -> None:
+    program = disk / "hide.py"
+    program.write_text(HIDE)
+    script = f"env -i {PYTHON} {program} {mark} {UID + 1} >/dev/null 2>&1 </dev/null & sleep 600"
+    await stall_no_other(small, a_job, disk, disk / "go", script, run_as=str(UID), good_user=str(UID + 1))
