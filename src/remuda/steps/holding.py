@@ -148,7 +148,7 @@ def note_exports(folder: Path, exports: Mapping[str, str]) -> None:
 def way_now(tree: Tree, journal: Journal, *, is_inside: bool) -> Way:
     """Into a job whose steps run. `is_inside`: they never run on the machine. AgentError while there is no way.
 
-    A container in which the job's sources are got is no way: the agent's own program works on the same files.
+    Containers of the hooks around the checkout are no way: only that of the job's own steps is.
     """
     found: Way | None = None
     for node in tree.open.values():

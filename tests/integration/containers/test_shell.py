@@ -148,16 +148,14 @@ async def test_no_shell_in_a_held_job_without_a_container(
     assert not (tmp_path / "outside").exists()
 
 
-async def test_no_shell_in_the_container_in_which_sources_are_got(
-    engine: DockerEngine, agent: AgentProcess, tmp_path: Path
-) -> None:
-    """The checkout has the agent's rights and works on files that a shell in this container could change."""
+async def test_no_shell_in_the_container_of_a_hook(engine: DockerEngine, agent: AgentProcess, tmp_path: Path) -> None:
+    """The checkout follows, which has the agent's rights and works on files that a shell there could change."""
     inputs = {"image": BUSYBOX, "pull_policy": ["never"], "engine": engine.host}
     box = {"step": "builtin://container", "inputs": inputs, "origin": "compiled"}
     wait = "touch up; while [ ! -e go ]; do sleep 0.1; done"
     hook = {"name": "pre_get_sources_script", "script": wait, "origin": "compiled"}
     own = {"name": "own", "script": "true", "origin": "user"}
-    steps = steps_text(box | {"name": "sources", "run": [hook]}, box | {"name": "container", "run": [own]})
+    steps = steps_text(box | {"name": "pre_get_sources", "run": [hook]}, box | {"name": "container", "run": [own]})
     async with agent.client() as client:
         await client.start(JobStart(id="1", work_dir=str(tmp_path / "work"), steps=steps))
         await happens((tmp_path / "work/up").exists)

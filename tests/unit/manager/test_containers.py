@@ -11,6 +11,7 @@ from remuda.manager.config import RemudaConfig, RunnerConfig
 from remuda.manager.docker_config import DockerConfig, ServiceConfig
 from remuda.manager.entries import CompileError, Setting
 from remuda.steps.language.reading import read_step
+from remuda.steps.tree import confines_own_steps, is_confined
 from remuda.wire.runner_api import JobPayload
 
 SHA = "4f9d2c7a8b0e1f3a5c6d7e8f9a0b1c2d3e4f5a6b"
@@ -71,6 +72,28 @@ def test_the_jobs_own_steps_go_into_the_container() -> None:
     assert inputs["lease_seconds"] == 600 + 3600
     assert inputs["job"].startswith("5-")
     assert "network" not in inputs
+
+
+@pytest.mark.parametrize(
+    ("executor", "confining"),
+    [
+        ("docker", ["container"]),
+        ("docker-autoscaler", ["container"]),
+        ("docker+machine", ["container"]),
+        ("shell", []),
+        ("ssh", []),
+        ("instance", []),
+    ],
+)
+@pytest.mark.parametrize("run", ["", '[{"name": "own", "script": "make"}]'], ids=["script", "run"])
+def test_the_agent_knows_where_the_jobs_own_steps_run(executor: str, confining: list[str], run: str) -> None:
+    """By this it refuses a shell on the machine."""
+    hooks = [{"name": "pre_get_sources_script", "script": ["true"]}]
+    found = read_step(compiled(runner={"executor": executor}, hooks=hooks, run=run).steps, job=True)
+    calls = found.definition.run
+    assert is_confined(found) == bool(confining)
+    assert [call.name for call in calls if confines_own_steps(call)] == confining
+    assert any(call.origin == "user" for call in calls) == (not confining)
 
 
 def test_services_stand_around_and_share_the_jobs_network() -> None:

@@ -12,6 +12,7 @@ from remuda.manager.custom import ORDER
 from remuda.manager.custom_scripts import plain
 from remuda.manager.entries import CompileError, Setting, entry
 from remuda.steps.language.reading import read_step
+from remuda.steps.tree import confines_own_steps, is_confined
 from remuda.wire.runner_api import JobPayload
 
 SHA = "4f9d2c7a8b0e1f3a5c6d7e8f9a0b1c2d3e4f5a6b"
@@ -78,6 +79,14 @@ def test_a_job_is_one_environment_with_gitlabs_stages() -> None:
     assert stages["archive_cache_on_failure"]["if"] == "failure()"
     assert "if" not in stages["archive_cache"]
     assert set(order_of(job)["scripts"]) == {*stages, "clear_worktree"} - {"step_script", "after_script"}
+
+
+def test_the_agent_knows_that_the_driver_runs_the_jobs_own_steps() -> None:
+    """By this it refuses a shell on the machine."""
+    found = read_step(compiled().steps, job=True)
+    assert is_confined(found)
+    assert [call.name for call in found.definition.run if confines_own_steps(call)] == ["custom"]
+    assert not any(call.origin == "user" for call in found.definition.run)
 
 
 def test_nothing_secret_stands_in_the_steps() -> None:
