@@ -37,7 +37,7 @@ from remuda.steps.policy.custody import Custody
 from remuda.steps.policy.enclosure import Enclosure
 from remuda.steps.policy.values import NOTHING_INSERTED, Decision
 from remuda.steps.program import own_command
-from remuda.steps.rights import has_private_files
+from remuda.steps.rights import exchange_of, exchanged_files, has_private_files
 from remuda.steps.script import check_script
 from remuda.steps.tree import DELEGATE, Loaded, Node, State, Tree
 
@@ -189,7 +189,7 @@ class Carrier:
 
     def _files(self, node: Node) -> StepFiles:
         is_private = has_private_files(node, is_job_apart=self.facts.is_apart)
-        return self._journal.step_files(node.serial, is_private=is_private)
+        return self._journal.step_files(node.serial, "" if is_private else exchange_of(node))
 
     def show(self, node: Node) -> None:
         """The first line of a step in the log."""
@@ -511,7 +511,7 @@ class Carrier:
             if node.phase or node.host is not None or self._custody.has_a_say:
                 files.remove_rare()
             if node is node.insertion:
-                remove_tree(files.of(serial).home, ignore_errors=True)
+                remove_tree(exchanged_files(self._journal.folder, node).home, ignore_errors=True)
 
 
 def _loaded(node: Node) -> Loaded:

@@ -21,12 +21,13 @@ from typing import Any
 from remuda.lib.values import dataclass
 from remuda.steps import plan
 from remuda.steps.errors import DefinitionError
-from remuda.steps.files import StepFiles
+from remuda.steps.files import INSERTED_EXCHANGE, StepFiles
 from remuda.steps.language.checking import check_inputs, check_outputs
 from remuda.steps.language.evaluate import Context, Sensitive, expand, expand_env, expand_text, holds, reveal
 from remuda.steps.language.values import Exec
 from remuda.steps.outcome import Cause
 from remuda.steps.plan import Level
+from remuda.steps.rights import exchange_of, exchanged_files
 from remuda.steps.tree import Entered, Loaded, Node, Tree
 
 SHORTEST_SECRET = 3
@@ -44,6 +45,8 @@ class Facts:
     request_env: Mapping[str, str]
     """The request's, and the job variables."""
     variables: Mapping[str, str]
+    inserted_files: Mapping[str, str] = field(default_factory=dict)
+    """Those variables that are files, as steps have them that a policy inserted."""
     work_dir: str
     folder: Path
     """The job's own."""
@@ -185,7 +188,7 @@ def _outer(tree: Tree, facts: Facts, node: Node, *, failed: bool = False, cancel
     """What the entry of a step sees."""
     frame = node.frame
     assert frame.loaded is not None
-    output_file, export_file, input_file = StepFiles(facts.folder, frame.serial).named()
+    output_file, export_file, input_file = exchanged_files(facts.folder, frame).named()
     return Context(
         env=_environment_around(tree, facts, node),
         inputs=frame.entered.inputs,
@@ -211,7 +214,7 @@ def _own(
     steps: Mapping[str, Any] | None = None,
 ) -> Context:
     """What the definition of a step sees."""
-    output_file, export_file, input_file = StepFiles(facts.folder, serial).named()
+    output_file, export_file, input_file = StepFiles(facts.folder, serial, exchange_of(node)).named()
     return Context(
         env=env,
         inputs=inputs,
@@ -227,8 +230,11 @@ def _own(
 
 def _variables(facts: Facts, node: Node) -> Mapping[str, str]:
     """The job variables that expressions of a step see. A policy may name any of the job, and gets the server's word
-    for those that are predefined."""
-    return dict(facts.variables) | dict(facts.inserted_env) if node.is_inserted else facts.variables
+    for those that are predefined; one that is a file is a copy which the job cannot change."""
+    if not node.is_inserted:
+        return facts.variables
+    files = facts.inserted_files if exchange_of(node) == INSERTED_EXCHANGE else {}
+    return {**facts.variables, **files, **facts.inserted_env}
 
 
 def _environment_around(tree: Tree, facts: Facts, node: Node) -> dict[str, Any]:
@@ -256,7 +262,7 @@ def _isolate_inserted_step(tree: Tree, facts: Facts, insertion: Node) -> dict[st
     """Keep what the job has set up from a step that a policy inserted: it has a home of its own, and git looks at no
     repository that the step does not vouch for (`git -c safe.directory=...`), since its configuration is the job's."""
     serial = insertion.serial if insertion.serial >= 0 else tree.serials
-    home = str(StepFiles(facts.folder, serial).home)
+    home = str(StepFiles(facts.folder, serial, exchange_of(insertion)).home)
     return {"HOME": home, "GIT_CONFIG_COUNT": "0", "GIT_TEST_ASSUME_DIFFERENT_OWNER": "1"}
 
 

@@ -2,7 +2,9 @@
 
 A step has no folder of its own: in the job's folder its files cost a fraction of what a new folder costs a disk. Those
 that the step itself reads and writes lie in the job's *exchange folder*, which every environment of the job has at the
-same path; nothing that belongs to the agent does, nor what a step reads and writes that a job must not bend (`rights`).
+same path; nothing that belongs to the agent does. Those of steps that a policy inserted lie in a second folder, which
+no container and no sandbox of the job's own steps has; those of some of our own programs lie with the agent's
+(`rights`).
 """
 
 import os
@@ -13,6 +15,8 @@ from pathlib import Path
 from remuda.lib.safe_paths import remove_tree
 
 EXCHANGE = "exchange"
+INSERTED_EXCHANGE = "inserted"
+"""The exchange folder of steps that a policy inserted."""
 _TEMPORARY = ".tmp"
 _STEP = re.compile(r"step-\d+|job", re.ASCII)
 _OWN = (".raw", ".pid")
@@ -29,15 +33,11 @@ class StepFiles:
 
     __slots__ = ("_own", "_shared", "name")
 
-    def __init__(self, job: Path, serial: int, *, is_private: bool = False) -> None:
-        """`is_private`: those that the step reads and writes lie with the agent's, out of the job's reach."""
+    def __init__(self, job: Path, serial: int, folder: str = EXCHANGE) -> None:
+        """`folder`: where in the job's those are that the step reads and writes; empty: with the agent's."""
         self.name = f"step-{serial}" if serial >= 0 else "job"
         self._own = f"{job}/{self.name}"
-        self._shared = self._own if is_private else f"{job}/{EXCHANGE}/{self.name}"
-
-    def of(self, serial: int) -> "StepFiles":
-        """Those of another step of the same job."""
-        return StepFiles(self.base.parent, serial)
+        self._shared = f"{job}/{folder}/{self.name}" if folder else self._own
 
     @property
     def base(self) -> Path:

@@ -9,6 +9,7 @@ from remuda.steps import holding
 from remuda.steps.datafolder import temporary_folder
 from remuda.steps.environment import write_files
 from remuda.steps.evaluation import Facts
+from remuda.steps.files import INSERTED_EXCHANGE
 from remuda.steps.journal import Journal
 from remuda.steps.policy.custody import Custody
 from remuda.steps.policy.enclosure import Enclosure
@@ -32,11 +33,13 @@ def read_facts(
     """What steps are evaluated with. Writes the variables that are files. `base_env` is the agent's environment."""
     is_apart = bool(request.run_as) or request.sandbox
     variables = write_files(journal.exchange, request.variables)
+    files = [variable for variable in request.variables if variable.file] if custody.insertable() else []
     return Facts(
         base_env=dict(base_env) | custody.env if custody.env else base_env,
         agent_env=base_env,
         request_env=dict(request.env) | variables if request.env else variables,
         variables=variables,
+        inserted_files=write_files(journal.folder / INSERTED_EXCHANGE, files),
         work_dir=request.work_dir,
         folder=journal.folder,
         key=journal.key,
@@ -81,6 +84,7 @@ def read_custody(request: StartRequest, journal: Journal, person: Person | None)
         sandbox=Sandbox(
             work_dir=request.work_dir,
             exchange=str(journal.exchange),
+            inserted=str(journal.folder / INSERTED_EXCHANGE),
             writable=tuple(request.writable),
             hidden=_hidden(request, journal),
             readable=(str(server_ca_file(journal.folder)),) if policy.server_ca else (),

@@ -6,6 +6,7 @@
                 `public` in a line is the event a client sees; those are numbered from 1
     step-N.*    what a running step needs (see `StepFiles`); removed when its end is stored
     exchange/   what steps read and write: scripts, inputs, outputs, exports, values of file variables
+    inserted/   the same of steps that a policy inserted
 
 A folder appears complete or not at all (it is made aside and renamed) and disappears the same way. A last line that
 was cut by a crash is dropped when the folder is read: nobody was told about it. What the entries mean is decided
@@ -35,7 +36,7 @@ from remuda.lib.safe_paths import remove_tree
 from remuda.lib.values import dataclass
 from remuda.steps.accounting import Account
 from remuda.steps.errors import DamagedError
-from remuda.steps.files import EXCHANGE, StepFiles
+from remuda.steps.files import EXCHANGE, INSERTED_EXCHANGE, StepFiles
 from remuda.steps.leftovers import Leftover
 from remuda.steps.openfiles import OpenFile
 from remuda.steps.outcome import Outcome, Status
@@ -194,8 +195,13 @@ class Journal:
         self._add({"event": "released"})
         self.is_released = True
 
-    def step_files(self, serial: int, *, is_private: bool = False) -> StepFiles:
-        return StepFiles(self.folder, serial, is_private=is_private)
+    def step_files(self, serial: int, folder: str = EXCHANGE) -> StepFiles:
+        return StepFiles(self.folder, serial, folder)
+
+    def remove_exchange(self) -> None:
+        """Remove what steps read and wrote."""
+        for folder in (EXCHANGE, INSERTED_EXCHANGE):
+            remove_tree(self.folder / folder, ignore_errors=True)
 
     def remove(self) -> None:
         """Make the folder disappear at once, its contents after that; where it is damaged, keep it for a look."""

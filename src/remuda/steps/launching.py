@@ -30,7 +30,7 @@ from remuda.steps.language.values import ReferenceKind
 from remuda.steps.marks import VARIABLE
 from remuda.steps.plan import GRACE_SECONDS
 from remuda.steps.program import own_command
-from remuda.steps.rights import OWN, exec_words, has_agents_rights, is_own, is_own_program
+from remuda.steps.rights import OWN, exchange_of, exchanged_files, exec_words, has_agents_rights, is_own, is_own_program
 from remuda.steps.script import script_command
 from remuda.steps.tree import DELEGATE, Node, Tree
 
@@ -76,20 +76,22 @@ def launch(tree: Tree, facts: Facts, node: Node, files: StepFiles) -> Launch:
         return Launch(argv=tuple(argv), env=dict(facts.base_env) | {VARIABLE: facts.key}, work_dir=facts.work_dir)
     env = step_environment(tree, facts, node)
     if node.insertion is not None:
-        _make_home(node, node.insertion, files)
+        _make_home(node, node.insertion, facts.folder)
     host = node.host
     if is_own_program(node):
         _refuse_outside(node)
         _write_inputs(files, entered.inputs)
         own = _own_variables(facts, files) | {"REMUDA_INPUTS": str(files.inputs)}
         files.temporary.mkdir(mode=0o700, exist_ok=True)
-        own |= {"REMUDA_EXCHANGE": str(facts.folder / EXCHANGE), "REMUDA_TEMPORARY": str(files.temporary)}
+        # Secrets are for the job's steps, whoever fetches them.
+        exchange = EXCHANGE if is_own(node, {"secrets"}) else exchange_of(node)
+        own |= {"REMUDA_EXCHANGE": str(facts.folder / exchange), "REMUDA_TEMPORARY": str(files.temporary)}
         if node.phase:
             assert node.parent is not None
             own["REMUDA_ENVIRONMENT"] = f"{facts.key}{node.parent.path}/{node.parent.attempt}"
         return _own(entered.command[1:], _machine_env(facts, node, env) | own, facts.work_dir)
     env |= _own_variables(facts, files)
-    _make_mentioned(node, files, entered.inputs)
+    _make_mentioned(node, files, exchanged_files(facts.folder, node.frame), entered.inputs)
     fitting = fit(env)
     if host is not None:
         command, large = list(entered.command), fitting.too_large if loaded.is_script else {}
@@ -148,9 +150,10 @@ def _refuse_outside(node: Node) -> None:
         host = host.host
 
 
-def _make_home(node: Node, insertion: Node, files: StepFiles) -> None:
+def _make_home(node: Node, insertion: Node, job: Path) -> None:
     """An empty home for the first command of what a policy inserted: something of the job may have put one there."""
-    home = files.of(insertion.serial).home
+    home = exchanged_files(job, insertion).home
+    home.parent.mkdir(mode=0o700, exist_ok=True)
     while node is not insertion and node.index == 0 and node.parent is not None:
         node = node.parent
     if node is insertion:
@@ -224,21 +227,21 @@ def _own_variables(facts: Facts, files: StepFiles) -> dict[str, str]:
     }
 
 
-def _make_mentioned(node: Node, files: StepFiles, inputs: Mapping[str, Any]) -> None:
-    """Files that the step names itself exist before it starts, since its program need not know how to make them."""
-    definition, folder = node.definition, files.shared("").rpartition("/")[0]
+def _make_mentioned(node: Node, files: StepFiles, around: StepFiles, inputs: Mapping[str, Any]) -> None:
+    """Files that the step names itself exist before it starts, since its program need not know how to make them.
+    `around`: those of the list that it stands in."""
+    definition, folders = node.definition, {one.shared("").rpartition("/")[0] for one in (files, around)}
     words: tuple[str, ...] = (*node.entered.command, *map(str, map(reveal, node.entered.definition_env.values())))
     if definition.exec is None:
         words = tuple(map(str, reveal(list(inputs.values()))))
-    if not any(folder in word for word in words):
+    if not any(folder in word for folder in folders for word in words):
         return
-    frame = node.frame
-    for one in (files, files.of(frame.serial)):
+    for one in (files, around):
         for path in (one.outputs, one.exports):
             if any(str(path) in word for word in words):
                 os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600))
         if any(str(one.inputs) in word for word in words) and not one.inputs.exists():
-            _write_inputs(one, inputs if one is files else frame.entered.inputs)
+            _write_inputs(one, inputs if one is files else node.frame.entered.inputs)
 
 
 def _write_inputs(files: StepFiles, inputs: Mapping[str, Any]) -> None:

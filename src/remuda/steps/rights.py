@@ -10,7 +10,9 @@ for whoever opens a shell in the job.
 """
 
 from collections.abc import Collection
+from pathlib import Path
 
+from remuda.steps.files import EXCHANGE, INSERTED_EXCHANGE, StepFiles
 from remuda.steps.language.values import ReferenceKind
 from remuda.steps.tree import Loaded, Node
 
@@ -86,6 +88,21 @@ def has_private_files(node: Node, *, is_job_apart: bool) -> bool:
     where only the job's own files can be reached. `is_job_apart`: the job has such a user or sandbox.
     """
     return is_own_program(node) and node.call.origin != "user" and (not is_job_apart or _is_trusted(node))
+
+
+def exchange_of(node: Node) -> str:
+    """The folder for what a step reads and writes, unless that is private.
+
+    What a policy inserted has one that the job's own steps do not have: it may run with more rights than they do, or
+    beside them. Inserted into a container of the job it has theirs, which is all that the container has.
+    """
+    insertion = node.insertion
+    return INSERTED_EXCHANGE if insertion is not None and insertion.host is None else EXCHANGE
+
+
+def exchanged_files(job: Path, node: Node) -> StepFiles:
+    """The files of a step in the folder that the steps around it know; `job` is the job's folder."""
+    return StepFiles(job, node.serial, exchange_of(node))
 
 
 def _runs_outside(node: Node) -> bool:

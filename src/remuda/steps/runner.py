@@ -18,7 +18,6 @@ from typing import Protocol
 
 from remuda.lib.aio import LightEvent, happens, happens_by, one_error
 from remuda.lib.killpoints import reach
-from remuda.lib.safe_paths import remove_tree
 from remuda.steps import holding, leftovers, plan, replay
 from remuda.steps.accounting import folder_size
 from remuda.steps.attention import Attention
@@ -390,7 +389,7 @@ class Job:
         custody = await self.custody()
         await self._end_processes(custody)
         await self._close_put_off(custody)
-        remove_tree(self.journal.exchange, ignore_errors=True)
+        self.journal.remove_exchange()
         self.journal.record_release()
         self._request = StartRequest()
         self.let_go.set()
@@ -467,7 +466,7 @@ class Job:
         notes = [self._request.hold_note] if held_until and self._request.hold_note else []
         self.log.close(JOB, *notes, outcome.log_line)
         if not held_until:
-            remove_tree(self.journal.exchange, ignore_errors=True)
+            self.journal.remove_exchange()
         self.journal.record_end(replace(self._end_with(outcome), held_until=held_until))
         self.journal.shut()
         if not held_until:

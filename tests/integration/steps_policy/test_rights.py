@@ -350,7 +350,52 @@ async def test_an_inserted_step_has_nothing_that_the_job_set_up(
     assert INTERCEPTED.encode() not in seen.log, seen.log.decode()
     assert {b"scanner none home 0 700", b"global 0", b"not looked", b"no status", b"done scanning"} <= set(seen.lines)
     assert b"script changed" not in seen.lines
-    assert not list((place / "data/jobs").glob("*/exchange/*.home"))
+    assert not list((place / "data/jobs").glob("*/*/*.home"))
+
+
+@pytest.mark.parametrize("is_sandboxed", HELD)
+async def test_what_runs_beside_an_inserted_step_changes_no_file_that_it_reads(
+    agent: AgentProcess, place: Path, is_sandboxed: bool
+) -> None:
+    """A step of the job that runs at the same time. Without a sandbox both have one user, so home and outputs are open
+    to it; script, inputs and file variables are not."""
+    beside = f"""
+        until [ -e begun ]; do sleep 0.02; done
+        for folder in $(dirname $REMUDA_OUTPUTS) $(dirname $REMUDA_OUTPUTS)/../inserted; do
+            for step in 0 1 2 3 4 5 6 7 8 9; do
+                for file in script inputs {"outputs exports masks home/.gitconfig" if is_sandboxed else ""}; do
+                    [ $folder/step-$step.outputs != $REMUDA_OUTPUTS ] || continue
+                    ( echo >>$folder/step-$step.$file ) 2>/dev/null && echo $folder/step-$step.$file >>changed
+                done
+            done
+        done
+        echo of the job >>$FILE
+        ( echo of the job >>$(dirname $FILE)/../inserted/FILE ) 2>/dev/null || true
+        touch tried
+    """
+    scan = "touch begun; until [ -e tried ]; do sleep 0.02; done; cat $FILE"
+    (place / "work/checked").mkdir(parents=True)
+    (place / "work").chmod(0o777)
+    (place / "work/checked/func.yml").write_text("{}\n---\nexec: {command: [echo, checked]}\n")
+    (place / "work/outer").mkdir()
+    inner = {"run": [{"name": "it", "step": "../checked"}]}
+    (place / "work/outer/func.yml").write_text(f"{{}}\n---\n{json.dumps(inner)}")
+    steps = [{"name": "beside", "script": beside}, {"name": "outer", "step": "./outer"}]
+    file = {"FILE": "${{ vars.FILE }}"}
+    policy = {"insert": [{"name": "scan", "script": scan, "env": file, "before": "local:**/checked/**"}]}
+    job = a_job(
+        place,
+        {"name": "both", "parallel": steps},
+        sandbox=is_sandboxed,
+        policy=policy,
+        variables=(JobVariable(key="FILE", value="of the project\n", file=True),),
+    )
+    seen = await run_job(agent, job)
+    assert seen.check().status == "success", seen.log.decode()
+    assert not (place / "work/changed").exists(), (place / "work/changed").read_text()
+    assert b"of the project" in seen.log
+    assert b"of the job" not in seen.log
+    assert not list((place / "data/jobs").glob("*/inserted/*"))
 
 
 @pytest.mark.parametrize("is_sandboxed", HELD)

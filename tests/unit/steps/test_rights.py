@@ -6,8 +6,9 @@ import pytest
 
 from remuda.steps import rights
 from remuda.steps.language.reading import read_step
-from remuda.steps.language.values import ReferenceKind
+from remuda.steps.language.values import Call, Place, ReferenceKind
 from remuda.steps.outcome import SUCCESS
+from remuda.steps.policy.values import Inserted
 from remuda.steps.tree import Entered, Loaded, Node, Tree
 
 BOX = '{name: box, step: "builtin://container", origin: ORIGIN, run: [{name: in, script: "true"}]}'
@@ -75,3 +76,19 @@ def test_our_own_programs(name: str, origin: str, has_rights: bool, is_private_a
     assert rights.has_agents_rights(node) == has_rights
     assert rights.has_private_files(node, is_job_apart=True) == is_private_apart
     assert rights.has_private_files(node, is_job_apart=False) == is_private
+
+
+@pytest.mark.parametrize(("origin", "folder"), [("user", "inserted"), ("compiled", "exchange")])
+def test_the_files_of_inserted_steps(origin: str, folder: str) -> None:
+    """One that runs in the container of the job's image has the only folder that the container has."""
+    step = read_step(f"spec: {{remuda: 1}}\n---\nrun: [{BOX.replace('ORIGIN', origin)}]", job=True)
+    scan, around = (
+        Call(name=name, origin="inserted", place=Place(file="policy", line=0)) for name in ("scan", "around")
+    )
+    tree = Tree(step, work_dir="/work", around=Inserted(after=(around,)), insertable={"scan": scan})
+    box = enter(tree, [0], "environment: {open: {command: [x]}}", "builtin://container@1.0.0")
+    tree.surround(tree.find([0, 1]), ["scan"], [])
+    assert rights.exchange_of(tree.find([0, 1])) == folder
+    assert rights.exchange_of(tree.find([0, 2])) == rights.exchange_of(box) == "exchange"
+    after = enter(tree, [1], "run: [{name: inner, script: 'true'}]", "git://checks")
+    assert rights.exchange_of(after) == rights.exchange_of(after.children[0]) == "inserted"

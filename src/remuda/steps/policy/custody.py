@@ -18,7 +18,7 @@ from typing import Any
 from remuda.lib.aio import carried_through
 from remuda.lib.clock import Clock
 from remuda.steps.errors import AgentError
-from remuda.steps.files import EXCHANGE, StepFiles, is_step_name
+from remuda.steps.files import EXCHANGE, INSERTED_EXCHANGE, StepFiles, is_step_name
 from remuda.steps.language.evaluate import reveal
 from remuda.steps.language.values import Call, ReferenceKind
 from remuda.steps.launching import Launch
@@ -30,7 +30,15 @@ from remuda.steps.policy.rules import decide, decide_engine, inserted
 from remuda.steps.policy.sandbox import Sandbox, problem
 from remuda.steps.policy.slots import SlotGroup
 from remuda.steps.policy.values import NO_LIMITS, NOTHING_INSERTED, Decision, Inserted, Limits, Policy, Subject
-from remuda.steps.rights import ENGINE_CLIENTS, has_agents_rights, is_own, is_own_name, runs_in_container
+from remuda.steps.rights import (
+    ENGINE_CLIENTS,
+    exchange_of,
+    exchanged_files,
+    has_agents_rights,
+    is_own,
+    is_own_name,
+    runs_in_container,
+)
 from remuda.steps.tree import INSERTED, Entered, Loaded, Node
 
 _LOOKS, _LOOK_SECONDS = 100, 0.01
@@ -193,11 +201,17 @@ class Custody:
         """Run the launch inside the job's sandbox, unless the step has the agent's rights."""
         if self.sandbox is None or has_agents_rights(node):
             return launch
-        return replace(launch, argv=self.sandboxed(launch.argv, is_own=bool(launch.program)), program=())
+        return replace(
+            launch,
+            argv=self.sandboxed(
+                launch.argv, is_own=bool(launch.program), is_inserted=exchange_of(node) == INSERTED_EXCHANGE
+            ),
+            program=(),
+        )
 
-    def sandboxed(self, command: Sequence[str], *, is_own: bool) -> tuple[str, ...]:
-        """What to start in place of a command that runs in the job's sandbox. AgentError where one of our own programs
-        cannot be loaded there."""
+    def sandboxed(self, command: Sequence[str], *, is_own: bool, is_inserted: bool = False) -> tuple[str, ...]:
+        """What to start in place of a command that runs in the job's sandbox; `is_inserted`: with the files of inserted
+        steps. AgentError where one of our own programs cannot be loaded there."""
         assert self.sandbox is not None
         if is_own and self.person is not None:
             why = problem(self.person.uid, self.person.gid, shown=hiding.own_places())
@@ -206,7 +220,7 @@ class Custody:
                     f"Remuda's own steps cannot run in the sandbox of user {self.person.uid}: {why}. Install Remuda "
                     "and its Python where every user can read them, for example below /opt"
                 )
-        return self.sandbox.wrap(command, is_own=is_own)
+        return self.sandbox.wrap(command, is_own=is_own, is_inserted=is_inserted)
 
     def refusal(self, enclosure: Enclosure) -> str | None:
         """Why a step must not start here although it may run: somebody wants nothing that is only advisory."""
@@ -285,16 +299,25 @@ class Custody:
         raw = [files.own(".raw")] if has_raw else []
         for path in (*raw, *map(str, (files.outputs, files.exports, files.masks))):
             os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_APPEND, 0o600))
-        steps, own = (files.name, files.of(node.frame.serial).name), f"{files.name}."
-        with os.scandir(self._exchange) as entries:
-            files_there = [entry for entry in entries if entry.is_file(follow_symlinks=False)]
-        shared = [entry for entry in files_there if _is_given(entry.name, steps)]
-        fixed = {one.path for one in shared if node.is_inserted and _is_read(one.name) and one.name.startswith(own)}
-        for path in fixed:
-            self._let_read(path)
-        folders = [files.temporary, *([files.of(node.insertion.serial).home] if node.insertion is not None else ())]
-        given = [one.path for one in shared if one.path not in fixed]
-        for name in (*raw, *given, *(str(folder) for folder in folders if folder.is_dir())):
+        steps = (files.name, exchanged_files(self._job, node.frame).name)
+        given, folders = [*raw], [files.temporary]
+        if node.insertion is not None:
+            folders.append(exchanged_files(self._job, node.insertion).home)
+        for place in dict.fromkeys((exchange_of(node), exchange_of(node.frame))):
+            folder = self._job / place
+            if place == INSERTED_EXCHANGE:
+                folder.chmod(0o711)
+            with os.scandir(folder) as entries:
+                names = [entry.name for entry in entries if entry.is_file(follow_symlinks=False)]
+            for name in names:
+                if not _is_given(name, steps):
+                    continue
+                is_own = name.startswith(f"{files.name}.") or place == INSERTED_EXCHANGE
+                if node.is_inserted and is_own and _is_read(name):
+                    self._let_read(f"{folder}/{name}")
+                else:
+                    given.append(f"{folder}/{name}")
+        for name in (*given, *(str(folder) for folder in folders if folder.is_dir())):
             os.chown(name, self.person.uid, self.person.gid, follow_symlinks=False)
 
     def _let_read(self, path: str) -> None:
@@ -328,8 +351,9 @@ def _subject(node: Node, loaded: Loaded) -> Subject:
 
 
 def _is_read(file: str) -> bool:
-    """True for files of a step that say what it does; it writes to the others."""
-    return file.partition(".")[2].startswith(("script", "inputs", "command"))
+    """True for files of a step that say what it does, and for those of no step; it writes to the others."""
+    suffix = file.partition(".")[2]
+    return not suffix or suffix.startswith(("script", "inputs", "command"))
 
 
 def _is_given(file: str, steps: Collection[str]) -> bool:

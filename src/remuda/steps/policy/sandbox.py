@@ -37,6 +37,8 @@ class Sandbox:
 
     work_dir: str
     exchange: str
+    inserted: str = ""
+    """The exchange folder of steps that a policy inserted, which only they have."""
     writable: tuple[str, ...] = ()
     """Folders of the job's project that stay, its caches; made where they are missing."""
     hidden: tuple[str, ...] = ()
@@ -45,10 +47,12 @@ class Sandbox:
     readable: tuple[str, ...] = ()
     """Files of the agent that it sees though it sees nothing else there."""
 
-    def wrap(self, command: Sequence[str], *, is_own: bool) -> tuple[str, ...]:
+    def wrap(self, command: Sequence[str], *, is_own: bool, is_inserted: bool = False) -> tuple[str, ...]:
         """What to start in place of a command; our own programs need what they are made of, too."""
         shown = (*(hiding.own_places() if is_own else ()), *self.readable)
         kept = (self.work_dir, f"{self.work_dir}.tmp", self.exchange, *self.writable)
+        if is_inserted:
+            kept += (self.inserted,)
         missing = [folder for folder in self.writable if not os.path.isdir(folder)]
         if self.hidden:
             for folder in missing:

@@ -1,0 +1,84 @@
+"""Steps that a policy puts around a job in a container run on the machine, and nothing of the container bends them."""
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remuda.testing.agent_process import AgentProcess, run_job, steps_text
+from remuda.testing.docker_engine import BUSYBOX, DockerEngine
+from remuda.wire.agent_client import JobStart, JobVariable
+
+EXCHANGE = "$(dirname $REMUDA_OUTPUTS)"
+
+
+@pytest.fixture
+async def agent(tmp_path: Path) -> AsyncIterator[AgentProcess]:
+    async with AgentProcess(tmp_path / "data") as process:
+        await process.start()
+        yield process
+
+
+def a_job(engine: DockerEngine, folder: Path, script: str, audit: dict[str, Any], **values: Any) -> JobStart:
+    """A job in a container, as the manager compiles it, and a step after it."""
+    inputs = {"image": BUSYBOX, "pull_policy": ["never"], "engine": engine.host}
+    steps = [{"name": "in", "script": script}]
+    box = {"name": "box", "step": "builtin://container", "origin": "compiled", "inputs": inputs, "run": steps}
+    document = {"insert": [{"name": "audit", "after": "job", "env": {"FILE": "${{ vars.FILE }}"}} | audit]}
+    policy = {"version": 1, "layers": [{"author": "runner r", "document": document}]}
+    (folder / "work").mkdir()
+    return JobStart(id="1", work_dir=str(folder / "work"), steps=steps_text(box), policy=json.dumps(policy), **values)
+
+
+async def test_links_in_the_exchange_folder_lead_an_inserted_step_nowhere(
+    engine: DockerEngine, agent: AgentProcess, tmp_path: Path
+) -> None:
+    (tmp_path / "marks").mkdir()
+    script = f"""
+        for step in 0 1 2 3 4 5 6 7 8 9; do for kind in outputs exports masks home; do
+            ln -s {tmp_path}/marks/$step.$kind {EXCHANGE}/step-$step.$kind
+        done; done
+        rm $REMUDA_OUTPUTS $REMUDA_EXPORTS $REMUDA_MASKS
+        echo of the job >$FILE
+    """
+    told = json.dumps({"name": "checked", "value": "yes"})
+    audit = f"echo '{told}' | tee -a $REMUDA_OUTPUTS >>$REMUDA_EXPORTS; echo secret >>$REMUDA_MASKS; cat $FILE"
+    variables = (JobVariable(key="FILE", value="of the project\n", file=True),)
+    seen = await run_job(agent, a_job(engine, tmp_path, script, {"script": audit}, variables=variables))
+    assert seen.check().status == "success", seen.log.decode()
+    assert list((tmp_path / "marks").iterdir()) == []
+    [event] = [one for one in seen.results if one["event"] == "finished" and one["path"] == "/audit"]
+    assert event["outputs"] == {"checked": "yes"}
+    assert b"of the project" in seen.lines
+    assert b"of the job" not in seen.lines
+
+
+FORGE = """
+while :; do for file in %s/*.script; do
+    ! grep -q AUDIT $file || echo 'echo FORGED' >$file
+done; done
+"""
+
+
+@pytest.mark.parametrize("is_package", [False, True], ids=["script", "container"])
+async def test_a_container_that_is_still_open_changes_no_inserted_step(
+    engine: DockerEngine, agent: AgentProcess, tmp_path: Path, is_package: bool
+) -> None:
+    """A failed job that is held keeps its container; the inserted step runs on the machine, or in one of its own."""
+    audit: dict[str, Any] = {"script": "echo AUDITED by $(cat $FILE)"}
+    if is_package:
+        inputs = {"image": BUSYBOX, "pull_policy": ["never"], "engine": engine.host}
+        inner = {"name": "in", "script": f"{audit['script']}; echo done >>$REMUDA_MASKS"}
+        box = {"name": "box", "step": "builtin://container", "inputs": inputs, "run": [inner]}
+        (tmp_path / "package").mkdir()
+        (tmp_path / "package/func.yml").write_text(f'{{"spec": {{"remuda": 1}}}}\n---\n{json.dumps({"run": [box]})}')
+        audit = {"step": str(tmp_path / "package")}
+    script = f"({FORGE % EXCHANGE}) >/dev/null 2>&1 & exit 3"
+    variables = (JobVariable(key="FILE", value="hand\n", file=True),)
+    job = a_job(engine, tmp_path, script, audit, hold_failed_seconds=3, variables=variables)
+    seen = await run_job(agent, job)
+    assert seen.check().exit_code == 3, seen.log.decode()
+    assert b"AUDITED by hand" in seen.lines, seen.log.decode()
+    assert b"FORGED" not in seen.lines
