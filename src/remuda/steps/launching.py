@@ -131,8 +131,12 @@ def grace_seconds(node: Node) -> float:
 
 
 def is_told_by_us(node: Node) -> bool:
-    """Whether what runs the step's command is our own, so that its word about whose fault it is counts."""
-    return node.host is not None and _is_ours(node.host)
+    """Whether what runs the step's command is our own, so that its word about whose fault it is counts.
+
+    It does not count where a user has said what it talks to.
+    """
+    host = node.host
+    return host is not None and _is_ours(host) and (host.call.origin != "user" or host.is_inserted)
 
 
 def _is_ours(host: Node) -> bool:

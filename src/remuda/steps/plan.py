@@ -222,12 +222,15 @@ def reason_to_end(node: Node, *, now: float, job_deadline: float | None) -> tupl
 def judge(node: Node, *, exit_code: int | None, is_jobs_doing: bool = False) -> Finished:
     """What the end of a step's processes means. Only our own steps can say that the platform broke.
 
+    They cannot where a user calls them: by their inputs he makes them fail as he likes.
+
     `is_jobs_doing`: that there is no exit code can hardly be anybody else's.
     """
+    is_users = node.call.origin == "user" and not node.is_inserted
     stopped = reaching(node)
     if stopped is not None:
         return _stopped(node, *stopped, exit_code=exit_code)
-    if exit_code is None and is_jobs_doing and node.call.origin == "user" and not node.is_inserted:
+    if exit_code is None and is_jobs_doing and is_users:
         error = "the step's process ended without an exit code: it was killed, or the agent's files of it were changed"
         return failure(error, Kind.EXIT)
     if exit_code is None:
@@ -236,7 +239,7 @@ def judge(node: Node, *, exit_code: int | None, is_jobs_doing: bool = False) -> 
     if exit_code == 0:
         return Finished(status=Status.SUCCESS, exit_code=0)
     assert node.loaded is not None
-    platform = exit_code == EXIT_PLATFORM and node.loaded.is_program and not node.loaded.is_script
+    platform = exit_code == EXIT_PLATFORM and node.loaded.is_program and not node.loaded.is_script and not is_users
     fault = Fault.PLATFORM if platform else Fault.USER
     return failure(f"exit status {exit_code}", Kind.EXIT, fault=fault, exit_code=exit_code)
 

@@ -317,17 +317,21 @@ def test_of_a_large_group_not_all_begin_at_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "reference", "exit_code", "status", "fault", "error"),
+    ("origin", "kind", "reference", "exit_code", "status", "fault", "error"),
     [
-        (None, "", 0, Status.SUCCESS, None, None),
-        (ReferenceKind.LOCAL, "/x", 75, Status.FAILURE, Fault.USER, "exit status 75"),
-        (ReferenceKind.BUILTIN, "builtin://script@1.0.0", 75, Status.FAILURE, Fault.USER, "exit status 75"),
-        (ReferenceKind.BUILTIN, "builtin://checkout@1.0.0", 75, Status.FAILURE, Fault.PLATFORM, "exit status 75"),
-        (ReferenceKind.BUILTIN, "builtin://checkout@1.0.0", 1, Status.FAILURE, Fault.USER, "exit status 1"),
-        (ReferenceKind.LOCAL, "/x", None, Status.FAILURE, Fault.RUNNER, "without an exit code"),
+        ("user", None, "", 0, Status.SUCCESS, None, None),
+        ("user", ReferenceKind.LOCAL, "/x", 75, Status.FAILURE, Fault.USER, "exit status 75"),
+        ("compiled", ReferenceKind.BUILTIN, "builtin://script@1", 75, Status.FAILURE, Fault.USER, "exit status 75"),
+        ("compiled", ReferenceKind.BUILTIN, "builtin://checkout@1", 75, Status.FAILURE, Fault.PLATFORM, "status 75"),
+        ("inserted", ReferenceKind.BUILTIN, "builtin://checkout@1", 75, Status.FAILURE, Fault.PLATFORM, "status 75"),
+        # Its inputs are the user's: an engine that nobody listens at, a key that cannot be read.
+        ("user", ReferenceKind.BUILTIN, "builtin://container@1", 75, Status.FAILURE, Fault.USER, "exit status 75"),
+        ("compiled", ReferenceKind.BUILTIN, "builtin://checkout@1", 1, Status.FAILURE, Fault.USER, "exit status 1"),
+        ("user", ReferenceKind.LOCAL, "/x", None, Status.FAILURE, Fault.RUNNER, "without an exit code"),
     ],
 )
 def test_what_an_end_means(
+    origin: str,
     kind: ReferenceKind | None,
     reference: str,
     exit_code: int | None,
@@ -335,7 +339,8 @@ def test_what_an_end_means(
     fault: Fault | None,
     error: str | None,
 ) -> None:
-    node = Tree(a_list(a_call("a")), work_dir="/").root.children[0]
+    call = replace(a_call("a"), origin=origin)
+    node = Tree(a_list(call), work_dir="/").root.children[0]
     node.loaded = Loaded(step=COMMAND, reference=reference, kind=kind)
     result = plan.judge(node, exit_code=exit_code)
     assert (result.status, result.exit_code, result.fault) == (status, exit_code, fault)
