@@ -144,11 +144,12 @@ def _is_ours(host: Node) -> bool:
 
 
 def _refuse_outside(node: Node) -> None:
-    """What a job may not do that was put into a container by somebody else."""
+    """What a job may not do that was put into a container by somebody else. And nobody checks out while that container
+    is open: it has the repository, and could have git run programs with the agent's rights."""
     assert node.loaded is not None
     host = node.host
     while host is not None:
-        if host.call.origin != "user" and node.call.origin == "user":
+        if host.call.origin != "user" and (node.call.origin == "user" or is_own(node, {"checkout"})):
             name = node.loaded.reference.partition("@")[0]
             raise DefinitionError(f"{name} runs on the runner's machine, outside of the job's environment {host.path}")
         host = host.host

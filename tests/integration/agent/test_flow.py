@@ -359,9 +359,19 @@ async def test_a_job_that_was_put_into_an_environment_stays_there(
     env = inside(own | {"origin": "user"}) | {"origin": "compiled"}
     seen = await run_job(agent, a_job(steps=steps_text(env)))
     assert "runs on the runner's machine, outside of the job's environment /env" in seen.check().message
-    env = inside(own | {"origin": "compiled"}) | {"origin": "compiled"}
-    seen = await run_job(agent, a_job("2", steps=steps_text(env)))
+    compiled = {"name": "own", "step": "builtin://cache_restore", "inputs": {"folder": "/none"}, "origin": "compiled"}
+    seen = await run_job(agent, a_job("2", steps=steps_text(inside(compiled) | {"origin": "compiled"})))
     assert seen.check().status == "success", seen.log
+
+
+async def test_nobody_checks_out_while_an_environment_has_the_repository(
+    agent: AgentProcess, a_job: Build, work: Path
+) -> None:
+    """A policy may put a checkout around a step of the job; git would run with more rights than the environment."""
+    an_environment(work)
+    own = {"name": "own", "step": "builtin://checkout", "inputs": {"strategy": "none"}, "origin": "compiled"}
+    seen = await run_job(agent, a_job(steps=steps_text(inside(own) | {"origin": "compiled"})))
+    assert "builtin://checkout runs on the runner's machine, outside of" in seen.check().message
 
 
 KILLED_ALONG = [
