@@ -11,6 +11,7 @@ our own programs do, and none of its own steps may use them.
 
 import json
 import os
+import stat
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field, replace
@@ -244,9 +245,19 @@ def _make_mentioned(node: Node, files: StepFiles, around: StepFiles, inputs: Map
     for one in (files, around):
         for path in (one.outputs, one.exports):
             if any(str(path) in word for word in words):
-                os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600))
+                _make_empty(path)
         if any(str(one.inputs) in word for word in words) and not one.inputs.exists():
             _write_inputs(one, inputs if one is files else node.frame.entered.inputs)
+
+
+def _make_empty(path: Path) -> None:
+    """Make a file, unless it is there. A job may have put something else in its place, such as a pipe: the agent opens
+    nothing that is there, and waits for nobody."""
+    try:
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    except FileExistsError:
+        if not stat.S_ISREG(os.lstat(path).st_mode):
+            raise DefinitionError(f"{path.name}: it has to be a plain file; something of the job is there") from None
 
 
 def _write_inputs(files: StepFiles, inputs: Mapping[str, Any]) -> None:

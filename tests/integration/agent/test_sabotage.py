@@ -58,3 +58,20 @@ async def test_a_job_that_spoils_its_files_ends_alone(
 
 async def test_folders_in_folders_in_the_exchange_folder_go(agent: AgentProcess, a_job: Build) -> None:
     assert (await run_job(agent, a_job(script=NESTED))).check().status == "success"
+
+
+async def test_a_pipe_in_the_place_of_an_output_file_holds_nobody_up(
+    agent: AgentProcess, a_job: Build, tmp_path: Path
+) -> None:
+    """The file that the next step names itself is made by the agent."""
+    (tmp_path / "work/next").mkdir(parents=True)
+    (tmp_path / "work/next/func.yml").write_text(
+        'spec: {}\n---\nexec: {command: [sh, -c, "echo ran; : >$1", sh, "${{ output_file }}"]}\n'
+    )
+    pipes = 'cd "$(dirname "$REMUDA_OUTPUTS")"; for n in 1 2 3 4; do mkfifo step-$n.outputs step-$n.exports; done'
+    bad = a_job("bad", steps=steps_text({"name": "a", "script": pipes}, {"name": "b", "step": "./next"}))
+    async with asyncio.timeout(20):
+        seen = await run_job(agent, bad)
+        assert (seen.check().status, seen.lines) == ("failure", [])
+        assert "plain file" in seen.check().message
+        assert (await run_job(agent, a_job("next", script="echo next"))).lines == [b"next"]
