@@ -75,6 +75,41 @@ async def test_local_paths_that_lead_nowhere(resolver: Resolver, tmp_path: Path,
     assert not error.value.temporary
 
 
+@pytest.mark.parametrize(
+    "written",
+    [
+        *("./link", "./link/secret.yml", "./link/no.yml", "./file", "./dangling"),
+        *("./link/customer-keys", "./link/customer-kezs", "./link/nowhere/deeper"),
+    ],
+)
+async def test_nothing_is_told_of_what_lies_behind_a_link_out_of_the_package(
+    resolver: Resolver, tmp_path: Path, written: str
+) -> None:
+    put(tmp_path, "outside/customer-keys/a.yml", "outside/secret.yml", "outside/other.yml", "work/func.yml")
+    work = tmp_path / "work"
+    (work / "link").symlink_to(tmp_path / "outside")
+    for name, target in (("file", "secret.yml"), ("dangling", "no.yml")):
+        (work / name).mkdir()
+        (work / name / "func.yml").symlink_to(tmp_path / "outside" / target)
+    with pytest.raises(ResolveError) as error:
+        await find(resolver, written, work, root=work)
+    file = written[2:] if written.endswith(".yml") else f"{written[2:]}/func.yml"
+    assert str(error.value).startswith(f"{written} {file} leads out of the package that the calling step is in;")
+
+
+async def test_a_hint_does_not_tell_where_a_link_leads(resolver: Resolver, tmp_path: Path) -> None:
+    put(tmp_path, "outside/a.yml", "work/sub/a.txt")
+    work = tmp_path / "work"
+    for name, target in (("here", "a.yml"), ("gone", "b.yml")):
+        (work / f"sub/{name}.yml").symlink_to(tmp_path / "outside" / target)
+        (work / f"{name}-step").symlink_to(tmp_path / "outside" / target)
+    with pytest.raises(ResolveError, match=r"there is gone.yml, here.yml$"):
+        await find(resolver, "./sub", work, root=work)
+    for name in ("here", "gone"):
+        with pytest.raises(ResolveError, match=rf"did you mean {name}-step\?"):
+            await find(resolver, f"./{name}-stap", work, root=work)
+
+
 async def test_builtin_steps(resolver: Resolver, tmp_path: Path) -> None:
     for written in ("builtin://checkout", "builtin://checkout@1", "dist://checkout@1.0", "builtin://checkout@1.0.0"):
         found = await find(resolver, written, tmp_path)

@@ -1,7 +1,8 @@
 """Which file of a folder defines the step, and how a local reference leads there.
 
 `func.yml` is looked for first, then `step.yml`; a reference may name another file. Inside a package (a repository's
-commit, an image) nothing leads out of it: neither `..` nor an absolute path nor a link.
+commit, an image) nothing leads out of it: neither `..` nor an absolute path nor a link. Nor does an error tell what is
+outside: the agent may see more there than the job, so what a link out of the package names is not even looked at.
 """
 
 import os
@@ -48,11 +49,11 @@ def read_definition(folder: Path, file: str, *, root: Path | None, shown: str) -
         raise ResolveError(f"{shown}: {file!r} is no file name; name the folder in the reference's path")
     for name in (file,) if file else NAMES:
         path = folder / name
+        _check_inside(os.path.realpath(path), path, root, shown)
         if not path.is_file():
             continue
         data, real = _read(path, shown)
-        if root is not None and not Path(real).is_relative_to(root.resolve()):
-            raise _leads_out(f"{shown} {path.relative_to(root)}")
+        _check_inside(real, path, root, shown)
         if len(data) > LARGEST_BYTES:
             raise ResolveError(f"{shown}: {name} has more than {LARGEST_BYTES} bytes, which no definition needs")
         try:
@@ -60,6 +61,11 @@ def read_definition(folder: Path, file: str, *, root: Path | None, shown: str) -
         except UnicodeDecodeError as error:
             raise ResolveError(f"{shown}: {name} is not UTF-8: byte {error.start} is wrong") from None
     raise ResolveError(_missing(folder, file, root, shown))
+
+
+def _check_inside(real: str, path: Path, root: Path | None, shown: str) -> None:
+    if root is not None and not Path(real).is_relative_to(root.resolve()):
+        raise _leads_out(f"{shown} {path.relative_to(root)}")
 
 
 def _read(path: Path, shown: str) -> tuple[bytes, str]:
@@ -81,20 +87,30 @@ def _real_path(file: int, path: Path) -> str:
 def _missing(folder: Path, file: str, root: Path | None, shown: str) -> str:
     place = str(folder) if root is None else f"folder {folder.relative_to(root)} of it"
     if not folder.is_dir():
-        parent = (
-            sorted(path.name for path in folder.parent.iterdir() if path.exists()) if folder.parent.is_dir() else []
-        )
         import difflib  # only a mistake pays for it
 
-        near = difflib.get_close_matches(folder.name, parent, n=1)
+        beside = _list_names(folder.parent, root) if folder.parent.is_dir() else []
+        near = difflib.get_close_matches(folder.name, beside, n=1)
         hint = f"; did you mean {near[0]}?" if near else ""
         if folder.name.endswith(".yaml"):
             hint = "; a definition file is named .yml"
         return f"step {shown} is not there: {place} does not exist{hint}"
     wanted = file or " nor ".join(NAMES)
-    others = sorted(path.name for path in folder.iterdir() if path.name.endswith(".yml") and path.is_file())
+    others = [name for name in _list_names(folder, root) if name.endswith(".yml")]
     hint = f"; there is {', '.join(others[:5])}" if others else ""
     return f"step {shown} is not there: {place} has {'neither ' if not file else 'no '}{wanted}{hint}"
+
+
+def _list_names(folder: Path, root: Path | None) -> list[str]:
+    """Names in a folder, in order; none if it is outside of the package. It may be replaced by a link at any moment, so
+    the path of the opened folder is what counts. A link is listed whether its target exists or not."""
+    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        if root is not None and not Path(_real_path(opened, folder)).is_relative_to(root.resolve()):
+            return []
+        return sorted(os.listdir(opened))
+    finally:
+        os.close(opened)
 
 
 def _leads_out(text: str) -> ResolveError:
