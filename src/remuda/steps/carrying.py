@@ -60,8 +60,10 @@ class Carrier:
         *,
         tell: Callable[[], None],
         end_shells: Callable[[str], Awaitable[None]],
+        end_processes: Callable[[], Awaitable[None]],
     ) -> None:
-        """`end_shells`: return when no shell of the job is open any more, whose openers are told this reason."""
+        """`end_shells`: return when no shell of the job is open any more, whose openers are told this reason.
+        `end_processes`: the same of processes that steps have left running on the machine."""
         self.tree = tree
         self.facts = facts
         self._journal = journal
@@ -70,6 +72,7 @@ class Carrier:
         self._custody = custody
         self._tell = tell
         self._end_shells = end_shells
+        self._end_processes = end_processes
         self._executions: dict[int, Execution] = {}
         self.leaders = Leaders(around.standby)
         self._loading: dict[Node, asyncio.Timeout] = {}
@@ -157,8 +160,13 @@ class Carrier:
 
     async def carry(self, node: Node) -> None:
         """Begin a step unless it has begun, and carry its command to its end if it has one."""
-        if node.state is not State.ENTERED and not await self._begin(node):
+        is_new = node.state is not State.ENTERED
+        if is_new and not await self._begin(node):
             return
+        if node.follows_job and (is_new or (node.has_command and shim.claimed(self._files(node)) is None)):
+            # They could trace it, where it runs as their user. It has begun, so that no shell starts others.
+            await self._end_shells(holding.no_shell_beside(node))
+            await self._end_processes()
         if node.has_command and not self._puts_off(node):
             await self._execute(node)
         elif not node.has_command:

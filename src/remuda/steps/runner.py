@@ -9,7 +9,7 @@ Whoever wants to know about progress adds a listener; a call means only "look ag
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Protocol
 
 from remuda.lib.aio import LightEvent, happens, happens_by, one_error
+from remuda.lib.clock import Clock
 from remuda.lib.killpoints import reach
 from remuda.steps import holding, leftovers, plan, replay
 from remuda.steps.accounting import folder_size
@@ -303,6 +304,7 @@ class Job:
             custody,
             tell=self._tell_soon,
             end_shells=self._wait_for_shells,
+            end_processes=partial(self._end_processes, custody.end_processes),
         )
         carrier.mask(tree.masks)
         self._carrier = carrier
@@ -325,17 +327,18 @@ class Job:
             await self._hold()
             return
         self._carrier = None
-        await self._end_processes(custody)
+        self._end_shells()
+        await self._end_processes(custody.sweep)
         if request.hold_failed_seconds:  # what failed may have been allowed to, or somebody has cancelled the job since
             await self._close_put_off(custody)
         self._finish(outcome)
 
-    async def _end_processes(self, custody: Custody) -> None:
-        self._end_shells()
+    async def _end_processes(self, sweep: Callable[[Clock], Awaitable[tuple[str, ...]]]) -> None:
+        """End what steps have left running. `sweep` ends those that the job's custody knows."""
         processes = self._processes(everywhere=self._was_found)
         await leftovers.terminate(processes, self._around.clock)
         # What control groups hold cannot flee from them.
-        survivors = await custody.sweep(self._around.clock)
+        survivors = await sweep(self._around.clock)
         self._tell_survivors(await leftovers.end(processes) or survivors)
 
     def _processes(self, *, everywhere: bool) -> Processes:
@@ -387,7 +390,8 @@ class Job:
         )
         self._unwanted.set()
         custody = await self.custody()
-        await self._end_processes(custody)
+        self._end_shells()
+        await self._end_processes(custody.sweep)
         await self._close_put_off(custody)
         self.journal.remove_exchange()
         self.journal.record_release()

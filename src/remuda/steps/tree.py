@@ -233,6 +233,13 @@ class Node:
             node = found = node.parent
         return found
 
+    @property
+    def follows_job(self) -> bool:
+        """True if a policy inserted it behind the last of the job's own steps."""
+        if self.parent is None or self.parent.parent is not None:
+            return False
+        return all(node.is_inserted for node in self.parent.children[self.index :])
+
     def up(self) -> Iterator["Node"]:
         """This node and those around it."""
         node: Node | None = self

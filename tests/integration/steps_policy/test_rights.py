@@ -412,6 +412,39 @@ async def test_the_servers_certificates_of_an_inserted_step_are_not_the_jobs(
     assert {b"the job: forged", b"reads the server's", b"not changed"} <= set(seen.lines), seen.log.decode()
 
 
+@pytest.mark.parametrize("inserted", ["script", "package"])
+async def test_nothing_that_the_job_left_runs_beside_a_step_after_it(
+    agent: AgentProcess, place: Path, inserted: str
+) -> None:
+    """It has the user of the inserted step, and could trace that. Until then steps of the job use it, also where
+    something was inserted between them."""
+    leave = f"""
+        setsid {PYTHON} -c '
+        import os, signal, time
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        if os.fork() == 0:
+            open("left", "w").write(str(os.getpid()))
+            for _ in range(300): time.sleep(0.2)
+        ' </dev/null >/dev/null 2>&1 &
+        until [ -s left ]; do sleep 0.02; done
+    """.replace("\n        ", "\n")
+    look = f"if kill -0 $(cat {place}/work/left) 2>/dev/null; then echo it runs; else echo it is gone; fi"
+    (place / "package").mkdir()
+    parallel = [{"name": "one", "script": look}, {"name": "two", "script": f"sleep 0.1; {look}"}]
+    definition = {"run": [{"name": "both", "parallel": parallel}]}
+    (place / "package/func.yml").write_text(f"{json.dumps({'spec': {'remuda': 1}})}\n---\n{json.dumps(definition)}")
+    after = {"script": look} if inserted == "script" else {"step": str(place / "package")}
+    between = {"name": "between", "script": look, "before": f"local:{place}/work/use/**"}
+    policy = {"insert": [between, {"name": "scan", "after": "job"} | after]}
+    (place / "work/use").mkdir(parents=True)
+    (place / "work/use/func.yml").write_text(f"{{}}\n---\n{json.dumps({'exec': {'command': ['sh', '-c', look]}})}")
+    steps = [{"name": "leave", "script": leave}, {"name": "use", "step": "./use"}]
+    seen = await run_job(agent, a_job(place, *steps, policy=policy))
+    assert seen.check().status == "success", seen.log.decode()
+    assert seen.lines[:2] == [b"it runs"] * 2, seen.log.decode()
+    assert seen.log.count(b"it is gone") == (1 if inserted == "script" else 2), seen.log.decode()
+
+
 async def test_a_deny_of_a_path_is_not_passed_by_a_link(agent: AgentProcess, place: Path) -> None:
     (place / "work/denied/step").mkdir(parents=True)
     (place / "work/denied/step/func.yml").write_text("{}\n---\nexec: {command: [echo, ran]}\n")

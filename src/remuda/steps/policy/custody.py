@@ -255,26 +255,23 @@ class Custody:
         that."""
         survivors = await sweep(self._host, self._key, clock) if self.has_a_say else ()
         if self._own_uid is not None:
-            clearing = asyncio.to_thread(self._clear_user, self._own_uid)
+            clearing = asyncio.to_thread(_clear_user, self._own_uid)
             await carried_through(clearing, name=f"job {self._key}: clear its user")
         self.leave_slot()
+        return survivors
+
+    async def end_processes(self, clock: Clock) -> tuple[str, ...]:
+        """The same while the job goes on: its user's files stay."""
+        survivors = await sweep(self._host, self._key, clock) if self.has_a_say else ()
+        if self._own_uid is not None:
+            ending = asyncio.to_thread(_end_processes, self._own_uid)
+            await carried_through(ending, name=f"job {self._key}: end its user's processes")
         return survivors
 
     def leave_slot(self) -> None:
         """What was made around all of the job goes; not yet, while a container of it is there."""
         if self.slot is not None:
             self.slot.remove()
-
-    def _clear_user(self, uid: int) -> None:
-        """In a thread: the list of users, too, may be far away. Some may start another before they are killed."""
-        if own_user.is_listed(uid):
-            return
-        for _ in range(_LOOKS):
-            if not own_user.kill_processes(uid):
-                break
-            time.sleep(_LOOK_SECONDS)
-        own_user.remove_files(uid)
-        own_memory.remove_memory(uid)
 
     def _lacks_sandbox(self) -> str | None:
         if self.sandbox is not None and self.sandbox.hidden:
@@ -333,6 +330,23 @@ class Custody:
     def _limits_around(self, node: Node) -> Limits:
         parent = node.parent
         return NO_LIMITS if parent is None or parent.parent is None else self.limits(parent)
+
+
+def _end_processes(uid: int) -> None:
+    """In a thread: the list of users, too, may be far away. Some may start another before they are killed."""
+    if own_user.is_listed(uid):
+        return
+    for _ in range(_LOOKS):
+        if not own_user.kill_processes(uid):
+            break
+        time.sleep(_LOOK_SECONDS)
+
+
+def _clear_user(uid: int) -> None:
+    _end_processes(uid)
+    if not own_user.is_listed(uid):
+        own_user.remove_files(uid)
+        own_memory.remove_memory(uid)
 
 
 def _subject(node: Node, loaded: Loaded) -> Subject:
