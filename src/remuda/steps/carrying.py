@@ -184,7 +184,8 @@ class Carrier:
         is_jobs = enclosure.person is not None
         enclosure.remove()
         try:
-            prepared = self._custody.wrap_in_sandbox(launch(self.tree, self.facts, node, files), node)
+            env_file = self._journal.folder / f"held-{node.serial}.sandbox"
+            prepared = self._custody.wrap_in_sandbox(launch(self.tree, self.facts, node, files), node, env_file)
             if is_jobs:
                 self._custody.give(files, node, has_raw=False)
             holding.put_off(self._journal.folder, node, prepared, is_jobs=is_jobs)
@@ -516,7 +517,7 @@ class Carrier:
         if is_open:
             self._log.forget(serial)
             files.remove(left)
-            if node.phase or node.host is not None or self._custody.has_a_say:
+            if node.phase or node.host is not None or self._custody.has_a_say or self._custody.sandbox is not None:
                 files.remove_rare()
             if node is node.insertion:
                 remove_tree(exchanged_files(self._journal.folder, node).home, ignore_errors=True)

@@ -20,7 +20,7 @@ INSERTED_EXCHANGE = "inserted"
 _TEMPORARY = ".tmp"
 _STEP = re.compile(r"step-\d+|job", re.ASCII)
 _OWN = (".raw", ".pid")
-_RARE = (".disk", ".env", ".failure", ".order", ".results", ".results.place")
+_RARE = (".disk", ".env", ".sandbox", ".failure", ".order", ".results", ".results.place")
 
 
 def is_step_name(name: str) -> bool:
@@ -62,6 +62,11 @@ class StepFiles:
     def env(self) -> Path:
         """The environment of a step that becomes another user, until it has."""
         return Path(f"{self._own}.env")
+
+    @property
+    def sandbox(self) -> Path:
+        """The variables of a step that runs in a sandbox."""
+        return Path(f"{self._own}.sandbox")
 
     @property
     def script(self) -> Path:

@@ -107,7 +107,9 @@ def prepare(entrance: Entrance, custody: Custody, folder: Path, key: str, wish: 
             command = (*own_command("step"), program, *command[2:])
         env = dict(entrance.outer_env) | ({"TERM": term} if wish.terminal else {})
     if custody.sandbox is not None and not is_agents:
-        command = custody.sandboxed(command, is_own=is_own)
+        inside = folder / f"{number}.sandbox"
+        command, env = custody.sandboxed(command, fit(env).exported, inside, is_own=is_own)
+        files = (*files, inside)
     kept = folder / f"{number}.env"
     argv, outer = enclosure.wrap(command, fit(env).exported, kept)
     return Prepared(

@@ -1,10 +1,14 @@
 """What a sandboxed job can and cannot do to the machine it runs on."""
 
+import asyncio
+import json
 import os
 import shutil
+import subprocess
 import sys
 import tempfile
 import venv
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +20,7 @@ from remuda.steps.policy.custody import Custody
 from remuda.steps.policy.sandbox import Sandbox
 from remuda.steps.policy.values import Policy
 from remuda.testing.agent_process import AgentProcess, Seen, run_job, steps_text, until
-from remuda.wire.agent_client import JobStart
+from remuda.wire.agent_client import JobStart, JobVariable
 
 pytestmark = pytest.mark.skipif(sandbox.problem() is not None, reason=f"no sandbox here: {sandbox.problem()}")
 
@@ -205,3 +209,61 @@ async def test_code_that_the_jobs_user_cannot_read_is_a_system_failure_that_says
     assert "cannot run in the sandbox of user 210077" in end.message
     assert "Permission denied" in end.message
     assert "Install Remuda and its Python where every user can read them" in end.message
+
+
+ESCAPE = r"""
+#include <stdio.h>
+#include <unistd.h>
+__attribute__((constructor)) static void note(void) {{
+    FILE *file;
+    if (access("{outside}", F_OK) == 0 && (file = fopen("{work}/escaped", "a"))) {{
+        fprintf(file, "as %d\n", (int)getuid());
+        fclose(file);
+    }}
+    if ((file = fopen("{work}/loaded", "a"))) fclose(file);
+}}
+"""
+"""A library that notes where it can see a file outside of the sandbox."""
+
+
+@pytest.fixture
+def shared_place() -> Iterator[Path]:
+    """Where another user can reach what it may."""
+    with tempfile.TemporaryDirectory(prefix="remuda-test-", dir="/var/tmp") as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or shutil.which("gcc") is None, reason="needs root and a compiler")
+@pytest.mark.parametrize("mode", ["sandbox", "run_as", "limits", "hidden"])
+async def test_no_variable_of_a_job_loads_anything_outside_of_the_sandbox(shared_place: Path, mode: str) -> None:
+    """What makes the sandbox runs outside of it: the job's variables are for what runs inside."""
+    work, outside = shared_place / "builds/one", shared_place / "hidden/outside"
+    for folder in (work, outside.parent):
+        folder.mkdir(parents=True)
+    outside.write_text("")
+    (work / "evil.c").write_text(ESCAPE.format(outside=outside, work=work))
+    compiling = ["gcc", "-shared", "-fPIC", "-o", str(work / "evil.so"), str(work / "evil.c")]
+    await asyncio.to_thread(subprocess.check_call, compiling)
+    limits = {"version": 1, "layers": [{"author": "r", "document": {"limits": {"pids": 100}}}]}
+    more: Any = {
+        "sandbox": {},
+        "run_as": {"run_as": "210077"},
+        "limits": {"policy": json.dumps(limits)},
+        "hidden": {"hidden": (str(shared_place / "data"), str(outside.parent))},
+    }[mode]
+    variables = [
+        JobVariable(key="LD_PRELOAD", value=str(work / "evil.so")),
+        JobVariable(key="PLAIN", value="a b\n$c '\"\\"),
+        JobVariable(key="PATH", value=f"{work}:/usr/bin:/bin"),
+    ]
+    for name in ("sh", "bwrap", "env", "mkdir"):
+        (work / name).write_text(f"#!/bin/sh\n[ -e {outside} ] && echo by path >>{work}/escaped\nexit 1\n")
+        (work / name).chmod(0o755)
+    script = (
+        'test -f loaded; printf "%s|%s" "$PLAIN" "$PATH" >seen; ls -l /proc/self/fd | grep -q "9 ->" && exit 3; true'
+    )
+    seen = await outcome(shared_place, a_job(shared_place, script, variables=variables, **more))
+    assert not (work / "escaped").exists(), (work / "escaped").read_text()
+    assert seen.check().status == "success", seen.log.decode()
+    assert (work / "seen").read_text() == f"a b\n$c '\"\\|{work}:/usr/bin:/bin"

@@ -17,17 +17,20 @@ from typing import Any
 
 from remuda.lib.aio import carried_through
 from remuda.lib.clock import Clock
+from remuda.lib.files import write_whole
+from remuda.steps.environment import DEFAULT_PATH, PROXIES
 from remuda.steps.errors import AgentError
 from remuda.steps.files import EXCHANGE, INSERTED_EXCHANGE, StepFiles, is_step_name
 from remuda.steps.language.evaluate import reveal
 from remuda.steps.language.values import Call, ReferenceKind
 from remuda.steps.launching import Launch
+from remuda.steps.marks import VARIABLE
 from remuda.steps.policy import hiding, own_memory, own_user
 from remuda.steps.policy.enclosure import Enclosure, enclose, sweep
 from remuda.steps.policy.host import Host, groups_name, host_of
 from remuda.steps.policy.people import Person, hand_over
 from remuda.steps.policy.rules import decide, decide_engine, inserted
-from remuda.steps.policy.sandbox import Sandbox, problem
+from remuda.steps.policy.sandbox import Sandbox, problem, variable_options
 from remuda.steps.policy.slots import SlotGroup
 from remuda.steps.policy.values import NO_LIMITS, NOTHING_INSERTED, Decision, Inserted, Limits, Policy, Subject
 from remuda.steps.rights import (
@@ -176,12 +179,15 @@ class Custody:
 
     def around_launch(self, launch: Launch, node: Node, enclosure: Enclosure, files: StepFiles) -> Launch:
         """What is started in place of a step's command."""
-        launch = self.wrap_in_sandbox(launch, node)
+        env = dict(launch.env)
+        if enclosure is not self._free and is_own(node, ENGINE_CLIENTS) and enclosure.limits is not NO_LIMITS:
+            env["REMUDA_LIMITS"] = enclosure.limits.to_json()
+        if enclosure.replaces_proxies:
+            env = {name: value for name, value in env.items() if name.lower() not in PROXIES}
+        launch = self.wrap_in_sandbox(replace(launch, env=env), node, files.sandbox)
         if enclosure is self._free:
             return launch
         env = dict(launch.env)
-        if is_own(node, ENGINE_CLIENTS) and enclosure.limits is not NO_LIMITS:
-            env["REMUDA_LIMITS"] = enclosure.limits.to_json()
         owner = None
         if enclosure.person is not None:
             self.give(files, node, has_raw=not launch.piped)
@@ -197,21 +203,31 @@ class Custody:
             program_env=env,
         )
 
-    def wrap_in_sandbox(self, launch: Launch, node: Node) -> Launch:
+    def wrap_in_sandbox(self, launch: Launch, node: Node, env_file: Path) -> Launch:
         """Run the launch inside the job's sandbox, unless the step has the agent's rights."""
         if self.sandbox is None or has_agents_rights(node):
             return launch
-        return replace(
-            launch,
-            argv=self.sandboxed(
-                launch.argv, is_own=bool(launch.program), is_inserted=exchange_of(node) == INSERTED_EXCHANGE
-            ),
-            program=(),
+        argv, env = self.sandboxed(
+            launch.argv,
+            launch.env,
+            env_file,
+            is_own=bool(launch.program),
+            is_inserted=exchange_of(node) == INSERTED_EXCHANGE,
         )
+        return replace(launch, argv=argv, env=env, program=())
 
-    def sandboxed(self, command: Sequence[str], *, is_own: bool, is_inserted: bool = False) -> tuple[str, ...]:
-        """What to start in place of a command that runs in the job's sandbox; `is_inserted`: with the files of inserted
-        steps. AgentError where one of our own programs cannot be loaded there."""
+    def sandboxed(
+        self,
+        command: Sequence[str],
+        env: Mapping[str, str],
+        env_file: Path,
+        *,
+        is_own: bool,
+        is_inserted: bool = False,
+    ) -> tuple[tuple[str, ...], dict[str, str]]:
+        """What to start in place of a command that runs in the job's sandbox, and with which environment: what makes
+        the sandbox is outside of it, so the command's own variables are in the file, for the inside. `is_inserted`:
+        with the files of inserted steps. AgentError where one of our own programs cannot be loaded there."""
         assert self.sandbox is not None
         if is_own and self.person is not None:
             why = problem(self.person.uid, self.person.gid, shown=hiding.own_places())
@@ -220,7 +236,11 @@ class Custody:
                     f"Remuda's own steps cannot run in the sandbox of user {self.person.uid}: {why}. Install Remuda "
                     "and its Python where every user can read them, for example below /opt"
                 )
-        return self.sandbox.wrap(command, is_own=is_own, is_inserted=is_inserted)
+        write_whole(env_file, variable_options(env))
+        if self.person is not None:
+            os.chown(env_file, self.person.uid, self.person.gid, follow_symlinks=False)
+        outer = {"PATH": DEFAULT_PATH} | ({VARIABLE: env[VARIABLE]} if VARIABLE in env else {})
+        return self.sandbox.wrap(command, env_file=str(env_file), is_own=is_own, is_inserted=is_inserted), outer
 
     def refusal(self, enclosure: Enclosure) -> str | None:
         """Why a step must not start here although it may run: somebody wants nothing that is only advisory."""

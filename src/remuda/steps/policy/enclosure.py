@@ -57,6 +57,12 @@ class Enclosure:
     def limits_disk(self) -> bool:
         return self.limits.disk_bytes is not None and not self.is_inside
 
+    @property
+    def replaces_proxies(self) -> bool:
+        """True if the step is given a proxy in place of those that its variables name."""
+        network = self.spec.get("network") or ()
+        return bool(network) and all(network)
+
     def since(self, file: Path) -> "Enclosure":
         """The same, knowing what the work folder has before the step; `file` keeps it for an agent that adopts it."""
         try:

@@ -19,6 +19,9 @@ from functools import cache
 _SEARCH = ("/usr/local/bin", "/usr/bin", "/bin")
 # What waits for the end does not go by the signals that end the command; the command itself does.
 STAY = 'trap "" HUP INT TERM; exec "$@"'
+WITH_VARIABLES = f'exec 9<"$1"; shift; {STAY}'
+"""The same with a file whose options bubblewrap reads: the variables of what runs inside."""
+FROM_FILE = ("--args", "9")
 _RIGHTS = (
     *("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID", "SETPCAP", "SETFCAP"),
     *("NET_BIND_SERVICE", "SYS_CHROOT"),
@@ -44,12 +47,16 @@ def hide(
     kept: Iterable[str] = (),
     lent: Iterable[str] = (),
     fixed: Iterable[str] = (),
+    env_file: str = "",
 ) -> tuple[str, ...]:
     """What to start in place of a command. All paths are absolute. `hidden` folders are empty there, but for what is
-    `kept` of them, or `lent` for reading only. What is `fixed` outside of them is neither changed nor replaced."""
+    `kept` of them, or `lent` for reading only. What is `fixed` outside of them is neither changed nor replaced.
+    `env_file`: options of bubblewrap that set the command's variables; without one it has those of its caller.
+    """
     covered = _outermost(os.path.realpath(path) for path in hidden if os.path.isdir(path))
-    words = ["/bin/sh", "-c", STAY, "remuda-sandbox", find_program("bwrap") or "bwrap", "--dev-bind", "/", "/"]
-    words += ["--unshare-pid", "--die-with-parent", "--proc", "/proc"]
+    start = ["-c", WITH_VARIABLES, "remuda-sandbox", env_file] if env_file else ["-c", STAY, "remuda-sandbox"]
+    words = ["/bin/sh", *start, find_program("bwrap") or "bwrap", *(FROM_FILE if env_file else ())]
+    words += ["--dev-bind", "/", "/", "--unshare-pid", "--die-with-parent", "--proc", "/proc"]
     if os.geteuid() == 0:
         words += ["--cap-drop", "ALL", *_each("--cap-add", (f"CAP_{name}" for name in _RIGHTS))]
         words += ["--dev", "/dev", *_bound("--dev-bind", filter(os.path.exists, _DEVICES))]

@@ -13,10 +13,11 @@ Where a job is only kept from the platform's own folders (`hidden`), everything 
 import os
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 
 from remuda.lib.values import dataclass
+from remuda.steps.errors import AgentError
 from remuda.steps.policy import hiding
 
 _SEARCH = "/usr/local/bin:/usr/bin:/bin"
@@ -27,8 +28,13 @@ _HIDDEN_FILES = ("/etc/shadow", "/etc/shadow-", "/etc/gshadow", "/etc/gshadow-")
 _TEMPORARY = ("/tmp", "/var/tmp", "/run")
 # What waits for the sandbox's end does not go by the signals that end a step; the step itself does.
 # Folders that are to be there are made first, with the rights that the sandbox is made with, and no more.
-_STAY = 'while [ "$1" != -- ]; do mkdir -p "$1"; shift; done; shift; trap "" HUP INT TERM; exec "$@"'
+# The variables of what runs inside are in a file: a job's LD_PRELOAD must not decide what these programs do.
+_STAY = (
+    'exec 9<"$1"; shift; while [ "$1" != -- ]; do mkdir -p "$1"; shift; done; shift; trap "" HUP INT TERM; exec "$@"'
+)
 _TRY_SECONDS = 20
+MOST_VARIABLES = 2500
+"""bubblewrap takes 9000 words, three of them for a variable."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,8 +53,11 @@ class Sandbox:
     readable: tuple[str, ...] = ()
     """Files of the agent that it sees though it sees nothing else there."""
 
-    def wrap(self, command: Sequence[str], *, is_own: bool, is_inserted: bool = False) -> tuple[str, ...]:
-        """What to start in place of a command; our own programs need what they are made of, too."""
+    def wrap(
+        self, command: Sequence[str], *, env_file: str, is_own: bool, is_inserted: bool = False
+    ) -> tuple[str, ...]:
+        """What to start in place of a command, with an environment in which nothing is the job's; our own programs
+        need what they are made of, too. `env_file`: see `variable_options`."""
         shown = (*(hiding.own_places() if is_own else ()), *self.readable)
         kept = (self.work_dir, f"{self.work_dir}.tmp", self.exchange, *self.writable)
         if is_inserted:
@@ -57,8 +66,16 @@ class Sandbox:
         if self.hidden:
             for folder in missing:
                 os.makedirs(folder, mode=0o700, exist_ok=True)
-            return hiding.hide(command, hidden=self.hidden, kept=kept, lent=shown, fixed=hiding.own_code())
-        return _wrapped(command, shown=shown, kept=kept, missing=missing)
+            fixed = hiding.own_code()
+            return hiding.hide(command, hidden=self.hidden, kept=kept, lent=shown, fixed=fixed, env_file=env_file)
+        return _wrapped(command, env_file=env_file, shown=shown, kept=kept, missing=missing)
+
+
+def variable_options(env: Mapping[str, str]) -> bytes:
+    """The content of an `env_file`. AgentError where bubblewrap does not take so many."""
+    if len(env) > MOST_VARIABLES:
+        raise AgentError(f"the step has {len(env)} variables; in a sandbox there can be {MOST_VARIABLES} at most")
+    return b"".join(b"--setenv\0%s\0%s\0" % (os.fsencode(name), os.fsencode(value)) for name, value in env.items())
 
 
 @cache
@@ -85,9 +102,15 @@ def problem(uid: int | None = None, gid: int | None = None, *, shown: tuple[str,
 
 
 def _wrapped(
-    command: Sequence[str], *, shown: Sequence[str], kept: Sequence[str], missing: Sequence[str] = ()
+    command: Sequence[str],
+    *,
+    shown: Sequence[str],
+    kept: Sequence[str],
+    missing: Sequence[str] = (),
+    env_file: str = os.devnull,
 ) -> tuple[str, ...]:
-    words = ["/bin/sh", "-c", _STAY, "remuda-sandbox", *missing, "--", shutil.which("bwrap", path=_SEARCH) or "bwrap"]
+    words = ["/bin/sh", "-c", _STAY, "remuda-sandbox", env_file, *missing, "--"]
+    words += [shutil.which("bwrap", path=_SEARCH) or "bwrap", *hiding.FROM_FILE]
     words += ["--unshare-pid", "--unshare-ipc", "--unshare-cgroup-try", "--die-with-parent", "--cap-drop", "ALL"]
     for place in _SYSTEM:
         words += _bound_like(place)
