@@ -25,6 +25,8 @@ FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _PLACE = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 """The same where nothing is read; needs no right to the folder itself."""
 _FILE = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
+_NAME = getattr(os, "O_PATH", _FILE) | os.O_CLOEXEC
+"""What a name stands for, without opening that."""
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _OCTAL = re.compile(rb"\\([0-7]{3})")
 """How the kernel writes a space in a path."""
@@ -335,13 +337,23 @@ class _Level:
                     self.is_plain = self.is_plain and entry.is_file(follow_symlinks=False)
 
 
+def open_plain(path: Path | str, *, follow: bool = False) -> int:
+    """Open a plain file for reading; `follow`: it may be a link to one. Anything else is an OSError.
+
+    A device is not even opened: a container's root can make a node of any, and to open one may do something (a
+    watchdog that is opened reboots the machine).
+    """
+    with closing(os.open(path, _NAME if follow else _NAME | os.O_NOFOLLOW)) as place:
+        if not stat.S_ISREG(os.fstat(place).st_mode):
+            raise OSError(errno.EINVAL, "it is no plain file", str(path))
+        return os.open(_through(place), _FILE)
+
+
 def open_inside(root: Path, name: str, *, follow: bool = False) -> int:
-    """Open a file for reading that lies, links on the way followed, in a folder. An OSError where it does not, or where
-    it is no plain file; `follow`: it may be a link itself."""
-    file = os.open(root / name, _FILE if follow else _FILE | os.O_NOFOLLOW)
+    """Open a plain file for reading that lies, links on the way followed, in a folder. An OSError where it does not;
+    `follow`: it may be a link itself."""
+    file = open_plain(root / name, follow=follow)
     try:
-        if not stat.S_ISREG(os.fstat(file).st_mode):
-            raise OSError(errno.EINVAL, "it is no plain file", name)
         # Where it lies is asked of what was opened: a name may mean something else by now.
         if not Path(os.readlink(_through(file))).is_relative_to(os.path.realpath(root)):
             raise OSError(errno.EXDEV, "it lies behind a link out of the folder", name)

@@ -18,9 +18,9 @@ import re
 import select
 import signal
 import time
-from pathlib import Path
 from typing import Any
 
+from remuda.lib.safe_paths import open_plain
 from remuda.stdsteps import docker_exec, job_containers
 from remuda.stdsteps.docker_api import STDERR, Engine, EngineGoneError, EngineRefusedError, Stream
 from remuda.stdsteps.errors import PlatformError, StepError
@@ -64,7 +64,9 @@ def main(arguments: list[str]) -> int:
         if len(arguments) != 4:
             raise StepError("container_exec needs an engine, a container, a folder and a file")
         host, container, shared, file = arguments
-        request = json.loads(Path(file).read_bytes())
+        # The container can put something else in its place: a link to another job's would bring that one's variables.
+        with open(open_plain(file), "rb") as opened:
+            request = json.loads(opened.read())
         if shared:
             share(shared)
         return _run(Engine(host), container, request)

@@ -14,9 +14,9 @@ import struct
 import termios
 import tty
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
+from remuda.lib.safe_paths import open_plain
 from remuda.stdsteps import docker_exec
 from remuda.stdsteps.container_exec import NO_QUESTION, refusal, signal_session, write
 from remuda.stdsteps.docker_api import Engine, EngineRefusedError, Stream
@@ -34,7 +34,8 @@ def main(arguments: list[str]) -> int:
     if len(arguments) != 4:
         raise StepError("container_shell needs an engine, a container, a folder and a file")
     host, container, shared, file = arguments
-    request = json.loads(Path(file).read_bytes())
+    with open(open_plain(file), "rb") as opened:
+        request = json.loads(opened.read())
     if shared:
         share(shared)
     signals = _Signals()

@@ -6,9 +6,9 @@ are in place. Where the program `git-lfs` is missing the pointers stay, and the 
 
 import os
 import shutil
-import stat
 from pathlib import Path
 
+from remuda.lib.safe_paths import open_plain
 from remuda.stdsteps.errors import StepError
 from remuda.stdsteps.git import Git, reason
 from remuda.stdsteps.speech import say
@@ -43,8 +43,7 @@ def pull(git: Git, work_dir: Path) -> None:
 
 def _says_so(path: Path) -> bool:
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(open_plain(path), "rb") as file:
+            return _MARK in file.read(_LARGEST_BYTES)
     except OSError:
         return False
-    with open(descriptor, "rb") as file:
-        return stat.S_ISREG(os.fstat(descriptor).st_mode) and _MARK in file.read(_LARGEST_BYTES)

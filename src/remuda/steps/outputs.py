@@ -8,11 +8,11 @@ it was printed never shows.
 
 import json
 import os
-import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from remuda.lib.safe_paths import open_plain
 from remuda.steps.errors import DefinitionError
 from remuda.steps.language.lines import MAX_BYTES, export_texts, read_delegated, read_lines
 
@@ -67,14 +67,12 @@ def read_failure(path: Path) -> str | None:
 def _read(path: Path | str, what: str, offset: int = 0, *, most: int = MAX_BYTES + 1) -> bytes:
     """What is there, with one byte more than there may be."""
     try:
-        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        file = open_plain(path)
     except FileNotFoundError:
         return b""
     except OSError as error:
         raise OutputError(f"{what}: {error.strerror}; it has to be a plain file") from None
     try:
-        if not stat.S_ISREG(os.fstat(file).st_mode):
-            raise OutputError(f"{what}: it has to be a plain file")
         data = b""
         while len(data) < most and (piece := os.pread(file, most - len(data), offset + len(data))):
             data += piece

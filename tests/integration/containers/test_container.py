@@ -1,8 +1,10 @@
 """The container that a job's steps run in: opened, used, closed."""
 
+import json
 import os
 import stat
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -266,6 +268,19 @@ def test_a_checkout_does_not_begin_where_the_engine_is_away(job: Any) -> None:
     (job.work / "file").touch()
     assert job.step("checkout", strategy="empty").code == 75
     assert (job.work / "file").exists()
+
+
+def test_a_request_that_the_container_replaced_by_a_link_is_not_read(job: Any, tmp_path: Path) -> None:
+    """That of another job, say, with its secrets."""
+    opened = job.open()
+    others = {"command": ["sh", "-c", "echo $SECRET"], "work_dir": str(job.work), "env": {"SECRET": "hunter2"}}
+    (tmp_path / "others").write_text(json.dumps(others))
+    link = job.exchange / "1.command"
+    link.symlink_to(tmp_path / "others")
+    words = [sys.executable, "-m", "remuda.stdsteps", *opened.outputs["environment"]["exec"][1:], str(link)]
+    done = subprocess.run(words, cwd=job.work, capture_output=True, text=True, timeout=60)
+    assert done.returncode != 0
+    assert "hunter2" not in done.stdout
 
 
 def test_a_lease_that_is_over_ends_the_container(engine: DockerEngine, job: Any, until: Callable[..., None]) -> None:

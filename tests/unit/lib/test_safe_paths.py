@@ -385,6 +385,19 @@ def test_a_file_is_opened_only_where_it_lies_inside(tmp_path: Path) -> None:
             open_inside(root, name, follow=follow)
 
 
+@as_root
+def test_a_device_is_not_opened(tmp_path: Path) -> None:
+    try:
+        os.mknod(tmp_path / "device", stat.S_IFCHR | 0o600, os.makedev(240, 7))
+        (tmp_path / "link").symlink_to("device")
+    except PermissionError:
+        pytest.skip("no devices can be made here")
+    for name in ("device", "link"):
+        # Nothing serves this number, so whoever opens it gets ENXIO.
+        with pytest.raises(OSError, match="no plain file"):
+            open_inside(tmp_path, name, follow=True)
+
+
 def test_a_file_is_put_in_the_place_of_a_link(tmp_path: Path) -> None:
     (tmp_path / "kept").write_text("kept")
     (tmp_path / "link").symlink_to("kept")
