@@ -187,7 +187,13 @@ class CellService:
 
     async def _assembled(self, store: Store, folder: DataFolder) -> Edge:
         settings, clock = self.settings, self._clock
-        repos = GitRepos(folder.repos, folder.hooks, borrowed_objects=settings.borrowed_objects, links=settings.links)
+        repos = GitRepos(
+            folder.repos,
+            folder.hooks,
+            borrowed_objects=settings.borrowed_objects,
+            links=settings.links,
+            push_limit_bytes=settings.push_limit_bytes,
+        )
         repos.prepare()
         blobs = await self._blobs(store, folder)
         traces = ArchivedTraces(FileTraces(folder.traces), blobs)

@@ -114,6 +114,8 @@ class CellSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Any request with JSON that has no limit of its own."""
     commit_limit_bytes: int = 100 * MEBIBYTE
     """`POST .../repository/commits`, the files' content included."""
+    push_limit_bytes: int = 5 * 1024 * MEBIBYTE
+    """What one `git push` may send."""
     results_limit_bytes: int = 8 * MEBIBYTE
     """One call with step results."""
     results_total_limit_bytes: int = 16 * MEBIBYTE

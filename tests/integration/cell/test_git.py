@@ -237,6 +237,61 @@ def test_a_push_that_breaks_off(cell: ServedCell, clone: Clone) -> None:
     assert len(pipelines(cell)) == 2
 
 
+def left_objects(cell: ServedCell) -> list[str]:
+    """What unfinished pushes have left in the repositories."""
+    return [path.name for path in (cell.settings.data / "repos").glob("*/*.git/objects/tmp_*")]
+
+
+@pytest.mark.parametrize("count", [1, 300], ids=["objects", "pack"])
+def test_a_push_that_breaks_off_leaves_no_objects(cell: ServedCell, clone: Clone, count: int) -> None:
+    """git unpacks a small pack and keeps a large one."""
+    clone.commit(**{".gitlab-ci.yml": PIPELINE})
+    clone.run("push", "--quiet", "origin", "main")
+    for number in range(count):
+        (clone.folder / f"file{number}").write_bytes(os.urandom(1000))
+    (clone.folder / "large").write_bytes(os.urandom(1_000_000))
+    sha = clone.commit()
+    made = [line.split()[0] for line in clone.run("rev-list", "--objects", "origin/main..HEAD").stdout.splitlines()]
+    clone.run("pack-objects", "--quiet", "pack", stdin="".join(f"{name}\n" for name in made))
+    [pack] = clone.folder.glob("pack-*.pack")
+    command = f"{'0' * 40} {sha} refs/heads/side\0 report-status"
+    body = f"{len(command) + 4:04x}{command}0000".encode() + pack.read_bytes()
+    address = urlsplit(cell.url)
+    with socket.create_connection((address.hostname or "", address.port or 0)) as caller:
+        caller.sendall(
+            b"POST /root/app.git/git-receive-pack HTTP/1.1\r\nHost: x\r\nPRIVATE-TOKEN: %s\r\n"
+            b"Content-Type: application/x-git-receive-pack-request\r\nContent-Length: %d\r\n\r\n"
+            % (cell.token.encode(), len(body))
+        )
+        caller.sendall(body[:-1000])
+        cell.until(lambda: left_objects(cell) != [], "git has begun to write objects")
+    route = "/{path}.git/git-receive-pack"
+    cell.until_metric(f'remuda_cell_http_requests_total{{method="POST",route="{route}",status="499"}} 1.0')
+    assert left_objects(cell) == []
+    assert "side" not in clone.run("ls-remote", "origin").stdout
+
+
+@pytest.mark.parametrize("count", [1, 300], ids=["objects", "pack"])
+def test_a_push_that_is_too_large(tmp_path: Path, count: int) -> None:
+    with ServedCell(tmp_path / "cell", push_limit_bytes=1_000_000) as cell:
+        clone = Clone(tmp_path / "clone")
+        clone.run("init", "--quiet", "-b", "main")
+        clone.run("remote", "add", "origin", address(cell, "root/app", cell.token))
+        clone.commit(file="x")
+        clone.run("push", "--quiet", "origin", "main")
+        for number in range(count):
+            (clone.folder / f"file{number}").write_bytes(os.urandom(1000))
+        (clone.folder / "large").write_bytes(os.urandom(1_000_000))
+        clone.commit()
+        for options in ((), ("-c", "http.postBuffer=65536")):
+            refused = clone.run(*options, "push", "origin", "main", ok=False)
+            assert "remote: fatal: pack exceeds maximum allowed size" in refused.stderr
+        assert left_objects(cell) == []
+        (clone.folder / "large").write_bytes(os.urandom(100_000))
+        clone.run("commit", "--quiet", "--all", "--amend", "-m", "Smaller")
+        clone.run("push", "--quiet", "origin", "main")
+
+
 def test_addresses_without_git_at_the_end(cell: ServedCell, clone: Clone) -> None:
     clone.commit(**{".gitlab-ci.yml": PIPELINE})
     for project in ("root/app", "root/new"):
@@ -388,7 +443,6 @@ async def test_a_fetch_follows_no_grafts_and_leaves_nothing_in_the_log(tmp_path:
         method="POST",
         service="git-upload-pack",
         content_type="application/x-git-upload-pack-request",
-        content_length=str(len(body)),
         protocol=version,
     )
     assert await serve(repos, "work/.git", call, pieces(), start=start, send=send) == ""

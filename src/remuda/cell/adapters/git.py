@@ -26,6 +26,8 @@ from remuda.cell.adapters.push_hook import HOOK
 from remuda.cell.errors import CellError, ConflictError, InvalidError, StoreError, TooLargeError
 
 DEADLINE_SECONDS = 60
+STOP_SECONDS = 3
+"""For so long git may notice that its input has ended and remove what it has written, before it is killed."""
 LIST_LIMIT_BYTES = 64 * 1024 * 1024
 """The names of half a million files or more. A few objects can stand for a tree of billions."""
 KEPT_COMMITS = 4096
@@ -72,14 +74,20 @@ class GitRepos:
     """All repositories below one folder."""
 
     def __init__(
-        self, root: Path, hooks: Path, *, borrowed_objects: Sequence[Path] = (), links: Path | None = None
+        self,
+        root: Path,
+        hooks: Path,
+        *,
+        borrowed_objects: Sequence[Path] = (),
+        links: Path | None = None,
+        push_limit_bytes: int = 0,
     ) -> None:
         self.root = root
         self._hooks = hooks
         self._borrowed = borrowed_objects
         self._links = links
         self._commits: OrderedDict[tuple[str, str], Commit] = OrderedDict()
-        self.environment = make_environment(root, hooks)
+        self.environment = make_environment(root, hooks, push_limit_bytes)
 
     def prepare(self) -> None:
         """Make the folders and the hook that notes what pushes ask for."""
@@ -408,6 +416,16 @@ async def end_git(process: asyncio.subprocess.Process) -> None:
         process.stdin.close()
     kill_git(process)
     await process.wait()
+
+
+async def stop_git(process: asyncio.subprocess.Process) -> None:
+    """End it as `end_git` does, but let it fail by itself first: after a signal git leaves its temporary files."""
+    if process.returncode is None and process.stdin is not None:
+        process.stdin.close()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(STOP_SECONDS):
+                await process.wait()
+    await end_git(process)
 
 
 def kill_git(process: asyncio.subprocess.Process) -> None:

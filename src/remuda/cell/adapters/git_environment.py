@@ -44,9 +44,9 @@ _NO_FILE = f"{os.devnull}/none"
 which `git upload-pack` shows whatever `advice.graftFileDeprecated` says, because it does not read that setting."""
 
 
-def make_environment(root: Path, hooks: Path) -> dict[str, str]:
-    """What git gets for the repositories below `root`."""
-    settings = [*_SETTINGS, ("core.hooksPath", str(hooks))]
+def make_environment(root: Path, hooks: Path, push_limit_bytes: int) -> dict[str, str]:
+    """What git gets for the repositories below `root`; a limit of 0 is none."""
+    settings = [*_SETTINGS, ("core.hooksPath", str(hooks)), ("receive.maxInputSize", str(push_limit_bytes))]
     if not is_disk_waited_for():
         settings.append(("core.fsync", "none"))
     environment = {

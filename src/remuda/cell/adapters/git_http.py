@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
 import msgspec
 
-from remuda.cell.adapters.git import GitRepos, end_git, kill_git, spawn_git
+from remuda.cell.adapters.git import GitRepos, kill_git, spawn_git, stop_git
 from remuda.cell.errors import StoreError
 
 DEADLINE_SECONDS = 3600
@@ -32,16 +32,18 @@ class GitCall(msgspec.Struct, frozen=True, kw_only=True):
     query: str = ""
     content_type: str = ""
     content_encoding: str = ""
-    content_length: str = ""
     protocol: str = ""
     user: str = ""
     hook: Mapping[str, str] = {}
     """What git's hooks are told beside."""
 
     def environment(self, path: str) -> Mapping[str, str]:
-        """The request as a CGI program reads it; without a length it reads to the end."""
+        """The request as a CGI program reads it.
+
+        Without its length: git reads to the end then. With it, git http-backend waits for ever, at full speed, for the
+        rest of a body that breaks off.
+        """
         given = {
-            "CONTENT_LENGTH": self.content_length,
             "HTTP_CONTENT_ENCODING": self.content_encoding,
             "GIT_PROTOCOL": self.protocol,
         }
@@ -92,7 +94,8 @@ async def serve(
             feeding.cancel()
         return said.result()
     finally:
-        await end_git(process)
+        # A push that breaks off must not leave the objects that it has brought so far.
+        await stop_git(process)
 
 
 async def _feed(

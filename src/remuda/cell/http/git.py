@@ -88,7 +88,6 @@ async def _serve(edge: Edge, path: str, service: str, scope: Scope, receive: Rec
         query=f"service={wanted}" if service == "info/refs" else "",
         content_type=headers.get("content-type", ""),
         content_encoding=headers.get("content-encoding", ""),
-        content_length=headers.get("content-length", ""),
         protocol=headers.get("git-protocol", ""),
         user="remuda" if wanted == PUSH else "",
         hook=hook,
