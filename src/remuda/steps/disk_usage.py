@@ -1,9 +1,9 @@
 """Which job has filled a disk: what each one has put there, and the choice among them.
 
 Three things are certain to be a job's: what lies in its own folders, what its own user has in folders for everybody,
-and the files without a name that its processes hold open. Where these lead to no job, the bytes count that its
-processes have written: some of them may have been removed since, or lie on another disk. `jobs` calls this when the
-disk under the agent's data folder is full; `disk` says when that is.
+and the files without a name that its processes hold open or have mapped. Where these lead to no job, the bytes count
+that its processes have written: some of them may have been removed since, or lie on another disk. `jobs` calls this
+when the disk under the agent's data folder is full; `disk` says when that is.
 """
 
 import os
@@ -160,14 +160,16 @@ class _Tally:
 
 
 def _open_files(pid: int) -> Iterator[os.stat_result | None]:
-    """The removed files that a process holds open, and None for any other that it has open."""
-    with suppress(OSError), os.scandir(f"/proc/{pid}/fd") as entries:
-        for entry in entries:
-            removed = None
-            with suppress(OSError):
-                if os.readlink(entry.path).endswith(_UNNAMED) and (status := os.stat(entry.path)).st_nlink == 0:
-                    removed = status
-            yield removed
+    """The removed files that a process holds open or has mapped, and None for any other. A mapped file exists as long
+    as the mapping does, though nobody holds it open; only root can read its size."""
+    for name in ("fd", "map_files"):
+        with suppress(OSError), os.scandir(f"/proc/{pid}/{name}") as entries:
+            for entry in entries:
+                removed = None
+                with suppress(OSError):
+                    if os.readlink(entry.path).endswith(_UNNAMED) and (status := os.stat(entry.path)).st_nlink == 0:
+                        removed = status
+                yield removed
 
 
 def written_bytes(processes: Iterable[int]) -> int:

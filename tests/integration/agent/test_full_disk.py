@@ -206,6 +206,30 @@ async def test_a_job_that_fills_the_disk_with_a_file_without_a_name_is_found(
     await stall_no_other(small, a_job, disk, tmp_path / "go", script)
 
 
+MAPPED = """
+import mmap, os, time
+file = os.open("fill", os.O_RDWR | os.O_CREAT)
+os.unlink("fill")
+os.write(file, bytes(4096))
+memory = mmap.mmap(file, 4096)
+try:
+    while True:
+        os.write(file, bytes(4096))
+except OSError:
+    os.closerange(3, 100)
+time.sleep(100)
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or not PYTHON, reason="needs root, and a Python of the system")
+@pytest.mark.parametrize("sandbox", [False, pytest.param(True, marks=pytest.mark.long)])
+async def test_a_job_that_fills_the_disk_with_a_file_that_is_only_mapped_is_found(
+    small: AgentProcess, a_job: Build, disk: Path, tmp_path: Path, sandbox: bool
+) -> None:
+    script = f"{PYTHON} -c '{MAPPED}'"
+    await stall_no_other(small, a_job, disk, tmp_path / "go", script, run_as=str(UID), sandbox=sandbox)
+
+
 @pytest.mark.long
 async def test_a_job_that_fills_the_disk_with_files_of_its_own_user_is_found(
     disk: Path, a_job: Build, tmp_path: Path
@@ -255,11 +279,12 @@ while time.monotonic() < end:
 
 
 @pytest.mark.skipif(os.geteuid() != 0 or not PYTHON, reason="needs root, and a Python of the system")
-@pytest.mark.parametrize("mark", ["another", "none"])
+@pytest.mark.parametrize(
+    ("mark", "sandbox"), [("another", False), ("none", False), pytest.param("none", True, marks=pytest.mark.long)]
+)
 async def test_a_job_that_hides_behind_its_mark_is_found_by_its_user(
-    small: AgentProcess, a_job: Build, disk: Path, mark: str
+    small: AgentProcess, a_job: Build, disk: Path, mark: str, sandbox: bool
 ) -> None:
-    program = disk / "hide.py"
-    program.write_text(HIDE)
-    script = f"env -i {PYTHON} {program} {mark} {UID + 1} >/dev/null 2>&1 </dev/null & sleep 600"
-    await stall_no_other(small, a_job, disk, disk / "go", script, run_as=str(UID), good_user=str(UID + 1))
+    script = f"env -i {PYTHON} -c '{HIDE}' {mark} {UID + 1} >/dev/null 2>&1 </dev/null & sleep 600"
+    users = (str(UID), str(UID + 1))
+    await stall_no_other(small, a_job, disk, disk / "go", script, run_as=users[0], good_user=users[1], sandbox=sandbox)
