@@ -94,9 +94,9 @@ def compile_job(payload: JobPayload, setting: Setting) -> CompiledJob:
 def _entries(payload: JobPayload, setting: Setting, variables: Variables, timeout: int) -> list[Entry]:
     """All steps, in order."""
     runner = setting.runner
-    job = Containers(payload=payload, runner=runner, variables=variables, timeout=timeout, cgroup=setting.cgroup)
+    job = _containers(payload, setting, variables, timeout) if has_containers(runner) else None
     sources = get_sources(payload, runner, variables, cache_dir=setting.cache_dir)
-    if has_containers(runner):
+    if job is not None:
         sources = hooks_in_container(sources, job)
     before = [
         *resolve_secrets(payload, variables),
@@ -110,8 +110,22 @@ def _entries(payload: JobPayload, setting: Setting, variables: Variables, timeou
     ]
     taken = {step["name"] for step in (*before, *after)}
     work = user_steps(payload, runner, variables, taken)
-    work, last = around(work, job) if has_containers(runner) else (work, [])
+    work, last = around(work, job) if job is not None else (work, [])
     return [*before, *work, *after, *last]
+
+
+def _containers(payload: JobPayload, setting: Setting, variables: Variables, timeout: int) -> Containers:
+    from remuda.manager.server_variables import trusted_variables  # only here: others do not need it
+
+    trusted = trusted_variables(payload, setting, runner_variables(payload, setting, timeout))
+    return Containers(
+        payload=payload,
+        runner=setting.runner,
+        variables=variables,
+        configured=variables.with_values(trusted),
+        timeout=timeout,
+        cgroup=setting.cgroup,
+    )
 
 
 def all_variables(payload: JobPayload, setting: Setting, timeout: int) -> list[Variable]:

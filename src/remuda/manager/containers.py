@@ -35,7 +35,12 @@ def has_containers(runner: RunnerConfig) -> bool:
 
 def written_image(payload: JobPayload, runner: RunnerConfig) -> str:
     """The image of a job: its own, or the runner's; variables in it are not expanded yet."""
-    return str((payload.image or {}).get("name") or "") or runner.docker.image
+    return own_image(payload) or runner.docker.image
+
+
+def own_image(payload: JobPayload) -> str:
+    """The image that the job itself asks for; empty: none."""
+    return str((payload.image or {}).get("name") or "")
 
 
 class Containers(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,6 +49,8 @@ class Containers(msgspec.Struct, frozen=True, kw_only=True):
     payload: JobPayload
     runner: RunnerConfig
     variables: Variables
+    configured: Variables
+    """For texts of the configuration: predefined names have the values of the server and the runner, not the job's."""
     timeout: int
     """Seconds after which the job is over in any case."""
     cgroup: str = ""
@@ -109,13 +116,14 @@ def container_remarks(payload: JobPayload, runner: RunnerConfig) -> Iterable[str
 
 def _container(name: str, job: Containers, *, joins: bool) -> Entry:
     docker, variables = job.docker, job.variables
-    image = variables.expand(written_image(job.payload, job.runner))
+    default = job.configured.expand(docker.image)
+    image = variables.expand(asked) if (asked := own_image(job.payload)) else default
     if not image:
         raise CompileError("image: the job names none, and the runner has none for such jobs ([runners.docker] image)")
-    is_own = image == variables.expand(docker.image)
-    if docker.allowed_images and not is_own and not _fits_any(image, docker.allowed_images, variables):
+    is_own = image == default
+    if docker.allowed_images and not is_own and not _fits_any(image, docker.allowed_images, job.configured):
         raise CompileError(_refusal("image", image, docker.allowed_images))
-    privileged = docker.privileged and _may_be_privileged(image, docker.allowed_privileged_images, variables)
+    privileged = docker.privileged and _may_be_privileged(image, docker.allowed_privileged_images, job.configured)
     return _entry(
         name,
         "container",
@@ -124,7 +132,7 @@ def _container(name: str, job: Containers, *, joins: bool) -> Entry:
             "variables": _public(variables),
             "network": docker.network_mode or ("job" if joins else ""),
             "hostname": docker.hostname,
-            "labels": {key: variables.expand(value) for key, value in docker.container_labels.items()},
+            "labels": {key: job.configured.expand(value) for key, value in docker.container_labels.items()},
             "options": _in_slot(job)
             | docker.job_options()
             | (docker.network_options() if joins else {})
@@ -142,11 +150,11 @@ def _services(job: Containers) -> list[Entry]:
         raise CompileError(f"services: the job has {len(wanted)}, this runner allows {docker.services_limit}")
     entries: list[Entry] = []
     for number, service in enumerate(wanted):
-        image = variables.expand(str(service.get("name") or ""))
+        is_own = number < len(given)
+        image = (job.configured if is_own else variables).expand(str(service.get("name") or ""))
         if not image:
             raise CompileError(f"services[{number}]: has no name of an image")
-        is_own = number < len(given)
-        if docker.allowed_services and not is_own and not _fits_any(image, docker.allowed_services, variables):
+        if docker.allowed_services and not is_own and not _fits_any(image, docker.allowed_services, job.configured):
             raise CompileError(_refusal("services", image, docker.allowed_services))
         entries.append(_service(image, service, job, {one["name"] for one in entries}))
     return entries
@@ -160,11 +168,11 @@ def _service(image: str, service: Mapping[str, Any], job: Containers, taken: set
         for one in service.get("variables") or ()
     }
     wants = docker.privileged if docker.services_privileged is None else docker.services_privileged
-    privileged = wants and _may_be_privileged(image, docker.allowed_privileged_services, variables)
+    privileged = wants and _may_be_privileged(image, docker.allowed_privileged_services, job.configured)
     devices = [
         device
         for pattern, given in docker.services_devices.items()
-        if _fits_any(image, [pattern], variables)
+        if _fits_any(image, [pattern], job.configured)
         for device in given
     ]
     return _entry(
@@ -217,7 +225,7 @@ def _common(image: str, wish: Mapping[str, Any], job: Containers) -> dict[str, A
         "pull_policy": _policies(wish, docker, variables),
         "auth_config": variables["DOCKER_AUTH_CONFIG"],
         "credentials": [one for one in job.payload.credentials or () if one.get("type") == "registry"],
-        "volumes": [_volume(one, variables) for one in docker.volumes],
+        "volumes": [_volume(one, job.configured) for one in docker.volumes],
         "min_free_disk": docker.min_free_disk,
         "lease_seconds": job.timeout + LEASE_MARGIN_SECONDS,
     }

@@ -38,6 +38,10 @@ class Variables:
             for variable in self._by_key.values()
         ]
 
+    def with_values(self, values: Mapping[str, str]) -> "Variables":
+        """The same with other values for some names, which stay as they are."""
+        return Variables([*self._by_key.values(), *variable_list(values)])
+
     def __getitem__(self, key: str) -> str:
         """A variable's value; empty when there is none."""
         variable = self._by_key.get(key)

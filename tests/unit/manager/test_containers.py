@@ -203,6 +203,25 @@ def test_a_variable_in_a_volume_leads_nowhere_above_it() -> None:
         compiled(docker, variables=[variable("WHERE", "../etc")])
 
 
+def test_a_job_does_not_choose_predefined_variables_in_the_configuration() -> None:
+    """`$CI_PROJECT_PATH` in it is the job's project, though the job says another or a pattern that fits all."""
+    docker = DockerConfig(
+        image="base/$CI_PROJECT_PATH:1",
+        volumes=("/caches/$CI_PROJECT_PATH:/cache",),
+        allowed_images=("registry/$CI_PROJECT_PATH/*",),
+        allowed_privileged_images=("registry/$CI_PROJECT_PATH/dind",),
+        privileged=True,
+    )
+    forged = [variable("CI_PROJECT_PATH", "**")]
+    inputs = step(compiled(docker, image={"name": "registry/g/p/x"}, variables=forged), "container")["inputs"]
+    assert inputs["volumes"] == ["/caches/g/p:/cache"]
+    assert not inputs.get("options", {}).get("privileged")
+    for name in ("registry/other/x", "base/**:1"):
+        with pytest.raises(CompileError, match="is not allowed on this runner"):
+            compiled(docker, image={"name": name}, variables=forged)
+    assert step(compiled(docker, image=None, variables=forged), "container")["inputs"]["image"] == "base/g/p:1"
+
+
 def test_containers_are_given_nothing_secret() -> None:
     variables = [
         variable("OPEN", "1"),
