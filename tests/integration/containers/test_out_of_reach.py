@@ -62,8 +62,8 @@ SETTINGS = """
 LEAVE = """
 cd "$CI_PROJECT_DIR"
 seize() {
-    mkdir -p .git/info .git/hooks .git/modules/module/hooks module
-    for file in .git/config .git/config.worktree .git/modules/module/config; do
+    mkdir -p .git/info .git/hooks .git/modules/module/hooks module common
+    for file in .git/config .git/config.worktree .git/modules/module/config common/config; do
         grep -qs evil $file || printf '%s' "$SETTINGS" >>$file
     done
     echo '* filter=evil' >.git/info/attributes
@@ -72,6 +72,7 @@ seize() {
         chmod 755 .git/hooks/$hook
     done
     echo "gitdir: ../.git/modules/module" >module/.git
+    echo ../common >.git/commondir
 }
 """
 """For a shell in a container: put all of it into the working directory."""
