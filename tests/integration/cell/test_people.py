@@ -8,7 +8,7 @@ import pytest
 from remuda.cell.http.access import Kind
 from remuda.cell.http.app import ENDPOINTS
 from remuda.testing.people import Person, a_group, a_member, a_person, a_project_in, an_organization
-from remuda.testing.served_cell import ADMIN_TOKEN, ServedCell
+from remuda.testing.served_cell import ADMIN_TOKEN, ScriptedRunner, ServedCell
 
 PIPELINE = "job: {script: [echo]}\n"
 LEVELS = {"guest": 10, "reporter": 20, "developer": 30, "maintainer": 40, "owner": 50}
@@ -28,7 +28,7 @@ MATRIX: list[tuple[str, str, Any, str]] = [
     ("GET", "/ci/lint", None, "reporter"),
     ("POST", "/ci/lint", {"content": PIPELINE}, "developer"),
     ("GET", "/pipeline_schedules", None, "developer"),
-    ("POST", "/jobs/{job}/cancel", None, "developer"),
+    ("POST", "/jobs/{job}/cancel", None, "maintainer"),
     ("POST", "/jobs/{job}/cancel", {"force": True}, "maintainer"),
     ("GET", "/variables", None, "maintainer"),
     ("GET", "/triggers", None, "maintainer"),
@@ -335,6 +335,45 @@ def test_only_an_owner_shows_a_project_to_all(cell: ServedCell, team: dict[str, 
     assert team["stranger"].api("GET", path).status == 404
     assert team["owner"].api("PUT", path, shown).status == 200
     assert team["stranger"].api("GET", path).status == 200
+
+
+JOB = """
+build: {script: [make], artifacts: {paths: [out]}}
+later: {script: [make], when: delayed, start_in: 1 day}
+"""
+
+
+def test_who_acts_on_jobs_of_protected_refs(cell: ServedCell, team: dict[str, Person], runner: ScriptedRunner) -> None:
+    """Developers act on jobs of other refs only, and erase those whose pipeline they have started themselves."""
+    root, ada, mia = "/projects/acme%2Fshop", team["developer"], team["maintainer"]
+    assert runner.put(runner.take(), "success").status == 200
+    action = {"action": "update", "file_path": ".gitlab-ci.yml", "content": JOB}
+    for person, branch in ((mia, "main"), (ada, "of-ada"), (mia, "of-mia")):
+        start = {} if branch == "main" else {"start_branch": "main"}
+        actions = [action] if branch == "main" else [{"action": "create", "file_path": branch, "content": ""}]
+        body = {"branch": branch, "commit_message": branch, "actions": actions, **start}
+        assert person.api("POST", f"{root}/repository/commits", body).status == 201
+        job = runner.take()
+        assert runner.patch(job, 0, b"hello\n").status == 202
+        assert runner.upload(job, b"archive").status == 201
+        assert runner.put(job, "success").status == 200
+        [pipeline] = cell.api("GET", f"{root}/pipelines?ref={branch}").json()[:1]
+        jobs = cell.api("GET", f"{root}/pipelines/{pipeline['id']}/jobs").json()
+        later = next(one["id"] for one in jobs if one["name"] == "later")
+        calls: list[tuple[str, str, Any, int]] = [
+            ("POST", f"jobs/{job['id']}/artifacts/keep", None, 200),
+            ("POST", f"jobs/{later}/unschedule", None, 200),
+            ("PUT", f"pipelines/{pipeline['id']}/metadata", {"name": "x"}, 200),
+            ("POST", f"jobs/{later}/cancel", None, 201),
+            ("POST", f"pipelines/{pipeline['id']}/cancel", None, 200),
+            ("POST", f"jobs/{job['id']}/erase", None, 201),
+        ]
+        for method, path, body, status in calls:
+            expected = 403 if branch == "main" or (path.endswith("erase") and person is not ada) else status
+            answer = ada.api(method, f"{root}/{path}", body)
+            assert answer.status == expected, (branch, path, answer)
+            if expected == 403:
+                assert mia.api(method, f"{root}/{path}", body).status == status, (branch, path)
 
 
 def test_what_was_protected_stays_so_when_another_branch_is_the_default(

@@ -193,10 +193,10 @@ async def check_protected(edge: Edge, caller: Caller, project: Project, ref: str
         raise _is_protected(ref.removeprefix("refs/heads/"))
 
 
-def check_starts_again(caller: Caller, project: Project, what: Job | Pipeline) -> None:
-    """403 when a job or pipeline gets what is protected and the caller is no maintainer.
+def check_acts_on(caller: Caller, project: Project, what: Job | Pipeline) -> None:
+    """403 when a job or pipeline is of a protected ref and the caller, who wants to change it, is no maintainer.
 
-    Its ref may not be protected any more: what was made for one that was gets the same again.
+    Its ref may not be protected any more: what was made for one that was gets what is protected when it starts again.
     """
     if what.protected and (caller.level_in(project) or 0) < Level.MAINTAINER:
         raise _is_protected(what.ref)

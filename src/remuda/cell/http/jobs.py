@@ -17,7 +17,7 @@ from remuda.cell.core import times
 from remuda.cell.errors import InvalidError
 from remuda.cell.http import auth
 from remuda.cell.http.access import JOB, USER, in_project, of_job
-from remuda.cell.http.admission import Caller, caller_of, check_starts_again
+from remuda.cell.http.admission import Caller, caller_of, check_acts_on
 from remuda.cell.http.bodies import parameters
 from remuda.cell.http.edge import Edge, Endpoint
 from remuda.cell.http.errors import bad_parameter, bad_request, forbidden, json_answer
@@ -265,6 +265,7 @@ class CancelJob(msgspec.Struct, kw_only=True):
 async def cancel(edge: Edge, request: Request) -> Response:
     """POST /projects/:id/jobs/:job_id/cancel."""
     job, project = await job_in_path(edge, request)
+    check_acts_on(caller_of(request), project, job)
     asked = await parameters(request, CancelJob, limit_bytes=edge.settings.body_limit_bytes)
     if asked.force and (caller_of(request).level_in(project) or 0) < Level.MAINTAINER:
         raise forbidden("only maintainers of the project cancel a job by force")
@@ -276,7 +277,7 @@ async def retry(edge: Edge, request: Request) -> Response:
     job, project = await job_in_path(edge, request)
     if job.retried:
         raise forbidden("Job is not retryable")
-    check_starts_again(caller_of(request), project, job)
+    check_acts_on(caller_of(request), project, job)
     try:
         return await _answer(edge, await edge.dispatch.retry_job(job.id), 201)
     except InvalidError:
@@ -286,7 +287,7 @@ async def retry(edge: Edge, request: Request) -> Response:
 async def play(edge: Edge, request: Request) -> Response:
     """POST /projects/:id/jobs/:job_id/play."""
     job, project = await job_in_path(edge, request)
-    check_starts_again(caller_of(request), project, job)
+    check_acts_on(caller_of(request), project, job)
     given = await parameters(request, Play, limit_bytes=edge.settings.body_limit_bytes)
     variables, _ = read_given(given.job_variables_attributes)
     try:
@@ -297,7 +298,8 @@ async def play(edge: Edge, request: Request) -> Response:
 
 async def unschedule(edge: Edge, request: Request) -> Response:
     """POST /projects/:id/jobs/:job_id/unschedule: a delayed job waits for a person instead."""
-    job, _ = await job_in_path(edge, request)
+    job, project = await job_in_path(edge, request)
+    check_acts_on(caller_of(request), project, job)
     try:
         return await _answer(edge, await edge.dispatch.unschedule_job(job.id))
     except InvalidError:

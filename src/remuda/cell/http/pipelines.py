@@ -11,7 +11,7 @@ from starlette.responses import Response
 from remuda.cell import retention
 from remuda.cell.errors import ConflictError
 from remuda.cell.http.access import in_project
-from remuda.cell.http.admission import caller_of, check_starts_again
+from remuda.cell.http.admission import caller_of, check_acts_on
 from remuda.cell.http.bodies import parameters
 from remuda.cell.http.edge import Edge, Endpoint
 from remuda.cell.http.errors import bad_field, bad_parameter, no_content, not_found
@@ -148,6 +148,7 @@ async def variables(edge: Edge, request: Request) -> Response:
 async def rename(edge: Edge, request: Request) -> Response:
     """PUT /projects/:id/pipelines/:pipeline_id/metadata."""
     pipeline, project = await pipeline_in_path(edge, request)
+    check_acts_on(caller_of(request), project, pipeline)
     name = (await parameters(request, Metadata, limit_bytes=edge.settings.body_limit_bytes)).name.strip()
     if len(name) > _MAX_NAME or not name.isprintable():
         raise bad_field("name", f"is too long (maximum is {_MAX_NAME} characters) or has control characters")
@@ -160,13 +161,14 @@ async def rename(edge: Edge, request: Request) -> Response:
 async def cancel(edge: Edge, request: Request) -> Response:
     """POST /projects/:id/pipelines/:pipeline_id/cancel."""
     pipeline, project = await pipeline_in_path(edge, request)
+    check_acts_on(caller_of(request), project, pipeline)
     return answer(edge, await edge.dispatch.cancel_pipeline(pipeline.id), project)
 
 
 async def retry(edge: Edge, request: Request) -> Response:
     """POST /projects/:id/pipelines/:pipeline_id/retry."""
     pipeline, project = await pipeline_in_path(edge, request)
-    check_starts_again(caller_of(request), project, pipeline)
+    check_acts_on(caller_of(request), project, pipeline)
     return answer(edge, await edge.dispatch.retry_pipeline(pipeline.id), project, 201)
 
 

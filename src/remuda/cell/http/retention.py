@@ -1,6 +1,6 @@
 """What people do with what a job left, in GitLab's form: keep, delete, erase; and Remuda's list of an archive's files.
 
-Decided here is the form only; `remuda.cell.retention` acts.
+Decided here: who may. `remuda.cell.retention` acts.
 """
 
 import msgspec
@@ -11,6 +11,7 @@ from remuda.cell import retention
 from remuda.cell.archives import Listed, list_entries
 from remuda.cell.errors import InvalidError
 from remuda.cell.http.access import in_project, of_job
+from remuda.cell.http.admission import caller_of, check_acts_on
 from remuda.cell.http.edge import Edge, Endpoint
 from remuda.cell.http.errors import forbidden, json_answer, no_content, not_found
 from remuda.cell.http.jobs import describe
@@ -24,7 +25,8 @@ from remuda.model.job import FINAL
 
 async def keep(edge: Edge, request: Request) -> Response:
     """POST /projects/:id/jobs/:job_id/artifacts/keep."""
-    job, _ = await job_in_path(edge, request)
+    job, project = await job_in_path(edge, request)
+    check_acts_on(caller_of(request), project, job)
     if not await edge.store.artifacts(job.id):
         raise not_found("Artifacts")
     await retention.keep_artifacts(edge.store, job.id)
@@ -51,8 +53,14 @@ async def delete_all(edge: Edge, request: Request) -> Response:
 
 
 async def erase(edge: Edge, request: Request) -> Response:
-    """POST /projects/:id/jobs/:job_id/erase."""
-    job, _ = await job_in_path(edge, request)
+    """POST /projects/:id/jobs/:job_id/erase: maintainers any, who has started the pipeline one of no protected ref."""
+    job, project = await job_in_path(edge, request)
+    caller = caller_of(request)
+    check_acts_on(caller, project, job)
+    if (caller.level_in(project) or 0) < Level.MAINTAINER:
+        pipeline = await edge.store.pipeline(job.pipeline_id)
+        if pipeline is None or pipeline.user_id != caller.user.id:
+            raise forbidden("a job is erased by maintainers, and by who has started its pipeline")
     try:
         await retention.erase_job(edge.store, edge.traces, edge.blobs, job.id, now=edge.clock.now())
     except InvalidError:
