@@ -123,6 +123,7 @@ def _of_policy(attack: str, found: Findings, mode: Mode) -> list[str]:
             worked.append(
                 "the inserted step did not run as it is: " + "\n".join(line for line in lines if "ATTACK " not in line)
             )
+        worked += [line for line in found.jobs["bend"]["log"].splitlines() if "AUDIT-BENT:" in line]
         if steps.get("/audit", {}).get("origin") != "inserted":
             worked.append(f"the inserted step is not in the results: {list(steps)}")
     if attack == "policy.results":

@@ -43,7 +43,8 @@ rules = [{name = "nothing denied", deny = "local:**/denied/**"}]
 insert = [{name = "audit", script = "%s", after = "job"}]
 """
 AUDIT = (
-    "echo AUDIT $(id -u) $PATH; (git config --global --list 2>/dev/null || true) | sed s/^/AUDIT-GIT:/; echo AUDITED"
+    "echo AUDIT $(id -u) $PATH; (git config --global --list 2>/dev/null || true) | sed s/^/AUDIT-GIT:/; "
+    "(env | grep bent || true) | sed s/^/AUDIT-BENT:/; echo AUDITED"
 )
 KEPT = "keep"
 REPORTER = 20
@@ -105,6 +106,10 @@ bend:
     GIT_CONFIG_VALUE_0: $CI_PROJECT_DIR/bent/sh
     GIT_CONFIG_KEY_1: core.hooksPath
     GIT_CONFIG_VALUE_1: $CI_PROJECT_DIR/bent
+    MAKEFILES: $CI_PROJECT_DIR/bent/evil.mk
+    CI_COMMIT_SHA: bent
+    CI_COMMIT_TAG: bent
+    GITLAB_USER_LOGIN: bent
   script: ["echo bent"]
   cache: {key: bent, paths: [bent]}
   artifacts: {paths: [bent]}
