@@ -51,7 +51,7 @@ def opener_of(node: Node) -> Node | None:
 def exec_words(host: Node) -> tuple[str, ...]:
     """The words before a command that is to run in an environment; none where it cannot run any."""
     words = (host.environment or {}).get("exec")
-    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+    if not isinstance(words, list) or not all(isinstance(word, str) and "\0" not in word for word in words):
         return ()
     return tuple(words)
 

@@ -267,3 +267,23 @@ async def test_no_variable_of_a_job_loads_anything_outside_of_the_sandbox(shared
     assert not (work / "escaped").exists(), (work / "escaped").read_text()
     assert seen.check().status == "success", seen.log.decode()
     assert (work / "seen").read_text() == f"a b\n$c '\"\\|{work}:/usr/bin:/bin"
+
+
+@pytest.mark.parametrize("is_sandboxed", [True, False])
+async def test_no_variable_with_a_nul_character_reaches_a_step(tmp_path: Path, is_sandboxed: bool) -> None:
+    """Variables are options of bubblewrap, with NUL between them: one with NUL in it could add options."""
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "secret").write_text("of another job")
+    value = f"a\0--bind\0{outside}\0/remuda-outside"
+    line = json.dumps({"name": "bad", "value": value}).replace("\\", "\\\\")
+    steps = steps_text(
+        {"name": "one", "script": f"printf '{line}\\n' >>\"$REMUDA_OUTPUTS\""},
+        {"name": "two", "env": {"BAD": "${{ steps.one.outputs.bad }}"}, "script": "cat /remuda-outside/secret"},
+    )
+    seen = await outcome(tmp_path, a_job(tmp_path, "", steps=steps, sandbox=is_sandboxed))
+    assert b"of another job" not in seen.log
+    end = seen.check()
+    assert (end.status, end.reason) == ("failure", "script_failure"), end
+    assert "BAD" in end.message
+    assert "NUL" in end.message

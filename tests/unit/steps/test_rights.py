@@ -92,3 +92,9 @@ def test_the_files_of_inserted_steps(origin: str, folder: str) -> None:
     assert rights.exchange_of(tree.find([0, 2])) == rights.exchange_of(box) == "exchange"
     after = enter(tree, [1], "run: [{name: inner, script: 'true'}]", "git://checks")
     assert rights.exchange_of(after) == rights.exchange_of(after.children[0]) == "inserted"
+
+
+@pytest.mark.parametrize("words", ["sh", [], ["sh", 1], ["sh", "a\0b"]])
+def test_an_environment_runs_nothing_by_words_that_no_program_can_be_given(words: Any) -> None:
+    tree, _, _ = an_opened_box("user", {"exec": words})
+    assert rights.exec_words(tree.find([0])) == ()

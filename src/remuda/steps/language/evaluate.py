@@ -101,6 +101,8 @@ def expand_env(env: Mapping[str, str], context: Context) -> dict[str, str | Sens
         if not NAME.fullmatch(name):
             raise ExpressionError(f'env: "{syntax.excerpt(name)}" is no name of a variable (letters, digits, _)')
         expanded[name] = evaluation.text(text)
+        if "\0" in reveal(expanded[name]):  # no program could be given it, and in a sandbox it would end the variable
+            raise ExpressionError(f"env: {name} holds a NUL character, which no variable can have")
     return expanded
 
 

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 
 from remuda.lib.values import dataclass
-from remuda.steps.errors import AgentError
+from remuda.steps.errors import DefinitionError
 from remuda.steps.policy import hiding
 
 _SEARCH = "/usr/local/bin:/usr/bin:/bin"
@@ -72,9 +72,13 @@ class Sandbox:
 
 
 def variable_options(env: Mapping[str, str]) -> bytes:
-    """The content of an `env_file`. AgentError where bubblewrap does not take so many."""
+    """The content of an `env_file`. DefinitionError where bubblewrap does not take so many, or where a value has a NUL:
+    what follows that would be another option."""
     if len(env) > MOST_VARIABLES:
-        raise AgentError(f"the step has {len(env)} variables; in a sandbox there can be {MOST_VARIABLES} at most")
+        raise DefinitionError(f"the step has {len(env)} variables; in a sandbox there can be {MOST_VARIABLES} at most")
+    for name, value in env.items():
+        if "\0" in name or "\0" in value:
+            raise DefinitionError(f"variable {name!a} holds a NUL character, which no variable can have")
     return b"".join(b"--setenv\0%s\0%s\0" % (os.fsencode(name), os.fsencode(value)) for name, value in env.items())
 
 
