@@ -1,5 +1,6 @@
 """git itself clones, fetches and pushes; what it pushes starts pipelines."""
 
+import hashlib
 import os
 import shutil
 import socket
@@ -218,6 +219,37 @@ def test_a_gzipped_request(cell: ServedCell, clone: Clone) -> None:
     )
     assert answer.status == 200
     assert b"PACK" in answer.body
+
+
+@pytest.mark.parametrize("service", ["git-upload-pack", "git-receive-pack"])
+def test_a_packed_list_that_is_too_long(cell: ServedCell, clone: Clone, service: str) -> None:
+    """A few kilobytes can hold so many lines that git takes gigabytes of memory for them."""
+    sha = clone.commit(file="x")
+    clone.run("push", "--quiet", "origin", "main")
+    if service == "git-upload-pack":
+        first, more, last = f"0032want {sha}\n0000", f"0032have {'1' * 40}\n", b"0009done\n"
+    else:
+        more = f"0063{'0' * 40} {sha} refs/heads/xx"
+        first = more.replace("0063", "0071", 1).replace("/xx", "/b\0 report-status")
+        pack = b"PACK" + struct.pack(">II", 2, 0)
+        last = b"0000" + pack + hashlib.sha1(pack).digest()
+    assert (int(first[:4], 16), int(more[:4], 16)) == (len(first.removesuffix("0000")), len(more))
+
+    def send(count: int) -> bytes:
+        packed = zlib.compressobj(wbits=31)
+        answer = cell.send(
+            "POST",
+            f"/root/app.git/{service}",
+            packed.compress((first + more * count).encode() + last) + packed.flush(),
+            PRIVATE_TOKEN=cell.token,
+            Content_Type=f"application/x-{service}-request",
+            Content_Encoding="gzip",
+        )
+        assert answer.status == 200
+        return answer.body
+
+    assert send(10) != b""
+    assert send(1_500_000) == b""
 
 
 def test_a_push_that_breaks_off(cell: ServedCell, clone: Clone) -> None:

@@ -10,6 +10,7 @@ Invariant: of the cell's own environment git gets PATH alone.
 import os
 from pathlib import Path
 
+from remuda.cell.adapters.git_requests import LISTS_LIMIT_BYTES
 from remuda.lib.files import is_disk_waited_for
 
 _SETTINGS = (
@@ -18,6 +19,7 @@ _SETTINGS = (
     ("core.logAllRefUpdates", "false"),
     ("http.receivepack", "true"),
     ("http.getanyfile", "false"),
+    ("http.maxRequestBuffer", str(LISTS_LIMIT_BYTES)),
     ("uploadpack.allowAnySHA1InWant", "true"),
     ("uploadpack.allowFilter", "true"),
     # Of several that fit the last counts: all are hidden but these.

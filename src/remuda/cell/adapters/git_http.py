@@ -8,10 +8,12 @@ Invariant: the program has ended when `serve` returns, so after a push the refs 
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import suppress
 
 import msgspec
 
 from remuda.cell.adapters.git import GitRepos, kill_git, spawn_git, stop_git
+from remuda.cell.adapters.git_requests import limit_lists, unpack
 from remuda.cell.errors import StoreError
 
 DEADLINE_SECONDS = 3600
@@ -38,13 +40,12 @@ class GitCall(msgspec.Struct, frozen=True, kw_only=True):
     """What git's hooks are told beside."""
 
     def environment(self, path: str) -> Mapping[str, str]:
-        """The request as a CGI program reads it.
+        """The request as a CGI program reads it, unpacked.
 
         Without its length: git reads to the end then. With it, git http-backend waits for ever, at full speed, for the
         rest of a body that breaks off.
         """
         given = {
-            "HTTP_CONTENT_ENCODING": self.content_encoding,
             "GIT_PROTOCOL": self.protocol,
         }
         return {
@@ -77,6 +78,9 @@ async def serve(
     abandoned: Callable[[], Awaitable[None]] | None = None,
 ) -> str:
     """Run one request; the tail of what git said on stderr. `abandoned` returns when nobody reads the answer."""
+    plain = unpack(body) if call.content_encoding in ("gzip", "x-gzip") else body
+    if call.service == "git-receive-pack":
+        plain = limit_lists(plain)
     environment = {**repos.environment, **call.environment(str(repos.path(repo)))}
     process = await spawn_git("http-backend", environment=environment, with_input=True)
     assert process.stdin is not None
@@ -85,7 +89,7 @@ async def serve(
     try:
         async with asyncio.timeout(DEADLINE_SECONDS), asyncio.TaskGroup() as group:
             said = group.create_task(_tail(process.stderr), name="git stderr")
-            feeding = group.create_task(_feed(process, body, abandoned), name="git stdin")
+            feeding = group.create_task(_feed(process, body, plain, abandoned), name="git stdin")
             status, headers = await _head(process.stdout)
             await start(status, headers)
             while piece := await process.stdout.read(PIECE_BYTES):
@@ -101,19 +105,19 @@ async def serve(
 async def _feed(
     process: asyncio.subprocess.Process,
     body: AsyncIterator[bytes],
+    plain: AsyncIterator[bytes],
     abandoned: Callable[[], Awaitable[None]] | None,
 ) -> None:
+    """Pass on what `plain` makes of the body."""
     assert process.stdin is not None
-    broken = False
-    async for piece in body:
-        # A program that has given up reads no more, but the client must get rid of its request to read the answer.
-        if not broken:
-            try:
-                process.stdin.write(piece)
-                await process.stdin.drain()
-            except (BrokenPipeError, ConnectionResetError):
-                broken = True
+    with suppress(BrokenPipeError, ConnectionResetError):
+        async for piece in plain:
+            process.stdin.write(piece)
+            await process.stdin.drain()
     process.stdin.close()
+    # A program that has given up reads no more, but the client must get rid of its request to read the answer.
+    async for _ in body:
+        pass
     if abandoned is not None:
         await abandoned()
         kill_git(process)
