@@ -9,10 +9,12 @@ no container and no sandbox of the job's own steps has; those of some of our own
 
 import os
 import re
+import stat
 from contextlib import suppress
 from pathlib import Path
 
 from remuda.lib.safe_paths import remove_tree
+from remuda.steps.errors import DefinitionError
 
 EXCHANGE = "exchange"
 INSERTED_EXCHANGE = "inserted"
@@ -26,6 +28,17 @@ _RARE = (".disk", ".env", ".sandbox", ".failure", ".order", ".results", ".result
 def is_step_name(name: str) -> bool:
     """True if files that begin so belong to a step."""
     return _STEP.fullmatch(name) is not None
+
+
+def make_empty(path: Path | str) -> None:
+    """Make a file, unless it is there. A job may have put something else in its place, such as a pipe: the agent opens
+    nothing that is there, and waits for nobody. DefinitionError where it is no plain file."""
+    try:
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    except FileExistsError:
+        if not stat.S_ISREG(os.lstat(path).st_mode):
+            name = os.path.basename(path)
+            raise DefinitionError(f"{name}: it has to be a plain file; something of the job is there") from None
 
 
 class StepFiles:

@@ -11,7 +11,6 @@ our own programs do, and none of its own steps may use them.
 
 import json
 import os
-import stat
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field, replace
@@ -25,7 +24,7 @@ from remuda.steps.delegating import write_order
 from remuda.steps.environment import PROXIES, fit
 from remuda.steps.errors import DefinitionError
 from remuda.steps.evaluation import Facts, step_environment
-from remuda.steps.files import EXCHANGE, StepFiles
+from remuda.steps.files import EXCHANGE, StepFiles, make_empty
 from remuda.steps.language.evaluate import reveal
 from remuda.steps.language.values import ReferenceKind
 from remuda.steps.marks import VARIABLE
@@ -245,19 +244,9 @@ def _make_mentioned(node: Node, files: StepFiles, around: StepFiles, inputs: Map
     for one in (files, around):
         for path in (one.outputs, one.exports):
             if any(str(path) in word for word in words):
-                _make_empty(path)
+                make_empty(path)
         if any(str(one.inputs) in word for word in words) and not one.inputs.exists():
             _write_inputs(one, inputs if one is files else node.frame.entered.inputs)
-
-
-def _make_empty(path: Path) -> None:
-    """Make a file, unless it is there. A job may have put something else in its place, such as a pipe: the agent opens
-    nothing that is there, and waits for nobody."""
-    try:
-        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-    except FileExistsError:
-        if not stat.S_ISREG(os.lstat(path).st_mode):
-            raise DefinitionError(f"{path.name}: it has to be a plain file; something of the job is there") from None
 
 
 def _write_inputs(files: StepFiles, inputs: Mapping[str, Any]) -> None:

@@ -1,11 +1,15 @@
 """What a policy is asked about the steps of a tree, and with whose rights they run."""
 
 import json
+import os
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from remuda.steps.errors import DefinitionError
+from remuda.steps.files import StepFiles
 from remuda.steps.language.values import (
     Call,
     Definition,
@@ -149,3 +153,24 @@ def test_who_wants_nothing_advisory(tmp_path: Path, root: Node, policy_of: Build
     refusal = custody.refusal(custody.enclose(node))
     assert refusal is not None
     assert refusal.startswith("the policy of runner r wants no step whose limits are advisory (memory: ")
+
+
+@pytest.mark.parametrize("kind", ["outputs", "exports", "masks"])
+def test_a_pipe_in_the_place_of_a_file_that_a_step_is_given_holds_nobody_up(
+    tmp_path: Path, root: Node, kind: str
+) -> None:
+    """A container of the job has the exchange folder, too, and may write there as root."""
+    custody = a_custody(tmp_path, person=Person(uid=os.geteuid(), gid=os.getegid()))
+    folder = tmp_path / "data/jobs/j"
+    (folder / "exchange").mkdir(parents=True)
+    files = StepFiles(folder, 3)
+    os.mkfifo(folder / f"exchange/step-3.{kind}")
+    node = begun(root, "builtin://cache_save@1.0.0", origin="compiled")
+    # Whoever opens a pipe for writing waits for a reader, unless there is one.
+    with ThreadPoolExecutor() as pool:
+        giving = pool.submit(custody.give, files, node, has_raw=False)
+        try:
+            with pytest.raises(DefinitionError, match=f"step-3.{kind}: it has to be a plain file"):
+                giving.result(timeout=5)
+        finally:
+            os.close(os.open(folder / f"exchange/step-3.{kind}", os.O_RDONLY | os.O_NONBLOCK))

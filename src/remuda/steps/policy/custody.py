@@ -20,7 +20,7 @@ from remuda.lib.clock import Clock
 from remuda.lib.files import write_whole
 from remuda.steps.environment import DEFAULT_PATH, PROXIES
 from remuda.steps.errors import AgentError
-from remuda.steps.files import EXCHANGE, INSERTED_EXCHANGE, StepFiles, is_step_name
+from remuda.steps.files import EXCHANGE, INSERTED_EXCHANGE, StepFiles, is_step_name, make_empty
 from remuda.steps.language.evaluate import reveal
 from remuda.steps.language.values import Call, ReferenceKind
 from remuda.steps.launching import Launch
@@ -309,13 +309,13 @@ class Custody:
     def give(self, files: StepFiles, node: Node, *, has_raw: bool) -> None:
         """Let a step of the job's user have its files, those of the list that it stands in, and those of no step.
 
-        They are made here, in a folder of the agent's: so nobody can put a link in the place of one, which the agent
-        would follow with its own rights.
+        They are made here, in a folder of the agent's, where the job's user cannot put a link in the place of one. A
+        container of the job can: then DefinitionError.
         """
         assert self.person is not None
         raw = [files.own(".raw")] if has_raw else []
         for path in (*raw, *map(str, (files.outputs, files.exports, files.masks))):
-            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_APPEND, 0o600))
+            make_empty(path)
         steps = (files.name, exchanged_files(self._job, node.frame).name)
         given, folders = [*raw], [files.temporary]
         if node.insertion is not None:
