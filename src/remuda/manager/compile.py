@@ -115,9 +115,10 @@ def _entries(payload: JobPayload, setting: Setting, variables: Variables, timeou
 
 
 def _containers(payload: JobPayload, setting: Setting, variables: Variables, timeout: int) -> Containers:
-    from remuda.manager.server_variables import trusted_variables  # only here: others do not need it
+    from remuda.manager.server_variables import find_invented, trusted_variables  # only here: others do not need it
 
-    trusted = trusted_variables(payload, setting, runner_variables(payload, setting, timeout))
+    trusted = dict.fromkeys(find_invented(payload), "")
+    trusted |= trusted_variables(payload, setting, runner_variables(payload, setting, timeout))
     return Containers(
         payload=payload,
         runner=setting.runner,

@@ -50,7 +50,8 @@ class Containers(msgspec.Struct, frozen=True, kw_only=True):
     runner: RunnerConfig
     variables: Variables
     configured: Variables
-    """For texts of the configuration: predefined names have the values of the server and the runner, not the job's."""
+    """For texts of the configuration: predefined names have the values of the server and the runner, where these are
+    known, and not the job's."""
     timeout: int
     """Seconds after which the job is over in any case."""
     cgroup: str = ""

@@ -1,9 +1,10 @@
 """The predefined variables of a job that it cannot change: with the values of its server and of this runner.
 
-They are for steps that a policy inserts. `variables` of a payload has the job's own values for whatever it overrides,
-so what is there counts only where a Remuda cell sends beside it which predefined names people have set, with its own
-values of those (`remuda.predefined`). Another server does not, and then only what follows from the rest of the payload
-is known. Pure; `step_policy` calls it where a policy inserts something.
+They are for steps that a policy inserts, and for texts of the docker configuration. `variables` of a payload has the
+job's own values for whatever it overrides, so what is there counts only where a Remuda cell sends beside it which
+predefined names people have set, with its own values of those (`remuda.predefined`). Another server does not, and then
+only what follows from the rest of the payload is known. Pure; `step_policy` calls it where a policy inserts something,
+`compile` where jobs run in containers.
 """
 
 from typing import Any
@@ -20,10 +21,20 @@ _SHORT = 8
 
 def trusted_variables(payload: JobPayload, setting: Setting, own: dict[str, str]) -> dict[str, str]:
     """Everything that is known; `own`: what this runner adds, which nobody overrides here."""
-    overridden: Any = payload.remuda.get("predefined") if isinstance(payload.remuda, dict) else None
-    is_cell = isinstance(overridden, dict)
-    values = _of_cell(payload, overridden) if is_cell else _of_payload(payload, setting.runner)
+    overridden = _read_overridden(payload)
+    values = _of_payload(payload, setting.runner) if overridden is None else _of_cell(payload, overridden)
     return {name: value for name, value in {**values, **own}.items() if "\0" not in value}
+
+
+def find_invented(payload: JobPayload) -> list[str]:
+    """Predefined names that people have set and that the cell gives no value in this job."""
+    return [name for name, value in (_read_overridden(payload) or {}).items() if value is None]
+
+
+def _read_overridden(payload: JobPayload) -> dict[str, str | None] | None:
+    """Predefined names that people have set, with the cell's own values; None where the server is no cell."""
+    overridden: Any = payload.remuda.get("predefined") if isinstance(payload.remuda, dict) else None
+    return overridden if isinstance(overridden, dict) else None
 
 
 def _of_cell(payload: JobPayload, overridden: dict[str, str | None]) -> dict[str, str]:

@@ -222,6 +222,14 @@ def test_a_job_does_not_choose_predefined_variables_in_the_configuration() -> No
     assert step(compiled(docker, image=None, variables=forged), "container")["inputs"]["image"] == "base/g/p:1"
 
 
+def test_a_predefined_variable_that_a_job_has_invented_is_empty_in_the_configuration() -> None:
+    """A pipeline of a branch has no tag, whatever the job says."""
+    docker = DockerConfig(volumes=("/caches/of$CI_COMMIT_TAG-$OWN:/cache",))
+    variables = [variable("CI_COMMIT_TAG", "-others"), variable("OWN", "job")]
+    job = compiled(docker, variables=variables, remuda={"predefined": {"CI_COMMIT_TAG": None}})
+    assert step(job, "container")["inputs"]["volumes"] == ["/caches/of-job:/cache"]
+
+
 def test_containers_are_given_nothing_secret() -> None:
     variables = [
         variable("OPEN", "1"),
