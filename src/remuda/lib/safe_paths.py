@@ -378,10 +378,10 @@ def replace_file(folder: int, name: str, data: bytes, *, mode: int = 0o666) -> N
 
 def mounts_below(folder: str, mounts: str) -> list[str]:
     """Mount points inside of a folder, by what the kernel tells in /proc/self/mountinfo. Pure."""
-    return [point for point in mounted_folders(mounts) if point.startswith(folder.rstrip("/") + "/")]
+    return [point for point in read_mounts(mounts) if point.startswith(folder.rstrip("/") + "/")]
 
 
-def mounted_folders(mounts: str) -> dict[str, tuple[str, str]]:
+def read_mounts(mounts: str) -> dict[str, tuple[str, str]]:
     """Mount points, each with the device and the folder there that is mounted, by /proc/PID/mountinfo. Pure."""
     lines = (line.split(" ") for line in mounts.splitlines())
     return {_unescape(words[4]): (words[2], _unescape(words[3])) for words in lines if len(words) > 4}

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from remuda.lib.safe_paths import mounted_folders
+from remuda.lib.safe_paths import read_mounts
 from remuda.lib.values import dataclass
 from remuda.stdsteps.container_options import network_config
 from remuda.stdsteps.docker_api import Engine, EngineGoneError, EngineRefusedError
@@ -186,7 +186,7 @@ def kill_without_engine(names: list[str]) -> int:
     """Kill the first process of each container of this machine that has one of these names, or this process's working
     directory: how many there were."""
     marks = [f"{MARK}={name}".encode() for name in names]
-    work_dir = mounted_from(os.getcwd(), _mounts("self"))
+    work_dir = find_mount(os.getcwd(), _mounts("self"))
     killed = 0
     for pid, env in _first_processes():
         if any(mark in env for mark in marks) or work_dir in _mounts(str(pid)).values():
@@ -217,8 +217,9 @@ def _first_processes() -> Iterator[tuple[int, list[bytes]]]:
                 yield int(folder.name), (folder / "environ").read_bytes().split(b"\0")
 
 
-def mounted_from(folder: str, mounts: Mapping[str, tuple[str, str]]) -> tuple[str, str]:
-    """How a mount of this folder is listed, here and in a container: its device, and its path there. Pure."""
+def find_mount(folder: str, mounts: Mapping[str, tuple[str, str]]) -> tuple[str, str]:
+    """The device of a folder, and the folder's path on that device: so a bind mount of it is listed in mountinfo, here
+    and in containers. Pure."""
     point = max((one for one in mounts if Path(folder).is_relative_to(one)), key=len, default="/")
     device, top = mounts.get(point, ("", "/"))
     return device, os.path.normpath(os.path.join(top, os.path.relpath(folder, point)))
@@ -229,7 +230,7 @@ def _mounts(pid: str) -> dict[str, tuple[str, str]]:
         text = Path(f"/proc/{pid}/mountinfo").read_text(encoding="utf-8", errors="surrogateescape")
     except OSError:
         return {}
-    return mounted_folders(text)
+    return read_mounts(text)
 
 
 def _may_exist(path: str) -> bool:

@@ -62,8 +62,8 @@ class Carrier:
         end_shells: Callable[[str], Awaitable[None]],
         end_processes: Callable[[], Awaitable[None]],
     ) -> None:
-        """`end_shells`: return when no shell of the job is open any more, whose openers are told this reason.
-        `end_processes`: the same of processes that steps have left running on the machine."""
+        """`end_shells` ends all open shells of the job, tells their users the reason, and returns when they have ended.
+        `end_processes` ends what steps have left running on the machine, and returns when that has ended."""
         self.tree = tree
         self.facts = facts
         self._journal = journal
@@ -164,7 +164,8 @@ class Carrier:
         if is_new and not await self._begin(node):
             return
         if node.follows_job and (is_new or (node.has_command and shim.claimed(self._files(node)) is None)):
-            # They could trace it, where it runs as their user. It has begun, so that no shell starts others.
+            # What the job left running could trace the step, where both have one user. The step counts as begun, so no
+            # shell can be opened that would start more.
             await self._end_shells(holding.no_shell_beside(node))
             await self._end_processes()
         if node.has_command and not self._puts_off(node):

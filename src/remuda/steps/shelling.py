@@ -108,7 +108,7 @@ def prepare(entrance: Entrance, custody: Custody, folder: Path, key: str, wish: 
         env = dict(entrance.outer_env) | ({"TERM": term} if wish.terminal else {})
     if custody.sandbox is not None and not is_agents:
         inside = folder / f"{number}.sandbox"
-        command, env = custody.sandboxed(command, fit(env).exported, inside, is_own=is_own)
+        command, env = custody.wrap_command(command, fit(env).exported, inside, is_own=is_own)
         files = (*files, inside)
     kept = folder / f"{number}.env"
     argv, outer = enclosure.wrap(command, fit(env).exported, kept)

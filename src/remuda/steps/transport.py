@@ -160,5 +160,5 @@ def _has_ended(pid: int) -> bool:
     except ProcessLookupError:
         return True
     except PermissionError:
-        return False
+        pass  # another user's lives
     return False

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from remuda.lib.safe_paths import mounted_folders
-from remuda.stdsteps.job_containers import _may_exist, is_leftover, mounted_from, part_of, this_owner
+from remuda.lib.safe_paths import read_mounts
+from remuda.stdsteps.job_containers import _may_exist, find_mount, is_leftover, part_of, this_owner
 
 
 def test_an_owner_is_the_same_for_all_steps_of_a_job(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -50,7 +50,7 @@ def test_a_folder_that_cannot_be_looked_at_may_be_that_of_a_job(tmp_path: Path) 
 def test_a_folder_is_listed_in_a_container_by_its_path_on_the_device() -> None:
     outside = "1 0 254:0 / / rw - ext4 a rw\n2 1 254:1 /data /srv/my\\040jobs rw - ext4 b rw"
     inside = "7 1 254:1 /data/app /moved/app rw - ext4 b rw"
-    mounts = mounted_folders(outside)
-    assert mounted_from("/srv/my jobs/app", mounts) in mounted_folders(inside).values()
-    assert mounted_from("/srv/my jobs", mounts) == ("254:1", "/data")
-    assert mounted_from("/srv/app", mounts) == ("254:0", "/srv/app")
+    mounts = read_mounts(outside)
+    assert find_mount("/srv/my jobs/app", mounts) in read_mounts(inside).values()
+    assert find_mount("/srv/my jobs", mounts) == ("254:1", "/data")
+    assert find_mount("/srv/app", mounts) == ("254:0", "/srv/app")

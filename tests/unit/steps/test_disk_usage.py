@@ -101,8 +101,8 @@ def test_one_job_does_not_use_up_the_time_of_the_others(tmp_path: Path) -> None:
     open_files = DiskSearch(paths=[], since=0, processes=itertools.repeat(os.getpid()))
     small = DiskSearch(paths=[tmp_path], since=0)
     began = time.monotonic()
-    uses = measure({"a": endless, "b": open_files, "c": small, "d": endless}, tmp_path, 0.2)
-    assert time.monotonic() - began < 5
+    uses = measure({"a": endless, "b": open_files, "c": small, "d": endless}, tmp_path, 1.0)
+    assert time.monotonic() - began < 20
     assert uses["c"] == measure_one([tmp_path], since=0, disk=tmp_path)
     assert uses["c"].bytes >= 100_000
     assert uses["a"].bytes == 0

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from remuda.cell.core.predefined import REGISTRY
 from remuda.cell.core.secrets import with_servers
-from remuda.cell.core.variables import Circumstances, given, last_wins, overridden, predefined
+from remuda.cell.core.variables import Circumstances, find_overridden, given, last_wins, predefined
 from remuda.cell.values import Artifact, Job, Pipeline, Project
 from remuda.model.job import FailureReason
 from remuda.pipeline import JobSpec
@@ -72,7 +72,7 @@ def build_payload(
         features=_FEATURES,
         secrets=with_servers(spec, settings),
         run=msgspec.json.encode(spec.run).decode() if spec.run else msgspec.UNSET,
-        remuda={"predefined": overridden(ours, [*own, *asked])},
+        remuda={"predefined": find_overridden(ours, [*own, *asked])},
     )
 
 

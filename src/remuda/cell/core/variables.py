@@ -127,7 +127,7 @@ def given(of: Circumstances) -> list[Variable]:
     ]
 
 
-def overridden(ours: Iterable[Variable], theirs: Iterable[Variable]) -> dict[str, str | None]:
+def find_overridden(ours: Iterable[Variable], theirs: Iterable[Variable]) -> dict[str, str | None]:
     """The names of predefined variables that people have set, with the cell's own value of each; None: it has none.
     A runner gives the cell's values to steps that a policy inserts."""
     names = {variable.key for variable in theirs if is_predefined(variable.key)}

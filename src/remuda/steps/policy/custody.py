@@ -207,7 +207,7 @@ class Custody:
         """Run the launch inside the job's sandbox, unless the step has the agent's rights."""
         if self.sandbox is None or has_agents_rights(node):
             return launch
-        argv, env = self.sandboxed(
+        argv, env = self.wrap_command(
             launch.argv,
             launch.env,
             env_file,
@@ -216,7 +216,7 @@ class Custody:
         )
         return replace(launch, argv=argv, env=env, program=())
 
-    def sandboxed(
+    def wrap_command(
         self,
         command: Sequence[str],
         env: Mapping[str, str],
@@ -225,9 +225,10 @@ class Custody:
         is_own: bool,
         is_inserted: bool = False,
     ) -> tuple[tuple[str, ...], dict[str, str]]:
-        """What to start in place of a command that runs in the job's sandbox, and with which environment: what makes
-        the sandbox is outside of it, so the command's own variables are in the file, for the inside. `is_inserted`:
-        with the files of inserted steps. AgentError where one of our own programs cannot be loaded there."""
+        """What to start so that a command runs in the job's sandbox, and with which environment. The program that makes
+        the sandbox runs outside of it, so the command's variables go into `env_file`, from which they are set inside.
+        `is_inserted`: the sandbox has the files of inserted steps. AgentError where `is_own`, one of our own programs,
+        cannot be loaded there; DefinitionError where the variables cannot be set."""
         assert self.sandbox is not None
         if is_own and self.person is not None:
             why = problem(self.person.uid, self.person.gid, shown=hiding.own_places())
@@ -281,7 +282,8 @@ class Custody:
         return survivors
 
     async def end_processes(self, clock: Clock) -> tuple[str, ...]:
-        """The same while the job goes on: its user's files stay."""
+        """End whatever the job's steps have left running, while the job goes on: its user's files stay. Returns what
+        cannot be ended, in words."""
         survivors = await sweep(self._host, self._key, clock) if self.has_a_say else ()
         if self._own_uid is not None:
             ending = asyncio.to_thread(_end_processes, self._own_uid)
