@@ -169,21 +169,20 @@ async def test_another_user_can_be_sandboxed(tmp_path: Path) -> None:
 
 
 async def test_where_no_sandbox_can_be_made_the_job_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sandbox, "_SEARCH", str(tmp_path))
-    sandbox.problem.cache_clear()
-    try:
-        custody = Custody(
-            policy=Policy(),
-            person=None,
-            job=tmp_path / "data/jobs/one",
-            work_dir=tmp_path,
-            key="one",
-            sandbox=Sandbox(work_dir=str(tmp_path), exchange=str(tmp_path)),
-        )
+    monkeypatch.setattr(sandbox, "_usable", set())
+    custody = Custody(
+        policy=Policy(),
+        person=None,
+        job=tmp_path / "data/jobs/one",
+        work_dir=tmp_path,
+        key="one",
+        sandbox=Sandbox(work_dir=str(tmp_path), exchange=str(tmp_path)),
+    )
+    with monkeypatch.context() as missing:
+        missing.setattr(sandbox, "_SEARCH", str(tmp_path))
         with pytest.raises(AgentError, match=r"sandbox, which cannot be made .* .bwrap. is not installed"):
             custody.prepare()
-    finally:
-        sandbox.problem.cache_clear()
+    custody.prepare()  # it is installed by now
 
 
 @pytest.mark.skipif(os.geteuid() != 0 or sandbox.problem(210077, 210077) is not None, reason="needs root")

@@ -7,14 +7,13 @@ such a step leaves running ends with it.
 
 Where a job is only kept from the platform's own folders (`hidden`), everything else stays as it is, see `hiding`.
 
-`problem` tries once whether it can be done here: a job is refused where not, and never run without.
+`problem` tries whether it can be done here: a job is refused where not, and never run without.
 """
 
 import os
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
-from functools import cache
 
 from remuda.lib.values import dataclass
 from remuda.steps.errors import DefinitionError
@@ -33,6 +32,8 @@ _STAY = (
     'exec 9<"$1"; shift; while [ "$1" != -- ]; do mkdir -p "$1"; shift; done; shift; trap "" HUP INT TERM; exec "$@"'
 )
 _TRY_SECONDS = 20
+_usable: set[tuple[int | None, int | None, tuple[str, ...]]] = set()
+"""For whom a sandbox could be made, and with which places in it."""
 MOST_VARIABLES = 2500
 """bubblewrap takes 9000 words, three of them for a variable."""
 
@@ -82,9 +83,19 @@ def variable_options(env: Mapping[str, str]) -> bytes:
     return b"".join(b"--setenv\0%s\0%s\0" % (os.fsencode(name), os.fsencode(value)) for name, value in env.items())
 
 
-@cache
 def problem(uid: int | None = None, gid: int | None = None, *, shown: tuple[str, ...] = ()) -> str | None:
-    """Why no sandbox can be made on this machine in which a user can read the places `shown`; None when one can."""
+    """Why no sandbox can be made on this machine in which a user can read the places `shown`; None when one can.
+
+    Only success is remembered: the machine may just have had no process to spare."""
+    if (uid, gid, shown) in _usable:
+        return None
+    why = _try_sandbox(uid, gid, shown)
+    if why is None:
+        _usable.add((uid, gid, shown))
+    return why
+
+
+def _try_sandbox(uid: int | None, gid: int | None, shown: tuple[str, ...]) -> str | None:
     if shutil.which("bwrap", path=_SEARCH) is None:
         return "bubblewrap (bwrap) is not installed"
     tried = _wrapped(["/bin/sh", "-c", '[ $# = 0 ] || ls "$@" >/dev/null', "sh", *shown], shown=shown, kept=())
