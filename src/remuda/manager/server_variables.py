@@ -7,6 +7,7 @@ only what follows from the rest of the payload is known. Pure; `step_policy` cal
 `compile` where jobs run in containers.
 """
 
+import re
 from typing import Any
 
 from remuda.manager.config import RunnerConfig
@@ -17,6 +18,8 @@ from remuda.wire.runner_api import JobPayload, Variable
 from remuda.wire.runner_server import api_root
 
 _SHORT = 8
+_SERVERS_OWN = re.compile(r"(CI_(COMMIT|JOB|MERGE_REQUEST|PIPELINE|PROJECT|RUNNER|SERVER)|GITLAB_USER)_.*")
+"""Names that nobody but a server gives, though not in each job."""
 
 
 def trusted_variables(payload: JobPayload, setting: Setting, own: dict[str, str]) -> dict[str, str]:
@@ -27,8 +30,10 @@ def trusted_variables(payload: JobPayload, setting: Setting, own: dict[str, str]
 
 
 def find_invented(payload: JobPayload) -> list[str]:
-    """Predefined names that people have set and that the cell gives no value in this job."""
-    return [name for name, value in (_read_overridden(payload) or {}).items() if value is None]
+    """Predefined names that people have set and that have no value in this job. Other names that begin with `CI_` are
+    left out: projects use such, too."""
+    overridden = _read_overridden(payload) or {}
+    return [name for name, value in overridden.items() if value is None and _SERVERS_OWN.fullmatch(name)]
 
 
 def _read_overridden(payload: JobPayload) -> dict[str, str | None] | None:

@@ -223,11 +223,11 @@ def test_a_job_does_not_choose_predefined_variables_in_the_configuration() -> No
 
 
 def test_a_predefined_variable_that_a_job_has_invented_is_empty_in_the_configuration() -> None:
-    """A pipeline of a branch has no tag, whatever the job says."""
-    docker = DockerConfig(volumes=("/caches/of$CI_COMMIT_TAG-$OWN:/cache",))
-    variables = [variable("CI_COMMIT_TAG", "-others"), variable("OWN", "job")]
-    job = compiled(docker, variables=variables, remuda={"predefined": {"CI_COMMIT_TAG": None}})
-    assert step(job, "container")["inputs"]["volumes"] == ["/caches/of-job:/cache"]
+    """A pipeline of a branch has no tag, whatever the job says. `CI_TEAM` is the project's own."""
+    docker = DockerConfig(volumes=("/caches/of$CI_COMMIT_TAG-$CI_TEAM:/cache",))
+    variables = [variable("CI_COMMIT_TAG", "-others"), variable("CI_TEAM", "a")]
+    job = compiled(docker, variables=variables, remuda={"predefined": {"CI_COMMIT_TAG": None, "CI_TEAM": None}})
+    assert step(job, "container")["inputs"]["volumes"] == ["/caches/of-a:/cache"]
 
 
 def test_containers_are_given_nothing_secret() -> None:
