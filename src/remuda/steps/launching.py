@@ -136,7 +136,7 @@ def is_told_by_us(node: Node) -> bool:
     It does not count where a user has said what it talks to.
     """
     host = node.host
-    return host is not None and _is_ours(host) and (host.call.origin != "user" or host.is_inserted)
+    return host is not None and _is_ours(host) and not host.is_users
 
 
 def _is_ours(host: Node) -> bool:

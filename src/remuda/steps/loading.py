@@ -116,7 +116,7 @@ async def load(tree: Tree, facts: Facts, node: Node, resolver: Resolver, *, subs
     if node.call.origin == INSERTED:
         # Beside whatever it was put, it belongs to no package of the job.
         folder, root = "/", None
-    is_the_jobs = frame.parent is None and node.call.origin == "user" and not node.is_inserted
+    is_the_jobs = frame.parent is None and node.is_users
     if facts.is_confined and is_the_jobs and reference.kind is ReferenceKind.LOCAL:
         # It is read with the agent's rights, which whoever can put links there does not have.
         root = facts.work_dir

@@ -220,17 +220,15 @@ def reason_to_end(node: Node, *, now: float, job_deadline: float | None) -> tupl
 
 
 def judge(node: Node, *, exit_code: int | None, is_jobs_doing: bool = False) -> Finished:
-    """What the end of a step's processes means. Only our own steps can say that the platform broke.
+    """What the end of a step's processes means.
 
-    They cannot where a user calls them: by their inputs he makes them fail as he likes.
-
-    `is_jobs_doing`: that there is no exit code can hardly be anybody else's.
+    Only our own steps can say that the platform broke, and only where no user calls them: a user could have them say so
+    by their inputs. `is_jobs_doing`: a missing exit code is most probably the job's doing.
     """
-    is_users = node.call.origin == "user" and not node.is_inserted
     stopped = reaching(node)
     if stopped is not None:
         return _stopped(node, *stopped, exit_code=exit_code)
-    if exit_code is None and is_jobs_doing and is_users:
+    if exit_code is None and is_jobs_doing and node.is_users:
         error = "the step's process ended without an exit code: it was killed, or the agent's files of it were changed"
         return failure(error, Kind.EXIT)
     if exit_code is None:
@@ -239,7 +237,7 @@ def judge(node: Node, *, exit_code: int | None, is_jobs_doing: bool = False) -> 
     if exit_code == 0:
         return Finished(status=Status.SUCCESS, exit_code=0)
     assert node.loaded is not None
-    platform = exit_code == EXIT_PLATFORM and node.loaded.is_program and not node.loaded.is_script and not is_users
+    platform = exit_code == EXIT_PLATFORM and node.loaded.is_program and not node.loaded.is_script and not node.is_users
     fault = Fault.PLATFORM if platform else Fault.USER
     return failure(f"exit status {exit_code}", Kind.EXIT, fault=fault, exit_code=exit_code)
 
@@ -331,7 +329,7 @@ def outcome(tree: Tree) -> Outcome:
 
 def _has_several(tree: Tree) -> bool:
     """Whether a job has so many steps of its user that "exit status 1" leaves open whose that is."""
-    own = (one for one in tree.root.children if one.call.origin == "user" and not one.is_inserted)
+    own = (one for one in tree.root.children if one.is_users)
     return sum(not one.is_after for one in own) > 1
 
 

@@ -219,11 +219,16 @@ class Node:
         """
         node = self
         while node.parent is not None:
-            is_jobs = node.parent.call.origin == "user" and not node.parent.is_inserted
-            if node.parent.makes_environment and not node.phase and not (is_jobs and self.is_inserted):
+            is_out_of_bounds = self.is_inserted and node.parent.is_users
+            if node.parent.makes_environment and not node.phase and not is_out_of_bounds:
                 return node.parent
             node = node.parent
         return None
+
+    @property
+    def is_users(self) -> bool:
+        """True if a user wrote the call: neither the manager nor a policy, nor a package that a policy inserted."""
+        return self.call.origin == "user" and not self.is_inserted
 
     @property
     def insertion(self) -> "Node | None":

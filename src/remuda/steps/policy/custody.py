@@ -142,7 +142,7 @@ class Custody:
 
     def decide_inputs(self, node: Node, loaded: Loaded, entered: Entered, env: Mapping[str, str]) -> Decision:
         """Whether a step may begin with what it was given. `env`: its variables, where our own programs get them."""
-        if node.call.origin != "user" or node.is_inserted or not is_own_name(loaded, ENGINE_CLIENTS):
+        if not node.is_users or not is_own_name(loaded, ENGINE_CLIENTS):
             return FREE
         address = str(reveal(entered.inputs.get("engine") or "") or env.get("DOCKER_HOST", ""))
         if not address or not (self.policy.layers or self.person or self.sandbox):
