@@ -1,5 +1,6 @@
 """git itself clones, fetches and pushes; what it pushes starts pipelines."""
 
+import asyncio
 import hashlib
 import os
 import shutil
@@ -14,10 +15,12 @@ from urllib.parse import quote, urlsplit
 
 import pytest
 
+from remuda.cell.adapters import git
 from remuda.cell.adapters.git import GitRepos
 from remuda.cell.adapters.git_http import GitCall, serve
 from remuda.cell.adapters.push_hook import HOOK
 from remuda.cell.adapters.push_notes import read_notes
+from remuda.cell.http.errors import ClientGoneError
 from remuda.cell.projects import Projects
 from remuda.cell.values import Project
 from remuda.testing.clone import Clone
@@ -482,3 +485,28 @@ async def test_a_fetch_follows_no_grafts_and_leaves_nothing_in_the_log(tmp_path:
     # Two commits and their tree.
     assert pack[pack.index(b"PACK") :][4:12] == struct.pack(">II", 2, 3)
     assert await repos.count("work/.git", sha) == 2
+
+
+async def test_a_fetch_whose_client_has_gone_ends_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only a push has something to remove. git does not notice that nobody reads its answer any more."""
+    monkeypatch.setattr(git, "STOP_SECONDS", 600)
+    clone = Clone(tmp_path / "work")
+    clone.run("init", "--quiet", "-b", "main")
+    (clone.folder / "large").write_bytes(os.urandom(10_000_000))
+    want = f"want {clone.commit()} side-band-64k\n"
+
+    async def pieces() -> AsyncIterator[bytes]:
+        yield f"{len(want) + 4:04x}{want}00000009done\n".encode()
+
+    async def start(status: int, headers: list[tuple[bytes, bytes]]) -> None:
+        assert status == 200
+
+    async def send(piece: bytes) -> None:
+        raise ClientGoneError
+
+    kind = "application/x-git-upload-pack-request"
+    call = GitCall(method="POST", service="git-upload-pack", content_type=kind)
+    async with asyncio.timeout(30):
+        with pytest.raises(ExceptionGroup) as caught:
+            await serve(GitRepos(tmp_path, tmp_path / "hooks"), "work/.git", call, pieces(), start=start, send=send)
+    assert isinstance(caught.value.exceptions[0], ClientGoneError)

@@ -12,7 +12,7 @@ from contextlib import suppress
 
 import msgspec
 
-from remuda.cell.adapters.git import GitRepos, kill_git, spawn_git, stop_git
+from remuda.cell.adapters.git import GitRepos, end_git, kill_git, spawn_git, stop_git
 from remuda.cell.adapters.git_requests import limit_lists, unpack
 from remuda.cell.errors import StoreError
 
@@ -79,7 +79,8 @@ async def serve(
 ) -> str:
     """Run one request; the tail of what git said on stderr. `abandoned` returns when nobody reads the answer."""
     plain = unpack(body) if call.content_encoding in ("gzip", "x-gzip") else body
-    if call.service == "git-receive-pack":
+    is_push = call.service == "git-receive-pack"
+    if is_push:
         plain = limit_lists(plain)
     environment = {**repos.environment, **call.environment(str(repos.path(repo)))}
     process = await spawn_git("http-backend", environment=environment, with_input=True)
@@ -99,7 +100,7 @@ async def serve(
         return said.result()
     finally:
         # A push that breaks off must not leave the objects that it has brought so far.
-        await stop_git(process)
+        await (stop_git(process) if is_push else end_git(process))
 
 
 async def _feed(
