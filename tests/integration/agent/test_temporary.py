@@ -116,7 +116,8 @@ def stall(output, *rest, **more):
     sys.stdin.read()
 
 cache_save.write_zip = stall
-cache_save.save(Path(sys.argv[1]) / "cache/key.zip", Path(sys.argv[1]), {"file"})
+with cache_save.open_folder(f"{sys.argv[1]}/cache", sys.argv[1], is_made=True) as folder:
+    cache_save.save(folder / "key.zip", Path(sys.argv[1]), {"file"})
 """
 
 
