@@ -254,14 +254,19 @@ def _write_inputs(files: StepFiles, inputs: Mapping[str, Any]) -> None:
 
 
 def _put(path: Path, data: bytes) -> None:
-    """Write a file that an earlier agent may have written too, and that a process of it may be reading."""
+    """Write a file that an earlier agent may have written too, and that a process of it may be reading. DefinitionError
+    where the job has put a folder there."""
     try:
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
         # Made where no step can put anything, and moved over whatever a step has put there.
         aside = path.parent.with_name(f"{path.name}.new")
         write_whole(aside, data)
-        aside.rename(path)
+        try:
+            aside.rename(path)
+        except IsADirectoryError:
+            aside.unlink()
+            raise DefinitionError(f"{path.name}: it has to be a plain file; something of the job is there") from None
         return
     with open(file, "wb", buffering=0) as opened:
         view = memoryview(data)

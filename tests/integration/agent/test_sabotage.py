@@ -75,3 +75,11 @@ async def test_a_pipe_in_the_place_of_an_output_file_holds_nobody_up(
         assert (seen.check().status, seen.lines) == ("failure", [])
         assert "plain file" in seen.check().message
         assert (await run_job(agent, a_job("next", script="echo next"))).lines == [b"next"]
+
+
+async def test_a_folder_in_the_place_of_a_script_is_the_jobs_failure(agent: AgentProcess, a_job: Build) -> None:
+    folders = 'cd "$(dirname "$REMUDA_OUTPUTS")"; for n in 1 2 3 4; do mkdir -p step-$n.script; done'
+    steps = steps_text({"name": "a", "script": folders}, {"name": "b", "script": "echo ran"})
+    end = (await run_job(agent, a_job(steps=steps))).check()
+    assert (end.status, end.reason) == ("failure", "script_failure"), end
+    assert "step-1.script: it has to be a plain file" in end.message
