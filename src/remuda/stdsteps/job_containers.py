@@ -189,7 +189,7 @@ def kill_without_engine(names: list[str]) -> int:
     work_dir = find_mount(os.getcwd(), _mounts("self"))
     killed = 0
     for pid, env in _first_processes():
-        if any(mark in env for mark in marks) or work_dir in _mounts(str(pid)).values():
+        if any(mark in env for mark in marks) or (work_dir and work_dir in _mounts(str(pid)).values()):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
                 killed += 1
@@ -217,10 +217,12 @@ def _first_processes() -> Iterator[tuple[int, list[bytes]]]:
                 yield int(folder.name), (folder / "environ").read_bytes().split(b"\0")
 
 
-def find_mount(folder: str, mounts: Mapping[str, tuple[str, str]]) -> tuple[str, str]:
+def find_mount(folder: str, mounts: Mapping[str, tuple[str, str]]) -> tuple[str, str] | None:
     """The device of a folder, and the folder's path on that device: so a bind mount of it is listed in mountinfo, here
-    and in containers. Pure."""
+    and in containers. None where the folder is a mount point, because every copy of these mounts lists it. Pure."""
     point = max((one for one in mounts if Path(folder).is_relative_to(one)), key=len, default="/")
+    if point == folder:
+        return None
     device, top = mounts.get(point, ("", "/"))
     return device, os.path.normpath(os.path.join(top, os.path.relpath(folder, point)))
 
