@@ -84,12 +84,13 @@ def hooks_in_container(entries: list[Entry], job: Containers) -> list[Entry]:
     """Each script around the checkout runs in a container of its own.
 
     No container is open during the checkout: git runs on the machine with the agent's rights, and who can change the
-    repository meanwhile has it run programs. The checkout removes one that an earlier job left there.
+    repository meanwhile has it run programs. The checkout removes one that an earlier job left there. It uses no login
+    of its user: the job chooses where submodules come from.
     """
     return [
         _container(one["name"].removesuffix("_script"), job, joins=False) | {"run": [one]}
         if one["name"] in _HOOKS
-        else one | {"inputs": one["inputs"] | _asked_engine(job)}
+        else one | {"inputs": one["inputs"] | _asked_engine(job) | {"isolated": True}}
         for one in entries
     ]
 

@@ -61,7 +61,7 @@ def run(inputs: Inputs) -> None:
     checks_out, instead_of_ssh = inputs.flag("checkout", True), inputs.flag("instead_of_ssh", False)
     modules, lfs = submodules.read(inputs), inputs.flag("lfs", True)
     copies, copies_bytes = inputs.text("mirrors", ""), inputs.number("mirrors_bytes", 0)
-    engine = inputs.text("engine", "")
+    engine, isolated = inputs.text("engine", ""), inputs.flag("isolated", False)
     inputs.done()
     check_flags("GIT_FETCH_EXTRA_FLAGS", fetch_flags, FETCH)
     # Not by its name, which may come to mean another folder.
@@ -125,7 +125,8 @@ def run(inputs: Inputs) -> None:
             submodules.update(git, work_dir, modules)
 
     with make_temporary("remuda-git-") as private:
-        git = Git(work_dir, private_config(Path(private), remote, instead_of_ssh=instead_of_ssh))
+        config = private_config(Path(private), remote, instead_of_ssh=instead_of_ssh, isolated=isolated)
+        git = Git(work_dir, config, isolated=isolated)
         is_new = not any(work_dir.iterdir())
         try:
             fill(git)

@@ -5,6 +5,10 @@ configuration file of its own that only this user can read: not in an argument, 
 They are sent to that one server, whatever repository on it is asked for, so submodules have them too. A call that fails
 for a reason that may pass is made again, see `patience`; what git says tells which it is. `checkout` and `submodules`
 decide what is fetched.
+
+A job chooses the addresses of its submodules and of its large files. Where it does not have the rights that git has,
+git is *isolated*: it does not use logins of its user (home, SSH), and fetches no submodule from this machine's files.
+The machine's own configuration (`/etc/gitconfig`) counts, for certificates and proxies.
 """
 
 import base64
@@ -61,7 +65,8 @@ class Remote:
 class Git:
     """git in one directory, with a configuration of its own."""
 
-    def __init__(self, work_dir: Path, config: Path) -> None:
+    def __init__(self, work_dir: Path, config: Path, *, isolated: bool = False) -> None:
+        """`config` lies in a folder that only this user can reach; nothing but git's configuration is in there."""
         program = shutil.which("git")
         if program is None:
             raise PlatformError("git is not installed on this machine; install it, or set GIT_STRATEGY: none")
@@ -72,6 +77,9 @@ class Git:
         # Said outright: where .git is damaged git would look for a repository in the folders above, and use that one's
         # configuration.
         self._env = kept | own | {"GIT_DIR": ".git"}
+        if isolated:
+            # SSH finds the user's keys without HOME. git itself may not use it then, git-lfs does not ask.
+            self._env |= {"HOME": str(config.parent), "GIT_CONFIG_GLOBAL": os.devnull, "GIT_SSH_COMMAND": "false"}
 
     def attempt(self, *arguments: str, quiet: bool = False) -> tuple[int, str]:
         """Exit code and what git said on stderr; that goes to the log too."""
@@ -161,7 +169,7 @@ def split_credentials(repo_url: str) -> Remote:
     return Remote(url=url, origin=f"{parts.scheme}://{host}/", header=header)
 
 
-def config_text(remote: Remote, *, instead_of_ssh: bool = False, authority: str = "") -> str:
+def config_text(remote: Remote, *, instead_of_ssh: bool = False, authority: str = "", isolated: bool = False) -> str:
     """What git reads beside its usual configuration; `instead_of_ssh`: SSH addresses of the server mean HTTP ones.
 
     `authority` is a file with whom to trust about the server.
@@ -172,7 +180,10 @@ def config_text(remote: Remote, *, instead_of_ssh: bool = False, authority: str 
     lines += ["[core]", "\tfsmonitor = false", "\thooksPath = /dev/null"]
     lines += ["[submodule]", "\trecurse = false", "[fetch]", "\trecurseSubmodules = false"]
     lines += ["[http]", "\tlowSpeedLimit = 1", "\tlowSpeedTime = 300"]
-    if urlsplit(remote.url).scheme == "file":
+    if isolated:
+        # "user": what is called here directly, but no submodule.
+        lines += ['[protocol "file"]', "\tallow = user", '[protocol "ssh"]', "\tallow = never"]
+    elif urlsplit(remote.url).scheme == "file":
         # Whoever runs jobs has repositories on this machine; so submodules may lie beside them.
         lines += ['[protocol "file"]', "\tallow = always"]
     if remote.header is not None:
@@ -185,13 +196,14 @@ def config_text(remote: Remote, *, instead_of_ssh: bool = False, authority: str 
     return "\n".join(lines) + "\n"
 
 
-def private_config(folder: Path, remote: Remote, *, instead_of_ssh: bool = False) -> Path:
+def private_config(folder: Path, remote: Remote, *, instead_of_ssh: bool = False, isolated: bool = False) -> Path:
     """The same in a file that only this user can read."""
     path = folder / "config"
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with open(descriptor, "w", encoding="utf-8") as file:
         authority = os.environ.get("CI_SERVER_TLS_CA_FILE", "")
-        file.write(config_text(remote, instead_of_ssh=instead_of_ssh, authority=authority))
+        text = config_text(remote, instead_of_ssh=instead_of_ssh, authority=authority, isolated=isolated)
+        file.write(text)
     return path
 
 

@@ -3,6 +3,7 @@
 The job has no such rights on the machine itself; its variables and its working directory are what it has to try with.
 """
 
+import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 from remuda.testing.agent_process import AgentProcess, Seen, run_job, steps_text
-from remuda.testing.step_server import StepServer, a_repository, git
+from remuda.testing.step_server import TOKEN, StepServer, a_repository, git, serving
 from remuda.wire.agent_client import JobStart
 
 RunStep = Callable[..., Awaitable[Seen]]
@@ -107,3 +108,75 @@ async def test_a_repository_around_the_working_directory_is_not_used(
     assert not (tmp_path / "started").exists()
     assert seen.check().status == "success", seen.log.decode()
     assert (work / "file").read_text() == "version 2\n"
+
+
+def with_submodule(tmp_path: Path, bare: Path, url: str, sha: str) -> str:
+    """A commit whose only submodule, `inner`, comes from there."""
+    text = f'[submodule "inner"]\n\tpath = inner\n\turl = {url}\n'
+    a_repository(bare, tmp_path / "outer", {".gitmodules": text})
+    git(tmp_path / "outer", "update-index", "--add", "--cacheinfo", f"160000,{sha},inner")
+    git(tmp_path / "outer", "commit", "-q", "-m", "submodule")
+    git(tmp_path / "outer", "push", "-q", str(bare), "main")
+    return git(tmp_path / "outer", "rev-parse", "HEAD")
+
+
+async def check_out(tmp_path: Path, a_job: Callable[..., JobStart], inputs: dict[str, Any], **env: str) -> Seen:
+    """With an agent of its own, in whose environment `env` is."""
+    step = {"name": "it", "step": "builtin://checkout", "inputs": inputs, "origin": "compiled"}
+    async with AgentProcess(tmp_path / "other-data") as agent:
+        await agent.start(env=env)
+        return await run_job(agent, a_job(steps=steps_text(step), env={"REMUDA_PATIENCE_SECONDS": "1"}))
+
+
+@pytest.mark.parametrize("isolated", [True, False])
+@pytest.mark.parametrize("login", ["netrc", "config"])
+async def test_submodules_are_not_fetched_with_logins_of_the_agents_user(
+    a_job: Callable[..., JobStart], server: StepServer, tmp_path: Path, login: str, isolated: bool
+) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    with serving(tmp_path / "elsewhere") as other:
+        [private] = a_repository(other.root / "group/private.git", tmp_path / "private", {"secret": "text\n"})
+        address = f"{other.url}/group/private.git"
+        if login == "netrc":
+            (home / ".netrc").write_text(f"machine 127.0.0.1 login gitlab-ci-token password {TOKEN}\n")
+        else:
+            there = other.url.replace("//", f"//gitlab-ci-token:{TOKEN}@")
+            (home / ".gitconfig").write_text(f'[url "{there}/"]\n\tinsteadOf = {other.url}/\n')
+        sha = with_submodule(tmp_path, server.root / "group/project.git", address, private)
+        inputs = checkout_inputs(server, sha, submodules="normal", isolated=isolated)
+        seen = await check_out(tmp_path, a_job, inputs, HOME=str(home))
+    assert (tmp_path / "work/.gitmodules").exists()
+    assert (tmp_path / "work/inner/secret").exists() is not isolated, seen.log.decode()
+    assert seen.check().status == ("failure" if isolated else "success")
+
+
+@pytest.mark.parametrize("isolated", [True, False])
+async def test_submodules_do_not_come_from_this_machine(
+    a_job: Callable[..., JobStart], tmp_path: Path, isolated: bool
+) -> None:
+    repositories, home = tmp_path / "repositories", tmp_path / "home"
+    [private] = a_repository(repositories / "private.git", tmp_path / "private", {"secret": "text\n"})
+    sha = with_submodule(tmp_path, repositories / "project.git", "../private.git", private)
+    home.mkdir()
+    refspecs = ["+refs/heads/main:refs/remotes/origin/main"]
+    inputs = {"repo_url": (repositories / "project.git").as_uri(), "sha": sha, "ref": "main", "refspecs": refspecs}
+    inputs |= {"submodules": "recursive", "isolated": isolated}
+    seen = await check_out(tmp_path, a_job, inputs, HOME=str(home))
+    assert (tmp_path / "work/.gitmodules").exists()
+    assert (tmp_path / "work/inner/secret").exists() is not isolated, seen.log.decode()
+    assert (b"transport 'file' not allowed" in seen.log) is isolated, seen.log.decode()
+
+
+@pytest.mark.parametrize("isolated", [True, False])
+async def test_submodules_are_not_fetched_with_keys_of_the_agents_user(
+    a_job: Callable[..., JobStart], server: StepServer, evil: Path, tmp_path: Path, isolated: bool
+) -> None:
+    (tmp_path / "bin").mkdir()
+    evil.rename(tmp_path / "bin/ssh")
+    sha = with_submodule(tmp_path, server.root / "group/project.git", "git@ssh.example:a/private.git", "a" * 40)
+    inputs = checkout_inputs(server, sha, submodules="normal", isolated=isolated)
+    seen = await check_out(tmp_path, a_job, inputs, PATH=f"{tmp_path}/bin:{os.environ['PATH']}")
+    assert seen.check().status == "failure"
+    assert (tmp_path / "started").exists() is not isolated
+    assert (b"transport 'ssh' not allowed" in seen.log) is isolated, seen.log.decode()

@@ -286,6 +286,14 @@ def test_the_checkout_asks_an_engine_that_it_can_reach(
     assert step(job, "get_sources")["inputs"].get("engine") == asked
 
 
+@pytest.mark.parametrize("own", [{}, {"run_as": "ci"}, {"first_uid": 200000}])
+def test_the_checkout_for_a_container_uses_no_login_of_its_user(own: dict[str, Any]) -> None:
+    job = compiled(runner={"remuda": RemudaConfig(**own)})
+    assert step(job, "get_sources")["inputs"]["isolated"] is True
+    job = compiled(runner={"executor": "shell", "remuda": RemudaConfig(**own)})
+    assert "isolated" not in step(job, "get_sources")["inputs"]
+
+
 def test_on_the_runners_own_machine_image_and_services_are_ignored_and_named() -> None:
     job = compiled(runner={"executor": "shell"}, services=[{"name": "redis"}])
     assert [one["name"] for one in steps_of(job)] == ["get_sources", "step_script", "after_script"]
