@@ -21,6 +21,9 @@ from remuda.wire.proto.agent_pb2 import StartRequest, Variable
 
 KEPT = frozenset({"PATH", "HOME", "LANG", "TERM", "TMPDIR", "TZ", "USER", "LOGNAME", "SHELL"})
 PROXIES = frozenset({"http_proxy", "https_proxy", "ftp_proxy", "all_proxy", "no_proxy"})
+SERVER_CA = "CI_SERVER_TLS_CA_FILE"
+AUTHORITIES = frozenset({SERVER_CA, "SSL_CERT_FILE", "SSL_CERT_DIR"})
+"""Variables that name files with the certificates to trust."""
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 LARGEST_ENTRY_BYTES = 128 * 1024 - 1

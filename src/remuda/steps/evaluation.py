@@ -47,6 +47,9 @@ class Facts:
     variables: Mapping[str, str]
     inserted_files: Mapping[str, str] = field(default_factory=dict)
     """Those variables that are files, as steps have them that a policy inserted."""
+    authorities: Mapping[str, str] = field(default_factory=dict)
+    """Where the job is confined: files with certificates for what opens them with the agent's rights. They are copies
+    of file variables: a path that the job names, or a file that it can replace, may be a pipe or somebody else's."""
     work_dir: str
     folder: Path
     """The job's own."""

@@ -7,7 +7,7 @@ from remuda.lib.files import write_whole
 from remuda.lib.masking import Secrets
 from remuda.steps import holding
 from remuda.steps.datafolder import temporary_folder
-from remuda.steps.environment import write_files
+from remuda.steps.environment import AUTHORITIES, SERVER_CA, write_files
 from remuda.steps.evaluation import Facts
 from remuda.steps.files import INSERTED_EXCHANGE
 from remuda.steps.journal import Journal
@@ -33,13 +33,15 @@ def read_facts(
     """What steps are evaluated with. Writes the variables that are files. `base_env` is the agent's environment."""
     is_apart = bool(request.run_as) or request.sandbox
     variables = write_files(journal.exchange, request.variables)
-    files = [variable for variable in request.variables if variable.file] if custody.insertable() else []
+    files = [variable for variable in request.variables if variable.file]
+    authorities = [variable for variable in files if variable.key in AUTHORITIES] if is_inside or is_apart else []
     return Facts(
         base_env=dict(base_env) | custody.env if custody.env else base_env,
         agent_env=base_env,
         request_env=dict(request.env) | variables if request.env else variables,
         variables=variables,
-        inserted_files=write_files(journal.folder / INSERTED_EXCHANGE, files),
+        inserted_files=write_files(journal.folder / INSERTED_EXCHANGE, files if custody.insertable() else []),
+        authorities=write_files(journal.folder / "authorities", authorities),
         work_dir=request.work_dir,
         folder=journal.folder,
         key=journal.key,
@@ -64,7 +66,7 @@ def _inserted_env(journal: Journal, policy: Policy) -> dict[str, str]:
     path = server_ca_file(journal.folder)
     write_whole(path, policy.server_ca.encode())
     path.chmod(0o644)
-    return {**policy.variables, "CI_SERVER_TLS_CA_FILE": str(path)}
+    return {**policy.variables, SERVER_CA: str(path)}
 
 
 def read_custody(request: StartRequest, journal: Journal, person: Person | None) -> Custody:

@@ -21,7 +21,7 @@ from remuda.lib.files import write_whole
 from remuda.lib.safe_paths import remove_tree
 from remuda.lib.values import dataclass
 from remuda.steps.delegating import write_order
-from remuda.steps.environment import PROXIES, fit
+from remuda.steps.environment import PROXIES, SERVER_CA, fit
 from remuda.steps.errors import DefinitionError
 from remuda.steps.evaluation import Facts, step_environment
 from remuda.steps.files import EXCHANGE, StepFiles, make_empty
@@ -36,9 +36,8 @@ from remuda.steps.tree import DELEGATE, Node, Tree
 
 LONG_GRACE_SECONDS = 15.0
 """For programs that end something elsewhere before they end themselves."""
-_READ = "CI_"
-"""How the names of variables begin that our own programs read."""
-_HARMLESS = frozenset({"REMUDA_PATIENCE_SECONDS"})
+_READ = frozenset({"CI_JOB_ID", "CI_JOB_STATUS", "REMUDA_PATIENCE_SECONDS", SERVER_CA})
+"""The variables that our own programs read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,9 +170,12 @@ def _machine_env(facts: Facts, node: Node, env: Mapping[str, str]) -> dict[str, 
     """What our own programs find in their environment. Where a job is kept from the agent, they get of its variables
     only those that they read, which are none by which another program, or a configuration of it, could be chosen."""
     if facts.is_confined:
-        names = {name for name in env if name.startswith(_READ)} | _names_asked_for(node)
-        harmless = _HARMLESS | {"HOME"} if node.is_inserted and not has_agents_rights(node) else _HARMLESS
-        env = {name: env[name] for name in env if name in names or name in harmless or name.lower() in PROXIES}
+        is_agents = has_agents_rights(node)
+        names = _READ | _names_asked_for(node) | ({"HOME"} if node.is_inserted and not is_agents else set())
+        env = {name: env[name] for name in env if name in names or name.lower() in PROXIES}
+        if not node.is_inserted and (is_agents or not facts.is_apart):
+            env.pop(SERVER_CA, None)
+            env |= {name: path for name, path in facts.authorities.items() if name == SERVER_CA}
     return _base_env(facts, node) | dict(env)
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from remuda.lib.clock import SystemClock
+from remuda.steps.environment import AUTHORITIES
 from remuda.steps.errors import DefinitionError
 from remuda.steps.evaluation import Facts, reference_text
 from remuda.steps.language.escaping import OPENER
@@ -128,10 +129,7 @@ async def load(tree: Tree, facts: Facts, node: Node, resolver: Resolver, *, subs
         reference,
         base=Path(folder),
         root=Path(root) if root is not None else None,
-        # Through which proxy, and whom to believe, is not for the job to say of what a policy inserted.
-        env=dict(facts.agent_env) | dict(facts.inserted_env)
-        if node.is_inserted
-        else dict(facts.base_env) | dict(facts.request_env) | tree.exports,
+        env=_fetching_env(tree, facts, node),
         substitutes=substitutes,
     )
     loaded = Loaded(
@@ -153,6 +151,17 @@ async def load(tree: Tree, facts: Facts, node: Node, resolver: Resolver, *, subs
             _nearby.clear()
         _nearby[key] = _Nearby(loaded, loaded.reference)
     return loaded
+
+
+def _fetching_env(tree: Tree, facts: Facts, node: Node) -> dict[str, str]:
+    """The environment that says how to reach servers: through which proxy, with which certificates and logins. Of what
+    a policy inserted, the job says nothing of that. Files of a confined job are opened by the agent as copies only."""
+    if node.is_inserted:
+        return {**facts.agent_env, **facts.inserted_env}
+    env = {**facts.request_env, **tree.exports}
+    if facts.is_confined:
+        env = {name: value for name, value in env.items() if name not in AUTHORITIES} | dict(facts.authorities)
+    return {**facts.base_env, **env}
 
 
 def _check(node: Node, loaded: Loaded) -> None:

@@ -160,8 +160,8 @@ async def test_submodules_do_not_come_from_this_machine(
     sha = with_submodule(tmp_path, repositories / "project.git", "../private.git", private)
     home.mkdir()
     refspecs = ["+refs/heads/main:refs/remotes/origin/main"]
-    inputs = {"repo_url": (repositories / "project.git").as_uri(), "sha": sha, "ref": "main", "refspecs": refspecs}
-    inputs |= {"submodules": "recursive", "isolated": isolated}
+    source: dict[str, Any] = {"repo_url": (repositories / "project.git").as_uri(), "sha": sha, "refspecs": refspecs}
+    inputs = source | {"submodules": "recursive", "isolated": isolated}
     seen = await check_out(tmp_path, a_job, inputs, HOME=str(home))
     assert (tmp_path / "work/.gitmodules").exists()
     assert (tmp_path / "work/inner/secret").exists() is not isolated, seen.log.decode()
