@@ -58,7 +58,7 @@ def read_secret(inputs: Inputs, login: Mapping[str, Any]) -> VaultSecret:
         path=_path(inputs.text("path"), "path"),
         field=inputs.text("field"),
     )
-    if not is_address(url):
+    if not is_address(url) or "?" in url or "#" in url:
         raise StepError(f"{url!r} is no address of a server")
     for group in (inputs, server, auth, engine):
         group.done()

@@ -110,6 +110,16 @@ async def test_a_secret_that_cannot_be_had_fails_the_job(
     assert b"ran" not in seen.lines
 
 
+@pytest.mark.parametrize("rest", ["/containers/x/kill?a=", "/a#"])
+async def test_the_address_of_a_vault_chooses_no_other_path(run: Any, vault: FakeVault, rest: str) -> None:
+    secret = vault.secret()
+    secret["vault"]["server"]["url"] += rest
+    seen = await run({"A": secret})
+    assert seen.check().status == "failure"
+    assert any(b"is no address of a server" in line for line in seen.lines), seen.lines
+    assert not vault.requests
+
+
 async def test_a_vault_that_stumbles_is_asked_again(run: Any, vault: FakeVault) -> None:
     vault.answers = [503, 500, 0, 502]
     seen = await run({"A": vault.secret()}, f'test "$A" = {PASSWORD}')
