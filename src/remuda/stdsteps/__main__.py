@@ -21,6 +21,7 @@ NAMES = (
     "secrets",
     "container_open",
     "container_close",
+    "container_pause",
     "service",
     "service_stop",
     "custom_open",

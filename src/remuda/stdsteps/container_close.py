@@ -74,6 +74,7 @@ def _give_back_from_inside(engine: Engine, name: str) -> None:
     try:
         known = job_containers.inspect(engine, name)
         if known is not None and known["State"]["Running"]:
+            job_containers.resume(engine, name)
             run_inside(engine, name, words, user="0", seconds=600.0)
     except EngineGoneError:
         raise

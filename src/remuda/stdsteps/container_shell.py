@@ -21,6 +21,7 @@ from remuda.stdsteps import docker_exec
 from remuda.stdsteps.container_exec import NO_QUESTION, refusal, signal_session, write
 from remuda.stdsteps.docker_api import Engine, EngineRefusedError, Stream
 from remuda.stdsteps.errors import StepError
+from remuda.stdsteps.job_containers import resume
 from remuda.stdsteps.sharing import share
 
 READ_BYTES = 64 * 1024
@@ -41,6 +42,7 @@ def main(arguments: list[str]) -> int:
     signals = _Signals()
     engine, terminal = Engine(host), bool(request["terminal"])
     try:
+        resume(engine, container)  # that of a job on hold is paused
         number, stream = docker_exec.begin(
             engine,
             container,

@@ -139,6 +139,20 @@ def inspect(engine: Engine, name: str) -> dict[str, Any] | None:
     return known
 
 
+def pause(engine: Engine, name: str) -> None:
+    """Stop everything that runs in a container, until it is resumed."""
+    known = inspect(engine, name)
+    if known is not None and known["State"]["Running"] and not known["State"].get("Paused"):
+        engine.call("POST", f"/containers/{name}/pause")
+
+
+def resume(engine: Engine, name: str) -> None:
+    """Let a container go on that was paused."""
+    known = inspect(engine, name)
+    if known is not None and known["State"].get("Paused"):
+        engine.call("POST", f"/containers/{name}/unpause")
+
+
 def make_network(engine: Engine, owner: Owner, *, until: float, options: Mapping[str, Any] | None = None) -> str:
     """The network of the job, made by the first that needs it."""
     name = owner.name()

@@ -168,13 +168,14 @@ class Carrier:
             # shell can be opened that would start more.
             await self._end_shells(holding.no_shell_beside(node))
             await self._end_processes()
-        if node.has_command and not self._puts_off(node):
+        if node.has_command and not await self._puts_off(node):
             await self._execute(node)
         elif not node.has_command:
             self.show(node)
 
-    def _puts_off(self, node: Node) -> bool:
-        """Whether the step would end what a held job keeps; then it is written down for later."""
+    async def _puts_off(self, node: Node) -> bool:
+        """Whether the step would end what a held job keeps; then it is written down for later. A container that cannot
+        be paused is not kept."""
         if not self.facts.hold_failed_seconds or not holding.is_put_off(self.tree, node):
             return False
         files = self._files(node)
@@ -189,6 +190,12 @@ class Carrier:
             prepared = self._custody.wrap_in_sandbox(launch(self.tree, self.facts, node, files), node, env_file)
             if is_jobs:
                 self._custody.give(files, node, has_raw=False)
+            if holding.keeps_container(node):
+                if not await holding.pause(prepared):
+                    self._log.say("WARNING: the container is not kept for a look: it cannot be paused")
+                    return False
+                if not holding.is_put_off(self.tree, node):  # somebody has cancelled the job meanwhile
+                    return False
             holding.put_off(self._journal.folder, node, prepared, is_jobs=is_jobs)
         except (AgentError, OSError):
             # Executed now, the step itself fails for that reason, and not the job.

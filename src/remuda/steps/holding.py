@@ -3,7 +3,8 @@
 Decided here: which steps are put off (those that close an environment or stop services, in a job that failed and was
 not cancelled), and which environment somebody who looks into the job gets into: the outermost that is open, the last
 one opened where there are several. Where the platform puts an environment around the job's own steps it is that one or
-none, never the machine. `carrying` asks before a step runs, `runner` holds the job and ends the hold.
+none, never the machine. `carrying` asks before a step runs, `runner` holds the job and ends the hold. The container of
+a job is paused from when its closing is put off until somebody opens a shell there.
 
     closings    JSON lines, one for each step that was put off: how to run it, and the way into what it would end
     held        JSON: what steps have exported, for the environment of a shell
@@ -31,7 +32,8 @@ from remuda.steps.journal import Journal
 from remuda.steps.language.values import ReferenceKind
 from remuda.steps.launching import Launch
 from remuda.steps.marks import VARIABLE
-from remuda.steps.rights import OWN, exec_words, opens_with_agents_rights
+from remuda.steps.program import own_command
+from remuda.steps.rights import OWN, exec_words, has_agents_rights, is_own, opens_with_agents_rights
 from remuda.steps.tree import CLOSE, DELEGATE, Node, State, Tree, confines_own_steps
 
 CLOSING_SECONDS = 60.0
@@ -202,14 +204,29 @@ def exports_held(folder: Path) -> dict[str, str]:
     return found
 
 
+def keeps_container(node: Node) -> bool:
+    """True if what is put off would remove a container that the platform has opened. Steps that follow work in the
+    directory that it has, some with the agent's rights, so it has to be paused."""
+    return node.phase == CLOSE and is_own(node, {"container"}) and has_agents_rights(node)
+
+
+async def pause(launch: Launch) -> bool:
+    """Pause the container that `launch` would remove. True if nothing in it runs any more."""
+    argv = (*own_command("step"), "container_pause")
+    return await _run(argv, launch.env, launch.work_dir, CLOSING_SECONDS) == 0
+
+
 async def close(closing: Closing, argv: Sequence[str], env: Mapping[str, str]) -> None:
     """Run a step that was put off; how it ends does not matter. OSError or ValueError where it cannot be started."""
+    await _run(argv, env, closing.work_dir, closing.seconds)
+
+
+async def _run(argv: Sequence[str], env: Mapping[str, str], work_dir: str, seconds: float) -> int | None:
     process = await asyncio.create_subprocess_exec(
-        *argv, cwd=closing.work_dir, env=dict(env), stdin=DEVNULL, stdout=DEVNULL, stderr=DEVNULL,
-        start_new_session=True,
-    )  # fmt: skip
+        *argv, cwd=work_dir, env=dict(env), stdin=DEVNULL, stdout=DEVNULL, stderr=DEVNULL, start_new_session=True
+    )
     try:
-        async with asyncio.timeout(closing.seconds):
+        async with asyncio.timeout(seconds):
             await process.wait()
     except TimeoutError:
         with suppress(ProcessLookupError):
@@ -217,6 +234,7 @@ async def close(closing: Closing, argv: Sequence[str], env: Mapping[str, str]) -
         with suppress(TimeoutError):  # what cannot be ended is not waited for
             async with asyncio.timeout(KILLED_SECONDS):
                 await process.wait()
+    return process.returncode
 
 
 def env_file(folder: Path, number: int) -> Path:

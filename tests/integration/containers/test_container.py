@@ -306,8 +306,9 @@ def reachable() -> Iterator[Path]:
         yield Path(folder)
 
 
+@pytest.mark.parametrize("is_held", [False, True])
 def test_a_user_that_is_not_root_gets_files_back(
-    engine: DockerEngine, new_job: Callable[..., Any], reachable: Path
+    engine: DockerEngine, new_job: Callable[..., Any], reachable: Path, is_held: bool
 ) -> None:
     """An agent that runs as a plain user in the engine's group."""
     job = new_job(engine, str(reachable / "job"))
@@ -318,6 +319,8 @@ def test_a_user_that_is_not_root_gets_files_back(
         subprocess.run(["chown", "-R", "65534:65534", folder], check=True)
     made = job.work / "made" / "deep"
     os.chown(made, 0, 0)
+    if is_held:
+        assert job.step("container_pause").code == 0
     socket = engine.host.removeprefix("unix://")
     before = os.stat(socket)
     os.chown(socket, 0, 65534)

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from remuda.testing.agent_process import AgentProcess, run_job, steps_text
+from remuda.testing.agent_process import AgentProcess, follow, run_job, steps_text, until
 from remuda.testing.docker_engine import BUSYBOX, DockerEngine
 from remuda.wire.agent_client import JobStart, JobVariable
+from remuda.wire.agent_shell import ShellExit, ShellWish, open_shell
 
 EXCHANGE = "$(dirname $REMUDA_OUTPUTS)"
 
@@ -82,3 +83,23 @@ async def test_a_container_that_is_still_open_changes_no_inserted_step(
     assert seen.check().exit_code == 3, seen.log.decode()
     assert b"AUDITED by hand" in seen.lines, seen.log.decode()
     assert b"FORGED" not in seen.lines
+
+
+async def test_a_container_of_a_held_job_changes_nothing_while_other_steps_run(
+    engine: DockerEngine, agent: AgentProcess, tmp_path: Path
+) -> None:
+    """It has the working directory, in which steps on the machine work with more rights."""
+    script = "(while :; do date +%N; usleep 1000; done >count) & until [ -s count ]; do usleep 1000; done; exit 3"
+    audit = {"script": "first=$(stat -c %s count); sleep 0.5; echo grew by $(($(stat -c %s count) - first))"}
+    job = a_job(engine, tmp_path, script, audit | {"env": {}}, hold_failed_seconds=600)
+    async with agent.client() as client:
+        await client.start(job)
+        seen = await follow(client, "1")
+        assert (seen.check().exit_code, seen.lines[-1:]) == (3, [b"grew by 0"]), seen.log.decode()
+        size = (tmp_path / "work/count").stat().st_size
+        async with open_shell(client, "1", ShellWish(command=("echo", "looked"), terminal=False)) as shell:
+            shown = [event async for event in shell]
+        assert ShellExit(0) in shown
+        await until(lambda: (tmp_path / "work/count").stat().st_size > size)
+        await client.close_job("1")
+    assert engine.containers() == []

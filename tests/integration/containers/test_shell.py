@@ -174,6 +174,20 @@ async def test_hold_that_ends_takes_the_container(engine: DockerEngine, agent: A
         assert "1" in (await client.hello()).jobs
 
 
+async def test_a_container_that_cannot_be_paused_is_not_kept(
+    own_engine: DockerEngine, agent: AgentProcess, tmp_path: Path
+) -> None:
+    """It would change the working directory while the last steps work there."""
+    async with agent.client() as client:
+        await client.start(a_job(own_engine, tmp_path, "touch up; sleep 1000", hold_failed_seconds=600))
+        await happens((tmp_path / "work/up").exists)
+        own_engine.kill()
+        seen = await follow(client, "1")
+        assert b"WARNING: the container is not kept for a look: it cannot be paused" in seen.agent_lines
+        assert b"The processes of 1 container(s) of this job were ended without the engine" in seen.log
+        await client.close_job("1")
+
+
 FAILS = f"""
 broken:
   image: {BUSYBOX}
