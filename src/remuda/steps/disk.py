@@ -15,6 +15,7 @@ from pathlib import Path
 
 from remuda.lib.clock import Clock
 from remuda.lib.safe_paths import remove_tree
+from remuda.steps.files import is_jobs_doing
 from remuda.steps.outcome import Fault, Finished, Kind, failure
 
 ROOM_SECONDS = 300.0
@@ -156,4 +157,7 @@ def unstarted(error: OSError, folder: Path) -> Finished:
     """What it means that the system refused something on the way to a step's process or beside it."""
     if error.errno in _COMMANDS_FAULT:
         return failure(f"the step's command cannot be started: {error.strerror}", Kind.LOAD)
+    if is_jobs_doing(error, folder):
+        name = os.path.basename(error.filename2 or error.filename)
+        return failure(f"{name}: {error.strerror}; something of the job is there", Kind.LOAD)
     return failure(f"the agent cannot run the step: {cause_of(error, folder)}", Kind.SYSTEM, fault=Fault.RUNNER)

@@ -7,6 +7,7 @@ no container and no sandbox of the job's own steps has; those of some of our own
 (`rights`).
 """
 
+import errno
 import os
 import re
 import stat
@@ -21,6 +22,7 @@ INSERTED_EXCHANGE = "inserted"
 """The exchange folder of steps that a policy inserted."""
 _TEMPORARY = ".tmp"
 _STEP = re.compile(r"step-\d+|job", re.ASCII)
+_REPLACED = (errno.EEXIST, errno.EINVAL, errno.EISDIR, errno.ELOOP, errno.ENOTDIR, errno.ENOTEMPTY)
 _OWN = (".raw", ".pid")
 _RARE = (".disk", ".env", ".sandbox", ".failure", ".order", ".results", ".results.place")
 
@@ -39,6 +41,23 @@ def make_empty(path: Path | str) -> None:
         if not stat.S_ISREG(os.lstat(path).st_mode):
             name = os.path.basename(path)
             raise DefinitionError(f"{name}: it has to be a plain file; something of the job is there") from None
+
+
+def make_empty_folder(path: Path) -> None:
+    """Make a folder for this user only. An empty one is replaced; OSError where something else of the job is there."""
+    try:
+        path.mkdir(mode=0o700)
+    except FileExistsError:
+        path.rmdir()
+        path.mkdir(mode=0o700)
+
+
+def is_jobs_doing(error: OSError, job: Path) -> bool:
+    """True if a file of a step could not be made or opened because something else is in its place in an exchange
+    folder: nobody puts anything there but the job. `job` is the job's folder."""
+    folders = {str(job / EXCHANGE), str(job / INSERTED_EXCHANGE)}
+    names = [name for name in (error.filename, error.filename2) if isinstance(name, str)]
+    return error.errno in _REPLACED and any(os.path.dirname(name) in folders for name in names)
 
 
 class StepFiles:

@@ -24,7 +24,7 @@ from remuda.steps.delegating import write_order
 from remuda.steps.environment import PROXIES, SERVER_CA, fit
 from remuda.steps.errors import DefinitionError
 from remuda.steps.evaluation import Facts, step_environment
-from remuda.steps.files import EXCHANGE, StepFiles, make_empty
+from remuda.steps.files import EXCHANGE, StepFiles, make_empty, make_empty_folder
 from remuda.steps.language.evaluate import reveal
 from remuda.steps.language.values import ReferenceKind
 from remuda.steps.marks import VARIABLE
@@ -81,7 +81,7 @@ def launch(tree: Tree, facts: Facts, node: Node, files: StepFiles) -> Launch:
         _refuse_outside(node)
         _write_inputs(files, entered.inputs)
         own = _own_variables(facts, files) | {"REMUDA_INPUTS": str(files.inputs)}
-        files.temporary.mkdir(mode=0o700, exist_ok=True)
+        make_empty_folder(files.temporary)
         # Secrets are for the job's steps, whoever fetches them.
         exchange = EXCHANGE if is_own(node, {"secrets"}) else exchange_of(node)
         own |= {"REMUDA_EXCHANGE": str(facts.folder / exchange), "REMUDA_TEMPORARY": str(files.temporary)}

@@ -11,6 +11,7 @@ import os
 import stat
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from typing import Any
 from remuda.lib.aio import carried_through
 from remuda.lib.clock import Clock
 from remuda.lib.files import write_whole
+from remuda.lib.safe_paths import closing, open_folder, open_plain
 from remuda.steps.environment import DEFAULT_PATH, PROXIES
 from remuda.steps.errors import AgentError
 from remuda.steps.files import EXCHANGE, INSERTED_EXCHANGE, StepFiles, is_step_name, make_empty
@@ -312,7 +314,7 @@ class Custody:
         """Let a step of the job's user have its files, those of the list that it stands in, and those of no step.
 
         They are made here, in a folder of the agent's, where the job's user cannot put a link in the place of one. A
-        container of the job can: then DefinitionError.
+        container of the job can: then DefinitionError, or an OSError that `is_jobs_doing` knows.
         """
         assert self.person is not None
         raw = [files.own(".raw")] if has_raw else []
@@ -331,23 +333,24 @@ class Custody:
             for name in names:
                 if not _is_given(name, steps):
                     continue
-                is_own = name.startswith(f"{files.name}.") or place == INSERTED_EXCHANGE
-                if node.is_inserted and is_own and _is_read(name):
+                is_steps = name.startswith(f"{files.name}.") or place == INSERTED_EXCHANGE
+                if node.is_inserted and is_steps and _is_read(name):
                     self._let_read(f"{folder}/{name}")
                 else:
                     given.append(f"{folder}/{name}")
-        for name in (*given, *(str(folder) for folder in folders if folder.is_dir())):
-            os.chown(name, self.person.uid, self.person.gid, follow_symlinks=False)
+        for name in given:
+            with closing(open_plain(name)) as file:
+                os.fchown(file, self.person.uid, self.person.gid)
+        for folder in folders:
+            with suppress(FileNotFoundError), closing(open_folder(str(folder))) as opened:
+                os.fchown(opened, self.person.uid, self.person.gid)
 
     def _let_read(self, path: str) -> None:
         """What an inserted step does is not for the job's user to change, as whom it runs."""
         assert self.person is not None
-        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        try:
+        with closing(open_plain(path)) as file:
             os.fchown(file, os.geteuid(), self.person.gid)
             os.fchmod(file, 0o640)
-        finally:
-            os.close(file)
 
     def _limits_around(self, node: Node) -> Limits:
         parent = node.parent
