@@ -49,7 +49,8 @@ class InUseError(Exception):
 
 def write_whole(path: Path, data: bytes, *, durable: bool = False) -> None:
     """Put a file in place for this user only; `durable`: on the disk before this returns."""
-    aside = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.new")
+    # The name of the file may be as long as any may be.
+    aside = path.with_name(f".{path.name[:100]}.{os.getpid()}-{threading.get_ident()}.new")
     try:
         with open(_made(aside), "wb") as file:
             file.write(data)

@@ -18,7 +18,8 @@ from remuda.stdsteps.outputs import add_lines, tell
 from remuda.stdsteps.speech import say
 from remuda.stdsteps.vault import Vault, read_secret
 
-FOLDER = "secrets"
+FOLDER = "secret-files"
+"""In the exchange folder. No variable has such a name: the files of those that are files are there, too."""
 LARGEST_BYTES = 1024 * 1024
 SOURCES = ("vault", "local_file", "environment")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

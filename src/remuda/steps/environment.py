@@ -58,15 +58,17 @@ def check_variables(request: StartRequest) -> None:
             raise BadRequestError(f"variable {key}: its value holds a NUL byte, which no environment can carry")
 
 
-def write_files(folder: Path, variables: Sequence[Variable]) -> dict[str, str]:
+def write_files(folder: Path, variables: Sequence[Variable], *, is_written: bool = False) -> dict[str, str]:
     """Job variables as they stand in the environment: the value, or the path of a file that holds it. Thousands of jobs
-    may have most of them in common, so those are there once."""
+    may have most of them in common, so those are there once. `is_written`: the files are there, and stay as they are.
+    """
     values: dict[str, str] = {}
     for variable in variables:
         if variable.file:
-            folder.mkdir(mode=0o700, exist_ok=True)
             path = folder / variable.key
-            write_whole(path, variable.value.encode())
+            if not is_written:
+                folder.mkdir(mode=0o700, exist_ok=True)
+                write_whole(path, variable.value.encode())
             values[intern(variable.key)] = str(path)
         else:
             values[intern(variable.key)] = intern(variable.value)

@@ -20,6 +20,9 @@ from remuda.steps.errors import DefinitionError
 EXCHANGE = "exchange"
 INSERTED_EXCHANGE = "inserted"
 """The exchange folder of steps that a policy inserted."""
+SECRETS = "secret-files"
+"""The folder of secrets that are files, in the exchange folder. No variable has such a name: file variables are there,
+too. `remuda.stdsteps.secrets` knows it."""
 _TEMPORARY = ".tmp"
 _STEP = re.compile(r"step-\d+|job", re.ASCII)
 _REPLACED = (errno.EEXIST, errno.EINVAL, errno.EISDIR, errno.ELOOP, errno.ENOTDIR, errno.ENOTEMPTY)

@@ -28,11 +28,18 @@ def secrets_of(request: StartRequest) -> Secrets:
 
 
 def read_facts(
-    request: StartRequest, journal: Journal, custody: Custody, base_env: Mapping[str, str], *, is_inside: bool
+    request: StartRequest,
+    journal: Journal,
+    custody: Custody,
+    base_env: Mapping[str, str],
+    *,
+    is_inside: bool,
+    has_begun: bool,
 ) -> Facts:
-    """What steps are evaluated with. Writes the variables that are files. `base_env` is the agent's environment."""
+    """What steps are evaluated with. Writes the variables that are files, unless the job `has_begun`: then they are
+    there, and its steps may have put something else in their place. `base_env` is the agent's environment."""
     is_apart = bool(request.run_as) or request.sandbox
-    variables = write_files(journal.exchange, request.variables)
+    variables = write_files(journal.exchange, request.variables, is_written=has_begun)
     files = [variable for variable in request.variables if variable.file]
     authorities = [variable for variable in files if variable.key in AUTHORITIES] if is_inside or is_apart else []
     return Facts(
@@ -40,7 +47,9 @@ def read_facts(
         agent_env=base_env,
         request_env=dict(request.env) | variables if request.env else variables,
         variables=variables,
-        inserted_files=write_files(journal.folder / INSERTED_EXCHANGE, files if custody.insertable() else []),
+        inserted_files=write_files(
+            journal.folder / INSERTED_EXCHANGE, files if custody.insertable() else [], is_written=has_begun
+        ),
         authorities=write_files(journal.folder / "authorities", authorities),
         work_dir=request.work_dir,
         folder=journal.folder,

@@ -145,7 +145,7 @@ class Job:
             return None
         folder, request = self.journal.folder, self.journal.read_request()
         is_inside = is_confined(read_step(request.steps, file="steps", job=True))
-        facts = read_facts(request, self.journal, custody, self._around.base_env, is_inside=is_inside)
+        facts = read_facts(request, self.journal, custody, self._around.base_env, is_inside=is_inside, has_begun=True)
         way = holding.way_held(folder, is_inside=is_inside)
         return holding.entrance(facts, way, holding.exports_held(folder))
 
@@ -278,10 +278,18 @@ class Job:
     async def _run(self) -> None:
         request, journal = self._request, self.journal
         custody = await self.custody()
-        custody.prepare()
+        has_begun = any(event["event"] == "enter" for event in journal.past)
+        custody.prepare(has_begun=has_begun)
         step = read_step(request.steps, file="steps", job=True)
         # Some of our own programs work with the agent's rights there, whose variables must not be the job's.
-        facts = read_facts(request, journal, custody, self._around.base_env, is_inside=is_confined(step))
+        facts = read_facts(
+            request,
+            journal,
+            custody,
+            self._around.base_env,
+            is_inside=is_confined(step),
+            has_begun=has_begun,
+        )
         tree = Tree(
             step,
             work_dir=request.work_dir,

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from remuda.testing.agent_process import AgentProcess, follow, run_job, steps_text, until
-from remuda.wire.agent_client import JobEnded, JobStart
+from remuda.wire.agent_client import JobEnded, JobStart, JobVariable
 
 Build = Callable[..., JobStart]
 FOLDER = 'folder=$(dirname "$(dirname "$REMUDA_OUTPUTS")"); '
@@ -83,3 +83,21 @@ async def test_a_folder_in_the_place_of_a_script_is_the_jobs_failure(agent: Agen
     end = (await run_job(agent, a_job(steps=steps))).check()
     assert (end.status, end.reason) == ("failure", "script_failure"), end
     assert "step-1.script: it has to be a plain file" in end.message
+
+
+async def test_a_folder_in_the_place_of_a_file_variable_outlives_an_agent(
+    agent: AgentProcess, a_job: Build, tmp_path: Path
+) -> None:
+    """The next agent writes nothing where a step has already been."""
+    script = 'rm "$FILE" && mkdir -p "$FILE/x" && touch up; until [ -e go ]; do sleep 0.02; done'
+    steps = steps_text({"name": "a", "script": script}, {"name": "b", "script": "echo went on"})
+    job = a_job("bad", steps=steps, variables=(JobVariable(key="FILE", value="text", file=True),))
+    async with agent.client() as client:
+        await client.start(job)
+    await until((tmp_path / "work/up").exists)
+    await agent.kill()
+    await agent.start()
+    (tmp_path / "work/go").touch()
+    async with asyncio.timeout(20), agent.client() as client:
+        seen = await follow(client, "bad")
+    assert (seen.check().status, seen.lines) == ("success", [b"went on"]), seen.log.decode()

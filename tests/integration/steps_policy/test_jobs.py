@@ -376,6 +376,37 @@ async def test_package_can_be_used_by_another_user(
 
 
 @as_root
+async def test_file_variables_may_have_any_name(agent: AgentProcess, a_job: Callable[..., JobStart]) -> None:
+    names = ("secrets", "exchange", "job", "A" * 255)
+    inputs = {"secrets": {"KEPT": {"environment": {"name": "GIVEN"}, "file": True}}}
+    fetch = {"name": "fetch", "step": "builtin://secrets", "origin": "compiled", "inputs": inputs}
+    script = "cat " + " ".join(f'"${name}"' for name in (*names, "KEPT"))
+    variables = [JobVariable(key=name, value=f"{name[:9]}\n", file=True) for name in names]
+    variables.append(JobVariable(key="GIVEN", value="given\n"))
+    seen = await run_job(agent, a_job(fetch, script, variables=variables, run_as="123456"))
+    assert seen.check().status == "success", seen.log.decode()
+    assert seen.lines[-5:] == [*(name[:9].encode() for name in names), b"[MASKED]"]
+
+
+@as_root
+async def test_another_users_step_reads_its_file_variable_when_the_agent_has_died(
+    place: Path, a_job: Callable[..., JobStart]
+) -> None:
+    script = 'touch started; while [ ! -e go ]; do sleep 0.05; done; cat "$FILE"'
+    job = a_job(script, variables=[JobVariable(key="FILE", value="text\n", file=True)], run_as="123456")
+    async with AgentProcess(place / "data") as process:
+        await process.start()
+        async with process.client() as client:
+            await client.start(job)
+        await until((place / "work/started").exists)
+        await process.kill()
+        await process.start()
+        (place / "work/go").touch()
+        seen = await through_deaths(process, job)
+    assert (seen.check().status, seen.lines) == ("success", [b"text"]), seen.log.decode()
+
+
+@as_root
 async def test_another_users_job_goes_on_when_the_agent_dies(place: Path, a_job: Callable[..., JobStart]) -> None:
     async with AgentProcess(place / "data") as process:
         await process.start()

@@ -44,6 +44,18 @@ def test_file_variables_become_private_files(tmp_path: Path) -> None:
     assert (tmp_path / "files/F").stat().st_mode & 0o777 == 0o600
 
 
+def test_files_that_are_written_stay_as_they_are(tmp_path: Path) -> None:
+    """A job may have put a folder in the place of one."""
+    variables = [Variable(key="F", value="text\n", file=True), Variable(key="G" * 255, value="g", file=True)]
+    values = write_files(tmp_path / "files", variables)
+    (tmp_path / "files/F").unlink()
+    (tmp_path / "files/F/x").mkdir(parents=True)
+    assert write_files(tmp_path / "files", variables, is_written=True) == values
+    assert (tmp_path / "files/F/x").is_dir()
+    assert write_files(tmp_path / "other", variables, is_written=True)["F"] == str(tmp_path / "other/F")
+    assert not (tmp_path / "other").exists()
+
+
 @pytest.mark.parametrize("key", ["", "1A", "A-B", "../A", "A B", "A=B", "é"])
 def test_bad_names_are_refused(key: str) -> None:
     with pytest.raises(BadRequestError, match="a name of letters"):

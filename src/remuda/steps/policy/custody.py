@@ -22,7 +22,7 @@ from remuda.lib.files import write_whole
 from remuda.lib.safe_paths import closing, open_folder, open_plain
 from remuda.steps.environment import DEFAULT_PATH, PROXIES
 from remuda.steps.errors import AgentError
-from remuda.steps.files import EXCHANGE, INSERTED_EXCHANGE, StepFiles, is_step_name, make_empty
+from remuda.steps.files import EXCHANGE, INSERTED_EXCHANGE, SECRETS, StepFiles, is_step_name, make_empty
 from remuda.steps.language.evaluate import reveal
 from remuda.steps.language.values import Call, ReferenceKind
 from remuda.steps.launching import Launch
@@ -99,9 +99,10 @@ class Custody:
             return {"HOME": home}
         return {"HOME": home, "USER": str(self.person.uid), "LOGNAME": str(self.person.uid)} | self.person.env
 
-    def prepare(self) -> None:
+    def prepare(self, *, has_begun: bool = False) -> None:
         """Let whoever steps run as reach what is theirs, and nothing else of the agent's: it can open folders whose
-        files it knows, and read none of them. AgentError where the job cannot be held as it is to be."""
+        files it knows, and read none of them. AgentError where the job cannot be held as it is to be. `has_begun`: an
+        earlier agent has handed over what is theirs, and steps may have changed it since."""
         if self.slot is not None:
             self.slot.begin()
         if self.sandbox is not None and (why := self._lacks_sandbox()) is not None:
@@ -109,15 +110,12 @@ class Custody:
                 f"the job is to run in a sandbox, which cannot be made on this machine: {why}. Install or allow it "
                 "there, or set sandbox = false for the runner"
             )
-        if self.person is None:
+        if self.person is None or has_begun:
             return
         self._work_dir.mkdir(mode=0o755, parents=True, exist_ok=True)
         for folder in (self._job.parent.parent, self._job.parent, self._job, self._exchange):
             folder.chmod(stat.S_IMODE(folder.stat().st_mode) | 0o011)
-        secrets = self._exchange / "secrets"
-        secrets.mkdir(mode=0o700, exist_ok=True)
-        for folder in (self._work_dir, secrets):
-            hand_over(folder, self.person)
+        hand_over(self._work_dir, self.person)
 
     def remark(self) -> str | None:
         """What the job's log should say about how it is held."""
@@ -324,6 +322,10 @@ class Custody:
         given, folders = [*raw], [files.temporary]
         if node.insertion is not None:
             folders.append(exchanged_files(self._job, node.insertion).home)
+        if is_own(node, {"secrets"}):
+            secrets = self._exchange / SECRETS
+            secrets.mkdir(mode=0o700, exist_ok=True)
+            folders.append(secrets)
         for place in dict.fromkeys((exchange_of(node), exchange_of(node.frame))):
             folder = self._job / place
             if place == INSERTED_EXCHANGE:
