@@ -206,8 +206,19 @@ def kill_without_engine(names: list[str]) -> int:
         if any(mark in env for mark in marks) or (work_dir and work_dir in _mounts(str(pid)).values()):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
+                _thaw(pid)
                 killed += 1
     return killed
+
+
+def _thaw(pid: int) -> None:
+    """In a paused container a process that was killed dies only when it is let go on: so it is with control groups of
+    version 1."""
+    with contextlib.suppress(OSError):
+        for line in Path(f"/proc/{pid}/cgroup").read_text().splitlines():
+            _, kinds, group = line.split(":", 2)
+            if "freezer" in kinds.split(","):
+                Path(f"/sys/fs/cgroup/freezer{group}/freezer.state").write_text("THAWED")
 
 
 def named_like(prefix: str) -> list[str]:

@@ -67,6 +67,8 @@ class DockerEngine:
         return self
 
     def __exit__(self, *_: object) -> None:
+        with contextlib.suppress(Exception):
+            self.clear()  # what is paused dies of no signal
         self.kill()
         self._end_containers()
         for place in sorted(self._mounts(), reverse=True):

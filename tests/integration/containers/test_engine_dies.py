@@ -56,6 +56,19 @@ def test_a_container_that_hides_its_mark_is_ended_without_the_engine(
     until(lambda: own_engine.living() == [])
 
 
+def test_a_paused_container_is_ended_without_the_engine(
+    own_engine: DockerEngine, new_job: Callable[..., Any], until: Callable[..., None]
+) -> None:
+    """That of a held job. With control groups of version 1 a process that is frozen does not die of a signal."""
+    job = new_job(own_engine)
+    assert job.open().code == 0
+    assert job.step("container_pause").code == 0
+    own_engine.kill()
+    closed = job.close()
+    assert "The processes of 1 container(s) of this job were ended without the engine" in closed.text
+    until(lambda: own_engine.living() == [])
+
+
 def test_an_engine_that_comes_back_while_a_container_is_closed(
     own_engine: DockerEngine, new_job: Callable[..., Any]
 ) -> None:
