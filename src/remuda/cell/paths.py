@@ -11,7 +11,7 @@ RESERVED = frozenset(
 MAX_PATH = 255
 MAX_PARTS = 20
 
-_PATH_PART = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_.-]*", re.ASCII)
+_PATH_PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", re.ASCII)
 
 
 def checked_path(path: str, *, least_parts: int = 2) -> str:
@@ -21,8 +21,10 @@ def checked_path(path: str, *, least_parts: int = 2) -> str:
         form = "namespace/name" if least_parts > 1 else "one or more names with / between them"
         raise InvalidError(f"path is {form}, at most {MAX_PATH} characters and {MAX_PARTS} parts")
     for part in parts:
-        if not _PATH_PART.fullmatch(part) or part in (".", ".."):
-            raise InvalidError("path can contain only letters, digits, '_', '-' and '.', and cannot start with '-'")
+        if not _PATH_PART.fullmatch(part):
+            raise InvalidError(
+                "path can contain only letters, digits, '_', '-' and '.', and cannot start with '-' or '.'"
+            )
         if part.endswith(".") or part.lower().endswith((".git", ".atom")):
             raise InvalidError("path cannot end in '.', '.git' or '.atom'")
     if parts[0].lower() in RESERVED:

@@ -44,6 +44,8 @@ def paths(cell: ServedCell) -> list[str]:
         "root/x.git",
         "root/x.atom",
         "root/x.",
+        "root/.git-mirrors",
+        ".tmp/x",
         "-x",
         "root//x",
         "/root/x",
