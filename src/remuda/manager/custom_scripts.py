@@ -160,9 +160,10 @@ def restore_script(entries: Sequence[Entry]) -> str:
         inputs = plain(entry)
         keys = [inputs["key"], *inputs["fallback_keys"]]
         urls = [["--url", url] for url in inputs.get("downloads") or ()] or [[] for _ in keys]
+        folders = inputs.get("folders") or [inputs.get("folder")] * len(keys)
         calls = [
-            shlex.join(["cache-extractor", "--file", _cache_file(inputs, key), "--timeout", "10", *url])
-            for key, url in zip(keys, urls, strict=True)
+            shlex.join(["cache-extractor", "--file", _cache_file(folder, key), "--timeout", "10", *url])
+            for folder, key, url in zip(folders, keys, urls, strict=True)
         ]
         instead = " || ".join(f'"$_runner" {call}' for call in calls)
         parts.append(_through("cache_restore", inputs, instead, "Extracting cache", forgiving=True))
@@ -174,7 +175,7 @@ def archive_script(entries: Sequence[Entry]) -> str:
     parts = [STRICT]
     for entry in entries:
         inputs = plain(entry)
-        words = ["cache-archiver", "--file", _cache_file(inputs, inputs["key"]), "--timeout", "10"]
+        words = ["cache-archiver", "--file", _cache_file(inputs.get("folder"), inputs["key"]), "--timeout", "10"]
         words += _chosen(inputs) + (["--url", inputs["upload"]] if inputs.get("upload") else [])
         instead = f'"$_runner" {shlex.join(words)}'
         parts.append(_through("cache_save", inputs, instead, "Creating cache", forgiving=True))
@@ -223,9 +224,9 @@ def _chosen(inputs: Mapping[str, Any]) -> list[str]:
     return words + (["--untracked"] if inputs["untracked"] else [])
 
 
-def _cache_file(inputs: Mapping[str, Any], key: str) -> str:
+def _cache_file(folder: str | None, key: str) -> str:
     """gitlab-runner's archives are not ours, so they lie beside them."""
-    return f"{inputs.get('folder') or '.'}/{file_name(key).removesuffix(SUFFIX)}/cache.zip"
+    return f"{folder or '.'}/{file_name(key).removesuffix(SUFFIX)}/cache.zip"
 
 
 def _through(step: str, inputs: Mapping[str, Any], instead: str, what: str, *, forgiving: bool = False) -> str:

@@ -86,9 +86,10 @@ def expanded_paths(paths: list[str] | None, variables: Variables, setting: Setti
     return ["." if path == setting.work_dir else path.removeprefix(f"{setting.work_dir}/") for path in whole]
 
 
-def cache_folder(cache_dir: str, repo_url: str) -> str:
-    """Where the caches of a project lie."""
-    return posixpath.join(cache_dir, project_path(repo_url))
+def cache_folder(cache_dir: str, repo_url: str, *, is_protected: bool = False) -> str:
+    """Where the caches of a project lie; those of its protected refs where no job of another ref can write. No project
+    has an `@` in its path."""
+    return posixpath.join(cache_dir, project_path(repo_url)) + ("@protected" if is_protected else "")
 
 
 def project_path(repo_url: str) -> str:

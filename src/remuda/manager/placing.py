@@ -32,6 +32,7 @@ def place_of(row: JobRow, payload: JobPayload, runner: RunnerConfig, *, has_own_
         before_job=runner.remuda.before_job,
         after_job=runner.remuda.after_job,
         manager=row.manager,
+        is_protected=bool(payload.git_info.protected),
     )
     wanted = ""
     if not is_custom(runner):

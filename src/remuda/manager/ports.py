@@ -49,11 +49,15 @@ class JobPlace(msgspec.Struct, frozen=True, kw_only=True):
     """Tells the folders of its manager from those of another one with the same runner; empty: there is no other."""
     clone_path: str = ""
     """Where it works below the folder of builds, if it chose that itself."""
+    is_protected: bool = False
+    """True if the server says that its ref is protected. It then shares no folder with jobs of other refs, which less
+    trusted people can push to: what those leave in a working directory would run with protected variables."""
 
     @property
     def own_folder(self) -> str:
         """Below the folder of builds: no two jobs have the same one at the same time."""
         slot = f"{self.slot}-{self.manager}" if self.manager else str(self.slot)
+        slot += "-protected" if self.is_protected else ""
         return f"{self.runner}/{slot if self.job is None else f'job-{self.job}'}"
 
     @property

@@ -19,7 +19,7 @@ SHORTEST_SHA = 8
 STRATEGIES = ("fetch", "clone", "empty", "none")
 SUBMODULE_STRATEGIES = ("none", "normal", "recursive")
 MIRRORS = ".git-mirrors"
-"""In a cache folder; no project or cache is called so."""
+"""In a cache folder. No group, project or cache is called so: their names do not begin with a dot."""
 _FALSE = ("false", "f", "0")
 _TRUE = ("true", "t", "1")
 _DEPTHS = ("GIT_DEPTH", "GIT_SUBMODULE_DEPTH")
@@ -27,7 +27,8 @@ _DEPTHS = ("GIT_DEPTH", "GIT_SUBMODULE_DEPTH")
 
 def get_sources(payload: JobPayload, runner: RunnerConfig, variables: Variables, *, cache_dir: str = "") -> list[Entry]:
     """Hooks and checkout, in order. Where the runner shares copies of repositories, they lie in `cache_dir`: for all
-    projects together, or for each one apart where a job in a sandbox sees nothing but its own project's."""
+    projects together, or, where a job in a sandbox can write to its own project's, for each one apart, and for its
+    protected refs."""
     strategy = variables["GIT_STRATEGY"] or ("fetch" if payload.allow_git_fetch else "clone")
     if strategy not in STRATEGIES:
         raise CompileError(f"GIT_STRATEGY: {strategy!r} is not supported; use one of {', '.join(STRATEGIES)}")
@@ -48,7 +49,9 @@ def get_sources(payload: JobPayload, runner: RunnerConfig, variables: Variables,
         "strategy": strategy,
     }
     if cache_dir and (room := in_bytes(runner.remuda.git_mirrors, "git_mirrors")):
-        shared = cache_folder(cache_dir, git.repo_url) if runner.remuda.sandbox else cache_dir
+        shared = cache_dir
+        if runner.remuda.sandbox:
+            shared = cache_folder(cache_dir, git.repo_url, is_protected=bool(git.protected))
         checkout |= {"mirrors": posixpath.join(shared, MIRRORS), "mirrors_bytes": room}
     return [
         *([entry("pre_get_sources_script", "script", {"script": before})] if before else ()),

@@ -73,7 +73,7 @@ def start_of(payload: JobPayload, starting: Starting) -> tuple[JobStart, Sequenc
         log_waiting_limit_bytes=runner.remuda.log_waiting_limit_bytes,
         sandbox=runner.remuda.sandbox or bool(prepared.hidden),
         hidden=prepared.hidden,
-        writable=(cache_folder(prepared.cache_dir, payload.git_info.repo_url),) if prepared.cache_dir else (),
+        writable=_cache_folders(payload, prepared.cache_dir) if prepared.cache_dir else (),
         cgroup=cgroup,
         cgroup_limits=GroupLimits(
             memory_bytes=runner.remuda.slot_memory_bytes,
@@ -83,3 +83,10 @@ def start_of(payload: JobPayload, starting: Starting) -> tuple[JobStart, Sequenc
         own_user=has_own_user(runner),
     )
     return start, compiled.variables
+
+
+def _cache_folders(payload: JobPayload, cache_dir: str) -> tuple[str, ...]:
+    """Those that the job may write to. A protected ref has both: `cache:unprotect` shares caches with other refs."""
+    repo_url = payload.git_info.repo_url
+    kinds = (False, True) if payload.git_info.protected else (False,)
+    return tuple(cache_folder(cache_dir, repo_url, is_protected=kind) for kind in kinds)

@@ -190,15 +190,18 @@ def _fallback_keys(cache: _Cache, variables: Variables) -> list[str]:
 
 def _restored_from(payload: JobPayload, setting: Setting, *, key: str, fallback_keys: list[str]) -> dict[str, Any]:
     inputs: dict[str, Any] = {"key": key, "fallback_keys": fallback_keys}
-    if not setting.runner.cache.is_in_objects:
-        return inputs | _folder(payload, setting)
-    return inputs | {"downloads": [_address(payload, setting, "GET", one) for one in (key, *fallback_keys)]}
+    keys = (key, *fallback_keys)
+    if setting.runner.cache.is_in_objects:
+        return inputs | {"downloads": [_address(payload, setting, "GET", one) for one in keys]}
+    inputs |= _folder(payload, setting, key)
+    folders = [_folder(payload, setting, one)["folder"] for one in keys]
+    return inputs | ({"folders": folders} if len(set(folders)) > 1 else {})
 
 
 def _saved_to(payload: JobPayload, setting: Setting, *, key: str) -> dict[str, Any]:
     cache = setting.runner.cache
     if not cache.is_in_objects:
-        return {"key": key} | _folder(payload, setting)
+        return {"key": key} | _folder(payload, setting, key)
     return {
         "key": key,
         "upload": _address(payload, setting, "PUT", key),
@@ -207,8 +210,11 @@ def _saved_to(payload: JobPayload, setting: Setting, *, key: str) -> dict[str, A
     }
 
 
-def _folder(payload: JobPayload, setting: Setting) -> dict[str, Any]:
-    return {"folder": cache_folder(setting.cache_dir, payload.git_info.repo_url), "root": setting.cache_dir}
+def _folder(payload: JobPayload, setting: Setting, key: str) -> dict[str, str]:
+    """Servers end the keys of protected refs in `-protected`, unless the cache is shared with other refs."""
+    is_protected = bool(payload.git_info.protected) and key.endswith(RESERVED)
+    folder = cache_folder(setting.cache_dir, payload.git_info.repo_url, is_protected=is_protected)
+    return {"folder": folder, "root": setting.cache_dir}
 
 
 def _address(payload: JobPayload, setting: Setting, method: str, key: str) -> str:

@@ -22,14 +22,17 @@ def run(inputs: Inputs) -> None:
     """The step."""
     folder, root, key = inputs.text("folder", ""), inputs.text("root", ""), inputs.text("key", DEFAULT_KEY)
     keys, downloads = [key, *inputs.texts("fallback_keys", [])], inputs.texts("downloads", [])
+    folders = inputs.texts("folders", [])
     inputs.done()
+    if folders and (downloads or len(folders) != len(keys)):
+        raise StepError("inputs: folders: one for the key and one for each fallback key")
     if bool(folder) == bool(downloads) or (downloads and len(downloads) != len(keys)):
         raise StepError("inputs: either a folder, or downloads with an address for the key and each fallback key")
     begun = time.monotonic()
-    addresses = dict(zip(keys, downloads or keys, strict=True))
+    addresses = dict(zip(keys, downloads or folders or [folder] * len(keys), strict=True))
     for wanted, address in addresses.items():
         say(f"Checking cache for {wanted}...")
-        found = _from_objects(address) if downloads else _from_folder(folder, root, wanted)
+        found = _from_objects(address) if downloads else _from_folder(address, root, wanted)
         if found is not None:
             files, size = found
             instead = "" if wanted == key else f" in place of {key}"

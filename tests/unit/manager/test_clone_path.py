@@ -14,11 +14,12 @@ from remuda.manager.ports import JobPlace
 from remuda.wire.runner_api import JobPayload
 
 
-def a_payload(path: str) -> JobPayload:
+def a_payload(path: str, project: str = "group/project", protected: bool | None = None) -> JobPayload:
+    repo = {"repo_url": f"https://cell.example/{project}.git", "sha": "0" * 40, "ref": "main"}
     values = {
         "id": 5,
         "token": "glcbt-job-token",
-        "git_info": {"repo_url": "https://cell.example/group/project.git", "sha": "0" * 40, "ref": "main"},
+        "git_info": repo | {"protected": protected},
         "variables": [{"key": "CI_PROJECT_NAME", "value": "project"}, {"key": "GIT_CLONE_PATH", "value": path}],
     }
     return msgspec.convert(values, JobPayload)
@@ -74,7 +75,7 @@ def test_a_runners_environment_may_choose_too() -> None:
     assert clone_path(payload, a_runner(environment=("GIT_CLONE_PATH=$CI_BUILDS_DIR/x",)), slot=0) == "x"
 
 
-def placed(path: str, runner: RunnerConfig, *, has_own_folder: bool = False) -> JobPlace:
+def placed(path: str, runner: RunnerConfig, *, has_own_folder: bool = False, **payload: Any) -> JobPlace:
     row = JobRow(
         key="5-abc",
         job_id=5,
@@ -88,7 +89,7 @@ def placed(path: str, runner: RunnerConfig, *, has_own_folder: bool = False) -> 
         payload=b"",
         manager="1a2b",
     )
-    return place_of(row, a_payload(path), runner, has_own_folder=has_own_folder)
+    return place_of(row, a_payload(path, **payload), runner, has_own_folder=has_own_folder)
 
 
 def test_a_place_has_the_chosen_folder() -> None:
@@ -114,3 +115,12 @@ def test_a_folder_of_the_jobs_own_goes_with_it() -> None:
     found = placed("$CI_BUILDS_DIR/a", a_runner(), has_own_folder=True)
     assert found.folder.startswith("abcdefghi/job-5/@")
     assert found.passing == "abcdefghi/job-5"
+
+
+def test_jobs_of_protected_refs_have_folders_of_their_own() -> None:
+    found = {value: placed("", a_runner(), protected=value) for value in (True, False, None)}
+    assert found[True].folder == "abcdefghi/3-1a2b-protected/group/project"
+    assert found[False].folder == found[None].folder == "abcdefghi/3-1a2b/group/project"
+    chosen = placed("$CI_BUILDS_DIR/a", a_runner(executor="docker"), protected=True)
+    assert chosen.folder.startswith("abcdefghi/3-1a2b-protected/@")
+    assert placed("", a_runner(), has_own_folder=True, protected=True).passing == "abcdefghi/job-5"

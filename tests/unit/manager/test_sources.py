@@ -19,11 +19,19 @@ def sources(runner: RunnerConfig | None = None, variables: dict[str, str] | None
     return get_sources(payload, runner or RunnerConfig(), Variables(variable_list(variables or {})))
 
 
-@pytest.mark.parametrize(("sandbox", "expected"), [(False, "/cache/.git-mirrors"), (True, "/cache/g/p/.git-mirrors")])
-def test_a_sandboxed_project_has_mirrors_of_its_own(sandbox: bool, expected: str) -> None:
+@pytest.mark.parametrize(
+    ("sandbox", "protected", "expected"),
+    [
+        (False, True, "/cache/.git-mirrors"),
+        (True, False, "/cache/g/p/.git-mirrors"),
+        (True, True, "/cache/g/p@protected/.git-mirrors"),
+    ],
+)
+def test_a_sandboxed_project_has_mirrors_of_its_own(sandbox: bool, protected: bool, expected: str) -> None:
     runner = RunnerConfig(remuda=RemudaConfig(git_mirrors="1g", sandbox=sandbox))
     git = {"repo_url": "https://u:p@cell.example/g/p.git", "sha": "4f9d2c7a8b0e", "ref": "main"}
-    payload = msgspec.convert({"id": 5, "token": "glcbt-job-token", "git_info": git}, JobPayload)
+    about = {"id": 5, "token": "glcbt-job-token", "git_info": git | {"protected": protected}}
+    payload = msgspec.convert(about, JobPayload)
     [entry] = get_sources(payload, runner, Variables(()), cache_dir="/cache")
     assert entry["inputs"]["mirrors"] == expected
 

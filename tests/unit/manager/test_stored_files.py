@@ -73,6 +73,28 @@ def test_fallback_keys_come_in_order_and_the_variable_last() -> None:
     assert restored["inputs"]["fallback_keys"] == ["topic-deps", "main"]
 
 
+@pytest.mark.parametrize(
+    ("protected", "suffix", "folder"),
+    [
+        (True, "-protected", "/c/g/p@protected"),
+        (True, "-non_protected", "/c/g/p"),
+        (True, "", "/c/g/p"),
+        (False, "-protected", "/c/g/p"),
+        (None, "-protected", "/c/g/p"),
+    ],
+)
+def test_caches_of_protected_refs_have_a_folder_of_their_own(protected: bool | None, suffix: str, folder: str) -> None:
+    git = {"repo_url": "https://cell.example/g/p.git", "protected": protected}
+    keys = {"key": f"k{suffix}", "fallback_keys": [f"l{suffix}"]}
+    payload = a_payload(git_info=git, cache=[keys | {"paths": ["deps"]}])
+    known = Variables(variable_list({"CACHE_FALLBACK_KEY": "main-non_protected"}))
+    [restored], [saved] = restore_caches(payload, SETTING, known), save_caches(payload, SETTING, known)
+    assert restored["inputs"]["folder"] == saved["inputs"]["folder"] == folder
+    folders = restored["inputs"].get("folders", [folder] * 3)
+    assert folders == [folder, folder, "/c/g/p"]
+    assert ("folders" in restored["inputs"]) == (folder != "/c/g/p")
+
+
 def test_several_caches_have_their_own_steps_and_empty_ones_none() -> None:
     restored, saved = caches({}, {"paths": []}, {"policy": "pull"}, {"paths": None, "untracked": True})
     assert [entry["name"] for entry in restored] == ["restore_cache", "restore_cache_2", "restore_cache_3"]
