@@ -18,6 +18,7 @@ import msgspec
 from remuda.manager import custom_scripts
 from remuda.manager.config import RunnerConfig
 from remuda.manager.entries import CompileError, Entry, Setting, entry, project_path
+from remuda.manager.ports import project_folder
 from remuda.manager.secrets import resolve_secrets
 from remuda.manager.sources import get_sources
 from remuda.manager.stored_files import download_artifacts, restore_caches, save_caches, upload_artifacts
@@ -116,7 +117,7 @@ def order_of(
         "cache_dir": runner.cache_dir,
         "is_shared": False,
         "slot": f"{runner.short_token}/{configured.slot}",
-        "project": project_path(payload.git_info.repo_url),
+        "project": project_folder(project_path(payload.git_info.repo_url)),
         "clone_path": configured.clone_path,
     }
     return Variable(key=ORDER, value=json.dumps(order), file=True, raw=True)

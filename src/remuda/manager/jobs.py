@@ -302,9 +302,10 @@ class ManagedJob:
     async def _prepare(self) -> PreparedPlace | None:
         """The job's folders, after the operator's hook; None: the server does not want the job any more."""
         environment, machine = self.environment, self.life.machine
-        if standing_machine(environment) and not self._place.before_job:
-            return await environment.prepare(self._place, machine)
-        place = await self._while_heard(environment.prepare(self._place, machine))
+        asked = msgspec.structs.replace(self._place, may_have_begun=self.life.agent_may_have_it)
+        if standing_machine(environment) and not asked.before_job:
+            return await environment.prepare(asked, machine)
+        place = await self._while_heard(environment.prepare(asked, machine))
         if place is None or not self._place.before_job or self._is_ready:
             return place
         output = await self._while_heard(environment.before(self._place, machine))

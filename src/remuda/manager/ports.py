@@ -11,6 +11,7 @@ EnvironmentTemporaryError: try again later. EnvironmentLostError: this job can n
 machine is gone for good, and all its jobs end with that cause.
 """
 
+import re
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -20,6 +21,7 @@ from remuda.wire.agent_client import AgentClient
 
 UNKNOWN_BYTES = (1 << 63) - 1
 """The room of a place that nobody has measured: jobs are taken, and no number is shown."""
+_LIKE_TEMPORARY = re.compile(r"\.(tmp)(?=/|\Z)", re.IGNORECASE)
 
 
 class JobPlace(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,6 +54,8 @@ class JobPlace(msgspec.Struct, frozen=True, kw_only=True):
     is_protected: bool = False
     """True if the server says that its ref is protected. It then shares no folder with jobs of other refs, which less
     trusted people can push to: what those leave in a working directory would run with protected variables."""
+    may_have_begun: bool = False
+    """For `prepare`: the agent may have got the job, so that what is in its temporary folder may be its own."""
 
     @property
     def own_folder(self) -> str:
@@ -63,12 +67,18 @@ class JobPlace(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def folder(self) -> str:
         """The working directory, below the folder of builds."""
-        return self.clone_path or f"{self.own_folder}/{self.project}"
+        return self.clone_path or f"{self.own_folder}/{project_folder(self.project)}"
 
     @property
     def passing(self) -> str:
         """What goes with the job, below the folder of builds."""
         return f"{self.folder}.tmp" if self.job is None else self.own_folder
+
+
+def project_folder(project: str) -> str:
+    """The folder of a project's path. `app.tmp` becomes `app@tmp`, which no project is called: the folder with `.tmp`
+    behind its name is the temporary one of the project `app`."""
+    return _LIKE_TEMPORARY.sub(r"@\1", project)
 
 
 class PreparedPlace(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,7 +119,8 @@ class Environment(Protocol):
     async def prepare(self, place: JobPlace, machine: str) -> PreparedPlace:
         """Make the job's working directory, and one beside it with `.tmp` behind its name for this job alone.
 
-        What an earlier job of the project left in the working directory stays for the checkout.
+        What an earlier job of the project left in the working directory stays for the checkout. The other one is
+        empty, unless the job may have begun.
         """
         ...
 

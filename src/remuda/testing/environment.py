@@ -309,6 +309,8 @@ class FakeEnvironment:
     async def prepare(self, place: JobPlace, machine: str) -> PreparedPlace:
         builds, work = self._folders(place)
         try:
+            if not place.may_have_begun:
+                remove_below(*self._below(place, f"{place.folder}.tmp"))
             for name, mode in ((place.folder, 0o777), (f"{place.folder}.tmp", 0o700)):
                 os.close(make_below(*self._below(place, name), mode=mode))
         except OSError as error:

@@ -16,6 +16,7 @@ from remuda.lib.clock import SystemClock, settle
 from remuda.manager.adapters.autoscaled import AutoscaledEnvironment
 from remuda.manager.adapters.local import LocalEnvironment
 from remuda.manager.adapters.machines import MachinesEnvironment
+from remuda.manager.adapters.plugin import PluginEnvironment
 from remuda.manager.adapters.remote_machine import RemoteMachine
 from remuda.manager.adapters.ssh import Address
 from remuda.manager.config import AutoscalerConfig, RunnerConfig
@@ -312,6 +313,24 @@ async def test_cleaning_up_keeps_the_checkout_and_may_be_repeated(subject: Subje
     await subject.clean_up(a_place(project="never/prepared"))
     assert (work / "file").exists()
     assert not temporary.exists()
+
+
+async def test_a_job_finds_nothing_in_its_temporary_folder_and_keeps_what_it_puts_there(subject: Subject) -> None:
+    if isinstance(subject.environment, PluginEnvironment):
+        return  # its protocol leaves that to `clean_up`
+    place = a_place()
+    prepared = await subject.prepare(place)
+    temporary = Path(f"{prepared.work_dir}.tmp")
+    (temporary / "left/closed").mkdir(parents=True)
+    (temporary / "left/closed").chmod(0)
+    (temporary / "left").chmod(0)
+    (Path(prepared.work_dir) / "file").write_text("kept")
+    await subject.prepare(place)
+    assert list(temporary.iterdir()) == []
+    assert (Path(prepared.work_dir) / "file").exists()
+    (temporary / "own").touch()
+    await subject.prepare(replace(place, may_have_begun=True))
+    assert [path.name for path in temporary.iterdir()] == ["own"]
 
 
 async def test_usage_says_how_much_room_there_is(subject: Subject) -> None:

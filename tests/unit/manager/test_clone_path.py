@@ -124,3 +124,13 @@ def test_jobs_of_protected_refs_have_folders_of_their_own() -> None:
     chosen = placed("$CI_BUILDS_DIR/a", a_runner(executor="docker"), protected=True)
     assert chosen.folder.startswith("abcdefghi/3-1a2b-protected/@")
     assert placed("", a_runner(), has_own_folder=True, protected=True).passing == "abcdefghi/job-5"
+
+
+def test_no_project_works_in_the_temporary_folder_of_another() -> None:
+    temporary = placed("", a_runner(), project="g/app").passing
+    assert temporary == "abcdefghi/3-1a2b/g/app.tmp"
+    for project in ("g/app.tmp", "g/app.tmp/sub", "g/app.TMP"):
+        place = placed("", a_runner(), project=project)
+        assert not f"{place.folder}/".lower().startswith(f"{temporary}/")
+        assert place.project == project
+    assert placed("", a_runner(), project="g/app.tmpl").folder == "abcdefghi/3-1a2b/g/app.tmpl"

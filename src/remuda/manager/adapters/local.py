@@ -88,6 +88,9 @@ class LocalEnvironment:
         """The job's folders, as its user's own if it has one."""
         base, folder = self._below(place.builds_dir, "builds", place.folder)
         is_owned = bool(place.run_as)
+        if not place.may_have_begun:
+            # What somebody left there would be in the job's HOME.
+            remove_below(base, f"{folder}.tmp")
         with ExitStack() as stack:
             opened = {
                 name: stack.enter_context(closing(make_below(base, name, mode=mode, is_owned=is_owned)))

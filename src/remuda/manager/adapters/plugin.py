@@ -286,5 +286,5 @@ def _first(group: BaseExceptionGroup[Exception]) -> Exception:
 
 def _told(place: JobPlace) -> Place:
     values = msgspec.structs.asdict(place)
-    del values["manager"], values["clone_path"], values["is_protected"]
+    del values["manager"], values["clone_path"], values["is_protected"], values["may_have_begun"]
     return Place(**values, folder=place.folder)

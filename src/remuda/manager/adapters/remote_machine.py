@@ -94,7 +94,7 @@ down() {
 }
 """
 # $1 the folder of builds, $2 the way to the working directory, $3 the folder of caches, $4 the way to those of the job,
-# $5 the owner or nothing, $6 the folder for everything.
+# $5 the owner or nothing, $6 the folder for everything, $7 something if the job may have begun.
 _PREPARE = (
     _DOWN
     + r"""
@@ -107,6 +107,12 @@ check_mounts "$(pwd -P)"
 mask=$(umask)
 begin "$1" && umask 077 && down "$2.tmp" "$kind"
 umask "$mask"
+# What somebody left there would be in the job's HOME.
+if [ -z "$7" ]; then
+    check_mounts "$(pwd -P)"
+    empty() { find . -mindepth 1 -maxdepth 1 -exec rm -rf {} + 2>/dev/null; }
+    empty || { chmod -R u+rwX . 2>/dev/null; empty; } || refuse "$1/$2.tmp cannot be emptied"
+fi
 [ -n "$5" ] || exit 0
 case $5 in
     *:*) uid=${5%%:*} owner=$5 ;;
@@ -319,7 +325,8 @@ class RemoteMachine:
         placed = await self._place()
         folders = _folders(placed.base, place)
         words = (*_below(placed.base, place.builds_dir, "builds", place.folder), *_caches_below(placed.base, place))
-        done = await self._ssh.run(_script(_PREPARE, *words, place.run_as, str(placed.base)))
+        begun = "begun" if place.may_have_begun else ""
+        done = await self._ssh.run(_script(_PREPARE, *words, place.run_as, str(placed.base), begun))
         if done.code:
             cause = f"the working directory {folders.work_dir} cannot be made on {self.name}: {done.err.strip()}"
             raise EnvironmentLostError(cause) if done.code == UNUSABLE else SshError(cause)
