@@ -4,9 +4,7 @@ import re
 
 from remuda.cell.errors import InvalidError
 
-RESERVED = frozenset(
-    {"api", "-", ".well-known", "admin", "assets", "explore", "groups", "help", "jwt", "oauth", "projects", "users"}
-)
+RESERVED = frozenset({"api", "admin", "assets", "explore", "groups", "help", "jwt", "oauth", "projects", "users"})
 """First parts of a path that the cell needs for itself, now or later."""
 MAX_PATH = 255
 MAX_PARTS = 20

@@ -8,14 +8,20 @@ from remuda.cell.errors import InvalidError
 from remuda.cell.projects import checked_path
 
 
-@pytest.mark.parametrize("path", ["root/app", "a/b/c/d", "Acme/My_App.v2", "_x/.y", "a/" + "b" * 253])
+@pytest.mark.parametrize("path", ["root/app", "a/b/c/d", "Acme/My_App.v2", "_x/y.z", "a/" + "b" * 253])
 def test_good_paths(path: str) -> None:
     assert checked_path(path) == path
 
 
-@pytest.mark.parametrize("path", ["api/app", "OAuth/app", ".well-known/app"])
+@pytest.mark.parametrize("path", ["api/app", "OAuth/app"])
 def test_what_the_cell_needs_itself_is_reserved(path: str) -> None:
     with pytest.raises(InvalidError, match="reserved"):
+        checked_path(path)
+
+
+@pytest.mark.parametrize("path", [".well-known/app", "a/.git-mirrors", "a/.b/c", "a/-b"])
+def test_no_part_begins_with_a_dot_or_a_dash(path: str) -> None:
+    with pytest.raises(InvalidError, match="cannot start with"):
         checked_path(path)
 
 
@@ -29,4 +35,4 @@ def test_a_path_that_is_taken_is_harmless(path: str) -> None:
     assert len(parts) >= 2
     assert not {"", ".", ".."} & set(parts)
     assert path.isascii()
-    assert not any(part.startswith("-") or part.endswith(".") for part in parts)
+    assert not any(part.startswith(("-", ".")) or part.endswith(".") for part in parts)
