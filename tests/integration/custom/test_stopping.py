@@ -23,7 +23,7 @@ IGNORES = "trap 'echo ignored >>\"$CALLS\"' TERM"
 def is_gone(pid: int) -> bool:
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][:1]
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return True
     return state in "ZX"
 

@@ -45,7 +45,7 @@ def a_place(number: int = 1, *, before_job: str = "", after_job: str = "") -> Jo
 def is_gone(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][:1] in "ZX"
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return True
 
 
