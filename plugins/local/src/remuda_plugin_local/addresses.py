@@ -7,6 +7,7 @@ machine. Here are the addresses to try.
 
 import json
 import random
+import re
 import subprocess
 from collections.abc import Iterable, Mapping
 from ipaddress import IPv4Network
@@ -45,11 +46,16 @@ def _sample(first: int, last: int, seed: str) -> list[int]:
     return random.Random(seed).sample(range(first, last + 1), min(_TRIES, last + 1 - first))
 
 
+_REMOVED = re.compile(r"if[0-9]+")
+
+
 def clash(network: IPv4Network, rows: Iterable[Mapping[str, Any]]) -> str:
     """Which route of this host, other than to our machines, leads to the same addresses; empty: none."""
     for row in rows:
         to, device = str(row.get("dst", "default")), str(row.get("dev", ""))
-        if to != "default" and not device.startswith(LINK_PREFIX) and network.overlaps(IPv4Network(to, strict=False)):
+        # `ip` writes if7 for a device that was removed while it listed the routes, as that of a machine which ends.
+        is_ours = device.startswith(LINK_PREFIX) or _REMOVED.fullmatch(device)
+        if to != "default" and not is_ours and network.overlaps(IPv4Network(to, strict=False)):
             return f"{to} dev {device}"
     return ""
 

@@ -43,6 +43,7 @@ def test_what_is_no_network(text: str) -> None:
         ({"dst": "10.250.0.9", "dev": "veth1"}, "10.250.0.9 dev veth1"),
         ({"dst": "10.250.0.9", "dev": "rl-1a2b3c4d"}, ""),
         ({"dst": "10.250.9.9"}, "10.250.9.9 dev "),
+        ({"dst": "10.250.53.226", "dev": "if584"}, ""),
     ],
 )
 def test_routes_that_clash(row: dict[str, str], expected: str) -> None:
