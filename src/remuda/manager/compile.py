@@ -115,10 +115,13 @@ def _entries(payload: JobPayload, setting: Setting, variables: Variables, timeou
 
 
 def _containers(payload: JobPayload, setting: Setting, variables: Variables, timeout: int) -> Containers:
-    from remuda.manager.server_variables import find_invented, trusted_variables  # only here: others do not need it
+    from remuda.manager.server_variables import (  # only here: others do not need it
+        collect_trusted_variables,
+        find_invented,
+    )
 
     trusted = dict.fromkeys(find_invented(payload), "")
-    trusted |= trusted_variables(payload, setting, runner_variables(payload, setting, timeout))
+    trusted |= collect_trusted_variables(payload, setting, runner_variables(payload, setting, timeout))
     return Containers(
         payload=payload,
         runner=setting.runner,

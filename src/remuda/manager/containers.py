@@ -90,12 +90,12 @@ def hooks_in_container(entries: list[Entry], job: Containers) -> list[Entry]:
     return [
         _container(one["name"].removesuffix("_script"), job, joins=False) | {"run": [one]}
         if one["name"] in _HOOKS
-        else one | {"inputs": one["inputs"] | _asked_engine(job) | {"isolated": True}}
+        else one | {"inputs": one["inputs"] | _choose_engine(job) | {"isolated": True}}
         for one in entries
     ]
 
 
-def _asked_engine(job: Containers) -> Entry:
+def _choose_engine(job: Containers) -> Entry:
     """The engine for the checkout to ask, unless that may be out of its reach: as the job's user, in its sandbox, in a
     network that a policy limits."""
     own = job.runner.remuda

@@ -22,7 +22,7 @@ _SERVERS_OWN = re.compile(r"(CI_(COMMIT|JOB|MERGE_REQUEST|PIPELINE|PROJECT|RUNNE
 """Names that nobody but a server gives, though not in each job."""
 
 
-def trusted_variables(payload: JobPayload, setting: Setting, own: dict[str, str]) -> dict[str, str]:
+def collect_trusted_variables(payload: JobPayload, setting: Setting, own: dict[str, str]) -> dict[str, str]:
     """Everything that is known; `own`: what this runner adds, which nobody overrides here."""
     overridden = _read_overridden(payload)
     values = _of_payload(payload, setting.runner) if overridden is None else _of_cell(payload, overridden)

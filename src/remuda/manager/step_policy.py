@@ -38,9 +38,9 @@ def policy_text(payload: JobPayload, setting: Setting, own: Callable[[], dict[st
     except PolicyError as error:
         raise CompileError(f"the step policy cannot be read, so nothing runs: {error}") from None
     if any(layer.insertions for layer in policy.layers):
-        from remuda.manager.server_variables import trusted_variables
+        from remuda.manager.server_variables import collect_trusted_variables
 
-        whole["variables"] = trusted_variables(payload, setting, own())
+        whole["variables"] = collect_trusted_variables(payload, setting, own())
         whole |= {"server_ca": setting.server_ca} if setting.server_ca else {}
     return json.dumps(whole)
 

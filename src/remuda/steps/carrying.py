@@ -37,7 +37,7 @@ from remuda.steps.policy.custody import Custody
 from remuda.steps.policy.enclosure import Enclosure
 from remuda.steps.policy.values import NOTHING_INSERTED, Decision
 from remuda.steps.program import own_command
-from remuda.steps.rights import exchange_of, exchanged_files, has_private_files
+from remuda.steps.rights import exchange_of, find_exchange_files, has_private_files
 from remuda.steps.script import check_script
 from remuda.steps.tree import DELEGATE, Loaded, Node, State, Tree
 
@@ -528,7 +528,7 @@ class Carrier:
             if node.phase or node.host is not None or self._custody.has_a_say or self._custody.sandbox is not None:
                 files.remove_rare()
             if node is node.insertion:
-                remove_tree(exchanged_files(self._journal.folder, node).home, ignore_errors=True)
+                remove_tree(find_exchange_files(self._journal.folder, node).home, ignore_errors=True)
 
 
 def _loaded(node: Node) -> Loaded:

@@ -27,7 +27,7 @@ from remuda.steps.language.evaluate import Context, Sensitive, expand, expand_en
 from remuda.steps.language.values import Exec
 from remuda.steps.outcome import Cause
 from remuda.steps.plan import Level
-from remuda.steps.rights import exchange_of, exchanged_files
+from remuda.steps.rights import exchange_of, find_exchange_files
 from remuda.steps.tree import Entered, Loaded, Node, Tree
 
 SHORTEST_SECRET = 3
@@ -191,7 +191,7 @@ def _outer(tree: Tree, facts: Facts, node: Node, *, failed: bool = False, cancel
     """What the entry of a step sees."""
     frame = node.frame
     assert frame.loaded is not None
-    output_file, export_file, input_file = exchanged_files(facts.folder, frame).named()
+    output_file, export_file, input_file = find_exchange_files(facts.folder, frame).named()
     return Context(
         env=_environment_around(tree, facts, node),
         inputs=frame.entered.inputs,

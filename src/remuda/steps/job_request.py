@@ -57,7 +57,7 @@ def read_facts(
         hold_failed_seconds=request.hold_failed_seconds,
         deadline=journal.accepted_at + request.timeout_seconds if request.timeout_seconds else None,
         is_confined=is_inside or is_apart,
-        inserted_env=_inserted_env(journal, custody.policy),
+        inserted_env=_build_inserted_env(journal, custody.policy),
         is_apart=is_apart,
         is_inside=is_inside,
     )
@@ -68,7 +68,7 @@ def server_ca_file(folder: Path) -> Path:
     return folder / "server_ca.pem"
 
 
-def _inserted_env(journal: Journal, policy: Policy) -> dict[str, str]:
+def _build_inserted_env(journal: Journal, policy: Policy) -> dict[str, str]:
     """The predefined variables of inserted steps. Writes the one that is a file."""
     if not policy.server_ca:
         return dict(policy.variables)

@@ -140,7 +140,7 @@ class Journal:
             raise DamagedError("request is not the one that was stored")
         return request
 
-    def stored_at(self) -> float:
+    def read_storage_time(self) -> float:
         """When the request was stored, by the wall clock of that moment, as the times of all files are. `accepted_at`
         may differ from it by hours, where that clock was set."""
         with suppress(OSError):

@@ -30,7 +30,15 @@ from remuda.steps.language.values import ReferenceKind
 from remuda.steps.marks import VARIABLE
 from remuda.steps.plan import GRACE_SECONDS
 from remuda.steps.program import own_command
-from remuda.steps.rights import OWN, exchange_of, exchanged_files, exec_words, has_agents_rights, is_own, is_own_program
+from remuda.steps.rights import (
+    OWN,
+    exchange_of,
+    exec_words,
+    find_exchange_files,
+    has_agents_rights,
+    is_own,
+    is_own_program,
+)
 from remuda.steps.script import script_command
 from remuda.steps.tree import DELEGATE, Node, Tree
 
@@ -90,7 +98,7 @@ def launch(tree: Tree, facts: Facts, node: Node, files: StepFiles) -> Launch:
             own["REMUDA_ENVIRONMENT"] = f"{facts.key}{node.parent.path}/{node.parent.attempt}"
         return _own(entered.command[1:], _machine_env(facts, node, env) | own, facts.work_dir)
     env |= _own_variables(facts, files)
-    _make_mentioned(node, files, exchanged_files(facts.folder, node.frame), entered.inputs)
+    _make_mentioned(node, files, find_exchange_files(facts.folder, node.frame), entered.inputs)
     fitting = fit(env)
     if host is not None:
         command, large = list(entered.command), fitting.too_large if loaded.is_script else {}
@@ -156,7 +164,7 @@ def _refuse_outside(node: Node) -> None:
 
 def _make_home(node: Node, insertion: Node, job: Path) -> None:
     """An empty home for the first command of what a policy inserted: something of the job may have put one there."""
-    home = exchanged_files(job, insertion).home
+    home = find_exchange_files(job, insertion).home
     home.parent.mkdir(mode=0o700, exist_ok=True)
     while node is not insertion and node.index == 0 and node.parent is not None:
         node = node.parent

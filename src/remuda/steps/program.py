@@ -12,7 +12,7 @@ from enum import StrEnum
 from pathlib import Path
 
 PROTOCOL = 1
-"""Of Remuda's own service."""
+"""The version of the agent's gRPC service that this program speaks."""
 IDLE_EXIT_SECONDS = 60.0
 """How long an agent that a manager or a plugin has started stays without a job and without anybody who is connected;
 whoever needs one later starts another. One with jobs that nobody has fetched stays as long as those want it."""

@@ -100,7 +100,7 @@ def exchange_of(node: Node) -> str:
     return INSERTED_EXCHANGE if insertion is not None and insertion.host is None else EXCHANGE
 
 
-def exchanged_files(job: Path, node: Node) -> StepFiles:
+def find_exchange_files(job: Path, node: Node) -> StepFiles:
     """The files of a step in the folder that the steps around it know; `job` is the job's folder."""
     return StepFiles(job, node.serial, exchange_of(node))
 

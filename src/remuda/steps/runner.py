@@ -53,7 +53,7 @@ class OpenShell(Protocol):
     """What somebody runs who looks into a job."""
 
     def hang_up(self) -> None:
-        """Begin to end it."""
+        """Send it a hang-up signal, without waiting for its end."""
 
     async def end(self, reason: str) -> None:
         """Return when nothing of it runs any more; `reason` is for whoever opened it."""
@@ -72,7 +72,7 @@ class Job:
         """What a client says is safe elsewhere: log offset, result number."""
         self._around = around
         self._was_found = bool(journal.past)
-        self._stored_at = journal.stored_at()
+        self._stored_at = journal.read_storage_time()
         self._known_since = around.clock.monotonic()
         self._wake = LightEvent()
         self._telling: asyncio.TimerHandle | None = None

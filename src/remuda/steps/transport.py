@@ -160,5 +160,5 @@ def _has_ended(pid: int) -> bool:
     except ProcessLookupError:
         return True
     except PermissionError:
-        pass  # another user's lives
+        return False  # the process is there and belongs to another user
     return False

@@ -6,7 +6,7 @@ import msgspec
 
 from remuda.manager.config import RunnerConfig
 from remuda.manager.entries import Setting, path_of_project
-from remuda.manager.server_variables import trusted_variables
+from remuda.manager.server_variables import collect_trusted_variables
 from remuda.wire.runner_api import JobPayload
 
 GIT = {
@@ -28,7 +28,7 @@ def a_payload(sent: dict[str, str], **changes: Any) -> JobPayload:
 
 def trusted(payload: JobPayload, **own: str) -> dict[str, str]:
     setting = Setting(runner=RUNNER, system_id="s", slot=0, work_dir="/builds/p", builds_dir="/builds", cache_dir="/c")
-    return trusted_variables(payload, setting, own)
+    return collect_trusted_variables(payload, setting, own)
 
 
 def test_another_servers_variables_count_for_nothing() -> None:

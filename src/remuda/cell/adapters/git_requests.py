@@ -9,7 +9,7 @@ import zlib
 from collections.abc import AsyncIterator
 
 LISTS_LIMIT_BYTES = 64 * 1024 * 1024
-"""Half a million refs."""
+"""The most bytes of refs and commits that a git request may list: enough for about half a million refs."""
 _PIECE_BYTES = 65536
 _HEAD_BYTES = 4
 

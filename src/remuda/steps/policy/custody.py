@@ -38,7 +38,7 @@ from remuda.steps.policy.values import NO_LIMITS, NOTHING_INSERTED, Decision, In
 from remuda.steps.rights import (
     ENGINE_CLIENTS,
     exchange_of,
-    exchanged_files,
+    find_exchange_files,
     has_agents_rights,
     is_own,
     is_own_name,
@@ -318,10 +318,10 @@ class Custody:
         raw = [files.own(".raw")] if has_raw else []
         for path in (*raw, *map(str, (files.outputs, files.exports, files.masks))):
             make_empty(path)
-        steps = (files.name, exchanged_files(self._job, node.frame).name)
+        steps = (files.name, find_exchange_files(self._job, node.frame).name)
         given, folders = [*raw], [files.temporary]
         if node.insertion is not None:
-            folders.append(exchanged_files(self._job, node.insertion).home)
+            folders.append(find_exchange_files(self._job, node.insertion).home)
         if is_own(node, {"secrets"}):
             secrets = self._exchange / SECRETS
             secrets.mkdir(mode=0o700, exist_ok=True)
