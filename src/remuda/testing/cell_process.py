@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any, Self
 
@@ -56,6 +57,13 @@ class CellProcess(ServedCell):
         if self._process is not None:
             self._process.send_signal(signal.SIGKILL)
             self._process.wait()
+
+    def freeze(self, seconds: float) -> None:
+        """Stop the process for so long, as a machine does that is short of processor time."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+        time.sleep(seconds)
+        self._process.send_signal(signal.SIGCONT)
 
     def _status(self, name: str) -> int:
         assert self._process is not None

@@ -12,6 +12,7 @@ import socket
 import threading
 import zipfile
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,13 @@ PIPELINE = "build: {script: [make], artifacts: {paths: [out], reports: {junit: '
 
 @pytest.fixture
 def cell(tmp_path: Path) -> Iterator[CellProcess]:
+    with CellProcess(tmp_path / "cell") as served:
+        yield served
+
+
+@pytest.fixture
+def impatient_cell(tmp_path: Path) -> Iterator[CellProcess]:
+    """A cell that cuts off readers after two seconds without progress."""
     with CellProcess(tmp_path / "cell", reader_silent_seconds=2) as served:
         yield served
 
@@ -46,14 +54,8 @@ def with_upload(cell: CellProcess, content: bytes, query: str = "") -> tuple[int
 
 
 def at_once(ask: Callable[[], Answer]) -> list[Answer]:
-    answers: list[Answer] = []
-    threads = [threading.Thread(target=lambda: answers.append(ask())) for _ in range(READERS)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(answers) == READERS
-    return answers
+    with ThreadPoolExecutor(READERS) as threads:
+        return [asked.result() for asked in [threads.submit(ask) for _ in range(READERS)]]
 
 
 def nested() -> bytes:
@@ -113,30 +115,49 @@ def slow_reader(cell: CellProcess, path: str) -> socket.socket:
     return caller
 
 
-def test_slow_readers_of_an_archive_hold_no_directory(cell: CellProcess) -> None:
-    project, job = with_upload(cell, archive(150_000, bytes(50_000_000)))
-    before = cell.peak_bytes()
+def test_slow_readers_of_an_archive_hold_no_directory(impatient_cell: CellProcess) -> None:
+    project, job = with_upload(impatient_cell, archive(150_000, bytes(50_000_000)))
+    before = impatient_cell.peak_bytes()
     with ExitStack() as callers:
         for _ in range(READERS):
-            callers.enter_context(slow_reader(cell, f"/api/v4/projects/{project}/jobs/{job['id']}/artifacts/large"))
-        cell.until(lambda: cell.open_files("/blobs/kept/") == READERS, "all of them read")
-        cell.until(lambda: cell.open_files("/blobs/kept/") == 0, "those who do not read are cut off", 60)
-    listed = cell.send(
+            callers.enter_context(
+                slow_reader(impatient_cell, f"/api/v4/projects/{project}/jobs/{job['id']}/artifacts/large")
+            )
+        impatient_cell.until(lambda: impatient_cell.open_files("/blobs/kept/") == READERS, "all of them read")
+        impatient_cell.until(
+            lambda: impatient_cell.open_files("/blobs/kept/") == 0, "those who do not read are cut off", 60
+        )
+    listed = impatient_cell.send(
         "GET", f"/api/remuda/v1/jobs/{job['id']}/artifacts/files?page=1501&per_page=100", PRIVATE_TOKEN=ADMIN_TOKEN
     )
     assert listed.headers["X-Total"] == "150001"
     assert [entry["path"] for entry in listed.json()] == ["f149999"]
-    assert cell.peak_bytes() - before < 120 * 1024 * 1024
+    assert impatient_cell.peak_bytes() - before < 120 * 1024 * 1024
 
 
-def test_a_reader_who_does_not_read_a_whole_answer_goes(cell: CellProcess) -> None:
-    project = cell.new_project("app", notes="x" * 8_000_000)
-    caller = slow_reader(cell, f"/api/v4/projects/{project}/repository/files/notes?ref=main")
+def test_a_reader_who_does_not_read_a_whole_answer_goes(impatient_cell: CellProcess) -> None:
+    project = impatient_cell.new_project("app", notes="x" * 8_000_000)
+    caller = slow_reader(impatient_cell, f"/api/v4/projects/{project}/repository/files/notes?ref=main")
     with caller:
         connections = f"tcp connections of {caller.getsockname()}"
         port = caller.getsockname()[1]
-        cell.until(lambda: port in established(cell), f"{connections} begin")
-        cell.until(lambda: port not in established(cell), f"{connections} end", 60)
+        impatient_cell.until(lambda: port in established(impatient_cell), f"{connections} begin")
+        impatient_cell.until(lambda: port not in established(impatient_cell), f"{connections} end", 60)
+
+
+def test_a_stop_of_the_cell_is_not_taken_for_silence_of_its_readers(impatient_cell: CellProcess) -> None:
+    project = impatient_cell.new_project("app", notes="x" * 8_000_000)
+    path = f"/api/v4/projects/{project}/repository/files/notes?ref=main"
+    with slow_reader(impatient_cell, path) as caller:
+        assert caller.recv(1), "the answer has begun"
+        for _ in range(2):  # in the first two seconds the kernel takes enough to count as progress
+            impatient_cell.freeze(3)
+            threading.Event().wait(0.2)  # the cell looks at its timers before anything is read
+        caller.settimeout(60)
+        size = 0
+        while size < 10_000_000 and (piece := caller.recv(1_000_000)):
+            size += len(piece)
+    assert size > 10_000_000
 
 
 def established(cell: CellProcess) -> set[int]:
@@ -146,9 +167,9 @@ def established(cell: CellProcess) -> set[int]:
     return {int(row[2].partition(":")[2], 16) for row in rows if row[1].endswith(f":{own}") and row[3] == "01"}
 
 
-def test_a_reader_who_reads_slowly_but_steadily_gets_all(cell: CellProcess) -> None:
-    project, job = with_upload(cell, archive(10, bytes(8_000_000)))
-    host, port = cell.url.removeprefix("http://").split(":")
+def test_a_reader_who_reads_slowly_but_steadily_gets_all(impatient_cell: CellProcess) -> None:
+    project, job = with_upload(impatient_cell, archive(10, bytes(8_000_000)))
+    host, port = impatient_cell.url.removeprefix("http://").split(":")
     connection = http.client.HTTPConnection(host, int(port), timeout=60)
     connection.request(
         "GET", f"/api/v4/projects/{project}/jobs/{job['id']}/artifacts/large", headers={"PRIVATE-TOKEN": ADMIN_TOKEN}

@@ -31,6 +31,8 @@ HEAD_SECONDS = 30.0
 READER_SECONDS = 60.0
 SLOWEST_BYTES_PER_SECOND = 1024
 """Who reads an answer more slowly is cut off: it, or the file it is read from, is held until then."""
+READER_CHECKS = 4
+"""The reader's time is counted in so many parts: a stop of the whole machine costs the reader one part, not all."""
 HEAD_BYTES = 64 * 1024
 """The address and all headers of a request; also those that come behind its body."""
 _TOO_LONG = (
@@ -181,16 +183,22 @@ class Connection(HttpToolsProtocol):
 
     def _await_reader(self) -> None:
         self._stop_reader_timer()
-        unsent = self.transport.get_write_buffer_size()
-        self._reader_timer = self.loop.call_later(self._shared.reader_seconds, self._look_whether_read, unsent)
+        self._start_reader_timer(self.transport.get_write_buffer_size(), READER_CHECKS)
 
-    def _look_whether_read(self, unsent: int) -> None:
+    def _start_reader_timer(self, unsent: int, checks: int) -> None:
+        seconds = self._shared.reader_seconds / READER_CHECKS
+        self._reader_timer = self.loop.call_later(seconds, self._check_reader, unsent, checks)
+
+    def _check_reader(self, unsent: int, checks: int) -> None:
+        """Cut the connection if the caller has read too little of `unsent` bytes and this is the last check."""
         self._reader_timer = None
-        seconds = self._shared.reader_seconds
-        if unsent - self.transport.get_write_buffer_size() < seconds * SLOWEST_BYTES_PER_SECOND:
-            self._cut()
-        else:
+        read = unsent - self.transport.get_write_buffer_size()
+        if read >= self._shared.reader_seconds * SLOWEST_BYTES_PER_SECOND:
             self._await_reader()
+        elif checks > 1:
+            self._start_reader_timer(unsent, checks - 1)
+        else:
+            self._cut()
 
     def _stop_reader_timer(self) -> None:
         if self._reader_timer is not None:
