@@ -16,6 +16,7 @@ from remuda.cli.repository import Repository
 from remuda.cli.snapshot import COMPARED, Snapshot, mirror, push_environment, take
 from remuda.cli.worktree import facts_of
 from remuda.lib.lending import LENDS
+from remuda.lib.processes import reap
 from remuda.wire.user_api import NewPipelineRequest
 
 if TYPE_CHECKING:
@@ -169,7 +170,7 @@ async def _git_push(url: str, git_dir: Path, refspecs: list[str], cell: "Cell") 
     except BaseException:
         if process.returncode is None:
             process.kill()
-            await process.wait()
+            await reap(process)
         raise
     if process.returncode != 0:
         raise CommandError(f"the snapshot could not be pushed: {complaint.decode(errors='replace').strip()}")

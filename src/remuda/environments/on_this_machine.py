@@ -13,6 +13,7 @@ from pathlib import Path
 from remuda.environments.errors import LostError
 from remuda.environments.plugin import Connection, through
 from remuda.environments.values import Folders, Place
+from remuda.lib.processes import reap
 from remuda.lib.safe_paths import make_below, remove_below
 
 HOOK_SECONDS = 600.0
@@ -84,7 +85,7 @@ async def run_hook(name: str, command: str, place: Place, work_dir: str) -> str:
     except BaseException as error:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-        await process.wait()
+        await reap(process)
         if not isinstance(error, TimeoutError):
             raise
         raise LostError(f"the runner's {name} took more than {HOOK_SECONDS:.0f} s") from None

@@ -15,6 +15,7 @@ from typing import Any
 from remuda.environments.errors import TemporaryError
 from remuda.environments.handshake import VERSIONS
 from remuda.environments.values import Folders, Place
+from remuda.lib.processes import reap
 
 END_SECONDS = 5.0
 
@@ -100,6 +101,6 @@ async def through(*words: str) -> Connection:
                 await process.wait()
         except TimeoutError:
             process.kill()
-            await process.wait()
+            await reap(process)
 
     return Connection(reader=reader, writer=writer, close=close)

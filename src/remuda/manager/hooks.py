@@ -10,6 +10,7 @@ import os
 import signal
 from contextlib import suppress
 
+from remuda.lib.processes import reap
 from remuda.manager.errors import EnvironmentLostError
 from remuda.manager.ports import JobPlace
 
@@ -58,7 +59,7 @@ async def run_hook(name: str, command: str, place: JobPlace, *, work_dir: str) -
     except BaseException as error:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-        await process.wait()
+        await reap(process)
         if not isinstance(error, TimeoutError):
             raise
         raise hook_failed(name, f"took more than {HOOK_SECONDS:.0f} s", kept.decode(errors="replace")) from None

@@ -487,7 +487,10 @@ async def test_a_fetch_follows_no_grafts_and_leaves_nothing_in_the_log(tmp_path:
     assert await repos.count("work/.git", sha) == 2
 
 
-async def test_a_fetch_whose_client_has_gone_ends_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("seconds", [0, 0.5], ids=["at once", "when the pipe is full"])
+async def test_a_fetch_whose_client_has_gone_ends_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: float
+) -> None:
     """Only a push has something to remove. git does not notice that nobody reads its answer any more."""
     monkeypatch.setattr(git, "STOP_SECONDS", 600)
     clone = Clone(tmp_path / "work")
@@ -502,6 +505,7 @@ async def test_a_fetch_whose_client_has_gone_ends_at_once(tmp_path: Path, monkey
         assert status == 200
 
     async def send(piece: bytes) -> None:
+        await asyncio.sleep(seconds)
         raise ClientGoneError
 
     kind = "application/x-git-upload-pack-request"
@@ -510,3 +514,19 @@ async def test_a_fetch_whose_client_has_gone_ends_at_once(tmp_path: Path, monkey
         with pytest.raises(ExceptionGroup) as caught:
             await serve(GitRepos(tmp_path, tmp_path / "hooks"), "work/.git", call, pieces(), start=start, send=send)
     assert isinstance(caught.value.exceptions[0], ClientGoneError)
+
+
+async def test_a_file_that_is_too_large_is_given_up_whatever_git_has_written(tmp_path: Path) -> None:
+    clone = Clone(tmp_path / "work")
+    clone.run("init", "--quiet", "-b", "main")
+    (clone.folder / "large").write_bytes(bytes(10_000_000))
+    clone.commit()
+    environment = GitRepos(tmp_path, tmp_path / "hooks").environment
+    process = await git.spawn_git(
+        *("--git-dir", str(clone.folder / ".git"), "cat-file", "blob", "main:large"),
+        environment=environment,
+        with_input=False,
+    )
+    await asyncio.sleep(0.5)  # more lies in the pipe than is read from it
+    async with asyncio.timeout(10):
+        await git.end_git(process)

@@ -24,6 +24,7 @@ from remuda.cell.adapters.git_changes import FAST_IMPORT_END, Entry, NewCommit, 
 from remuda.cell.adapters.git_environment import make_environment
 from remuda.cell.adapters.push_hook import HOOK
 from remuda.cell.errors import CellError, ConflictError, InvalidError, StoreError, TooLargeError
+from remuda.lib.processes import reap
 
 DEADLINE_SECONDS = 60
 STOP_SECONDS = 3
@@ -415,7 +416,7 @@ async def end_git(process: asyncio.subprocess.Process) -> None:
     if process.stdin is not None:
         process.stdin.close()
     kill_git(process)
-    await process.wait()
+    await reap(process)
 
 
 async def stop_git(process: asyncio.subprocess.Process) -> None:

@@ -11,6 +11,7 @@ from remuda.fleeting.conformance.life import Life, need
 from remuda.fleeting.conformance.values import Check, FailedError
 from remuda.fleeting.handshake import environment, read_handshake
 from remuda.fleeting.process import END_SECONDS, START_SECONDS
+from remuda.lib.processes import reap
 from remuda.lib.socket_folder import SocketFolder
 
 ORPHAN_SECONDS = 10.0
@@ -57,12 +58,12 @@ async def _orphaned(life: Life) -> None:
                 raise FailedError("started once more it said no handshake") from None
             handshake = read_handshake(line)
             host.kill()
-            await host.wait()
+            await reap(host)
             await _silence(handshake.network, handshake.address)
         finally:
             with suppress(ProcessLookupError):
                 host.kill()
-            await host.wait()
+            await reap(host)
             with suppress(ProcessLookupError):
                 if pid:
                     os.killpg(pid, signal.SIGKILL)

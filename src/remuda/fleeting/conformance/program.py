@@ -13,6 +13,7 @@ from remuda.fleeting.errors import PermanentError, TemporaryError
 from remuda.fleeting.handshake import COOKIE
 from remuda.fleeting.launch import cause
 from remuda.fleeting.references import parse_version
+from remuda.lib.processes import reap
 
 
 async def _version(life: Life) -> None:
@@ -44,7 +45,7 @@ async def _by_hand(life: Life) -> None:
     finally:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-        await process.wait()
+        await reap(process)
     need(process.returncode != 0, "it ended with 0")
     need(not printed, f"it printed to stdout: {printed[:100]!r}")
 

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import IO
 from urllib.parse import SplitResult, unquote
 
+from remuda.lib.processes import reap
 from remuda.lib.values import dataclass
 from remuda.steps.marks import start_unmarked
 from remuda.steps.resolving.errors import ResolveError, TemporaryResolveError, untrusted
@@ -240,7 +241,7 @@ async def _git(where: Repository, arguments: list[str], repo: Path | None = None
         if process.returncode is None:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-            await process.wait()
+            await reap(process)
     if process.returncode:
         raise failure(where, errors.decode(errors="replace"))
     return output
