@@ -188,7 +188,7 @@ async def test_a_wrong_setting_is_named(yard: Yard, config: dict[str, Any], text
 
 async def test_it_passes_the_conformance_suite(yard: Yard, server: asyncio.Server) -> None:
     config = yard.config(machine_options=[f"stand-in-port={server.sockets[0].getsockname()[1]}"])
-    results = [result async for result in try_out(Trial(program=str(PROGRAM), config=config))]
+    results = [result async for result in try_out(Trial(program=str(PROGRAM), config=config, end_seconds=30.0))]
     assert results
     assert [one for one in results if one.outcome is Outcome.FAILED] == []
     assert yard.machines() == yard.records() == []

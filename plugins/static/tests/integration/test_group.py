@@ -200,7 +200,7 @@ async def test_an_unknown_protocol_is_named(make: Make, address: str) -> None:
 
 async def test_it_passes_the_conformance_suite(address: str, tmp_path: Path) -> None:
     config = {"instances": a_list(address, "a", "b"), "folder": str(tmp_path / "state")}
-    trial = Trial(program=str(PROGRAM), config=config)
+    trial = Trial(program=str(PROGRAM), config=config, end_seconds=30.0)
     results = [result async for result in try_out(trial)]
     assert results
     assert [one for one in results if one.outcome is Outcome.FAILED] == []

@@ -32,10 +32,10 @@ async def _told(life: Life) -> None:
     assert life.process is not None
     await life.end()
     try:
-        async with asyncio.timeout(END_SECONDS):
+        async with asyncio.timeout(life.trial.end_seconds):
             await life.process.ended.wait()
     except TimeoutError:
-        raise FailedError(f"it was still there {END_SECONDS:.0f} s after GRPCController.Shutdown") from None
+        raise FailedError(f"it was still there {life.trial.end_seconds:.0f} s after GRPCController.Shutdown") from None
     need(life.process.code == 0, f"it ended with {life.process.code}")
 
 

@@ -19,7 +19,7 @@ from remuda.fleeting.codec import connector_to_wire
 from remuda.fleeting.conformance.values import Check, CheckError, FailedError, NotedError, Outcome, Result, Trial
 from remuda.fleeting.errors import PermanentError, TemporaryError
 from remuda.fleeting.output import Line
-from remuda.fleeting.process import END_SECONDS, PluginProcess
+from remuda.fleeting.process import PluginProcess
 from remuda.fleeting.streams import ENDS, hold_broker, read_stdio
 from remuda.wire.proto import fleeting_pb2 as pb
 from remuda.wire.proto import fleeting_process_pb2 as own
@@ -181,7 +181,7 @@ class Life:
         """Have the process end as hosts do, without waiting for it."""
         if self.channel is not None and self.is_running:
             with suppress(*ENDS):
-                await GRPCControllerStub(self.channel).Shutdown(own.Empty(), timeout=END_SECONDS)
+                await GRPCControllerStub(self.channel).Shutdown(own.Empty(), timeout=self.trial.end_seconds)
 
     async def stop(self) -> None:
         await self.end()

@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from remuda.fleeting.port import Connector
+from remuda.fleeting.process import END_SECONDS
 from remuda.lib.values import dataclass
 
 if TYPE_CHECKING:
@@ -52,6 +53,8 @@ class Trial:
     call_seconds: float = 60.0
     least_seconds: float = 60.0
     """For instances to show, and to go, however soon they boot."""
+    end_seconds: float = END_SECONDS
+    """For the process to end once it is told to. Hosts wait no longer than the default."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
