@@ -2,7 +2,9 @@
 
 import asyncio
 import os
+from contextlib import suppress
 from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -103,20 +105,29 @@ async def test_a_kept_answer_is_read_by_many() -> None:
     parsers.close()
 
 
+def count_open(folder: Path) -> int:
+    """Count the open files of this process that are, or were, in the folder."""
+    links = 0
+    for entry in Path("/proc/self/fd").iterdir():
+        with suppress(FileNotFoundError):
+            links += os.readlink(entry).startswith(f"{folder}/")
+    return links
+
+
 @pytest.mark.parametrize("size", [10, IN_MEMORY_BYTES + 1])
-async def test_many_small_answers_leave_few_files_open(size: int) -> None:
-    parsers = Parsers(memory_bytes=1)
-    before = len(os.listdir("/proc/self/fd"))
+async def test_many_small_answers_leave_few_files_open(tmp_path: Path, size: int) -> None:
+    parsers = Parsers(memory_bytes=1, folder=tmp_path)
     for number in range(1000):
         await parsers.answers.find(number, partial(parsers.keep, b"x" * size))
-    assert len(os.listdir("/proc/self/fd")) - before <= 64
+    assert count_open(tmp_path) <= 64
     parsers.close()
 
 
-async def test_a_small_answer_needs_no_file() -> None:
-    parsers = Parsers(memory_bytes=1)
-    before = len(os.listdir("/proc/self/fd"))
+async def test_only_a_large_answer_needs_a_file(tmp_path: Path) -> None:
+    parsers = Parsers(memory_bytes=1, folder=tmp_path)
     answers = [await parsers.keep(content) for content in (b"", b"abc")]
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert count_open(tmp_path) == 0
+    large = await parsers.keep(b"x" * (IN_MEMORY_BYTES + 1))
+    assert (large.size, count_open(tmp_path)) == (IN_MEMORY_BYTES + 1, 1)
     assert [b"".join([piece async for piece in answer.pieces()]) for answer in answers] == [b"", b"abc"]
     parsers.close()
