@@ -516,10 +516,14 @@ async def test_a_fetch_whose_client_has_gone_ends_at_once(
     assert isinstance(caught.value.exceptions[0], ClientGoneError)
 
 
-async def test_a_file_that_is_too_large_is_given_up_whatever_git_has_written(tmp_path: Path) -> None:
+SMALLER = 200_000
+
+
+@pytest.mark.parametrize("size", [10_000_000, SMALLER], ids=["git still writes", "git has ended"])
+async def test_git_whose_output_is_not_read_leaves_no_pipe(tmp_path: Path, size: int) -> None:
     clone = Clone(tmp_path / "work")
     clone.run("init", "--quiet", "-b", "main")
-    (clone.folder / "large").write_bytes(bytes(10_000_000))
+    (clone.folder / "large").write_bytes(bytes(size))
     clone.commit()
     environment = GitRepos(tmp_path, tmp_path / "hooks").environment
     process = await git.spawn_git(
@@ -527,6 +531,11 @@ async def test_a_file_that_is_too_large_is_given_up_whatever_git_has_written(tmp
         environment=environment,
         with_input=False,
     )
-    await asyncio.sleep(0.5)  # more lies in the pipe than is read from it
-    async with asyncio.timeout(10):
+    pipe = process._transport.get_pipe_transport(1)  # type: ignore[attr-defined]
+    async with asyncio.timeout(30):
+        # The reader has enough; the rest of a small file has room in the pipe, so that git can end.
+        while pipe.is_reading() or (size == SMALLER and process.returncode is None):  # noqa: ASYNC110 - git tells nobody
+            await asyncio.sleep(0.01)
+        assert not pipe.is_closing()
         await git.end_git(process)
+    assert pipe.is_closing()

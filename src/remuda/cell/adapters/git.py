@@ -410,12 +410,9 @@ async def spawn_git(*args: str, environment: Mapping[str, str], with_input: bool
 
 
 async def end_git(process: asyncio.subprocess.Process) -> None:
-    """Leave nothing of it behind; one that has ended by itself is left alone."""
-    if process.returncode is not None:
-        return
-    if process.stdin is not None:
-        process.stdin.close()
-    kill_git(process)
+    """Kill it unless it has ended, and close its pipes: what nobody has read of its output is dropped."""
+    if process.returncode is None:
+        kill_git(process)
     await reap(process)
 
 
