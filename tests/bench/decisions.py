@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 from tests.bench.http_calls import Show, shown
 
-from remuda.cell.polls import HeldPolls
+from remuda.cell.dispatch.held_polls import HeldPolls
 from remuda.lib.clock import SystemClock, settle
 from remuda.model.job import JobId
 from remuda.model.runner import CapabilityKey, Fingerprint

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import asyncpg
 
-from remuda.cell.adapters.postgres import PostgresStore
-from remuda.cell.adapters.sqlite import SqliteStore
-from remuda.cell.core import leases, lifecycle
-from remuda.cell.core.plan import Outcome
-from remuda.cell.ports import Store
+from remuda.cell.core.jobs import leases, lifecycle
+from remuda.cell.core.jobs.family import Outcome
+from remuda.cell.store.ports import Store
+from remuda.cell.store.postgres.store import PostgresStore
+from remuda.cell.store.sqlite.store import SqliteStore
 from remuda.cell.values import Job
 from remuda.model.job import RunnerId
 from remuda.testing.builders import NOW, a_pipeline, a_project, a_spec, new_jobs

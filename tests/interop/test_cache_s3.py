@@ -12,11 +12,11 @@ import msgspec
 import pytest
 
 from remuda.lib.clock import SystemClock
-from remuda.manager.cache_config import CacheConfig, S3Config
-from remuda.manager.config import RunnerConfig
-from remuda.manager.entries import Setting
-from remuda.manager.stored_files import restore_caches, save_caches
-from remuda.manager.variables import Variables
+from remuda.manager.compile.step_entries import Setting
+from remuda.manager.compile.stored_files import restore_caches, save_caches
+from remuda.manager.compile.variables import Variables
+from remuda.manager.config.cache import CacheConfig, S3Config
+from remuda.manager.config.load import RunnerConfig
 from remuda.testing.s3_server import PROGRAM, S3Server
 from remuda.wire.runner_api import JobPayload
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from remuda.cli.main import call
-from remuda.manager.config import load
+from remuda.manager.config.load import load
 from remuda.testing.gitlab_runner import RealRunner
 from remuda.testing.served_cell import ServedCell
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from remuda.environments.conformance import check_plugin
-from remuda.manager.ports import JobPlace
+from remuda.manager.environments.port import JobPlace
 from remuda.testing.agent_process import PROGRAM, follow
 from remuda.testing.environment_plugins import kill_agents, plugin_environment
 from remuda.wire.agent_client import JobStart

@@ -15,8 +15,8 @@ import pytest
 from remuda.cli.exits import BadInputError
 from remuda.cli.main import call
 from remuda.fleeting.errors import PermanentError
-from remuda.fleeting.finding import find_program
-from remuda.fleeting.installing import this_platform
+from remuda.fleeting.install import this_platform
+from remuda.fleeting.plugin_search import find_program
 from remuda.testing.instance_groups import a_program
 from remuda.testing.step_packages import PASSWORD, USER, StepRegistry, basic_registry, has_registry, step_registry
 

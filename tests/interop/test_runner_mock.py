@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from remuda.manager.features import runner_info
+from remuda.manager.polling.features import runner_info
 from remuda.testing.coordinator import Coordinator
 from remuda.testing.manager_bench import ManagerBench
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from remuda.cell.adapters.object_blobs import open_bucket
+from remuda.cell.blobs.object_storage import open_bucket
 from remuda.cell.errors import CellError
 from remuda.testing.s3_server import PROGRAM, S3Server
 from remuda.testing.served_cell import ScriptedRunner, ServedCell
@@ -187,7 +187,7 @@ def test_a_cell_does_not_start_without_its_bucket(tmp_path: Path, server: S3Serv
 LARGE = """
 import asyncio, hashlib, re, sys
 from pathlib import Path
-from remuda.cell.adapters.object_blobs import open_bucket
+from remuda.cell.blobs.object_storage import open_bucket
 
 PIECES = 300
 PIECE = bytes(range(256)) * 4096  # 1 MiB

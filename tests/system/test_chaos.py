@@ -22,7 +22,7 @@ from pathlib import Path
 import pytest
 from gitlab.v4.objects import Project
 
-from remuda.steps.standby import NAME
+from remuda.steps.process.fork_server import NAME
 from remuda.testing.client import connect, first_pipeline, script_output, trace_of, wait_for
 from remuda.testing.docker_engine import BUSYBOX, DockerEngine
 from remuda.testing.lab import Lab, name_of

@@ -2,12 +2,13 @@
 
 Level, not edge: that a job has changed is only a reason to read it; what is told is what the store says then. So two
 changes in a row may be told as one, and nothing is told of a state that was never stored. What this process changes it
-notes itself (`ChangedJobs`, filled by `remuda.cell.motion`), what others change comes as hints; a hint that is lost is
-made up for by looking at the open jobs that were told of before. Runners are looked at all together, often: whether one
-is online is a matter of time, not of a change.
+notes itself (`ChangedJobs`, filled by `remuda.cell.dispatch.job_changes`), what others change comes as hints; a hint
+that is lost is made up for by looking at the open jobs that were told of before. Runners are looked at all together,
+often: whether one is online is a matter of time, not of a change.
 
 While nobody watches nothing is noted, read or kept. What has gone out is kept for a while after the last watcher has
-left, for one that comes back. `remuda.cell.service` runs `watch`; `remuda.cell.http.events` is where watchers arrive.
+left, for one that comes back. `remuda.cell.service` runs `watch`; `remuda.cell.http.remuda.events` is where watchers
+arrive.
 """
 
 import asyncio
@@ -18,17 +19,17 @@ from contextlib import contextmanager
 
 import msgspec
 
-from remuda.cell.core.events import Buffer, Event, EventKind
+from remuda.cell.core.event_buffer import Buffer, Event, EventKind
 from remuda.cell.errors import StoreError
-from remuda.cell.people import status_of
-from remuda.cell.ports import Store
+from remuda.cell.store.ports import Store
 from remuda.cell.values import Job, Page, Pipeline, Runner
-from remuda.lib.aio import happens_by
+from remuda.cell.values.people import status_of
 from remuda.lib.clock import Clock
+from remuda.lib.waiting import happens_by
 from remuda.model.job import FINAL, JobId, PipelineId, RunnerId
 from remuda.model.progress import OVER
 from remuda.telemetry.logs import logger
-from remuda.wire.routable import to_base36
+from remuda.wire.routable_token import to_base36
 from remuda.wire.user_api import JobEvent, PipelineEvent, RunnerEvent
 
 GATHER_SECONDS = 0.02

@@ -23,45 +23,45 @@ from msgspec.structs import replace
 from uvicorn.config import Config
 from uvicorn.server import Server
 
-from remuda.cell.adapters.blobs import FolderBlobs
-from remuda.cell.adapters.git import GitRepos
-from remuda.cell.adapters.shell_files import ShellFiles
-from remuda.cell.adapters.trace_archive import ArchivedTraces
-from remuda.cell.adapters.traces import FileTraces
-from remuda.cell.audit import AuditEvent
-from remuda.cell.blob_owner import claim_blobs, claim_folder
-from remuda.cell.bridges import Bridges
-from remuda.cell.datafolder import DataFolder, opened
-from remuda.cell.dispatch import Dispatch
+from remuda.cell.blobs.folder import FolderBlobs
+from remuda.cell.blobs.upload_parsers import Parsers
+from remuda.cell.dispatch.dispatcher import Dispatch
 from remuda.cell.errors import CellError
 from remuda.cell.events import Events
-from remuda.cell.http.app import CellApp
-from remuda.cell.http.connections import BACKLOG, Connection, connections_within
-from remuda.cell.http.edge import Edge
-from remuda.cell.http.managers import Managers
-from remuda.cell.http.runner_tokens import ensure_registration_token
-from remuda.cell.keyring import KeyRing
+from remuda.cell.git.repositories import GitRepos
+from remuda.cell.http.edge.app import CellApp
+from remuda.cell.http.edge.connections import BACKLOG, Connection, connections_within
+from remuda.cell.http.edge.endpoints import Edge
+from remuda.cell.http.gitlab.runner_tokens import ensure_registration_token
+from remuda.cell.http.runner.managers import Managers
 from remuda.cell.metrics import CellMetrics
-from remuda.cell.parsers import Parsers
-from remuda.cell.pipelines import Pipelines
-from remuda.cell.ports import Blobs, Store
-from remuda.cell.presence import Presence
-from remuda.cell.projects import Projects
-from remuda.cell.refs import named_or_default_ref, named_ref
-from remuda.cell.registry import Registry
-from remuda.cell.releases import Releases
-from remuda.cell.schedules import Schedules
-from remuda.cell.sealing import Seals
+from remuda.cell.operations.audit import AuditEvent
+from remuda.cell.operations.blob_ownership import claim_blobs, claim_folder
+from remuda.cell.operations.data_folder import DataFolder, opened
+from remuda.cell.operations.downtime import Presence
+from remuda.cell.operations.upkeep import Upkeep
+from remuda.cell.pipelines.creation import Pipelines
+from remuda.cell.pipelines.releases import Releases
+from remuda.cell.pipelines.schedules import Schedules
+from remuda.cell.pipelines.trigger_jobs import Bridges
+from remuda.cell.projects.projects import Projects
+from remuda.cell.projects.refs import named_or_default_ref, named_ref
+from remuda.cell.projects.registry import Registry
+from remuda.cell.secrets.key_ring import KeyRing
+from remuda.cell.secrets.sealing import Seals
 from remuda.cell.settings import OPAQUE, CellSettings
-from remuda.cell.shells import Shells
-from remuda.cell.stores import open_store
-from remuda.cell.upkeep import Upkeep
+from remuda.cell.shells.files import ShellFiles
+from remuda.cell.shells.shells import Shells
+from remuda.cell.store.open import open_store
+from remuda.cell.store.ports import Blobs, Store
+from remuda.cell.traces.archive import ArchivedTraces
+from remuda.cell.traces.files import FileTraces
 from remuda.cell.values import ORGANIZATION_ID, USER_ID, UserToken
-from remuda.lib.aio import happens
 from remuda.lib.clock import Clock, SystemClock
 from remuda.lib.descriptors import raise_limit
+from remuda.lib.waiting import happens
 from remuda.telemetry.logs import logger
-from remuda.wire.routable import encode, token_hash
+from remuda.wire.routable_token import encode, token_hash
 
 KEEP_ALIVE_SECONDS = 120
 """Longer than runners keep an idle connection (90 s), so that the server is not the one to cut it."""
@@ -242,7 +242,7 @@ class CellService:
         where = self.settings.blobs
         if "://" in where:
             # Large and native: only those who use it pay for it.
-            from remuda.cell.adapters.object_blobs import open_bucket
+            from remuda.cell.blobs.object_storage import open_bucket
 
             return await open_bucket(where, endpoint=self.settings.blobs_endpoint)
         try:

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from remuda.cell.errors import CellError
-from remuda.pipeline.durations import parse_duration
+from remuda.pipeline.syntax.durations import parse_duration
 
 MEBIBYTE = 1024 * 1024
 OPAQUE = "opaque"

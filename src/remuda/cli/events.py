@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from remuda.cli.listing import on_one_line, with_client
 from remuda.cli.options import Data, Output, Url
+from remuda.cli.render.listing import on_one_line, with_client
 
 if TYPE_CHECKING:
     from remuda.wire.user_client import EventInfo, UserClient

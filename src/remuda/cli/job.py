@@ -9,8 +9,8 @@ from urllib.parse import quote
 from cyclopts import Parameter
 
 from remuda.cli.exits import BadInputError
-from remuda.cli.listing import local_time, on_one_line, print_json, print_table, with_client
 from remuda.cli.options import Data, Output, Url
+from remuda.cli.render.listing import local_time, on_one_line, print_json, print_table, with_client
 from remuda.lib.clock import SystemClock
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def why(job: JobNumber, /, *, url: Url = None, data: Data = None, output: Output
         remuda job why 7
         remuda job why 7 --output json
     """
-    from remuda.cli.reasons import reasons
+    from remuda.cli.render.job_reasons import reasons
 
     found = asyncio.run(with_client(url, data, lambda client: client.why(job)))
     if output == "json":
@@ -194,7 +194,7 @@ def log(
 
 
 async def _copy_log(client: "UserClient", job: int, *, follow: bool, raw: bool) -> None:
-    from remuda.cli.logtext import LogText
+    from remuda.cli.render.log_text import LogText
     from remuda.model.job import FINAL
     from remuda.wire.user_client import RefusedError, UserApiError
 
@@ -231,8 +231,8 @@ def _write(data: bytes) -> None:
 
 def describe(job: Mapping[str, Any], *, steps: bool = False) -> list[str]:
     """A job for people, line by line; `steps`: with all that is known of them."""
-    from remuda.cli.step_lines import step_lines, used_in_words
-    from remuda.cli.stepevents import duration
+    from remuda.cli.render.step_events import duration
+    from remuda.cli.render.step_lines import step_lines, used_in_words
     from remuda.model.step_tree import tree_of
 
     facts = {
@@ -273,7 +273,7 @@ def describe(job: Mapping[str, Any], *, steps: bool = False) -> list[str]:
 
 def _short_steps(tree: Sequence[dict[str, Any]]) -> list[str]:
     """The job's own list, and below it what failed."""
-    from remuda.cli.stepevents import StepView, duration, views
+    from remuda.cli.render.step_events import StepView, duration, views
 
     shown: list[StepView] = [view for view in views(tree) if view.depth == 0 or view.status in ("failure", "running")]
     width = max(2 * view.depth + len(view.name) for view in shown)
@@ -310,6 +310,6 @@ def _list_row(job: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _seconds(value: float | None) -> str:
-    from remuda.cli.stepevents import duration
+    from remuda.cli.render.step_events import duration
 
     return "" if value is None else duration(value)

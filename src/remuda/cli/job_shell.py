@@ -21,9 +21,9 @@ from cyclopts import Parameter
 
 from remuda.cli.exits import CommandError
 from remuda.cli.job import JobNumber
-from remuda.cli.listing import on_one_line, with_client
 from remuda.cli.options import Data, Url
-from remuda.lib.aio import one_error
+from remuda.cli.render.listing import on_one_line, with_client
+from remuda.lib.waiting import one_error
 
 if TYPE_CHECKING:
     from remuda.wire.user_client import UserClient
@@ -197,7 +197,7 @@ class _Look:
         return str(found.get("state")), on_one_line(str(found.get("reason")))
 
     async def _receive(self) -> int:
-        from remuda.wire.looking import DATA, ERRORS, EXIT, FROM_COMMAND, OPENED, REFUSED, FrameError, Frames, code_of
+        from remuda.wire.shell import DATA, ERRORS, EXIT, FROM_COMMAND, OPENED, REFUSED, FrameError, Frames, code_of
 
         offset, frames = 0, Frames(FROM_COMMAND)
         while True:
@@ -229,7 +229,7 @@ class _Look:
             loop.add_signal_handler(signal.SIGWINCH, self._resized)
 
     def _read(self, loop: asyncio.AbstractEventLoop) -> None:
-        from remuda.wire.looking import DATA, END, frame
+        from remuda.wire.shell import DATA, END, frame
 
         escape = Escape()
         with suppress(RuntimeError):  # the loop has ended
@@ -250,7 +250,7 @@ class _Look:
                     return
 
     def _resized(self) -> None:
-        from remuda.wire.looking import size_frame
+        from remuda.wire.shell import size_frame
 
         size = _terminal_size()
         self._typed += size_frame(size.columns, size.lines)

@@ -12,7 +12,7 @@ from contextlib import suppress
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from remuda.cli import reading
+from remuda.cli import parse_mode
 from remuda.cli.exits import Exit, code_of, first_cause
 
 if TYPE_CHECKING:
@@ -52,38 +52,38 @@ COMMANDS = (
         "run",
         "remuda.cli.run:run",
         "Run a repository's pipeline here and now.",
-        early="remuda.cli.beginning:begin",
+        early="remuda.localrun.startup:begin",
         is_plain=True,
     ),
     Command("up", "remuda.cli.up:up", "Start the whole platform: cell, runner manager and agent."),
     Command("pipeline lint", "remuda.cli.pipeline:lint", "Check a pipeline file."),
     Command("pipeline show", "remuda.cli.pipeline:show", "Show the pipeline that a file makes."),
     Command("pipeline graph", "remuda.cli.pipeline:graph", "Draw who waits for whom."),
-    Command("cell serve", "remuda.cli.cell:serve", "Serve a cell."),
-    Command("cell migrate", "remuda.cli.cell_care:migrate", "Bring a cell's tables up to date."),
-    Command("cell check", "remuda.cli.cell_care:check", "Look whether what a cell keeps hangs together."),
-    Command("cell backup", "remuda.cli.cell_care:backup", "Write everything that a cell keeps to a folder."),
-    Command("cell restore", "remuda.cli.cell_care:restore", "Make a cell of a backup."),
-    Command("cell openapi", "remuda.cli.cell_openapi:openapi", "Print the OpenAPI document of a cell."),
-    Command("cell keys list", "remuda.cli.cell_keys:list_keys", "List the keys that sign tokens."),
-    Command("cell keys rotate", "remuda.cli.cell_keys:rotate", "Make a new key in place of the one in use."),
-    Command("cell audit", "remuda.cli.cell_audit:audit", "Show the audit log of a cell."),
-    Command("cell encryption list", "remuda.cli.cell_encryption:list_keys", "List the encryption keys of a cell."),
-    Command("cell encryption rotate", "remuda.cli.cell_encryption:rotate", "Encrypt everything with a new key."),
-    Command("cell encryption forget", "remuda.cli.cell_encryption:forget", "Remove an old encryption key."),
-    Command("cell encryption generate", "remuda.cli.cell_encryption:generate", "Print a new encryption key."),
-    Command("manager run", "remuda.cli.manager:run", "Take jobs and run them."),
-    Command("manager status", "remuda.cli.manager_status:status", "Show how a running manager stands."),
-    Command("manager drain", "remuda.cli.manager_status:drain", "Have a manager take no more jobs, and end."),
-    Command("manager check", "remuda.cli.manager_config:check", "Check a configuration file."),
-    Command("manager doctor", "remuda.cli.manager_config:doctor", "Say what switching from gitlab-runner changes."),
-    Command("manager schema", "remuda.cli.manager_config:schema", "Print a JSON schema of config.toml."),
-    Command("manager register", "remuda.cli.manager_register:register", "Add a runner to a configuration file."),
-    Command("manager list", "remuda.cli.manager_runners:list_runners", "List the runners of a configuration file."),
-    Command("manager verify", "remuda.cli.manager_runners:verify", "Ask the servers whether they know the runners."),
-    Command("manager unregister", "remuda.cli.manager_runners:unregister", "Take runners off their servers."),
-    Command("manager reset-token", "remuda.cli.manager_runners:reset_token", "Have new tokens made for runners."),
-    Command("manager service", "remuda.cli.manager_service:service", "Print a service file for the manager."),
+    Command("cell serve", "remuda.cli.cell.serve:serve", "Serve a cell."),
+    Command("cell migrate", "remuda.cli.cell.data:migrate", "Bring a cell's tables up to date."),
+    Command("cell check", "remuda.cli.cell.data:check", "Look whether what a cell keeps hangs together."),
+    Command("cell backup", "remuda.cli.cell.data:backup", "Write everything that a cell keeps to a folder."),
+    Command("cell restore", "remuda.cli.cell.data:restore", "Make a cell of a backup."),
+    Command("cell openapi", "remuda.cli.cell.openapi:openapi", "Print the OpenAPI document of a cell."),
+    Command("cell keys list", "remuda.cli.cell.keys:list_keys", "List the keys that sign tokens."),
+    Command("cell keys rotate", "remuda.cli.cell.keys:rotate", "Make a new key in place of the one in use."),
+    Command("cell audit", "remuda.cli.cell.audit:audit", "Show the audit log of a cell."),
+    Command("cell encryption list", "remuda.cli.cell.encryption:list_keys", "List the encryption keys of a cell."),
+    Command("cell encryption rotate", "remuda.cli.cell.encryption:rotate", "Encrypt everything with a new key."),
+    Command("cell encryption forget", "remuda.cli.cell.encryption:forget", "Remove an old encryption key."),
+    Command("cell encryption generate", "remuda.cli.cell.encryption:generate", "Print a new encryption key."),
+    Command("manager run", "remuda.cli.manager.run:run", "Take jobs and run them."),
+    Command("manager status", "remuda.cli.manager.status:status", "Show how a running manager stands."),
+    Command("manager drain", "remuda.cli.manager.status:drain", "Have a manager take no more jobs, and end."),
+    Command("manager check", "remuda.cli.manager.config:check", "Check a configuration file."),
+    Command("manager doctor", "remuda.cli.manager.config:doctor", "Say what switching from gitlab-runner changes."),
+    Command("manager schema", "remuda.cli.manager.config:schema", "Print a JSON schema of config.toml."),
+    Command("manager register", "remuda.cli.manager.register:register", "Add a runner to a configuration file."),
+    Command("manager list", "remuda.cli.manager.runners:list_runners", "List the runners of a configuration file."),
+    Command("manager verify", "remuda.cli.manager.runners:verify", "Ask the servers whether they know the runners."),
+    Command("manager unregister", "remuda.cli.manager.runners:unregister", "Take runners off their servers."),
+    Command("manager reset-token", "remuda.cli.manager.runners:reset_token", "Have new tokens made for runners."),
+    Command("manager service", "remuda.cli.manager.service:service", "Print a service file for the manager."),
     Command("scale explain", "remuda.cli.scale:explain", "Say why there are as many machines as there are."),
     Command("scale sweep", "remuda.cli.scale:sweep", "Find machines that nobody owns any more, and remove them."),
     Command("job list", "remuda.cli.job:list_jobs", "List jobs, newest first."),
@@ -101,7 +101,9 @@ COMMANDS = (
     Command("plugin list", "remuda.cli.plugin:list_plugins", "List the plugins that there are."),
     Command("plugin new", "remuda.cli.plugin:new", "Write the beginning of a plugin, in Python or Go."),
     Command("plugin check", "remuda.cli.plugin:check", "Try a plugin out, in any language."),
-    Command("artifacts verify", "remuda.cli.verifying:verify", "Check that files are those that a runner has signed."),
+    Command(
+        "artifacts verify", "remuda.cli.artifacts_verify:verify", "Check that files are those that a runner has signed."
+    ),
     Command("runner list", "remuda.cli.runner:list_runners", "List runners and their managers."),
     Command("runner set", "remuda.cli.runner:set_runner", "Change the settings of a runner."),
     Command("events", "remuda.cli.events:events", "Print what changes in a cell, as it changes."),
@@ -157,7 +159,7 @@ def build_app(arguments: Sequence[str]) -> "App":
 def call(arguments: Sequence[str]) -> int:
     """Run the command that the arguments name; its exit code. Raises whatever went wrong."""
     plain = next((command for command in COMMANDS if command.is_plain and [command.words] == list(arguments)), None)
-    reading.options_are_read = plain is None
+    parse_mode.options_are_read = plain is None
     _begin_early(arguments)
     if plain is not None:
         result = _named(plain.target)()
@@ -215,7 +217,7 @@ def main() -> None:
         with suppress(OSError):
             print(f"remuda: {message}", file=sys.stderr, flush=True)
     _let_go_of_output()
-    if (beginning := sys.modules.get("remuda.cli.beginning")) is not None:
+    if (beginning := sys.modules.get("remuda.localrun.startup")) is not None:
         beginning.end()
     # Everything is closed and written; to take a thousand modules apart would take longer than a job.
     os._exit(code)

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from remuda.cli.exits import BadInputError
-from remuda.cli.isolation import OPTION, Wanted
 from remuda.cli.parameter import Parameter
+from remuda.localrun.isolation import OPTION, Wanted
 
 Data = Annotated[Path | None, Parameter(help="Folder for everything that is kept [default: the user's data folder].")]
 Output = Annotated[Literal["text", "json"], Parameter(help="What to print: text for people, json for programs.")]

@@ -7,9 +7,9 @@ the modules of such commands, and by no others.
 
 from typing import TYPE_CHECKING, Any
 
-from remuda.cli import reading
+from remuda.cli import parse_mode
 
-if TYPE_CHECKING or reading.options_are_read:
+if TYPE_CHECKING or parse_mode.options_are_read:
     from cyclopts import Parameter as Parameter
 else:
 

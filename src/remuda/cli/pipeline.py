@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
-from remuda.cli.compiling import Folder, PipelineOptions, Ready, prepare
 from remuda.cli.exits import BadInputError, Exit
 from remuda.cli.options import Output
+from remuda.localrun.compilation import Folder, PipelineOptions, Ready, prepare
 
 if TYPE_CHECKING:
     from remuda.pipeline import Pipeline, PipelineError
@@ -38,9 +38,9 @@ def lint(path: Folder = Path("."), /, *, options: PipelineOptions = _DEFAULTS, o
 
     Exit codes: 0 the file is good, 2 it has mistakes, or the options have.
     """
-    from remuda.cli.excerpts import described
-    from remuda.cli.overview import headline
-    from remuda.cli.report import counted
+    from remuda.cli.render.excerpts import described
+    from remuda.cli.render.pipeline_overview import headline
+    from remuda.localrun.report import counted
     from remuda.pipeline import PipelineError
     from remuda.pipeline.errors import printable
 
@@ -88,7 +88,7 @@ def show(
     """
     import msgspec
 
-    from remuda.cli import overview
+    from remuda.cli.render import pipeline_overview
 
     if job is not None and output == "yaml":
         raise BadInputError("--job: the file is shown as a whole; leave out --job, or --output yaml")
@@ -99,15 +99,15 @@ def show(
         return
     with ready.excerpts():
         pipeline = ready.compile()
-    found = overview.find(pipeline, job) if job is not None else None
+    found = pipeline_overview.find(pipeline, job) if job is not None else None
     if output == "json":
         shown = pipeline if found is None else found
         print(msgspec.json.format(msgspec.json.encode(shown), indent=2).decode())
     elif found is not None:
-        print(*overview.details(found, ready.file), sep="\n")
+        print(*pipeline_overview.details(found, ready.file), sep="\n")
     else:
-        print(f"For {ready.occasion}: {overview.headline(pipeline)}")
-        for line in ("", *overview.table(pipeline, ready.file)):
+        print(f"For {ready.occasion}: {pipeline_overview.headline(pipeline)}")
+        for line in ("", *pipeline_overview.table(pipeline, ready.file)):
             print(line)
 
 
@@ -138,9 +138,9 @@ def graph(
         remuda pipeline graph --output svg > pipeline.svg
         remuda pipeline graph --output dot | dot -Tpng > pipeline.png
     """
-    from remuda.cli import graph_text
-    from remuda.cli.graph import document, graph_of
-    from remuda.cli.svg import svg
+    from remuda.cli.render import graph_text
+    from remuda.cli.render.graph import document, graph_of
+    from remuda.cli.render.svg import svg
 
     ready = prepare(path, options)
     with ready.excerpts():

@@ -1,8 +1,8 @@
 """`remuda plugin`: install, list, write and try out plugins that make machines for jobs.
 
-Which program a name stands for is decided in `remuda.fleeting.finding`, what an artifact is in `installing`, what a
-plugin has to do in `conformance`; here is how it is asked for and shown. Registries are spoken to with the client that
-steps are fetched with.
+Which program a name stands for is decided in `remuda.fleeting.plugin_search`, what an artifact is in `installing`, what
+a plugin has to do in `conformance`; here is how it is asked for and shown. Registries are spoken to with the client
+that steps are fetched with.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from remuda.cli.options import Output
 
 if TYPE_CHECKING:
     from remuda.fleeting.conformance import Result, Trial
-    from remuda.fleeting.finding import Found
+    from remuda.fleeting.plugin_search import Found
     from remuda.fleeting.port import Connector
 
 FREE_INSTANCES = 2
@@ -86,9 +86,9 @@ def list_plugins(*, output: Output = "text") -> None:
         remuda plugin list --output json
         FLEETING_PLUGIN_PATH=/srv/plugins remuda plugin list
     """
-    from remuda.cli.columns import laid_out
-    from remuda.fleeting.finding import list_plugins as everything
-    from remuda.fleeting.finding import plugin_folder
+    from remuda.cli.render.columns import laid_out
+    from remuda.fleeting.plugin_search import list_plugins as everything
+    from remuda.fleeting.plugin_search import plugin_folder
 
     rows = [
         {
@@ -128,7 +128,7 @@ def new(
         remuda plugin check fleeting-plugin-cloud/fleeting-plugin-cloud
         remuda plugin new cloud --language go --folder ~/plugins/cloud
     """
-    from remuda.fleeting.finding import PREFIX
+    from remuda.fleeting.plugin_search import PREFIX
     from remuda.fleeting.templates import files, is_name
 
     name = name.removeprefix(PREFIX)
@@ -192,7 +192,7 @@ def check(
 
     from remuda.fleeting.conformance import Outcome, Trial, names
     from remuda.fleeting.errors import PermanentError
-    from remuda.fleeting.finding import PREFIX, find_program
+    from remuda.fleeting.plugin_search import PREFIX, find_program
 
     if instances < 1 or boot_seconds < 0:
         raise BadInputError("--instances has to be 1 or more, --boot-seconds 0 or more")
@@ -257,9 +257,9 @@ def _lines(one: "Result") -> str:
 
 def _install(text: str, *, is_wanted_new: bool, is_replacing: bool) -> None:
     from remuda.cli.plugin_source import RegistrySource, unpack
-    from remuda.fleeting.finding import Where, find_program, installed_program, places, plugin_folder
-    from remuda.fleeting.installing import install as fetched
-    from remuda.fleeting.installing import install_file, looks_like_file
+    from remuda.fleeting.install import install as fetched
+    from remuda.fleeting.install import install_file, looks_like_file
+    from remuda.fleeting.plugin_search import Where, find_program, installed_program, places, plugin_folder
     from remuda.fleeting.references import parse_reference
 
     def say(line: str) -> None:
@@ -287,7 +287,7 @@ def _install(text: str, *, is_wanted_new: bool, is_replacing: bool) -> None:
 def _named_in(file: Path) -> list[str]:
     """The plugins of a configuration that are not there yet, or that the plugin folder has."""
     from remuda.fleeting.errors import PermanentError
-    from remuda.fleeting.finding import find_program, plugin_folder
+    from remuda.fleeting.plugin_search import find_program, plugin_folder
 
     document = _table(file)
     runners = document.get("runners")
@@ -330,9 +330,9 @@ def _connector(given: dict[str, Any]) -> "Connector":
     import msgspec
 
     from remuda.fleeting.sdk import in_words
-    from remuda.manager.autoscaler_config import ConnectorConfig
+    from remuda.manager.config.autoscaler import ConnectorConfig
     from remuda.manager.errors import ConfigError
-    from remuda.manager.scaling_setup import as_connector
+    from remuda.manager.scaling.setup import as_connector
 
     known = ConnectorConfig.__struct_fields__
     for name in given:
@@ -366,7 +366,7 @@ def _table(file: Path) -> dict[str, Any]:
 def _meant(name: str) -> str:
     """The program that a name alone stands for; empty: none."""
     from remuda.fleeting.errors import PermanentError
-    from remuda.fleeting.finding import find_program
+    from remuda.fleeting.plugin_search import find_program
 
     try:
         return find_program(name)
@@ -375,8 +375,8 @@ def _meant(name: str) -> str:
 
 
 def _asked(one: "Found") -> str:
-    from remuda.fleeting.asking import ask_version
     from remuda.fleeting.errors import PermanentError
+    from remuda.fleeting.program_info import ask_version
 
     try:
         return ask_version(one.program).version

@@ -15,15 +15,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from remuda.cli.beginning import end, listen_to_signals, manager_data, start, start_cell
-from remuda.cli.compiling import Folder, PipelineOptions, Ready, prepare
 from remuda.cli.exits import BadInputError, CommandError, Exit
 from remuda.cli.options import Isolate, Output, platform_folder, usable_folder
 from remuda.cli.parameter import Parameter
+from remuda.localrun.compilation import Folder, PipelineOptions, Ready, prepare
+from remuda.localrun.startup import end, listen_to_signals, manager_data, start, start_cell
 
 if TYPE_CHECKING:
-    from remuda.cli.isolation import Wanted
-    from remuda.cli.local_run import Plan
+    from remuda.localrun.isolation import Wanted
+    from remuda.localrun.run import Plan
     from remuda.pipeline import Pipeline
 
 _DEFAULTS = PipelineOptions()
@@ -130,7 +130,7 @@ def run(
         planned = plan()
         return Exit.SUCCESS if planned is None else once(planned)
     while True:
-        from remuda.cli.watching import look, wait_for_change
+        from remuda.localrun.sources.file_watch import look, wait_for_change
 
         folder = path if path.is_dir() else path.parent
         before = look(folder)
@@ -157,9 +157,9 @@ def _planned(
     output: str = "text",
 ) -> "Plan | None":
     """What is to be run; None if nothing is, which is said."""
-    from remuda.cli.delivery import Choice
-    from remuda.cli.local_run import Plan
-    from remuda.pipeline.choosing import ChoiceError, choose
+    from remuda.localrun.run import Plan
+    from remuda.localrun.upload import Choice
+    from remuda.pipeline.job_selection import ChoiceError, choose
 
     ready, compared = _noting_compared(ready)
     with ready.excerpts():
@@ -180,10 +180,11 @@ def _tell(ready: Ready, pipeline: "Pipeline", listed: "Pipeline | None", output:
     """Which jobs there are, or why there is no pipeline, where nothing is run."""
     import msgspec
 
-    from remuda.cli import overview, report
-    from remuda.cli.view import RunView
+    from remuda.cli.render import pipeline_overview
+    from remuda.localrun import report
+    from remuda.localrun.view import RunView
 
-    headline = f"For {ready.occasion}: {overview.headline(pipeline)}"
+    headline = f"For {ready.occasion}: {pipeline_overview.headline(pipeline)}"
     if output == "json" and listed is None:
         print(headline, file=sys.stderr)
         nothing = RunView(pipeline_id=0, status="skipped", now=0.0, stages=())
@@ -193,7 +194,7 @@ def _tell(ready: Ready, pipeline: "Pipeline", listed: "Pipeline | None", output:
     else:
         print(headline)
         if listed is not None:
-            print("", *overview.table(listed, ready.file), sep="\n")
+            print("", *pipeline_overview.table(listed, ready.file), sep="\n")
 
 
 def _check_manual(pipeline: "Pipeline", names: tuple[str, ...]) -> None:
@@ -251,7 +252,7 @@ def _cache_folder(ready: Ready, given: Path | None) -> Path:
 
 
 def _run_once(plan: "Plan", data: Path | None, wanted: "Wanted", *, keep: bool, opens_shell: bool) -> int:
-    from remuda.cli import failure_shell, local_run
+    from remuda.localrun import failure_shell, run
 
     listen_to_signals()
     if data is not None:
@@ -262,7 +263,7 @@ def _run_once(plan: "Plan", data: Path | None, wanted: "Wanted", *, keep: bool, 
         if (warning := started.isolation.warning()) is not None:
             print(f"remuda: {warning}", file=sys.stderr)
         # The end of the loop waits for its threads: none of them writes there any more when this is removed.
-        outcome = asyncio.run(local_run.run(plan, started, process))
+        outcome = asyncio.run(run.run(plan, started, process))
         listen_to_signals()
         if plan.keeps_builds and not outcome.interrupted:
             is_kept = keep or data is not None

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from remuda.cli.exits import BadInputError
-from remuda.cli.listing import local_time, print_json, print_table, with_client
 from remuda.cli.options import Data, Output, Url
+from remuda.cli.render.listing import local_time, print_json, print_table, with_client
 
 if TYPE_CHECKING:
     from remuda.wire.user_client import UserClient

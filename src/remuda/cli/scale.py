@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from remuda.cli.exits import Exit
-from remuda.cli.listing import print_json, print_table
-from remuda.cli.manager_status import Config, Data, managed_folder
+from remuda.cli.manager.status import Config, Data, managed_folder
 from remuda.cli.options import Output
+from remuda.cli.render.listing import print_json, print_table
 from remuda.lib.durations import in_words
 
 if TYPE_CHECKING:
-    from remuda.manager.scale_orders import FleetReport
+    from remuda.manager.scaling.scale_commands import FleetReport
     from remuda.taskscaler.loop import InstanceStatus
 
 OF_LATE = 15
@@ -39,8 +39,8 @@ def explain(
     """
     import msgspec
 
-    from remuda.manager.control import Order, ask
-    from remuda.manager.scale_orders import ScaleReport
+    from remuda.manager.process.control import Order, ask
+    from remuda.manager.scaling.scale_commands import ScaleReport
 
     found = asyncio.run(ask(managed_folder(config, data), Order(command="scale", runner=runner), ScaleReport))
     if output == "json":
@@ -74,8 +74,8 @@ def sweep(
     """
     import msgspec
 
-    from remuda.manager.control import Order, ask
-    from remuda.manager.scale_orders import SWEEP_SECONDS, SweepReport
+    from remuda.manager.process.control import Order, ask
+    from remuda.manager.scaling.scale_commands import SWEEP_SECONDS, SweepReport
 
     order = Order(command="sweep", runner=runner, remove=remove)
     found = asyncio.run(ask(managed_folder(config, data), order, SweepReport, seconds=SWEEP_SECONDS))

@@ -1,4 +1,6 @@
-"""`remuda step`: steps without a job, for whoever writes them. What a command does stands in `remuda.cli.step_run`."""
+"""`remuda step`: steps without a job, for whoever writes them. What a command does stands in
+`remuda.localrun.step_run`.
+"""
 
 import json
 import re
@@ -47,8 +49,8 @@ def run(
         remuda step run ./greet --input who=world --output json
         remuda step run gitlab.example.com/team/steps/-/lint@1.2 --input path=src
     """
-    from remuda.cli.step_run import Wanted, run_here
-    from remuda.cli.step_tree import summary_of
+    from remuda.cli.render.step_tree import summary_of
+    from remuda.localrun.step_run import Wanted, run_here
 
     wanted = Wanted(
         step=step,

@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from remuda.cli.exits import BadInputError
-from remuda.cli.isolation import Isolation, find_isolation, open_to_jobs, platform_places
 from remuda.cli.options import Data, Isolate, data_folder, listen_address, platform_folder
+from remuda.localrun.isolation import Isolation, find_isolation, open_to_jobs, platform_places
 
 if TYPE_CHECKING:
-    from remuda.cli.embedded import Cell
-    from remuda.manager.config import ManagerConfig
+    from remuda.localrun.embedded import Cell
+    from remuda.manager.config.load import ManagerConfig
 
 FILE_NAME = "client.json"
 RUNNER_FILE = "runner.json"
-"""The platform's own runner, as `remuda.cli.access` stores an address with a token."""
+"""The platform's own runner, as `remuda.cli.cell_access` stores an address with a token."""
 
 
 def up(
@@ -59,14 +59,14 @@ def up(
 
 
 async def _up(folder: Path, host: str, port: int, concurrent: int, isolation: Isolation) -> None:
-    from remuda.cli import local_agent
-    from remuda.cli.access import Access, ensure_token, store, stored
-    from remuda.cli.beginning import keep_off_proxies
-    from remuda.cli.cell import print_token
-    from remuda.cli.cell_settings import print_warnings, settings_from
-    from remuda.cli.embedded import managing, serving_cell
+    from remuda.cli.cell.serve import print_token
+    from remuda.cli.cell.settings import print_warnings, settings_from
+    from remuda.cli.cell_access import Access, ensure_token, store, stored
     from remuda.cli.signals import STOPPING, handled
-    from remuda.steps.program import IDLE_EXIT_SECONDS
+    from remuda.localrun import local_agent
+    from remuda.localrun.embedded import managing, serving_cell
+    from remuda.localrun.startup import keep_off_proxies
+    from remuda.steps.pack.program import IDLE_EXIT_SECONDS
     from remuda.telemetry import logs
 
     print_warnings(os.environ)
@@ -99,8 +99,8 @@ async def _up(folder: Path, host: str, port: int, concurrent: int, isolation: Is
 
 async def _configured(cell: "Cell", folder: Path, concurrent: int, run_as: str) -> "ManagerConfig":
     """The manager's configuration. The runner is made once, and again where the cell does not know it any more."""
-    from remuda.cli.access import Access, store, stored
-    from remuda.manager.config import CustomBuildDirConfig, ManagerConfig, RemudaConfig, RunnerConfig
+    from remuda.cli.cell_access import Access, store, stored
+    from remuda.manager.config.load import CustomBuildDirConfig, ManagerConfig, RemudaConfig, RunnerConfig
     from remuda.wire.user_client import RefusedError
 
     kept = stored(folder, RUNNER_FILE)
@@ -125,7 +125,7 @@ async def _configured(cell: "Cell", folder: Path, concurrent: int, run_as: str) 
 
 def welcome(url: str, folder: Path, concurrent: int, isolation: Isolation) -> str:
     """Where the platform is, and what to do with it."""
-    from remuda.cli.report import counted
+    from remuda.localrun.report import counted
 
     host = url.partition("://")[2]
     return f"""Remuda is up at {url}, {counted(concurrent, "job")} at a time, data in {folder}.

@@ -8,7 +8,7 @@ import re
 from collections.abc import Collection
 
 from remuda.environments.errors import PluginError
-from remuda.lib.values import dataclass
+from remuda.lib.dataclass import dataclass
 
 MAGIC = "remuda-environment"
 VERSIONS = (1, 2)

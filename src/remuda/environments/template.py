@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from remuda.environments import ConfigurationError, Connection, Folders, LostError, Place, Plugin, serve
-from remuda.environments.on_this_machine import (
+from remuda.environments.local_machine import (
     connect_agent,
     folders_of,
     has_jobs,

@@ -1,6 +1,6 @@
 """What a plugin is told of a job and tells of its folders; protobuf stays in here and in `serving`."""
 
-from remuda.lib.values import dataclass
+from remuda.lib.dataclass import dataclass
 from remuda.wire.proto import environment_pb2 as pb
 
 

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from remuda.fleeting.errors import PermanentError
-from remuda.lib.values import dataclass
+from remuda.lib.dataclass import dataclass
 
 NAME = "localhost"
 """The name that both sides' certificates have."""

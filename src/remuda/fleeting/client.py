@@ -34,7 +34,7 @@ from remuda.fleeting.port import (
     TaggedInstance,
     Wishes,
 )
-from remuda.lib.values import dataclass
+from remuda.lib.dataclass import dataclass
 from remuda.telemetry.logs import Logger
 from remuda.wire.proto import fleeting_pb2 as pb
 from remuda.wire.proto import fleeting_provider_pb2 as provider

@@ -10,7 +10,7 @@ import re
 from collections.abc import Collection, Mapping
 
 from remuda.fleeting.errors import PermanentError
-from remuda.lib.values import dataclass
+from remuda.lib.dataclass import dataclass
 
 COOKIE = "FLEETING_INSTANCE_GROUP_PLUGIN"
 COOKIE_VALUE = "4c6410b1-cb78-4962-8c76-ab936d0ea908"

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from remuda.fleeting.answers import a_count, a_value, awaited, halves, place, several, states
-from remuda.fleeting.answers import instances as names
 from remuda.fleeting.errors import PermanentError, TemporaryError, UnhealthyError, UnsupportedError
+from remuda.fleeting.method_results import a_count, a_value, awaited, halves, place, several, states
+from remuda.fleeting.method_results import instances as names
 from remuda.fleeting.port import (
     CanRecover,
     CanSuspend,

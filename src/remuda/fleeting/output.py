@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from remuda.lib.values import dataclass
+from remuda.lib.dataclass import dataclass
 
 LONGEST_BYTES = 64 * 1024
 MOST_LINES = 200

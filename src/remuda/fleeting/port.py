@@ -15,7 +15,7 @@ from enum import StrEnum
 from typing import Any, Protocol, runtime_checkable
 
 from remuda.fleeting.errors import PermanentError
-from remuda.lib.values import dataclass
+from remuda.lib.dataclass import dataclass
 
 KEEPALIVE_SECONDS = 30.0
 TIMEOUT_SECONDS = 600.0

@@ -18,10 +18,10 @@ from grpclib.client import Channel
 from grpclib.config import Configuration
 
 from remuda.fleeting import launch
-from remuda.fleeting.details import Details
 from remuda.fleeting.errors import PermanentError, TemporaryError
 from remuda.fleeting.handshake import LONGEST_LINE_BYTES, Handshake, environment, read_handshake
 from remuda.fleeting.output import LastWords, Line, Reader, Splitter
+from remuda.fleeting.status_details import Details
 from remuda.lib.socket_folder import SocketFolder
 from remuda.wire.http2 import LiveChannel
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from remuda.fleeting.errors import PermanentError
-from remuda.lib.values import dataclass
+from remuda.lib.dataclass import dataclass
 
 REGISTRY = "registry.gitlab.com"
 REPOSITORY = "gitlab-org/fleeting/plugins"

@@ -22,10 +22,7 @@ from typing import Any, TextIO
 import msgspec
 from grpclib.server import Server
 
-from remuda.fleeting.asking import CAPABILITIES_KEY
-from remuda.fleeting.details import Details
 from remuda.fleeting.errors import PermanentError
-from remuda.fleeting.finding import FOLDER
 from remuda.fleeting.handshake import (
     CLIENT_CERTIFICATE,
     COOKIE,
@@ -36,8 +33,11 @@ from remuda.fleeting.handshake import (
     Handshake,
     chosen_version,
 )
+from remuda.fleeting.plugin_search import FOLDER
+from remuda.fleeting.program_info import CAPABILITIES_KEY
 from remuda.fleeting.sdk import Plugin, capabilities, mistake
 from remuda.fleeting.services import services
+from remuda.fleeting.status_details import Details
 
 LOOK_SECONDS = 0.5
 """How often the parent is looked for."""
@@ -108,7 +108,7 @@ def _parts(schema: Any) -> Iterator[dict[str, Any]]:
 
 def _bootstrap(plugin: Plugin[Any], repository: str) -> int:
     """Install the program that runs, as one in a container does into a folder that it was given."""
-    from remuda.fleeting.installing import copy_program, put
+    from remuda.fleeting.install import copy_program, put
     from remuda.fleeting.references import parse_reference, parse_version
 
     folder = Path(os.environ.get(FOLDER) or BOOTSTRAP_FOLDER)

@@ -4,7 +4,7 @@ Jitter comes in as a number between 0 and 1; the shell draws it. Full jitter ove
 clients from returning in step while no client waits less than half of what was meant.
 """
 
-from remuda.lib.values import dataclass
+from remuda.lib.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,7 @@
 """Spans of time as configuration files have them: `30m`, `1h30m`, `90s`, `500ms`; a plain number is seconds. Pure.
 
 The words are Go's, because gitlab-runner's files use them; days (`7d`) come on top. What a missing one means is the
-caller's business. Pipelines have words of their own for the same, see `remuda.pipeline.durations`.
+caller's business. Pipelines have words of their own for the same, see `remuda.pipeline.syntax.durations`.
 """
 
 import re

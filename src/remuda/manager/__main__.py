@@ -5,11 +5,11 @@ import asyncio
 import sys
 from pathlib import Path
 
-from remuda.manager.config import LOG_FORMATS, LOG_LEVELS, load
+from remuda.manager.config.load import LOG_FORMATS, LOG_LEVELS, load
 from remuda.manager.errors import ManagerError
-from remuda.manager.service import ManagerService
-from remuda.manager.stopping import Orders
-from remuda.steps.program import IDLE_EXIT_SECONDS
+from remuda.manager.process.service import ManagerService
+from remuda.manager.process.stop_signals import Orders
+from remuda.steps.pack.program import IDLE_EXIT_SECONDS
 from remuda.telemetry.logs import configure
 
 

@@ -6,7 +6,7 @@ takes only jobs of protected refs; a runner serves an organization, a project, o
 
 from enum import StrEnum
 
-from remuda.lib.values import dataclass
+from remuda.lib.dataclass import dataclass
 
 
 class RunnerType(StrEnum):

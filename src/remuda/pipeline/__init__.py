@@ -8,12 +8,12 @@ opens a file or a socket: included files come through `Sources`.
 
 from remuda.pipeline.compile import compile_pipeline
 from remuda.pipeline.errors import Mistake, PipelineError
-from remuda.pipeline.expansion import ExpansionError, expand
 from remuda.pipeline.facts import Facts, SourceProblem
 from remuda.pipeline.graph import artifact_sources, prerequisites, upstream
-from remuda.pipeline.merged import merged_yaml
-from remuda.pipeline.sources import Component, ComponentAddress, MemorySources, Sources
+from remuda.pipeline.include.sources import Component, ComponentAddress, MemorySources, Sources
 from remuda.pipeline.spec import Artifacts, Environment, JobSpec, LeftOut, Need, OutsideNeed, Pipeline, Trigger
+from remuda.pipeline.syntax.merged_text import merged_yaml
+from remuda.pipeline.syntax.variable_expansion import ExpansionError, expand
 
 __all__ = [
     "Artifacts",

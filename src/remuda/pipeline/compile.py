@@ -13,23 +13,31 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from remuda.pipeline.checking import Budget, check_jobs
-from remuda.pipeline.conditions import Judge
 from remuda.pipeline.errors import Place, Report
-from remuda.pipeline.extending import dereference, extend
 from remuda.pipeline.facts import Facts
-from remuda.pipeline.includes import Found, Loader, Origin
-from remuda.pipeline.job import Draft, Surroundings, read_job
-from remuda.pipeline.keywords import DEFAULT, JOB, TOP, nearest
-from remuda.pipeline.patterns import TooCostlyError
-from remuda.pipeline.reading import is_null, is_text, mistyped, read_strings, read_table, report_key, report_name
-from remuda.pipeline.shared import Shared, read_shared
-from remuda.pipeline.sources import MemorySources, Sources
+from remuda.pipeline.include.includes import Found, Loader, Origin
+from remuda.pipeline.include.sources import MemorySources, Sources
+from remuda.pipeline.job_checks import Budget, check_jobs
+from remuda.pipeline.job_list import Part, connected, judged
+from remuda.pipeline.keywords.default import Shared, read_shared
+from remuda.pipeline.keywords.job import Draft, Surroundings, read_job
+from remuda.pipeline.keywords.variables import Variables, read_variables
+from remuda.pipeline.keywords.workflow import Workflow, judge_workflow, read_workflow
+from remuda.pipeline.rules.clauses import Judge
+from remuda.pipeline.rules.regex_match import TooCostlyError
 from remuda.pipeline.spec import LeftOut, Pipeline
-from remuda.pipeline.tree import Entry, Merger, Opaque, Scalar, Table, node_of
-from remuda.pipeline.unfolding import Part, connected, judged
-from remuda.pipeline.variables import Variables, read_variables
-from remuda.pipeline.workflow import Workflow, judge_workflow, read_workflow
+from remuda.pipeline.syntax.extends import dereference, extend
+from remuda.pipeline.syntax.known_keys import DEFAULT, JOB, TOP, nearest
+from remuda.pipeline.syntax.tree import Entry, Merger, Opaque, Scalar, Table, node_of
+from remuda.pipeline.syntax.typed_values import (
+    is_null,
+    is_text,
+    mistyped,
+    read_strings,
+    read_table,
+    report_key,
+    report_name,
+)
 
 MAX_STAGES = 500
 

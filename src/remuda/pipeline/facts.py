@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from remuda.pipeline.predefined import slug
+from remuda.pipeline.predefined_variables import slug
 
 # As GitLab calls it in CI_PIPELINE_SOURCE.
 MERGE_REQUEST = "merge_request_event"

@@ -5,49 +5,62 @@ Beside the steps there are programs that the step runner starts with words of th
 
 import importlib
 import sys
+from types import ModuleType
 
-from remuda.stdsteps.errors import PlatformError, StepError
-from remuda.stdsteps.inputs import read_inputs
-from remuda.stdsteps.speech import say
+from remuda.stdsteps.common.errors import PlatformError, StepError
+from remuda.stdsteps.common.inputs import read_inputs
+from remuda.stdsteps.common.log import say
 
-NAMES = (
-    "checkout",
-    "cache_restore",
-    "cache_save",
-    "artifacts_download",
-    "artifacts_upload",
-    "sign",
-    "verify",
-    "secrets",
-    "container_open",
-    "container_close",
-    "container_pause",
-    "service",
-    "service_stop",
-    "custom_open",
-    "custom_close",
-)
-PROGRAMS = ("container_exec", "container_shell", "custom_exec")
+STEPS = {
+    "checkout": "checkout.step",
+    "cache_restore": "cache_restore.step",
+    "cache_save": "cache_save.step",
+    "artifacts_download": "artifacts_download.step",
+    "artifacts_upload": "artifacts_upload.step",
+    "sign": "sign.step",
+    "verify": "verify.step",
+    "secrets": "secrets.step",
+    "container_open": "container.open",
+    "container_close": "container.close",
+    "container_pause": "container.pause",
+    "service": "service.step",
+    "service_stop": "service_stop.step",
+    "custom_open": "custom.open",
+    "custom_close": "custom.close",
+}
+"""The module of each standard step, below `remuda.stdsteps`. It has a function `run`."""
+PROGRAMS = {
+    "container_exec": "container.exec",
+    "container_shell": "container.shell",
+    "custom_exec": "custom.exec",
+}
+"""The module of each program that takes words of its own. It has a function `main`."""
 USUAL = ("checkout", "cache_restore", "cache_save", "artifacts_download", "artifacts_upload")
 """What nearly every job has; each of the others imports what it needs when it runs."""
 
 
+def import_step(name: str) -> ModuleType:
+    """Import the module of a step or program."""
+    return importlib.import_module(f"remuda.stdsteps.{(STEPS | PROGRAMS)[name]}")
+
+
 def load() -> None:
     """Import the usual steps, for a process that is going to run many, and what Python imports at the first need."""
-    for name in (*(f"remuda.stdsteps.{step}" for step in USUAL), "encodings.idna", "encodings.cp437"):
-        importlib.import_module(name)
+    for step in USUAL:
+        import_step(step)
+    for codec in ("encodings.idna", "encodings.cp437"):
+        importlib.import_module(codec)
 
 
 def main(arguments: list[str]) -> int:
     """The step's exit code."""
     try:
         if arguments and arguments[0] in PROGRAMS:
-            code: int = importlib.import_module(f"remuda.stdsteps.{arguments[0]}").main(arguments[1:])
+            code: int = import_step(arguments[0]).main(arguments[1:])
             return code
-        if len(arguments) != 1 or arguments[0] not in NAMES:
-            raise StepError(f"give the name of one step: {', '.join(NAMES)}")
-        module = importlib.import_module(f"remuda.stdsteps.{arguments[0]}")
-        module.run(read_inputs())
+        if len(arguments) != 1 or arguments[0] not in STEPS:
+            raise StepError(f"give the name of one step: {', '.join(STEPS)}")
+        import_step(arguments[0]).run(read_inputs())
     except StepError as error:
         say(f"ERROR: {error}")
         return error.exit_code

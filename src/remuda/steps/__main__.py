@@ -16,9 +16,9 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 
-from remuda.steps import program
-from remuda.steps.datafolder import default_data
+from remuda.steps.agent.data_folder import default_data
 from remuda.steps.errors import EXIT_IN_USE, AgentError, BadRequestError, DataInUseError
+from remuda.steps.pack import program
 
 ARGUMENTS = "REMUDA_AGENT_ARGUMENTS"
 """Base64 of a JSON list: the arguments of a start that has none, where something in between drops them."""
@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if words[:1] == ["step"] and "-h" not in words and "--help" not in words:
             return _step(words[1:])
         if words[:1] == ["enclose"]:
-            from remuda.steps.policy.entering import main as enter
+            from remuda.steps.policy.enter import main as enter
 
             enter(words[1:])
         options = _parser().parse_args(words)
@@ -115,12 +115,12 @@ def _add_data(parser: argparse.ArgumentParser) -> None:
 
 
 def _serve(options: argparse.Namespace) -> int:
-    from remuda.steps.standby import Standby
+    from remuda.steps.process.fork_server import Standby
 
     with closing(Standby()) as standby:
         # What is imported stays; to look through it again and again meanwhile finds nothing.
         gc.disable()
-        from remuda.steps.serving import serve
+        from remuda.steps.agent.server import serve
 
         gc.freeze()
         # Next to nothing that jobs make is garbage in circles; what is can wait a little.
@@ -139,7 +139,7 @@ def _serve(options: argparse.Namespace) -> int:
 
 
 def _proxy(options: argparse.Namespace) -> int:
-    from remuda.steps.proxy import proxy
+    from remuda.steps.agent.proxy import proxy
 
     start = ["--idle-exit", str(options.idle_exit)] if options.start else None
     proxy(options.data, socket=options.socket, start=start)
@@ -147,7 +147,7 @@ def _proxy(options: argparse.Namespace) -> int:
 
 
 def _bootstrap(options: argparse.Namespace) -> int:
-    from remuda.steps.bootstrap import bootstrap
+    from remuda.steps.agent.bootstrap import bootstrap
 
     sys.stdout.write(f"{bootstrap(options.file, through=options.through, frozen=options.frozen)}\n")
     sys.stdout.flush()
@@ -155,15 +155,15 @@ def _bootstrap(options: argparse.Namespace) -> int:
 
 
 def _delegate(options: argparse.Namespace) -> int:
-    from remuda.steps.delegate import delegate, end
-    from remuda.steps.delegation import Order
+    from remuda.steps.delegation.client import delegate, end
+    from remuda.steps.delegation.files import Order
 
     order = Order.read(options.file)
     return asyncio.run(end(order) if options.end else delegate(order))
 
 
 def _version(_options: argparse.Namespace) -> int:
-    from remuda.steps.bootstrap import own_version
+    from remuda.steps.agent.bootstrap import own_version
 
     sys.stdout.write(f"{own_version()}\n")
     sys.stdout.flush()
@@ -171,7 +171,7 @@ def _version(_options: argparse.Namespace) -> int:
 
 
 def _pack(options: argparse.Namespace) -> int:
-    from remuda.steps.pack import pack
+    from remuda.steps.pack.zip_file import pack
 
     pack(options.output)
     return 0

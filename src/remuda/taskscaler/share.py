@@ -1,8 +1,8 @@
 """What of the demand is one manager's, as the values that a plan takes.
 
-The cell has shared it out already, among all managers that serve a key (`remuda.cell.core.demand`), so that together
-they make what is needed. Decided here: how its answer is read, and when jobs that wait for others are taken to be
-ready. A plain GitLab says nothing: then only jobs that wait here count. Jobs that nobody knows the time of, because
+The cell has shared it out already, among all managers that serve a key (`remuda.cell.core.waiting.demand`), so that
+together they make what is needed. Decided here: how its answer is read, and when jobs that wait for others are taken to
+be ready. A plain GitLab says nothing: then only jobs that wait here count. Jobs that nobody knows the time of, because
 they wait for a person or a clock, do not count.
 """
 

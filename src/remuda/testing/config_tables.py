@@ -6,8 +6,8 @@ In the page, everything between `<!-- keys: SECTION -->` and the next `<!-- end 
 import re
 from pathlib import Path
 
-from remuda.manager.keys.fact import Verdict
-from remuda.manager.keys.table import GROUPS
+from remuda.manager.config.keys.fact import Verdict
+from remuda.manager.config.keys.table import GROUPS
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "config-toml.md"
 _PLACE = re.compile(r"(<!-- keys: (?P<section>[a-z_.]*) -->\n).*?(<!-- end -->)", re.DOTALL)

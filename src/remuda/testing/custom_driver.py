@@ -11,10 +11,10 @@ from typing import Any
 
 import msgspec
 
-from remuda.manager.clone_path import clone_path
-from remuda.manager.compile import compile_job
-from remuda.manager.config import CustomConfig, RunnerConfig
-from remuda.manager.entries import Setting
+from remuda.manager.compile.clone_path import clone_path
+from remuda.manager.compile.compile import compile_job
+from remuda.manager.compile.step_entries import Setting
+from remuda.manager.config.load import CustomConfig, RunnerConfig
 from remuda.testing.agent_process import AgentProcess, Seen, run_job
 from remuda.testing.step_server import StepServer
 from remuda.wire.agent_client import JobStart, JobVariable

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Self
 
-from remuda.stdsteps.docker_api import Engine, EngineGoneError
+from remuda.stdsteps.engine.docker_api import Engine, EngineGoneError
 from remuda.testing.lab import processes
 
 PROGRAMS = ("dockerd", "ip", "nsenter", "busybox")

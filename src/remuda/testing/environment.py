@@ -22,9 +22,9 @@ from grpclib.protocol import H2Protocol
 from grpclib.server import Server, Stream
 
 from remuda.lib.safe_paths import make_below, remove_below
+from remuda.manager.environments.hooks import hook_failed
+from remuda.manager.environments.port import JobPlace, PreparedPlace, Usage
 from remuda.manager.errors import EnvironmentLostError, EnvironmentTemporaryError
-from remuda.manager.hooks import hook_failed
-from remuda.manager.ports import JobPlace, PreparedPlace, Usage
 from remuda.wire.agent_client import AgentClient, AgentUnavailableError, unix_channel
 from remuda.wire.proto import agent_pb2 as pb
 from remuda.wire.proto.agent_grpc import AgentBase
@@ -260,7 +260,7 @@ class FakeMachine:
 
 
 class FakeEnvironment:
-    """Fulfils `remuda.manager.ports.Environment` without starting anything.
+    """Fulfils `remuda.manager.environments.port.Environment` without starting anything.
 
     With one machine that is always there, as the local one; or with several, one job on each at a time.
     """

@@ -11,8 +11,8 @@ from typing import Any
 
 from remuda.environments.template import files
 from remuda.lib.clock import SystemClock
-from remuda.manager.adapters.plugin import PluginEnvironment
-from remuda.manager.config import EnvironmentConfig, RemudaConfig, RunnerConfig
+from remuda.manager.config.load import EnvironmentConfig, RemudaConfig, RunnerConfig
+from remuda.manager.environments.plugin import PluginEnvironment
 from remuda.testing.lab import processes
 
 

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from remuda.lib.files import InUseError, sole_use
-from remuda.steps.standby import NAME
+from remuda.steps.process.fork_server import NAME
 
 ADMIN_TOKEN = "glpat-lab-administrator-token"
 

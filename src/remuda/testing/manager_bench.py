@@ -11,9 +11,9 @@ from functools import partial
 from pathlib import Path
 
 from remuda.lib.files import InUseError, sole_use
-from remuda.manager.journal import Journal
-from remuda.manager.ports import Environment
-from remuda.manager.service import ManagerService
+from remuda.manager.environments.port import Environment
+from remuda.manager.jobs.journal import Journal
+from remuda.manager.process.service import ManagerService
 from remuda.testing.agent_process import AgentProcess, until
 from remuda.testing.coordinator import RUNNER_TOKEN, Coordinator
 

@@ -9,17 +9,17 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from remuda.cell.adapters.memory import MemoryStore
-from remuda.cell.adapters.memory_bytes import MemoryBlobs, MemoryTraces
-from remuda.cell.bridges import Bridges
-from remuda.cell.claims import Handout, NoJob
-from remuda.cell.core.creating import new_jobs as compiled_jobs
-from remuda.cell.core.creating import new_pipeline, with_outcome
-from remuda.cell.dispatch import Dispatch
+from remuda.cell.blobs.memory import MemoryBlobs, MemoryTraces
+from remuda.cell.core.pipelines.creation import new_jobs as compiled_jobs
+from remuda.cell.core.pipelines.creation import new_pipeline, with_outcome
+from remuda.cell.dispatch.dispatcher import Dispatch
+from remuda.cell.dispatch.handout import Handout, NoJob
 from remuda.cell.errors import ForbiddenError, InvalidError
-from remuda.cell.keyring import KeyRing
-from remuda.cell.requests import PipelineRequest
+from remuda.cell.pipelines.pipeline_requests import PipelineRequest
+from remuda.cell.pipelines.trigger_jobs import Bridges
+from remuda.cell.secrets.key_ring import KeyRing
 from remuda.cell.settings import CellSettings
+from remuda.cell.store.memory.store import MemoryStore
 from remuda.cell.values import USER_ID, Family, Job, Pipeline, Project, Runner
 from remuda.lib.clock import VirtualClock, settle
 from remuda.model.job import JobId

@@ -15,8 +15,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, unquote
 
-from remuda.manager.cache_config import S3Config, bucket_of
-from remuda.manager.object_urls import signed_url
+from remuda.manager.compile.object_urls import signed_url
+from remuda.manager.config.cache import S3Config, bucket_of
 
 BUCKET = "caches"
 

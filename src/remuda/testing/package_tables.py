@@ -12,18 +12,18 @@ from remuda.steps.language.values import MISSING, Parameter
 
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs" / "reference" / "standard-step-packages.md"
-PACKAGES = ROOT / "src" / "remuda" / "stdsteps" / "packages"
+FOLDERS = sorted(file.parent for file in (ROOT / "src" / "remuda" / "stdsteps").glob("*/func.yml"))
 _HEAD = """# Packages of the standard steps
 
 Inputs and outputs of every package that comes with the agent, from their definitions
-(`src/remuda/stdsteps/packages/*/func.yml`). What the steps do is described in [standard steps](standard-steps.md).
+(`src/remuda/stdsteps/*/func.yml`). What the steps do is described in [standard steps](standard-steps.md).
 An input without a default is needed; *sensitive* ones are masked in logs and results.
 """
 
 
 def page() -> str:
     """The whole text."""
-    return "\n".join([_HEAD, *(_section(folder) for folder in sorted(PACKAGES.iterdir()) if folder.is_dir())])
+    return "\n".join([_HEAD, *(_section(folder) for folder in FOLDERS)])
 
 
 def _section(folder: Path) -> str:

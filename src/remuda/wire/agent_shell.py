@@ -1,6 +1,6 @@
 """A command beside a job, at the agent that has the job: one call, bytes both ways.
 
-Nothing is decided here. `remuda.manager.looking` opens it for somebody who looks into a job; errors are those of
+Nothing is decided here. `remuda.manager.jobs.shell` opens it for somebody who looks into a job; errors are those of
 `agent_client`.
 """
 

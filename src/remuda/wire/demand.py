@@ -1,6 +1,6 @@
 """How much work a cell has for whom: `GET /api/remuda/v1/demand`.
 
-Nothing is decided here. `remuda.cell.core.demand` makes these values, runner managers that scale read them.
+Nothing is decided here. `remuda.cell.core.waiting.demand` makes these values, runner managers that scale read them.
 """
 
 import msgspec

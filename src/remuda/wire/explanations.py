@@ -1,7 +1,7 @@
 """What a cell answers when it is asked for reasons: why a job waits, where its time went.
 
-Nothing is decided here. `remuda.cell.core.why` and `remuda.cell.core.times` make these values, the command line reads
-them; fields are only ever added, with defaults. Times are seconds since the epoch.
+Nothing is decided here. `remuda.cell.core.waiting.why` and `remuda.cell.core.jobs.job_times` make these values, the
+command line reads them; fields are only ever added, with defaults. Times are seconds since the epoch.
 """
 
 import msgspec

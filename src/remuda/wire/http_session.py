@@ -12,7 +12,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
-from remuda.wire.nearby import CannotConnectError, Nearby, is_nearby
+from remuda.wire.loopback_http import CannotConnectError, Nearby, is_nearby
 
 if TYPE_CHECKING:
     import aiohttp

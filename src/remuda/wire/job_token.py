@@ -21,7 +21,7 @@ import msgspec
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from remuda.wire.routable import TokenError, to_base36
+from remuda.wire.routable_token import TokenError, to_base36
 
 PREFIX = "glcbt-"
 AUDIENCE = "gitlab-authz-token"

@@ -16,7 +16,7 @@ from urllib.parse import quote, urlencode, urlsplit
 import msgspec
 
 from remuda.wire.http_session import Answer, HttpSession
-from remuda.wire.nearby import CannotConnectError
+from remuda.wire.loopback_http import CannotConnectError
 from remuda.wire.user_api import LintInfo, MistakeInfo, NewPipelineRequest, PipelineProgress
 
 PAGE_SIZE = 100
@@ -289,7 +289,7 @@ class UserClient:
             return TracePart(data=await answer.read(), state=answer.headers.get("X-Remuda-Job-State", ""))
 
     async def shell_output(self, job_id: int, shell: str, offset: int) -> TracePart:
-        """What a shell has printed from a byte on; waits for some. `remuda.wire.looking` says what is in it."""
+        """What a shell has printed from a byte on; waits for some. `remuda.wire.shell` says what is in it."""
         path = f"/api/remuda/v1/jobs/{job_id}/shells/{shell}/output"
         async with self._request("GET", path, None, {"offset": offset}) as answer:
             return TracePart(data=await answer.read(), state=answer.headers.get("X-Remuda-Shell-State", ""))

@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from remuda.cell.adapters.blobs import FolderBlobs
-from remuda.cell.adapters.memory import MemoryStore
-from remuda.cell.adapters.memory_bytes import MemoryBlobs, MemoryTraces
-from remuda.cell.adapters.postgres import PostgresStore
-from remuda.cell.adapters.sqlite import SqliteStore
-from remuda.cell.adapters.trace_archive import ArchivedTraces
-from remuda.cell.adapters.traces import FileTraces
-from remuda.cell.ports import Blobs, Store, Traces
-from remuda.cell.sealed_store import sealed
-from remuda.cell.sealing import EncryptionKeys, Seals
+from remuda.cell.blobs.folder import FolderBlobs
+from remuda.cell.blobs.memory import MemoryBlobs, MemoryTraces
+from remuda.cell.secrets.sealed_store import sealed
+from remuda.cell.secrets.sealing import EncryptionKeys, Seals
+from remuda.cell.store.memory.store import MemoryStore
+from remuda.cell.store.ports import Blobs, Store, Traces
+from remuda.cell.store.postgres.store import PostgresStore
+from remuda.cell.store.sqlite.store import SqliteStore
+from remuda.cell.traces.archive import ArchivedTraces
+from remuda.cell.traces.files import FileTraces
 from remuda.testing.postgres_server import PostgresServer
 from remuda.testing.s3_server import PROGRAM as S3_PROGRAM
 from remuda.testing.s3_server import S3Server
@@ -78,7 +78,7 @@ async def blobs(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pyt
         return MemoryBlobs()
     if request.param == "folder":
         return FolderBlobs(tmp_path / "blobs")
-    from remuda.cell.adapters.object_blobs import open_bucket
+    from remuda.cell.blobs.object_storage import open_bucket
 
     server: S3Server = request.getfixturevalue("s3_server")
     for name, value in server.environment.items():

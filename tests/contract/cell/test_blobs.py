@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from remuda.cell.errors import NotFoundError, TooLargeError
-from remuda.cell.ports import Blobs
+from remuda.cell.store.ports import Blobs
 
 LIMIT = 10_000_000
 

@@ -9,10 +9,9 @@ import pytest
 from msgspec import Raw
 from msgspec.structs import replace
 
-from remuda.cell.adapters import pieces
 from remuda.cell.errors import ConflictError, InvalidError, NotFoundError
-from remuda.cell.people import ProjectFilter
-from remuda.cell.ports import Belongings, Changes, Retry, Store
+from remuda.cell.store import paging
+from remuda.cell.store.ports import Belongings, Changes, Retry, Store
 from remuda.cell.values import (
     Artifact,
     Family,
@@ -25,6 +24,7 @@ from remuda.cell.values import (
     StepResult,
     UserToken,
 )
+from remuda.cell.values.people import ProjectFilter
 from remuda.model.job import HELD, JobId, JobState, PipelineId, ProjectId, RunnerId
 from remuda.pipeline import JobSpec, Trigger
 from remuda.testing.builders import NOW, a_pipeline, a_project, a_runner, a_spec, new_jobs
@@ -360,7 +360,7 @@ class TestJobs:
     async def test_many_jobs_are_read_a_piece_at_a_time(
         self, store: Store, project: Project, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(pieces, "PIECE", 2)
+        monkeypatch.setattr(paging, "PIECE", 2)
         family = await push(store, project, *(a_spec(f"job{number}") for number in range(7)))
         assert [job.id for job in await store.jobs_in([JobState.PENDING])] == [job.id for job in family.jobs]
 

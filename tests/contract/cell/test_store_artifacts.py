@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 from msgspec.structs import replace
 
-from remuda.cell.ports import Leaves, Store
+from remuda.cell.store.ports import Leaves, Store
 from remuda.cell.values import Artifact, Job
 from remuda.model.job import JobId
 from remuda.testing.builders import a_pipeline, a_project, a_spec, new_jobs

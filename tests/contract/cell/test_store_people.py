@@ -4,7 +4,9 @@ import pytest
 from msgspec.structs import replace
 
 from remuda.cell.errors import ConflictError, NotFoundError
-from remuda.cell.people import (
+from remuda.cell.store.ports import Store
+from remuda.cell.values import Page, Project, ProjectVariable, Runner, RunnerManager, UserToken
+from remuda.cell.values.people import (
     FIRST_NAMESPACE,
     FIRST_ORGANIZATION,
     FIRST_USER,
@@ -21,8 +23,6 @@ from remuda.cell.people import (
     Sight,
     User,
 )
-from remuda.cell.ports import Store
-from remuda.cell.values import Page, Project, ProjectVariable, Runner, RunnerManager, UserToken
 from remuda.model.job import ProjectId, RunnerId
 from remuda.model.runner import RunnerType
 from remuda.testing.builders import a_project, a_runner

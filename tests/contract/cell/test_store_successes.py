@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from remuda.cell.ports import Changes, Store
+from remuda.cell.store.ports import Changes, Store
 from remuda.cell.values import Job
 from remuda.model.job import JobState
 from remuda.testing.builders import NOW, a_pipeline, a_project, a_spec, new_jobs

@@ -13,15 +13,15 @@ from msgspec.structs import replace
 
 from remuda.fleeting import InProcess
 from remuda.lib.clock import SystemClock, settle
-from remuda.manager.adapters.autoscaled import AutoscaledEnvironment
-from remuda.manager.adapters.local import LocalEnvironment
-from remuda.manager.adapters.machines import MachinesEnvironment
-from remuda.manager.adapters.plugin import PluginEnvironment
-from remuda.manager.adapters.remote_machine import RemoteMachine
-from remuda.manager.adapters.ssh import Address
-from remuda.manager.config import AutoscalerConfig, RunnerConfig
+from remuda.manager.config.load import AutoscalerConfig, RunnerConfig
+from remuda.manager.environments.autoscaled import AutoscaledEnvironment
+from remuda.manager.environments.local import LocalEnvironment
+from remuda.manager.environments.machines import MachinesEnvironment
+from remuda.manager.environments.plugin import PluginEnvironment
+from remuda.manager.environments.port import Environment, JobPlace, PreparedPlace
+from remuda.manager.environments.remote_machine import RemoteMachine
+from remuda.manager.environments.ssh import Address
 from remuda.manager.errors import EnvironmentLostError
-from remuda.manager.ports import Environment, JobPlace, PreparedPlace
 from remuda.testing.agent_process import until
 from remuda.testing.environment import FakeEnvironment
 from remuda.testing.environment_plugins import a_plugin, plugin_environment

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from remuda.steps.pack import pack
+from remuda.steps.pack.zip_file import pack
 from remuda.testing.agent_process import PROGRAM, AgentProcess, run_job, steps_text
 from remuda.wire.agent_client import JobStart
 

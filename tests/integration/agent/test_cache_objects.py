@@ -9,11 +9,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from remuda.manager.cache_config import CacheConfig
-from remuda.manager.config import RunnerConfig
-from remuda.manager.entries import Setting
-from remuda.manager.stored_files import restore_caches, save_caches
-from remuda.manager.variables import Variables
+from remuda.manager.compile.step_entries import Setting
+from remuda.manager.compile.stored_files import restore_caches, save_caches
+from remuda.manager.compile.variables import Variables
+from remuda.manager.config.cache import CacheConfig
+from remuda.manager.config.load import RunnerConfig
 from remuda.testing.agent_process import Seen
 from remuda.testing.object_server import ObjectServer, serving_objects
 from remuda.wire.runner_api import JobPayload

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from remuda.stdsteps.caches import file_name
+from remuda.stdsteps.caches.folder_store import file_name
 from remuda.testing.agent_process import AgentProcess, Seen, run_job, steps_text
 from remuda.wire.agent_client import JobStart
 

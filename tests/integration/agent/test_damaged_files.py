@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from remuda.steps.journal import folder_name
+from remuda.steps.job_files.journal import folder_name
 from remuda.testing.agent_process import AgentProcess, Seen, follow, until
 from remuda.wire.agent_client import JobStart
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from remuda.steps.pack import FOREIGN, OWN, pack
+from remuda.steps.pack.zip_file import FOREIGN, OWN, pack
 from remuda.testing.agent_process import AgentProcess, follow, run_job, steps_text
 from remuda.wire.agent_client import JobStart
 
@@ -46,7 +46,9 @@ def modules_in(packed: Path) -> list[str]:
 
 def test_every_packed_module_imports_only_what_is_packed(packed: Path, bare_python: str) -> None:
     modules = modules_in(packed)
-    assert {"remuda.steps.service", "remuda.stdsteps.checkout", "google.protobuf.message"} <= set(modules)
+    assert {"remuda.steps.agent.grpc_service", "remuda.stdsteps.checkout.step", "google.protobuf.message"} <= set(
+        modules
+    )
     done = subprocess.run(
         [bare_python, "-W", "error", "-c", IMPORT_ALL, packed, json.dumps(modules)],
         check=True,
@@ -61,8 +63,8 @@ def test_every_packed_module_imports_only_what_is_packed(packed: Path, bare_pyth
 
 def test_the_pack_is_the_same_every_time(packed: Path, tmp_path: Path) -> None:
     again = tmp_path / "again.pyz"
-    for imported in ("sys", "remuda.steps.service"):
-        script = f"import {imported}, pathlib, remuda.steps.pack as p; p.pack(pathlib.Path({str(again)!r}))"
+    for imported in ("sys", "remuda.steps.agent.grpc_service"):
+        script = f"import {imported}, pathlib, remuda.steps.pack.zip_file as p; p.pack(pathlib.Path({str(again)!r}))"
         subprocess.run([sys.executable, "-c", script], check=True)
         assert again.read_bytes() == packed.read_bytes()
     assert packed.stat().st_mode & 0o111
@@ -78,11 +80,13 @@ def test_another_python_goes_by_the_sources(packed: Path, bare_python: str, tmp_
         for name in archive.namelist():
             head = b"\0\0\r\n" if name.endswith(".pyc") else b""
             changed.writestr(name, head + archive.read(name)[len(head) :])
-    assert loaded_from(other, bare_python) == f"{other}/remuda/steps/service.py"
+    assert loaded_from(other, bare_python) == f"{other}/remuda/steps/agent/grpc_service.py"
 
 
 def loaded_from(packed: Path, python: str) -> str:
-    script = "import sys; sys.path.insert(0, sys.argv[1]); import remuda.steps.service as s; print(s.__file__)"
+    script = (
+        "import sys; sys.path.insert(0, sys.argv[1]); import remuda.steps.agent.grpc_service as s; print(s.__file__)"
+    )
     command = [python, "-W", "error", "-c", script, str(packed)]
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 

@@ -13,11 +13,11 @@ import msgspec
 import pytest
 
 from remuda.cli.main import call
-from remuda.manager.config import RemudaConfig, RunnerConfig
-from remuda.manager.entries import Setting
-from remuda.manager.stored_files import upload_artifacts
-from remuda.manager.variables import Variables
-from remuda.stdsteps.statements import NAME, SUFFIX, read_statement
+from remuda.manager.compile.step_entries import Setting
+from remuda.manager.compile.stored_files import upload_artifacts
+from remuda.manager.compile.variables import Variables
+from remuda.manager.config.load import RemudaConfig, RunnerConfig
+from remuda.stdsteps.signatures.statements import NAME, SUFFIX, read_statement
 from remuda.testing.agent_process import AgentProcess, Seen, run_job, steps_text
 from remuda.testing.step_server import TOKEN, StepServer
 from remuda.wire.agent_client import JobStart, JobVariable

@@ -13,7 +13,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from remuda.steps.standby import NAME
+from remuda.steps.process.fork_server import NAME
 from remuda.testing.agent_process import AgentProcess, Seen, run_job, steps_text, through_deaths, until
 from remuda.testing.step_server import BASIC, TOKEN, StepServer, git
 from remuda.wire.agent_client import JobStart

@@ -17,8 +17,8 @@ from grpclib import GRPCError
 from grpclib.client import Channel
 from grpclib.const import Status
 
-from remuda.steps.delegate import CommandChannel
-from remuda.steps.delegation import Order
+from remuda.steps.delegation.client import CommandChannel
+from remuda.steps.delegation.files import Order
 from remuda.testing.agent_process import AgentProcess, Seen, follow, run_job, steps_text, until
 from remuda.wire.agent_client import AgentRefusedError, JobStart, LogChunk, socket_of
 from remuda.wire.proto import agent_pb2

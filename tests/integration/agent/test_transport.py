@@ -16,8 +16,8 @@ from grpclib import GRPCError
 from grpclib.client import Channel
 from grpclib.const import Status
 
-from remuda.steps.delegate import CommandChannel
-from remuda.steps.delegation import Order
+from remuda.steps.delegation.client import CommandChannel
+from remuda.steps.delegation.files import Order
 from remuda.testing.agent_process import PROGRAM, AgentProcess, run_job, until
 from remuda.wire.agent_client import (
     AgentClient,

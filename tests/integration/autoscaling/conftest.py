@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from remuda.fleeting import InProcess, Plugin
-from remuda.manager.control import Order, ask, ask_status
-from remuda.manager.scale_orders import ScaleReport
-from remuda.manager.service import ManagerService
-from remuda.manager.status import ManagerStatus
+from remuda.manager.process.control import Order, ask, ask_status
+from remuda.manager.process.service import ManagerService
+from remuda.manager.process.status import ManagerStatus
+from remuda.manager.scaling.scale_commands import ScaleReport
 from remuda.taskscaler.loop import ScalerStatus
 from remuda.telemetry.logs import configure
 from remuda.testing.lab_group import LabGroup

@@ -13,10 +13,10 @@ import pytest
 
 from remuda.fleeting import ConnectInfo, Connector, PermanentError, TemporaryError
 from remuda.lib.clock import SystemClock, VirtualClock
-from remuda.manager.adapters.instances import DENIED_SECONDS, Instances, host_and_port
-from remuda.manager.autoscaler_config import AutoscalerConfig
-from remuda.manager.config import RemudaConfig, RunnerConfig
-from remuda.manager.scaling_setup import fleet_setup
+from remuda.manager.config.autoscaler import AutoscalerConfig
+from remuda.manager.config.load import RemudaConfig, RunnerConfig
+from remuda.manager.environments.instances import DENIED_SECONDS, Instances, host_and_port
+from remuda.manager.scaling.setup import fleet_setup
 from remuda.taskscaler.loop import Machines as Contract
 from remuda.testing.machines import PASSWORD, USER, Machine, Machines
 
@@ -86,7 +86,7 @@ async def test_refused_port_is_cheap(lab: Machines, instances: Make, monkeypatch
         tries += 1
         return await connect(*words, **values)
 
-    monkeypatch.setattr("remuda.manager.adapters.ssh.asyncssh.connect", counted)
+    monkeypatch.setattr("remuda.manager.environments.ssh.asyncssh.connect", counted)
     for number in range(1, 4):
         with pytest.raises(TemporaryError, match="cannot be reached"):
             await subject.prepare(NAME, info(lab, lab.machines[0], port=23))
@@ -188,6 +188,6 @@ async def test_a_slow_provider_is_no_failed_check(instances: Make, monkeypatch: 
 
     subject = instances()
     monkeypatch.setattr(subject, "_ask", ask)
-    monkeypatch.setattr("remuda.manager.adapters.instances.CHECK_SECONDS", 0.0)
+    monkeypatch.setattr("remuda.manager.environments.instances.CHECK_SECONDS", 0.0)
     with pytest.raises(TemporaryError, match="too many requests"):
         await subject.check(NAME)

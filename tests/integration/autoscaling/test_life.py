@@ -16,11 +16,11 @@ import pytest
 from remuda.cli.main import call
 from remuda.fleeting import InProcess
 from remuda.lib.clock import SystemClock
-from remuda.manager.adapters.autoscaled import AutoscaledEnvironment
-from remuda.manager.autoscaler_config import AutoscalerConfig, AutoscalerPolicy
-from remuda.manager.config import RunnerConfig
-from remuda.manager.control import ask_drain
+from remuda.manager.config.autoscaler import AutoscalerConfig, AutoscalerPolicy
+from remuda.manager.config.load import RunnerConfig
+from remuda.manager.environments.autoscaled import AutoscaledEnvironment
 from remuda.manager.errors import EnvironmentTemporaryError
+from remuda.manager.process.control import ask_drain
 from remuda.telemetry.logs import configure
 from remuda.testing.agent_process import until
 from remuda.testing.instance_groups import a_plugin

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from remuda.cell.http import connections
+from remuda.cell.http.edge import connections
 from remuda.testing.served_cell import ServedCell
 
 ONE_BYTE = b"POST /api/v4/jobs/request HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{"

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from remuda.cell import step_results
-from remuda.cell.http import jobs as http_jobs
-from remuda.cell.http import progress, results
+from remuda.cell.dispatch import step_results
+from remuda.cell.http.gitlab import jobs as http_jobs
+from remuda.cell.http.remuda import pipeline_progress
+from remuda.cell.http.runner import results
 from remuda.testing.people import a_group, a_member, a_person, a_project_in
 from remuda.testing.served_cell import Answer, ScriptedRunner, ServedCell
 
@@ -218,7 +219,7 @@ class TestResults:
 def test_results_beyond_what_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The job goes on, and whoever asks is told."""
     monkeypatch.setattr(step_results, "PAGE", 2)
-    monkeypatch.setattr(progress, "STEPS_BYTES", 150)
+    monkeypatch.setattr(pipeline_progress, "STEPS_BYTES", 150)
     monkeypatch.setattr(results, "PAGE_BYTES", 400)
     with ServedCell(tmp_path / "cell", results_total_limit_bytes=1000) as cell:
         cell.new_project("app", "build:\n  script: make\n")

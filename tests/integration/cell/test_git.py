@@ -15,13 +15,13 @@ from urllib.parse import quote, urlsplit
 
 import pytest
 
-from remuda.cell.adapters import git
-from remuda.cell.adapters.git import GitRepos
-from remuda.cell.adapters.git_http import GitCall, serve
-from remuda.cell.adapters.push_hook import HOOK
-from remuda.cell.adapters.push_notes import read_notes
-from remuda.cell.http.errors import ClientGoneError
-from remuda.cell.projects import Projects
+from remuda.cell.git import repositories
+from remuda.cell.git.push_hook import HOOK
+from remuda.cell.git.push_notes import read_notes
+from remuda.cell.git.repositories import GitRepos
+from remuda.cell.git.smart_http import GitCall, serve
+from remuda.cell.http.edge.errors import ClientGoneError
+from remuda.cell.projects.projects import Projects
 from remuda.cell.values import Project
 from remuda.testing.clone import Clone
 from remuda.testing.served_cell import ScriptedRunner, ServedCell
@@ -127,16 +127,16 @@ def test_a_job_fetches_as_a_runner_does(cell: ServedCell, clone: Clone, runner: 
     wanted = clone.commit(file="content")
     clone.run("push", "--quiet", "origin", "main")
     job = runner.take()
-    git = job["git_info"]
-    assert git["sha"] == wanted
+    git_info = job["git_info"]
+    assert git_info["sha"] == wanted
     allow_force(cell)
     clone.run("commit", "--quiet", "--amend", "-m", "Moved on")
     clone.run("push", "--quiet", "--force", "origin", "main")
     build = Clone(tmp_path / "build")
     build.run("init", "--quiet")
-    build.run("remote", "add", "origin", git["repo_url"])
-    build.run("fetch", "origin", *git["refspecs"], "--depth", "1", "--prune", "--quiet")
-    build.run("checkout", "-f", "-q", git["sha"])
+    build.run("remote", "add", "origin", git_info["repo_url"])
+    build.run("fetch", "origin", *git_info["refspecs"], "--depth", "1", "--prune", "--quiet")
+    build.run("checkout", "-f", "-q", git_info["sha"])
     assert (build.folder / "file").read_text() == "content"
     assert cell.api("GET", f"/projects/root%2Fapp/jobs/{job['id']}").json()["started_at"], "a fetch acknowledges"
     build.commit(file="other")
@@ -409,7 +409,7 @@ def test_a_repository_that_cannot_be_looked_at_does_not_end_the_cell(
         raise RuntimeError(f"{project.path} is odd")
 
     monkeypatch.setattr(Projects, "sync_refs", fail)
-    monkeypatch.setattr("remuda.cell.projects.RETRY_SECONDS", 0.01)
+    monkeypatch.setattr("remuda.cell.projects.projects.RETRY_SECONDS", 0.01)
     with ServedCell(tmp_path / "cell") as cell:
         for _ in range(2):
             assert looks.acquire(timeout=30)
@@ -492,7 +492,7 @@ async def test_a_fetch_whose_client_has_gone_ends_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: float
 ) -> None:
     """Only a push has something to remove. git does not notice that nobody reads its answer any more."""
-    monkeypatch.setattr(git, "STOP_SECONDS", 600)
+    monkeypatch.setattr(repositories, "STOP_SECONDS", 600)
     clone = Clone(tmp_path / "work")
     clone.run("init", "--quiet", "-b", "main")
     (clone.folder / "large").write_bytes(os.urandom(10_000_000))
@@ -526,7 +526,7 @@ async def test_git_whose_output_is_not_read_leaves_no_pipe(tmp_path: Path, size:
     (clone.folder / "large").write_bytes(bytes(size))
     clone.commit()
     environment = GitRepos(tmp_path, tmp_path / "hooks").environment
-    process = await git.spawn_git(
+    process = await repositories.spawn_git(
         *("--git-dir", str(clone.folder / ".git"), "cat-file", "blob", "main:large"),
         environment=environment,
         with_input=False,
@@ -537,5 +537,5 @@ async def test_git_whose_output_is_not_read_leaves_no_pipe(tmp_path: Path, size:
         while pipe.is_reading() or (size == SMALLER and process.returncode is None):  # noqa: ASYNC110 - git tells nobody
             await asyncio.sleep(0.01)
         assert not pipe.is_closing()
-        await git.end_git(process)
+        await repositories.end_git(process)
     assert pipe.is_closing()

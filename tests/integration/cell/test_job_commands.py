@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from remuda.cell.http import jobs as http_jobs
+from remuda.cell.http.gitlab import jobs as http_jobs
 from remuda.cli.exits import BadInputError
 from remuda.cli.main import call
 from remuda.testing.served_cell import FEATURES, ScriptedRunner, ServedCell

@@ -262,7 +262,7 @@ def test_what_cannot_be_in_the_list(world: World, cell: ServedCell) -> None:
 
 def test_a_project_from_before_has_its_list_switched_on(tmp_path: Path) -> None:
     """What a store of an older release holds of a project says nothing of a list."""
-    from remuda.cell.adapters.bodies import decode
+    from remuda.cell.store.row_bodies import decode
     from remuda.cell.values import Project
 
     old = decode(Project, b'{"id": 1, "path": "acme/lib", "name": "lib", "created_at": 1.0}')

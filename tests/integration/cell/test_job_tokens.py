@@ -12,7 +12,7 @@ import jwt
 import pytest
 
 from remuda.cell.errors import CellError
-from remuda.cell.keyring import REFRESH_SECONDS
+from remuda.cell.secrets.key_ring import REFRESH_SECONDS
 from remuda.cli.main import call
 from remuda.lib.clock import SystemClock
 from remuda.testing.clone import Clone

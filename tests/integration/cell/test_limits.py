@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from remuda.cell.http.connections import HEAD_BYTES
+from remuda.cell.http.edge.connections import HEAD_BYTES
 from remuda.testing.served_cell import ServedCell
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "security.md"

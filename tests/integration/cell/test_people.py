@@ -5,8 +5,8 @@ from typing import Any
 import gitlab
 import pytest
 
-from remuda.cell.http.access import Kind
-from remuda.cell.http.app import ENDPOINTS
+from remuda.cell.http.edge.access import Kind
+from remuda.cell.http.edge.app import ENDPOINTS
 from remuda.testing.people import Person, a_group, a_member, a_person, a_project_in, an_organization
 from remuda.testing.served_cell import ADMIN_TOKEN, ScriptedRunner, ServedCell
 

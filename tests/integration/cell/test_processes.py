@@ -8,9 +8,10 @@ from threading import Thread
 
 import pytest
 
-from remuda.cell import claims, projects
-from remuda.cell.core import deference
+from remuda.cell.core.waiting import priority_delay
+from remuda.cell.dispatch import handout
 from remuda.cell.errors import DataFolderError
+from remuda.cell.projects import projects
 from remuda.testing.served_cell import Answer, ScriptedRunner, ServedCell
 
 ONE_JOB = "build:\n  script: make\n"
@@ -175,8 +176,8 @@ def test_a_commit_is_its_authors_whichever_process_acts_on_it(
 def test_the_preferred_runner_gets_the_job_wherever_it_waits(
     cells: list[ServedCell], runners: list[ScriptedRunner], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(deference, "DEFER_SECONDS", 3.0)  # however slow the machine
-    monkeypatch.setattr(claims, "OFFERS_SECONDS", 0.0)  # the preferred runner is newer than what was read at the start
+    monkeypatch.setattr(priority_delay, "DEFER_SECONDS", 3.0)  # however slow the machine
+    monkeypatch.setattr(handout, "OFFERS_SECONDS", 0.0)  # the preferred runner is newer than what was read at the start
     project = cells[0].new_project("app")
     preferred = cells[1].new_runner()
     found = cells[0].api("GET", "/runners/all").json()

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from remuda.cell.adapters.git import GitRepos
 from remuda.cell.errors import InvalidError, MistakesError
-from remuda.cell.pipelines import Pipelines
-from remuda.cell.requests import Choice, PipelineRequest, Upstream
+from remuda.cell.git.repositories import GitRepos
+from remuda.cell.pipelines.creation import Pipelines
+from remuda.cell.pipelines.pipeline_requests import Choice, PipelineRequest, Upstream
 from remuda.cell.settings import CellSettings
 from remuda.cell.values import USER_ID, Job, Pipeline, Project, ProjectVariable, Schedule
 from remuda.model.job import PipelineId

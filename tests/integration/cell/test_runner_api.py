@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from remuda.testing.served_cell import Answer, ScriptedRunner, ServedCell
-from remuda.wire.routable import decode, encode
+from remuda.wire.routable_token import decode, encode
 
 ONE_JOB = "only:\n  script: [echo hello]\n"
 TWO_JOBS = "one:\n  script: [echo 1]\ntwo:\n  script: [echo 2]\n"

@@ -10,7 +10,7 @@ import pytest
 from remuda.lib.clock import SystemClock
 from remuda.testing.people import Person, a_group, a_member, a_person, a_project_in, an_organization
 from remuda.testing.served_cell import ScriptedRunner, ServedCell
-from remuda.wire.routable import decode
+from remuda.wire.routable_token import decode
 
 PIPELINE = "job: {script: [echo]}\n"
 

@@ -9,11 +9,11 @@ from typing import ClassVar
 
 import pytest
 
-from remuda.cell.adapters.git import GitRepos
-from remuda.cell.adapters.git_reading import GitReading
-from remuda.cell.adapters.remote_files import RemoteFiles
-from remuda.cell.pipelines import LINTS
-from remuda.cell.sources import CellSources, Outside, TreeFiles, changes_of
+from remuda.cell.git.reader import GitReading
+from remuda.cell.git.repositories import GitRepos
+from remuda.cell.pipelines.creation import LINTS
+from remuda.cell.pipelines.included_files import CellSources, Outside, TreeFiles, changes_of
+from remuda.cell.pipelines.remote_files import RemoteFiles
 from remuda.cell.values import Project
 from remuda.pipeline import Component, ComponentAddress, SourceProblem
 from remuda.testing.builders import a_project
@@ -250,7 +250,7 @@ async def test_remote_files(remote: str) -> None:
 
 
 async def test_an_address_that_hangs_is_left_alone_for_a_while(remote: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("remuda.cell.adapters.remote_files.DEADLINE_SECONDS", 0.05)
+    monkeypatch.setattr("remuda.cell.pipelines.remote_files.DEADLINE_SECONDS", 0.05)
     files = RemoteFiles((f"{remote}/ci",), limit_bytes=1_000_000)
     try:
         for _ in range(3):
@@ -315,7 +315,7 @@ def test_a_server_that_hangs_holds_up_nobody_else(tmp_path: Path, remote: str) -
 
 
 def test_many_slow_remote_files(tmp_path: Path, remote: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("remuda.cell.pipelines.REMOTE_SECONDS", 1e-9)
+    monkeypatch.setattr("remuda.cell.pipelines.creation.REMOTE_SECONDS", 1e-9)
     with ServedCell(tmp_path / "cell", remote_includes=(f"{remote}/ci/",)) as cell:
         number = cell.new_project("app", "a: {script: [x]}\n")
         text = f"include: [{{remote: '{remote}/ci/none.yml'}}, {{remote: '{remote}/ci/a.yml'}}]\n"

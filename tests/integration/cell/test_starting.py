@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from remuda.cell.errors import InvalidError
-from remuda.cell.pipelines import COMPILATIONS
+from remuda.cell.pipelines.creation import COMPILATIONS
 from remuda.testing.clone import Clone
 from remuda.testing.served_cell import ScriptedRunner, ServedCell
 
@@ -373,7 +373,7 @@ def test_a_file_that_the_cell_itself_fails_on(shop: Shop, monkeypatch: pytest.Mo
 
     shop.clone.commit(**{".gitlab-ci.yml": ONE})
     with monkeypatch.context() as patched:
-        patched.setattr("remuda.cell.compilation.compile_pipeline", fail)
+        patched.setattr("remuda.cell.pipelines.compilation.compile_pipeline", fail)
         shop.clone.push("main")
     assert "its log says how" in shop.pipeline()["yaml_errors"]
     shop.clone.push("HEAD:refs/heads/other")
@@ -406,7 +406,7 @@ def test_slow_files_hold_up_no_jobs(shop: Shop, runner: ScriptedRunner, monkeypa
         assert go_on.wait(60)
         raise InvalidError("no more")
 
-    monkeypatch.setattr("remuda.cell.compilation.compile_pipeline", compile_slowly)
+    monkeypatch.setattr("remuda.cell.pipelines.compilation.compile_pipeline", compile_slowly)
     with ThreadPoolExecutor(40) as callers:
         calls = [callers.submit(shop.cell.api, "POST", f"/projects/{shop.id}/pipeline?ref=main") for _ in range(40)]
         try:

@@ -9,7 +9,7 @@ import pytest
 from gitlab.v4.objects import Project
 
 from remuda.testing.served_cell import Answer, ScriptedRunner, ServedCell
-from remuda.wire.routable import decode
+from remuda.wire.routable_token import decode
 
 PIPELINE = """
 spec:

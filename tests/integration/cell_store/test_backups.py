@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from remuda.cell.adapters import tables
-from remuda.cell.adapters.blobs import FolderBlobs
-from remuda.cell.adapters.trace_archive import ArchivedTraces
-from remuda.cell.adapters.traces import FileTraces
-from remuda.cell.backups import back_up, restore
-from remuda.cell.checks import Report, check
+from remuda.cell.blobs.folder import FolderBlobs
 from remuda.cell.errors import CellError, DataFolderError
+from remuda.cell.operations.backups import back_up, restore
+from remuda.cell.operations.integrity_checks import Report, check
 from remuda.cell.settings import CellSettings
+from remuda.cell.store import tables
+from remuda.cell.traces.archive import ArchivedTraces
+from remuda.cell.traces.files import FileTraces
 from remuda.testing.builders import NOW
 from remuda.testing.served_cell import ScriptedRunner, ServedCell
 

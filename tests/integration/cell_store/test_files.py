@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from remuda.cell.adapters.blobs import FolderBlobs
-from remuda.cell.adapters.trace_archive import ArchivedTraces
-from remuda.cell.adapters.traces import FileTraces
-from remuda.cell.core.blob_keys import trace_key
+from remuda.cell.blobs.folder import FolderBlobs
+from remuda.cell.core.jobs.blob_keys import trace_key
 from remuda.cell.errors import InvalidError, StoreError
+from remuda.cell.traces.archive import ArchivedTraces
+from remuda.cell.traces.files import FileTraces
 from remuda.model.job import JobId
 
 
@@ -53,7 +53,7 @@ async def test_a_disk_that_fills_up_costs_no_byte_that_another_process_took(
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr("remuda.cell.adapters.traces.os.pwrite", written)
+        patched.setattr("remuda.cell.traces.files.os.pwrite", written)
         with pytest.raises(StoreError):
             await traces.append(JobId(1), 5, b" world")
     assert await traces.size(JobId(1)) == 11

@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 
-from remuda.cell.adapters import migrations
-from remuda.cell.backups import back_up, restore
+from remuda.cell.operations.backups import back_up, restore
 from remuda.cell.service import CellService
 from remuda.cell.settings import CellSettings
+from remuda.cell.store import migrations
 from remuda.lib.clock import SystemClock
 from remuda.testing.builders import NOW
 from remuda.testing.served_cell import ScriptedRunner, ServedCell

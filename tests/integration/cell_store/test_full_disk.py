@@ -6,17 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from remuda.cell.adapters.git import GitRepos
 from remuda.cell.errors import StoreError
+from remuda.cell.git.repositories import GitRepos
 
 LIMITED = """
 import asyncio, resource, signal, sys
 from pathlib import Path
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (LIMIT, LIMIT))
-from remuda.cell.adapters.blobs import FolderBlobs
-from remuda.cell.adapters.traces import FileTraces
-from remuda.cell.adapters.sqlite import SqliteStore
+from remuda.cell.blobs.folder import FolderBlobs
+from remuda.cell.traces.files import FileTraces
+from remuda.cell.store.sqlite.store import SqliteStore
 from remuda.cell.errors import StoreError
 from remuda.model.job import JobId
 folder = Path(sys.argv[1])

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from remuda.cell.adapters import migrations
-from remuda.cell.adapters.bodies import encode
-from remuda.cell.adapters.sqlite import SqliteStore
 from remuda.cell.errors import DataFolderError
-from remuda.cell.people import FIRST_NAMESPACE
+from remuda.cell.store import migrations
+from remuda.cell.store.row_bodies import encode
+from remuda.cell.store.sqlite.store import SqliteStore
 from remuda.cell.values import USER_ID, ProjectVariable, UserToken
+from remuda.cell.values.people import FIRST_NAMESPACE
 from remuda.model.job import JobState, ProjectId
 from remuda.testing.builders import a_job, a_pipeline, a_project, a_spec
 
@@ -117,7 +117,7 @@ def test_the_tables_of_a_new_file_are_what_the_revisions_come_to() -> None:
 
 def test_a_new_file_needs_no_alembic(tmp_path: Path) -> None:
     code = (
-        "import sys, pathlib; from remuda.cell.stores import SqliteStore;"
+        "import sys, pathlib; from remuda.cell.store.open import SqliteStore;"
         "SqliteStore.open(pathlib.Path(sys.argv[1]), 1);"
         "print([name for name in sys.modules if name.split('.')[0] in ('alembic', 'sqlalchemy', 'asyncpg')])"
     )

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import msgspec
 
-from remuda.cell.adapters.bodies import encode
-from remuda.cell.adapters.sqlite import SqliteStore
-from remuda.cell.core.expiry import without_expired
+from remuda.cell.core.jobs.artifact_expiry import without_expired
+from remuda.cell.store.row_bodies import encode
+from remuda.cell.store.sqlite.store import SqliteStore
 from remuda.cell.values import Artifact
 from remuda.testing.builders import a_job, a_pipeline, a_project, a_spec
 

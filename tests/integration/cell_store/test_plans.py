@@ -10,9 +10,9 @@ from typing import Any
 import asyncpg
 import pytest
 
-from remuda.cell.adapters.postgres import PostgresStore
-from remuda.cell.adapters.sqlite import SqliteStore
-from remuda.cell.ports import Store
+from remuda.cell.store.ports import Store
+from remuda.cell.store.postgres.store import PostgresStore
+from remuda.cell.store.sqlite.store import SqliteStore
 from remuda.cell.values import Page, PipelineFilter
 from remuda.model.job import JobState, PipelineId, ProjectId, RunnerId
 

@@ -9,11 +9,11 @@ import asyncpg
 import pytest
 from msgspec.structs import replace
 
-from remuda.cell.adapters import migrations
-from remuda.cell.adapters.postgres import PostgresStore
-from remuda.cell.core import leases, lifecycle
-from remuda.cell.core.plan import Outcome
+from remuda.cell.core.jobs import leases, lifecycle
+from remuda.cell.core.jobs.family import Outcome
 from remuda.cell.errors import DataFolderError, InvalidError, StoreError
+from remuda.cell.store import migrations
+from remuda.cell.store.postgres.store import PostgresStore
 from remuda.cell.values import Family, Job, Page
 from remuda.lib.ids import range_of_cell
 from remuda.model.job import FailureReason, JobId, JobState, PipelineId, RunnerId
@@ -23,7 +23,7 @@ from remuda.testing.postgres_server import PostgresServer
 TERMS = leases.Lease(runner_id=RunnerId(1), system_id="s", request_id=None, until=NOW + 60)
 WRITER = """
 import asyncio, sys
-from remuda.cell.adapters.postgres import PostgresStore
+from remuda.cell.store.postgres.store import PostgresStore
 from remuda.cell.errors import StoreError
 from remuda.testing.builders import NOW, a_pipeline, a_project, a_spec, new_jobs
 
@@ -192,7 +192,7 @@ async def test_changes_of_a_job_and_of_its_family_are_not_lost(database: str) ->
         await store.change_job(job.id, lambda row: replace(row, epoch=row.epoch + 1))
 
     async def together(store: PostgresStore) -> None:
-        from remuda.cell.ports import Changes
+        from remuda.cell.store.ports import Changes
 
         def decide(family: Family) -> Changes:
             return Changes(jobs=tuple(replace(row, epoch=row.epoch + 1) for row in family.jobs))

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from remuda.cell.adapters.sqlite import SqliteStore
-from remuda.cell.datafolder import opened
 from remuda.cell.errors import DataFolderError
+from remuda.cell.operations.data_folder import opened
+from remuda.cell.store.sqlite.store import SqliteStore
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from remuda.cell.adapters.traces import FileTraces
+from remuda.cell.traces.files import FileTraces
 from remuda.model.job import JobId
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from remuda.cell.adapters import pieces
-from remuda.cell.adapters.sqlite import SqliteStore
 from remuda.cell.errors import DataFolderError, StoreError
+from remuda.cell.store import paging
+from remuda.cell.store.sqlite.store import SqliteStore
 from remuda.cell.values import Page
 from remuda.lib.ids import range_of_cell
 from remuda.model.job import JobState
@@ -20,7 +20,7 @@ from remuda.testing.builders import NOW, a_pipeline, a_project, a_spec, new_jobs
 WRITER = """
 import asyncio, sys
 from pathlib import Path
-from remuda.cell.adapters.sqlite import SqliteStore
+from remuda.cell.store.sqlite.store import SqliteStore
 from remuda.testing.builders import NOW, a_pipeline, a_project, a_spec, new_jobs
 
 async def worker(store, project, number):
@@ -174,7 +174,7 @@ async def test_a_read_sees_every_write_that_was_reported(tmp_path: Path) -> None
 
 
 async def test_a_long_list_leaves_the_loop_to_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pieces, "PIECE", 10)
+    monkeypatch.setattr(paging, "PIECE", 10)
     store = SqliteStore.open(tmp_path / "cell.sqlite", 1)
     project = await store.add_project(a_project())
     jobs = new_jobs(*(a_spec(f"job{number}") for number in range(100)))

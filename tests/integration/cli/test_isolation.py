@@ -14,8 +14,8 @@ import pytest
 from tests.integration.cli.conftest import World
 from tests.integration.cli.test_up import Platform
 
-from remuda.cli.isolation import FIRST_UID
-from remuda.steps.policy import hiding
+from remuda.localrun.isolation import FIRST_UID
+from remuda.steps.policy import hidden_folders
 
 pytestmark = pytest.mark.skipif(
     os.geteuid() != 0 or not os.path.exists("/usr/bin/bwrap"), reason="needs root, and bubblewrap"
@@ -329,7 +329,7 @@ def test_a_hidden_folder_below_the_code_stays_hidden_and_a_jobs_own_in_it_writab
     (data / "job").mkdir(parents=True)
     (data / "token").touch()
     looks = f"ls {data}; touch {data}/job/made && touch {code}/made"
-    command = hiding.hide(["sh", "-c", looks], hidden=[str(data)], kept=[str(data / "job")], fixed=[str(code)])
+    command = hidden_folders.hide(["sh", "-c", looks], hidden=[str(data)], kept=[str(data / "job")], fixed=[str(code)])
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.stdout == "job\n"
     assert "Read-only file system" in done.stderr

@@ -6,8 +6,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from remuda.cli.remote import LIMIT_BYTES, Remote, read_allowed
 from remuda.lib.clock import VirtualClock
+from remuda.localrun.sources.remote_files import LIMIT_BYTES, Remote, read_allowed
 from remuda.pipeline import SourceProblem
 
 

@@ -8,9 +8,9 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
-from remuda.cell.core.predefined import of_pipeline
+from remuda.cell.core.payload.predefined_variables import of_pipeline
 from remuda.cell.settings import CellSettings
-from remuda.cell.stores import open_store
+from remuda.cell.store.open import open_store
 from remuda.cell.values import Page
 from remuda.model.job import PipelineId, ProjectId
 

@@ -61,7 +61,8 @@ class Job:
         # Another user may not be able to read this Python, so it becomes that user when everything is imported.
         become = f"os.setgroups([]); os.setgid({uid}); os.setuid({uid})" if uid else ""
         text = (
-            f"import os, sys, remuda.stdsteps.{program}; from remuda.stdsteps.__main__ import main; {become or 'pass'}"
+            "import os, sys; from remuda.stdsteps.__main__ import import_step, main; "
+            f"import_step({program!r}); {become or 'pass'}"
         )
         words = [sys.executable, "-c", f"{text}; sys.exit(main([{program!r}]))"]
         done = subprocess.run(words, cwd=self.work, env=env, capture_output=True, text=True, timeout=100)

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from remuda.stdsteps.docker_api import EngineRefusedError
-from remuda.stdsteps.registry_auth import Credential
+from remuda.stdsteps.engine.docker_api import EngineRefusedError
+from remuda.stdsteps.engine.registry_auth import Credential
 from remuda.testing.docker_engine import BUSYBOX, DockerEngine, archive
 from remuda.testing.lab import free_port
 from remuda.testing.registry_server import PROGRAM, RegistryServer

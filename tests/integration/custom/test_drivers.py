@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from remuda.manager.config import CustomBuildDirConfig
+from remuda.manager.config.load import CustomBuildDirConfig
 from remuda.testing.agent_process import Seen, follow, until
 from remuda.testing.custom_driver import STAGES, Bench
 from remuda.testing.vault_server import JWT, PASSWORD, serving_vault

@@ -12,7 +12,7 @@ echo prepare >>"$CALLS"
 
 @pytest.fixture
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("remuda.manager.custom.RETRY_SECONDS", 0)
+    monkeypatch.setattr("remuda.manager.compile.custom.RETRY_SECONDS", 0)
 
 
 @pytest.mark.usefixtures("_at_once")

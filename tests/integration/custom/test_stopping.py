@@ -53,7 +53,7 @@ async def test_a_job_out_of_time_cleans_up(bench: Bench) -> None:
 
 
 async def test_preparing_has_a_time_of_its_own(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("remuda.manager.custom.RETRY_SECONDS", 0)
+    monkeypatch.setattr("remuda.manager.compile.custom.RETRY_SECONDS", 0)
     bench.driver.write("prepare", '#!/bin/sh\necho prepare >>"$CALLS"\nsleep 60\n')
     seen = await bench.run(custom={"prepare_exec_timeout": 1})
     end = seen.check()

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from remuda.lib.aio import happens
+from remuda.lib.waiting import happens
+from remuda.manager.environments.port import JobPlace
 from remuda.manager.errors import EnvironmentLostError, EnvironmentTemporaryError
-from remuda.manager.ports import JobPlace
 from remuda.telemetry.logs import configure
 from remuda.testing.agent_process import follow, until
 from remuda.testing.environment_plugins import a_plugin, plugin_environment
@@ -96,7 +96,7 @@ async def test_what_moves_through_a_connection_is_whole(tmp_path: Path) -> None:
 async def test_a_plugin_that_cannot_be_used_says_why(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plugin: str, config: dict[str, int], words: str
 ) -> None:
-    monkeypatch.setattr("remuda.manager.adapters.plugin.UP_SECONDS", 3.0)
+    monkeypatch.setattr("remuda.manager.environments.plugin.UP_SECONDS", 3.0)
     program = plugin or str(a_plugin(tmp_path / "program"))
     async with plugin_environment(tmp_path, program, config) as environment:
         assert environment.capacity() == 0
@@ -105,7 +105,7 @@ async def test_a_plugin_that_cannot_be_used_says_why(
 
 
 async def test_no_version_in_common_names_both_sides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("remuda.manager.adapters.plugin.UP_SECONDS", 3.0)
+    monkeypatch.setattr("remuda.manager.environments.plugin.UP_SECONDS", 3.0)
     newer = {"    async def open(": "    versions = (3, 4)\n\n    async def open("}
     async with plugin_environment(tmp_path, a_plugin(tmp_path / "program", replacing=newer)) as environment:
         with pytest.raises(EnvironmentTemporaryError, match="the plugin speaks 3, 4, this Remuda 1, 2"):

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from remuda.fleeting import asking
-from remuda.fleeting.asking import CAPABILITIES_KEY, ask_schema, ask_version
+from remuda.fleeting import program_info
 from remuda.fleeting.errors import PermanentError
-from remuda.manager.plugin_checks import look_at
+from remuda.fleeting.program_info import CAPABILITIES_KEY, ask_schema, ask_version
+from remuda.manager.config.plugin_checks import look_at
 from remuda.testing.agent_process import until
 from remuda.testing.instance_groups import PlainGroup, TableGroup, a_plugin, a_program
 
@@ -34,8 +34,8 @@ def test_who_does_not_tell_is_passed_over(tmp_path: Path, body: str) -> None:
 async def test_a_program_that_hangs_is_ended_with_all_that_it_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(asking, "SCHEMA_SECONDS", 0.3)
-    monkeypatch.setattr(asking, "SECONDS", 0.3)
+    monkeypatch.setattr(program_info, "SCHEMA_SECONDS", 0.3)
+    monkeypatch.setattr(program_info, "SECONDS", 0.3)
     program = a_program(tmp_path, f"#!/bin/sh\nsleep 600 & echo $! >> {tmp_path}/pids; wait\n")
     assert ask_schema(program) is None
     with pytest.raises(PermanentError, match="no answer within"):

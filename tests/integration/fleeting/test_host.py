@@ -18,8 +18,8 @@ from grpclib import GRPCError
 
 from remuda.fleeting import InstanceState, PermanentError, Settings, TemporaryError, UnsupportedError
 from remuda.fleeting.client import Deadlines
-from remuda.fleeting.finding import find_program
 from remuda.fleeting.host import HostedGroup
+from remuda.fleeting.plugin_search import find_program
 from remuda.fleeting.process import PluginProcess
 from remuda.lib.backoff import Backoff
 from remuda.lib.socket_folder import SocketFolder
@@ -469,7 +469,7 @@ async def test_answers_are_not_believed_further_than_they_can_be(host: Host, tmp
 
 async def test_half_a_suspend_is_kept(host: Host, tmp_path: Path) -> None:
     text = (
-        "from remuda.fleeting.details import Details\n"
+        "from remuda.fleeting.status_details import Details\n"
         "class Half(GroupService):\n    async def Suspend(self, stream):\n"
         "        request = await stream.recv_message()\n"
         "        done = pb.SuspendResponse(succeeded=request.instances[:1])\n"

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from remuda.lib.clock import SystemClock
-from remuda.manager.adapters.machines import MachinesEnvironment
-from remuda.manager.adapters.remote_machine import RemoteMachine
-from remuda.manager.adapters.ssh import Address
+from remuda.manager.environments.machines import MachinesEnvironment
+from remuda.manager.environments.remote_machine import RemoteMachine
+from remuda.manager.environments.ssh import Address
 from remuda.testing.machines import Machine, Machines
 
 Make = Callable[..., MachinesEnvironment]

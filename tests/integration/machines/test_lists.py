@@ -6,9 +6,9 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 
-from remuda.manager.adapters.machines import MachinesEnvironment
+from remuda.manager.environments.machines import MachinesEnvironment
+from remuda.manager.environments.port import JobPlace
 from remuda.manager.errors import EnvironmentLostError, EnvironmentTemporaryError
-from remuda.manager.ports import JobPlace
 from remuda.testing.agent_process import follow, steps_text, until
 from remuda.testing.machines import Machine, Machines
 from remuda.wire.agent_client import AgentClient, AgentUnavailableError, JobStart
@@ -34,7 +34,7 @@ async def test_jobs_are_spread_and_wait_when_all_machines_are_full(lab: Machines
 async def test_a_dead_machine_gets_no_job_until_it_is_back(
     lab: Machines, environment: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("remuda.manager.adapters.ssh.CONNECT_SECONDS", 1.0)
+    monkeypatch.setattr("remuda.manager.environments.ssh.CONNECT_SECONDS", 1.0)
     lab.machines[0].kill()
     subject = environment()
     assert [await subject.acquire(a_place(number)) for number in range(2)] == ["m2", "m3"]
@@ -85,7 +85,7 @@ async def test_a_machine_leaves_the_capacity_when_its_last_job_begins(lab: Machi
 async def test_a_job_waits_for_machines_that_could_come_back(
     lab: Machines, environment: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("remuda.manager.adapters.ssh.CONNECT_SECONDS", 1.0)
+    monkeypatch.setattr("remuda.manager.environments.ssh.CONNECT_SECONDS", 1.0)
     m1, m2, _ = lab.machines
     m2.kill()
     subject = environment(m1, m2, capacity=1, use_count=1)
@@ -154,7 +154,7 @@ async def cut_in_the_middle(client: AgentClient, machine: Machine) -> None:
 async def test_a_cut_network_is_noticed_and_the_log_goes_on_where_it_stood(
     lab: Machines, environment: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("remuda.manager.adapters.ssh.KEEP_ALIVE_SECONDS", 0.3)
+    monkeypatch.setattr("remuda.manager.environments.ssh.KEEP_ALIVE_SECONDS", 0.3)
     machine = lab.machines[0]
     subject = environment(machine)
     name = await subject.acquire(a_place(1))

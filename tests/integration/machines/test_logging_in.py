@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from remuda.lib.clock import SystemClock
-from remuda.manager.adapters.machines import MachinesEnvironment, ssh_environment
-from remuda.manager.config import RunnerConfig, SshConfig
+from remuda.manager.config.load import RunnerConfig, SshConfig
+from remuda.manager.environments.machines import MachinesEnvironment, ssh_environment
+from remuda.manager.environments.port import JobPlace
 from remuda.manager.errors import EnvironmentTemporaryError
-from remuda.manager.ports import JobPlace
 from remuda.testing.machines import PASSWORD, USER, Machines
 
 Make = Callable[..., MachinesEnvironment]

@@ -179,7 +179,7 @@ other:
 async def test_a_machine_that_never_comes_back_takes_its_jobs_along_and_no_others(
     machines: Machines, cell: ServedCell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("remuda.manager.adapters.ssh.CONNECT_SECONDS", 1.0)
+    monkeypatch.setattr("remuda.manager.environments.ssh.CONNECT_SECONDS", 1.0)
     lost: dict[str, Any] = {}
     said = tmp_path / "first/name"
 

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from remuda.cli.manager_status import show
+from remuda.cli.manager.status import show
 from remuda.lib.clock import SystemClock
-from remuda.manager import control
-from remuda.manager.control import NAME, NoManagerError, ask_drain, ask_status
+from remuda.manager.environments.port import JobPlace, PreparedPlace
 from remuda.manager.errors import EnvironmentTemporaryError, ManagerError
-from remuda.manager.ports import JobPlace, PreparedPlace
-from remuda.manager.status import ManagerStatus
+from remuda.manager.process import control
+from remuda.manager.process.control import NAME, NoManagerError, ask_drain, ask_status
+from remuda.manager.process.status import ManagerStatus
 from remuda.telemetry import logs
 from remuda.testing.agent_process import until
 from remuda.testing.coordinator import Coordinator

@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 
 from remuda.fleeting import InProcess, InstanceState
-from remuda.manager import links, supervision
-from remuda.manager.config import RunnerConfig
-from remuda.manager.control import Order, ask, ask_status
-from remuda.manager.scale_orders import ScaleReport
-from remuda.manager.scaling_setup import runner_key
-from remuda.manager.service import ManagerService
-from remuda.manager.status import ManagerStatus
+from remuda.manager.config.load import RunnerConfig
+from remuda.manager.jobs import links
+from remuda.manager.process import supervision
+from remuda.manager.process.control import Order, ask, ask_status
+from remuda.manager.process.service import ManagerService
+from remuda.manager.process.status import ManagerStatus
+from remuda.manager.scaling.scale_commands import ScaleReport
+from remuda.manager.scaling.setup import runner_key
 from remuda.testing.coordinator import OTHER_TOKEN, RUNNER_TOKEN, Coordinator
 from remuda.testing.instance_groups import PlainGroup
 

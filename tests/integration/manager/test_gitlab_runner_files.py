@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from remuda.manager.config import load
+from remuda.manager.config.load import load
 from remuda.testing.coordinator import RUNNER_TOKEN, ServerJob
 from remuda.testing.docker_engine import BUSYBOX, DockerEngine
 from remuda.testing.manager_bench import ManagerBench

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from remuda.manager import hooks
+from remuda.manager.environments import hooks
+from remuda.manager.environments.port import JobPlace
 from remuda.manager.errors import EnvironmentLostError
-from remuda.manager.ports import JobPlace
 
 PLACE = JobPlace(key="1-abc", runner="abc", slot=0, project="group/project")
 

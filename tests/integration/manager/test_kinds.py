@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from remuda.manager.compile import compile_job
-from remuda.manager.config import RunnerConfig, load
-from remuda.manager.entries import Setting
+from remuda.manager.compile.compile import compile_job
+from remuda.manager.compile.step_entries import Setting
+from remuda.manager.config.load import RunnerConfig, load
 from remuda.testing.agent_process import until
 from remuda.testing.coordinator import RUNNER_TOKEN, Coordinator, ServerJob
 from remuda.testing.docker_engine import BUSYBOX, DockerEngine, busybox_files

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from remuda.lib.killpoints import QUIET_POINTS
-from remuda.manager import supervision
+from remuda.manager.process import supervision
 from remuda.testing.agent_process import until
 from remuda.testing.coordinator import Coordinator, ServerJob
 from remuda.testing.environment import FakeEnvironment

@@ -156,7 +156,7 @@ async def test_a_hook_that_fails_ends_the_job_as_a_system_failure(
 PROGRAM = """
 import asyncio, sys
 from pathlib import Path
-from remuda.manager.service import ManagerService
+from remuda.manager.process.service import ManagerService
 from remuda.testing.environment import FakeEnvironment
 
 async def main(config, data, folder):

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from remuda.manager.core.record import Phase
-from remuda.manager.journal import Journal
+from remuda.manager.jobs.journal import Journal
 from remuda.testing.agent_process import until
 from remuda.testing.coordinator import Coordinator, ServerJob
 from remuda.testing.manager_bench import ManagerBench

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from remuda.cli.main import call
-from remuda.stdsteps.statements import NAME, read_statement
+from remuda.stdsteps.signatures.statements import NAME, read_statement
 from remuda.telemetry.logs import configure
 from remuda.testing.coordinator import Coordinator, ServerJob
 from remuda.testing.manager_bench import ManagerBench

@@ -6,7 +6,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from remuda.manager.metric_table import HIGH_CARDINALITY_FLAG, MISSING, SERVED
+from remuda.manager.metrics.metric_table import HIGH_CARDINALITY_FLAG, MISSING, SERVED
 from remuda.testing.coordinator import Coordinator
 from remuda.testing.environment import FakeEnvironment
 from remuda.testing.lab import free_port

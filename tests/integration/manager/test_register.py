@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from remuda.manager.config import load
+from remuda.manager.config.load import load
 from remuda.manager.errors import ConfigError, RegisterError
-from remuda.manager.register import Registration, register
+from remuda.manager.registration.register import Registration, register
 from remuda.testing.coordinator import RUNNER_TOKEN, Coordinator
 
 

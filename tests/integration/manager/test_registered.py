@@ -11,9 +11,9 @@ import pytest
 
 from remuda.cli.main import call
 from remuda.lib.clock import VirtualClock
-from remuda.manager.config import load
+from remuda.manager.config.load import load
 from remuda.manager.errors import ConfigError, RegisterError
-from remuda.manager.rotation import LOOK_SECONDS, Rotation
+from remuda.manager.registration.token_rotation import LOOK_SECONDS, Rotation
 from remuda.testing.agent_process import until
 from remuda.testing.coordinator import Coordinator
 from remuda.testing.lab import free_port

@@ -3,7 +3,7 @@
 import asyncio
 import signal
 
-from remuda.manager.control import ask_status
+from remuda.manager.process.control import ask_status
 from remuda.testing.agent_process import until
 from remuda.testing.coordinator import OTHER_TOKEN, RUNNER_TOKEN, Coordinator
 from remuda.testing.environment import FakeEnvironment

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from remuda.manager.metric_table import SERVED
+from remuda.manager.metrics.metric_table import SERVED
 from remuda.testing.prometheus_server import PROGRAM
 
 ROOT = Path(__file__).parents[3]

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from remuda.lib.clock import SystemClock
-from remuda.manager.adapters import local
-from remuda.manager.adapters.local import LocalEnvironment
+from remuda.manager.environments import local
+from remuda.manager.environments.local import LocalEnvironment
 from remuda.manager.errors import DataFolderError, EnvironmentTemporaryError, ManagerError
-from remuda.manager.service import ManagerService
+from remuda.manager.process.service import ManagerService
 from remuda.testing.agent_process import AgentProcess
 from remuda.testing.coordinator import Coordinator
 from remuda.testing.environment import FakeEnvironment

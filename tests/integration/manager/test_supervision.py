@@ -6,11 +6,12 @@ import sqlite3
 import pytest
 
 from remuda.lib.backoff import Backoff
-from remuda.manager import polling, supervision
-from remuda.manager.control import ask_status
 from remuda.manager.core.record import Record
-from remuda.manager.journal import JobRow, Journal
-from remuda.manager.links import Links
+from remuda.manager.jobs.journal import JobRow, Journal
+from remuda.manager.jobs.links import Links
+from remuda.manager.polling import poller
+from remuda.manager.process import supervision
+from remuda.manager.process.control import ask_status
 from remuda.testing.coordinator import Coordinator
 from remuda.testing.environment import FakeEnvironment
 from remuda.testing.manager_bench import ManagerBench
@@ -83,7 +84,7 @@ async def test_a_job_that_cannot_be_stored_is_given_again_by_a_cell_and_fails_el
         await add(journal, row, record, settings)
 
     monkeypatch.setattr(Journal, "add", full_once)
-    monkeypatch.setattr(polling, "_UNSTORED", Backoff(first_seconds=0.1, ceiling_seconds=1.0))
+    monkeypatch.setattr(poller, "_UNSTORED", Backoff(first_seconds=0.1, ceiling_seconds=1.0))
     async with bench.manager(environment):
         job = await coordinator.enqueue("true")
         if is_remuda:

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from remuda.manager.kept import kept_job
+from remuda.manager.compile.kept_workdirs import kept_job
 from remuda.testing.coordinator import Coordinator, ServerJob
 from remuda.testing.manager_bench import ManagerBench
 

@@ -11,9 +11,9 @@ import pytest
 
 from remuda.cli.main import call
 from remuda.lib.clock import SystemClock
-from remuda.manager.adapters.local import LocalEnvironment
+from remuda.manager.environments.local import LocalEnvironment
+from remuda.manager.environments.port import JobPlace, PreparedPlace
 from remuda.manager.errors import EnvironmentLostError
-from remuda.manager.ports import JobPlace, PreparedPlace
 from remuda.telemetry.logs import configure
 from remuda.testing.coordinator import Coordinator
 from remuda.testing.manager_bench import ManagerBench

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from remuda.steps.policy.enclosure import Enclosure, enclose
-from remuda.steps.policy.host import Host, find_host
-from remuda.steps.policy.people import Person
+from remuda.steps.policy.host_abilities import Host, find_host
+from remuda.steps.policy.job_user import Person
+from remuda.steps.policy.step_limits import Enclosure, enclose
 from remuda.steps.policy.values import Limits
 
 NOT_ROOT = "needs root"

@@ -29,9 +29,9 @@ def slow(*values):
 setattr(module, name, slow)
 runpy.run_module("remuda.steps", run_name="__main__", alter_sys=True)
 """
-FILES = ("remuda.steps.policy.own_user", "remove_files")
-USERS = ("remuda.steps.policy.own_user", "is_listed")
-PROCESSES = ("remuda.steps.job_processes", "all_processes")
+FILES = ("remuda.steps.policy.user_cleanup", "remove_files")
+USERS = ("remuda.steps.policy.user_cleanup", "is_listed")
+PROCESSES = ("remuda.steps.process.job_processes", "all_processes")
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 
 

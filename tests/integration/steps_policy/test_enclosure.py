@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from remuda.lib.clock import SystemClock
-from remuda.steps.policy.enclosure import Enclosure, enclose, sweep
-from remuda.steps.policy.host import Host, describe
-from remuda.steps.policy.people import Person
+from remuda.steps.policy.host_abilities import Host, describe
+from remuda.steps.policy.job_user import Person
+from remuda.steps.policy.step_limits import Enclosure, enclose, sweep
 from remuda.steps.policy.values import Limits
 from remuda.testing.agent_process import until
 
@@ -265,6 +265,6 @@ def _proxies(text: str) -> list[str]:
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
             words = (folder / "cmdline").read_bytes().decode(errors="replace").split("\0")
-            if "remuda.steps.policy.entering" in words and any(text in word for word in words):
+            if "remuda.steps.policy.enter" in words and any(text in word for word in words):
                 found.append(folder.name)
     return found

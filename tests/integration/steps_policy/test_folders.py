@@ -10,9 +10,9 @@ from msgspec.structs import replace
 
 from remuda.lib.clock import SystemClock
 from remuda.lib.safe_paths import remove_tree
-from remuda.manager.adapters.local import LocalEnvironment
+from remuda.manager.environments.local import LocalEnvironment
+from remuda.manager.environments.port import JobPlace
 from remuda.manager.errors import EnvironmentLostError
-from remuda.manager.ports import JobPlace
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from remuda.steps.policy.host import Host, find_host
+from remuda.steps.policy.host_abilities import Host, find_host
 from remuda.testing.agent_process import AgentProcess, Seen, run_job, steps_text, through_deaths, until
 from remuda.wire.agent_client import AgentRefusedError, JobStart, JobVariable
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from remuda.steps.pack import pack
+from remuda.steps.pack.zip_file import pack
 from remuda.steps.policy import sandbox
 from remuda.testing.agent_process import AgentProcess, Seen, follow, run_job, steps_text, until
 from remuda.wire.agent_client import AgentClient, JobStart, JobVariable

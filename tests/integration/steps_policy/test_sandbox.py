@@ -16,7 +16,7 @@ import pytest
 
 from remuda.steps.errors import AgentError
 from remuda.steps.policy import sandbox
-from remuda.steps.policy.custody import Custody
+from remuda.steps.policy.enforcement import Custody
 from remuda.steps.policy.sandbox import Sandbox
 from remuda.steps.policy.values import Policy
 from remuda.testing.agent_process import AgentProcess, Seen, run_job, steps_text, until

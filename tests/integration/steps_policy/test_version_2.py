@@ -33,7 +33,7 @@ CHECK = r"""
 import ctypes, json, os, subprocess, sys, time
 from pathlib import Path
 from remuda.steps.errors import AgentError
-from remuda.steps.policy.cgroups import StepGroup, find_groups
+from remuda.steps.process.cgroups import StepGroup, find_groups
 from remuda.steps.policy.slots import SlotGroup, limits_of
 
 told = {}

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from remuda.cell import zip_directory
-from remuda.cell.adapters.memory_bytes import MemoryBlobs
-from remuda.cell.archives import find_entry, list_entries, read_entry, small_entry
+from remuda.cell.blobs import zip_directory
+from remuda.cell.blobs.archives import find_entry, list_entries, read_entry, small_entry
+from remuda.cell.blobs.memory import MemoryBlobs
 from remuda.cell.errors import InvalidError, NotFoundError, TooLargeError
 
 

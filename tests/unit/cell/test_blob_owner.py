@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from remuda.cell.adapters.memory import MemoryStore
-from remuda.cell.adapters.memory_bytes import MemoryBlobs
-from remuda.cell.blob_owner import KEY, claim_blobs, claim_folder
-from remuda.cell.datafolder import STORE
+from remuda.cell.blobs.memory import MemoryBlobs
 from remuda.cell.errors import CellError, DataFolderError
+from remuda.cell.operations.blob_ownership import KEY, claim_blobs, claim_folder
+from remuda.cell.operations.data_folder import STORE
+from remuda.cell.store.memory.store import MemoryStore
 from remuda.testing.builders import a_project
 
 

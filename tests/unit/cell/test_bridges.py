@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator
 import pytest
 from msgspec.structs import replace
 
-from remuda.cell.people import Member
 from remuda.cell.values import USER_ID, Artifact, Family, Job
+from remuda.cell.values.people import Member
 from remuda.lib.clock import settle
 from remuda.model.job import JobState
 from remuda.testing.builders import a_project

@@ -3,7 +3,7 @@
 import pytest
 
 from remuda.cell.errors import StoreError
-from remuda.cell.requests import PipelineRequest
+from remuda.cell.pipelines.pipeline_requests import PipelineRequest
 from remuda.cell.values import Pipeline
 from remuda.lib.clock import settle
 from remuda.model.job import JobState, PipelineId

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from remuda.cell.claims import ALIKE, Handout, NoJob
+from remuda.cell.dispatch.handout import ALIKE, Handout, NoJob
 from remuda.cell.errors import StoreError
-from remuda.cell.keyring import KeyRing
+from remuda.cell.secrets.key_ring import KeyRing
 from remuda.cell.settings import CellSettings
 from remuda.cell.values import Job, Runner
 from remuda.lib.clock import settle

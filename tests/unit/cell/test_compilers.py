@@ -1,7 +1,7 @@
 import asyncio
 import threading
 
-from remuda.cell.compilers import Ask, Compilers
+from remuda.cell.pipelines.compiler_threads import Ask, Compilers
 
 
 async def test_only_so_many_work_at_the_same_time() -> None:

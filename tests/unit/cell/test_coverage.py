@@ -1,8 +1,8 @@
 import pytest
 
-from remuda.cell import coverage
-from remuda.cell.coverage import coverage_in, lines_of, measure_coverage
-from remuda.pipeline.patterns import TooCostlyError
+from remuda.cell.pipelines import coverage
+from remuda.cell.pipelines.coverage import coverage_in, lines_of, measure_coverage
+from remuda.pipeline.rules.regex_match import TooCostlyError
 from remuda.testing.builders import a_spec
 from remuda.testing.memory_cell import MemoryCell
 

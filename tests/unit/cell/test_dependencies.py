@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from remuda.cell.claims import Handout, NoJob
-from remuda.cell.dependencies import inherited_variables
-from remuda.cell.people import Member, Namespace, User
+from remuda.cell.dispatch.artifact_dependencies import inherited_variables
+from remuda.cell.dispatch.handout import Handout, NoJob
 from remuda.cell.values import Artifact, Family, Job
+from remuda.cell.values.people import Member, Namespace, User
 from remuda.model.job import JobState
 from remuda.pipeline import Artifacts, JobSpec, Need, OutsideNeed
 from remuda.testing.builders import NOW, a_pipeline, a_project, a_spec, new_jobs

@@ -3,10 +3,10 @@
 import msgspec
 import pytest
 
-from remuda.cell.claims import Handout
-from remuda.cell.core.payload import for_other_runners
-from remuda.cell.core.policies import changed_policy, setting_name
-from remuda.cell.disclosure import disclosed_payload, secrets_of
+from remuda.cell.core.payload.payload import for_other_runners
+from remuda.cell.core.payload.step_policies import changed_policy, setting_name
+from remuda.cell.dispatch.handout import Handout
+from remuda.cell.dispatch.payload_view import disclosed_payload, secrets_of
 from remuda.cell.errors import InvalidError
 from remuda.cell.values import ProjectVariable
 from remuda.testing.builders import NOW, a_spec

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from remuda.cell.core.events import EventKind
+from remuda.cell.core.event_buffer import EventKind
 from remuda.cell.errors import StoreError
 from remuda.cell.events import GATHER_SECONDS, LINGER_SECONDS, LOOK_SECONDS, MOST_CHANGED, RUNNERS_SECONDS, Events
 from remuda.lib.clock import settle

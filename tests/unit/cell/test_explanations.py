@@ -5,7 +5,7 @@ from collections.abc import Collection, Sequence
 import pytest
 from msgspec.structs import replace
 
-from remuda.cell.core.demand import HELD_SECONDS
+from remuda.cell.core.waiting.demand import HELD_SECONDS
 from remuda.cell.errors import NotFoundError
 from remuda.cell.values import Job, RunnerManager
 from remuda.lib.clock import settle

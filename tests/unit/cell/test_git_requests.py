@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from remuda.cell.adapters.git_requests import limit_lists, unpack
+from remuda.cell.git.request_limits import limit_lists, unpack
 
 LISTS = b"0008abcd" * 3 + b"0000" + b"0009hello" + b"0000"
 PACK = b"PACK" + bytes(range(256))

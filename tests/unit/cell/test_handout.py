@@ -1,7 +1,7 @@
 import pytest
 
-from remuda.cell.claims import Handout, NoJob
-from remuda.cell.keyring import KeyRing
+from remuda.cell.dispatch.handout import Handout, NoJob
+from remuda.cell.secrets.key_ring import KeyRing
 from remuda.cell.values import Artifact, ProjectVariable
 from remuda.model.job import JobId, JobState
 from remuda.pipeline import Artifacts

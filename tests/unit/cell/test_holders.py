@@ -4,9 +4,9 @@ from collections.abc import Callable
 import pytest
 from msgspec import Raw
 
-from remuda.cell.core.tokens import JobTokens
+from remuda.cell.core.access.tokens import JobTokens
 from remuda.cell.errors import ForbiddenError, StoreError
-from remuda.cell.ports import Applied, Changes
+from remuda.cell.store.ports import Applied, Changes
 from remuda.cell.values import Family, StepResult
 from remuda.model.job import JobState, PipelineId
 from remuda.testing.builders import a_spec

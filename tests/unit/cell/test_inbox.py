@@ -1,6 +1,6 @@
 import asyncio
 
-from remuda.cell.inbox import Inbox
+from remuda.cell.pipelines.trigger_queue import Inbox
 from remuda.lib.clock import settle
 from remuda.model.job import JobId
 

@@ -3,15 +3,15 @@
 import pytest
 from msgspec.structs import replace
 
-from remuda.cell.adapters.memory import MemoryStore
-from remuda.cell.core.tokens import KEPT_SECONDS
+from remuda.cell.core.access.tokens import KEPT_SECONDS
 from remuda.cell.errors import StoreError
-from remuda.cell.keyring import REFRESH_SECONDS, KeyRing, job_token_keys, retire, rotate
+from remuda.cell.secrets.key_ring import REFRESH_SECONDS, KeyRing, job_token_keys, retire, rotate
+from remuda.cell.store.memory.store import MemoryStore
 from remuda.cell.values import Job
 from remuda.lib.clock import VirtualClock
 from remuda.testing.builders import a_spec
 from remuda.testing.memory_cell import MemoryCell
-from remuda.wire.routable import TokenError
+from remuda.wire.routable_token import TokenError
 
 
 @pytest.fixture

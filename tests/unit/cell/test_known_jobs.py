@@ -1,7 +1,7 @@
 from msgspec.structs import replace
 
-from remuda.cell import known_jobs
-from remuda.cell.known_jobs import KNOWN_SECONDS, KnownJobs
+from remuda.cell.dispatch import assigned_jobs
+from remuda.cell.dispatch.assigned_jobs import KNOWN_SECONDS, KnownJobs
 from remuda.lib.clock import VirtualClock
 from remuda.model.job import JobId, JobState
 from remuda.testing.builders import a_job
@@ -66,7 +66,7 @@ def test_what_others_changed_is_forgotten() -> None:
 
 def test_so_many_are_known_at_most() -> None:
     known = KnownJobs(VirtualClock())
-    for number in range(1, known_jobs.MOST + 2):
+    for number in range(1, assigned_jobs.MOST + 2):
         known.note(replace(HELD, id=JobId(number)))
     assert known.get(JobId(1)) is None
     assert known.get(JobId(2)) is not None

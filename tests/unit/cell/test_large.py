@@ -3,9 +3,9 @@
 import asyncio
 import contextlib
 
+from remuda.cell.blobs.upload_parsers import Parsers
 from remuda.cell.errors import TooLargeError
-from remuda.cell.http.large import LARGE_BYTES, large_content
-from remuda.cell.parsers import Parsers
+from remuda.cell.http.edge.large_bodies import LARGE_BYTES, large_content
 
 SIZE, LIMIT, BUDGET = 2 * LARGE_BYTES, 100 * LARGE_BYTES, 256 * LARGE_BYTES
 

@@ -1,4 +1,4 @@
-from remuda.cell.linting import Included, lint
+from remuda.cell.pipelines.lint import Included, lint
 from remuda.pipeline import Component, Facts, MemorySources
 
 SOURCES = MemorySources(

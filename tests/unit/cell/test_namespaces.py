@@ -3,10 +3,10 @@
 import pytest
 from msgspec.structs import replace
 
-from remuda.cell.adapters.memory import MemoryStore
 from remuda.cell.errors import ConflictError, InvalidError
-from remuda.cell.namespaces import Namespaces, all_projects
-from remuda.cell.people import FIRST_NAMESPACE
+from remuda.cell.projects.namespaces import Namespaces, all_projects
+from remuda.cell.store.memory.store import MemoryStore
+from remuda.cell.values.people import FIRST_NAMESPACE
 from remuda.lib.clock import VirtualClock
 from remuda.testing.builders import a_project
 

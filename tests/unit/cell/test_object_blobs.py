@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator
 import pytest
 from obstore.store import MemoryStore
 
-from remuda.cell.adapters import object_blobs
-from remuda.cell.adapters.object_blobs import ObjectBlobs, open_bucket
+from remuda.cell.blobs import object_storage
+from remuda.cell.blobs.object_storage import ObjectBlobs, open_bucket
 from remuda.cell.errors import CellError
 
 NOBODY = "http://127.0.0.1:9"
@@ -42,8 +42,8 @@ class TestTurns:
 
     @pytest.fixture(autouse=True)
     def _small(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(object_blobs, "_PART_BYTES", 10)
-        monkeypatch.setattr(object_blobs, "_UPLOADS_AT_ONCE", 2)
+        monkeypatch.setattr(object_storage, "_PART_BYTES", 10)
+        monkeypatch.setattr(object_storage, "_UPLOADS_AT_ONCE", 2)
 
     async def test_slow_senders_keep_nobody_waiting(self) -> None:
         blobs, go_on = ObjectBlobs(MemoryStore(), "memory"), asyncio.Event()

@@ -1,6 +1,6 @@
 import pytest
 
-from remuda.cell.claims import Handout, NoJob
+from remuda.cell.dispatch.handout import Handout, NoJob
 from remuda.cell.errors import InvalidError, NotFoundError
 from remuda.model.job import JobState
 from remuda.testing.builders import a_spec

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from remuda.cell.parsers import IN_MEMORY_BYTES, Parsers, Results
+from remuda.cell.blobs.upload_parsers import IN_MEMORY_BYTES, Parsers, Results
 from remuda.lib.clock import settle
 
 

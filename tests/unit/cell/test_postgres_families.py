@@ -2,9 +2,9 @@
 
 from msgspec.structs import replace
 
-from remuda.cell.adapters.postgres_families import Wanted, decided, lock
 from remuda.cell.errors import InvalidError, NotFoundError
-from remuda.cell.ports import Changes, Retry
+from remuda.cell.store.ports import Changes, Retry
+from remuda.cell.store.postgres.families import Wanted, decided, lock
 from remuda.cell.values import Family
 from remuda.model.job import JobId, PipelineId
 from remuda.testing.builders import a_family, a_job

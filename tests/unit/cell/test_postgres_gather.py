@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from remuda.cell.adapters.postgres_gather import Gathered
+from remuda.cell.store.postgres.read_batching import Gathered
 from remuda.lib.clock import settle
 
 

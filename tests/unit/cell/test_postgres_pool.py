@@ -6,7 +6,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from remuda.cell.adapters.postgres_pool import IDLE_SECONDS, Pool
+from remuda.cell.store.postgres.pool import IDLE_SECONDS, Pool
 from remuda.lib.clock import VirtualClock, settle
 
 

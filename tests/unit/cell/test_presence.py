@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from remuda.cell.core import leases
-from remuda.cell.core.presence import Outage
-from remuda.cell.presence import Presence
+from remuda.cell.core.jobs import leases
+from remuda.cell.core.waiting.downtime import Outage
+from remuda.cell.operations.downtime import Presence
 from remuda.cell.settings import CellSettings
 from remuda.lib.clock import VirtualClock
 from remuda.model.job import JobState
@@ -78,7 +78,7 @@ def test_of_a_damaged_file_nothing_is_believed_and_a_clock_that_went_back_is_no_
 
 
 async def test_it_is_noted_again_and_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("remuda.cell.presence.NOTE_SECONDS", 0.01)
+    monkeypatch.setattr("remuda.cell.operations.downtime.NOTE_SECONDS", 0.01)
     clock, file, stop = VirtualClock(1000.0), tmp_path / "presence", asyncio.Event()
     presence = Presence(clock, file)
     presence.begin()

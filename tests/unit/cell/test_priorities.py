@@ -2,8 +2,8 @@
 
 import pytest
 
-from remuda.cell.core import lifecycle
-from remuda.cell.core.creating import new_jobs
+from remuda.cell.core.jobs import lifecycle
+from remuda.cell.core.pipelines.creation import new_jobs
 from remuda.cell.errors import InvalidError, NotFoundError
 from remuda.model.job import FINAL, HELD, JobId, JobState
 from remuda.testing.builders import NOW, a_job, a_pipeline, a_project, a_spec

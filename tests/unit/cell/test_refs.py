@@ -1,6 +1,6 @@
 import pytest
 
-from remuda.cell.refs import candidates, merge_request_ref, named_ref
+from remuda.cell.projects.refs import candidates, merge_request_ref, named_ref
 from remuda.testing.builders import a_project
 
 

@@ -2,8 +2,8 @@
 
 from collections.abc import AsyncIterator
 
-from remuda.cell import reports
-from remuda.cell.parsers import Parsers
+from remuda.cell.blobs.upload_parsers import Parsers
+from remuda.cell.pipelines import test_reports
 from remuda.cell.values import Artifact, Job
 from remuda.testing.builders import a_spec
 from remuda.testing.memory_cell import MemoryCell
@@ -38,13 +38,13 @@ async def with_report(cell: MemoryCell, count: int, output: bytes) -> Job:
 
 async def suites_of(
     cell: MemoryCell, job: Job, *, limit_bytes: int = 10**9, total_bytes: int = 10**9, with_cases: bool = True
-) -> list[reports.Suite]:
+) -> list[test_reports.Suite]:
     parsers = Parsers(memory_bytes=1)
     try:
-        return await reports.read_suites(
+        return await test_reports.read_suites(
             cell.blobs,
             parsers,
-            await reports.find_reports(cell.store, job.pipeline_id),
+            await test_reports.find_reports(cell.store, job.pipeline_id),
             limits=JunitLimits(bytes=limit_bytes),
             total_bytes=total_bytes,
             with_cases=with_cases,
@@ -55,19 +55,19 @@ async def suites_of(
 
 async def test_all_cases_are_counted_and_many_are_told() -> None:
     cell = await MemoryCell.open()
-    job = await with_report(cell, reports.LISTED_CASES + 5, b"no")
+    job = await with_report(cell, test_reports.LISTED_CASES + 5, b"no")
     for with_cases in (True, False):
         [suite] = await suites_of(cell, job, with_cases=with_cases)
-        assert suite.statuses == {"failed": reports.LISTED_CASES + 5}
-        assert suite.seconds == reports.LISTED_CASES + 5
-        assert len(suite.cases) == (reports.LISTED_CASES if with_cases else 0)
+        assert suite.statuses == {"failed": test_reports.LISTED_CASES + 5}
+        assert suite.seconds == test_reports.LISTED_CASES + 5
+        assert len(suite.cases) == (test_reports.LISTED_CASES if with_cases else 0)
         assert (suite.error is not None) is with_cases
 
 
 async def test_what_reports_say_has_a_limit_too() -> None:
     cell = await MemoryCell.open()
     each = 16 * 1024
-    job = await with_report(cell, reports.LISTED_BYTES // each + 5, b"x" * each)
+    job = await with_report(cell, test_reports.LISTED_BYTES // each + 5, b"x" * each)
     [suite] = await suites_of(cell, job)
     assert sum(case.output is None for case in suite.cases) == 6  # the names take the place of one output
     assert suite.error is None
@@ -86,9 +86,9 @@ async def test_a_report_that_is_too_large_or_gone_is_said() -> None:
 async def test_the_reports_of_a_pipeline_have_a_limit_together() -> None:
     cell = await MemoryCell.open()
     job = await with_report(cell, 10, b"no")
-    [report] = await reports.find_reports(cell.store, job.pipeline_id)
+    [report] = await test_reports.find_reports(cell.store, job.pipeline_id)
     parsers = Parsers(memory_bytes=1)
-    [suite] = await reports.read_suites(
+    [suite] = await test_reports.read_suites(
         cell.blobs,
         parsers,
         [report, report],

@@ -2,12 +2,12 @@
 
 from msgspec.structs import replace
 
-from remuda.cell.adapters.bodies import encode
-from remuda.cell.adapters.memory import MemoryStore
-from remuda.cell.core import lifecycle
-from remuda.cell.ports import Changes
-from remuda.cell.sealed_store import FIELDS, Secrets, sealed
-from remuda.cell.sealing import EncryptionKeys, Seals
+from remuda.cell.core.jobs import lifecycle
+from remuda.cell.secrets.sealed_store import FIELDS, Secrets, sealed
+from remuda.cell.secrets.sealing import EncryptionKeys, Seals
+from remuda.cell.store.memory.store import MemoryStore
+from remuda.cell.store.ports import Changes
+from remuda.cell.store.row_bodies import encode
 from remuda.cell.values import Artifact, Family, NewJob, Project, ProjectVariable, Schedule
 from remuda.model.job import JobId, ProjectId
 from remuda.pipeline import Environment, JobSpec, Need, Trigger

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remuda.cell.errors import CellError
-from remuda.cell.sealing import MARK, EncryptionKeys, SealError, Seals, key_of, new_key, read_key, written_key
+from remuda.cell.secrets.sealing import MARK, EncryptionKeys, SealError, Seals, key_of, new_key, read_key, written_key
 
 KEY = bytes(range(32))
 OTHER = bytes(range(1, 33))
@@ -94,7 +94,7 @@ def test_equal_texts_look_different() -> None:
 
 
 def test_a_new_salt_comes_after_many_texts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("remuda.cell.sealing._TEXTS_PER_SALT", 2)
+    monkeypatch.setattr("remuda.cell.secrets.sealing._TEXTS_PER_SALT", 2)
     seals = Seals(EncryptionKeys([KEY]))
     hidden = [base64.b64decode(seals.seal("x", "p").partition(".")[2]) for _ in range(5)]
     assert len({raw[:16] for raw in hidden}) == 3

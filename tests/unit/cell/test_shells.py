@@ -6,16 +6,16 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from remuda.cell import shells as module
-from remuda.cell.adapters.shell_files import INPUT, OUTPUT, About, ShellFiles
+from remuda.cell.dispatch.stop_requests import StopRequests
 from remuda.cell.errors import ConflictError, NotFoundError, StoreError
 from remuda.cell.settings import CellSettings
-from remuda.cell.shells import Shells
-from remuda.cell.stop_requests import StopRequests
+from remuda.cell.shells import shells as module
+from remuda.cell.shells.files import INPUT, OUTPUT, About, ShellFiles
+from remuda.cell.shells.shells import Shells
 from remuda.cell.values import Job
 from remuda.lib.clock import VirtualClock, settle
 from remuda.model.job import JobId, JobState, PipelineId, ProjectId, RunnerId
-from remuda.wire.looking import HeldJob, LookRequest, WantedShell, WantedStop
+from remuda.wire.shell import HeldJob, LookRequest, WantedShell, WantedStop
 
 SYSTEM = "s_1"
 

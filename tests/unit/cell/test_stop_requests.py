@@ -2,13 +2,13 @@
 
 from typing import Any
 
-from remuda.cell.stop_requests import ENDED_SECONDS, StopRequests
+from remuda.cell.dispatch.stop_requests import ENDED_SECONDS, StopRequests
 from remuda.cell.values import Job
 from remuda.lib.clock import VirtualClock
 from remuda.model.job import JobId, JobState, RunnerId
 from remuda.testing.builders import NOW, a_job, a_spec
 from remuda.testing.memory_cell import MemoryCell
-from remuda.wire.looking import WantedStop
+from remuda.wire.shell import WantedStop
 
 
 def held(state: JobState = JobState.CANCELING, number: int = 7, system_id: str = "s_1", **more: Any) -> Job:

@@ -3,10 +3,10 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 
 import pytest
 
-from remuda.cell.claims import Handout, NoJob
-from remuda.cell.core import lifecycle
+from remuda.cell.core.jobs import lifecycle
+from remuda.cell.dispatch.handout import Handout, NoJob
 from remuda.cell.errors import StoreError
-from remuda.cell.ports import Applied, Changes
+from remuda.cell.store.ports import Applied, Changes
 from remuda.cell.values import Family, Job
 from remuda.lib.clock import settle
 from remuda.model.job import HELD, JobState, PipelineId

@@ -2,7 +2,7 @@
 
 import pytest
 
-from remuda.cell.claims import NoJob
+from remuda.cell.dispatch.handout import NoJob
 from remuda.cell.values import RunnerManager
 from remuda.model.job import JobState
 from remuda.testing.builders import a_spec

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from remuda.cell.adapters.together import Together
 from remuda.cell.errors import StoreError
+from remuda.cell.store.write_batching import Together
 from remuda.lib.clock import settle
 
 

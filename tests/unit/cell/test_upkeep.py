@@ -7,15 +7,15 @@ from dataclasses import dataclass
 import pytest
 from msgspec.structs import replace
 
-from remuda.cell.adapters.memory_bytes import MemoryBlobs
-from remuda.cell.audit import AuditEvent
-from remuda.cell.claims import NoJob
-from remuda.cell.core.blob_keys import trace_key
-from remuda.cell.core.expiry import LOOK_AGAIN_SECONDS, with_expiry
+from remuda.cell.blobs.memory import MemoryBlobs
+from remuda.cell.core.jobs.artifact_expiry import LOOK_AGAIN_SECONDS, with_expiry
+from remuda.cell.core.jobs.blob_keys import trace_key
+from remuda.cell.dispatch.handout import NoJob
 from remuda.cell.errors import InvalidError
-from remuda.cell.retention import delete_artifacts, erase_job, keep_artifacts
+from remuda.cell.operations.audit import AuditEvent
+from remuda.cell.operations.retention import delete_artifacts, erase_job, keep_artifacts
+from remuda.cell.operations.upkeep import ORPHAN_SECONDS, Upkeep
 from remuda.cell.settings import CellSettings
-from remuda.cell.upkeep import ORPHAN_SECONDS, Upkeep
 from remuda.cell.values import Artifact, Job, Page, Project
 from remuda.lib.clock import settle
 from remuda.model.job import JobId

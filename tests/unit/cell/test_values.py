@@ -1,6 +1,6 @@
 import msgspec
 
-from remuda.cell.adapters.bodies import decode, encode
+from remuda.cell.store.row_bodies import decode, encode
 from remuda.cell.values import Job
 from remuda.model.job import JobState
 from remuda.testing.builders import a_job

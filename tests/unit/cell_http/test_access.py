@@ -2,10 +2,10 @@
 
 import pytest
 
-from remuda.cell.http.access import Kind
-from remuda.cell.http.app import ENDPOINTS
-from remuda.cell.http.edge import Endpoint
-from remuda.cell.people import Level
+from remuda.cell.http.edge.access import Kind
+from remuda.cell.http.edge.app import ENDPOINTS
+from remuda.cell.http.edge.endpoints import Endpoint
+from remuda.cell.values.people import Level
 
 NAMED = {
     Kind.PROJECT: "/projects/{id}",

@@ -1,7 +1,7 @@
 """It is decided for every call that changes something whether it is remembered."""
 
-from remuda.cell.http.app import ENDPOINTS
-from remuda.cell.http.auditing import ACTIONS
+from remuda.cell.http.edge.app import ENDPOINTS
+from remuda.cell.http.edge.auditing import ACTIONS
 
 _P = "/api/v4/projects/{id}"
 EVERYDAY = {

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.cell.http.auth import basic_in, user_token_in
+from remuda.cell.http.edge.auth import basic_in, user_token_in
 
 
 @pytest.mark.parametrize(

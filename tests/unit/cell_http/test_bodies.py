@@ -7,8 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.cell.http.bodies import MAX_DEPTH, SLOWEST_BYTES_PER_SECOND, Body, converted, decode, heard_within, unfold
-from remuda.cell.http.errors import ApiError, ClientGoneError
+from remuda.cell.http.edge.bodies import (
+    MAX_DEPTH,
+    SLOWEST_BYTES_PER_SECOND,
+    Body,
+    converted,
+    decode,
+    heard_within,
+    unfold,
+)
+from remuda.cell.http.edge.errors import ApiError, ClientGoneError
 from remuda.lib.clock import VirtualClock
 
 

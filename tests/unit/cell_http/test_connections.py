@@ -2,7 +2,7 @@
 
 import asyncio
 
-from remuda.cell.http.connections import HELD_BYTES, JoinedWrites
+from remuda.cell.http.edge.connections import HELD_BYTES, JoinedWrites
 
 
 class Written(asyncio.Transport):

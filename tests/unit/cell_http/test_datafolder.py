@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from remuda.cell.datafolder import STORE, opened
 from remuda.cell.errors import DataFolderError
+from remuda.cell.operations.data_folder import STORE, opened
 
 
 def contents(folder: Path) -> dict[str, bytes]:

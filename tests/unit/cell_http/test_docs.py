@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from remuda.cell.http.app import DIRECT, ENDPOINTS
+from remuda.cell.http.edge.app import DIRECT, ENDPOINTS
 from remuda.cell.metrics import CellMetrics
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "http.md"

@@ -4,7 +4,6 @@ import errno
 
 import pytest
 
-from remuda.cell.adapters.git import GitError
 from remuda.cell.errors import (
     ConflictError,
     ForbiddenError,
@@ -13,7 +12,8 @@ from remuda.cell.errors import (
     StoreError,
     TooLargeError,
 )
-from remuda.cell.http.errors import refusal, unwrapped
+from remuda.cell.git.repositories import GitError
+from remuda.cell.http.edge.errors import refusal, unwrapped
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.cell.adapters.git_changes import (
+from remuda.cell.errors import InvalidError
+from remuda.cell.git.commits import (
     Entry,
     FileAction,
     NewCommit,
@@ -14,7 +15,6 @@ from remuda.cell.adapters.git_changes import (
     is_done,
     plan,
 )
-from remuda.cell.errors import InvalidError
 
 TREE = {
     "README": Entry("100644", "a" * 40),

@@ -2,8 +2,8 @@
 
 import pytest
 
-from remuda.cell.adapters.memory import MemoryStore
-from remuda.cell.http.managers import WRITE_EVERY_SECONDS, Managers
+from remuda.cell.http.runner.managers import WRITE_EVERY_SECONDS, Managers
+from remuda.cell.store.memory.store import MemoryStore
 from remuda.cell.values import LEGACY, RunnerManager
 from remuda.lib.clock import VirtualClock
 from remuda.model.job import RunnerId

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remuda.cell.errors import TooLargeError
-from remuda.cell.http.errors import ApiError
-from remuda.cell.http.multipart import OVERHEAD_BYTES, FilePart, safe_name
+from remuda.cell.http.edge.errors import ApiError
+from remuda.cell.http.edge.multipart import OVERHEAD_BYTES, FilePart, safe_name
 
 
 def a_body(content: bytes, *, name: str = "file", filename: str = "a.zip") -> bytes:

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from remuda.cell.http.access import Kind
-from remuda.cell.http.app import DIRECT, ENDPOINTS, api_document
-from remuda.cell.http.edge import Endpoint
+from remuda.cell.http.edge.access import Kind
+from remuda.cell.http.edge.app import DIRECT, ENDPOINTS, api_document
+from remuda.cell.http.edge.endpoints import Endpoint
 
 DOCUMENT: dict[str, Any] = json.loads(api_document())
 MODULES = sorted({endpoint.handler.__module__ for endpoint in ENDPOINTS})

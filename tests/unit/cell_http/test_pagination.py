@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from starlette.requests import Request
 
-from remuda.cell.http.errors import ApiError
-from remuda.cell.http.pagination import page_answer, page_by_id, page_of, slice_answer
+from remuda.cell.http.edge.errors import ApiError
+from remuda.cell.http.edge.paging import page_answer, page_by_id, page_of, slice_answer
 from remuda.cell.values import Page
 
 

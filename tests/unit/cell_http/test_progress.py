@@ -2,7 +2,7 @@
 
 import pytest
 
-from remuda.cell.http.progress import NAMED_WAITS, job_progress, waited_for
+from remuda.cell.http.remuda.pipeline_progress import NAMED_WAITS, job_progress, waited_for
 from remuda.cell.values import Job
 from remuda.model.job import JobId, JobState, PipelineId, ProjectId
 

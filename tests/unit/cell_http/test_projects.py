@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remuda.cell.errors import InvalidError
-from remuda.cell.projects import checked_path
+from remuda.cell.projects.projects import checked_path
 
 
 @pytest.mark.parametrize("path", ["root/app", "a/b/c/d", "Acme/My_App.v2", "_x/y.z", "a/" + "b" * 253])

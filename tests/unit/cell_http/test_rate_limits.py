@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from remuda.cell.core.rates import Rate
-from remuda.cell.http.errors import ApiError
-from remuda.cell.http.rate_limits import Buckets, RateLimits
+from remuda.cell.core.access.rate_limits import Rate
+from remuda.cell.http.edge.errors import ApiError
+from remuda.cell.http.edge.rate_limits import Buckets, RateLimits
 from remuda.cell.settings import CellSettings
 from remuda.lib.clock import VirtualClock
 

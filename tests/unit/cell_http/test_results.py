@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from remuda.cell.http.results import step_times
+from remuda.cell.http.runner.results import step_times
 
 
 def a_result(**more: Any) -> dict[str, Any]:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from remuda.cell.http.errors import ApiError
-from remuda.cell.http.variables import Given, merged
+from remuda.cell.http.edge.errors import ApiError
+from remuda.cell.http.gitlab.variables import Given, merged
 from remuda.cell.values import ProjectVariable
 from remuda.model.job import ProjectId
 

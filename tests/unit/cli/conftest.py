@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from remuda.cli.view import JobView, RunView, StageView
+from remuda.localrun.view import JobView, RunView, StageView
 
 NOW = 1_750_000_000.0
 

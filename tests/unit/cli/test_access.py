@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from remuda.cli.access import FILE_NAME, Access, find, store, stored
+from remuda.cli.cell_access import FILE_NAME, Access, find, store, stored
 from remuda.cli.exits import BadInputError
 
 KEPT = Access(url="http://127.0.0.1:8929", token="glpat-kept")

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from remuda.cli.artifacts import extract, folder_name, put_report
 from remuda.cli.exits import CommandError
+from remuda.localrun.artifacts import extract, folder_name, put_report
 from remuda.wire.user_api import FileInfo
 
 
@@ -35,17 +35,17 @@ def test_an_archive_that_is_too_large_is_refused(tmp_path: Path, monkeypatch: py
     with zipfile.ZipFile(archive, "w") as packed:
         packed.writestr("a", "x" * 60)
         packed.writestr("b", "x" * 60)
-    monkeypatch.setattr("remuda.cli.artifacts.LARGEST_BYTES", 100)
+    monkeypatch.setattr("remuda.localrun.artifacts.LARGEST_BYTES", 100)
     with pytest.raises(CommandError, match="larger than 100 bytes when unpacked"):
         extract(archive, tmp_path / "job")
-    monkeypatch.setattr("remuda.stdsteps.archive.MOST_ENTRIES", 1)
+    monkeypatch.setattr("remuda.stdsteps.common.archive.MOST_ENTRIES", 1)
     with pytest.raises(CommandError, match="more than 1 entries"):
         extract(archive, tmp_path / "job")
     assert not (tmp_path / "job").exists()
 
 
 def test_a_report_that_grows_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("remuda.cli.artifacts.LARGEST_BYTES", 1_000_000)
+    monkeypatch.setattr("remuda.localrun.artifacts.LARGEST_BYTES", 1_000_000)
     file = FileInfo(type="junit", filename="junit.xml.gz", format="gzip")
     with pytest.raises(CommandError, match="larger than 1000000 bytes"):
         put_report(io.BytesIO(gzip.compress(bytes(5_000_000))), file, tmp_path)

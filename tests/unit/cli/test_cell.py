@@ -3,8 +3,8 @@ from pathlib import Path
 import pytest
 
 from remuda.cell.errors import CellError
-from remuda.cli.cell import serve
-from remuda.cli.cell_settings import settings_from, warnings_about
+from remuda.cli.cell.serve import serve
+from remuda.cli.cell.settings import settings_from, warnings_about
 from remuda.cli.exits import BadInputError
 
 

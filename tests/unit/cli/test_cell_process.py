@@ -9,8 +9,8 @@ import pytest
 
 from remuda.cell.errors import CellError
 from remuda.cell.settings import CellSettings
-from remuda.cli.cell_process import CellProcess, Task
 from remuda.cli.exits import CommandError, first_cause
+from remuda.localrun.cell_process import CellProcess, Task
 
 
 def task(folder: Path) -> Task:

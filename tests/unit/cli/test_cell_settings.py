@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from remuda.cli.cell_settings import settings_from, sourced
+from remuda.cli.cell.settings import settings_from, sourced
 from remuda.cli.exits import BadInputError
 
 

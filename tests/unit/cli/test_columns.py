@@ -1,6 +1,6 @@
 import pytest
 
-from remuda.cli.columns import cut, laid_out, padded, width
+from remuda.cli.render.columns import cut, laid_out, padded, width
 
 
 @pytest.mark.parametrize(("text", "columns"), [("", 0), ("abc", 3), ("é", 1), ("e\u0301", 1), ("測試", 4), ("🚀", 2)])

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from remuda.cli.compiling import PipelineOptions, prepare
 from remuda.cli.exits import BadInputError
 from remuda.cli.main import call
+from remuda.localrun.compilation import PipelineOptions, prepare
 
 MakeRepo = Callable[..., Any]
 JOB = "job: {script: [x]}\n"

@@ -3,8 +3,8 @@ from textwrap import dedent
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.cli.columns import width
-from remuda.cli.excerpts import described, excerpt
+from remuda.cli.render.columns import width
+from remuda.cli.render.excerpts import described, excerpt
 from remuda.pipeline import Mistake, PipelineError, compile_pipeline
 
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from remuda.cli.failure_shell import offer, script_text
-from remuda.cli.view import JobView, RunView
-from remuda.manager import kept
+from remuda.localrun.failure_shell import offer, script_text
+from remuda.localrun.view import JobView, RunView
+from remuda.manager.compile import kept_workdirs
 
 
 def test_the_script_opens_a_shell_there_with_the_variables(tmp_path: Path) -> None:
@@ -26,6 +26,6 @@ def test_a_job_that_may_fail_is_not_the_one_to_look_at(
 ) -> None:
     view = a_run(a_job("lint", "failed", allow_failure=True), a_job("unit", "failed"), status="failed")
     for job in view.jobs:
-        kept.keep(tmp_path, job.id, work_dir=str(tmp_path), variables=())
+        kept_workdirs.keep(tmp_path, job.id, work_dir=str(tmp_path), variables=())
     offer(view, tmp_path, tmp_path, opens=False, is_kept=True)
     assert "a shell where unit failed" in capsys.readouterr().err

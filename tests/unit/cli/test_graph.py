@@ -1,7 +1,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from remuda.cli.graph import ALL_PARTS_UP_TO, Edge, document, graph_of
+from remuda.cli.render.graph import ALL_PARTS_UP_TO, Edge, document, graph_of
 from remuda.pipeline import Pipeline, compile_pipeline, prerequisites
 
 TEXT = """\

@@ -1,8 +1,8 @@
 import re
 from textwrap import dedent
 
-from remuda.cli.graph import graph_of
-from remuda.cli.graph_text import dot, tree
+from remuda.cli.render.graph import graph_of
+from remuda.cli.render.graph_text import dot, tree
 from remuda.pipeline import compile_pipeline, prerequisites
 
 TEXT = """\

@@ -3,7 +3,7 @@ import asyncio
 import pytest
 
 from remuda.cli.exits import InterruptedRunError
-from remuda.cli.interrupts import Interrupts
+from remuda.localrun.interrupts import Interrupts
 
 
 class Work:

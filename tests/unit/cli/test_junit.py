@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.cli import junit
-from remuda.cli.junit import TestFailure, read
+from remuda.localrun import junit
+from remuda.localrun.junit import TestFailure, read
 
 PYTEST = b"""<?xml version="1.0" encoding="utf-8"?>
 <testsuites><testsuite name="pytest" errors="1" failures="1" skipped="1" tests="4" time="0.1">

@@ -1,6 +1,6 @@
 import pytest
 
-from remuda.cli.listing import on_one_line, print_table
+from remuda.cli.render.listing import on_one_line, print_table
 
 
 def test_names_that_others_chose_command_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:

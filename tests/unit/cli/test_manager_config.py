@@ -9,7 +9,7 @@ import pytest
 
 from remuda.cli.exits import BadInputError
 from remuda.cli.main import call
-from remuda.steps.policy import hiding
+from remuda.steps.policy import hidden_folders
 from remuda.testing.instance_groups import a_program
 
 FOLDER = Path(__file__).parents[2] / "data" / "gitlab-runner"
@@ -133,7 +133,7 @@ def test_code_that_the_users_of_jobs_cannot_read(
     file.write_text(RUNNER.format(executor, more.get(executor, ""), own))
     file.chmod(0o600)
     code.mkdir(parents=True)
-    monkeypatch.setattr(hiding, "own_places", lambda: (str(code),))
+    monkeypatch.setattr(hidden_folders, "own_places", lambda: (str(code),))
     for folder in (code, code.parent):
         folder.chmod(0o700)
         result, out = printed(capsys, "check", "--config", str(file))

@@ -4,7 +4,7 @@ import pytest
 
 from remuda.cli.exits import BadInputError
 from remuda.cli.main import call
-from remuda.cli.manager_register import SectionOptions, given_keys
+from remuda.cli.manager.register import SectionOptions, given_keys
 
 
 def test_options_are_keys_of_their_sections() -> None:

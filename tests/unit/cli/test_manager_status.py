@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from remuda.cli.exits import BadInputError
-from remuda.cli.manager_status import managed_folder, show
-from remuda.manager.control import NAME
-from remuda.manager.status import FleetStatus, ManagerStatus, RunnerStatus
+from remuda.cli.manager.status import managed_folder, show
+from remuda.manager.process.control import NAME
+from remuda.manager.process.status import FleetStatus, ManagerStatus, RunnerStatus
 
 
 def bound(folder: Path) -> socket.socket:

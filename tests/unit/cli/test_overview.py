@@ -3,7 +3,7 @@ from textwrap import dedent
 import pytest
 
 from remuda.cli.exits import BadInputError
-from remuda.cli.overview import details, find, headline, table
+from remuda.cli.render.pipeline_overview import details, find, headline, table
 from remuda.pipeline import Pipeline, compile_pipeline
 
 TEXT = """\

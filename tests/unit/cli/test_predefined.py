@@ -2,7 +2,13 @@ from pathlib import Path
 
 import pytest
 
-from remuda.cli.predefined import Address, address_of, of_merge_request, of_project, read_address
+from remuda.localrun.sources.predefined_variables import (
+    Address,
+    address_of,
+    of_merge_request,
+    of_project,
+    read_address,
+)
 
 
 @pytest.mark.parametrize(

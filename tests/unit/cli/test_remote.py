@@ -1,9 +1,9 @@
 import pytest
 
 from remuda.cli.exits import BadInputError
-from remuda.cli.remote import Remote, read_allowed
+from remuda.localrun.sources.remote_files import Remote, read_allowed
 from remuda.pipeline import SourceProblem
-from remuda.pipeline.addresses import read_prefix
+from remuda.pipeline.include.allowed_addresses import read_prefix
 
 
 def allows(entry: str, url: str) -> bool:

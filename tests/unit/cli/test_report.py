@@ -3,12 +3,12 @@ from collections.abc import Callable
 
 import pytest
 
-from remuda.cli import report
 from remuda.cli.exits import Exit
-from remuda.cli.junit import TestFailure, TestReport
-from remuda.cli.report import Outcome
-from remuda.cli.stepevents import StepView
-from remuda.cli.view import JobView, RunView
+from remuda.cli.render.step_events import StepView
+from remuda.localrun import report
+from remuda.localrun.junit import TestFailure, TestReport
+from remuda.localrun.report import Outcome
+from remuda.localrun.view import JobView, RunView
 
 NOW = 1_750_000_000.0
 

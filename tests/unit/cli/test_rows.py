@@ -3,9 +3,9 @@ from collections.abc import Callable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.cli.rows import rows
-from remuda.cli.stepevents import StepView
-from remuda.cli.view import JobView, RunView, StageView
+from remuda.cli.render.step_events import StepView
+from remuda.cli.render.tree_rows import rows
+from remuda.localrun.view import JobView, RunView, StageView
 
 NOW = 1_750_000_000.0
 STATUSES = ("created", "pending", "running", "canceling", "success", "failed", "canceled", "skipped", "manual")

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from remuda.cli.beginning import remove_tree
-from remuda.cli.compiling import PipelineOptions, prepare
-from remuda.cli.delivery import Choice, request_of
 from remuda.cli.exits import BadInputError
 from remuda.cli.run import _planned, run
-from remuda.cli.snapshot import Snapshot
+from remuda.localrun.compilation import PipelineOptions, prepare
+from remuda.localrun.sources.snapshot import Snapshot
+from remuda.localrun.startup import remove_tree
+from remuda.localrun.upload import Choice, request_of
 
 MakeRepo = Callable[..., Any]
 

@@ -4,12 +4,12 @@ from collections.abc import Callable
 import pytest
 from rich.console import Console
 
-from remuda.cli.live import LiveScreen, row_text
-from remuda.cli.report import Outcome
-from remuda.cli.rows import Row
-from remuda.cli.screen import PlainScreen, columns, event_line
-from remuda.cli.stepevents import StepView
-from remuda.cli.view import Event, JobView, RunView
+from remuda.cli.render.live_tree import LiveScreen, row_text
+from remuda.cli.render.screen import PlainScreen, columns, event_line
+from remuda.cli.render.step_events import StepView
+from remuda.cli.render.tree_rows import Row
+from remuda.localrun.report import Outcome
+from remuda.localrun.view import Event, JobView, RunView
 
 NOW = 1_750_000_000.0
 

@@ -1,6 +1,6 @@
 import io
 
-from remuda.cli.servicelog import service_log
+from remuda.localrun.service_log import service_log
 from remuda.telemetry import logs
 
 

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from remuda.cli.delivery import to_push
 from remuda.cli.exits import BadInputError, CommandError
-from remuda.cli.repository import Repository
-from remuda.cli.snapshot import Snapshot, push_environment, take
-from remuda.cli.worktree import facts_of
+from remuda.localrun.sources.repository import Repository
+from remuda.localrun.sources.snapshot import Snapshot, push_environment, take
+from remuda.localrun.sources.worktree import facts_of
+from remuda.localrun.upload import to_push
 
 PIPELINE = b"job:\n  script: [echo]\n"
 

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from remuda.cli.sources import WorkTreeSources
-from remuda.cli.worktree import facts_of
+from remuda.localrun.sources.included_files import WorkTreeSources
+from remuda.localrun.sources.worktree import facts_of
 from remuda.pipeline import Component, SourceProblem, compile_pipeline
-from remuda.pipeline.sources import parse_address
+from remuda.pipeline.include.sources import parse_address
 
 MakeRepo = Callable[..., Any]
 

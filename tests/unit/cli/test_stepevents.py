@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from remuda.cli.stepevents import StepView, duration, fold
+from remuda.cli.render.step_events import StepView, duration, fold
 from remuda.lib.clock import moment, stamp
 
 NOW = 1_750_000_000.0

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from remuda.cli.graph import By, graph_of
-from remuda.cli.svg import SHORT_COLUMN, svg
+from remuda.cli.render.graph import By, graph_of
+from remuda.cli.render.svg import SHORT_COLUMN, svg
 from remuda.pipeline import compile_pipeline
 from remuda.pipeline.spec import JobSpec, Pipeline
 

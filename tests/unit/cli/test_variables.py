@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remuda.cli.exits import BadInputError
-from remuda.cli.variables import read_dotenv, read_file, read_given, read_inputs
+from remuda.localrun.variables import read_dotenv, read_file, read_given, read_inputs
 from remuda.pipeline import PipelineError
 
 HEADER = """

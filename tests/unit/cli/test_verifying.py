@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from remuda.cli.main import call
-from remuda.stdsteps import sign
-from remuda.stdsteps.archive import write_zip
-from remuda.stdsteps.inputs import Inputs
-from remuda.stdsteps.statements import NAME, SUFFIX
+from remuda.stdsteps.common.archive import write_zip
+from remuda.stdsteps.common.inputs import Inputs
+from remuda.stdsteps.sign import step
+from remuda.stdsteps.signatures.statements import NAME, SUFFIX
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (folder / "out/link").symlink_to("app")
     monkeypatch.chdir(folder)
     monkeypatch.delenv("REMUDA_OUTPUTS", raising=False)
-    sign.run(Inputs({"key": str(key), "paths": ["out"]}))
+    step.run(Inputs({"key": str(key), "paths": ["out"]}))
     return folder
 
 

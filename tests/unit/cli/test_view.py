@@ -2,8 +2,8 @@ from collections.abc import Callable
 
 import pytest
 
-from remuda.cli.stepevents import StepView
-from remuda.cli.view import JobView, RunView, build, events, manual_jobs, note_of, waiting_tags
+from remuda.cli.render.step_events import StepView
+from remuda.localrun.view import JobView, RunView, build, events, manual_jobs, note_of, waiting_tags
 from remuda.wire.user_api import JobProgress, PipelineProgress
 
 NOW = 1_750_000_000.0

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from remuda.cli.watching import QUIET_SECONDS, Look, look, wait_for_change
+from remuda.localrun.sources.file_watch import QUIET_SECONDS, Look, look, wait_for_change
 
 MakeRepo = Callable[..., Any]
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from remuda.cli.exits import BadInputError
-from remuda.cli.worktree import facts_of
+from remuda.localrun.sources.worktree import facts_of
 from remuda.pipeline import SourceProblem
 from remuda.pipeline.facts import NO_SHA
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from remuda.fleeting import finding
+from remuda.fleeting import plugin_search
 from remuda.fleeting.errors import PermanentError
-from remuda.fleeting.finding import Where, find_program, list_plugins, places, plugin_folder
+from remuda.fleeting.plugin_search import Where, find_program, list_plugins, places, plugin_folder
 from remuda.fleeting.references import REGISTRY, REPOSITORY
 from remuda.testing.instance_groups import a_program
 
@@ -51,7 +51,7 @@ def distribution(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             vars(one)["dist"] = found
         return EntryPoints(announced).select(group=group)
 
-    monkeypatch.setattr(finding, "entry_points", entry_points)
+    monkeypatch.setattr(plugin_search, "entry_points", entry_points)
     monkeypatch.setattr("sys.executable", str(tmp_path / "venv/bin/python"))
     return tmp_path / "venv/bin"
 

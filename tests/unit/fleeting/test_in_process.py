@@ -9,7 +9,6 @@ import pytest
 from grpclib.testing import ChannelFor
 
 from remuda.fleeting.client import Deadlines, WireGroup
-from remuda.fleeting.details import Details
 from remuda.fleeting.errors import TemporaryError
 from remuda.fleeting.in_process import InProcess
 from remuda.fleeting.port import (
@@ -22,6 +21,7 @@ from remuda.fleeting.port import (
     TaggedInstance,
 )
 from remuda.fleeting.services import services
+from remuda.fleeting.status_details import Details
 from remuda.telemetry.logs import logger
 from remuda.testing.instance_groups import PlainGroup, TableGroup
 

@@ -11,7 +11,7 @@ import pytest
 from remuda.fleeting.handshake import COOKIE
 from remuda.fleeting.sdk import capabilities
 from remuda.fleeting.serving import serve
-from remuda.manager.plugin_schema import mismatches
+from remuda.manager.config.plugin_schema import mismatches
 from remuda.testing.instance_groups import PlainGroup, TableGroup
 
 

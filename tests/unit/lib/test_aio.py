@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from remuda.lib.aio import LightEvent, both, carried_through, happens, happens_by
 from remuda.lib.clock import VirtualClock, settle
+from remuda.lib.waiting import LightEvent, both, carried_through, happens, happens_by
 
 
 @pytest.mark.parametrize("seconds", [None, 0.0, -1.0, 60.0])

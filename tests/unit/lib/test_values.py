@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from remuda.lib import values
+from remuda.lib import dataclass
 
 
 def classes(make: Any) -> tuple[Any, Any, Any]:
@@ -51,7 +51,7 @@ def classes(make: Any) -> tuple[Any, Any, Any]:
     return Part, Whole, Checked
 
 
-PAIRS = list(zip(classes(dataclasses.dataclass), classes(values.dataclass), strict=True))
+PAIRS = list(zip(classes(dataclasses.dataclass), classes(dataclass.dataclass), strict=True))
 
 
 @pytest.fixture(params=[0, 1], ids=["library", "ours"])
@@ -122,7 +122,7 @@ def test_what_the_class_has_itself_stays(pick: Any) -> None:
         checked(number=-1)
 
 
-@values.dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass.dataclass(frozen=True, slots=True, kw_only=True)
 class Sent:
     """Pickled by its name."""
 
@@ -140,7 +140,7 @@ def test_a_value_in_itself_is_shown() -> None:
     assert "..." in repr(value)
 
 
-@pytest.mark.parametrize("make", [dataclasses.dataclass, values.dataclass])
+@pytest.mark.parametrize("make", [dataclasses.dataclass, dataclass.dataclass])
 def test_values_in_a_row(make: Any) -> None:
     class Two:
         first: int
@@ -155,7 +155,7 @@ def test_values_in_a_row(make: Any) -> None:
 
 
 def test_other_classes_are_the_librarys() -> None:
-    @values.dataclass(slots=True)
+    @dataclass.dataclass(slots=True)
     class Tally:
         count: int = 0
 
@@ -165,7 +165,7 @@ def test_other_classes_are_the_librarys() -> None:
 
 
 def test_a_class_with_many_instances_is_the_same_as_one_with_few() -> None:
-    @values.dataclass(frozen=True, slots=True)
+    @dataclass.dataclass(frozen=True, slots=True)
     class Place:
         name: str
         tags: list[str] = field(default_factory=list)

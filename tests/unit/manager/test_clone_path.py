@@ -5,12 +5,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from remuda.manager.clone_path import clone_path
-from remuda.manager.config import CustomBuildDirConfig, RemudaConfig, RunnerConfig
-from remuda.manager.entries import CompileError
-from remuda.manager.journal import JobRow
-from remuda.manager.placing import place_of
-from remuda.manager.ports import JobPlace
+from remuda.manager.compile.clone_path import clone_path
+from remuda.manager.compile.step_entries import CompileError
+from remuda.manager.config.load import CustomBuildDirConfig, RemudaConfig, RunnerConfig
+from remuda.manager.environments.port import JobPlace
+from remuda.manager.jobs.journal import JobRow
+from remuda.manager.jobs.placement import place_of
 from remuda.wire.runner_api import JobPayload
 
 

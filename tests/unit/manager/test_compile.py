@@ -6,10 +6,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from remuda.manager.cache_config import CacheConfig
-from remuda.manager.compile import CompiledJob, compile_job
-from remuda.manager.config import RunnerConfig
-from remuda.manager.entries import CompileError, Setting, project_path
+from remuda.manager.compile.compile import CompiledJob, compile_job
+from remuda.manager.compile.step_entries import CompileError, Setting, project_path
+from remuda.manager.config.cache import CacheConfig
+from remuda.manager.config.load import RunnerConfig
 from remuda.wire.runner_api import JobPayload
 
 SHA = "4f9d2c7a8b0e1f3a5c6d7e8f9a0b1c2d3e4f5a6b"

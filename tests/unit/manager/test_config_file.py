@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from remuda.manager.config_file import ConfigFile
+from remuda.manager.config.file import ConfigFile
 
 ENTRY = {"name": "new", "url": "https://gitlab.example.com/", "token": "glrt-new", "executor": "shell"}
 OLD = '[[runners]]\nname = "old"\n[runners.docker]\nimage = "alpine"'

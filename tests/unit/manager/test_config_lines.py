@@ -5,7 +5,7 @@ import tomlkit
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.manager.config_lines import find_lines, line_of
+from remuda.manager.config.lines import find_lines, line_of
 
 TEXT = '''# one
 concurrent = 1

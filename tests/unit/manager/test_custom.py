@@ -6,13 +6,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from remuda.manager.compile import CompiledJob, compile_job
-from remuda.manager.config import CacheConfig, CustomConfig, RemudaConfig, RunnerConfig
-from remuda.manager.custom import ORDER
-from remuda.manager.custom_scripts import plain
-from remuda.manager.entries import CompileError, Setting, entry
+from remuda.manager.compile.compile import CompiledJob, compile_job
+from remuda.manager.compile.custom import ORDER
+from remuda.manager.compile.custom_scripts import plain
+from remuda.manager.compile.step_entries import CompileError, Setting, entry
+from remuda.manager.config.load import CacheConfig, CustomConfig, RemudaConfig, RunnerConfig
+from remuda.steps.engine.tree import confines_own_steps, is_confined
 from remuda.steps.language.reading import read_step
-from remuda.steps.tree import confines_own_steps, is_confined
 from remuda.wire.runner_api import JobPayload
 
 SHA = "4f9d2c7a8b0e1f3a5c6d7e8f9a0b1c2d3e4f5a6b"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from remuda.manager.config import inspect
+from remuda.manager.config.load import inspect
 
 DOCS = Path(__file__).parents[3] / "docs"
 PAGES = ("reference/config-toml.md", "how-to/run-a-manager.md", "how-to/switch-from-gitlab-runner.md")

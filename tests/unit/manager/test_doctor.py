@@ -3,9 +3,9 @@
 import re
 from pathlib import Path
 
-from remuda.manager.doctor import Report, examine
-from remuda.manager.keys.fact import Verdict
-from remuda.manager.plugin_checks import Look
+from remuda.manager.config.doctor import Report, examine
+from remuda.manager.config.keys.fact import Verdict
+from remuda.manager.config.plugin_checks import Look
 
 FOLDER = Path(__file__).parents[2] / "data" / "gitlab-runner"
 EXPECTED = re.compile(r"# (works|differs|ignored|refused|unknown)$")

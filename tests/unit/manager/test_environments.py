@@ -8,11 +8,11 @@ import pytest
 from msgspec.structs import replace
 
 from remuda.lib.clock import SystemClock
-from remuda.manager.config import MachineEntry, RemudaConfig, RunnerConfig, SshConfig
-from remuda.manager.environments import KIND_OF_EXECUTOR, Around, Environments, identity
+from remuda.manager.config.load import MachineEntry, RemudaConfig, RunnerConfig, SshConfig
+from remuda.manager.environments.kinds import KIND_OF_EXECUTOR, Around, Environments, identity
+from remuda.manager.environments.port import Environment
 from remuda.manager.errors import ClosingError
-from remuda.manager.ports import Environment
-from remuda.manager.restarting import begun_anew
+from remuda.manager.process.restart import begun_anew
 from remuda.testing.environment import FakeEnvironment
 
 
@@ -34,7 +34,7 @@ def test_machines_that_are_created_are_one_runners_own_whatever_its_token() -> N
 
 
 def test_every_executor_has_a_kind() -> None:
-    from remuda.manager.config_values import EXECUTORS
+    from remuda.manager.config.values import EXECUTORS
 
     assert set(KIND_OF_EXECUTOR) == set(EXECUTORS)
 

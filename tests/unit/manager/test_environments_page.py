@@ -3,8 +3,8 @@
 import re
 from pathlib import Path
 
-from remuda.manager.config import load
-from remuda.manager.environments import KIND_OF_EXECUTOR
+from remuda.manager.config.load import load
+from remuda.manager.environments.kinds import KIND_OF_EXECUTOR
 
 PAGE = Path(__file__).parents[3] / "docs/reference/environments.md"
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from remuda.manager.features import IMPLEMENTED, OF_CONTAINERS, OF_DRIVERS, runner_info
+from remuda.manager.polling.features import IMPLEMENTED, OF_CONTAINERS, OF_DRIVERS, runner_info
 from remuda.wire.runner_api import FEATURES
 
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from remuda.manager.autoscaler_config import as_autoscaler
-from remuda.manager.config import Inspection, ManagerConfig, inspect
+from remuda.manager.config.autoscaler import as_autoscaler
+from remuda.manager.config.load import Inspection, ManagerConfig, inspect
 
 FOLDER = Path(__file__).parents[2] / "data" / "gitlab-runner"
 

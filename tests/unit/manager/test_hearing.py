@@ -2,7 +2,7 @@
 
 import pytest
 
-from remuda.manager.hearing import Hearing
+from remuda.manager.polling.server_health import Hearing
 from remuda.telemetry import logs
 
 

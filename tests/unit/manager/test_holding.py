@@ -2,8 +2,8 @@
 
 import pytest
 
-from remuda.manager.config_values import RemudaConfig
-from remuda.manager.holding import VARIABLE, hold_of
+from remuda.manager.config.values import RemudaConfig
+from remuda.manager.jobs.hold_on_failure import VARIABLE, hold_of
 from remuda.wire.runner_api import Variable
 
 

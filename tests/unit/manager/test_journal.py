@@ -13,7 +13,16 @@ from hypothesis import strategies as st
 
 from remuda.manager.core.record import Outcome, Phase, Record
 from remuda.manager.errors import DataFolderError, JournalDamagedError
-from remuda.manager.journal import _SCHEMA, _SINCE_2, JobRow, Journal, _from_row, _record_values, locked, settings_name
+from remuda.manager.jobs.journal import (
+    _SCHEMA,
+    _SINCE_2,
+    JobRow,
+    Journal,
+    _from_row,
+    _record_values,
+    locked,
+    settings_name,
+)
 
 
 def a_row(key: str = "1-abc", **changes: Any) -> JobRow:

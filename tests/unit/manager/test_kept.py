@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from remuda.manager.kept import forget, keep, kept_job
+from remuda.manager.compile.kept_workdirs import forget, keep, kept_job
 from remuda.wire.runner_api import Variable
 
 

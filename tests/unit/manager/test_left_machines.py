@@ -8,20 +8,20 @@ import pytest
 
 from remuda.fleeting import InProcess, InstanceGroup, TemporaryError
 from remuda.lib.clock import VirtualClock, settle
-from remuda.manager.adapters.autoscaled import AutoscaledEnvironment
-from remuda.manager.autoscaler_config import AutoscalerConfig, ConnectorConfig
-from remuda.manager.config import RunnerConfig
-from remuda.manager.control import Order
-from remuda.manager.environments import Around, Environments, identity
+from remuda.manager.config.autoscaler import AutoscalerConfig, ConnectorConfig
+from remuda.manager.config.load import RunnerConfig
+from remuda.manager.environments.autoscaled import AutoscaledEnvironment
+from remuda.manager.environments.kinds import Around, Environments, identity
 from remuda.manager.errors import ClosingError, ManagerError
-from remuda.manager.left_machines import LeftMachines, left_of
-from remuda.manager.scale_orders import SweepReport, orders
-from remuda.manager.scaling import Scaling
-from remuda.manager.scaling_setup import host_key_path
+from remuda.manager.process.control import Order
+from remuda.manager.scaling.orphaned_machines import LeftMachines, left_of
+from remuda.manager.scaling.scale_commands import SweepReport, orders
+from remuda.manager.scaling.scaling import Scaling
+from remuda.manager.scaling.setup import host_key_path
 from remuda.taskscaler.loop import Told, Untold
-from remuda.taskscaler.loop.asking import Asked, Phase
+from remuda.taskscaler.loop.requests import Asked, Phase
 from remuda.taskscaler.loop.state import StateFile, state_path
-from remuda.taskscaler.loop.stored import Changes, Stored, StoredInstance
+from remuda.taskscaler.loop.stored_values import Changes, Stored, StoredInstance
 from remuda.testing.logs import logged
 from remuda.testing.scalers import Cloud, CloudGroup
 

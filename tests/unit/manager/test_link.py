@@ -7,7 +7,7 @@ import pytest
 
 from remuda.lib.clock import VirtualClock
 from remuda.manager.errors import ConnectingError, EnvironmentTemporaryError
-from remuda.manager.link import STEADY_SECONDS, AgentLink
+from remuda.manager.jobs.link import STEADY_SECONDS, AgentLink
 from remuda.testing.environment import FakeEnvironment
 from remuda.wire.agent_client import AgentClient, AgentUnavailableError
 

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from remuda.lib.clock import VirtualClock
-from remuda.manager.links import LINGER_SECONDS, Links
+from remuda.manager.jobs.links import LINGER_SECONDS, Links
 from remuda.testing.environment import FakeEnvironment
 
 

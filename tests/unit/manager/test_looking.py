@@ -11,15 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from remuda.lib.clock import VirtualClock
-from remuda.manager import looking
-from remuda.manager.config import RunnerConfig
-from remuda.manager.runners import ServedRunner
+from remuda.manager.config.load import RunnerConfig
+from remuda.manager.jobs import shell as looking
+from remuda.manager.process.runners import ServedRunner
 from remuda.testing.environment import FakeEnvironment
 from remuda.wire.http_session import Answer, HttpSession
-from remuda.wire.looking_client import LookingClient, Taken
 from remuda.wire.runner_api import RunnerInfo
 from remuda.wire.runner_client import RunnerClient
 from remuda.wire.runner_server import RunnerApiTemporaryError
+from remuda.wire.shell_client import LookingClient, Taken
 
 
 class Cell(LookingClient):

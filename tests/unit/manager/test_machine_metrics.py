@@ -3,10 +3,10 @@
 import pytest
 from msgspec.structs import replace
 
-from remuda.manager.autoscaler_config import MachineConfig
-from remuda.manager.config import ManagerConfig, RunnerConfig
-from remuda.manager.machine_metrics import target_of
-from remuda.manager.metrics import ManagerMetrics
+from remuda.manager.config.autoscaler import MachineConfig
+from remuda.manager.config.load import ManagerConfig, RunnerConfig
+from remuda.manager.metrics.machine_metrics import target_of
+from remuda.manager.metrics.metrics import ManagerMetrics
 from remuda.taskscaler.loop import Gauges
 from remuda.taskscaler.loop.setup import GroupGauges
 from remuda.telemetry.metrics import render

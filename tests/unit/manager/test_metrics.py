@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from remuda.manager.config import ManagerConfig, RunnerConfig
-from remuda.manager.core.asking import RequestLimit
-from remuda.manager.core.pace import Health
-from remuda.manager.metric_table import FAMILIES, RUNNER, Family
-from remuda.manager.metrics import Load, ManagerMetrics, RunnerLabels
+from remuda.manager.config.load import ManagerConfig, RunnerConfig
+from remuda.manager.core.open_requests import RequestLimit
+from remuda.manager.core.poll_pace import Health
+from remuda.manager.metrics.metric_table import FAMILIES, RUNNER, Family
+from remuda.manager.metrics.metrics import Load, ManagerMetrics, RunnerLabels
 from remuda.telemetry.logs import logger
 from remuda.telemetry.metrics import render
 from remuda.wire.agent_client import JobUse

@@ -8,8 +8,8 @@ import obstore
 import pytest
 from obstore.store import S3Store
 
-from remuda.manager.cache_config import CacheConfig, S3Config, bucket_of, object_name
-from remuda.manager.object_urls import LONGEST_SECONDS, Bucket, signed_url
+from remuda.manager.compile.object_urls import LONGEST_SECONDS, Bucket, signed_url
+from remuda.manager.config.cache import CacheConfig, S3Config, bucket_of, object_name
 
 EXAMPLE = Bucket(
     scheme="https",

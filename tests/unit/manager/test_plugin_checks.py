@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from remuda.manager.plugin_checks import Look, about_plugins, uses
+from remuda.manager.config.plugin_checks import Look, about_plugins, uses
 
 HEAD = '[[runners]]\nurl = "https://x.y"\ntoken = "glrt-abcdefghijk"\n'
 LOCAL = HEAD + 'executor = "instance"\n[runners.autoscaler]\nplugin = "local"\n'

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from remuda.fleeting.sdk import read_config
 from remuda.fleeting.serving import config_schema
-from remuda.manager.plugin_schema import mismatches
+from remuda.manager.config.plugin_schema import mismatches
 from remuda.testing.instance_groups import PlainGroup
 
 

@@ -11,14 +11,14 @@ import pytest
 from multidict import CIMultiDict
 
 from remuda.lib.clock import VirtualClock, settle
-from remuda.manager.config import RunnerConfig
-from remuda.manager.config_values import RemudaConfig
-from remuda.manager.core.pace import Health
+from remuda.manager.config.load import RunnerConfig
+from remuda.manager.config.values import RemudaConfig
+from remuda.manager.core.poll_pace import Health
 from remuda.manager.core.slots import Slot
+from remuda.manager.environments.port import UNKNOWN_BYTES
 from remuda.manager.errors import NotStoredError
-from remuda.manager.polling import ADAPTIVE_FLAG, Asking, Poller
-from remuda.manager.ports import UNKNOWN_BYTES
-from remuda.manager.room import Room
+from remuda.manager.polling.poller import ADAPTIVE_FLAG, Asking, Poller
+from remuda.manager.polling.room import Room
 from remuda.telemetry import logs
 from remuda.testing.environment import FakeEnvironment
 from remuda.wire.http_session import Answer, HttpSession

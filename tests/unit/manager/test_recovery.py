@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remuda.lib.clock import VirtualClock
-from remuda.manager.journal import JobRow
-from remuda.manager.links import LINGER_SECONDS, Links
-from remuda.manager.recovery import Note, Searches, is_ours, owner_note, read_note
+from remuda.manager.jobs.journal import JobRow
+from remuda.manager.jobs.links import LINGER_SECONDS, Links
+from remuda.manager.jobs.recovery import Note, Searches, is_ours, owner_note, read_note
 from remuda.testing.agent_process import until
 from remuda.testing.environment import FakeEnvironment, FakeJob
 from remuda.wire.proto import agent_pb2 as pb

@@ -2,10 +2,10 @@
 
 import msgspec
 
-from remuda.manager.autoscaler_config import AutoscalerConfig, AutoscalerPolicy, FallbackConfig
-from remuda.manager.config import ManagerConfig, RemudaConfig, RunnerConfig
-from remuda.manager.docker_config import DockerConfig
-from remuda.manager.reload import changes
+from remuda.manager.config.autoscaler import AutoscalerConfig, AutoscalerPolicy, FallbackConfig
+from remuda.manager.config.docker import DockerConfig
+from remuda.manager.config.load import ManagerConfig, RemudaConfig, RunnerConfig
+from remuda.manager.process.reload import changes
 
 
 def a_runner(name: str = "one", **values: object) -> RunnerConfig:

@@ -1,7 +1,7 @@
 """How soon a part of the manager that failed is begun anew."""
 
 from remuda.lib.clock import VirtualClock
-from remuda.manager.restarting import STEADY_SECONDS, begun_anew
+from remuda.manager.process.restart import STEADY_SECONDS, begun_anew
 
 
 class HurryingClock(VirtualClock):

@@ -6,7 +6,7 @@ import pytest
 
 from remuda.lib.clock import settle
 from remuda.manager.core.slots import Slot
-from remuda.manager.room import Room
+from remuda.manager.polling.room import Room
 
 
 async def test_slots_go_to_whoever_came_first() -> None:

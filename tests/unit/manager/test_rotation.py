@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from remuda.manager.config import RunnerConfig
-from remuda.manager.rotation import FLAG, due_at
+from remuda.manager.config.load import RunnerConfig
+from remuda.manager.registration.token_rotation import FLAG, due_at
 
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
 ENDS = BEGAN + timedelta(days=40)

@@ -4,10 +4,10 @@ import msgspec
 import pytest
 
 from remuda.lib.clock import VirtualClock
-from remuda.manager.config import RunnerConfig
-from remuda.manager.journal import JobRow
-from remuda.manager.metrics import ManagerMetrics
-from remuda.manager.runners import Clients, Takers
+from remuda.manager.config.load import RunnerConfig
+from remuda.manager.jobs.journal import JobRow
+from remuda.manager.metrics.metrics import ManagerMetrics
+from remuda.manager.process.runners import Clients, Takers
 from remuda.wire.runner_server import new_session
 
 

@@ -9,16 +9,16 @@ import pytest
 
 from remuda.fleeting import InProcess
 from remuda.lib.clock import VirtualClock, settle
-from remuda.manager.adapters.autoscaled import AutoscaledEnvironment
-from remuda.manager.autoscaler_config import AutoscalerConfig, AutoscalerPolicy
-from remuda.manager.config import RunnerConfig
-from remuda.manager.control import Order
-from remuda.manager.environments import Around, Environments, identity
-from remuda.manager.left_machines import LeftMachines
-from remuda.manager.room import Room
-from remuda.manager.runners import ServedRunner
-from remuda.manager.scale_orders import ScaleReport, SweepReport, orders
-from remuda.manager.scaling import Scaling
+from remuda.manager.config.autoscaler import AutoscalerConfig, AutoscalerPolicy
+from remuda.manager.config.load import RunnerConfig
+from remuda.manager.environments.autoscaled import AutoscaledEnvironment
+from remuda.manager.environments.kinds import Around, Environments, identity
+from remuda.manager.polling.room import Room
+from remuda.manager.process.control import Order
+from remuda.manager.process.runners import ServedRunner
+from remuda.manager.scaling.orphaned_machines import LeftMachines
+from remuda.manager.scaling.scale_commands import ScaleReport, SweepReport, orders
+from remuda.manager.scaling.scaling import Scaling
 from remuda.testing.scalers import Cloud, CloudGroup
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from remuda.manager.config import inspect
+from remuda.manager.config.load import inspect
 
 HEAD = '[[runners]]\nname = "builder"\nurl = "https://x.y"\ntoken = "glrt-abcdefghijk"\n'
 AWS = HEAD + 'executor = "instance"\n[runners.autoscaler]\nplugin = "fleeting-plugin-aws"\n'

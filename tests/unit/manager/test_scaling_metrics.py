@@ -4,10 +4,10 @@ import gc
 
 from msgspec.structs import replace
 
-from remuda.manager.config import ManagerConfig, RunnerConfig
-from remuda.manager.metric_table import SERVED
-from remuda.manager.metrics import ManagerMetrics
-from remuda.manager.scaling_metrics import SCALING_GAUGES
+from remuda.manager.config.load import ManagerConfig, RunnerConfig
+from remuda.manager.metrics.metric_table import SERVED
+from remuda.manager.metrics.metrics import ManagerMetrics
+from remuda.manager.metrics.scaling_metrics import SCALING_GAUGES
 from remuda.taskscaler.loop import Gauges, Told
 from remuda.taskscaler.loop.setup import GroupGauges
 from remuda.telemetry.metrics import render

@@ -5,8 +5,8 @@ from typing import Any
 
 import jsonschema_rs
 
-from remuda.manager.keys.table import FACTS
-from remuda.manager.schema import schema
+from remuda.manager.config.keys.table import FACTS
+from remuda.manager.config.schema import schema
 
 
 def described(node: dict[str, Any], path: str) -> bool:

@@ -5,9 +5,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from remuda.manager.entries import CompileError
-from remuda.manager.secrets import resolve_secrets
-from remuda.manager.variables import Variables, variable_list
+from remuda.manager.compile.secrets import resolve_secrets
+from remuda.manager.compile.step_entries import CompileError
+from remuda.manager.compile.variables import Variables, variable_list
 from remuda.wire.runner_api import JobPayload
 
 VAULT = {

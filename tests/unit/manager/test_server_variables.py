@@ -4,9 +4,9 @@ from typing import Any
 
 import msgspec
 
-from remuda.manager.config import RunnerConfig
-from remuda.manager.entries import Setting, path_of_project
-from remuda.manager.server_variables import collect_trusted_variables
+from remuda.manager.compile.server_variables import collect_trusted_variables
+from remuda.manager.compile.step_entries import Setting, path_of_project
+from remuda.manager.config.load import RunnerConfig
 from remuda.wire.runner_api import JobPayload
 
 GIT = {

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from remuda.manager.service_files import ServicePaths, launchd, systemd, windows
+from remuda.manager.process.service_files import ServicePaths, launchd, systemd, windows
 
 PACKAGING = Path(__file__).parents[3] / "packaging"
 PATHS = ServicePaths(program="/opt/my tools/remuda", config="/etc/100%.toml", data="/srv/data", user="ci")

@@ -5,11 +5,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from remuda.manager.config import RunnerConfig
-from remuda.manager.config_values import RemudaConfig
-from remuda.manager.entries import CompileError
-from remuda.manager.sources import get_sources, source_remarks
-from remuda.manager.variables import Variables, variable_list
+from remuda.manager.compile.sources import get_sources, source_remarks
+from remuda.manager.compile.step_entries import CompileError
+from remuda.manager.compile.variables import Variables, variable_list
+from remuda.manager.config.load import RunnerConfig
+from remuda.manager.config.values import RemudaConfig
 from remuda.wire.runner_api import JobPayload
 
 

@@ -8,14 +8,14 @@ import pytest
 
 from remuda.fleeting import InProcess
 from remuda.lib.clock import SystemClock
-from remuda.manager.adapters.autoscaled import AutoscaledEnvironment
-from remuda.manager.autoscaler_config import AutoscalerConfig
-from remuda.manager.config import RunnerConfig
-from remuda.manager.core.pace import Health
-from remuda.manager.link import AgentLink
-from remuda.manager.ports import Environment
-from remuda.manager.scaling import Scaled
-from remuda.manager.status import fleet_of, health_of, machines_of
+from remuda.manager.config.autoscaler import AutoscalerConfig
+from remuda.manager.config.load import RunnerConfig
+from remuda.manager.core.poll_pace import Health
+from remuda.manager.environments.autoscaled import AutoscaledEnvironment
+from remuda.manager.environments.port import Environment
+from remuda.manager.jobs.link import AgentLink
+from remuda.manager.process.status import fleet_of, health_of, machines_of
+from remuda.manager.scaling.scaling import Scaled
 from remuda.taskscaler.loop import ScalerStatus
 from remuda.taskscaler.loop.status import GroupStatus, InstanceStatus
 from remuda.testing.environment import FakeEnvironment

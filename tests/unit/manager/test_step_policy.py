@@ -6,11 +6,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from remuda.manager.config import Loaded, RemudaConfig, RunnerConfig, parse
-from remuda.manager.entries import CompileError, Setting
+from remuda.manager.compile.step_entries import CompileError, Setting
+from remuda.manager.compile.step_policy import has_own_user, policy_text, run_as
+from remuda.manager.config.load import Loaded, RemudaConfig, RunnerConfig, parse
+from remuda.manager.config.ssh import MachineEntry
 from remuda.manager.errors import ConfigError
-from remuda.manager.ssh_config import MachineEntry
-from remuda.manager.step_policy import has_own_user, policy_text, run_as
 from remuda.steps.policy.document import parse_policy
 from remuda.wire.runner_api import JobPayload
 

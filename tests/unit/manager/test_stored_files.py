@@ -5,13 +5,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from remuda.manager.cache_config import CacheConfig, S3Config
-from remuda.manager.config import RemudaConfig, RunnerConfig
-from remuda.manager.config_values import ArtifactConfig
-from remuda.manager.entries import CompileError, Setting
-from remuda.manager.stored_files import STATEMENT, restore_caches, save_caches, upload_artifacts
-from remuda.manager.variables import Variables, variable_list
-from remuda.stdsteps.statements import NAME
+from remuda.manager.compile.step_entries import CompileError, Setting
+from remuda.manager.compile.stored_files import STATEMENT, restore_caches, save_caches, upload_artifacts
+from remuda.manager.compile.variables import Variables, variable_list
+from remuda.manager.config.cache import CacheConfig, S3Config
+from remuda.manager.config.load import RemudaConfig, RunnerConfig
+from remuda.manager.config.values import ArtifactConfig
+from remuda.stdsteps.signatures.statements import NAME
 from remuda.wire.runner_api import JobPayload
 
 SETTING = Setting(

@@ -7,8 +7,8 @@ import pytest
 
 from remuda.lib.clock import VirtualClock, stamp
 from remuda.manager.core.record import Outcome
-from remuda.manager.journal import JobRow
-from remuda.manager.tracing import JobSpans, find_exporter
+from remuda.manager.jobs.journal import JobRow
+from remuda.manager.metrics.spans import JobSpans, find_exporter
 from remuda.telemetry.spans import SERVER, Span
 from remuda.wire.agent_client import JobVariable
 from remuda.wire.runner_api import GitInfo, JobInfo, JobPayload, Variable

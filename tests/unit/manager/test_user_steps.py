@@ -6,10 +6,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from remuda.manager.config import RunnerConfig
-from remuda.manager.entries import CompileError
-from remuda.manager.user_steps import user_steps
-from remuda.manager.variables import Variables, variable_list
+from remuda.manager.compile.step_entries import CompileError
+from remuda.manager.compile.user_steps import user_steps
+from remuda.manager.compile.variables import Variables, variable_list
+from remuda.manager.config.load import RunnerConfig
 from remuda.wire.runner_api import JobPayload
 
 RUNNER = RunnerConfig(pre_build_script="echo begin", post_build_script="echo end")

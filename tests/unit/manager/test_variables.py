@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.manager.variables import LONGEST_VALUE, Variables
+from remuda.manager.compile.variables import LONGEST_VALUE, Variables
 from remuda.wire.runner_api import Variable
 
 

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from remuda.lib.clock import VirtualClock, settle
-from remuda.manager.waiting import Bell, Hindrance, beside
+from remuda.manager.jobs.waiting import Bell, Hindrance, beside
 
 
 async def test_a_bell_rings_when_something_happens_or_the_moment_has_come() -> None:

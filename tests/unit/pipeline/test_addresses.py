@@ -1,4 +1,4 @@
-from remuda.pipeline.addresses import Prefix, read_prefix
+from remuda.pipeline.include.allowed_addresses import Prefix, read_prefix
 
 
 def test_an_address_taken_apart() -> None:

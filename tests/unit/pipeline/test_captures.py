@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.pipeline.captures import last_match
-from remuda.pipeline.patterns import compile_pattern
+from remuda.pipeline.rules.regex_capture import last_match
+from remuda.pipeline.rules.regex_match import compile_pattern
 
 
 def taken(expression: str, text: str, flags: str = "") -> str | None:

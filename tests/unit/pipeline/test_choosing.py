@@ -1,7 +1,7 @@
 import pytest
 
 from remuda.pipeline import Pipeline, artifact_sources, compile_pipeline, prerequisites
-from remuda.pipeline.choosing import ChoiceError, choose
+from remuda.pipeline.job_selection import ChoiceError, choose
 
 FILE = """
 stages: [build, test, deploy]

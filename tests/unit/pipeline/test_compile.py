@@ -8,7 +8,8 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from remuda.pipeline import JobSpec, Mistake, Pipeline, PipelineError, compile_pipeline, keywords
+from remuda.pipeline import JobSpec, Mistake, Pipeline, PipelineError, compile_pipeline
+from remuda.pipeline.syntax import known_keys
 
 Jobs = Callable[[str], dict[str, JobSpec]]
 Mistakes = Callable[[str], list[str]]
@@ -276,7 +277,9 @@ def test_any_text_that_looks_like_yaml_compiles_or_gives_mistakes(text: str) -> 
     _compile_or_refuse(text)
 
 
-EVERY = {key for keys in vars(keywords).values() if isinstance(keys, keywords.Keys) for key in keys.works + keys.later}
+EVERY = {
+    key for keys in vars(known_keys).values() if isinstance(keys, known_keys.Keys) for key in keys.works + keys.later
+}
 NAMES = st.sampled_from(sorted(EVERY))
 LEAVES = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8) | NAMES
 VALUES = st.recursive(LEAVES, lambda v: st.lists(v, max_size=3) | st.dictionaries(NAMES | LEAVES, v, max_size=4))

@@ -1,8 +1,8 @@
 import pytest
 
-from remuda.pipeline.document import MAX_BYTES, MAX_DEPTH, read_document
 from remuda.pipeline.errors import PipelineError, Report
-from remuda.pipeline.tree import Items, Node, Scalar, Table
+from remuda.pipeline.syntax.tree import Items, Node, Scalar, Table
+from remuda.pipeline.syntax.yaml_document import MAX_BYTES, MAX_DEPTH, read_document
 
 
 def read(text: str) -> Node:

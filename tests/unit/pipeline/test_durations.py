@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.pipeline.durations import parse_duration
+from remuda.pipeline.syntax.durations import parse_duration
 
 
 @pytest.mark.parametrize(

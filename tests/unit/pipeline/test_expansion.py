@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.pipeline.expansion import Expansion, ExpansionError, expand
+from remuda.pipeline.syntax.variable_expansion import Expansion, ExpansionError, expand
 
 
 @pytest.mark.parametrize(

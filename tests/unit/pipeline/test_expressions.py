@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from remuda.pipeline.expressions import ExpressionError, holds, parse_expression
-from remuda.pipeline.patterns import Patterns
+from remuda.pipeline.rules.expressions import ExpressionError, holds, parse_expression
+from remuda.pipeline.rules.regex_match import Patterns
 
 VARIABLES = {"A": "a", "EMPTY": "", "BRANCH": "feature/x", "PATTERN": "/^feature/", "BAD": "/(/", "TEXT": "feature"}
 

@@ -5,10 +5,10 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from remuda.pipeline.document import read_document
 from remuda.pipeline.errors import Report
-from remuda.pipeline.extending import dereference, extend
-from remuda.pipeline.tree import Merger, Table, plain
+from remuda.pipeline.syntax.extends import dereference, extend
+from remuda.pipeline.syntax.tree import Merger, Table, plain
+from remuda.pipeline.syntax.yaml_document import read_document
 
 KEYS = st.sampled_from(["a", "b", "c", "d"])
 LEAVES = st.sampled_from(["x", "y", "z"]) | st.lists(st.sampled_from(["x", "y"]), max_size=2)

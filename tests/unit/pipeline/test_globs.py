@@ -2,7 +2,7 @@ import time
 
 import pytest
 
-from remuda.pipeline.globs import Glob, matching, normal_path
+from remuda.pipeline.rules.globs import Glob, matching, normal_path
 
 
 @pytest.mark.parametrize(

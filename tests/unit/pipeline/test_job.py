@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from remuda.pipeline import Artifacts, JobSpec, Need
-from remuda.pipeline.keywords import ARTIFACTS, ENVIRONMENT, JOB
+from remuda.pipeline.syntax.known_keys import ARTIFACTS, ENVIRONMENT, JOB
 
 Jobs = Callable[[str], dict[str, JobSpec]]
 Mistakes = Callable[[str], list[str]]

@@ -3,35 +3,36 @@ from pathlib import Path
 
 import pytest
 
-from remuda.pipeline import compile_pipeline, keywords
-from remuda.pipeline.keywords import Keys
+from remuda.pipeline import compile_pipeline
+from remuda.pipeline.syntax import known_keys
+from remuda.pipeline.syntax.known_keys import Keys
 
 PAGE = Path(__file__).parents[3] / "docs/reference/pipeline-keywords.md"
 SECTIONS = {
-    "Top level": keywords.TOP,
-    "default": keywords.DEFAULT,
-    "Job": keywords.JOB,
-    "workflow": keywords.WORKFLOW,
-    "rules": keywords.RULE,
-    "only and except": keywords.ONLY,
-    "include": keywords.INCLUDE,
-    "spec": keywords.SPEC,
-    "needs": keywords.NEED,
-    "artifacts": keywords.ARTIFACTS,
-    "retry": keywords.RETRY,
-    "variable": keywords.VARIABLE,
-    "allow_failure": keywords.ALLOW_FAILURE,
-    "parallel": keywords.PARALLEL,
-    "inherit": keywords.INHERIT,
-    "image": keywords.IMAGE,
-    "services": keywords.SERVICE,
-    "cache": keywords.CACHE,
-    "hooks": keywords.HOOKS,
-    "environment": keywords.ENVIRONMENT,
-    "release": keywords.RELEASE,
-    "secrets": keywords.SECRET,
-    "trigger": keywords.TRIGGER,
-    "run": keywords.STEP,
+    "Top level": known_keys.TOP,
+    "default": known_keys.DEFAULT,
+    "Job": known_keys.JOB,
+    "workflow": known_keys.WORKFLOW,
+    "rules": known_keys.RULE,
+    "only and except": known_keys.ONLY,
+    "include": known_keys.INCLUDE,
+    "spec": known_keys.SPEC,
+    "needs": known_keys.NEED,
+    "artifacts": known_keys.ARTIFACTS,
+    "retry": known_keys.RETRY,
+    "variable": known_keys.VARIABLE,
+    "allow_failure": known_keys.ALLOW_FAILURE,
+    "parallel": known_keys.PARALLEL,
+    "inherit": known_keys.INHERIT,
+    "image": known_keys.IMAGE,
+    "services": known_keys.SERVICE,
+    "cache": known_keys.CACHE,
+    "hooks": known_keys.HOOKS,
+    "environment": known_keys.ENVIRONMENT,
+    "release": known_keys.RELEASE,
+    "secrets": known_keys.SECRET,
+    "trigger": known_keys.TRIGGER,
+    "run": known_keys.STEP,
 }
 
 
@@ -70,6 +71,6 @@ def test_no_key_is_listed_twice(keys: Keys) -> None:
 
 
 def test_nearest_and_listed() -> None:
-    assert keywords.nearest("artefacts", keywords.JOB.works) == 'did you mean "artifacts"?'
-    assert keywords.nearest("zzz", keywords.JOB.works) == ""
-    assert keywords.listed(["a", "b", "c"], limit=2) == "a, b, ..."
+    assert known_keys.nearest("artefacts", known_keys.JOB.works) == 'did you mean "artifacts"?'
+    assert known_keys.nearest("zzz", known_keys.JOB.works) == ""
+    assert known_keys.listed(["a", "b", "c"], limit=2) == "a, b, ..."

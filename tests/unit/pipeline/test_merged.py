@@ -19,9 +19,9 @@ from remuda.pipeline import (
     compile_pipeline,
     merged_yaml,
 )
-from remuda.pipeline.document import read_document
 from remuda.pipeline.errors import Report
-from remuda.pipeline.tree import plain
+from remuda.pipeline.syntax.tree import plain
+from remuda.pipeline.syntax.yaml_document import read_document
 
 CASES = [
     pytest.param(case, id=f"{file.stem}: {case['case']}")

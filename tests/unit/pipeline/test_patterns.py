@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from remuda.pipeline.patterns import PatternError, Patterns, TooCostlyError, compile_pattern, split_literal
+from remuda.pipeline.rules.regex_match import PatternError, Patterns, TooCostlyError, compile_pattern, split_literal
 
 
 def found(pattern: str, text: str, flags: str = "") -> bool:

@@ -1,6 +1,6 @@
 import pytest
 
-from remuda.pipeline.predefined import of_commit
+from remuda.pipeline.predefined_variables import of_commit
 
 
 @pytest.mark.parametrize(

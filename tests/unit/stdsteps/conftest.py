@@ -1,12 +1,12 @@
 import json
 from collections.abc import Callable
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from remuda.stdsteps.inputs import Inputs
+from remuda.stdsteps.__main__ import import_step
+from remuda.stdsteps.common.inputs import Inputs
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def run_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., d
         file = tmp_path / "outputs"
         file.unlink(missing_ok=True)
         monkeypatch.setenv("REMUDA_OUTPUTS", str(file))
-        import_module(f"remuda.stdsteps.{step}").run(Inputs(inputs))
+        import_step(step).run(Inputs(inputs))
         lines = file.read_text().splitlines() if file.exists() else []
         return {entry["name"]: entry["value"] for entry in map(json.loads, lines)}
 

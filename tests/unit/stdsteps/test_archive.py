@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from remuda.stdsteps.archive import DamagedArchiveError, has_comment, unpack_zip, write_zip
-from remuda.stdsteps.errors import StepError
+from remuda.stdsteps.common.archive import DamagedArchiveError, has_comment, unpack_zip, write_zip
+from remuda.stdsteps.common.errors import StepError
 
 LINK, FILE, FOLDER = stat.S_IFLNK | 0o777, stat.S_IFREG | 0o644, stat.S_IFDIR | 0o755
 
@@ -136,10 +136,10 @@ def test_an_archive_with_a_very_long_list_of_entries_is_refused(
 ) -> None:
     archive = an_archive(tmp_path / "zip", *((f"file{number}", b"", FILE) for number in range(100)))
     (tmp_path / "out").mkdir()
-    monkeypatch.setattr("remuda.stdsteps.archive.MOST_ENTRIES", 99)
+    monkeypatch.setattr("remuda.stdsteps.common.archive.MOST_ENTRIES", 99)
     with pytest.raises(StepError, match="more than 99 entries"):
         unpack_zip(archive, tmp_path / "out")
-    monkeypatch.setattr("remuda.stdsteps.archive.LARGEST_DIRECTORY_BYTES", 3000)
+    monkeypatch.setattr("remuda.stdsteps.common.archive.LARGEST_DIRECTORY_BYTES", 3000)
     with pytest.raises(StepError, match="entries is larger than 3000 bytes"):
         unpack_zip(archive, tmp_path / "out")
     assert list((tmp_path / "out").iterdir()) == []

@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from remuda.stdsteps.artifacts_upload import build, is_wanted
-from remuda.stdsteps.errors import StepError
+from remuda.stdsteps.artifacts_upload.step import build, is_wanted
+from remuda.stdsteps.common.errors import StepError
 
 
 @pytest.mark.parametrize(

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from remuda.lib.lending import LENDS
-from remuda.stdsteps import checkout
-from remuda.stdsteps.inputs import Inputs
+from remuda.lib.lent_repository import LENDS
+from remuda.stdsteps.checkout import step
+from remuda.stdsteps.common.inputs import Inputs
 
 ONE_BRANCH = ["+refs/pipelines/1:refs/pipelines/1", "+refs/heads/main:refs/remotes/origin/main"]
-ALL = ["+refs/pipelines/1:refs/pipelines/1", *checkout.ALL_REFS]
+ALL = ["+refs/pipelines/1:refs/pipelines/1", *step.ALL_REFS]
 
 
 def git(folder: Path, *words: str) -> str:
@@ -54,7 +54,7 @@ def checked_out(
     inputs = {"repo_url": source.as_uri(), "sha": sha, "ref": "main", "refspecs": ONE_BRANCH, "depth": 20, **more}
     with monkeypatch.context() as inside:
         inside.chdir(folder)
-        checkout.run(Inputs(inputs))
+        step.run(Inputs(inputs))
     seen = {
         "refs": git(folder, "for-each-ref", "--format=%(refname) %(objectname) %(*objectname)"),
         "log": git(folder, "log", "--all", "--format=%H %P", "--topo-order") if more.get("depth") != 1 else "",
@@ -151,7 +151,7 @@ def test_a_second_job_goes_on_with_what_was_borrowed(
     assert "Not fetching" not in capfd.readouterr().out
     inputs = {"repo_url": source.as_uri(), "sha": sha, "ref": "main", "refspecs": ONE_BRANCH, "depth": 20}
     monkeypatch.chdir(folder)
-    checkout.run(Inputs(inputs))
+    step.run(Inputs(inputs))
     assert "Not fetching" in capfd.readouterr().out
     assert git(folder, "status", "--porcelain", "--ignored") == ""
     assert not (folder / "left").exists()

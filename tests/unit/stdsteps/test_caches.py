@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.stdsteps.archive import unpack_zip, write_zip
-from remuda.stdsteps.cache_restore import restore
-from remuda.stdsteps.cache_save import ABANDONED_SECONDS, remove_abandoned, save
-from remuda.stdsteps.caches import ASIDE, LONGEST_NAME, SUFFIX, file_name, listing_of
-from remuda.stdsteps.errors import StepError
+from remuda.stdsteps.cache_restore.step import restore
+from remuda.stdsteps.cache_save.step import ABANDONED_SECONDS, remove_abandoned, save
+from remuda.stdsteps.caches.folder_store import ASIDE, LONGEST_NAME, SUFFIX, file_name, listing_of
+from remuda.stdsteps.common.archive import unpack_zip, write_zip
+from remuda.stdsteps.common.errors import StepError
 
 KEYS = st.text(max_size=300) | st.text("./%\\Aa0~-_ \0", max_size=250)
 

@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from remuda.stdsteps.checkout import prepare
-from remuda.stdsteps.git import Git, private_config, split_credentials
+from remuda.stdsteps.checkout.git import Git, private_config, split_credentials
+from remuda.stdsteps.checkout.step import prepare
 
 
 def test_a_repository_found_there_cannot_command(tmp_path: Path) -> None:

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from remuda.stdsteps.container_options import host_config, mounts, network_config
-from remuda.stdsteps.errors import StepError
-from remuda.stdsteps.sizes import in_bytes, in_words
+from remuda.stdsteps.common.errors import StepError
+from remuda.stdsteps.common.sizes import in_bytes, in_words
+from remuda.stdsteps.container.options import host_config, mounts, network_config
 
 
 def test_options() -> None:

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.stdsteps.docker_api import (
+from remuda.stdsteps.common.errors import PlatformError, StepError
+from remuda.stdsteps.engine.docker_api import (
     Address,
     Engine,
     EngineGoneError,
@@ -20,7 +21,6 @@ from remuda.stdsteps.docker_api import (
     Frames,
     parse_address,
 )
-from remuda.stdsteps.errors import PlatformError, StepError
 
 
 def test_addresses() -> None:

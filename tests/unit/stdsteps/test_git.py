@@ -2,8 +2,16 @@ from pathlib import Path
 
 import pytest
 
-from remuda.stdsteps.errors import StepError
-from remuda.stdsteps.git import Remote, config_text, is_away, may_pass, private_config, reason, split_credentials
+from remuda.stdsteps.checkout.git import (
+    Remote,
+    config_text,
+    is_away,
+    may_pass,
+    private_config,
+    reason,
+    split_credentials,
+)
+from remuda.stdsteps.common.errors import StepError
 
 
 def test_credentials_leave_the_address() -> None:

@@ -1,7 +1,7 @@
 import pytest
 
-from remuda.stdsteps.errors import StepError
-from remuda.stdsteps.git_flags import FETCH, SUBMODULE_UPDATE, Options, check_flags
+from remuda.stdsteps.checkout.git_flags import FETCH, SUBMODULE_UPDATE, Options, check_flags
+from remuda.stdsteps.common.errors import StepError
 
 
 @pytest.mark.parametrize(

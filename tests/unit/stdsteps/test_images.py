@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from remuda.stdsteps.errors import StepError
-from remuda.stdsteps.images import read_wish
-from remuda.stdsteps.inputs import Inputs
+from remuda.stdsteps.common.errors import StepError
+from remuda.stdsteps.common.inputs import Inputs
+from remuda.stdsteps.engine.images import read_wish
 
 CONFIG = json.dumps({"auths": {"registry.example": {"username": "reader", "password": "secret"}}})
 

@@ -3,8 +3,8 @@ from collections.abc import Callable
 import pytest
 
 from remuda.stdsteps.__main__ import main
-from remuda.stdsteps.errors import StepError
-from remuda.stdsteps.inputs import Inputs
+from remuda.stdsteps.common.errors import StepError
+from remuda.stdsteps.common.inputs import Inputs
 
 
 def test_values_of_the_right_kind() -> None:

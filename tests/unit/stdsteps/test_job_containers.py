@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from remuda.lib.safe_paths import read_mounts
-from remuda.stdsteps.job_containers import _may_exist, find_mount, is_leftover, part_of, this_owner
+from remuda.stdsteps.engine.job_containers import _may_exist, find_mount, is_leftover, part_of, this_owner
 
 
 def test_an_owner_is_the_same_for_all_steps_of_a_job(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

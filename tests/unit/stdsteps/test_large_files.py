@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from remuda.stdsteps.git import Git, private_config, split_credentials
-from remuda.stdsteps.large_files import pull
+from remuda.stdsteps.checkout.git import Git, private_config, split_credentials
+from remuda.stdsteps.checkout.lfs import pull
 
 
 @pytest.fixture

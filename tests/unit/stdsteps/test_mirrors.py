@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from remuda.stdsteps.mirrors import _kept, _name, shrink
+from remuda.stdsteps.checkout.mirrors import _kept, _name, shrink
 
 
 def a_mirror(folder: Path, name: str, *, size: int, used: int) -> Path:

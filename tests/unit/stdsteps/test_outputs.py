@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from remuda.stdsteps.errors import StepError
-from remuda.stdsteps.inputs import read_inputs
-from remuda.stdsteps.outputs import tell
+from remuda.stdsteps.common.errors import StepError
+from remuda.stdsteps.common.inputs import read_inputs
+from remuda.stdsteps.common.outputs import tell
 
 
 def test_outputs_are_lines_behind_those_that_are_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,7 @@
 import pytest
 
-from remuda.stdsteps.errors import PlatformError, StepError
-from remuda.stdsteps.patience import PassingError, in_words, next_wait, patience_seconds, patiently
+from remuda.stdsteps.common.errors import PlatformError, StepError
+from remuda.stdsteps.common.retries import PassingError, in_words, next_wait, patience_seconds, patiently
 
 AWAY = PassingError("gone", away=True)
 

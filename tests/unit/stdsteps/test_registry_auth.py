@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from remuda.stdsteps.registry_auth import Credential, choose, from_payload, full_name, read_config, split_image
+from remuda.stdsteps.engine.registry_auth import Credential, choose, from_payload, full_name, read_config, split_image
 
 
 @pytest.mark.parametrize(

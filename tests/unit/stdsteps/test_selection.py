@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from remuda.stdsteps.errors import StepError
-from remuda.stdsteps.selection import alternatives, leads_inside, pattern_regex, select
+from remuda.stdsteps.common.errors import StepError
+from remuda.stdsteps.common.file_selection import alternatives, leads_inside, pattern_regex, select
 
 
 @pytest.fixture

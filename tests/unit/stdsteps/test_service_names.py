@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from remuda.stdsteps.service_names import aliases, listening, ports, short_name
+from remuda.stdsteps.service.names import aliases, listening, ports, short_name
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import stat
 from pathlib import Path
 
 from remuda.lib.safe_paths import remove_tree
-from remuda.stdsteps.sharing import share
+from remuda.stdsteps.container.file_access import share
 
 
 def mode(path: Path) -> int:

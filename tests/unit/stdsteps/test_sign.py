@@ -13,8 +13,8 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
-from remuda.stdsteps.errors import PlatformError, StepError
-from remuda.stdsteps.statements import NAME, SUFFIX, digest_below, read_statement
+from remuda.stdsteps.common.errors import PlatformError, StepError
+from remuda.stdsteps.signatures.statements import NAME, SUFFIX, digest_below, read_statement
 
 RunHere = Callable[..., dict[str, Any]]
 

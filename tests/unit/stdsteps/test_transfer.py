@@ -4,8 +4,8 @@ from http.client import HTTPResponse
 
 import pytest
 
-from remuda.stdsteps.errors import StepError
-from remuda.stdsteps.transfer import HttpError, passing, read_some, request
+from remuda.stdsteps.common.errors import StepError
+from remuda.stdsteps.common.transfer import HttpError, passing, read_some, request
 
 
 @pytest.mark.parametrize("status", [0, 429, 502, 503, 504])

@@ -1,8 +1,8 @@
 from pathlib import Path
 
 from remuda.lib.clock import VirtualClock
-from remuda.steps.accounting import Account, folder_size
-from remuda.steps.journal import Journal
+from remuda.steps.engine.job_usage import Account, folder_size
+from remuda.steps.job_files.journal import Journal
 from remuda.wire.proto.agent_pb2 import StartRequest
 
 

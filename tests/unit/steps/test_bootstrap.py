@@ -1,8 +1,8 @@
 import pytest
 
-from remuda.steps.bootstrap import Facts, Offer, choose, command_line, for_interpreter, machine_of, read_facts
+from remuda.steps.agent.bootstrap import Facts, Offer, choose, command_line, for_interpreter, machine_of, read_facts
 from remuda.steps.errors import AgentError
-from remuda.steps.program import Form, digest_of
+from remuda.steps.pack.program import Form, digest_of
 
 ZIPAPP = Offer(form=Form.ZIPAPP, content=b"#!/usr/bin/env python3\nzip", digest="z")
 FROZEN = Offer(form=Form.FROZEN, content=b"\x7fELF", digest="f", machine="x86_64")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from remuda.steps.datafolder import announce, occupied, socket_path
+from remuda.steps.agent.data_folder import announce, occupied, socket_path
 from remuda.steps.errors import AgentError
 
 

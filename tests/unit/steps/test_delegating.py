@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from remuda.steps.delegating import folded, outcome_of, read_context, request_text, returned
+from remuda.steps.delegation.tree import folded, outcome_of, read_context, request_text, returned
+from remuda.steps.engine.outcome import Fault, Status
+from remuda.steps.engine.tree import DELEGATE, Inherited, Node, Tree
 from remuda.steps.language.evaluate import Sensitive
 from remuda.steps.language.reading import read_step
-from remuda.steps.outcome import Fault, Status
-from remuda.steps.tree import DELEGATE, Inherited, Node, Tree
 
 CALLS = """
 spec: {remuda: 1}

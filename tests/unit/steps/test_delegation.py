@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.steps.delegation import Order, PlainLog, Returns
+from remuda.steps.delegation.files import Order, PlainLog, Returns
 
 STAMP = b"2026-11-15T09:40:00.123456Z "
 

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from remuda.steps.environment import (
+from remuda.steps.engine.environment import (
     LARGEST_ENTRY_BYTES,
     LARGEST_ENVIRONMENT_BYTES,
     check_variables,

@@ -5,9 +5,7 @@ from typing import Any
 
 import pytest
 
-from remuda.steps import replay
-from remuda.steps.errors import DefinitionError
-from remuda.steps.evaluation import (
+from remuda.steps.engine.evaluation import (
     Facts,
     condition_holds,
     evaluate,
@@ -16,12 +14,14 @@ from remuda.steps.evaluation import (
     secrets_in,
     step_environment,
 )
+from remuda.steps.engine.outcome import SUCCESS, Cause
+from remuda.steps.engine.sequence import Level
+from remuda.steps.engine.tree import Entered, Loaded, Node, Tree
+from remuda.steps.errors import DefinitionError
+from remuda.steps.job_files import replay
 from remuda.steps.language.evaluate import Sensitive, reveal
 from remuda.steps.language.reading import read_step
 from remuda.steps.language.values import ReferenceKind
-from remuda.steps.outcome import SUCCESS, Cause
-from remuda.steps.plan import Level
-from remuda.steps.tree import Entered, Loaded, Node, Tree
 
 FACTS = Facts(
     base_env={"PATH": "/bin", "A": "base"},

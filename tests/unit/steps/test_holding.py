@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from remuda.steps.holding import closings, put_off_end
+from remuda.steps.engine.hold import closings, put_off_end
 
 
 @pytest.mark.parametrize("damage", [b"\xff\x00\x01", b'{"argv": 3}', b"[]"], ids=["garbage", "another form", "a list"])

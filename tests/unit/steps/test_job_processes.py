@@ -5,7 +5,7 @@ from collections.abc import Collection
 
 import pytest
 
-from remuda.steps.job_processes import assign_members, find_owners
+from remuda.steps.process.job_processes import assign_members, find_owners
 
 AGENT = os.geteuid()
 A, B, OTHER = 200_000, 200_001, 200_002

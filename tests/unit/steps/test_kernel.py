@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from remuda.steps.kernel import Changes, Pulse
+from remuda.steps.process.kernel import Changes, Pulse
 
 
 @pytest.mark.parametrize("use_inotify", [True, False])

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from remuda.lib.clock import SystemClock
-from remuda.steps import leftovers, shim
-from remuda.steps.job_processes import Processes
-from remuda.steps.journal import Journal
+from remuda.steps.job_files.journal import Journal
+from remuda.steps.process import leftovers, shim
+from remuda.steps.process.job_processes import Processes
 from remuda.wire.proto.agent_pb2 import StartRequest
 
 

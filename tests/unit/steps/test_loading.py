@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from remuda.steps.engine.evaluation import Facts
+from remuda.steps.engine.loading import load
+from remuda.steps.engine.tree import Tree
 from remuda.steps.errors import DefinitionError
-from remuda.steps.evaluation import Facts
 from remuda.steps.language.reading import read_step
-from remuda.steps.loading import load
 from remuda.steps.resolving.values import Resolved
-from remuda.steps.tree import Tree
 
 FACTS = Facts(
     base_env={"SSL_CERT_FILE": "/agents.pem"},

@@ -11,7 +11,15 @@ from hypothesis import strategies as st
 
 from remuda.lib.clock import VirtualClock
 from remuda.lib.masking import Secrets
-from remuda.steps.logfile import LONGEST_LINE, PARTIAL_SECONDS, LogFile, Mark, Output, Part, default_waiting_bytes
+from remuda.steps.job_files.log import (
+    LONGEST_LINE,
+    PARTIAL_SECONDS,
+    LogFile,
+    Mark,
+    Output,
+    Part,
+    default_waiting_bytes,
+)
 from remuda.testing.agent_process import plain_lines
 
 SECRETS = Secrets(["secret"], ["tok-"])

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from remuda.lib.clock import SystemClock
-from remuda.steps import leftovers, marks
+from remuda.steps.process import leftovers, marks
 from remuda.steps.resolving import decompression, git
 
 FILE_LOCKS = 10

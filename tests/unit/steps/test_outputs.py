@@ -3,9 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from remuda.steps.errors import DefinitionError
-from remuda.steps.language.lines import MAX_BYTES
-from remuda.steps.outputs import (
+from remuda.steps.engine.output_files import (
     OutputError,
     read_exports,
     read_failure,
@@ -13,6 +11,8 @@ from remuda.steps.outputs import (
     read_outputs,
     read_result_of_another,
 )
+from remuda.steps.errors import DefinitionError
+from remuda.steps.language.lines import MAX_BYTES
 
 
 @pytest.fixture

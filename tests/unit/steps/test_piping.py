@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from remuda.steps.leftovers import Leftover
-from remuda.steps.piping import TAKE_BYTES, Drains, Pipe
-from remuda.steps.shim import start_time
+from remuda.steps.process.leftovers import Leftover
+from remuda.steps.process.pipes import TAKE_BYTES, Drains, Pipe
+from remuda.steps.process.shim import start_time
 
 
 @pytest.fixture

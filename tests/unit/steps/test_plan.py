@@ -8,7 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.steps import plan
+from remuda.steps.engine import sequence
+from remuda.steps.engine.outcome import SKIPPED, Cause, Fault, Finished, Kind, Outcome, Status, failure
+from remuda.steps.engine.sequence import AFTER_SECONDS, End, Enter, Level, Run, Settle, Skip, Stop, Wait
+from remuda.steps.engine.tree import Entered, Loaded, Node, State, Tree
 from remuda.steps.language.evaluate import Context, holds
 from remuda.steps.language.values import (
     Call,
@@ -22,9 +25,6 @@ from remuda.steps.language.values import (
     Spec,
     Step,
 )
-from remuda.steps.outcome import SKIPPED, Cause, Fault, Finished, Kind, Outcome, Status, failure
-from remuda.steps.plan import AFTER_SECONDS, End, Enter, Level, Run, Settle, Skip, Stop, Wait
-from remuda.steps.tree import Entered, Loaded, Node, State, Tree
 
 PLACE = Place(file="test", line=1)
 COMMAND = Step(spec=Spec(), definition=Definition(exec=Exec(command=("true",))))
@@ -86,7 +86,7 @@ class Play:
         self.results: dict[str, Finished] = {}
 
     def finish(self, node: Node, result: Finished) -> None:
-        again_at = plan.retry_at(node, result, now=self.now)
+        again_at = sequence.retry_at(node, result, now=self.now)
         self.results[node.path] = result
         if again_at is not None:
             self.tree.delay(node, result, [], until=again_at)
@@ -105,17 +105,17 @@ class Play:
     def run(self, node: Node) -> None:
         """The command takes its time, or ends when there is a reason to."""
         until = self.now + self.takes.get(node.path, 0.0)
-        limits = [limit for limit, _, _ in plan.deadlines(node, job_deadline=self.deadline)]
+        limits = [limit for limit, _, _ in sequence.deadlines(node, job_deadline=self.deadline)]
         self.now = min([until, *(limit for limit in limits if limit > self.now)])
-        due = plan.reason_to_end(node, now=self.now, job_deadline=self.deadline) if self.now < until else None
-        if due is not None and plan.reaching(node) is None:
+        due = sequence.reason_to_end(node, now=self.now, job_deadline=self.deadline) if self.now < until else None
+        if due is not None and sequence.reaching(node) is None:
             self.tree.stop(*due)
-        self.finish(node, plan.judge(node, exit_code=next(self.ends.get(node.path, iter([0])), 0)))
+        self.finish(node, sequence.judge(node, exit_code=next(self.ends.get(node.path, iter([0])), 0)))
 
     def go(self) -> Outcome:
         while True:
-            actions = plan.next_actions(self.tree, by_status, now=self.now, job_deadline=self.deadline)
-            assert actions == plan.next_actions(self.tree, by_status, now=self.now, job_deadline=self.deadline)
+            actions = sequence.next_actions(self.tree, by_status, now=self.now, job_deadline=self.deadline)
+            assert actions == sequence.next_actions(self.tree, by_status, now=self.now, job_deadline=self.deadline)
             action = actions[0]
             match action:
                 case End(outcome):
@@ -194,7 +194,7 @@ def test_cancelled_job_runs_what_follows_a_failure() -> None:
 def test_a_cancel_in_a_nested_list_skips_the_rest_of_all_of_them() -> None:
     play = Play(a_call("a"), ALWAYS, steps={"/a": a_list(a_call("x"), a_call("y"), ALWAYS)})
     for _ in range(2):
-        (action,) = plan.next_actions(play.tree, by_status, now=0)
+        (action,) = sequence.next_actions(play.tree, by_status, now=0)
         assert isinstance(action, Enter)
         play.enter(action.node)
     play.tree.stop(play.tree.root, Cause.CANCEL)
@@ -267,11 +267,11 @@ def test_a_list_is_tried_again_from_its_begin() -> None:
 
 def test_a_cancel_ends_the_wait_for_another_attempt() -> None:
     play = Play(a_call("a", retry=Retry(times=3, delay_seconds=1000)), ends={"/a": 1})
-    (action,) = plan.next_actions(play.tree, by_status, now=0)
+    (action,) = sequence.next_actions(play.tree, by_status, now=0)
     assert isinstance(action, Enter)
     play.enter(action.node)
     play.run(action.node)
-    assert plan.next_actions(play.tree, by_status, now=1) == [Wait(1000)]
+    assert sequence.next_actions(play.tree, by_status, now=1) == [Wait(1000)]
     play.tree.stop(play.tree.root, Cause.CANCEL)
     assert play.go().reason == "job_canceled"
     assert play.results["/a"].status is Status.CANCELLED
@@ -294,10 +294,10 @@ def test_in_an_environment_that_was_never_opened_nothing_runs(code: int, ran: li
 def test_members_of_a_group_run_at_the_same_time() -> None:
     group = a_call("group", parallel=(a_call("x"), a_call("y"), a_call("z")))
     play = Play(group, a_call("next"), ends={"/group/y": 4, "/group/z": 5})
-    (action,) = plan.next_actions(play.tree, by_status, now=0)
+    (action,) = sequence.next_actions(play.tree, by_status, now=0)
     assert isinstance(action, Enter)
     play.enter(action.node)
-    actions = plan.next_actions(play.tree, by_status, now=0)
+    actions = sequence.next_actions(play.tree, by_status, now=0)
     assert [action.node.path for action in actions if isinstance(action, Enter)] == ["/group/x", "/group/y", "/group/z"]
     outcome = play.go()
     assert play.ran == ["/group/x", "/group/y", "/group/z"]
@@ -305,14 +305,14 @@ def test_members_of_a_group_run_at_the_same_time() -> None:
 
 
 def test_of_a_large_group_not_all_begin_at_once() -> None:
-    group = a_call("group", parallel=tuple(a_call(f"m{number}") for number in range(plan.MOST_AT_ONCE + 50)))
+    group = a_call("group", parallel=tuple(a_call(f"m{number}") for number in range(sequence.MOST_AT_ONCE + 50)))
     play = Play(group)
     for _ in range(2):
-        for action in plan.next_actions(play.tree, by_status, now=0):
+        for action in sequence.next_actions(play.tree, by_status, now=0):
             if isinstance(action, Enter):
                 play.enter(action.node)
-    assert len(play.tree.open) == plan.MOST_AT_ONCE
-    assert not any(isinstance(action, Enter) for action in plan.next_actions(play.tree, by_status, now=0))
+    assert len(play.tree.open) == sequence.MOST_AT_ONCE
+    assert not any(isinstance(action, Enter) for action in sequence.next_actions(play.tree, by_status, now=0))
     assert play.go().status is Status.SUCCESS
 
 
@@ -342,7 +342,7 @@ def test_what_an_end_means(
     call = replace(a_call("a"), origin=origin)
     node = Tree(a_list(call), work_dir="/").root.children[0]
     node.loaded = Loaded(step=COMMAND, reference=reference, kind=kind)
-    result = plan.judge(node, exit_code=exit_code)
+    result = sequence.judge(node, exit_code=exit_code)
     assert (result.status, result.exit_code, result.fault) == (status, exit_code, fault)
     assert (error or "") in (result.error or "")
 
@@ -364,7 +364,7 @@ def test_reasons_to_end() -> None:
         node.state, node.started_at = State.ENTERED, 50
         if cancelled:
             tree.stop(tree.root, Cause.CANCEL)
-        found = plan.reason_to_end(node, now=now, job_deadline=deadline)
+        found = sequence.reason_to_end(node, now=now, job_deadline=deadline)
         return found[1] if found else None
 
     assert reason(a_call("a"), 99.9) is None
@@ -390,15 +390,15 @@ def test_reasons_to_end() -> None:
 def test_job_status_for_what_follows(code: int, cancelled: bool, timed_out: bool, status: str) -> None:
     play = Play(a_call("a"), ALWAYS, ends={"/a": code}, steps={"/always": a_list(a_call("x"))})
     first, last = play.tree.root.children
-    assert plan.job_status(play.tree, first) == "running"
+    assert sequence.job_status(play.tree, first) == "running"
     play.enter(first)
     play.run(first)
     play.enter(last)
     for cause, is_so in ((Cause.CANCEL, cancelled), (Cause.JOB_TIMEOUT, timed_out)):
         if is_so:
             play.tree.stop(play.tree.root, cause)
-    assert plan.job_status(play.tree, last) == status
-    assert plan.job_status(play.tree, last.children[0]) == status
+    assert sequence.job_status(play.tree, last) == status
+    assert sequence.job_status(play.tree, last.children[0]) == status
 
 
 conditions = st.sampled_from([None, "success()", "failure()", "always()", "cancelled()"])

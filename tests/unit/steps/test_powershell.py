@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from remuda.steps.engine.powershell import powershell_command, powershell_text, quoted
+from remuda.steps.engine.script import check_script, script_command
 from remuda.steps.errors import DefinitionError
-from remuda.steps.powershell import powershell_command, powershell_text, quoted
-from remuda.steps.script import check_script, script_command
 
 _LITERAL = re.compile(r"'((?:[^'‘’‚‛]|['‘’‚‛]{2})*)'")
 """A text between single quotes, by the rules of the language."""

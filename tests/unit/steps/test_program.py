@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from remuda.steps import program
-from remuda.steps.policy import hiding
-from remuda.steps.program import Form
+from remuda.steps.pack import program
+from remuda.steps.pack.program import Form
+from remuda.steps.policy import hidden_folders
 
 
 def test_installed() -> None:
@@ -70,5 +70,5 @@ def test_a_frozen_program_is_among_its_own_places(monkeypatch: pytest.MonkeyPatc
     """A sandbox shows these to our own programs, which are started by that file."""
     monkeypatch.setattr(sys, "frozen", True, raising=False)
     monkeypatch.setattr(program._Loader, "file", "/opt/remuda-agent")
-    places = hiding.own_places.__wrapped__()
+    places = hidden_folders.own_places.__wrapped__()
     assert {sys.prefix, sys.base_prefix, "/opt/remuda-agent"} <= set(places)

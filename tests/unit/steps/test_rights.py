@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from remuda.steps import rights
+from remuda.steps.engine import rights
+from remuda.steps.engine.outcome import SUCCESS
+from remuda.steps.engine.tree import Entered, Loaded, Node, Tree
 from remuda.steps.language.reading import read_step
 from remuda.steps.language.values import Call, Place, ReferenceKind
-from remuda.steps.outcome import SUCCESS
 from remuda.steps.policy.values import Inserted
-from remuda.steps.tree import Entered, Loaded, Node, Tree
 
 BOX = '{name: box, step: "builtin://container", origin: ORIGIN, run: [{name: in, script: "true"}]}'
 OURS = {"exec": ["remuda-step", "container_exec", "engine", "c", ""]}

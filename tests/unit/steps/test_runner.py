@@ -13,16 +13,16 @@ from typing import Any
 import pytest
 
 from remuda.lib.clock import VirtualClock, settle
-from remuda.steps import leftovers, shim
-from remuda.steps.disk_usage import DiskUse, measure
-from remuda.steps.execution import Execution, Surroundings
-from remuda.steps.files import StepFiles
-from remuda.steps.job_processes import Processes
-from remuda.steps.journal import Journal
-from remuda.steps.kernel import Changes, Pulse
-from remuda.steps.outcome import Status
-from remuda.steps.policy.enclosure import Enclosure
-from remuda.steps.runner import Job
+from remuda.steps.agent.disk_usage import DiskUse, measure
+from remuda.steps.engine.job_execution import Job
+from remuda.steps.engine.outcome import Status
+from remuda.steps.job_files.journal import Journal
+from remuda.steps.job_files.step_files import StepFiles
+from remuda.steps.policy.step_limits import Enclosure
+from remuda.steps.process import leftovers, shim
+from remuda.steps.process.execution import Execution, Surroundings
+from remuda.steps.process.job_processes import Processes
+from remuda.steps.process.kernel import Changes, Pulse
 from remuda.testing.agent_process import steps_text, until
 from remuda.wire.proto.agent_pb2 import StartRequest
 

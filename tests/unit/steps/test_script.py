@@ -3,7 +3,7 @@ import subprocess
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.steps.script import echo_of, script_text
+from remuda.steps.engine.script import echo_of, script_text
 
 GREEN, PLAIN = "\033[32;1m", "\033[0;m"
 

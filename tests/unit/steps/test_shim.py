@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from remuda.steps import shim
-from remuda.steps.files import StepFiles
-from remuda.steps.piping import Pipe
+from remuda.steps.job_files.step_files import StepFiles
+from remuda.steps.process import shim
+from remuda.steps.process.pipes import Pipe
 
 
 @pytest.fixture

@@ -3,8 +3,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from remuda.steps import usage
-from remuda.steps.shim import start_time
+from remuda.steps.agent import usage
+from remuda.steps.process.shim import start_time
 
 
 def a_session() -> "subprocess.Popen[bytes]":

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from remuda.steps.engine.tree import CLOSE, OPEN, Loaded, Node, State, Tree
 from remuda.steps.errors import DefinitionError
-from remuda.steps.files import StepFiles
+from remuda.steps.job_files.step_files import StepFiles
 from remuda.steps.language.values import (
     Call,
     Definition,
@@ -20,12 +21,11 @@ from remuda.steps.language.values import (
     Spec,
     Step,
 )
-from remuda.steps.policy import custody as custodies
-from remuda.steps.policy.custody import Custody
-from remuda.steps.policy.host import Host
-from remuda.steps.policy.people import Person
+from remuda.steps.policy import enforcement as custodies
+from remuda.steps.policy.enforcement import Custody
+from remuda.steps.policy.host_abilities import Host
+from remuda.steps.policy.job_user import Person
 from remuda.steps.policy.values import Policy
-from remuda.steps.tree import CLOSE, OPEN, Loaded, Node, State, Tree
 
 PERSON = Person(uid=123456, gid=123456)
 COMMAND = Definition(exec=Exec(command=("true",)))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from remuda.steps.policy.own_memory import remove_memory
+from remuda.steps.policy.ipc_cleanup import remove_memory
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 OWN, OTHER = 123481, 123482

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from remuda.steps.policy.own_user import is_listed, kill_processes, remove_files
+from remuda.steps.policy.user_cleanup import is_listed, kill_processes, remove_files
 
 UID = 123457
 AS_USER = ("setpriv", "--reuid", str(UID), "--regid", str(UID), "--clear-groups")

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from remuda.steps.errors import AgentError, BadRequestError
-from remuda.steps.policy.people import Person, hand_over, parse_run_as
+from remuda.steps.policy.job_user import Person, hand_over, parse_run_as
 
 
 def test_nobody_else_is_named() -> None:

@@ -1,7 +1,6 @@
 """The standard steps as packages: which version is meant, and that what they declare is what their programs read."""
 
 import ast
-import importlib
 import inspect
 import zipfile
 from pathlib import Path
@@ -11,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.stdsteps.__main__ import NAMES
-from remuda.stdsteps.inputs import Inputs
+from remuda.stdsteps.__main__ import STEPS, import_step
+from remuda.stdsteps.common.inputs import Inputs
 from remuda.steps.language.reading import read_step
 from remuda.steps.language.values import MISSING, Step, ValueType
-from remuda.steps.pack import pack
+from remuda.steps.pack.zip_file import pack
 from remuda.steps.resolving.builtins import Builtins, bundled_packages, choose_version, unpack
 from remuda.steps.resolving.errors import ResolveError
 
@@ -68,7 +67,7 @@ def package(name: str) -> Step:
 
 @pytest.mark.parametrize("name", CHECKED)
 def test_a_package_declares_what_its_program_reads(name: str) -> None:
-    program = importlib.import_module(f"remuda.stdsteps.{name}")
+    program = import_step(name)
     recording = Recording()
     with pytest.raises(_AllReadError):
         program.run(recording)
@@ -84,7 +83,7 @@ def test_a_package_declares_what_its_program_reads(name: str) -> None:
 
 @pytest.mark.parametrize("name", CHECKED)
 def test_a_package_declares_what_its_program_tells(name: str) -> None:
-    program = importlib.import_module(f"remuda.stdsteps.{name}")
+    program = import_step(name)
     calls = [node for node in ast.walk(ast.parse(inspect.getsource(program))) if isinstance(node, ast.Call)]
     told = {
         keyword.arg
@@ -112,7 +111,7 @@ def test_every_package_is_described_and_has_its_program() -> None:
             commands += [one for one in (definition.environment.open, definition.environment.close) if one is not None]
         for command in commands:
             if command.command[0] == OURS:
-                assert command.command[1] in (*NAMES, "script"), name
+                assert command.command[1] in (*STEPS, "script"), name
     assert set(CHECKED) <= set(builtins.names())
 
 
@@ -157,7 +156,7 @@ def test_names_have_folders_and_further_versions(tmp_path: Path) -> None:
 
 def test_packages_are_read_out_of_the_packed_agent(tmp_path: Path) -> None:
     pack(tmp_path / "agent.pyz")
-    packed = Builtins(zipfile.Path(tmp_path / "agent.pyz", "remuda/stdsteps/packages/"))
+    packed = Builtins(zipfile.Path(tmp_path / "agent.pyz", "remuda/stdsteps/"))
     assert packed.names() == Builtins(bundled_packages()).names()
     found = packed.choose("checkout", "1")
     unpack(found, tmp_path / "out")

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.cell.core.demand import demand
+from remuda.cell.core.waiting.demand import demand
 from remuda.cell.values import RunnerManager
 from remuda.model.job import RunnerId
 from remuda.model.runner import CapabilityKey

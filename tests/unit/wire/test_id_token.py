@@ -5,7 +5,7 @@ import pytest
 
 from remuda.wire import job_token
 from remuda.wire.id_token import IdKey, load_id_key, new_id_key, sign_id_token
-from remuda.wire.routable import TokenError
+from remuda.wire.routable_token import TokenError
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ from remuda.wire.job_token import (
     sign,
     verify,
 )
-from remuda.wire.routable import TokenError
+from remuda.wire.routable_token import TokenError
 
 NOW = 1_750_000_000
 KEY = new_key("k1")

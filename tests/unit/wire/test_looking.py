@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.wire.looking import (
+from remuda.wire.shell import (
     EXIT,
     FROM_COMMAND,
     LONGEST_FRAME,

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from remuda.wire.http_session import HttpSession
-from remuda.wire.nearby import CannotConnectError, Nearby, is_nearby
+from remuda.wire.loopback_http import CannotConnectError, Nearby, is_nearby
 
 
 class Server:

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.wire.routable import KEYS, TokenError, decode, encode, to_base36, token_hash
+from remuda.wire.routable_token import KEYS, TokenError, decode, encode, to_base36, token_hash
 
 SHORT = "EL25d_AKXDUtqLnIQHEpkG86MQM.01.0r1ajj2i3"
 LONG = (

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from remuda.fleeting import PermanentError, TemporaryError
-from remuda.lib.values import dataclass
+from remuda.lib.dataclass import dataclass
 from remuda_plugin_docker_machine.config import Config
 
 KILL_SECONDS = 10

@@ -18,9 +18,9 @@ from pathlib import Path
 import msgspec
 
 from remuda.fleeting import InstanceState
+from remuda.lib.dataclass import dataclass
 from remuda.lib.files import sync_folder, write_whole
 from remuda.lib.safe_paths import remove_tree
-from remuda.lib.values import dataclass
 
 FOLDER = "remuda"
 TRIAL_PREFIX = "remuda-certificates-"

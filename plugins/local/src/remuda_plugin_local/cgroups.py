@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from remuda.lib.values import dataclass
+from remuda.lib.dataclass import dataclass
 
 PARENT = "remuda-local"
 _V1 = ("cpu", "cpuacct", "memory", "pids", "freezer", "devices", "blkio", "cpuset")

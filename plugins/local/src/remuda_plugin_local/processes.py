@@ -10,7 +10,7 @@ import signal
 from contextlib import suppress
 from pathlib import Path
 
-from remuda.lib.values import dataclass
+from remuda.lib.dataclass import dataclass
 
 GONE_SECONDS = 20.0
 

@@ -17,9 +17,9 @@ from secrets import token_hex
 import msgspec
 
 from remuda.fleeting import InstanceState
+from remuda.lib.dataclass import dataclass
 from remuda.lib.files import write_whole
 from remuda.lib.safe_paths import remove_tree
-from remuda.lib.values import dataclass
 from remuda_plugin_local.processes import ProcessId, read_process_id
 
 _NEW, _GONE = ".new-", ".gone-"

@@ -6,12 +6,12 @@ import signal
 from contextlib import suppress
 from pathlib import Path
 
-from remuda.fleeting.asking import SECONDS, ask_version, by_hand
 from remuda.fleeting.conformance.life import Life, need
 from remuda.fleeting.conformance.values import Check, FailedError, NotedError
 from remuda.fleeting.errors import PermanentError, TemporaryError
 from remuda.fleeting.handshake import COOKIE
 from remuda.fleeting.launch import cause
+from remuda.fleeting.program_info import SECONDS, ask_version, by_hand
 from remuda.fleeting.references import parse_version
 from remuda.lib.processes import reap
 

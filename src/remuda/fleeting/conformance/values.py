@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from remuda.fleeting.port import Connector
 from remuda.fleeting.process import END_SECONDS
-from remuda.lib.values import dataclass
+from remuda.lib.dataclass import dataclass
 
 if TYPE_CHECKING:
     from remuda.fleeting.conformance.life import Life

@@ -7,8 +7,8 @@ docs/how-to/write-a-plugin.md goes on from there.
 import re
 from importlib.resources import files as resources
 
-from remuda.fleeting.finding import PREFIX
-from remuda.lib.values import dataclass
+from remuda.fleeting.plugin_search import PREFIX
+from remuda.lib.dataclass import dataclass
 
 _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 _LONGEST = 40

@@ -1,4 +1,4 @@
-"""What `Life` can ask for, one value per action; `remuda.manager.jobs` performs them."""
+"""What `Life` can ask for, one value per action; `remuda.manager.jobs.job` performs them."""
 
 import msgspec
 

@@ -1,7 +1,7 @@
 """The life of one job in the manager: what to do next, given everything heard so far.
 
 `Life` is told what happened (an answer of the server, an event of the agent, a failed call) and says what to do next,
-one action at a time; it awaits nothing and knows no clock. `remuda.manager.jobs` performs the actions. What must
+one action at a time; it awaits nothing and knows no clock. `remuda.manager.jobs.job` performs the actions. What must
 survive the process is its `record`: the shell stores it before it asks for the next action, so a new process that
 makes a `Life` of a stored record goes on where the old one died.
 

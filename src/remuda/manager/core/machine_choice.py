@@ -6,7 +6,7 @@ used, or has begun the last job that it may have, keeps the jobs that it has and
 
 from collections.abc import Iterable
 
-from remuda.lib.values import dataclass
+from remuda.lib.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

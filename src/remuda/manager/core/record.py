@@ -1,6 +1,6 @@
 """What the manager stores of a job: how far it is, what the server has of it, how it ended.
 
-`life.py` makes these values, `remuda.manager.journal` stores them; a new process begins with them.
+`life.py` makes these values, `remuda.manager.jobs.journal` stores them; a new process begins with them.
 """
 
 from enum import StrEnum

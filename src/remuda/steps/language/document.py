@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from remuda.lib.values import dataclass
+from remuda.lib.dataclass import dataclass
 from remuda.steps.errors import DefinitionError
 from remuda.steps.language.errors import ExpressionError
 from remuda.steps.language.operations import MAX_DEPTH, number

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import field
 from typing import Any, NoReturn
 
-from remuda.lib.values import dataclass
+from remuda.lib.dataclass import dataclass
 from remuda.steps.language import operations, syntax
 from remuda.steps.language.errors import ExpressionError
 from remuda.steps.language.escaping import OPENER

@@ -7,7 +7,7 @@ Values are finite and not deeper than `operations.MAX_DEPTH`, so these functions
 
 from typing import Any
 
-from remuda.lib.values import dataclass
+from remuda.lib.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

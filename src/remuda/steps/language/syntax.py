@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import field
 from functools import lru_cache
 
-from remuda.lib.values import dataclass
+from remuda.lib.dataclass import dataclass
 from remuda.steps.language.errors import ExpressionError
 from remuda.steps.language.escaping import CLOSER, OPENER
 

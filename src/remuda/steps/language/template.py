@@ -6,7 +6,7 @@ was read is kept, because both see the same texts.
 
 from functools import lru_cache
 
-from remuda.lib.values import dataclass
+from remuda.lib.dataclass import dataclass
 from remuda.steps.language.escaping import OPENER
 from remuda.steps.language.syntax import Node, parse_embedded
 

@@ -9,7 +9,7 @@ from dataclasses import field
 from enum import StrEnum
 from typing import Any
 
-from remuda.lib.values import dataclass
+from remuda.lib.dataclass import dataclass
 
 NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 """Of an input, output, variable or step."""

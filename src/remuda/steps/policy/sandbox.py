@@ -15,9 +15,9 @@ import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 
-from remuda.lib.values import dataclass
+from remuda.lib.dataclass import dataclass
 from remuda.steps.errors import DefinitionError
-from remuda.steps.policy import hiding
+from remuda.steps.policy import hidden_folders
 
 _SEARCH = "/usr/local/bin:/usr/bin:/bin"
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt", "/nix", "/sys")
@@ -59,7 +59,7 @@ class Sandbox:
     ) -> tuple[str, ...]:
         """What to start in place of a command, with an environment in which nothing is the job's; our own programs
         need what they are made of, too. `env_file`: see `variable_options`."""
-        shown = (*(hiding.own_places() if is_own else ()), *self.readable)
+        shown = (*(hidden_folders.own_places() if is_own else ()), *self.readable)
         kept = (self.work_dir, f"{self.work_dir}.tmp", self.exchange, *self.writable)
         if is_inserted:
             kept += (self.inserted,)
@@ -67,8 +67,10 @@ class Sandbox:
         if self.hidden:
             for folder in missing:
                 os.makedirs(folder, mode=0o700, exist_ok=True)
-            fixed = hiding.own_code()
-            return hiding.hide(command, hidden=self.hidden, kept=kept, lent=shown, fixed=fixed, env_file=env_file)
+            fixed = hidden_folders.own_code()
+            return hidden_folders.hide(
+                command, hidden=self.hidden, kept=kept, lent=shown, fixed=fixed, env_file=env_file
+            )
         return _wrapped(command, env_file=env_file, shown=shown, kept=kept, missing=missing)
 
 
@@ -125,7 +127,7 @@ def _wrapped(
     env_file: str = os.devnull,
 ) -> tuple[str, ...]:
     words = ["/bin/sh", "-c", _STAY, "remuda-sandbox", env_file, *missing, "--"]
-    words += [shutil.which("bwrap", path=_SEARCH) or "bwrap", *hiding.FROM_FILE]
+    words += [shutil.which("bwrap", path=_SEARCH) or "bwrap", *hidden_folders.FROM_FILE]
     words += ["--unshare-pid", "--unshare-ipc", "--unshare-cgroup-try", "--die-with-parent", "--cap-drop", "ALL"]
     for place in _SYSTEM:
         words += _bound_like(place)

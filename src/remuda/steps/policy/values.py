@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import field, fields
 from typing import Any
 
-from remuda.lib.values import dataclass
+from remuda.lib.dataclass import dataclass
 from remuda.steps.language.values import Call, ReferenceKind
 
 AllowList = tuple[str, ...]

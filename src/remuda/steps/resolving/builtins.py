@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from remuda.lib.values import dataclass
+from remuda.lib.dataclass import dataclass
 from remuda.steps.language.reading import read_step
 from remuda.steps.resolving.errors import ResolveError
 
@@ -33,13 +33,13 @@ class Bundled:
 
 def bundled_packages() -> "Traversable":
     """Where they lie."""
-    folder = Path(__file__).parents[2] / "stdsteps" / "packages"
+    folder = Path(__file__).parents[2] / "stdsteps"
     if folder.is_dir():
         return folder
     # Only a packed agent needs this, which takes its time to import.
     from importlib.resources import files
 
-    return files("remuda").joinpath("stdsteps", "packages")
+    return files("remuda").joinpath("stdsteps")
 
 
 class Builtins:
@@ -118,6 +118,8 @@ def _packages(folder: "Traversable", path: str) -> "Iterator[tuple[str, Traversa
 
 def _walk(folder: "Traversable", path: str) -> "Iterator[tuple[str, Traversable]]":
     for item in folder.iterdir():
+        if item.name.endswith(".py") or item.name == "__pycache__":
+            continue  # the code of the step, which is not a part of its package
         if item.is_dir():
             yield from _walk(item, f"{path}{item.name}/")
         else:

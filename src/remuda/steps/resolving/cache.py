@@ -26,8 +26,8 @@ from pathlib import Path
 from typing import Any
 
 from remuda.lib.clock import Clock
+from remuda.lib.dataclass import dataclass
 from remuda.lib.files import write_whole
-from remuda.lib.values import dataclass
 from remuda.steps.resolving import tree
 
 LIMIT_BYTES = 4 * 1024**3

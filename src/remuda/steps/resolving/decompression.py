@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from io import FileIO
 from pathlib import Path
 
-from remuda.steps.marks import start_unmarked
+from remuda.steps.process.marks import start_unmarked
 from remuda.steps.resolving.errors import ResolveError, TemporaryResolveError
 
 GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"

@@ -9,7 +9,7 @@ import os
 import stat
 from pathlib import Path, PurePosixPath
 
-from remuda.lib.values import dataclass
+from remuda.lib.dataclass import dataclass
 from remuda.steps.language.values import Reference
 from remuda.steps.resolving.errors import ResolveError
 

@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import IO
 from urllib.parse import SplitResult, unquote
 
+from remuda.lib.dataclass import dataclass
 from remuda.lib.processes import reap
-from remuda.lib.values import dataclass
-from remuda.steps.marks import start_unmarked
+from remuda.steps.process.marks import start_unmarked
 from remuda.steps.resolving.errors import ResolveError, TemporaryResolveError, untrusted
 from remuda.steps.resolving.retrying import PROXIES
 from remuda.steps.resolving.values import git_address

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from remuda.fleeting.port import InstanceState as Shown
 from remuda.taskscaler.decisions import Plan, Reason
-from remuda.taskscaler.loop.asking import Phase
+from remuda.taskscaler.loop.requests import Phase
 from remuda.taskscaler.loop.roster import Roster
 from remuda.taskscaler.loop.setup import Gauges, GroupGauges
 from remuda.taskscaler.values import Fleet, Instance, InstanceState, free_slots

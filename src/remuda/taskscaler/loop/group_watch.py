@@ -13,12 +13,12 @@ from typing import Any, TypeVar
 from remuda.fleeting.errors import PermanentError, TemporaryError
 from remuda.fleeting.port import CanRecover, Capability, HasStats, InstanceGroup, ProviderInfo, Settings, TaggedInstance
 from remuda.fleeting.port import InstanceState as Shown
-from remuda.lib.aio import happens_by
 from remuda.lib.backoff import Backoff
 from remuda.lib.clock import Clock
-from remuda.lib.values import dataclass
-from remuda.taskscaler.loop.asking import Asked
+from remuda.lib.dataclass import dataclass
+from remuda.lib.waiting import happens_by
 from remuda.taskscaler.loop.deadlines import within
+from remuda.taskscaler.loop.requests import Asked
 from remuda.taskscaler.loop.roster import Gone, Roster
 from remuda.taskscaler.loop.setup import GroupSetup, Told, instance_name
 from remuda.taskscaler.loop.sightings import take_in

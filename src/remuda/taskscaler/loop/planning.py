@@ -13,12 +13,12 @@ from datetime import datetime
 from remuda.lib.clock import Clock
 from remuda.taskscaler.decisions import Because, Plan, Reason
 from remuda.taskscaler.explain import words
+from remuda.taskscaler.loop.demand import Wanting
 from remuda.taskscaler.loop.gauges import fleet_of, gauges_of
 from remuda.taskscaler.loop.group_watch import GroupWatch
 from remuda.taskscaler.loop.roster import Gone, Roster
 from remuda.taskscaler.loop.setup import Told
 from remuda.taskscaler.loop.status import Decision
-from remuda.taskscaler.loop.wanting import Wanting
 from remuda.taskscaler.plan import plan
 from remuda.taskscaler.policy import draining, resolve
 from remuda.taskscaler.rebalancing import Seen, Sighting

@@ -10,9 +10,9 @@ from collections.abc import Awaitable, Callable
 
 from remuda.fleeting.errors import PermanentError, TemporaryError, UnhealthyError
 from remuda.fleeting.port import ConnectInfo, HasHeartbeat, InstanceGroup
-from remuda.lib.aio import happens_by
 from remuda.lib.backoff import Backoff
 from remuda.lib.clock import Clock
+from remuda.lib.waiting import happens_by
 from remuda.taskscaler.loop.deadlines import within
 from remuda.taskscaler.loop.members import Member, to_prepare
 from remuda.taskscaler.loop.roster import Roster

@@ -13,11 +13,11 @@ from collections.abc import Collection
 import msgspec
 from msgspec.structs import replace
 
-from remuda.taskscaler.loop.asking import Asking
 from remuda.taskscaler.loop.groups import GroupState
 from remuda.taskscaler.loop.members import Member, state_of, strike_seconds
+from remuda.taskscaler.loop.requests import Asking
 from remuda.taskscaler.loop.setup import FleetSetup, Told, instance_name
-from remuda.taskscaler.loop.stored import (
+from remuda.taskscaler.loop.stored_values import (
     Changes,
     Stored,
     StoredInstance,

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from remuda.manager import polling
-from remuda.manager.features import runner_info
+from remuda.manager.polling import poller
+from remuda.manager.polling.features import runner_info
 from remuda.testing.environment import FakeEnvironment
 from remuda.testing.strict_gitlab import StrictGitLab
 from remuda.testing.strict_playbook import Playbook
@@ -23,7 +23,7 @@ async def gitlab() -> AsyncIterator[StrictGitLab]:
 
 @pytest.fixture
 async def book(tmp_path: Path, gitlab: StrictGitLab, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Playbook]:
-    monkeypatch.setattr(polling, "YOUNG_SECONDS", 0.1)  # else every drain takes two seconds
+    monkeypatch.setattr(poller, "YOUNG_SECONDS", 0.1)  # else every drain takes two seconds
     environment = FakeEnvironment(tmp_path)
     playbook = Playbook(tmp_path, gitlab, environment)
     yield playbook

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.cell.core.blob_keys import artifact_key, job_of_artifact, job_of_trace, trace_key
+from remuda.cell.core.jobs.blob_keys import artifact_key, job_of_artifact, job_of_trace, trace_key
 from remuda.model.job import JobId
 
 

@@ -2,9 +2,15 @@ from typing import Any
 
 import pytest
 
-from remuda.cell.core.creating import check_depth, given_variables, merge_request_iid, new_jobs, new_pipeline
+from remuda.cell.core.pipelines.creation import (
+    check_depth,
+    given_variables,
+    merge_request_iid,
+    new_jobs,
+    new_pipeline,
+)
 from remuda.cell.errors import InvalidError, MistakesError
-from remuda.cell.requests import PipelineRequest, Upstream
+from remuda.cell.pipelines.pipeline_requests import PipelineRequest, Upstream
 from remuda.cell.values import USER_ID, Pipeline, ProjectVariable
 from remuda.model.job import ProjectId
 from remuda.pipeline import Environment, Need

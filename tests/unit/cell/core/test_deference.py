@@ -2,7 +2,7 @@
 
 import pytest
 
-from remuda.cell.core.deference import DEFER_SECONDS, deference_seconds, offers_of
+from remuda.cell.core.waiting.priority_delay import DEFER_SECONDS, deference_seconds, offers_of
 from remuda.cell.values import Runner, RunnerManager
 from remuda.model.job import RunnerId
 from remuda.model.runner import CapabilityKey, Fingerprint

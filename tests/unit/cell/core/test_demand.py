@@ -6,9 +6,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.cell.core.demand import HELD, LATER, NEXT, ManagerId, ahead, demand, shares
-from remuda.cell.people import PRESENT_SECONDS
+from remuda.cell.core.waiting.demand import HELD, LATER, NEXT, ManagerId, ahead, demand, shares
 from remuda.cell.values import Job, Runner, RunnerManager
+from remuda.cell.values.people import PRESENT_SECONDS
 from remuda.model.job import JobId, JobState, PipelineId, ProjectId, RunnerId
 from remuda.model.runner import CapabilityKey, RunnerType
 from remuda.testing.builders import NOW, a_job, a_runner

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.cell.core.dotenv import read_dotenv
+from remuda.cell.core.jobs.dotenv import read_dotenv
 from remuda.cell.errors import InvalidError
 
 

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from remuda.cell.core.downstream import Asker, for_child, for_project, includes
+from remuda.cell.core.pipelines.downstream import Asker, for_child, for_project, includes
 from remuda.cell.errors import InvalidError
 from remuda.cell.values import ProjectVariable
 from remuda.model.job import ProjectId

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.cell.core.events import Buffer, Event, EventKind, Wanted
+from remuda.cell.core.event_buffer import Buffer, Event, EventKind, Wanted
 from remuda.model.job import JobId, PipelineId, ProjectId
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from remuda.cell.core import expiry
+from remuda.cell.core.jobs import artifact_expiry
 from remuda.cell.values import Artifact
 from remuda.model.job import JobId, JobState
 from remuda.testing.builders import a_job, a_pipeline
@@ -22,7 +22,7 @@ def an_artifact(kind: str = "archive", *, expire_in: str | None = None, default:
         created_at=1000.0,
         expire_in=expire_in,
     )
-    return expiry.with_expiry(bare, default)
+    return artifact_expiry.with_expiry(bare, default)
 
 
 @pytest.mark.parametrize(
@@ -52,8 +52,8 @@ def test_what_has_expired_goes_and_the_job_knows() -> None:
     job, short, forever = a_job(), an_artifact(expire_in="1 day"), an_artifact("junit", expire_in="never")
     artifacts = [short, forever]
     for now, is_kept in ((1000.0, False), (1000.0 + DAY - 1, False)):
-        assert expiry.without_expired(job, artifacts, now=now, default="never", is_kept=is_kept) is None
-    leaves = expiry.without_expired(job, artifacts, now=1000.0 + DAY, default="never", is_kept=False)
+        assert artifact_expiry.without_expired(job, artifacts, now=now, default="never", is_kept=is_kept) is None
+    leaves = artifact_expiry.without_expired(job, artifacts, now=1000.0 + DAY, default="never", is_kept=False)
     assert leaves is not None
     assert leaves.artifacts == (forever,)
     assert leaves.job.artifacts_gone
@@ -61,7 +61,7 @@ def test_what_has_expired_goes_and_the_job_knows() -> None:
 
 def test_a_report_that_goes_is_missed_by_nobody() -> None:
     report = an_artifact("junit", expire_in="1 day")
-    leaves = expiry.without_expired(a_job(), [report], now=1000.0 + DAY, default="never", is_kept=False)
+    leaves = artifact_expiry.without_expired(a_job(), [report], now=1000.0 + DAY, default="never", is_kept=False)
     assert leaves is not None
     assert (leaves.artifacts, leaves.job.artifacts_gone) == ((), False)
 
@@ -87,15 +87,15 @@ def test_which_pipeline_keeps_what_has_expired(
 ) -> None:
     pipeline = a_pipeline(id=5, status=status)
     latest = a_pipeline(id=newest, status="success") if newest else None
-    assert expiry.keeps(pipeline, newest=latest, has_ref=has_ref, keep_latest=keep_latest) is keeps
+    assert artifact_expiry.keeps(pipeline, newest=latest, has_ref=has_ref, keep_latest=keep_latest) is keeps
 
 
 def test_what_is_kept_is_looked_at_again_and_still_says_when_it_expired() -> None:
     artifact, now = an_artifact(expire_in="1 day"), 1000.0 + 2 * DAY
-    leaves = expiry.without_expired(a_job(), [artifact], now=now, default="never", is_kept=True)
+    leaves = artifact_expiry.without_expired(a_job(), [artifact], now=now, default="never", is_kept=True)
     assert leaves is not None
     (kept,) = leaves.artifacts
-    assert (kept.expires_at, kept.look_at) == (1000.0 + DAY, now + expiry.LOOK_AGAIN_SECONDS)
+    assert (kept.expires_at, kept.look_at) == (1000.0 + DAY, now + artifact_expiry.LOOK_AGAIN_SECONDS)
     assert not leaves.job.artifacts_gone
 
 
@@ -111,26 +111,26 @@ def test_one_from_before_there_was_a_time_gets_one() -> None:
         created_at=1000.0,
         look_at=1000.0,
     )
-    leaves = expiry.without_expired(a_job(), [old], now=2000.0, default="30 days", is_kept=False)
+    leaves = artifact_expiry.without_expired(a_job(), [old], now=2000.0, default="30 days", is_kept=False)
     assert leaves is not None
     assert [(one.expires_at, one.look_at) for one in leaves.artifacts] == [(1000.0 + 30 * DAY, 1000.0 + 30 * DAY)]
-    leaves = expiry.without_expired(a_job(), [old], now=2000.0, default="never", is_kept=False)
+    leaves = artifact_expiry.without_expired(a_job(), [old], now=2000.0, default="never", is_kept=False)
     assert leaves is not None
     assert [(one.expires_at, one.look_at) for one in leaves.artifacts] == [(None, None)]
 
 
 def test_what_people_want() -> None:
     job, artifacts = a_job(state=JobState.SUCCESS, started_at=1.0), [an_artifact(), an_artifact("dotenv")]
-    kept = expiry.kept(job, artifacts)
+    kept = artifact_expiry.kept(job, artifacts)
     assert {(one.expires_at, one.look_at) for one in kept.artifacts} == {(None, None)}
-    deleted = expiry.deleted(job, artifacts)
+    deleted = artifact_expiry.deleted(job, artifacts)
     assert deleted is not None
     assert (deleted.artifacts, deleted.job.artifacts_gone) == ((), True)
-    assert expiry.deleted(job, []) is None
-    erased = expiry.erased(job, artifacts, 5.0)
+    assert artifact_expiry.deleted(job, []) is None
+    erased = artifact_expiry.erased(job, artifacts, 5.0)
     assert erased is not None
     assert (erased.artifacts, erased.job.erased, erased.job.erased_at) == ((), True, 5.0)
-    assert expiry.erased(erased.job, [], 6.0) is None
+    assert artifact_expiry.erased(erased.job, [], 6.0) is None
 
 
 @pytest.mark.parametrize(
@@ -145,4 +145,4 @@ def test_what_people_want() -> None:
     ],
 )
 def test_which_job_can_be_erased(state: JobState, started_at: float | None, has_artifacts: bool, can: bool) -> None:
-    assert expiry.can_be_erased(a_job(state=state, started_at=started_at), has_artifacts=has_artifacts) is can
+    assert artifact_expiry.can_be_erased(a_job(state=state, started_at=started_at), has_artifacts=has_artifacts) is can

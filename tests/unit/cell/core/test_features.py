@@ -2,8 +2,8 @@ from typing import Any
 
 import pytest
 
-from remuda.cell.core.features import lacking, needed
-from remuda.cell.core.variables import Circumstances
+from remuda.cell.core.jobs.runner_features import lacking, needed
+from remuda.cell.core.payload.variables import Circumstances
 from remuda.pipeline.spec import Artifacts
 from remuda.testing.builders import a_job, a_pipeline, a_project, a_runner, a_spec
 

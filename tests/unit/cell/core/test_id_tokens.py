@@ -1,8 +1,8 @@
 from typing import Any
 
-from remuda.cell.core.id_tokens import claims
-from remuda.cell.core.variables import Circumstances
-from remuda.cell.people import User
+from remuda.cell.core.payload.id_tokens import claims
+from remuda.cell.core.payload.variables import Circumstances
+from remuda.cell.values.people import User
 from remuda.pipeline import Environment
 from remuda.testing.builders import NOW, SHA, a_job, a_pipeline, a_project, a_runner, a_spec
 

@@ -1,8 +1,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.cell.core import images
-from remuda.cell.core.images import allowed, granted, project_paths, wanted
+from remuda.cell.core.access import registry_images
+from remuda.cell.core.access.registry_images import allowed, granted, project_paths, wanted
 from remuda.wire.registry_token import Access
 
 
@@ -21,7 +21,7 @@ def test_what_a_scope_asks_for() -> None:
         "repository:a//b:pull",
     ):
         assert wanted([odd]) == [], odd
-    assert len(wanted(["repository:a/b:pull "] * 100)) == images.MAX_SCOPES
+    assert len(wanted(["repository:a/b:pull "] * 100)) == registry_images.MAX_SCOPES
 
 
 @given(st.text())
@@ -45,6 +45,6 @@ def test_level_and_scopes_decide_together() -> None:
 
 def test_no_more_is_granted_than_is_asked_for() -> None:
     asked = Access(name="a/b", actions=("pull", "delete"))
-    assert granted(asked, images.BY_JOB) == Access(name="a/b", actions=("pull",))
+    assert granted(asked, registry_images.BY_JOB) == Access(name="a/b", actions=("pull",))
     assert granted(asked, {"push"}) is None
     assert granted(asked, ()) is None

@@ -1,4 +1,4 @@
-from remuda.cell.core.job_token_scope import admits, explain_refusal
+from remuda.cell.core.access.job_token_scope import admits, explain_refusal
 from remuda.cell.values import Project
 from remuda.model.job import ProjectId
 from remuda.testing.builders import a_project

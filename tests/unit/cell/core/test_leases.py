@@ -2,9 +2,9 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from remuda.cell.core import leases
-from remuda.cell.core.leases import Lease
-from remuda.cell.core.presence import Outage
+from remuda.cell.core.jobs import leases
+from remuda.cell.core.jobs.leases import Lease
+from remuda.cell.core.waiting.downtime import Outage
 from remuda.cell.settings import CellSettings
 from remuda.model.job import JobState, RunnerId
 from remuda.testing.builders import NOW, a_job

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from remuda.cell.core import leases, lifecycle
-from remuda.cell.core.plan import RUNTIME, Outcome, further_try
+from remuda.cell.core.jobs import leases, lifecycle
+from remuda.cell.core.jobs.family import RUNTIME, Outcome, further_try
 from remuda.cell.errors import InvalidError
-from remuda.cell.ports import Changes
+from remuda.cell.store.ports import Changes
 from remuda.cell.values import Family, Job
 from remuda.model.job import FINAL, FailureReason, JobId, JobState, RunnerId
 from remuda.model.progress import When

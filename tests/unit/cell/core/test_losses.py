@@ -1,7 +1,7 @@
 import pytest
 
-from remuda.cell.core.losses import LOG_BYTES, MOST_LOSSES, POSSIBLE, began_by_log, has_begun, is_lost
-from remuda.cell.core.results import CUT
+from remuda.cell.core.jobs.lost_attempts import LOG_BYTES, MOST_LOSSES, POSSIBLE, began_by_log, has_begun, is_lost
+from remuda.cell.core.jobs.result_limits import CUT
 from remuda.model.job import FailureReason
 from remuda.testing.builders import a_job
 

@@ -4,8 +4,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from remuda.cell.core.payload import Source, build_payload, ref_of, without_ref
-from remuda.cell.core.variables import Circumstances
+from remuda.cell.core.payload.payload import Source, build_payload, ref_of, without_ref
+from remuda.cell.core.payload.variables import Circumstances
 from remuda.cell.values import Artifact, ProjectVariable
 from remuda.model.job import FailureReason, JobId, JobState, ProjectId
 from remuda.model.progress import When

@@ -3,7 +3,14 @@
 import msgspec
 import pytest
 
-from remuda.cell.core.policies import LIMIT_BYTES, changed_policy, for_payload, read_policy, scopes_of, setting_name
+from remuda.cell.core.payload.step_policies import (
+    LIMIT_BYTES,
+    changed_policy,
+    for_payload,
+    read_policy,
+    scopes_of,
+    setting_name,
+)
 from remuda.cell.errors import ConflictError, InvalidError
 from remuda.model.runner import CapabilityKey
 

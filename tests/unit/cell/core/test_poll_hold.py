@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from remuda.cell.core.poll_hold import hold_seconds
+from remuda.cell.core.waiting.poll_hold import hold_seconds
 from remuda.cell.settings import CellSettings
 from remuda.testing.builders import a_runner
 from remuda.wire.runner_api import RequestJob

@@ -2,10 +2,16 @@ from typing import Any
 
 import pytest
 
-from remuda.cell.core import predefined
-from remuda.cell.core.predefined import environment_slug, group_name, of_pipeline, of_project, of_spec
+from remuda.cell.core.payload import predefined_variables
+from remuda.cell.core.payload.predefined_variables import (
+    environment_slug,
+    group_name,
+    of_pipeline,
+    of_project,
+    of_spec,
+)
 from remuda.pipeline import Environment
-from remuda.pipeline.predefined import of_merge_request
+from remuda.pipeline.predefined_variables import of_merge_request
 from remuda.testing.builders import SHA, a_pipeline, a_project, a_spec
 
 URL = "https://ci.example:8443/root/"
@@ -29,7 +35,7 @@ def test_what_every_pipeline_has() -> None:
         "CI_PROJECT_URL": "https://ci.example:8443/root/acme/web/shop",
         "CI_SERVER_FQDN": "ci.example:8443",
         "CI_SERVER_HOST": "ci.example",
-        "CI_SERVER_VERSION_MAJOR": predefined.GITLAB_VERSION.split(".")[0],
+        "CI_SERVER_VERSION_MAJOR": predefined_variables.GITLAB_VERSION.split(".")[0],
         "CI_COMMIT_BRANCH": "main",
         "CI_COMMIT_SHORT_SHA": SHA[:8],
         "CI_PIPELINE_ID": "1",
@@ -92,7 +98,7 @@ def test_other_names_get_an_ending_of_their_own(name: str) -> None:
     [("prod", "production"), ("Staging", "staging"), ("qa", "testing"), ("review/x", "development"), ("moon", "other")],
 )
 def test_the_tier_that_a_name_suggests(name: str, tier: str) -> None:
-    assert predefined.tier(name) == tier
+    assert predefined_variables.tier(name) == tier
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 import math
 
-from remuda.cell.core.presence import Outage, latest_end, with_outage
+from remuda.cell.core.waiting.downtime import Outage, latest_end, with_outage
 
 
 def test_a_limit_ends_after_three_times_its_length_in_which_the_cell_could_hear() -> None:

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.cell.core.rates import Bucket, Rate, spend
+from remuda.cell.core.access.rate_limits import Bucket, Rate, spend
 
 RATE = Rate(calls=60)
 

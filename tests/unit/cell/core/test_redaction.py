@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.cell.core.redaction import clean_result, known_secrets, shown_payload, without_secrets
+from remuda.cell.core.payload.redaction import clean_result, known_secrets, shown_payload, without_secrets
 from remuda.cell.errors import InvalidError
 from remuda.wire.runner_api import ArtifactsFile, Dependency, GitInfo, JobPayload, ScriptStep, Variable
 

@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from remuda.cell.core.redundant import cancel, is_replaced
+from remuda.cell.core.pipelines.redundant import cancel, is_replaced
 from remuda.cell.values import Job
 from remuda.model.job import JobId, JobState, PipelineId
 from remuda.testing.builders import NOW, a_family, a_job, a_pipeline

@@ -4,7 +4,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.cell.core.results import CUT, kept
+from remuda.cell.core.jobs.result_limits import CUT, kept
 from remuda.cell.values import StepResult
 from remuda.model.job import JobId
 

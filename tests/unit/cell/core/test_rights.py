@@ -2,8 +2,16 @@
 
 import pytest
 
-from remuda.cell.core.rights import ADMINISTRATOR, group_level, opens, project_level, sight, unknown_scopes, valid
-from remuda.cell.people import FIRST_USER, Level, Member, Namespace, User
+from remuda.cell.core.access.rights import (
+    ADMINISTRATOR,
+    group_level,
+    opens,
+    project_level,
+    sight,
+    unknown_scopes,
+    valid,
+)
+from remuda.cell.values.people import FIRST_USER, Level, Member, Namespace, User
 from remuda.model.runner import Pool
 from remuda.testing.builders import a_project
 

@@ -6,7 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from remuda.cell.core.schedules import CronError, TimezoneError, next_time, planned, with_pipeline, without_pipeline
+from remuda.cell.core.pipelines.schedules import (
+    CronError,
+    TimezoneError,
+    next_time,
+    planned,
+    with_pipeline,
+    without_pipeline,
+)
 from remuda.cell.errors import InvalidError
 from remuda.cell.values import Schedule
 from remuda.model.job import PipelineId, ProjectId

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from remuda.cell.core.shortage import Seen, Shortage, about, shortage, standing
+from remuda.cell.core.waiting.no_runner_reasons import Seen, Shortage, about, shortage, standing
 from remuda.cell.values import Job
 from remuda.model.job import JobState, ProjectId, RunnerId
 from remuda.model.runner import RunnerType

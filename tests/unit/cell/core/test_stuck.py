@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from remuda.cell.core import stuck
+from remuda.cell.core.jobs import stuck_jobs
 from remuda.cell.settings import CellSettings
 from remuda.cell.values import RunnerManager
 from remuda.model.job import FailureReason, JobState, RunnerId
@@ -19,7 +19,7 @@ SETTINGS = CellSettings(data=Path("unused"))
 )
 def test_when_a_waiting_job_is_looked_at(waited: float, since: float, expected: bool) -> None:
     job = a_job(state=JobState.PENDING, pending_at=NOW - waited)
-    assert stuck.may_be_stuck(job, SETTINGS, since=since, now=NOW) is expected
+    assert stuck_jobs.may_be_stuck(job, SETTINGS, since=since, now=NOW) is expected
 
 
 def test_who_counts_as_there() -> None:
@@ -34,7 +34,7 @@ def test_who_counts_as_there() -> None:
         a_runner(id=RunnerId(5), tags=("never",)),
     ]
     managers = [seen(1, 10), seen(1, 9 * HOUR), seen(2, 2 * HOUR), seen(3, 5 * HOUR), seen(4, 10)]
-    offers = stuck.online(runners, managers, frozenset({RunnerId(3)}), NOW)
+    offers = stuck_jobs.online(runners, managers, frozenset({RunnerId(3)}), NOW)
     assert {tag for offer in offers for tag in offer.tags} == {"fresh", "busy"}
 
 
@@ -49,7 +49,7 @@ def test_who_counts_as_there() -> None:
 )
 def test_a_job_that_nobody_takes(waited: float, tags: tuple[str, ...], reason: FailureReason | None) -> None:
     job = a_job(state=JobState.PENDING, tags=tags, pending_at=NOW - waited)
-    verdict = stuck.stuck_pending(job, [a_runner(tags=("linux",)).fingerprint()], SETTINGS, NOW)
+    verdict = stuck_jobs.stuck_pending(job, [a_runner(tags=("linux",)).fingerprint()], SETTINGS, NOW)
     assert (verdict[0] if verdict else None) is reason
 
 
@@ -66,7 +66,7 @@ def test_a_job_that_nobody_takes(waited: float, tags: tuple[str, ...], reason: F
 )
 def test_a_job_whose_time_is_over(state: JobState, ran: float, since: float, reason: FailureReason | None) -> None:
     job = a_job(state=state, started_at=NOW - ran)
-    verdict = stuck.overtime(job, 100, SETTINGS, since=since, now=NOW)
+    verdict = stuck_jobs.overtime(job, 100, SETTINGS, since=since, now=NOW)
     assert (verdict[0] if verdict else None) is reason
 
 
@@ -75,15 +75,15 @@ def test_a_job_whose_time_is_over(state: JobState, ran: float, since: float, rea
 )
 def test_the_least_of_three_timeouts(own: int | None, maximum: int | None, expected: int) -> None:
     job, runner = a_job(timeout_seconds=own), a_runner(maximum_timeout=maximum)
-    assert stuck.timeout_of(job, a_project(timeout_seconds=1800), runner) == expected
+    assert stuck_jobs.timeout_of(job, a_project(timeout_seconds=1800), runner) == expected
 
 
 def test_what_is_told_in_words() -> None:
     late = a_job(state=JobState.SCHEDULED, scheduled_at=NOW - 2.5 * HOUR)
-    assert stuck.stale(late, SETTINGS, NOW) == (
+    assert stuck_jobs.stale(late, SETTINGS, NOW) == (
         FailureReason.STALE_SCHEDULE,
         "its time came 2.5 hours ago, when the cell was away",
     )
-    verdict = stuck.stuck_pending(a_job(pending_at=0), [], SETTINGS, NOW)
+    verdict = stuck_jobs.stuck_pending(a_job(pending_at=0), [], SETTINGS, NOW)
     assert verdict
     assert verdict[1] == "no runner that could take it has been there for 1 hour"

@@ -4,8 +4,8 @@ from zoneinfo import ZoneInfo, available_timezones
 
 import pytest
 
-from remuda.cell.core import time_zones
-from remuda.cell.core.time_zones import time_zone
+from remuda.cell.core.pipelines import time_zones
+from remuda.cell.core.pipelines.time_zones import time_zone
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.cell.core.times import PARTS, Span, spans_of_sections, spans_of_steps, split
+from remuda.cell.core.jobs.job_times import PARTS, Span, spans_of_sections, spans_of_steps, split
 from remuda.cell.values import Job
 from remuda.lib.clock import stamp
 from remuda.model.job import JobState

@@ -1,12 +1,12 @@
 import pytest
 
-from remuda.cell.core.tokens import JobTokens, runner_token
+from remuda.cell.core.access.tokens import JobTokens, runner_token
 from remuda.model.job import JobId, ProjectId
 from remuda.model.runner import RunnerType
 from remuda.testing.builders import NOW, a_job
-from remuda.wire import routable
+from remuda.wire import routable_token
 from remuda.wire.job_token import new_key
-from remuda.wire.routable import TokenError
+from remuda.wire.routable_token import TokenError
 
 RANDOM = bytes(range(16))
 
@@ -14,13 +14,13 @@ RANDOM = bytes(range(16))
 def test_a_runner_token_says_where_it_belongs() -> None:
     token = runner_token(cell_id=12, runner_type=RunnerType.PROJECT, project_id=77, random=RANDOM)
     assert token.startswith("glrt-")
-    assert routable.decode(token).routing == {"c": 12, "o": 1, "p": 77, "t": 3, "u": 1}
+    assert routable_token.decode(token).routing == {"c": 12, "o": 1, "p": 77, "t": 3, "u": 1}
 
 
 def test_a_registered_runners_token_has_its_own_prefix_and_no_user() -> None:
     token = runner_token(cell_id=1, runner_type=RunnerType.INSTANCE, random=RANDOM, registered=True)
     assert token.startswith("glrtr-")
-    assert routable.decode(token).routing == {"c": 1, "o": 1, "t": 1}
+    assert routable_token.decode(token).routing == {"c": 1, "o": 1, "t": 1}
 
 
 def test_job_tokens_outlive_the_timeout() -> None:
@@ -38,7 +38,7 @@ def test_job_tokens_outlive_the_timeout() -> None:
 
 
 def test_many_tokens_are_read_and_few_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("remuda.cell.core.tokens.REMEMBERED_TOKENS", 3)
+    monkeypatch.setattr("remuda.cell.core.access.tokens.REMEMBERED_TOKENS", 3)
     tokens = JobTokens([new_key("a")], cell_id=3, issuer="https://ci.example")
     for number in [*range(1, 9), *range(1, 9)]:
         token = tokens.issue(a_job(id=JobId(number)), timeout_seconds=1, now=NOW)

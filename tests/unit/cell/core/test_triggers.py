@@ -3,8 +3,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from remuda.cell.core import triggers
-from remuda.cell.ports import Changes
+from remuda.cell.core.pipelines import trigger_jobs
+from remuda.cell.store.ports import Changes
 from remuda.cell.values import Job, Pipeline
 from remuda.model.job import FailureReason, JobId, JobState, PipelineId
 from remuda.model.progress import OVER
@@ -23,7 +23,7 @@ def downstream(status: str, *, is_child: bool = True) -> Pipeline:
 
 def followed(job: Job, pipeline: Pipeline, strategy: str) -> Job:
     """The job after a look at its pipeline."""
-    changes = triggers.follow(a_family([job]), job.id, pipeline, strategy, NOW + 1)
+    changes = trigger_jobs.follow(a_family([job]), job.id, pipeline, strategy, NOW + 1)
     return changes.jobs[0] if changes.jobs else job
 
 
@@ -49,7 +49,7 @@ class TestARunningOne:
 
     def test_that_knows_its_pipeline_is_left_alone(self) -> None:
         job = a_trigger("running", downstream_id=PipelineId(2))
-        assert triggers.follow(a_family([job]), job.id, downstream("running"), "depend", NOW) == Changes()
+        assert trigger_jobs.follow(a_family([job]), job.id, downstream("running"), "depend", NOW) == Changes()
 
     def test_says_why_it_failed(self) -> None:
         job = followed(a_trigger("running"), downstream("failed"), "depend")
@@ -57,7 +57,7 @@ class TestARunningOne:
 
     def test_is_not_tried_again_by_itself(self) -> None:
         job = a_trigger("running", retry_max=2)
-        assert triggers.follow(a_family([job]), job.id, downstream("failed"), "depend", NOW).retries == ()
+        assert trigger_jobs.follow(a_family([job]), job.id, downstream("failed"), "depend", NOW).retries == ()
 
 
 class TestACancelingOne:
@@ -71,7 +71,7 @@ class TestACancelingOne:
         assert followed(a_trigger("canceling"), pipeline, "depend").state is JobState.CANCELED
 
     def test_that_started_nothing_is_over_at_once(self) -> None:
-        changes = triggers.stop(a_family([a_trigger("canceling")]), JobId(1), NOW)
+        changes = trigger_jobs.stop(a_family([a_trigger("canceling")]), JobId(1), NOW)
         assert changes.jobs[0].state is JobState.CANCELED
 
 
@@ -97,7 +97,7 @@ class TestOneThatIsOver:
     def test_revives_what_was_skipped_behind_it(self) -> None:
         job = a_trigger("failed", downstream_id=PipelineId(2), failure_reason="unknown_failure")
         behind = a_job("deploy", id=JobId(2), state=JobState.SKIPPED, waits_for=("go",))
-        changes = triggers.follow(a_family([job, behind]), job.id, downstream("running"), "depend", NOW)
+        changes = trigger_jobs.follow(a_family([job, behind]), job.id, downstream("running"), "depend", NOW)
         assert {each.name: each.state.value for each in changes.jobs} == {"go": "running", "deploy": "created"}
         assert changes.jobs[0].failure_reason is None
 
@@ -113,10 +113,10 @@ class TestOneThatIsOver:
 
 def test_one_that_was_retried_changes_nothing() -> None:
     empty = a_family([])
-    assert triggers.start(empty, JobId(1), NOW) == Changes()
-    assert triggers.stop(empty, JobId(1), NOW) == Changes()
-    assert triggers.follow(empty, JobId(1), downstream("failed"), "depend", NOW) == Changes()
-    assert triggers.fail(empty, JobId(1), FailureReason.INVALID_TRIGGER, "", NOW) == Changes()
+    assert trigger_jobs.start(empty, JobId(1), NOW) == Changes()
+    assert trigger_jobs.stop(empty, JobId(1), NOW) == Changes()
+    assert trigger_jobs.follow(empty, JobId(1), downstream("failed"), "depend", NOW) == Changes()
+    assert trigger_jobs.fail(empty, JobId(1), FailureReason.INVALID_TRIGGER, "", NOW) == Changes()
 
 
 @given(
@@ -132,6 +132,6 @@ def test_a_second_look_finds_nothing_to_do(
     job = a_job("go", state=state, is_trigger=True, downstream_id=PipelineId(2) if knows else None)
     family = a_family([job])
     pipeline = downstream(status, is_child=is_child)
-    first = triggers.follow(family, job.id, pipeline, strategy, NOW)
+    first = trigger_jobs.follow(family, job.id, pipeline, strategy, NOW)
     family = replace(family, jobs=first.jobs or family.jobs, pipeline=first.pipeline or family.pipeline)
-    assert triggers.follow(family, job.id, pipeline, strategy, NOW + 1).jobs == ()
+    assert trigger_jobs.follow(family, job.id, pipeline, strategy, NOW + 1).jobs == ()

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.cell.core.creating import given_variables
-from remuda.cell.core.variables import applicable, scope_fits
+from remuda.cell.core.payload.variables import applicable, scope_fits
+from remuda.cell.core.pipelines.creation import given_variables
 from remuda.cell.values import ProjectVariable
 from remuda.model.job import ProjectId
 from remuda.testing.builders import a_pipeline

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from remuda.cell.core.why import NAMED, Situation, explain
+from remuda.cell.core.waiting.why import NAMED, Situation, explain
 from remuda.cell.values import Job
 from remuda.model.job import FailureReason, JobId, JobState, PipelineId, RunnerId
 from remuda.model.progress import When

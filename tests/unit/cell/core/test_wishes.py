@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.cell.core.wishes import Wishes, read_wishes
+from remuda.cell.core.pipelines.push_options import Wishes, read_wishes
 
 
 def test_options_that_ask_for_something() -> None:

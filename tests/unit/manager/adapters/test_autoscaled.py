@@ -7,13 +7,13 @@ import pytest
 
 from remuda.fleeting import InProcess
 from remuda.lib.clock import VirtualClock, settle
-from remuda.manager.adapters.autoscaled import AutoscaledEnvironment
-from remuda.manager.adapters.instances import Instances
-from remuda.manager.adapters.ssh import SshError
-from remuda.manager.autoscaler_config import AutoscalerConfig
-from remuda.manager.config import RunnerConfig
+from remuda.manager.config.autoscaler import AutoscalerConfig
+from remuda.manager.config.load import RunnerConfig
+from remuda.manager.environments.autoscaled import AutoscaledEnvironment
+from remuda.manager.environments.instances import Instances
+from remuda.manager.environments.port import JobPlace
+from remuda.manager.environments.ssh import SshError
 from remuda.manager.errors import EnvironmentLostError, EnvironmentTemporaryError
-from remuda.manager.ports import JobPlace
 from remuda.testing.scalers import Cloud, CloudGroup
 
 

@@ -8,10 +8,10 @@ from types import SimpleNamespace
 import pytest
 
 from remuda.lib.clock import VirtualClock
-from remuda.manager.adapters.local import LocalEnvironment
-from remuda.manager.config import RunnerConfig
+from remuda.manager.config.load import RunnerConfig
+from remuda.manager.environments.local import LocalEnvironment
 from remuda.manager.errors import EnvironmentTemporaryError
-from remuda.manager.placing import folders_of
+from remuda.manager.jobs.placement import folders_of
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import asyncssh
 import pytest
 
 from remuda.lib.clock import settle
-from remuda.manager.adapters.ssh import Address, SshConnection, SshError
+from remuda.manager.environments.ssh import Address, SshConnection, SshError
 
 
 async def test_who_waits_for_a_machine_that_is_away_learns_of_it_together(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.manager.core.asking import RequestLimit
+from remuda.manager.core.open_requests import RequestLimit
 
 
 def after(limit: RequestLimit, *statuses: int | None) -> RequestLimit:

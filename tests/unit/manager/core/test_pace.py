@@ -1,6 +1,6 @@
 """How soon to ask again."""
 
-from remuda.manager.core.pace import LONGEST_WAIT_SECONDS, Health, Pace
+from remuda.manager.core.poll_pace import LONGEST_WAIT_SECONDS, Health, Pace
 
 
 def test_after_a_job_the_next_is_asked_for_at_once_unless_the_interval_is_strict() -> None:

@@ -4,8 +4,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from remuda.manager.config_values import QueuingDuration
-from remuda.manager.core.queuing import is_too_long
+from remuda.manager.config.values import QueuingDuration
+from remuda.manager.core.queue_duration import is_too_long
 
 SUNDAY_NOON = datetime(2026, 11, 15, 12, 30, 20, tzinfo=UTC)
 

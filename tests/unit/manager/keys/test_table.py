@@ -6,13 +6,13 @@ from typing import Any, get_args
 import msgspec
 import pytest
 
-from remuda.manager.config_values import ManagerConfig
-from remuda.manager.containers import INIT_FLAG
-from remuda.manager.keys.fact import Verdict
-from remuda.manager.keys.table import FACTS, GROUPS, Finding, walk
-from remuda.manager.metric_table import HIGH_CARDINALITY_FLAG
-from remuda.manager.polling import ADAPTIVE_FLAG
-from remuda.manager.rotation import FLAG as ROTATION_FLAG
+from remuda.manager.compile.containers import INIT_FLAG
+from remuda.manager.config.keys.fact import Verdict
+from remuda.manager.config.keys.table import FACTS, GROUPS, Finding, walk
+from remuda.manager.config.values import ManagerConfig
+from remuda.manager.metrics.metric_table import HIGH_CARDINALITY_FLAG
+from remuda.manager.polling.poller import ADAPTIVE_FLAG
+from remuda.manager.registration.token_rotation import FLAG as ROTATION_FLAG
 from remuda.testing.config_tables import PAGE, page
 
 KEPT = ("runners.autoscaler.", "runners.machine.", "runners.instance.", "session_server.")

@@ -1,0 +1,164 @@
+"""What is in a stored archive, and one file out of it, streamed.
+
+Decided here: which entries of an archive can be had (ordinary files, stored or deflated; of two with one name the last)
+and how much of an archive is looked at to find one: its directory, up to a limit, and the entry itself. No list of all
+entries is ever made: the directory is looked through in the cell's parsers, and who reads a file holds a descriptor and
+one piece. `remuda.cell.http.runner.artifacts` calls it, and whoever needs a file that a job left, such as the pipeline
+file of a child.
+"""
+
+import asyncio
+import stat
+import struct
+import zipfile
+import zlib
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from typing import BinaryIO, Protocol, TypeVar
+
+import msgspec
+
+from remuda.cell.blobs.zip_directory import ZipEntry, find_data, scan_directory
+from remuda.cell.errors import InvalidError, NotFoundError, TooLargeError
+from remuda.cell.store.ports import Blobs
+
+T = TypeVar("T")
+
+LIMIT_ENTRIES = 1_000_000
+"""Unless the cell's settings say otherwise."""
+_PIECE_BYTES = 256 * 1024
+_WAYS = frozenset({zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED})
+
+
+class Listed(msgspec.Struct, frozen=True, kw_only=True):
+    """What an archive's directory says of one of its entries."""
+
+    path: str
+    size: int
+    packed_size: int
+    is_folder: bool = False
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True):
+    """A file in an archive that can be read."""
+
+    blob: str
+    found: ZipEntry
+
+    @property
+    def size(self) -> int:
+        return self.found.size
+
+
+class Run(Protocol):
+    """How blocking work is done: in a thread."""
+
+    def __call__(self, work: Callable[[], T], /) -> Awaitable[T]: ...
+
+
+async def list_entries(
+    blobs: Blobs, blob: str, *, first: int, count: int, limit_entries: int = LIMIT_ENTRIES, run: Run = asyncio.to_thread
+) -> tuple[list[Listed], int]:
+    """So many entries of an archive beginning with one, and how many there are; InvalidError when it cannot be read."""
+
+    def find() -> tuple[list[Listed], int]:
+        listed: list[Listed] = []
+        total = 0
+        with blobs.opened(blob) as file:
+            for total, entry in enumerate(scan_directory(file, limit_entries=limit_entries), 1):
+                if first < total <= first + count:
+                    listed.append(
+                        Listed(
+                            path=entry.name,
+                            size=entry.size,
+                            packed_size=entry.packed_size,
+                            is_folder=entry.is_folder,
+                        )
+                    )
+        return listed, total
+
+    return await _plainly(find, run)
+
+
+async def find_entry(
+    blobs: Blobs, blob: str, path: str, *, limit_entries: int = LIMIT_ENTRIES, run: Run = asyncio.to_thread
+) -> Entry:
+    """The file of this path; NotFoundError when there is none, InvalidError when it cannot be read."""
+
+    def find() -> ZipEntry:
+        last: ZipEntry | None = None
+        with blobs.opened(blob) as file:
+            for entry in scan_directory(file, limit_entries=limit_entries):
+                if entry.name == path:
+                    last = entry
+            if last is None:
+                raise NotFoundError(f"{path} is not in the archive")
+            _check(last)
+            find_data(file, last)
+        return last
+
+    return Entry(blob=blob, found=await _plainly(find, run))
+
+
+async def read_entry(blobs: Blobs, entry: Entry) -> AsyncGenerator[bytes, None]:
+    """Its bytes; InvalidError where they are damaged."""
+    with await _plainly(lambda: blobs.opened(entry.blob)) as file:
+        pieces = _unpack(file, entry.found)
+        while piece := await _plainly(lambda: next(pieces, b"")):
+            yield piece
+
+
+async def small_entry(blobs: Blobs, blob: str, path: str, *, limit_bytes: int) -> bytes:
+    """A whole file that is wanted at once; TooLargeError beyond the limit."""
+    entry = await find_entry(blobs, blob, path)
+    if entry.size > limit_bytes:
+        raise TooLargeError(f"{path} in the archive is larger than {limit_bytes} bytes")
+    return b"".join([piece async for piece in read_entry(blobs, entry)])
+
+
+def _check(entry: ZipEntry) -> None:
+    if entry.is_folder or stat.S_ISLNK(entry.mode):
+        raise NotFoundError(f"{entry.name} in the archive is no file")
+    if entry.method not in _WAYS or entry.flags & 1:
+        raise InvalidError(f"{entry.name} is packed in a way that is not read here; download the whole archive")
+
+
+def _unpack(file: BinaryIO, entry: ZipEntry) -> Iterator[bytes]:
+    """The entry's bytes, never more than its size says, and all of them or BadZipFile."""
+    file.seek(find_data(file, entry))
+    crc, size = 0, 0
+    for piece in _inflate(file, entry.packed_size) if entry.method else _pieces(file, entry.packed_size):
+        crc, size = zlib.crc32(piece, crc), size + len(piece)
+        if size > entry.size:
+            raise zipfile.BadZipFile(f"{entry.name!r} is larger than its directory says")
+        yield piece
+    if size != entry.size or crc != entry.crc:
+        raise zipfile.BadZipFile(f"{entry.name!r} is damaged")
+
+
+def _pieces(file: BinaryIO, left: int) -> Iterator[bytes]:
+    while left:
+        piece = file.read(min(left, _PIECE_BYTES))
+        if not piece:
+            raise zipfile.BadZipFile("it ends too early")
+        left -= len(piece)
+        yield piece
+
+
+def _inflate(file: BinaryIO, left: int) -> Iterator[bytes]:
+    stream = zlib.decompressobj(-zlib.MAX_WBITS)
+    for packed in _pieces(file, left):
+        while not stream.eof and (packed or stream.unconsumed_tail):
+            piece = stream.decompress(stream.unconsumed_tail or packed, _PIECE_BYTES)
+            packed = b""
+            if piece:
+                yield piece
+    if rest := stream.flush():
+        yield rest
+
+
+async def _plainly(work: Callable[[], T], run: Run = asyncio.to_thread) -> T:
+    """Do it in a thread; what an archive can be guilty of is InvalidError."""
+    try:
+        return await run(work)
+    except (zipfile.BadZipFile, zlib.error, struct.error, EOFError, ValueError, OverflowError) as error:
+        raise InvalidError(f"the archive cannot be read: {error}") from None

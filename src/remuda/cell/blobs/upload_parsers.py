@@ -1,0 +1,157 @@
+"""Worker threads for what clients upload, with a memory budget, and the answers that were made from it.
+
+Decided here: how many uploads are parsed at the same time, how much memory they may take together, and how long a
+result is kept. Every parser has limits of its own for size, depth and count, so each knows what it costs at most; it
+asks for that much first and waits, in order, until it is free. A finished answer that is not small is kept in an
+unlinked file of the data folder: readers share it, and one who reads slowly holds none of it in memory. Open files are
+few: at most 64 of what is kept. The edge is the caller.
+
+Invariant: the costs of all parsers at work never exceed the budget, except for one that alone costs more.
+"""
+
+import asyncio
+import contextlib
+import os
+import tempfile
+import weakref
+from collections import OrderedDict, deque
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Hashable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Generic, ParamSpec, TypeVar
+
+from remuda.cell.blobs.archives import Entry
+from remuda.cell.errors import StoreError
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+THREADS = 2
+"""They share one interpreter, so more at once are not faster, they only make the loop wait."""
+KEPT_BYTES = 256 * 1024 * 1024
+"""Of answers, most of it on disk."""
+IN_MEMORY_BYTES = 64 * 1024
+"""An answer up to this size needs no file."""
+_LEAST_IN_MEMORY_BYTES = 1024 * 1024
+_LEAST_ON_DISK_BYTES = 4 * 1024 * 1024
+"""What an answer weighs at least, so that neither memory nor descriptors run out over many that are small."""
+_KEPT_ENTRIES_BYTES = 4 * 1024 * 1024
+"""Of places of files in archives, in memory."""
+_PIECE_BYTES = 256 * 1024
+
+
+class Parsers:
+    """The workers of a cell, with their budget."""
+
+    def __init__(self, *, memory_bytes: int, folder: Path | None = None) -> None:
+        self.answers = Results[KeptAnswer](limit_bytes=KEPT_BYTES, weigh=lambda answer: answer.weight)
+        self.entries = Results[Entry](
+            limit_bytes=_KEPT_ENTRIES_BYTES, weigh=lambda entry: 500 + 6 * len(entry.found.raw_name)
+        )
+        self._folder = folder
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="cell-parser")
+        self._memory_bytes = self._free_bytes = memory_bytes
+        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+
+    @contextlib.asynccontextmanager
+    async def reserve(self, cost_bytes: int) -> AsyncIterator[None]:
+        """Wait until so much of the budget is free, and have it while the block runs."""
+        cost = min(cost_bytes, self._memory_bytes)
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((cost, turn))
+        self._admit()
+        try:
+            await turn
+        except BaseException:
+            if turn.done() and not turn.cancelled():
+                self._free_bytes += cost
+            self._admit()
+            raise
+        try:
+            yield
+        finally:
+            self._free_bytes += cost
+            self._admit()
+
+    def _admit(self) -> None:
+        while self._waiting:
+            cost, turn = self._waiting[0]
+            if not turn.done():
+                if cost > self._free_bytes:
+                    return
+                self._free_bytes -= cost
+                turn.set_result(None)
+            self._waiting.popleft()
+
+    async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Do blocking work in one of the threads."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, lambda: work(*args, **kwargs))
+
+    async def keep(self, content: bytes) -> "KeptAnswer":
+        """An answer for all its readers."""
+        try:
+            return await self.run(KeptAnswer, content, self._folder)
+        except OSError as error:
+            raise StoreError(f"cannot keep an answer in {self._folder}: {error.strerror}") from error
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        self.answers.clear()
+
+
+class KeptAnswer:
+    """The bytes of an answer: in memory if they are few, else in a file that is gone with the last one who uses it."""
+
+    def __init__(self, content: bytes, folder: Path | None) -> None:
+        self.size = len(content)
+        self._content = content if self.size <= IN_MEMORY_BYTES else None
+        self.weight = max(self.size, _LEAST_ON_DISK_BYTES if self._content is None else _LEAST_IN_MEMORY_BYTES)
+        if self._content is not None:
+            return
+        # The data folder, not the machine's folder for such files: that one is often memory.
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(content)
+            file.flush()
+            self._descriptor = os.dup(file.fileno())
+        weakref.finalize(self, os.close, self._descriptor)
+
+    async def pieces(self) -> AsyncGenerator[bytes, None]:
+        if self._content is not None:
+            yield self._content
+            return
+        start = 0
+        while piece := await asyncio.to_thread(self._read, start):
+            start += len(piece)
+            yield piece
+
+    def _read(self, start: int) -> bytes:
+        return os.pread(self._descriptor, _PIECE_BYTES, start)
+
+
+class Results(Generic[T]):
+    """What was made from uploads, by what it was made from: it is parsed once and not by every reader."""
+
+    def __init__(self, *, limit_bytes: int, weigh: Callable[[T], int]) -> None:
+        self._limit_bytes = limit_bytes
+        self._weigh = weigh
+        self._kept: OrderedDict[Hashable, T] = OrderedDict()
+        self._size = 0
+        self._making: weakref.WeakValueDictionary[Hashable, asyncio.Lock] = weakref.WeakValueDictionary()
+
+    async def find(self, key: Hashable, make: Callable[[], Awaitable[T]]) -> T:
+        """The result with this key; whoever asks while it is made waits for it."""
+        lock = self._making.setdefault(key, asyncio.Lock())
+        async with lock:
+            found = self._kept.get(key)
+            if found is None:
+                found = self._kept[key] = await make()
+                self._size += self._weigh(found)
+            self._kept.move_to_end(key)
+            while self._size > self._limit_bytes and len(self._kept) > 1:
+                self._size -= self._weigh(self._kept.popitem(last=False)[1])
+            return found
+
+    def clear(self) -> None:
+        self._kept.clear()
+        self._size = 0

@@ -1,0 +1,1 @@
+"""Who may do what: rights, tokens, job token scopes, rate limits."""

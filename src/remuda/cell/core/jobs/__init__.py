@@ -1,0 +1,1 @@
+"""Decisions about jobs: lifecycle, leases, retries, timeouts, what is kept of them."""

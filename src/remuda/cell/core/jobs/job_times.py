@@ -1,0 +1,134 @@
+"""Where the minutes of a job went: waiting, its machine, its image, clone, caches, artifacts, script, uploads.
+
+Decided here: which step, or which section of a log, belongs to which part, and that the parts sum to the whole. The
+whole is measured by the cell's clock, from the job's turn to its end; steps and sections are measured by another, so
+only their lengths count, within what is left; what nobody accounts for is `other`. Of a step that called others only
+what those did not take counts as its own. Pure; `remuda.cell.http.gitlab.jobs` calls it with what the agent reported,
+or else with the section markers that GitLab's runner writes into the log.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from remuda.cell.values import Job
+from remuda.model.step_tree import OwnTime, own_times, tree_of
+from remuda.wire.explanations import TimeSplit
+
+PARTS = ("waiting", "machine", "image", "clone", "cache", "artifacts", "script", "upload", "other")
+
+_PACKAGES = {
+    "container": "image",
+    "service": "image",
+    "service_stop": "image",
+    "checkout": "clone",
+    "cache_restore": "cache",
+    "cache_save": "cache",
+    "artifacts_download": "artifacts",
+    "artifacts_upload": "upload",
+    "sign": "upload",
+}
+"""Standard steps, by the name in their reference."""
+_STEPS = {
+    "pre_get_sources_script": "clone",
+    "post_get_sources_script": "clone",
+    "pre_build_script": "script",
+    "post_build_script": "script",
+}
+"""Other steps that the manager makes, by their names."""
+_SECTIONS = {
+    "prepare_executor": "image",
+    "prepare_script": "machine",
+    "get_sources": "clone",
+    "restore_cache": "cache",
+    "download_artifacts": "artifacts",
+    "build_script": "script",
+    "step_script": "script",
+    "after_script": "script",
+    "archive_cache": "cache",
+    "archive_cache_on_failure": "cache",
+    "upload_artifacts_on_success": "upload",
+    "upload_artifacts_on_failure": "upload",
+    "upload_artifacts": "upload",
+    "cleanup_file_variables": "other",
+}
+"""Sections that GitLab's runner writes, of all its versions."""
+_MARKER = re.compile(rb"section_(start|end):([0-9]{1,12}):([A-Za-z0-9_.-]{1,64})")
+_REFERENCE = re.compile(r"builtin://([A-Za-z0-9_]+)")
+
+
+class Span(NamedTuple):
+    """Something that took time, by a clock of its own."""
+
+    part: str
+    began: float
+    seconds: float
+
+
+def spans_of_steps(results: Iterable[Any], now: float) -> list[Span]:
+    """What the agent reported, without what steps below a step account for; a step that runs takes until now."""
+    spans = [Span(_part(own), own.began, own.seconds) for own in own_times(tree_of(results), now)]
+    return sorted(spans, key=lambda span: span.began)
+
+
+def _part(own: OwnTime) -> str:
+    """What a step is for; if that is not known, what the one is for that called it."""
+    step = own.step
+    if step.get("origin") == "user":
+        return "script"
+    found = _REFERENCE.match(str(step.get("reference")))
+    part = _PACKAGES.get(found[1] if found else "") or _STEPS.get(str(step.get("name")))
+    return part or (_part(own.above) if own.above is not None else "other")
+
+
+def spans_of_sections(log: bytes) -> list[Span]:
+    """The sections of a log, or of its beginning and its end: one whose end is missing lasts until the next begins.
+
+    Whatever stands inside of one is the job's own, also if it has a name that the runner uses.
+    """
+    found = [(kind == b"start", float(at), name.decode()) for kind, at, name in _MARKER.findall(log)]
+    markers = [marker for marker in found if marker[2] in _SECTIONS]
+    last_end = {name: number for number, (begins, _, name) in enumerate(markers) if not begins}
+    spans: list[Span] = []
+    inside: tuple[str, float] | None = None
+    for number, (begins, at, name) in enumerate(markers):
+        if inside is not None and ((not begins and name == inside[0]) or last_end.get(inside[0], -1) < number):
+            spans.append(Span(_SECTIONS[inside[0]], inside[1], max(at - inside[1], 0.0)))
+            inside = None
+        if begins and inside is None:
+            inside = (name, at)
+    return spans
+
+
+def split(job: Job, spans: Sequence[Span], source: str, now: float) -> TimeSplit | None:
+    """The whole in parts; None for a job whose turn never came."""
+    if job.pending_at is None:
+        return None
+    began = job.pending_at
+    ended = max(job.finished_at or now, began)
+    handed = min(max(job.leased_at if job.leased_at is not None else ended, began), ended)
+    total, waiting = _micros(ended - began), _micros(handed - began)
+    left = total - waiting
+    if not spans or job.is_trigger or job.leased_at is None:
+        return _told("times", total, {"waiting": waiting, "running": left})
+    parts = dict.fromkeys(PARTS, 0) | {"waiting": waiting}
+    accounted = min(sum(_micros(span.seconds) for span in spans), left)
+    parts["machine"] = min(_micros(max(spans[0].began - handed, 0.0)), left - accounted)
+    left -= parts["machine"]
+    for span in spans:
+        took = min(_micros(span.seconds), left)
+        parts[span.part] += took
+        left -= took
+    parts["other"] += left
+    return _told(source, total, parts)
+
+
+def _told(source: str, total: int, parts: Mapping[str, int]) -> TimeSplit:
+    return TimeSplit(
+        source=source, total_seconds=total / 1e6, parts={name: micros / 1e6 for name, micros in parts.items()}
+    )
+
+
+def _micros(seconds: float) -> int:
+    """Whole microseconds, so that the sum is exact; no job lasts for a century."""
+    return round(min(seconds, 4e9) * 1e6)

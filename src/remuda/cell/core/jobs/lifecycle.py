@@ -1,0 +1,222 @@
+"""What happens to a pipeline's jobs together: beginning, an end and what follows from it, cancel, retry, play, time.
+
+Each function takes the family as it stands and returns all changes at once: the jobs, further tries, the pipeline's
+status and times. The store calls them inside its transaction, so a crash leaves either all of a decision or nothing.
+What follows from a change is worked out by `plan`; what is special about trigger jobs is in `triggers`.
+
+Invariant: a job that is over is never changed back; a further try is a new job, and only a skipped job, which never
+ran, is revived. (A trigger job, which nobody runs, goes on with its pipeline.)
+"""
+
+from collections.abc import Callable, Mapping
+
+from msgspec.structs import replace
+
+from remuda.cell.core.jobs import leases
+from remuda.cell.core.jobs.family import Outcome, Plan, ended
+from remuda.cell.errors import InvalidError
+from remuda.cell.store.ports import Changes
+from remuda.cell.values import MAX_PRIORITY, Family, Job, NewJob, Pipeline
+from remuda.model.job import FINAL, HELD, FailureReason, JobEvent, JobId, JobState
+from remuda.model.progress import When
+
+_TRIED = frozenset({JobState.SUCCESS, JobState.FAILED, JobState.CANCELED})
+_PLAYABLE = frozenset({JobState.MANUAL, JobState.SCHEDULED})
+
+
+def reason_of(text: str | None) -> FailureReason:
+    """The runner's word for why a job failed, where it is one that we know."""
+    try:
+        return FailureReason(text or "")
+    except ValueError:
+        return FailureReason.UNKNOWN_FAILURE
+
+
+def new_job(new: NewJob, pipeline: Pipeline, job_id: JobId, now: float) -> Job:
+    """The changing part of a job that has just been created."""
+    spec = new.spec
+    return Job(
+        id=job_id,
+        pipeline_id=pipeline.id,
+        project_id=pipeline.project_id,
+        name=spec.name,
+        stage=spec.stage,
+        stage_index=spec.stage_index,
+        ref=pipeline.ref,
+        tag=pipeline.tag,
+        state=JobState.CREATED,
+        created_at=now,
+        updated_at=now,
+        when=When(spec.when),
+        allow_failure=spec.allow_failure,
+        protected=pipeline.protected,
+        tags=spec.tags,
+        by_stage=spec.needs is None,
+        waits_for=() if spec.needs is None else new.waits_for,
+        artifacts_from=new.artifacts_from,
+        timeout_seconds=spec.timeout_seconds,
+        retry_max=spec.retry_max,
+        retry_when=spec.retry_when,
+        retry_exit_codes=spec.retry_exit_codes,
+        # Where every failure is allowed there is nothing left for the codes to say.
+        allow_failure_exit_codes=() if spec.allow_failure else spec.allow_failure_exit_codes,
+        is_trigger=spec.trigger is not None,
+        start_in_seconds=spec.start_in_seconds,
+        interruptible=spec.interruptible,
+        resource_group=new.resource_group,
+        environment=new.environment,
+        priority=new.priority,
+        environment_action=spec.environment.action if spec.environment and new.environment else "",
+        organization_id=pipeline.organization_id,
+        group_ids=pipeline.group_ids,
+        ends_alone=new.ends_alone,
+    )
+
+
+def begin(family: Family, now: float) -> Changes:
+    """Enqueue what can start at once. A pipeline without jobs keeps the status it was given."""
+    return Plan(family, now).changes() if family.jobs else Changes()
+
+
+def resume(family: Family, now: float) -> Changes:
+    """Let jobs that wait for a resource group have it if it is free now."""
+    return Plan(family, now).changes()
+
+
+def finish(family: Family, job_id: JobId, epoch: int, outcome: Outcome, now: float) -> Changes:
+    """End a job that a runner has, try it again by its rules, free or skip those that waited.
+
+    No changes when the job is not in the hands of this epoch's runner (any more).
+    """
+    plan = Plan(family, now)
+    job = plan.find(job_id)
+    if job is None or job.epoch != epoch or job.state not in HELD:
+        return Changes()
+    # One that the cell itself ends did not start by that.
+    started = leases.acknowledge(job, epoch, now) if outcome.reported is not None else None
+    plan.end(started or job, outcome)
+    return plan.changes()
+
+
+def finish_alone(job: Job, epoch: int, outcome: Outcome, now: float) -> Job | None:
+    """The job after a success of which nothing follows as long as a further job of its pipeline is pending or with a
+    runner: its pipeline runs on, and that one's end decides about it. None when `finish` has to look at the others.
+    """
+    if job.epoch != epoch or job.state is not JobState.RUNNING or not (job.ends_alone and outcome.succeeded):
+        return None
+    return ended(job, outcome, now)
+
+
+def drop(family: Family, job: Job, outcome: Outcome, now: float) -> Changes:
+    """Fail a job that has waited too long; no changes when it does not stand any more as it was seen."""
+    plan = Plan(family, now)
+    if plan.find(job.id) != job or job.state not in (JobState.PENDING, JobState.SCHEDULED):
+        return Changes()
+    plan.end(job, outcome)
+    return plan.changes()
+
+
+def acknowledge(family: Family, job_id: JobId, epoch: int, now: float) -> Changes:
+    """A job has started, and perhaps its pipeline with it."""
+    return _with_job(family, job_id, now, lambda job: leases.acknowledge(job, epoch, now))
+
+
+def release(family: Family, job_id: JobId, epoch: int, now: float) -> Changes:
+    """A leased job waits again; one that was canceled before its runner spoke is over."""
+    plan = Plan(family, now)
+    job = plan.find(job_id)
+    if job is not None and job.epoch == epoch and job.state is JobState.CANCELING and leases.is_unheard(job):
+        plan.move(job, JobEvent.ABORT)
+        return plan.changes()
+    return _with_job(family, job_id, now, lambda job: leases.release(job, epoch, now))
+
+
+def start_due(family: Family, now: float) -> Changes:
+    """Enqueue the delayed jobs whose time has come."""
+    plan = Plan(family, now)
+    for job in family.jobs:
+        if job.state is JobState.SCHEDULED and (job.scheduled_at or 0) <= now:
+            plan.move(job, JobEvent.ENQUEUE)
+    return plan.changes()
+
+
+def cancel(family: Family, job_id: JobId, now: float, *, force: bool = False) -> Changes:
+    """Stop a job. One that is over, or is being stopped, stays as it is; by `force` the latter is over, too."""
+    plan = Plan(family, now)
+    plan.cancel(plan.get(job_id), force=force)
+    return plan.changes()
+
+
+def cancel_all(family: Family, now: float) -> Changes:
+    """Stop all jobs of the pipeline."""
+    plan = Plan(family, now)
+    for job in family.jobs:
+        plan.cancel(job)
+    return plan.changes()
+
+
+def retry(family: Family, job_id: JobId, now: float) -> Changes:
+    """Run a job that is over once more, because a person asks: a new job that starts at once, with all its tries.
+
+    Jobs that were skipped behind it wait again.
+    """
+    plan = Plan(family, now)
+    job = plan.get(job_id)
+    if job.state not in _TRIED:
+        raise InvalidError(f"job {job_id} is {job.status()}; only a job that ran or was canceled can be retried")
+    plan.try_again(job, tries=1, at_once=True)
+    plan.revive_behind(job)
+    return plan.changes()
+
+
+def retry_all(family: Family, now: float) -> Changes:
+    """Run everything once more that failed or was canceled, in its order; what was skipped waits again."""
+    plan = Plan(family, now)
+    for job in family.jobs:
+        if job.state in (JobState.FAILED, JobState.CANCELED):
+            plan.try_again(job, tries=1, at_once=False)
+        elif job.state is JobState.SKIPPED:
+            plan.move(job, JobEvent.REVIVE)
+    return plan.changes()
+
+
+def play(family: Family, job_id: JobId, now: float, variables: Mapping[str, str]) -> Changes:
+    """Start a job that waits for a person, or for its time. What was skipped for want of it waits again."""
+    plan = Plan(family, now)
+    job = plan.get(job_id)
+    if job.state not in _PLAYABLE:
+        raise InvalidError(f"job {job_id} is {job.status()}; only a manual or a delayed job can be played")
+    plan.move(replace(job, play_variables=dict(variables)), JobEvent.ENQUEUE)
+    plan.revive_behind(job)
+    return plan.changes()
+
+
+def prioritize(job: Job, priority: int, now: float) -> Job | None:
+    """The job with another priority, None when it has it already. It is of use only while no runner has the job."""
+    if abs(priority) > MAX_PRIORITY:
+        raise InvalidError(f"priority {priority}: it is a number from {-MAX_PRIORITY} to {MAX_PRIORITY}")
+    if job.is_trigger:
+        raise InvalidError(f"job {job.id} starts a pipeline by itself; no runner ever gets it, so it has no priority")
+    if job.state in HELD or job.state in FINAL:
+        raise InvalidError(f"job {job.id} is {job.status()}; only a job that waits can have another priority")
+    return None if job.priority == priority else replace(job, priority=priority, updated_at=now)
+
+
+def unschedule(family: Family, job_id: JobId, now: float) -> Changes:
+    """Let a delayed job wait for a person instead of its time."""
+    plan = Plan(family, now)
+    job = plan.get(job_id)
+    if job.state is not JobState.SCHEDULED:
+        raise InvalidError(f"job {job_id} is {job.status()}; only a delayed job that waits can be unscheduled")
+    plan.move(job, JobEvent.ASK)
+    return plan.changes()
+
+
+def _with_job(family: Family, job_id: JobId, now: float, change: Callable[[Job], Job | None]) -> Changes:
+    plan = Plan(family, now)
+    job = plan.find(job_id)
+    changed = change(job) if job else None
+    if changed is None:
+        return Changes()
+    plan.put(changed)
+    return plan.changes()

@@ -1,0 +1,1 @@
+"""What a runner gets with a job: variables, secrets, identity tokens, step policies."""

@@ -1,0 +1,85 @@
+"""What a job's identity token says: the claims that GitLab's have, so that trust set up for GitLab works with a cell.
+
+Invariant: no claim comes from a variable or from what a caller told about the pipeline, except the name of a merge
+request's source branch, which is never the protected one, and the name of an environment.
+
+Pure. `remuda.wire.id_token` signs them, the hand-out puts the token into the variable that the file names.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec.structs import replace
+
+from remuda.cell.core.payload.predefined_variables import of_pipeline, of_user, tier
+from remuda.cell.core.payload.variables import Circumstances
+from remuda.cell.values.people import User
+from remuda.pipeline.predefined_variables import SOURCE_BRANCH
+
+_NOT_BEFORE_SECONDS = 5
+"""A token is good a little before it was made, for clocks that are behind."""
+
+
+def claims(
+    of: Circumstances,
+    *,
+    audience: str | Sequence[str],
+    token_id: str,
+    now: float,
+    access_level: str = "owner",
+    user: User | None = None,
+) -> dict[str, Any]:
+    """All claims of one token. It is good as long as its job may run. `user` started its pipeline."""
+    job, pipeline, project = of.job, of.pipeline, of.project
+    known = of_pipeline(replace(pipeline, predefined={}), project, of.public_url) | (of_user(user) if user else {})
+    namespace = known["CI_PROJECT_NAMESPACE"]
+    issuer = of.public_url.rstrip("/")
+    ref = pipeline.ref
+    ref_type = "tag" if pipeline.tag else "branch"
+    ref_path = f"refs/{'tags' if pipeline.tag else 'heads'}/{ref}"
+    if pipeline.merge_request_iid is not None:
+        # Whoever pushes a merge request says what its source is called. It cannot be the protected branch, which others
+        # trust: the commit is none of that one's.
+        source = pipeline.predefined.get(SOURCE_BRANCH, ref)
+        protected = {project.default_branch, pipeline.predefined.get("CI_DEFAULT_BRANCH")}
+        ref = ref if source in protected else source
+        ref_path = ref if ref == pipeline.ref else f"refs/heads/{ref}"
+    # The file of a child may come from anywhere, even out of an artifact.
+    is_from_repository = not pipeline.is_child and not pipeline.is_text_given
+    config = f"{issuer.partition('://')[2]}/{project.path}//{pipeline.file}@{ref_path}"
+    found: dict[str, Any] = {
+        "iss": issuer,
+        "sub": f"project_path:{project.path}:ref_type:{ref_type}:ref:{ref}",
+        "aud": audience if isinstance(audience, str) else list(audience),
+        "iat": int(now),
+        "nbf": int(now) - _NOT_BEFORE_SECONDS,
+        "exp": int(now) + of.timeout,
+        "jti": token_id,
+        "namespace_id": str(project.namespace_id),
+        "namespace_path": namespace,
+        "project_id": str(project.id),
+        "project_path": project.path,
+        "project_visibility": known["CI_PROJECT_VISIBILITY"],
+        "user_id": str(pipeline.user_id),
+        "user_login": known["GITLAB_USER_LOGIN"],
+        "user_email": known["GITLAB_USER_EMAIL"],
+        "user_access_level": access_level,
+        "pipeline_id": str(pipeline.id),
+        "pipeline_source": pipeline.origin or pipeline.source,
+        "job_id": str(job.id),
+        "ref": ref,
+        "ref_type": ref_type,
+        "ref_path": ref_path,
+        "ref_protected": "true" if pipeline.protected else "false",
+        "runner_id": of.runner.id,
+        "runner_environment": "self-hosted",
+        "sha": pipeline.sha,
+        "ci_config_ref_uri": config if is_from_repository else None,
+        "ci_config_sha": pipeline.sha if is_from_repository else None,
+    }
+    if job.environment and of.spec.environment is not None:
+        found["environment"] = job.environment
+        found["environment_protected"] = "false"
+        found["environment_action"] = of.spec.environment.action
+        found["deployment_tier"] = of.spec.environment.deployment_tier or tier(job.environment)
+    return found

@@ -1,0 +1,184 @@
+"""What a runner gets with a job: the 201 of `POST /jobs/request`, from what the cell knows.
+
+Decided here: what git fetches, whose artifacts the job downloads and what it uploads, under which keys it caches. Which
+variables it has is decided in `core.variables`, where its secrets are in `core.secrets`. A release is no step of the
+job: the cell makes it (`remuda.cell.pipelines.releases`). `remuda.cell.dispatch.payload_inputs` calls this for every
+hand-out.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+from urllib.parse import quote, urlsplit
+
+import msgspec
+from msgspec.structs import replace
+
+from remuda.cell.core.payload.predefined_variables import REGISTRY
+from remuda.cell.core.payload.secrets import with_servers
+from remuda.cell.core.payload.variables import Circumstances, find_overridden, given, last_wins, predefined
+from remuda.cell.values import Artifact, Job, Pipeline, Project
+from remuda.model.job import FailureReason
+from remuda.pipeline import JobSpec
+from remuda.wire import runner_api as api
+from remuda.wire.job_token import PREFIX as JOB_TOKEN_PREFIX
+from remuda.wire.routable_token import REGISTERED_RUNNER_PREFIX, RUNNER_PREFIX
+
+DEFAULT_GIT_DEPTH = 20
+TOKEN_PREFIXES = ("glpat-", RUNNER_PREFIX, REGISTERED_RUNNER_PREFIX, JOB_TOKEN_PREFIX)
+"""Beginnings of tokens that the runner masks in the log wherever they come from."""
+
+_TOKEN_USER = "gitlab-ci-token"
+_FEATURES = api.PayloadFeatures(
+    trace_sections=True,
+    failure_reasons=[reason.value for reason in FailureReason],
+    token_mask_prefixes=list(TOKEN_PREFIXES),
+)
+
+
+class Source(NamedTuple):
+    """A job whose archive the new one downloads first."""
+
+    job: Job
+    archive: Artifact
+
+
+def build_payload(
+    of: Circumstances, *, dependencies: Sequence[Source], token: str, id_tokens: Mapping[str, str]
+) -> api.JobPayload:
+    """The whole message."""
+    spec, pipeline = of.spec, of.pipeline
+    repo_url = _repo_url(of.public_url, of.project, token)
+    registry = pipeline.predefined.get(REGISTRY)
+    asked = [api.Variable(key=name, value=value, masked=True, raw=True) for name, value in id_tokens.items()]
+    own = given(of)
+    ours = [*predefined(of), *_secrets(token, repo_url, registry)]
+    settings = {variable.key: variable.value for variable in own}
+    return api.JobPayload(
+        id=of.job.id,
+        token=token,
+        allow_git_fetch=settings.get("GIT_STRATEGY") != "clone",
+        job_info=_job_info(of.job, of.project, pipeline.user_id),
+        git_info=_git_info(pipeline, repo_url, _depth(settings.get("GIT_DEPTH"))),
+        runner_info=api.RunnerTimeout(timeout=of.timeout),
+        variables=last_wins([*ours, *own, *asked]),
+        steps=[] if spec.run else _steps(spec, of.timeout),
+        hooks=list(spec.hooks),
+        image=spec.image,
+        services=list(spec.services),
+        artifacts=[api.Artifact(**upload) for upload in spec.artifacts.uploads()] if spec.artifacts else [],
+        cache=[_cache(cache, pipeline) for cache in spec.cache],
+        credentials=[_credentials(registry, token)] if registry else [],
+        dependencies=[_dependency(source, token) for source in dependencies],
+        features=_FEATURES,
+        secrets=with_servers(spec, settings),
+        run=msgspec.json.encode(spec.run).decode() if spec.run else msgspec.UNSET,
+        remuda={"predefined": find_overridden(ours, [*own, *asked])},
+    )
+
+
+def _job_info(job: Job, project: Project, user_id: int) -> api.JobInfo:
+    return api.JobInfo(
+        id=job.id,
+        name=job.name,
+        stage=job.stage,
+        pipeline_id=job.pipeline_id,
+        project_id=project.id,
+        project_name=project.name,
+        project_full_path=project.path,
+        namespace_id=project.namespace_id,
+        root_namespace_id=project.group_ids[-1] if project.group_ids else project.namespace_id,
+        organization_id=project.organization_id,
+        user_id=user_id,
+        time_in_queue_seconds=max((job.leased_at or 0) - (job.pending_at or job.leased_at or 0), 0),
+    )
+
+
+def _git_info(pipeline: Pipeline, repo_url: str, depth: int) -> api.GitInfo:
+    """The pipeline's own ref first, then its branch or tag; without a limit of depth all branches and tags."""
+    own = f"refs/pipelines/{pipeline.id}"
+    name = pipeline.ref if depth else "*"
+    branch, tag = f"+refs/heads/{name}:refs/remotes/origin/{name}", f"+refs/tags/{name}:refs/tags/{name}"
+    wanted = [branch, tag] if not depth else [tag] if pipeline.tag else [branch]
+    if depth and pipeline.merge_request_iid is not None:
+        wanted = []
+    return api.GitInfo(
+        repo_url=repo_url,
+        ref=pipeline.ref,
+        sha=pipeline.sha,
+        before_sha=pipeline.before_sha,
+        ref_type="tag" if pipeline.tag else "branch",
+        refspecs=[f"+{own}:{own}", *wanted],
+        depth=depth,
+        protected=pipeline.protected,
+    )
+
+
+def ref_of(payload: api.JobPayload) -> str | None:
+    """The branch or tag that the job fetches by its name; None when it fetches all that there are."""
+    info = payload.git_info
+    return f"refs/{'tags' if info.ref_type == 'tag' else 'heads'}/{info.ref}" if info.depth else None
+
+
+def without_ref(payload: api.JobPayload) -> api.JobPayload:
+    """The same job without its branch or tag, which is gone; the pipeline's own ref, the first one, has the commit."""
+    return replace(payload, git_info=replace(payload.git_info, refspecs=payload.git_info.refspecs[:1]))
+
+
+def for_other_runners(payload: api.JobPayload) -> api.JobPayload:
+    """The same without what only Remuda's own manager reads in every payload: others get what GitLab sends."""
+    remuda = payload.remuda if isinstance(payload.remuda, dict) else {}
+    rest = {key: value for key, value in remuda.items() if key != "predefined"}
+    return replace(payload, remuda=rest or msgspec.UNSET)
+
+
+def _depth(text: str | None) -> int:
+    """The number of commits to fetch; 0 means all. A value that is no number is the runner's to complain about."""
+    return int(text) if text and re.fullmatch(r"[0-9]{1,9}", text, re.ASCII) else DEFAULT_GIT_DEPTH
+
+
+def _steps(spec: JobSpec, timeout: int) -> list[api.ScriptStep]:
+    steps = [api.ScriptStep(name="script", script=list(spec.script), timeout=timeout)]
+    if spec.after_script:
+        after = list(spec.after_script)
+        steps.append(
+            api.ScriptStep(name="after_script", script=after, timeout=timeout, when="always", allow_failure=True)
+        )
+    return steps
+
+
+def _cache(cache: Mapping[str, Any], pipeline: Pipeline) -> dict[str, Any]:
+    """A cache as the runner knows it. Protected and other refs have caches of their own, as in GitLab, so that nobody
+    who may not push to a protected ref can put something into its jobs; `unprotect` gives that up."""
+    suffix = "protected" if pipeline.protected and not cache.get("unprotect") else "non_protected"
+    known = {key: value for key, value in cache.items() if key != "unprotect"}
+    fallbacks = [f"{key}-{suffix}" for key in cache.get("fallback_keys", ())]
+    return {**known, "key": f"{cache['key']}-{suffix}", "fallback_keys": fallbacks}
+
+
+def _dependency(source: Source, token: str) -> api.Dependency:
+    file = api.ArtifactsFile(filename=source.archive.filename, size=source.archive.size)
+    return api.Dependency(id=source.job.id, name=source.job.name, token=token, artifacts_file=file)
+
+
+def _credentials(registry: str, token: str) -> dict[str, Any]:
+    """By which the runner itself pulls images from the cell's registry."""
+    return {"type": "registry", "url": registry, "username": _TOKEN_USER, "password": token}
+
+
+def _secrets(token: str, repo_url: str, registry: str | None) -> list[api.Variable]:
+    """Variables with the job token in them. The address is not masked as a whole: the token in it is."""
+    of_registry = [
+        api.Variable(key="CI_REGISTRY_USER", value=_TOKEN_USER, public=True),
+        api.Variable(key="CI_REGISTRY_PASSWORD", value=token, masked=True),
+    ]
+    return [
+        api.Variable(key="CI_JOB_TOKEN", value=token, masked=True),
+        api.Variable(key="CI_REPOSITORY_URL", value=repo_url),
+        *(of_registry if registry else ()),
+    ]
+
+
+def _repo_url(public_url: str, project: Project, token: str) -> str:
+    server = urlsplit(public_url.rstrip("/"))
+    return f"{server.scheme}://{_TOKEN_USER}:{token}@{server.netloc}{server.path}/{quote(project.path)}.git"

@@ -1,0 +1,178 @@
+"""The variables that the cell itself gives: of a pipeline, and of a job.
+
+Decided here: their names and values, which are GitLab's, as far as they do not follow from an address or a commit
+(`remuda.pipeline.predefined_variables`). Rules are judged with those of the pipeline before it is stored, a job gets
+them again with its payload. So that both see the same and a hand-out needs no git, what only the repository or the
+moment can tell (the commit, the merge request ...) is stored in `Pipeline.predefined` and stands over what follows from
+the other fields. Called by `remuda.cell.pipelines.compilation` and `core.payload`.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from urllib.parse import urlsplit
+
+from remuda import __version__
+from remuda.cell.values import USER_ID, Job, Pipeline, Project, Runner
+from remuda.cell.values.people import User
+from remuda.lib.clock import rfc3339
+from remuda.model.progress import When
+from remuda.pipeline import JobSpec
+from remuda.pipeline.predefined_variables import SOURCE_BRANCH, of_server, slug, word
+from remuda.pipeline.predefined_variables import of_project as named_project
+from remuda.wire.routable_token import to_base36
+
+GITLAB_VERSION = "18.5.0"
+"""The version of GitLab that this cell is like; clients and scripts switch features by it."""
+
+REGISTRY = "CI_REGISTRY"
+"""Among what a pipeline is told when it is created: the registry, as names of images begin; without it, none."""
+
+_GROUPED_BY_HAND = re.compile(r"[\s:]+[0-9]+[\s:/\\]+[0-9]+\s*")
+_TIERS = (
+    ("development", re.compile(r"dev|review|trunk", re.IGNORECASE)),
+    ("testing", re.compile(r"te?st|int|acce?pt|qa|qc|control|quality", re.IGNORECASE)),
+    ("staging", re.compile(r"sta?g|mode?l|pre|demo|non", re.IGNORECASE)),
+    ("production", re.compile(r"pro?d|live", re.IGNORECASE)),
+)
+
+
+def of_pipeline(pipeline: Pipeline, project: Project, public_url: str) -> dict[str, str]:
+    """What all jobs of a pipeline have. Of one that is not stored yet, without the numbers that the store gives."""
+    base = public_url.rstrip("/")
+    of_request = pipeline.merge_request_iid is not None
+    ref = pipeline.predefined.get(SOURCE_BRANCH, pipeline.ref) if of_request else pipeline.ref
+    values = {
+        "CI": "true",
+        "GITLAB_CI": "true",
+        **_of_server(base),
+        **of_project(project, base),
+        "CI_CONFIG_PATH": ".gitlab-ci.yml" if pipeline.is_child else pipeline.file,
+        "CI_PIPELINE_SOURCE": pipeline.source,
+        "CI_PIPELINE_CREATED_AT": rfc3339(pipeline.created_at),
+        "CI_COMMIT_SHA": pipeline.sha,
+        "CI_COMMIT_SHORT_SHA": pipeline.sha[:8],
+        "CI_COMMIT_BEFORE_SHA": pipeline.before_sha,
+        "CI_COMMIT_REF_NAME": ref,
+        "CI_COMMIT_REF_SLUG": slug(ref),
+        "CI_COMMIT_REF_PROTECTED": word(pipeline.protected),
+        "GITLAB_USER_ID": str(pipeline.user_id),
+        "GITLAB_USER_LOGIN": "root",
+        "GITLAB_USER_NAME": "Administrator",
+        "GITLAB_USER_EMAIL": f"root@{urlsplit(base).hostname or 'localhost'}",
+    }
+    if not of_request:
+        values["CI_COMMIT_TAG" if pipeline.tag else "CI_COMMIT_BRANCH"] = pipeline.ref
+    if pipeline.name:
+        values["CI_PIPELINE_NAME"] = pipeline.name
+    if pipeline.source == "trigger":
+        values["CI_PIPELINE_TRIGGERED"] = "true"
+    if pipeline.id:
+        values["CI_PIPELINE_ID"] = str(pipeline.id)
+        values["CI_PIPELINE_IID"] = str(pipeline.iid)
+        values["CI_PIPELINE_URL"] = f"{values['CI_PROJECT_URL']}/-/pipelines/{pipeline.id}"
+    if registry := pipeline.predefined.get(REGISTRY):
+        values["CI_REGISTRY_IMAGE"] = f"{registry}/{project.path.lower()}"
+    return {**values, **pipeline.predefined}
+
+
+def of_user(user: User) -> dict[str, str]:
+    """Who started a pipeline; the first administrator, who is in every cell, need not be told of."""
+    if user.id == USER_ID:
+        return {}
+    return {"GITLAB_USER_LOGIN": user.username, "GITLAB_USER_NAME": user.name, "GITLAB_USER_EMAIL": user.email}
+
+
+def of_spec(spec: JobSpec, environment: str = "") -> dict[str, str]:
+    """What a job has as soon as it is written; `environment` is the name with its variables expanded."""
+    values = {
+        "CI_JOB_NAME": spec.name,
+        "CI_JOB_NAME_SLUG": slug(spec.name),
+        "CI_JOB_GROUP_NAME": spec.written_name or group_name(spec.name),
+        "CI_JOB_STAGE": spec.stage,
+        "CI_NODE_TOTAL": "1",
+    }
+    if spec.environment is not None and environment:
+        values["CI_ENVIRONMENT_NAME"] = environment
+        values["CI_ENVIRONMENT_SLUG"] = environment_slug(environment)
+        values["CI_ENVIRONMENT_ACTION"] = spec.environment.action
+        values["CI_ENVIRONMENT_TIER"] = spec.environment.deployment_tier or tier(environment)
+        if spec.environment.url:
+            values["CI_ENVIRONMENT_URL"] = spec.environment.url
+    return values
+
+
+def of_job(
+    *, job: Job, spec: JobSpec, project: Project, runner: Runner, public_url: str, timeout: int
+) -> dict[str, str]:
+    """What a job has once a runner has it, beside what its pipeline has."""
+    values = {
+        **of_spec(spec, job.environment),
+        "CI_JOB_ID": str(job.id),
+        "CI_JOB_URL": f"{public_url.rstrip('/')}/{project.path}/-/jobs/{job.id}",
+        "CI_JOB_STARTED_AT": rfc3339(job.leased_at or job.created_at),
+        "CI_JOB_TIMEOUT": str(timeout),
+        "CI_RUNNER_ID": str(runner.id),
+        "CI_RUNNER_DESCRIPTION": runner.description,
+        "CI_RUNNER_TAGS": _as_json(tuple(runner.tags)),
+    }
+    return values | {"CI_JOB_MANUAL": "true"} if job.when is When.MANUAL else values
+
+
+def environment_slug(name: str) -> str:
+    """Fit for host names with a prefix: 24 characters at most. A name that had to change gets an ending of its own."""
+    short = re.sub(r"[^a-z0-9]", "-", name.lower())
+    short = re.sub(r"-+", "-", short if short[:1].isalpha() else f"env-{short}")
+    if short != name or len(short) > 24:
+        short = short[:17].removesuffix("-") + "-" + to_base36(int(hashlib.sha256(name.encode()).hexdigest(), 16))[-6:]
+    return short.removesuffix("-")
+
+
+def tier(environment: str) -> str:
+    """The kind of environment that a name suggests."""
+    return next((kind for kind, names in _TIERS if names.search(environment)), "other")
+
+
+def group_name(job: str) -> str:
+    """The name that jobs such as `test 1/3` share."""
+    found = list(_GROUPED_BY_HAND.finditer(job))
+    return job[: found[-1].start()] if found and found[-1].end() == len(job) and found[-1].start() else job
+
+
+def is_literal(key: str, value: str) -> bool:
+    """Whether a `$` in it is no reference: only the address of an environment is written by people."""
+    return "$" in value and key != "CI_ENVIRONMENT_URL"
+
+
+def of_project(project: Project, url: str) -> dict[str, str]:
+    """What a project of the cell is called; `url` is the cell's."""
+    return {
+        **named_project(path=project.path, url=f"{url}/{project.path}", number=project.id, title=project.name),
+        "CI_PROJECT_DESCRIPTION": project.description,
+        "CI_PROJECT_NAMESPACE_ID": str(project.namespace_id),
+        "CI_PROJECT_VISIBILITY": project.visibility,
+        "CI_PROJECT_CLASSIFICATION_LABEL": "",
+        "CI_DEFAULT_BRANCH": project.default_branch,
+    }
+
+
+@lru_cache(maxsize=256)
+def _as_json(tags: tuple[str, ...]) -> str:
+    return json.dumps(tags)
+
+
+@lru_cache(maxsize=16)
+def _of_server(base: str) -> Mapping[str, str]:
+    """The same for every job of a cell; nobody changes it."""
+    major, minor, patch = GITLAB_VERSION.split(".")
+    return {
+        **of_server(base),
+        "CI_SERVER_NAME": "Remuda",
+        "CI_SERVER_VERSION": GITLAB_VERSION,
+        "CI_SERVER_VERSION_MAJOR": major,
+        "CI_SERVER_VERSION_MINOR": minor,
+        "CI_SERVER_VERSION_PATCH": patch,
+        "CI_SERVER_REVISION": f"remuda-{__version__}",
+    }

@@ -1,0 +1,1 @@
+"""Decisions about pipelines: creation, trigger jobs, schedules, push options, redundant pipelines."""

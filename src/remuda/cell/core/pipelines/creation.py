@@ -1,0 +1,180 @@
+"""From a request and a compiled file to what is stored: the pipeline's first state, and its jobs.
+
+Decided here: which names a ref goes by, what is protected, how deep pipelines may start each other, and what the
+store keeps of each job. Which jobs there are is decided in `remuda.pipeline`, which of them start is `core.lifecycle`.
+Called by `remuda.cell.pipelines.creation`.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+from msgspec.structs import replace
+
+from remuda.cell.core.payload.predefined_variables import is_literal, of_pipeline, of_spec
+from remuda.cell.errors import InvalidError, MistakesError, TooDeepError
+from remuda.cell.pipelines.pipeline_requests import PipelineRequest
+from remuda.cell.values import NewJob, Pipeline, Project, ProjectVariable
+from remuda.model.job import PipelineId
+from remuda.model.progress import waits_for_names
+from remuda.pipeline import ExpansionError, JobSpec, Mistake, artifact_sources, expand, prerequisites
+from remuda.pipeline import Pipeline as Compiled
+from remuda.pipeline.errors import quoted
+from remuda.pipeline.facts import NO_SHA
+
+PARENT = "parent_pipeline"
+MAX_CHILD_DEPTH = 2
+MAX_DEPTH = 10
+
+_TAGS, _HEADS = "refs/tags/", "refs/heads/"
+_MERGE_REQUEST = re.compile(r"refs/merge-requests/([1-9][0-9]{0,17})/head", re.ASCII)
+_MAX_NAME = 255
+
+
+def merge_request_iid(ref: str) -> int | None:
+    """The number of the merge request whose head a ref is."""
+    found = _MERGE_REQUEST.fullmatch(ref)
+    return int(found[1]) if found else None
+
+
+def _depth(request: PipelineRequest) -> int:
+    return request.upstream.pipeline.depth + 1 if request.upstream else request.depth
+
+
+def check_depth(request: PipelineRequest, ancestors: Sequence[Pipeline]) -> None:
+    """Refuse a pipeline that too many others led to; `ancestors` are the upstream pipeline's own, nearest first."""
+    if _depth(request) > MAX_DEPTH:
+        raise TooDeepError(
+            f"more than {MAX_DEPTH} pipelines would have started each other; check whether their trigger jobs, or jobs "
+            "that call with their tokens, run in a circle"
+        )
+    upstream = request.upstream
+    if upstream is None or request.source != PARENT:
+        return
+    children = 1
+    for pipeline in (upstream.pipeline, *ancestors):
+        if not pipeline.is_child:
+            break
+        children += 1
+    if children > MAX_CHILD_DEPTH:
+        raise TooDeepError(
+            f"child pipelines may nest {MAX_CHILD_DEPTH} deep; start this one from a pipeline further up, or include "
+            "its jobs"
+        )
+
+
+def new_pipeline(
+    request: PipelineRequest, *, default_branch: str | None, predefined: Mapping[str, str], now: float
+) -> Pipeline:
+    """The pipeline before its file is compiled; the store gives it numbers."""
+    iid = merge_request_iid(request.ref)
+    is_tag = request.ref.startswith(_TAGS)
+    name = request.ref if iid is not None else request.ref.removeprefix(_TAGS if is_tag else _HEADS)
+    upstream, before_sha = request.upstream, request.before_sha
+    if upstream is not None and request.source == PARENT and before_sha == NO_SHA:
+        before_sha = upstream.pipeline.before_sha
+    return Pipeline(
+        id=PipelineId(0),
+        iid=0,
+        project_id=request.project.id,
+        ref=name,
+        tag=is_tag,
+        sha=request.sha,
+        # A merge request is compared with its target, not with what it was before.
+        before_sha=before_sha if iid is None else NO_SHA,
+        source=request.source,
+        origin=request.origin,
+        is_text_given=request.text is not None and request.source != PARENT,
+        status="created",
+        created_at=now,
+        updated_at=now,
+        variables=dict(request.variables),
+        file_variables=tuple(sorted(request.file_variables)),
+        # As in GitLab, where only the default branch is protected until somebody says otherwise.
+        protected=iid is None and not is_tag and name == default_branch,
+        predefined=dict(predefined),
+        file=request.file,
+        merge_request_iid=iid,
+        upstream_job_id=upstream.job.id if upstream else None,
+        upstream_pipeline_id=upstream.pipeline.id if upstream else None,
+        is_child=request.source == PARENT,
+        depth=_depth(request),
+        schedule_id=request.schedule.id if request.schedule else None,
+        user_id=request.user_id,
+        organization_id=request.project.organization_id,
+        group_ids=request.project.group_ids,
+    )
+
+
+def given_variables(pipeline: Pipeline, variables: Iterable[ProjectVariable]) -> tuple[dict[str, str], frozenset[str]]:
+    """The project's variables, and over them the pipeline's own; and the names whose values hold no references."""
+    allowed = {each.key: each for each in variables if pipeline.protected or not each.protected}.values()
+    values = {each.key: each.value for each in allowed} | pipeline.variables
+    return values, frozenset(each.key for each in allowed if each.raw and each.key not in pipeline.variables)
+
+
+def with_outcome(pipeline: Pipeline, compiled: Compiled) -> Pipeline:
+    """The pipeline with what its file says about it."""
+    return replace(
+        pipeline,
+        name=compiled.name,
+        cancel_on_new_commit=compiled.cancel_on_new_commit,
+        cancel_on_job_failure=compiled.cancel_on_job_failure,
+    )
+
+
+def new_jobs(
+    specs: Sequence[JobSpec], pipeline: Pipeline, project: Project, variables: Iterable[ProjectVariable], url: str
+) -> list[NewJob]:
+    """The jobs to be stored, names of environments and resource groups expanded; MistakesError when some cannot be."""
+    waits, sources = prerequisites(specs), artifact_sources(specs)
+    known = of_pipeline(pipeline, project, url)
+    given, raw = given_variables(pipeline, variables)
+    raw |= {key for key, value in known.items() if is_literal(key, value)}
+    found: list[NewJob] = []
+    mistakes: list[Mistake] = []
+    followed = _followed(specs, waits)
+    for spec in specs:
+        environment = resource_group = ""
+        if spec.environment is not None or spec.resource_group:
+            values = {**known, **of_spec(spec), **spec.variables, **given}
+            kept = raw | set(spec.raw_variables)
+            try:
+                key = "environment:name"
+                environment = _name(spec.environment.name, values, kept) if spec.environment else ""
+                values |= of_spec(spec, environment)
+                key = "resource_group"
+                resource_group = _name(spec.resource_group, values, kept)
+            except InvalidError as error:
+                file, key = spec.file or pipeline.file, f"{spec.name}:{key}"
+                mistakes.append(Mistake(file=file, line=spec.line, column=1, key=key, message=str(error)))
+        found.append(
+            NewJob(
+                spec=spec,
+                waits_for=() if spec.needs is None else waits_for_names(waits, spec.name),
+                artifacts_from=tuple(sources[spec.name]),
+                resource_group=resource_group,
+                environment=environment,
+                priority=project.priority,
+                ends_alone=not (spec.name in followed or resource_group or spec.release or spec.coverage),
+            )
+        )
+    if mistakes:
+        raise MistakesError(tuple(mistakes))
+    return found
+
+
+def _followed(specs: Sequence[JobSpec], waits: Mapping[str, Sequence[str]]) -> set[str]:
+    """The jobs that others of their pipeline wait for."""
+    by_need = {name for spec in specs if spec.needs is not None for name in waits.get(spec.name, ())}
+    last_stage = max((spec.stage_index for spec in specs if spec.needs is None), default=0)
+    return by_need | {spec.name for spec in specs if spec.stage_index < last_stage}
+
+
+def _name(text: str, values: Mapping[str, str], raw: Iterable[str]) -> str:
+    try:
+        name = expand(text, values, raw=frozenset(raw)).strip()
+    except ExpansionError as error:
+        raise InvalidError(f"the name {quoted(text)} {error}; use shorter variables") from None
+    if len(name) > _MAX_NAME:
+        raise InvalidError(f"{quoted(name)} is longer than {_MAX_NAME} characters; use a shorter name")
+    return name

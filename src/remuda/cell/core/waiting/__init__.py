@@ -1,0 +1,1 @@
+"""Why a job waits, how long, and how much work there is for which runners."""

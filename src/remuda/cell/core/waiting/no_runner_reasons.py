@@ -1,0 +1,210 @@
+"""Why no runner has taken a job yet: which runners could, where they are, who goes first, and what would help.
+
+Decided here: when a runner counts as there, and what is the most useful thing to say. What fits what is decided in
+`remuda.model.runner`, who goes first in `remuda.queue`. Pure, called by `core.why`.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+
+import msgspec
+
+from remuda.cell.values import Job, Runner
+from remuda.cell.values.people import ONLINE_SECONDS, PRESENT_SECONDS
+from remuda.lib.clock import rfc3339
+from remuda.model.runner import lacks, misfit
+from remuda.queue import Place
+from remuda.queue.pickups import Estimate
+from remuda.wire.explanations import EstimateInfo, QueueInfo, ReasonCount, RunnerCounts
+
+REASONS = 20
+"""So many reasons why runners do not fit are told, the most frequent first."""
+PROMPT_SECONDS = 60
+"""A runner without a job takes the next one at once, and asks again within a minute if it holds no request."""
+
+
+class Seen(msgspec.Struct, frozen=True, kw_only=True):
+    """A runner as the cell sees it."""
+
+    runner: Runner
+    contacted_at: float | None = None
+    """When one of its managers was last heard of."""
+    jobs: int = 0
+    """How many jobs it has."""
+
+
+class Shortage(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known about runners and queue when a job waits."""
+
+    runners: tuple[Seen, ...] = ()
+    place: Place | None = None
+    estimate: Estimate | None = None
+
+
+class Explained(msgspec.Struct, frozen=True, kw_only=True):
+    """The same, explained."""
+
+    text: str
+    runners: RunnerCounts
+    queue: QueueInfo | None = None
+    estimate: EstimateInfo | None = None
+    advice: tuple[str, ...] = ()
+
+
+def standing(seen: Seen, now: float) -> str:
+    """Where a runner is: one of the fields of `RunnerCounts`."""
+    if seen.runner.paused:
+        return "paused"
+    if seen.jobs:
+        return "busy"
+    if seen.contacted_at is None:
+        return "never_seen"
+    away = now - seen.contacted_at
+    return "offline" if away >= ONLINE_SECONDS else "silent" if away >= PRESENT_SECONDS else "free"
+
+
+def shortage(job: Job, known: Shortage, now: float) -> Explained:
+    """Why this job has no runner yet."""
+    need = job.key()
+    misfits = {seen.runner.id: misfit(seen.runner.fingerprint(), need) for seen in known.runners}
+    matching = [seen for seen in known.runners if misfits[seen.runner.id] is None]
+    reasons = Counter(reason.removeprefix("the runner ") for reason in misfits.values() if reason is not None)
+    places = Counter(standing(seen, now) for seen in matching)
+    contacts = [seen.contacted_at for seen in matching if seen.contacted_at is not None]
+    counts = RunnerCounts(
+        known=len(known.runners),
+        matching=len(matching),
+        last_seen_at=max(contacts, default=None),
+        others=tuple(ReasonCount(reason=text, count=count) for text, count in reasons.most_common(REASONS)),
+        **places,
+    )
+    is_hopeful = bool(counts.free or counts.busy)
+    return Explained(
+        text=_text(counts, known.place),
+        runners=counts,
+        queue=_queue(job, known.place) if known.place else None,
+        estimate=_estimate(known.estimate) if known.estimate and is_hopeful else None,
+        advice=tuple(_advice(job, known, matching, counts, now)),
+    )
+
+
+def _text(counts: RunnerCounts, place: Place | None) -> str:
+    if not counts.known:
+        return "there is none"
+    if not counts.matching:
+        return f"none of the {counts.known} fits" if counts.known > 1 else "the only one does not fit"
+    there = counts.free + counts.busy
+    fit = "1 fits" if counts.matching == 1 else f"{counts.matching} fit"
+    if not there:
+        return f"{fit}, but {'it' if counts.matching == 1 else 'none'} {_missing(counts)}"
+    return f"{fit}, {counts.free} without a job and {counts.busy} busy{_turn(place)}"
+
+
+def _turn(place: Place | None) -> str:
+    """Who goes first, where that is known."""
+    if place is None:
+        return ""
+    if not place.ahead:
+        return "; it is next"
+    return f"; {place.ahead} {'goes' if place.ahead == 1 else 'go'} before it"
+
+
+def _missing(counts: RunnerCounts) -> str:
+    """Where the matching runners are, none of which is there."""
+    parts = {
+        "paused": counts.paused,
+        "offline": counts.offline,
+        "silent": counts.silent,
+        "never seen": counts.never_seen,
+    }
+    if counts.matching == 1:
+        word = next(word for word, count in parts.items() if count)
+        return "was never seen" if counts.never_seen else f"is {word}"
+    return "is there (" + ", ".join(f"{count} {word}" for word, count in parts.items() if count) + ")"
+
+
+def _queue(job: Job, place: Place) -> QueueInfo:
+    return QueueInfo(
+        ahead=place.ahead,
+        competing=place.competing,
+        priority=job.priority,
+        priority_now=place.level,
+        project_running=place.running,
+    )
+
+
+def _estimate(estimate: Estimate) -> EstimateInfo:
+    times = "1 pick-up" if estimate.pick_ups == 1 else f"{estimate.pick_ups} pick-ups"
+    return EstimateInfo(
+        seconds=round(estimate.seconds, 3),
+        pick_ups=estimate.pick_ups,
+        within_seconds=estimate.within_seconds,
+        text=f"about {about(estimate.seconds)} ({times} in the last {about(estimate.within_seconds)})",
+    )
+
+
+def _advice(job: Job, known: Shortage, matching: Sequence[Seen], counts: RunnerCounts, now: float) -> list[str]:
+    if not matching:
+        return [_what_is_missing(job, [seen.runner for seen in known.runners])]
+    if counts.free:
+        is_late = now - (job.pending_at or job.created_at) >= PROMPT_SECONDS
+        is_next = known.place is not None and not known.place.ahead
+        free = [seen for seen in matching if standing(seen, now) == "free"] if is_late and is_next else []
+        return [
+            f"see what the manager of {named(seen.runner)} logs: it has no job and does not take this one, and was "
+            f"last heard of at {rfc3339(seen.contacted_at or 0)}"
+            for seen in sorted(free, key=lambda seen: -(seen.contacted_at or 0))[:3]
+        ]
+    advice = []
+    for seen in sorted(matching, key=lambda seen: -(seen.contacted_at or 0))[:3]:
+        match standing(seen, now):
+            case "paused":
+                advice.append(f"resume {named(seen.runner)}: PUT /api/v4/runners/{seen.runner.id} with paused=false")
+            case "offline" | "silent":
+                advice.append(
+                    f"see to the manager of {named(seen.runner)}: it was last heard of at "
+                    f"{rfc3339(seen.contacted_at or 0)}"
+                )
+            case "never_seen":
+                advice.append(f"start a manager for {named(seen.runner)}: none has ever called")
+    if counts.busy:
+        advice.insert(0, "wait until a runner is free, or add one")
+    return advice
+
+
+def _what_is_missing(job: Job, runners: Sequence[Runner]) -> str:
+    """The one thing that would help, when no runner fits."""
+    if not runners:
+        return "create a runner (POST /api/v4/user/runners), then `remuda manager register` and `remuda manager run`"
+    key = job.key()
+    serving = [runner for runner in runners if not runner.fingerprint().pools.isdisjoint(key.pools())]
+    if not serving:
+        return "no runner serves this project: assign one to it, or create one"
+    missing = sorted(key.tags.difference(*(runner.tags for runner in serving)))
+    if missing:
+        tags = f"the tag {missing[0]}" if len(missing) == 1 else f"the tags {', '.join(missing)}"
+        return f"no runner has {tags}: register one or change the tags"
+    if all(lacks(runner.fingerprint(), key.tags, is_protected=True) for runner in serving):
+        if not key.tags:
+            return "all runners take only jobs with tags: set run_untagged on one, or give the job tags"
+        return f"no runner has all of the tags {', '.join(sorted(key.tags))}: add them to one, or change the job's"
+    return (
+        f'the runners that would fit take only jobs of protected refs, and "{job.ref}" is none: set the access_level '
+        "of one to not_protected, or add one"
+    )
+
+
+def named(runner: Runner) -> str:
+    """A runner as people know it."""
+    return f'runner {runner.id} "{runner.description}"' if runner.description else f"runner {runner.id}"
+
+
+def about(seconds: float) -> str:
+    """A time as people say it when they are not sure."""
+    if seconds < 1:
+        return "1 s"
+    if seconds < 99.5:
+        return f"{seconds:.0f} s"
+    if seconds < 99.5 * 60:
+        return f"{seconds / 60:.0f} minutes"
+    return f"{seconds / 3600:.0f} hours"

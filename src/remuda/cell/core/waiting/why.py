@@ -1,0 +1,334 @@
+"""Why a job stands where it stands, in words and as data: what it waits for, or why it ended.
+
+Decided here: in which words each state is told, and what a person could do. What a job that waits for a runner waits
+for in particular is told by `core.shortage`, how it came to be skipped or canceled by `core.blame`. Pure; the values
+come from `remuda.cell.dispatch.explanations`.
+"""
+
+from collections.abc import Sequence
+from typing import assert_never
+
+import msgspec
+
+from remuda.cell.core.waiting import blocking_jobs
+from remuda.cell.core.waiting.no_runner_reasons import Shortage, about, named, shortage
+from remuda.cell.values import Family, Job, Pipeline, Runner
+from remuda.lib.clock import rfc3339
+from remuda.model.job import FailureReason, Fault, JobState, fault_of
+from remuda.wire.explanations import EstimateInfo, FailureInfo, JobRef, JobWhy, QueueInfo, RunnerCounts, WaitInfo
+
+NAMED = 10
+"""A job may wait for thousands; so many are named."""
+
+_WHOSE = {
+    Fault.USER: "the job's own script or configuration",
+    Fault.RUNNER: "the runner or its machine",
+    Fault.PLATFORM: "the cell",
+}
+_ADVICE = {
+    FailureReason.SCRIPT_FAILURE: "read its log: remuda job log {id}",
+    FailureReason.JOB_EXECUTION_TIMEOUT: "give it more time with `timeout`, or see in its log what takes so long: "
+    "remuda job log {id}",
+    FailureReason.TRACE_SIZE_EXCEEDED: "let it print less",
+    FailureReason.RUNNER_SYSTEM_FAILURE: "retry it; the log of its runner manager says what broke",
+    FailureReason.RUNNER_UNSUPPORTED: "give it to a runner that can do what it asks for, by tags",
+    FailureReason.NO_UPDATES_RUNNING: "retry it; see whether its runner manager is still there",
+    FailureReason.STUCK_PENDING_NO_MATCHING_RUNNERS: "add a runner that fits it, or start one that does; then retry it",
+    FailureReason.STUCK_PENDING_WITH_MATCHING_RUNNERS: "add runners, or give it a higher priority; then retry it",
+    FailureReason.SERVER_TIMEOUT_RUNNING: "see whether its runner manager still works; it should have ended the job",
+    FailureReason.STALE_SCHEDULE: "retry it, if it should still run",
+    FailureReason.SCHEDULER_FAILURE: "see the cell's log, which says what failed; then retry it",
+    FailureReason.USER_BLOCKED: "start a new pipeline as somebody who may; a retry would be of the same person",
+    FailureReason.STUCK_OR_TIMEOUT_FAILURE: "retry it; see whether its runner manager is still there",
+    FailureReason.IMAGE_PULL_FAILURE: "check the name of its image and whether its runner may pull it",
+    FailureReason.DOWNSTREAM_PROJECT_NOT_FOUND: "check the path in `trigger`",
+    FailureReason.DOWNSTREAM_TOO_DEEP: "start fewer pipelines from each other",
+    FailureReason.DATA_INTEGRITY_FAILURE: "retry it; the cell's log says more",
+}
+
+
+class Situation(msgspec.Struct, frozen=True, kw_only=True):
+    """All that is known around one job."""
+
+    job: Job
+    family: Family
+    """Its pipeline, with the newest try of each job."""
+    project: str
+    now: float
+    runner: Runner | None = None
+    """The one that has it, or had it."""
+    holder: Job | None = None
+    """Who has its resource group."""
+    downstream: Pipeline | None = None
+    downstream_project: str = ""
+    upstream: Job | None = None
+    """The trigger job behind its pipeline."""
+    shortage: Shortage | None = None
+    """For a job that waits for a runner."""
+
+
+class _Told(msgspec.Struct, frozen=True, kw_only=True):
+    """What is particular about a state."""
+
+    summary: str
+    since: float | None = None
+    waits_for: tuple[WaitInfo, ...] = ()
+    not_named: int = 0
+    runners: RunnerCounts | None = None
+    queue: QueueInfo | None = None
+    estimate: EstimateInfo | None = None
+    because: tuple[JobRef, ...] = ()
+    failure: FailureInfo | None = None
+    advice: tuple[str, ...] = ()
+
+
+def explain(of: Situation) -> JobWhy:
+    """The answer to why."""
+    job = of.job
+    told = _told(of)
+    later = max((other.id for other in of.family.jobs if other.name == job.name), default=job.id)
+    again = later if job.retried and later != job.id else None
+    why = " because its script had not begun, which counts for nobody" if job.lost else ""
+    return JobWhy(
+        job_id=job.id,
+        name=job.name,
+        pipeline_id=job.pipeline_id,
+        project=of.project,
+        status=job.status(),
+        state=job.state.value,
+        tried_again_as=again,
+        upstream=ref(of.upstream) if of.upstream else None,
+        **msgspec.structs.asdict(told)
+        | {"summary": told.summary + (f"; it was tried again as job {again}{why}" if again else "")},
+    )
+
+
+def ref(job: Job) -> JobRef:
+    """A job as others name it."""
+    return JobRef(id=job.id, name=job.name, stage=job.stage, status=job.status(), pipeline_id=job.pipeline_id)
+
+
+def _told(of: Situation) -> _Told:
+    job = of.job
+    match job.state:
+        case JobState.CREATED:
+            return _created(of)
+        case JobState.WAITING_FOR_RESOURCE:
+            return _for_resource(of)
+        case JobState.PREPARING:
+            wait = WaitInfo(kind="cell", text="something is made ready for it")
+            return _Told(summary="waits until something is made ready for it", waits_for=(wait,), since=job.updated_at)
+        case JobState.SCHEDULED:
+            return _scheduled(of)
+        case JobState.MANUAL:
+            return _manual(of)
+        case JobState.PENDING:
+            return _pending(of)
+        case JobState.LEASED:
+            return _leased(of)
+        case JobState.RUNNING:
+            return _running(of)
+        case JobState.CANCELING:
+            return _canceling(of)
+        case JobState.SUCCESS:
+            started = f"; it started pipeline {of.downstream.id}" if of.downstream else ""
+            return _Told(summary=f"succeeded{started}", since=job.finished_at)
+        case JobState.FAILED:
+            return _failed(of)
+        case JobState.CANCELED:
+            return _canceled(of)
+        case JobState.SKIPPED:
+            found = blocking_jobs.of_skipped(job, of.family)
+            because = tuple(ref(other) for other in found.jobs)
+            return _Told(summary=f"was skipped: {found.text}", since=job.finished_at, because=because)
+        case _:
+            assert_never(job.state)
+
+
+def _play(job: Job) -> str:
+    return f"POST /api/v4/projects/{job.project_id}/jobs/{job.id}/play"
+
+
+def _created(of: Situation) -> _Told:
+    job = of.job
+    ahead = blocking_jobs.held_up_by(job, of.family)
+    if not ahead:
+        text = "its turn has come, and the cell is about to move it"
+        return _Told(summary=text, since=job.created_at, waits_for=(WaitInfo(kind="cell", text=text),))
+    jobs = ahead[:NAMED]
+    waits: list[WaitInfo] = []
+    if job.by_stage:
+        for stage in dict.fromkeys(other.stage for other in ahead):
+            count = sum(other.stage == stage for other in ahead)
+            waits.append(
+                WaitInfo(kind="stage", text=f'{_jobs(count)} of stage "{stage}"', stage=stage, count=count),
+            )
+    waits += [WaitInfo(kind="job", text=f'"{other.name}", which is {other.status()}', job=ref(other)) for other in jobs]
+    manual = [other for other in jobs if other.state is JobState.MANUAL]
+    waits += [
+        WaitInfo(kind="person", text=f'somebody must start "{other.name}"', job=ref(other), how=_play(other))
+        for other in manual
+    ]
+    which = f"{_jobs(len(ahead))} of earlier stages" if job.by_stage else f"{_jobs(len(ahead))} that it needs"
+    return _Told(
+        summary=f"waits for {which}: {_listed(ahead)}",
+        since=job.created_at,
+        waits_for=tuple(waits),
+        not_named=len(ahead) - len(jobs),
+        advice=tuple(f'start "{other.name}" by hand: {_play(other)}' for other in manual),
+    )
+
+
+def _for_resource(of: Situation) -> _Told:
+    job, holder = of.job, of.holder
+    if holder is None:
+        text = f'the resource group "{job.resource_group}" is free and goes to the job that has waited longest for it'
+        wait = WaitInfo(kind="resource_group", text=text, resource_group=job.resource_group)
+        return _Told(summary=text, since=job.updated_at, waits_for=(wait,))
+    text = (
+        f'the resource group "{job.resource_group}", which job {holder.id} "{holder.name}" of pipeline '
+        f"{holder.pipeline_id} has ({holder.status()})"
+    )
+    wait = WaitInfo(kind="resource_group", text=text, resource_group=job.resource_group, job=ref(holder))
+    return _Told(summary=f"waits for {text}", since=job.updated_at, waits_for=(wait,))
+
+
+def _scheduled(of: Situation) -> _Told:
+    job = of.job
+    until = job.scheduled_at or of.now
+    text = f"{rfc3339(until)}, in {about(until - of.now)}" if until > of.now else "now: its time has come"
+    wait = WaitInfo(kind="time", text=text, until=until)
+    return _Told(
+        summary=f"is delayed until {text}",
+        since=job.updated_at,
+        waits_for=(wait,),
+        advice=(f"start it now: {_play(job)}",),
+    )
+
+
+def _manual(of: Situation) -> _Told:
+    job = of.job
+    wait = WaitInfo(kind="person", text="somebody must start it", how=_play(job))
+    rest = "" if job.allow_failure else ", and later stages of its pipeline wait for it"
+    return _Told(
+        summary=f"waits for a person to start it{rest}",
+        since=job.updated_at,
+        waits_for=(wait,),
+        advice=(f"start it: {_play(job)}",),
+    )
+
+
+def _pending(of: Situation) -> _Told:
+    job = of.job
+    if job.is_trigger or of.shortage is None:
+        text = "the cell is about to start its pipeline" if job.is_trigger else "waits for a runner"
+        kind = "cell" if job.is_trigger else "runner"
+        return _Told(summary=text, since=job.pending_at, waits_for=(WaitInfo(kind=kind, text=text),))
+    found = shortage(job, of.shortage, of.now)
+    return _Told(
+        summary=f"waits for a runner: {found.text}",
+        since=job.pending_at,
+        waits_for=(WaitInfo(kind="runner", text=found.text),),
+        runners=found.runners,
+        queue=found.queue,
+        estimate=found.estimate,
+        advice=found.advice,
+    )
+
+
+def _leased(of: Situation) -> _Told:
+    job = of.job
+    text = f"{_runner(of)} to start it"
+    rest = f"; without a word it waits again from {rfc3339(job.lease_until)} on" if job.lease_until else ""
+    if not job.two_phase:
+        summary = f"runs on {_runner(of)}, which got it and has not said anything of it yet{rest}"
+        return _Told(summary=summary, since=job.leased_at)
+    return _Told(
+        summary=f"was handed out, and waits for {text}{rest}",
+        since=job.leased_at,
+        waits_for=(WaitInfo(kind="runner", text=text, until=job.lease_until),),
+    )
+
+
+def _running(of: Situation) -> _Told:
+    job = of.job
+    if not job.is_trigger:
+        return _Told(summary=f"runs on {_runner(of)}", since=job.started_at)
+    if of.downstream is None:
+        text = "the cell is starting its pipeline"
+        return _Told(summary=text, since=job.started_at, waits_for=(WaitInfo(kind="cell", text=text),))
+    wait = _downstream(of, of.downstream)
+    return _Told(summary=f"waits for {wait.text}", since=job.started_at, waits_for=(wait,))
+
+
+def _canceling(of: Situation) -> _Told:
+    job = of.job
+    if job.is_trigger and of.downstream is not None:
+        wait = _downstream(of, of.downstream)
+        return _Told(summary=f"is being canceled, and waits for {wait.text}", since=job.updated_at, waits_for=(wait,))
+    wait = WaitInfo(kind="runner", text=f"{_runner(of)} to stop it; its after_script may still run")
+    return _Told(summary=f"is being canceled, and waits for {wait.text}", since=job.updated_at, waits_for=(wait,))
+
+
+def _downstream(of: Situation, pipeline: Pipeline) -> WaitInfo:
+    return WaitInfo(
+        kind="pipeline",
+        text=f"pipeline {pipeline.id} of {of.downstream_project or 'another project'}, which is {pipeline.status}",
+        pipeline_id=pipeline.id,
+        project=of.downstream_project,
+        status=pipeline.status,
+    )
+
+
+def _failed(of: Situation) -> _Told:
+    job = of.job
+    try:
+        reason = FailureReason(job.failure_reason or "")
+    except ValueError:
+        reason = FailureReason.UNKNOWN_FAILURE
+    fault = fault_of(reason)
+    words = [(job.failure_reason or reason.value).replace("_", " ")]
+    if job.exit_code is not None:
+        words.append(f"exit code {job.exit_code}")
+    if job.failure_message:
+        words.append(job.failure_message)
+    allowed = ", which is allowed" if job.allow_failure else ""
+    return _Told(
+        summary=f"failed{allowed}: {', '.join(words)}; it is a failure of {_WHOSE[fault]}",
+        since=job.finished_at,
+        failure=FailureInfo(
+            reason=job.failure_reason or reason.value,
+            fault=fault.value,
+            message=job.failure_message or "",
+            exit_code=job.exit_code,
+            allowed=job.allow_failure,
+        ),
+        advice=(_ADVICE[reason].format(id=job.id),) if reason in _ADVICE else (),
+    )
+
+
+def _canceled(of: Situation) -> _Told:
+    job = of.job
+    when = "before it had started" if job.started_at is None else "while it ran"
+    causes = blocking_jobs.of_canceled(job, of.family)
+    why = f", because {_listed(causes)} failed and its pipeline stops then" if causes else ""
+    return _Told(
+        summary=f"was canceled {when}{why}", since=job.finished_at, because=tuple(ref(other) for other in causes)
+    )
+
+
+def _runner(of: Situation) -> str:
+    if of.runner is None:
+        return f"runner {of.job.runner_id}" if of.job.runner_id else "its runner"
+    system = f" ({of.job.system_id})" if of.job.system_id else ""
+    return f"{named(of.runner)}{system}"
+
+
+def _jobs(count: int) -> str:
+    return "1 job" if count == 1 else f"{count} jobs"
+
+
+def _listed(jobs: Sequence[Job]) -> str:
+    """The first few of them in one line."""
+    shown = ", ".join(f'"{job.name}" ({job.status()})' for job in jobs[:3])
+    return f"{shown} and {len(jobs) - 3} more" if len(jobs) > 3 else shown

@@ -1,0 +1,191 @@
+"""Collects what a hand-out needs: the parts of a job's payload from the store, and the keys that sign its tokens.
+
+What goes into the payload is decided in `core.payload`, whose artifacts the job gets in
+`remuda.cell.dispatch.artifact_dependencies`. Dispatch calls this for every job it hands out.
+
+Invariant: jobs elsewhere whose artifacts the payload names, and the hash of an opaque token, are stored with the job
+before it goes out; only artifacts of those can be downloaded with its token.
+"""
+
+import asyncio
+import secrets
+import uuid
+from collections.abc import Mapping, Sequence
+
+import msgspec
+from msgspec.structs import replace
+
+from remuda.cell.core.jobs.runner_features import lacking
+from remuda.cell.core.payload.id_tokens import claims
+from remuda.cell.core.payload.payload import build_payload
+from remuda.cell.core.payload.step_policies import for_payload, scopes_of, setting_name
+from remuda.cell.core.payload.variables import Circumstances, applicable, expansion, given, predefined
+from remuda.cell.dispatch.artifact_dependencies import find_dependencies
+from remuda.cell.errors import CannotStartError, NotFoundError, ProjectDeletedError
+from remuda.cell.pipelines.cross_project_access import level_of
+from remuda.cell.secrets.key_ring import KeyRing
+from remuda.cell.store.ports import Belongings, Store
+from remuda.cell.values import USER_ID, Job, Project, ProjectVariable, Runner
+from remuda.cell.values.people import Level, User
+from remuda.model.job import FailureReason, JobId
+from remuda.pipeline import ExpansionError
+from remuda.pipeline.syntax.variable_expansion import Expansion
+from remuda.wire.id_token import KEY_PREFIX, IdKey, load_id_key, new_id_key, sign_id_token
+from remuda.wire.runner_api import JobPayload
+
+
+async def id_keys(store: Store) -> Sequence[IdKey]:
+    """The keys that sign identity tokens, the newest last."""
+    stored = await store.signing_keys()
+    return [await asyncio.to_thread(load_id_key, kid, pem) for kid, pem in stored.items() if kid.startswith(KEY_PREFIX)]
+
+
+async def variables_of(store: Store, project: Project, environment: str = "") -> tuple[ProjectVariable, ...]:
+    """The variables that a job of a project gets from it, from its groups and from the cell."""
+    kept = [*await store.shared_variables(project.group_ids), *await store.variables(project.id)]
+    return tuple(applicable(kept, group_ids=project.group_ids, environment=environment))
+
+
+async def circumstances(store: Store, job: Job, runner: Runner, *, public_url: str) -> Circumstances:
+    """What is stored of a job; NotFoundError when the store lacks a part of it."""
+    return await _circumstances(store, job, runner, await store.belongings(job), public_url)
+
+
+async def _circumstances(store: Store, job: Job, runner: Runner, has: Belongings, public_url: str) -> Circumstances:
+    spec, pipeline, project = has.spec, has.pipeline, has.project
+    if project is not None and project.removed_at is not None:
+        raise ProjectDeletedError(f"the project of job {job.id} was deleted")
+    if spec is None or pipeline is None or project is None:
+        raise NotFoundError(f"job {job.id} lacks its spec, pipeline or project in the store")
+    if project.group_ids == job.group_ids:
+        kept = has.variables
+        variables = tuple(applicable(kept, group_ids=project.group_ids, environment=job.environment))
+    else:
+        variables = await variables_of(store, project, job.environment)
+    return Circumstances(
+        job=job,
+        spec=spec,
+        pipeline=pipeline,
+        project=project,
+        variables=variables,
+        runner=runner,
+        public_url=public_url,
+    )
+
+
+class Draft(msgspec.Struct, frozen=True, kw_only=True):
+    """A payload that is ready but for what `keep` stores."""
+
+    of: Circumstances
+    payload: JobPayload
+    gets: tuple[JobId, ...]
+    """Jobs elsewhere whose artifacts it names."""
+    token_hash: str
+
+
+async def gather_payload(
+    store: Store,
+    keys: KeyRing,
+    job: Job,
+    runner: Runner,
+    has: Belongings,
+    *,
+    features: Mapping[str, bool],
+    public_url: str,
+    now: float,
+) -> Draft:
+    """The payload of a job that is leased, or would be just like that, for a runner with these features, made of what
+    the job has, with the `policy_settings`.
+
+    NotFoundError when the store lacks a part of it, MissingDependencyError when the artifacts of another job are not
+    there that it must have, CannotStartError when something else is in its way.
+    """
+    of = await _circumstances(store, job, runner, has, public_url)
+    found = await find_dependencies(store, of, now=now)
+    await _check(store, of, features)
+    of = replace(of, inherited=found.variables)
+    token = await keys.issue(job, timeout_seconds=of.timeout, user_id=of.pipeline.user_id)
+    payload = build_payload(
+        of,
+        dependencies=found.sources,
+        token=token,
+        id_tokens=await _id_tokens(store, of, now),
+    )
+    payload = _with_policy(payload, job, has.settings)
+    return Draft(of=of, payload=payload, gets=found.outside, token_hash=keys.kept(job, token))
+
+
+async def keep(store: Store, draft: Draft) -> Job:
+    """Store what a payload lets its job do; the job, which is leased, with that."""
+    job = draft.of.job
+    if (draft.gets, draft.token_hash) == (job.gets, job.token_hash):
+        return job
+    kept = {"gets": draft.gets, "token_hash": draft.token_hash}
+    changed = await store.change_job(
+        job.id, lambda row: replace(row, **kept) if row.epoch == job.epoch else None, known=job
+    )
+    return changed or job
+
+
+async def _check(store: Store, of: Circumstances, features: Mapping[str, bool]) -> None:
+    """CannotStartError when the runner lacks a feature, or the person behind the job may not have it run any more."""
+    if missing := lacking(of, features):
+        raise CannotStartError(missing, FailureReason.RUNNER_UNSUPPORTED)
+    # The first user cannot be blocked.
+    user = await store.user(of.pipeline.user_id) if of.pipeline.user_id != USER_ID else None
+    if user is not None and user.state == "blocked":
+        raise CannotStartError(f'"{user.username}", who started it, is blocked', FailureReason.USER_BLOCKED)
+
+
+def policy_settings(job: Job) -> list[str]:
+    """The names of the settings where the step policies are kept that hold for a job."""
+    return [setting_name(scope) for scope in scopes_of(job.key())]
+
+
+async def with_policies(store: Store, job: Job, payload: JobPayload) -> JobPayload:
+    """The payload with the step policies that hold for the job, if there are any."""
+    return _with_policy(payload, job, await store.settings(policy_settings(job)))
+
+
+def _with_policy(payload: JobPayload, job: Job, settings: Mapping[str, str]) -> JobPayload:
+    policy = for_payload(scopes_of(job.key()), settings) if settings else None
+    if policy is None:
+        return payload
+    remuda = payload.remuda if isinstance(payload.remuda, dict) else {}
+    return replace(payload, remuda={**remuda, "step_policy": policy})
+
+
+async def _id_tokens(store: Store, of: Circumstances, now: float) -> dict[str, str]:
+    """The identity tokens that the file asks for. The first one of a cell makes the key."""
+    if not of.spec.id_tokens:
+        return {}
+    keys = await id_keys(store)
+    if not keys:
+        key = await asyncio.to_thread(new_id_key, f"{int(now)}-{secrets.token_hex(4)}")
+        await store.add_signing_key(key.kid, key.pem())
+        keys = [key]
+    user = await store.user(of.pipeline.user_id)
+    level = await level_of(store, of.pipeline.user_id, of.project, now) or 0
+    names = [one.name.lower() for one in Level if one <= level]
+    # In a thread, because a file may ask for thousands.
+    return await asyncio.to_thread(_signed, of, keys[-1], now, names[-1] if names else "", user)
+
+
+def _signed(of: Circumstances, key: IdKey, now: float, access_level: str, user: User | None) -> dict[str, str]:
+    expand = expansion([*predefined(of), *given(of)])
+    tokens = {}
+    for name, asked in of.spec.id_tokens.items():
+        aud = asked["aud"]
+        said = _expanded(expand, aud) if isinstance(aud, str) else [_expanded(expand, one) for one in aud]
+        token_id = str(uuid.uuid4())
+        content = claims(of, audience=said, token_id=token_id, now=now, access_level=access_level, user=user)
+        tokens[name] = sign_id_token(content, key)
+    return tokens
+
+
+def _expanded(expand: Expansion, text: str) -> str:
+    try:
+        return expand.expand(text)
+    except ExpansionError:
+        # Nobody accepts such an audience; the job learns of it where it shows the token.
+        return text

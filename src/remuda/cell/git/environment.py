@@ -1,0 +1,68 @@
+"""The environment of every git process of a cell.
+
+Decided here: git's settings. They are the cell's own, never those of the machine or of a user; git asks nothing; and it
+takes objects as they are, whatever `refs/replace` and grafts of a repository say, for whoever can push such a ref could
+otherwise change what a commit on a protected branch contains. `adapters.git`, `git_reading` and `git_http` use it.
+
+Invariant: of the cell's own environment git gets PATH alone.
+"""
+
+import os
+from pathlib import Path
+
+from remuda.cell.git.request_limits import LISTS_LIMIT_BYTES
+from remuda.lib.files import is_disk_waited_for
+
+_SETTINGS = (
+    ("safe.directory", "*"),
+    ("core.fsync", "committed"),
+    ("core.logAllRefUpdates", "false"),
+    ("http.receivepack", "true"),
+    ("http.getanyfile", "false"),
+    ("http.maxRequestBuffer", str(LISTS_LIMIT_BYTES)),
+    ("uploadpack.allowAnySHA1InWant", "true"),
+    ("uploadpack.allowFilter", "true"),
+    # Of several that fit the last counts: all are hidden but these.
+    ("uploadpack.hideRefs", "refs"),
+    ("uploadpack.hideRefs", "!refs/heads"),
+    ("uploadpack.hideRefs", "!refs/tags"),
+    ("uploadpack.hideRefs", "!refs/merge-requests"),
+    ("uploadpack.hideRefs", "!refs/pipelines"),
+    ("receive.advertisePushOptions", "true"),
+    ("receive.autogc", "false"),
+    ("receive.denyDeleteCurrent", "refuse"),
+    ("receive.shallowUpdate", "false"),
+    # The cell alone makes the first, nobody the second: they are neither offered to a push nor taken from one.
+    ("receive.hideRefs", "refs/pipelines"),
+    ("receive.hideRefs", "refs/replace"),
+    # Nobody asks for signed pushes, but who sends one would choose what these programs read.
+    ("gpg.program", "false"),
+    ("gpg.x509.program", "false"),
+    ("gpg.ssh.program", "false"),
+    ("gc.auto", "0"),
+)
+_NO_FILE = f"{os.devnull}/none"
+"""A file that nobody can make. git silently goes on without it; an empty graft file gets a hint that it is deprecated,
+which `git upload-pack` shows whatever `advice.graftFileDeprecated` says, because it does not read that setting."""
+
+
+def make_environment(root: Path, hooks: Path, push_limit_bytes: int) -> dict[str, str]:
+    """What git gets for the repositories below `root`; a limit of 0 is none."""
+    settings = [*_SETTINGS, ("core.hooksPath", str(hooks)), ("receive.maxInputSize", str(push_limit_bytes))]
+    if not is_disk_waited_for():
+        settings.append(("core.fsync", "none"))
+    environment = {
+        "PATH": os.environ.get("PATH", os.defpath),
+        "LC_ALL": "C",
+        "HOME": str(root),
+        "GIT_CONFIG_NOSYSTEM": "1",
+        "GIT_CONFIG_GLOBAL": os.devnull,
+        "GIT_ATTR_NOSYSTEM": "1",
+        "GIT_NO_REPLACE_OBJECTS": "1",
+        "GIT_GRAFT_FILE": _NO_FILE,
+        "GIT_TERMINAL_PROMPT": "0",
+        "GIT_CONFIG_COUNT": str(len(settings)),
+    }
+    for number, (key, value) in enumerate(settings):
+        environment |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
+    return environment

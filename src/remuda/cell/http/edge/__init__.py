@@ -1,0 +1,1 @@
+"""What all endpoints share: the application, connections, authentication, bodies, errors, paging, limits."""

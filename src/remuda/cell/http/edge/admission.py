@@ -1,0 +1,229 @@
+"""Sees to it that a caller may make a call, before the handler runs; the handler finds the person with `caller_of`.
+
+Decided here: the order (who is it, is the token good for such a call, may the person know of the thing, is the level
+enough) and the answers: 401, 403 with the scope that is wanted, 404 as if there were nothing, 403. What each endpoint
+needs is declared in `access`, what a level is worth in `remuda.cell.core.access.rights`.
+
+Invariant: of what a person may not know of, every answer is the same as if it did not exist.
+"""
+
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+
+import msgspec
+from msgspec.structs import replace
+from starlette.requests import Request
+
+from remuda.cell.core.access import rights
+from remuda.cell.errors import StoreError
+from remuda.cell.git.push_hook import FIRST_REFUSED
+from remuda.cell.http.edge import auth
+from remuda.cell.http.edge.access import Access, Kind
+from remuda.cell.http.edge.endpoints import Edge
+from remuda.cell.http.edge.errors import ApiError, forbidden, not_found, unauthorized
+from remuda.cell.http.edge.lookup import (
+    any_job_in_path,
+    group_in_path,
+    number_in_path,
+    project_in_path,
+    runner_in_path,
+)
+from remuda.cell.values import Job, Pipeline, Project, Runner, UserToken
+from remuda.cell.values.people import Level, Member, Namespace, Sight, User
+from remuda.model.job import PipelineId
+from remuda.model.runner import RunnerType
+
+READING = ("GET", "HEAD")
+USED_EVERY_SECONDS = 600
+"""How often it is written that a token was used."""
+
+
+class Caller(msgspec.Struct, frozen=True, kw_only=True):
+    """A person, by a personal token."""
+
+    user: User
+    token: UserToken
+    members: Sequence[Member]
+    """Where the person is a member now."""
+
+    @property
+    def sight(self) -> Sight | None:
+        """What the person sees in lists; None: everything."""
+        return rights.sight(self.user, self.members)
+
+    def level_in(self, project: Project) -> int | None:
+        """None: the person may not know of the project."""
+        return rights.project_level(self.user, self.members, project)
+
+    def level_in_group(self, namespace: Namespace) -> int | None:
+        """None: the person may not know of the namespace."""
+        return rights.group_level(self.user, self.members, namespace)
+
+
+def caller_of(request: Request) -> Caller:
+    """The person who was admitted."""
+    caller: Caller = request.state.caller
+    return caller
+
+
+async def user_of_call(edge: Edge, request: Request) -> int:
+    """In whose name a call to a project is made: the person's who calls, or theirs whose job it is that calls."""
+    job: Job | None = getattr(request.state, "job", None)
+    if job is None:
+        return caller_of(request).user.id
+    pipeline = await edge.store.pipeline(job.pipeline_id)
+    if pipeline is None:
+        raise not_found("Pipeline")
+    return pipeline.user_id
+
+
+async def person(edge: Edge, token: str | None) -> Caller:
+    """The person with this token; 401 when there is none, 403 when they are blocked."""
+    found = await auth.user_of(edge, token)
+    user = await edge.store.user(found.user_id)
+    if user is None:
+        raise unauthorized()
+    if user.state != "active":
+        raise forbidden("Your account has been blocked.")
+    now = edge.clock.wall()
+    if found.last_used_at is None or now - found.last_used_at >= USED_EVERY_SECONDS:
+        with suppress(StoreError):  # a store that takes no writes can still be read
+            await edge.store.change_user_token(found.id, lambda row: replace(row, last_used_at=now))
+    return Caller(user=user, token=found, members=rights.valid(await edge.store.memberships(user.id), now))
+
+
+async def admit(edge: Edge, access: Access, request: Request) -> None:
+    """Return when the call may go on."""
+    if access.kind in (Kind.OPEN, Kind.RUNNER, Kind.JOB, Kind.TRIGGER, Kind.GIT):
+        return
+    if access.or_job and await _is_job(edge, access, request):
+        return
+    caller = request.state.caller = await person(edge, auth.user_token_in(request.headers))
+    if not rights.opens(caller.token.scopes, is_reading=request.method in READING, also=access.scopes):
+        wanted = sorted({"api", *access.scopes, *(["read_api"] if request.method in READING else [])})
+        raise _insufficient_scope(" ".join(wanted))
+    level = await _level(edge, access, request, caller)
+    if level is None:
+        raise forbidden()
+    if level < access.level:
+        raise forbidden()
+
+
+async def _is_job(edge: Edge, access: Access, request: Request) -> bool:
+    """Whether a job calls; 404 when the project is not its own. Whose artifacts it gets is the handler's to say."""
+    token = request.headers.get("job-token") or request.query_params.get("job_token")
+    if access.kind is Kind.JOB_NUMBER:
+        return bool(auth.job_token_in(request))
+    if not token:
+        return False
+    caller = await auth.job_of(edge, token, scope=access.or_job)
+    if (await project_in_path(edge, request)).id != caller.project_id:
+        raise not_found("Project")
+    request.state.job = caller
+    return True
+
+
+async def _level(edge: Edge, access: Access, request: Request, caller: Caller) -> int | None:
+    """The caller's level where it counts; None where nobody but an administrator is admitted."""
+    match access.kind:
+        case Kind.ADMINISTRATOR:
+            return rights.ADMINISTRATOR if caller.user.is_admin else None
+        case Kind.PROJECT:
+            project = await project_in_path(edge, request)
+            return seen(caller.level_in(project), "Project")
+        case Kind.GROUP:
+            return seen(caller.level_in_group(await group_in_path(edge, request)), "Group")
+        case Kind.JOB_NUMBER:
+            job = await any_job_in_path(edge, request)
+            owner = await edge.store.project(job.project_id)
+            return seen(caller.level_in(owner) if owner and owner.removed_at is None else None, "Job")
+        case Kind.PIPELINE_NUMBER:
+            pipeline = await edge.store.pipeline(PipelineId(number_in_path(request, "pipeline_id")))
+            owner = await edge.store.project(pipeline.project_id) if pipeline else None
+            return seen(caller.level_in(owner) if owner and owner.removed_at is None else None, "Pipeline")
+        case Kind.RUNNER_NUMBER:
+            return await runner_level(edge, caller, await runner_in_path(edge, request))
+        case _:
+            return Level.GUEST
+
+
+def seen(level: int | None, what: str) -> int:
+    """The level; 404 when the person may not know of the thing."""
+    if level is None:
+        raise not_found(what)
+    return level
+
+
+async def runner_level(edge: Edge, caller: Caller, runner: Runner) -> int:
+    """What a person may do with a runner: 0 see it, Level.MAINTAINER manage it; 404 when it is none of theirs.
+
+    A runner for all is seen by everybody of its organization and managed by administrators; one of a group is managed
+    by the group's owners, one of projects by the maintainers of any of them.
+    """
+    if caller.user.is_admin:
+        return rights.ADMINISTRATOR
+    if runner.organization_id != caller.user.organization_id:
+        raise not_found("Runner")
+    if runner.type is RunnerType.INSTANCE:
+        return 0
+    if runner.type is RunnerType.GROUP:
+        group = await edge.store.namespace(runner.group_id or 0)
+        level = (caller.level_in_group(group) if group else None) or 0
+        if level < Level.MAINTAINER:
+            raise not_found("Runner")
+        return level if level >= Level.OWNER else 0
+    projects = [await edge.store.project(project_id) for project_id in runner.project_ids]
+    if max((caller.level_in(project) or 0 for project in projects if project), default=0) < Level.MAINTAINER:
+        raise not_found("Runner")
+    return Level.MAINTAINER
+
+
+async def check_push(edge: Edge, caller: Caller, project: Project, refs: Collection[str]) -> None:
+    """403 when one of the refs is a branch that the caller may not push to: the protected one, or the first of all.
+
+    The first branch becomes the default one, whatever its name is, and so the protected one.
+    """
+    branches = [ref for ref in refs if ref.startswith("refs/heads/")]
+    if not branches or (caller.level_in(project) or 0) >= Level.MAINTAINER:
+        return
+    protected = await edge.projects.protected_ref(project)
+    if protected is None:
+        raise forbidden(f"{branches[0]} {FIRST_REFUSED}")
+    if protected in branches:
+        raise _is_protected(protected.removeprefix("refs/heads/"))
+
+
+async def check_protected(edge: Edge, caller: Caller, project: Project, ref: str) -> None:
+    """403 when the ref is the protected one and the caller is no maintainer."""
+    if (caller.level_in(project) or 0) < Level.MAINTAINER and ref == await edge.projects.protected_ref(project):
+        raise _is_protected(ref.removeprefix("refs/heads/"))
+
+
+def check_acts_on(caller: Caller, project: Project, what: Job | Pipeline) -> None:
+    """403 when a job or pipeline is of a protected ref and the caller, who wants to change it, is no maintainer.
+
+    Its ref may not be protected any more: what was made for one that was gets what is protected when it starts again.
+    """
+    if what.protected and (caller.level_in(project) or 0) < Level.MAINTAINER:
+        raise _is_protected(what.ref)
+
+
+def _is_protected(ref: str) -> ApiError:
+    return forbidden(f"{ref} is protected; that is for maintainers")
+
+
+def check_level(level: int | None, wanted: int, what: str) -> None:
+    """404 when the person may not know of the thing, 403 when the level is not enough."""
+    if seen(level, what) < wanted:
+        raise forbidden()
+
+
+def _insufficient_scope(wanted: str) -> ApiError:
+    return ApiError(
+        403,
+        {
+            "error": "insufficient_scope",
+            "error_description": "The request requires higher privileges than provided by the access token.",
+            "scope": wanted,
+        },
+    )

@@ -1,0 +1,286 @@
+"""Which calls are remembered in the audit log, and what of them.
+
+Decided here: the table of actions; that an action is in the log before the caller hears that it was done; and that a
+refused try of one, or of any call for administrators, is in the log, too, though only a few a minute for each address,
+so that nobody can fill it. The caller hears of an action that could not be written to the log as of one that may or may
+not have been done (503), and repeats it.
+
+Invariant: of what was sent only names of fields are kept, of what was answered only fields in `_TOLD`. The value of a
+variable, a token or a policy is none of them.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Message
+
+from remuda.cell.core.access.rate_limits import Rate
+from remuda.cell.errors import StoreError
+from remuda.cell.http.edge.access import Kind
+from remuda.cell.http.edge.admission import Caller, admit
+from remuda.cell.http.edge.bodies import decode
+from remuda.cell.http.edge.endpoints import Edge, Endpoint
+from remuda.cell.http.edge.errors import ApiError
+from remuda.cell.http.edge.lookup import (
+    any_job_in_path,
+    group_in_path,
+    number_or_text,
+    project_in_path,
+    runner_in_path,
+    text_in_path,
+)
+from remuda.cell.http.edge.rate_limits import Buckets
+from remuda.cell.operations.audit import AuditEvent, Detail
+from remuda.telemetry.logs import logger
+
+_P, _G = "/api/v4/projects/{id}", "/api/v4/groups/{id}"
+_CI = "/api/v4/admin/ci/variables"
+_S = f"{_P}/pipeline_schedules/{{schedule_id}}"
+_T = f"{_P}/job_token_scope"
+ACTIONS: Mapping[tuple[str, str], tuple[str, str]] = {
+    ("POST", "/api/v4/runners"): ("runner_registered", "Runner"),
+    ("POST", "/api/v4/user/runners"): ("runner_created", "Runner"),
+    ("PUT", "/api/v4/runners/{runner_id}"): ("runner_changed", "Runner"),
+    ("DELETE", "/api/v4/runners/{runner_id}"): ("runner_deleted", "Runner"),
+    ("DELETE", "/api/v4/runners"): ("runner_unregistered", "Runner"),
+    ("DELETE", "/api/v4/runners/managers"): ("runner_manager_unregistered", "Runner"),
+    ("POST", "/api/v4/runners/reset_authentication_token"): ("runner_token_reset", "Runner"),
+    ("POST", "/api/v4/runners/{runner_id}/reset_authentication_token"): ("runner_token_reset", "Runner"),
+    ("POST", "/api/v4/runners/reset_registration_token"): ("registration_token_reset", "Instance"),
+    ("POST", f"{_G}/runners/reset_registration_token"): ("registration_token_reset", "Group"),
+    ("POST", f"{_P}/runners/reset_registration_token"): ("registration_token_reset", "Project"),
+    ("POST", f"{_P}/runners"): ("runner_linked", "Project"),
+    ("DELETE", f"{_P}/runners/{{runner_id}}"): ("runner_unlinked", "Project"),
+    ("PUT", "/api/v4/application/settings"): ("settings_changed", "Instance"),
+    ("PUT", "/api/remuda/v1/policies/{scope}/{id}"): ("policy_changed", "Instance"),
+    ("POST", "/api/v4/organizations"): ("organization_created", "Instance"),
+    ("POST", "/api/v4/projects"): ("project_created", "Project"),
+    ("PUT", _P): ("project_changed", "Project"),
+    ("DELETE", _P): ("project_deleted", "Project"),
+    ("PATCH", f"{_P}/protected_branches/{{name}}"): ("protected_branch_changed", "Project"),
+    ("PATCH", _T): ("job_token_scope_changed", "Project"),
+    ("POST", f"{_T}/allowlist"): ("job_token_scope_project_added", "Project"),
+    ("DELETE", f"{_T}/allowlist/{{target_project_id}}"): ("job_token_scope_project_removed", "Project"),
+    ("POST", f"{_T}/groups_allowlist"): ("job_token_scope_group_added", "Project"),
+    ("DELETE", f"{_T}/groups_allowlist/{{target_group_id}}"): ("job_token_scope_group_removed", "Project"),
+    ("POST", "/api/v4/groups"): ("group_created", "Group"),
+    ("PUT", _G): ("group_changed", "Group"),
+    ("DELETE", _G): ("group_deleted", "Group"),
+    ("POST", f"{_G}/members"): ("member_added", "Group"),
+    ("PUT", f"{_G}/members/{{user_id}}"): ("member_changed", "Group"),
+    ("DELETE", f"{_G}/members/{{user_id}}"): ("member_removed", "Group"),
+    ("POST", f"{_P}/members"): ("member_added", "Project"),
+    ("PUT", f"{_P}/members/{{user_id}}"): ("member_changed", "Project"),
+    ("DELETE", f"{_P}/members/{{user_id}}"): ("member_removed", "Project"),
+    ("POST", "/api/v4/users"): ("user_created", "User"),
+    ("PUT", "/api/v4/users/{id}"): ("user_changed", "User"),
+    ("POST", "/api/v4/users/{id}/block"): ("user_blocked", "User"),
+    ("POST", "/api/v4/users/{id}/unblock"): ("user_unblocked", "User"),
+    ("POST", "/api/v4/user/personal_access_tokens"): ("personal_access_token_created", "User"),
+    ("POST", "/api/v4/users/{id}/personal_access_tokens"): ("personal_access_token_created", "User"),
+    ("POST", "/api/v4/personal_access_tokens/{token_id}/rotate"): ("personal_access_token_rotated", "User"),
+    ("DELETE", "/api/v4/personal_access_tokens/{token_id}"): ("personal_access_token_revoked", "User"),
+    ("POST", f"{_P}/triggers"): ("trigger_token_created", "Project"),
+    ("PUT", f"{_P}/triggers/{{trigger_id}}"): ("trigger_token_changed", "Project"),
+    ("DELETE", f"{_P}/triggers/{{trigger_id}}"): ("trigger_token_deleted", "Project"),
+    ("POST", f"{_P}/variables"): ("variable_created", "Project"),
+    ("PUT", f"{_P}/variables/{{key}}"): ("variable_changed", "Project"),
+    ("DELETE", f"{_P}/variables/{{key}}"): ("variable_deleted", "Project"),
+    ("POST", f"{_G}/variables"): ("variable_created", "Group"),
+    ("PUT", f"{_G}/variables/{{key}}"): ("variable_changed", "Group"),
+    ("DELETE", f"{_G}/variables/{{key}}"): ("variable_deleted", "Group"),
+    ("POST", _CI): ("variable_created", "Instance"),
+    ("PUT", f"{_CI}/{{key}}"): ("variable_changed", "Instance"),
+    ("DELETE", f"{_CI}/{{key}}"): ("variable_deleted", "Instance"),
+    ("POST", f"{_P}/pipeline_schedules"): ("schedule_created", "Project"),
+    ("PUT", _S): ("schedule_changed", "Project"),
+    ("DELETE", _S): ("schedule_deleted", "Project"),
+    ("POST", f"{_S}/take_ownership"): ("schedule_taken", "Project"),
+    ("POST", f"{_S}/variables"): ("schedule_variable_created", "Project"),
+    ("PUT", f"{_S}/variables/{{key}}"): ("schedule_variable_changed", "Project"),
+    ("DELETE", f"{_S}/variables/{{key}}"): ("schedule_variable_deleted", "Project"),
+    ("DELETE", f"{_P}/pipelines/{{pipeline_id}}"): ("pipeline_deleted", "Project"),
+    ("POST", f"{_P}/jobs/{{job_id}}/erase"): ("job_erased", "Project"),
+    ("DELETE", f"{_P}/jobs/{{job_id}}/artifacts"): ("artifacts_deleted", "Project"),
+    ("DELETE", f"{_P}/artifacts"): ("artifacts_deleted", "Project"),
+    ("POST", "/api/remuda/v1/jobs/{job_id}/shells"): ("job_shell_opened", "Project"),
+    ("POST", "/api/remuda/v1/jobs/{job_id}/release"): ("job_hold_released", "Project"),
+}
+"""What a call is remembered as, and whose affair it is."""
+
+DENIED = "access_denied"
+_TOLD = (
+    "id", "key", "name", "username", "user_id", "path", "full_path", "path_with_namespace", "visibility", "state",
+    "is_admin", "access_level", "expires_at", "scopes", "environment_scope", "variable_type", "masked", "hidden",
+    "protected", "raw", "runner_type", "paused", "locked", "run_untagged", "tag_list", "token_expires_at", "version",
+    "allow_runner_registration_token", "allow_force_push", "target_project_id", "target_group_id", "active", "ref",
+    "cron",
+)  # fmt: skip
+_NOT_NAMES = frozenset({"token", "private_token", "job_token"})
+_KEPT_BYTES = 1024 * 1024
+_LONGEST = 255
+_MOST = 50
+_DENIALS = Rate(calls=10)
+_ALL_DENIALS = Rate(calls=300)
+
+_log = logger("cell")
+
+
+def add_audit_details(request: Request, **details: Detail) -> None:
+    """Have something remembered of a call whose answer does not say it."""
+    request.state.audit_details = details
+
+
+class Auditor:
+    """Answers the calls that are remembered."""
+
+    def __init__(self, edge: Edge) -> None:
+        self._edge = edge
+        self._denials = Buckets(_DENIALS, most=10_000)
+        self._all_denials = Buckets(_ALL_DENIALS)
+
+    def minds(self, endpoint: Endpoint) -> bool:
+        """Whether calls of it are remembered, done or refused."""
+        return (endpoint.method, endpoint.path) in ACTIONS or endpoint.access.kind is Kind.ADMINISTRATOR
+
+    async def answer(self, endpoint: Endpoint, request: Request) -> Response:
+        """What the endpoint answers, once that is in the log."""
+        heard = _Heard(request)
+        request = Request(request.scope, heard.receive)
+        try:
+            await admit(self._edge, endpoint.access, request)
+            action, entity = ACTIONS.get((endpoint.method, endpoint.path), ("", ""))
+            subject = await self._subject(endpoint, request) if action else (0, "")
+            answer = await endpoint.handler(self._edge, request)
+        except ApiError as error:
+            if error.status in (401, 403):
+                await self._deny(endpoint, request, error.status)
+            raise
+        if action and answer.status_code < 400:
+            event = msgspec.structs.replace(self._event(request, action), entity_type=entity)
+            await self._edge.store.add_audit_event(_with_answer(event, request, answer, subject, heard.names()))
+        return answer
+
+    async def _subject(self, endpoint: Endpoint, request: Request) -> tuple[int, str]:
+        """Whose affair a call is, while it is there: id and path."""
+        if endpoint.path.startswith(_P):
+            project = await project_in_path(self._edge, request)
+            return project.id, project.path
+        if endpoint.path.startswith(_G):
+            group = await group_in_path(self._edge, request)
+            return group.id, group.path
+        if endpoint.path.startswith("/api/remuda/v1/jobs/{job_id}"):
+            owner = await self._edge.store.project((await any_job_in_path(self._edge, request)).project_id)
+            return (owner.id, owner.path) if owner else (0, "")
+        if "runner_id" in request.path_params:
+            runner = await runner_in_path(self._edge, request)
+            return runner.id, runner.description
+        if endpoint.path.startswith("/api/v4/users/{id}"):
+            number, _ = number_or_text(request)
+            user = await self._edge.store.user(number) if number is not None else None
+            return (user.id, user.username) if user else (0, "")
+        return 0, ""
+
+    def _event(self, request: Request, action: str) -> AuditEvent:
+        caller: Caller | None = getattr(request.state, "caller", None)
+        runner_id: int | None = getattr(request.state, "runner_id", None)
+        return AuditEvent(
+            created_at=self._edge.clock.now(),
+            action=action,
+            author_id=caller.user.id if caller else 0,
+            author_name=caller.user.username if caller else f"runner {runner_id}" if runner_id else "",
+            token_id=caller.token.id if caller else None,
+            ip_address=request.client.host if request.client else "",
+            request_id=request.scope.get("request_id", ""),
+        )
+
+    async def _deny(self, endpoint: Endpoint, request: Request, status: int) -> None:
+        """Remember that somebody tried. If that fails the answer is the same."""
+        now = self._edge.clock.monotonic()
+        address = request.client.host if request.client else ""
+        for buckets, key in ((self._denials, address), (self._all_denials, "")):
+            verdict = buckets.spend(key, now)
+            if verdict is not None and not verdict.allowed:
+                return
+        event = msgspec.structs.replace(
+            self._event(request, DENIED),
+            target=_short(f"{request.method} {request.scope['path']}"),
+            details={"status": status, "route": endpoint.path},
+        )
+        try:
+            await self._edge.store.add_audit_event(event)
+        except StoreError as error:
+            _log.warning("a refused call is not in the audit log", route=endpoint.path, error=str(error))
+
+
+def _with_answer(
+    event: AuditEvent, request: Request, answer: Response, subject: tuple[int, str], sent: list[str]
+) -> AuditEvent:
+    told = _told(answer) | getattr(request.state, "audit_details", {})
+    entity_id, entity_path = subject
+    if not entity_id and event.entity_type in ("Project", "Group", "User", "Runner"):
+        is_token = "token" in event.action and event.entity_type == "User"
+        number = told.get("user_id") if is_token else told.get("id") or getattr(request.state, "runner_id", 0)
+        entity_id = number if isinstance(number, int) else event.author_id
+        entity_path = str(told.get("path_with_namespace") or told.get("full_path") or told.get("username") or "")
+    named = [text_in_path(request, name) for name in request.path_params if name != "id" or not subject[0]]
+    target = "/".join(named) or str(told.get("key") or told.get("name") or told.get("username") or told.get("id") or "")
+    return msgspec.structs.replace(
+        event,
+        entity_id=entity_id,
+        entity_path=entity_path,
+        target=_short(target),
+        details=told | ({"sent": sent} if sent else {}),
+    )
+
+
+def _told(answer: Response) -> dict[str, Detail]:
+    try:
+        found = msgspec.json.decode(answer.body) if len(answer.body) <= _KEPT_BYTES else None
+    except (msgspec.DecodeError, AttributeError):
+        found = None
+    if not isinstance(found, dict):
+        return {}
+    kept = {name: _kept(found[name]) for name in _TOLD if name in found}
+    return {name: value for name, value in kept.items() if value is not None}
+
+
+def _kept(value: Any) -> Detail:
+    if isinstance(value, str):
+        return _short(value)
+    if isinstance(value, list):
+        return [_short(str(one)) for one in value[:_MOST]]
+    return value if isinstance(value, (bool, int, float)) else None
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+
+
+class _Heard:
+    """Listens to the body that a handler reads, for the names of the fields in it."""
+
+    def __init__(self, request: Request) -> None:
+        self._receive = request.receive
+        self._type = request.headers.get("content-type", "")
+        self._query: bytes = request.scope["query_string"]
+        self._raw = bytearray()
+
+    async def receive(self) -> Message:
+        message = await self._receive()
+        if len(self._raw) <= _KEPT_BYTES:
+            self._raw += message.get("body", b"")
+        return message
+
+    def names(self) -> list[str]:
+        """Those that were sent, if they can be read."""
+        if len(self._raw) > _KEPT_BYTES:
+            return []
+        try:
+            given = decode(bytes(self._raw), self._type, self._query, dict[str, Any])
+        except ApiError:
+            return []
+        return [_short(name) for name in sorted(given) if name not in _NOT_NAMES][:_MOST]

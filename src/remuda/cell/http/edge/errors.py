@@ -1,0 +1,142 @@
+"""How a refusal looks to the caller: status, GitLab's form of the body, headers.
+
+Decided here is the one mapping from the cell's errors to answers. An error that is not in it is a fault of ours: the
+caller learns nothing of it but 500, the log has the rest.
+"""
+
+import errno
+from collections.abc import Mapping
+
+import msgspec
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from remuda.cell.errors import (
+    ConflictError,
+    ForbiddenError,
+    InvalidError,
+    NotFoundError,
+    StoreError,
+    TooLargeError,
+)
+from remuda.cell.git.repositories import GitError
+
+RETRY_AFTER_SECONDS = StoreError.retry_after_seconds
+
+_DISK_TROUBLE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EMFILE, errno.ENFILE})
+
+
+class ClientGoneError(Exception):
+    """The connection ended before the request did; there is nobody to answer."""
+
+
+class ApiError(Exception):
+    """An answer that refuses."""
+
+    def __init__(self, status: int, body: object, **headers: str) -> None:
+        super().__init__(status, body)
+        self.status = status
+        self.body = body
+        self.headers = {name.replace("_", "-"): value for name, value in headers.items()}
+
+
+class JsonBytes(Response):
+    """JSON that is encoded already, put together with less work than Starlette takes for any answer."""
+
+    def __init__(self, body: bytes, status: int = 200, headers: Mapping[str, str] | None = None) -> None:
+        self.body = body
+        self.status_code = status
+        self.background = None
+        self.raw_headers = [
+            *((name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in (headers or {}).items()),
+            (b"content-length", b"%d" % len(body)),
+            (b"content-type", b"application/json"),
+        ]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        whole = getattr(getattr(send, "__self__", None), "send_whole", None)
+        if whole is None or not whole(self.status_code, self.raw_headers, self.body):
+            await super().__call__(scope, receive, send)
+
+
+def json_answer(value: object, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    """JSON as every client wants it."""
+    return JsonBytes(msgspec.json.encode(value), status, headers)
+
+
+def no_content(headers: dict[str, str] | None = None) -> Response:
+    """Done, and nothing to say."""
+    return Response(status_code=204, headers=headers)
+
+
+def unauthorized() -> ApiError:
+    return ApiError(401, {"message": "401 Unauthorized"})
+
+
+def forbidden(reason: str = "", *, job_status: str | None = None) -> ApiError:
+    headers = {"Job_Status": job_status} if job_status else {}
+    return ApiError(403, {"message": f"403 Forbidden - {reason}" if reason else "403 Forbidden"}, **headers)
+
+
+def not_found(what: str) -> ApiError:
+    return ApiError(404, {"message": f"404 {what} Not Found"})
+
+
+def bad_request(reason: str) -> ApiError:
+    return ApiError(400, {"message": f"400 Bad request - {reason}"})
+
+
+def bad_parameter(text: str) -> ApiError:
+    """A parameter is missing or has no valid value."""
+    return ApiError(400, {"error": text})
+
+
+def bad_field(field: str, reason: str) -> ApiError:
+    """A value that the thing to be stored cannot have."""
+    return ApiError(400, {"message": {field: [reason]}})
+
+
+def too_large(reason: str) -> ApiError:
+    return ApiError(413, {"message": f"413 Request Entity Too Large - {reason}"})
+
+
+def too_slow(reason: str) -> ApiError:
+    """What may still come of the request is of no use, so the connection ends with the answer."""
+    return ApiError(408, {"message": f"408 Request Timeout - {reason}"}, Connection="close")
+
+
+def unavailable(reason: str) -> ApiError:
+    message = f"503 Service Unavailable - {reason}"
+    return ApiError(503, {"message": message}, Retry_After=str(RETRY_AFTER_SECONDS))
+
+
+def unwrapped(error: Exception) -> Exception:
+    """The one error that a group of tasks ended with; the group itself when there are several."""
+    while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error
+
+
+def refusal(error: Exception) -> ApiError | None:
+    """The answer to an error; None when it is nothing the caller did or could wait for."""
+    match error:
+        case ApiError():
+            return error
+        case ForbiddenError():
+            return forbidden(str(error), job_status=error.job_status)
+        case NotFoundError():
+            return ApiError(404, {"message": f"404 Not Found - {error}"})
+        case InvalidError():
+            return ApiError(400, {"message": str(error)})
+        case ConflictError():
+            return ApiError(409, {"message": f"409 Conflict - {error}"})
+        case TooLargeError():
+            return too_large(str(error))
+        case StoreError():
+            return unavailable(str(error))
+        case GitError():
+            return ApiError(400, {"message": str(error)})
+        case OSError() if error.errno in _DISK_TROUBLE:
+            return unavailable(f"the cell cannot store it now: {error.strerror}")
+        case _:
+            return None

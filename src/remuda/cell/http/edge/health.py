@@ -1,0 +1,87 @@
+"""Whether the cell lives, can work, and how it does: health, readiness, metrics; and which version it has."""
+
+import asyncio
+from collections.abc import Awaitable
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from remuda import __version__
+from remuda.cell.core.payload.predefined_variables import GITLAB_VERSION
+from remuda.cell.errors import CellError
+from remuda.cell.http.edge.access import OPEN, USER
+from remuda.cell.http.edge.endpoints import Edge, Endpoint
+from remuda.cell.http.edge.errors import json_answer
+from remuda.cell.http.gitlab.shapes import VersionShape
+from remuda.model.job import JobId
+from remuda.telemetry.metrics import CONTENT_TYPE
+
+_PATIENCE_SECONDS = 5
+
+
+async def health(edge: Edge, request: Request) -> Response:
+    """GET /-/health: requests are served."""
+    return Response("Remuda OK\n", media_type="text/plain")
+
+
+async def readiness(edge: Edge, request: Request) -> Response:
+    """GET /-/readiness: whether each part can do its work now."""
+    parts = {
+        "store": await _part(edge.store.writable()),
+        "traces": await _part(edge.traces.size(JobId(0))),
+        "blobs": await _part(edge.blobs.size("readiness")),
+        "git": await _part(asyncio.to_thread(edge.projects.repos.prepare)),
+    }
+    is_ready = all(part["status"] == "ok" for part in parts.values())
+    return json_answer({"status": "ok" if is_ready else "failed", "parts": parts}, 200 if is_ready else 503)
+
+
+async def _part(check: Awaitable[object]) -> dict[str, str]:
+    try:
+        async with asyncio.timeout(_PATIENCE_SECONDS):
+            await check
+    except (CellError, OSError, TimeoutError) as error:
+        return {"status": "failed", "message": str(error) or f"no answer within {_PATIENCE_SECONDS} s"}
+    return {"status": "ok"}
+
+
+async def metrics(edge: Edge, request: Request) -> Response:
+    """GET /-/metrics."""
+    text = edge.metrics.text(
+        jobs=await edge.store.count_jobs(),
+        pipelines=await edge.store.count_pipelines(),
+        ended_jobs=edge.dispatch.ended_jobs,
+        ended_pipelines=edge.dispatch.ended_pipelines,
+        waiting=edge.dispatch.waiting(),
+        polls=edge.dispatch.held_polls(),
+        watchers=len(edge.events),
+    )
+    return Response(text, headers={"Content-Type": CONTENT_TYPE})
+
+
+async def version(edge: Edge, request: Request) -> Response:
+    """GET /version."""
+    return json_answer({"version": GITLAB_VERSION, "revision": f"remuda-{__version__}"})
+
+
+async def metadata(edge: Edge, request: Request) -> Response:
+    """GET /metadata."""
+    return json_answer(
+        {
+            "version": GITLAB_VERSION,
+            "revision": f"remuda-{__version__}",
+            "kas": {"enabled": False, "externalUrl": None, "version": None},
+            "enterprise": False,
+        }
+    )
+
+
+ENDPOINTS = (
+    Endpoint("GET", "/-/health", health, OPEN, gives=bytes),
+    Endpoint("GET", "/-/liveness", health, OPEN, gives=bytes),
+    Endpoint("GET", "/-/readiness", readiness, OPEN, gives=dict[str, Any], also=(503,)),
+    Endpoint("GET", "/-/metrics", metrics, OPEN, gives=bytes),
+    Endpoint("GET", "/api/v4/version", version, USER.scoped("read_user"), gives=VersionShape),
+    Endpoint("GET", "/api/v4/metadata", metadata, USER.scoped("read_user"), gives=VersionShape),
+)

@@ -1,0 +1,226 @@
+"""The OpenAPI 3.1 document of a cell, made from what every endpoint declares; nothing about a call is written twice.
+
+Decided here: how a declaration reads in the document, and which refusals follow from it (who is asked, whether there is
+a body, whether something is named in the path). `app` hands in the endpoints and serves the document; `remuda cell
+openapi` prints it. Pure.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from http import HTTPStatus
+from typing import Any, TypedDict, get_origin
+
+import msgspec
+
+from remuda import __version__
+from remuda.cell.core.payload.step_policies import SCOPES
+from remuda.cell.http.edge.access import Access, Kind
+from remuda.cell.http.edge.endpoints import Endpoint
+from remuda.cell.http.edge.paging import MAX_SIZE
+
+JSON, FORM, MULTIPART, ANY = "application/json", "application/x-www-form-urlencoded", "multipart/form-data", "*/*"
+_REFS = "#/components/schemas/{name}"
+_IN_PATH = re.compile(r"\{(\w+)(?::path)?\}")
+_BY_PATH = re.compile(r"/(?:projects|groups|namespaces)/\{id\}")
+"""Where `{id}` may be a full path too, with its slashes encoded."""
+_NUMBER = re.compile(r"id|iid|\w+_id")
+_MAX_NUMBER = 10**18 - 1
+_WHOLE_NUMBER: dict[str, Any] = {"type": "integer", "minimum": 1, "maximum": _MAX_NUMBER}
+_PLAIN_NAME: dict[str, Any] = {"type": "string", "minLength": 1}
+_LISTS_WALKED_ELSEWHERE = 405
+_PAGE_HEADERS = ("X-Total", "X-Total-Pages", "X-Page", "X-Per-Page", "X-Next-Page", "X-Prev-Page", "Link")
+_PAGE = {
+    "page": {"type": "integer", "minimum": 1},
+    "per_page": {"type": "integer", "minimum": 1, "maximum": MAX_SIZE},
+}
+_SCHEMES = {
+    "personal": {"type": "apiKey", "in": "header", "name": "PRIVATE-TOKEN"},
+    "bearer": {"type": "http", "scheme": "bearer"},
+    "job": {"type": "apiKey", "in": "header", "name": "JOB-TOKEN"},
+    "runner": {"type": "apiKey", "in": "header", "name": "RUNNER-TOKEN"},
+    "git": {"type": "http", "scheme": "basic"},
+}
+_PERSON: list[dict[str, list[str]]] = [{"personal": []}, {"bearer": []}]
+
+_REFUSED = "The call was refused, or cannot be answered now; the body says why."
+
+
+class Refusal(TypedDict, total=False):
+    """Why a call was not answered: `message` says what is wrong with the thing, `error` what is with a parameter."""
+
+    message: str | dict[str, Any]
+    error: str
+    error_description: str
+    scope: str
+    mistakes: list[dict[str, Any]]
+
+
+def document(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
+    """The whole of it."""
+    types = [one for endpoint in endpoints for one in _types(endpoint)]
+    schemas, components = msgspec.json.schema_components([Refusal, *types], schema_hook=_any, ref_template=_REFS)
+    known = _Known(dict(zip(map(_key, [Refusal, *types]), schemas, strict=True)), components)
+    paths: dict[str, dict[str, Any]] = {}
+    for endpoint in endpoints:
+        path = _IN_PATH.sub(r"{\1}", endpoint.path)
+        paths.setdefault(path, {})[endpoint.method.lower()] = _operation(endpoint, path, known)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Remuda cell",
+            "version": __version__,
+            "description": "What GitLab has, below /api/v4; what only Remuda has, below /api/remuda/v1.",
+        },
+        "servers": [{"url": "/"}],
+        "paths": dict(sorted(paths.items())),
+        "components": {
+            "schemas": dict(sorted(components.items())),
+            "responses": {
+                "Refusal": {"description": _REFUSED, "content": {JSON: {"schema": known.of(Refusal)}}},
+                "PlainRefusal": {"description": _REFUSED, "content": {"text/plain": {}, JSON: {}}},
+            },
+            "securitySchemes": _SCHEMES,
+        },
+    }
+
+
+class _Known:
+    """The schemas of all declared types."""
+
+    def __init__(self, schemas: Mapping[str, dict[str, Any]], components: Mapping[str, dict[str, Any]]) -> None:
+        self._schemas = schemas
+        self._components = components
+
+    def of(self, kind: Any) -> dict[str, Any]:
+        return self._schemas[_key(kind)]
+
+    def fields(self, kind: Any) -> tuple[Mapping[str, dict[str, Any]], Sequence[str]]:
+        """The fields of a struct, and the names of those that must be given."""
+        schema = self.of(kind)
+        whole = self._components[schema["$ref"].rpartition("/")[2]] if "$ref" in schema else schema
+        return whole.get("properties", {}), whole.get("required", ())
+
+
+def _key(kind: Any) -> str:
+    return f"{kind.__module__}.{kind.__qualname__}" if isinstance(kind, type) and not get_origin(kind) else repr(kind)
+
+
+def _any(kind: type) -> dict[str, Any]:
+    """`object` in a declaration."""
+    if kind is not object:
+        raise NotImplementedError
+    return {"description": "Whatever JSON has."}
+
+
+def _types(endpoint: Endpoint) -> Iterable[Any]:
+    declared = (endpoint.takes, endpoint.gives, *endpoint.query.values())
+    return (one for one in declared if one is not None and one is not bytes)
+
+
+def _operation(endpoint: Endpoint, path: str, known: _Known) -> dict[str, Any]:
+    module = endpoint.handler.__module__.rpartition(".")[2]
+    told = endpoint.summary or f"{module}: {endpoint.handler.__name__}".replace("_", " ")
+    operation: dict[str, Any] = {
+        "operationId": "_".join([endpoint.method.lower(), *re.findall(r"\w+", path.removeprefix("/api/"))]),
+        "summary": told[0].upper() + told[1:],
+        "description": f"Who may call it: {endpoint.access}.",
+        "tags": [module],
+        "parameters": _parameters(endpoint, path, known),
+        "security": _security(endpoint.access),
+        "responses": _responses(endpoint, known),
+    }
+    if endpoint.takes is not None and endpoint.method != "GET":
+        operation["requestBody"] = _body(endpoint, known)
+    return operation
+
+
+def _parameters(endpoint: Endpoint, path: str, known: _Known) -> list[dict[str, Any]]:
+    query = {name: known.of(kind) for name, kind in endpoint.query.items()}
+    required: Sequence[str] = ()
+    if endpoint.takes is not None and endpoint.method == "GET":
+        fields, required = known.fields(endpoint.takes)
+        query |= fields
+    if get_origin(endpoint.gives) is list:
+        query |= _PAGE
+    return [
+        *(
+            {"name": name, "in": "path", "required": True, "schema": _named(name, path)}
+            for name in _IN_PATH.findall(path)
+        ),
+        *({"name": name, "in": "query", "required": name in required, "schema": query[name]} for name in query),
+        *({"name": name, "in": "header", "schema": {"type": "string"}} for name in endpoint.headers),
+    ]
+
+
+def _named(name: str, path: str) -> dict[str, Any]:
+    """What may stand in a path."""
+    if name == "scope":
+        return {"type": "string", "enum": list(SCOPES)}
+    if name == "token_id":
+        return {"anyOf": [_WHOLE_NUMBER, {"const": "self"}]}
+    if not _NUMBER.fullmatch(name):
+        return _PLAIN_NAME
+    return {"anyOf": [_WHOLE_NUMBER, _PLAIN_NAME]} if name == "id" and _BY_PATH.search(path) else _WHOLE_NUMBER
+
+
+def _body(endpoint: Endpoint, known: _Known) -> dict[str, Any]:
+    if endpoint.takes is bytes:
+        file = {"type": "object", "properties": {"file": {"contentMediaType": "application/octet-stream"}}}
+        is_form = endpoint.method == "POST"
+        return {"required": True, "content": {MULTIPART: {"schema": file}} if is_form else {ANY: {}}}
+    schema = {"schema": known.of(endpoint.takes)}
+    return {"required": bool(known.fields(endpoint.takes)[1]), "content": {JSON: schema, FORM: schema}}
+
+
+def _security(access: Access) -> list[dict[str, list[str]]]:
+    match access.kind:
+        case Kind.OPEN | Kind.TRIGGER:
+            return []
+        case Kind.RUNNER:
+            return [{"runner": []}, {}]
+        case Kind.JOB:
+            # It may show its token as a parameter too.
+            return [{"job": []}, {}]
+        case Kind.GIT:
+            return [{"git": []}]
+        case _:
+            return [*_PERSON, {"job": []}] if access.or_job else _PERSON
+
+
+def _responses(endpoint: Endpoint, known: _Known) -> dict[str, Any]:
+    # git and docker show their users what they are told, each in its own form.
+    refusal = "PlainRefusal" if endpoint.access.kind is Kind.GIT else "Refusal"
+    answers: dict[int, Any] = {code: {"$ref": f"#/components/responses/{refusal}"} for code in _refusals(endpoint)}
+    for code in (endpoint.good_status, *(code for code in endpoint.also if code < HTTPStatus.BAD_REQUEST)):
+        is_empty = code in (HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED)
+        answers[code] = {"description": HTTPStatus(code).phrase, **({} if is_empty else _answer(endpoint, known))}
+    return {str(code): answers[code] for code in sorted(answers)}
+
+
+def _answer(endpoint: Endpoint, known: _Known) -> dict[str, Any]:
+    if endpoint.gives is None:
+        return {}
+    if endpoint.gives is bytes:
+        return {"content": {ANY: {}}}
+    answer: dict[str, Any] = {"content": {JSON: {"schema": known.of(endpoint.gives)}}}
+    if get_origin(endpoint.gives) is list:
+        answer["headers"] = {name: {"schema": {"type": "string"}} for name in _PAGE_HEADERS}
+    return answer
+
+
+def _refusals(endpoint: Endpoint) -> set[int]:
+    """What may come instead of an answer, wherever a cell has such an endpoint."""
+    found = {code for code in endpoint.also if code >= HTTPStatus.BAD_REQUEST}
+    asks = endpoint.access.kind is not Kind.OPEN
+    names = "{" in endpoint.path or endpoint.takes is not None
+    if names or endpoint.query:
+        found |= {400}
+    if asks:
+        found |= {400, 401, 403, 404, 429}
+    if names:
+        found |= {404}
+    if endpoint.takes is not None:
+        found |= {408, 413}
+    if get_origin(endpoint.gives) is list:
+        found |= {400, _LISTS_WALKED_ELSEWHERE}
+    return found | {503} if endpoint.path.startswith("/api/") else found

@@ -1,0 +1,149 @@
+"""How often a caller may call, and what it is told about that.
+
+Decided here: who is counted together, and by which rate. A call that shows a token counts for the token, once the token
+has been accepted; before that, and without one, it counts for the address that it came from. So nobody gets a fresh
+allowance by inventing tokens, and nobody can use up another's. Runners, jobs and git have a rate of their own, which is
+far above what they do; health and metrics are not counted. How a bucket works is decided in `core.rates`.
+
+Each process of a cell counts for itself: with three of them a caller may get three times as much through. What is
+remembered is bounded; what is forgotten is what was not used for longest.
+"""
+
+import re
+from collections import OrderedDict
+from collections.abc import Hashable, Mapping
+from email.utils import formatdate
+from urllib.parse import parse_qs
+
+from starlette.types import Scope
+
+from remuda.cell.core.access.rate_limits import Bucket, Rate, Verdict, spend
+from remuda.cell.http.edge.errors import ApiError
+from remuda.cell.settings import CellSettings
+from remuda.lib.clock import Clock
+
+REMEMBERED = 50_000
+"""Tokens and addresses that are counted at a time, of each kind."""
+_FREE = ("/-/",)
+_RUNNERS = re.compile(
+    r"/api/v4/(jobs|runners)(/.*)?|/api/remuda/v1/(jobs/\d+/results|runners/.*)|/.*\.git/[a-z-]+(/refs)?"
+)
+"""What runners and jobs call; a personal token that is shown there counts as one."""
+_JOBS_OF_AN_ADDRESS = 10
+"""The first call with each job's token counts for the address, and all jobs of a manager come from one."""
+_NOT_ACCEPTED = frozenset({401, 403, 429})
+_TOKEN_HEADERS = frozenset({b"private-token", b"job-token", b"runner-token", b"authorization"})
+_TOKEN_PARAMETERS = ("private_token", "job_token", "token", "access_token")
+
+
+class Buckets:
+    """A bounded number of buckets of one rate."""
+
+    def __init__(self, rate: Rate, *, most: int = REMEMBERED) -> None:
+        self._rate = rate
+        self._most = most
+        self._buckets: OrderedDict[Hashable, Bucket] = OrderedDict()
+
+    def __contains__(self, key: Hashable) -> bool:
+        return key in self._buckets
+
+    def __len__(self) -> int:
+        return len(self._buckets)
+
+    def spend(self, key: Hashable, now: float) -> Verdict | None:
+        """Count a call; None where there is no limit."""
+        if not self._rate.calls:
+            return None
+        bucket, verdict = spend(self._buckets.get(key), self._rate, now)
+        self._buckets[key] = bucket
+        self._buckets.move_to_end(key)
+        if len(self._buckets) > self._most:
+            self._buckets.popitem(last=False)
+        return verdict
+
+
+class RateLimits:
+    """Counts the calls of one process."""
+
+    def __init__(self, settings: CellSettings, clock: Clock) -> None:
+        self._clock = clock
+        jobs = Rate(calls=settings.job_requests_per_minute)
+        anonymous = Rate(calls=settings.anonymous_requests_per_minute)
+        self._tokens = {"user": Buckets(Rate(calls=settings.requests_per_minute)), "jobs": Buckets(jobs)}
+        many = Rate(calls=_JOBS_OF_AN_ADDRESS * jobs.calls)
+        self._addresses = {"user": Buckets(anonymous), "jobs": Buckets(many)}
+
+    def admit(self, scope: Scope) -> "Admitted":
+        """Count a call; 429 when it is one too many."""
+        path: str = scope["path"]
+        if path.startswith(_FREE):
+            return Admitted()
+        kind = "jobs" if _RUNNERS.fullmatch(path) else "user"
+        token = _token_in(scope)
+        now = self._clock.monotonic()
+        tokens = self._tokens[kind]
+        if token is not None and token in tokens:
+            verdict, name = tokens.spend(token, now), kind
+        else:
+            client = scope.get("client")
+            address = client[0] if client else ""
+            verdict, name = self._addresses[kind].spend(address, now), f"{kind} by address"
+        if verdict is None:
+            return Admitted(token=token, tokens=tokens)
+        if not verdict.allowed:
+            wait = str(verdict.retry_after_seconds)
+            reason = f"there were too many requests; try again in {wait} seconds"
+            now = self._clock.now()
+            headers = _headers(verdict, name, now)
+            headers["RateLimit-ResetTime"] = formatdate(now + verdict.reset_seconds, usegmt=True)
+            raise ApiError(429, {"message": f"429 Too Many Requests - {reason}"}, Retry_After=wait, **headers)
+        # Runners read none of them, and call often.
+        return Admitted(_headers(verdict, name, self._clock.now()) if kind == "user" else None, token, tokens)
+
+    def answered(self, admitted: "Admitted", status: int) -> None:
+        """Remember a token that was accepted."""
+        token, tokens = admitted.token, admitted.tokens
+        if token is not None and tokens is not None and status not in _NOT_ACCEPTED and token not in tokens:
+            tokens.spend(token, self._clock.monotonic())
+
+
+class Admitted:
+    """A call that was let through."""
+
+    __slots__ = ("headers", "token", "tokens")
+
+    def __init__(
+        self, headers: Mapping[str, str] | None = None, token: int | None = None, tokens: Buckets | None = None
+    ) -> None:
+        self.headers = headers or {}
+        self.token = token
+        self.tokens = tokens
+
+
+def _headers(verdict: Verdict, name: str, now: float) -> dict[str, str]:
+    """GitLab's."""
+    return {
+        "RateLimit-Limit": str(verdict.limit),
+        "RateLimit-Name": name.replace(" ", "_"),
+        "RateLimit-Observed": str(verdict.limit - verdict.remaining),
+        "RateLimit-Remaining": str(verdict.remaining),
+        "RateLimit-Reset": str(int(now) + verdict.reset_seconds),
+    }
+
+
+def _token_in(scope: Scope) -> int | None:
+    """A stand-in for the token that is shown, whatever kind of token it is.
+
+    It tells nothing about the token, is small however long that is, and nobody outside of this process can choose two
+    tokens with the same.
+    """
+    for name, value in scope["headers"]:
+        if name in _TOKEN_HEADERS:
+            return hash(value)
+    query: bytes = scope["query_string"]
+    if b"token" in query:
+        found = parse_qs(query.decode("latin-1"), max_num_fields=None)
+        for parameter in _TOKEN_PARAMETERS:
+            if parameter in found:
+                return hash(found[parameter][0].encode())
+    return None

@@ -1,0 +1,1 @@
+"""Repositories over HTTP: git's smart protocol, and GitLab's API for files, commits and refs."""

@@ -1,0 +1,92 @@
+"""The protected branches of a project as GitLab's API has them: which there are, and whether force pushes are allowed.
+
+Decided here: nothing but the form. There is one, the default branch; maintainers push to it
+(`remuda.cell.http.git.smart_http`), and a push may only add commits to it unless the project says otherwise.
+"""
+
+from typing import TypedDict
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from remuda.cell.http.edge.access import in_project
+from remuda.cell.http.edge.bodies import parameters
+from remuda.cell.http.edge.endpoints import Edge, Endpoint
+from remuda.cell.http.edge.errors import json_answer, not_found
+from remuda.cell.http.edge.lookup import project_in_path, text_in_path
+from remuda.cell.http.edge.paging import slice_answer
+from remuda.cell.projects.refs import default_branch
+from remuda.cell.values import Project
+from remuda.cell.values.people import Level
+
+
+class ProtectedBranchChange(msgspec.Struct, kw_only=True):
+    """PATCH /projects/:id/protected_branches/:name."""
+
+    allow_force_push: bool | None = None
+
+
+class AccessLevelShape(TypedDict):
+    access_level: int
+    access_level_description: str
+
+
+class ProtectedBranchShape(TypedDict):
+    id: int
+    name: str
+    push_access_levels: list[AccessLevelShape]
+    merge_access_levels: list[AccessLevelShape]
+    allow_force_push: bool
+
+
+async def list_all(edge: Edge, request: Request) -> Response:
+    """GET /projects/:id/protected_branches: the default branch."""
+    return slice_answer(request, [_view(edge, await project_in_path(edge, request))])
+
+
+async def show(edge: Edge, request: Request) -> Response:
+    """GET /projects/:id/protected_branches/:name: one."""
+    return json_answer(_view(edge, await _project(edge, request)))
+
+
+async def update(edge: Edge, request: Request) -> Response:
+    """PATCH /projects/:id/protected_branches/:name: allow force pushes, or not."""
+    project = await _project(edge, request)
+    asked = await parameters(request, ProtectedBranchChange, limit_bytes=edge.settings.body_limit_bytes)
+    allowed = asked.allow_force_push
+    if allowed is not None:
+        changed = await edge.store.change_project(
+            project.id, lambda row: msgspec.structs.replace(row, allow_force_push=allowed)
+        )
+        project = changed or project
+    return json_answer(_view(edge, project))
+
+
+async def _project(edge: Edge, request: Request) -> Project:
+    """The project, if the branch in the path is its protected one."""
+    project = await project_in_path(edge, request)
+    if text_in_path(request, "name") != default_branch(edge.projects.repos, project):
+        raise not_found("Protected branch")
+    return project
+
+
+def _view(edge: Edge, project: Project) -> ProtectedBranchShape:
+    maintainers: AccessLevelShape = {"access_level": Level.MAINTAINER, "access_level_description": "Maintainers"}
+    return {
+        "id": project.id,
+        "name": default_branch(edge.projects.repos, project),
+        "push_access_levels": [maintainers],
+        "merge_access_levels": [maintainers],
+        "allow_force_push": project.allow_force_push,
+    }
+
+
+_ROOT = "/api/v4/projects/{id}/protected_branches"
+_ACCESS = in_project(Level.MAINTAINER)
+
+ENDPOINTS = (
+    Endpoint("GET", _ROOT, list_all, _ACCESS, gives=list[ProtectedBranchShape]),
+    Endpoint("GET", f"{_ROOT}/{{name}}", show, _ACCESS, gives=ProtectedBranchShape),
+    Endpoint("PATCH", f"{_ROOT}/{{name}}", update, _ACCESS, takes=ProtectedBranchChange, gives=ProtectedBranchShape),
+)

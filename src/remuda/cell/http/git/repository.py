@@ -1,0 +1,193 @@
+"""A project's repository as GitLab's API has it: commits with file actions, commits, branches, files; and refs.
+
+What an action may do is decided in `remuda.cell.git.commits`; that a commit starts a pipeline, in
+`remuda.cell.projects.projects`.
+"""
+
+import re
+from collections.abc import Awaitable
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from remuda.cell.errors import InvalidError
+from remuda.cell.git.commits import is_branch_name
+from remuda.cell.git.repositories import GitError
+from remuda.cell.http.edge.access import in_project
+from remuda.cell.http.edge.admission import caller_of, check_push
+from remuda.cell.http.edge.bodies import parameters
+from remuda.cell.http.edge.endpoints import Edge, Endpoint
+from remuda.cell.http.edge.errors import bad_parameter, json_answer, no_content, not_found
+from remuda.cell.http.edge.large_bodies import large_answer, large_content, large_parameters
+from remuda.cell.http.edge.lookup import project_in_path, text_in_path
+from remuda.cell.http.edge.paging import page_answer, page_of, slice_answer
+from remuda.cell.http.gitlab.shapes import BranchShape, CommitShape
+from remuda.cell.http.gitlab.views import branch_view, commit_view
+from remuda.cell.projects.projects import CommitRequest
+from remuda.cell.values import Project
+from remuda.cell.values.people import Level
+
+FILE_LIMIT_BYTES = 100 * 1024 * 1024
+_REF = re.compile(r"refs/(?:heads|tags)/(.+)|refs/compared/[0-9a-f]{40}|refs/merge-requests/[1-9][0-9]*/head")
+_SHA = re.compile(r"[0-9a-f]{40}")
+
+
+class NewRefs(msgspec.Struct, kw_only=True):
+    """PUT /api/remuda/v1/projects/:id/refs."""
+
+    refs: dict[str, str]
+
+
+async def commit(edge: Edge, request: Request) -> Response:
+    """POST /projects/:id/repository/commits."""
+    project = await project_in_path(edge, request)
+    async with large_parameters(edge, request, CommitRequest, limit_bytes=edge.settings.commit_limit_bytes) as asked:
+        if not asked.commit_message.strip():
+            raise bad_parameter("commit_message is empty")
+        caller = caller_of(request)
+        await check_push(edge, caller, project, [f"refs/heads/{asked.branch}"])
+        sha = await edge.projects.commit(project, asked, caller.user)
+    return json_answer(await _view(edge, project, sha), 201)
+
+
+async def put_refs(edge: Edge, request: Request) -> Response:
+    """PUT /api/remuda/v1/projects/:id/refs: what a push does whose commits are there already."""
+    project = await project_in_path(edge, request)
+    asked, caller = await parameters(request, NewRefs, limit_bytes=edge.settings.body_limit_bytes), caller_of(request)
+    for ref, sha in asked.refs.items():
+        named = _REF.fullmatch(ref)
+        if not named or (named[1] and not is_branch_name(named[1])) or not _SHA.fullmatch(sha):
+            raise bad_parameter(f"refs is invalid: {ref!r} cannot lead to {sha!r}")
+    await check_push(edge, caller, project, asked.refs)
+    try:
+        await edge.projects.put_refs(project, asked.refs, caller.user)
+    except (GitError, InvalidError) as error:
+        raise bad_parameter(f"refs is invalid: {error}") from None
+    return no_content()
+
+
+async def _view(edge: Edge, project: Project, sha: str) -> CommitShape:
+    found = await edge.projects.repos.commit(project.repo_path, sha)
+    if found is None:
+        raise not_found("Commit")
+    return commit_view(found, project, edge.settings.url)
+
+
+async def _resolved(edge: Edge, project: Project, name: str, what: str) -> str:
+    sha = await edge.projects.repos.resolve(project.repo_path, name)
+    if sha is None:
+        raise not_found(what)
+    return sha
+
+
+async def list_commits(edge: Edge, request: Request) -> Response:
+    """GET /projects/:id/repository/commits."""
+    project = await project_in_path(edge, request)
+    repos, page = edge.projects.repos, page_of(request)
+    if await repos.is_empty(project.repo_path):
+        return page_answer(request, [], 0, page)
+    ref = request.query_params.get("ref_name") or repos.head(project.repo_path) or project.default_branch
+    sha = await _resolved(edge, project, ref, "Commit")
+    path = request.query_params.get("path", "").strip("/")
+    if "\0" in path:
+        raise bad_parameter("path is invalid")
+    found = await repos.log(project.repo_path, sha, skip=(page.number - 1) * page.size, count=page.size, path=path)
+    total = await repos.count(project.repo_path, sha, path)
+    return page_answer(request, [commit_view(one, project, edge.settings.url) for one in found], total, page)
+
+
+async def show_commit(edge: Edge, request: Request) -> Response:
+    """GET /projects/:id/repository/commits/:sha."""
+    project = await project_in_path(edge, request)
+    sha = await _resolved(edge, project, text_in_path(request, "sha"), "Commit")
+    return json_answer(await _view(edge, project, sha))
+
+
+async def list_branches(edge: Edge, request: Request) -> Response:
+    """GET /projects/:id/repository/branches."""
+    project = await project_in_path(edge, request)
+    search = request.query_params.get("search", "")
+    refs = await edge.projects.repos.refs(project.repo_path)
+    names = [ref.removeprefix("refs/heads/") for ref in refs if ref.startswith("refs/heads/")]
+    found = [await branch_at(edge, project, name, refs[f"refs/heads/{name}"]) for name in names if search in name]
+    return slice_answer(request, found)
+
+
+async def show_branch(edge: Edge, request: Request) -> Response:
+    """GET /projects/:id/repository/branches/:branch."""
+    project = await project_in_path(edge, request)
+    name = text_in_path(request, "branch")
+    refs = await edge.projects.repos.refs(project.repo_path)
+    if f"refs/heads/{name}" not in refs:
+        raise not_found("Branch")
+    return json_answer(await branch_at(edge, project, name, refs[f"refs/heads/{name}"]))
+
+
+async def branch_at(edge: Edge, project: Project, name: str, sha: str) -> BranchShape:
+    """A branch as it is shown."""
+    head = edge.projects.repos.head(project.repo_path)
+    return branch_view(name, await _view(edge, project, sha), head, project, edge.settings.url)
+
+
+async def raw_file(edge: Edge, request: Request) -> Response:
+    """GET /projects/:id/repository/files/:path/raw."""
+    project = await project_in_path(edge, request)
+    ref = request.query_params.get("ref") or edge.projects.repos.head(project.repo_path) or project.default_branch
+    if ref == "HEAD":
+        ref = edge.projects.repos.head(project.repo_path) or project.default_branch
+    sha = await _resolved(edge, project, ref, "Commit")
+    path = text_in_path(request, "path")
+
+    def read(limit_bytes: int) -> Awaitable[bytes | None]:
+        return edge.projects.repos.file(project.repo_path, sha, path, limit_bytes=limit_bytes)
+
+    def measure() -> Awaitable[int]:
+        return edge.projects.repos.file_size(project.repo_path, sha, path)
+
+    # Never as something a browser would run in the cell's name.
+    headers = {"X-Content-Type-Options": "nosniff", "Content-Disposition": "inline"}
+    async with large_content(edge.parsers, read, limit_bytes=FILE_LIMIT_BYTES, measure=measure) as content:
+        if content is None:
+            raise not_found("File")
+        return await large_answer(edge, content, "text/plain", headers)
+
+
+_ROOT = "/api/v4/projects/{id}/repository"
+
+ENDPOINTS = (
+    Endpoint(
+        "PUT",
+        "/api/remuda/v1/projects/{id}/refs",
+        put_refs,
+        in_project(Level.DEVELOPER).scoped("write_repository"),
+        takes=NewRefs,
+    ),
+    Endpoint("POST", f"{_ROOT}/commits", commit, in_project(Level.DEVELOPER), takes=CommitRequest, gives=CommitShape),
+    Endpoint(
+        "GET",
+        f"{_ROOT}/commits",
+        list_commits,
+        in_project(Level.REPORTER),
+        query={"ref_name": str, "path": str},
+        gives=list[CommitShape],
+    ),
+    Endpoint("GET", f"{_ROOT}/commits/{{sha}}", show_commit, in_project(Level.REPORTER), gives=CommitShape),
+    Endpoint(
+        "GET",
+        f"{_ROOT}/branches",
+        list_branches,
+        in_project(Level.REPORTER),
+        query={"search": str},
+        gives=list[BranchShape],
+    ),
+    Endpoint("GET", f"{_ROOT}/branches/{{branch}}", show_branch, in_project(Level.REPORTER), gives=BranchShape),
+    Endpoint(
+        "GET",
+        f"{_ROOT}/files/{{path:path}}/raw",
+        raw_file,
+        in_project(Level.REPORTER).scoped("read_repository", "write_repository"),
+        query={"ref": str},
+        gives=bytes,
+    ),
+)

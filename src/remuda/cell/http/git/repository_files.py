@@ -1,0 +1,205 @@
+"""Single files and folders of a repository as GitLab's API has them: list a folder; show, make, change, remove a file.
+
+A change is a commit with one action. What an action may do is decided in `remuda.cell.git.commits`; that a
+commit starts a pipeline, in `remuda.cell.projects.projects`.
+"""
+
+import base64
+import hashlib
+from collections.abc import Awaitable
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from remuda.cell.git.commits import EXECUTABLE, FileAction
+from remuda.cell.git.listing import Listed, listing
+from remuda.cell.git.repositories import LIST_LIMIT_BYTES, GitRepos
+from remuda.cell.http.edge.access import in_project
+from remuda.cell.http.edge.admission import caller_of, check_push
+from remuda.cell.http.edge.bodies import parameters
+from remuda.cell.http.edge.endpoints import Edge, Endpoint
+from remuda.cell.http.edge.errors import bad_parameter, json_answer, no_content, not_found
+from remuda.cell.http.edge.large_bodies import large_answer, large_content, large_parameters
+from remuda.cell.http.edge.lookup import project_in_path, text_in_path
+from remuda.cell.http.edge.paging import page_answer, page_of, slice_answer
+from remuda.cell.http.gitlab.shapes import ChangedFileShape, FileShape, TreeEntryShape
+from remuda.cell.projects.projects import CommitRequest
+from remuda.cell.values import Project
+from remuda.cell.values.people import Level
+
+FILE_LIMIT_BYTES = 100 * 1024 * 1024
+
+
+class FileChange(msgspec.Struct, kw_only=True):
+    """POST and PUT /projects/:id/repository/files/:path."""
+
+    branch: str
+    commit_message: str
+    content: str
+    encoding: str = "text"
+    start_branch: str | None = None
+    author_name: str | None = None
+    author_email: str | None = None
+    execute_filemode: bool | None = None
+
+
+class FileRemoval(msgspec.Struct, kw_only=True):
+    """DELETE /projects/:id/repository/files/:path."""
+
+    branch: str
+    commit_message: str
+    start_branch: str | None = None
+    author_name: str | None = None
+    author_email: str | None = None
+
+
+async def commit_at(edge: Edge, project: Project, ref: str | None) -> str:
+    """The commit that a ref names, or HEAD, or nothing: the default branch; 404 when there is none."""
+    head = edge.projects.repos.head(project.repo_path) or project.default_branch
+    sha = await edge.projects.repos.resolve(project.repo_path, head if ref in (None, "", "HEAD") else str(ref))
+    if sha is None:
+        raise not_found("Commit")
+    return sha
+
+
+async def list_tree(edge: Edge, request: Request) -> Response:
+    """GET /projects/:id/repository/tree: what is in a folder."""
+    project, query = await project_in_path(edge, request), request.query_params
+    if not query.get("ref") and await edge.projects.repos.is_empty(project.repo_path):
+        return slice_answer(request, [])
+    sha = await commit_at(edge, project, query.get("ref"))
+    path = query.get("path", "").strip("/")
+    if "\0" in path:
+        raise bad_parameter("path is invalid")
+    is_deep = query.get("recursive", "").lower() in ("true", "1")
+    page = page_of(request)
+    first = (page.number - 1) * page.size
+
+    def read(limit_bytes: int) -> Awaitable[list[Listed]]:
+        return listing(edge.projects.repos, project.repo_path, sha, path, is_deep=is_deep, limit_bytes=limit_bytes)
+
+    async with large_content(edge.parsers, read, limit_bytes=LIST_LIMIT_BYTES) as found:
+        if path and not found:
+            raise not_found("Tree")
+        total = len(found)
+        shown = sorted(found, key=lambda one: one.type != "tree")[first : first + page.size]
+    entries: list[TreeEntryShape] = [
+        {"id": one.sha, "name": one.path.rpartition("/")[2], "type": one.type, "path": one.path, "mode": one.mode}
+        for one in shown
+    ]
+    return page_answer(request, entries, total, page)
+
+
+async def show(edge: Edge, request: Request) -> Response:
+    """GET /projects/:id/repository/files/:path: a file with its content in base64."""
+    project, repos = await project_in_path(edge, request), edge.projects.repos
+    path, ref = text_in_path(request, "path"), request.query_params.get("ref") or "HEAD"
+    sha = await commit_at(edge, project, ref)
+
+    def read(limit_bytes: int) -> Awaitable[bytes | None]:
+        return repos.file(project.repo_path, sha, path, limit_bytes=limit_bytes)
+
+    def measure() -> Awaitable[int]:
+        return repos.file_size(project.repo_path, sha, path)
+
+    async with large_content(edge.parsers, read, limit_bytes=FILE_LIMIT_BYTES, measure=measure) as content:
+        if content is None:
+            raise not_found("File")
+        entry = await _entry(repos, project, sha, path)
+        last = await repos.log(project.repo_path, sha, skip=0, count=1, path=path)
+        shown: FileShape = {
+            "file_name": path.rpartition("/")[2],
+            "file_path": path,
+            "size": len(content),
+            "encoding": "base64",
+            "content": base64.b64encode(content).decode(),
+            "content_sha256": hashlib.sha256(content).hexdigest(),
+            "ref": ref,
+            "blob_id": entry.sha,
+            "commit_id": sha,
+            "last_commit_id": last[0].sha if last else sha,
+            "execute_filemode": entry.mode == EXECUTABLE,
+        }
+        return await large_answer(edge, msgspec.json.encode(shown), "application/json")
+
+
+async def _entry(repos: GitRepos, project: Project, sha: str, path: str) -> Listed:
+    """What the folder of a file says of it; 404 when that is no file."""
+    found = await listing(repos, project.repo_path, sha, path, is_deep=False, is_folder=False)
+    if not found:
+        raise not_found("File")
+    return found[0]
+
+
+async def create(edge: Edge, request: Request) -> Response:
+    """POST /projects/:id/repository/files/:path: a commit that adds it."""
+    return await _change(edge, request, "create", 201)
+
+
+async def update(edge: Edge, request: Request) -> Response:
+    """PUT /projects/:id/repository/files/:path: a commit that changes it."""
+    return await _change(edge, request, "update", 200)
+
+
+async def _change(edge: Edge, request: Request, action: str, status: int) -> Response:
+    path = text_in_path(request, "path")
+    async with large_parameters(edge, request, FileChange, limit_bytes=edge.settings.commit_limit_bytes) as asked:
+        done = FileAction(
+            action=action,
+            file_path=path,
+            content=asked.content,
+            encoding=asked.encoding,
+            execute_filemode=asked.execute_filemode,
+        )
+        actions = [done]
+        if action == "update" and asked.execute_filemode is not None:
+            actions.append(FileAction(action="chmod", file_path=path, execute_filemode=asked.execute_filemode))
+        await _commit(edge, request, asked, actions)
+    answer: ChangedFileShape = {"file_path": path, "branch": asked.branch}
+    return json_answer(answer, status)
+
+
+async def remove(edge: Edge, request: Request) -> Response:
+    """DELETE /projects/:id/repository/files/:path: a commit without it."""
+    asked = await parameters(request, FileRemoval, limit_bytes=edge.settings.body_limit_bytes)
+    action = FileAction(action="delete", file_path=text_in_path(request, "path"))
+    await _commit(edge, request, asked, [action])
+    return no_content()
+
+
+async def _commit(edge: Edge, request: Request, asked: FileChange | FileRemoval, actions: list[FileAction]) -> None:
+    project, caller = await project_in_path(edge, request), caller_of(request)
+    if not asked.commit_message.strip():
+        raise bad_parameter("commit_message is empty")
+    await check_push(edge, caller, project, [f"refs/heads/{asked.branch}"])
+    wanted = CommitRequest(
+        branch=asked.branch,
+        commit_message=asked.commit_message,
+        actions=actions,
+        start_branch=asked.start_branch,
+        author_name=asked.author_name,
+        author_email=asked.author_email,
+    )
+    await edge.projects.commit(project, wanted, caller.user)
+
+
+_ROOT = "/api/v4/projects/{id}/repository"
+_FILE = f"{_ROOT}/files/{{path}}"
+_READ = in_project(Level.REPORTER).scoped("read_repository", "write_repository")
+_WRITE = in_project(Level.DEVELOPER)
+
+ENDPOINTS = (
+    Endpoint(
+        "GET",
+        f"{_ROOT}/tree",
+        list_tree,
+        _READ,
+        query={"path": str, "ref": str, "recursive": bool},
+        gives=list[TreeEntryShape],
+    ),
+    Endpoint("GET", _FILE, show, _READ, query={"ref": str}, gives=FileShape),
+    Endpoint("POST", _FILE, create, _WRITE, takes=FileChange, gives=ChangedFileShape),
+    Endpoint("PUT", _FILE, update, _WRITE, takes=FileChange, gives=ChangedFileShape),
+    Endpoint("DELETE", _FILE, remove, _WRITE, takes=FileRemoval),
+)

@@ -1,0 +1,187 @@
+"""Branches and tags as GitLab's API has them, made and removed.
+
+Decided here: that the default branch stays, and that a tag's release goes with it. What a new branch or tag starts is
+decided in `remuda.cell.projects.projects`.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from remuda.cell.errors import ConflictError, InvalidError
+from remuda.cell.git.commits import is_branch_name
+from remuda.cell.git.listing import Tag, tags
+from remuda.cell.http.edge.access import in_project
+from remuda.cell.http.edge.admission import caller_of, check_push
+from remuda.cell.http.edge.bodies import parameters
+from remuda.cell.http.edge.endpoints import Edge, Endpoint
+from remuda.cell.http.edge.errors import ApiError, forbidden, json_answer, no_content, not_found
+from remuda.cell.http.edge.lookup import project_in_path, text_in_path
+from remuda.cell.http.edge.paging import page_answer, page_of
+from remuda.cell.http.git.repository import branch_at
+from remuda.cell.http.gitlab.shapes import BranchShape, TagShape
+from remuda.cell.http.gitlab.views import commit_view
+from remuda.cell.values import Project
+from remuda.cell.values.people import Level
+
+
+class NewBranch(msgspec.Struct, kw_only=True):
+    """POST /projects/:id/repository/branches."""
+
+    branch: str
+    ref: str
+
+
+class NewTag(msgspec.Struct, kw_only=True):
+    """POST /projects/:id/repository/tags."""
+
+    tag_name: str
+    ref: str
+    message: str = ""
+
+
+def _refused(reason: str) -> ApiError:
+    return ApiError(400, {"message": reason})
+
+
+async def _start(edge: Edge, project: Project, name: str, what: str, ref: str) -> str:
+    """The commit that a new branch or tag begins at; 400 when there is none, or it cannot be called so."""
+    if not is_branch_name(name):
+        raise _refused(f"{what} name is invalid")
+    sha = await edge.projects.repos.resolve(project.repo_path, ref.removeprefix("refs/heads/"))
+    if sha is None:
+        raise _refused(f"Invalid reference name: {ref}" if what == "Branch" else f"Target {ref} is invalid")
+    return sha
+
+
+async def create_branch(edge: Edge, request: Request) -> Response:
+    """POST /projects/:id/repository/branches: at a commit, a tag or another branch."""
+    project = await project_in_path(edge, request)
+    asked = await parameters(request, NewBranch, limit_bytes=edge.settings.body_limit_bytes)
+    caller, ref = caller_of(request), f"refs/heads/{asked.branch}"
+    await check_push(edge, caller, project, [ref])
+    sha = await _start(edge, project, asked.branch, "Branch", asked.ref)
+    async with edge.projects.moving(project):
+        try:
+            await edge.projects.repos.add_branch(
+                project.repo_path,
+                asked.branch,
+                sha,
+                before_move=lambda at: edge.projects.note(project, {ref: at}, caller.user.id),
+            )
+        except ConflictError as error:
+            raise _refused(str(error)) from None
+    return json_answer(await branch_at(edge, project, asked.branch, sha), 201)
+
+
+async def remove_branch(edge: Edge, request: Request) -> Response:
+    """DELETE /projects/:id/repository/branches/:branch: never the default one."""
+    project, repos, name = await project_in_path(edge, request), edge.projects.repos, text_in_path(request, "branch")
+    ref = f"refs/heads/{name}"
+    if not is_branch_name(name) or await repos.commit_of(project.repo_path, ref) is None:
+        raise not_found("Branch")
+    if ref == await edge.projects.protected_ref(project):
+        raise forbidden("the default branch stays; make another one the default first")
+    async with edge.projects.moving(project):
+        await repos.remove_ref(project.repo_path, ref)
+    return no_content()
+
+
+async def _views(edge: Edge, project: Project, shown: Sequence[Tag]) -> list[TagShape]:
+    repo, url = project.repo_path, edge.settings.url
+    releases = {release.tag: release for release in await edge.store.releases(project.id)}
+    found: list[TagShape] = []
+    for tag in shown:
+        commit, release = await edge.projects.repos.commit(repo, tag.sha), releases.get(tag.name)
+        if commit is not None:
+            found.append(
+                {
+                    "name": tag.name,
+                    "message": tag.message or None,
+                    "target": tag.target,
+                    "commit": commit_view(commit, project, url),
+                    "release": {"tag_name": tag.name, "description": release.description} if release else None,
+                    "protected": False,
+                }
+            )
+    return found
+
+
+async def list_tags(edge: Edge, request: Request) -> Response:
+    """GET /projects/:id/repository/tags: the last by their names first."""
+    project, page = await project_in_path(edge, request), page_of(request)
+    search, sort = request.query_params.get("search", ""), request.query_params.get("sort", "desc")
+    found = [tag for tag in await tags(edge.projects.repos, project.repo_path) if search in tag.name]
+    ordered = found if sort == "asc" else found[::-1]
+    shown = ordered[(page.number - 1) * page.size : page.number * page.size]
+    return page_answer(request, await _views(edge, project, shown), len(found), page)
+
+
+async def _tag(edge: Edge, project: Project, name: str) -> Tag:
+    known = await tags(edge.projects.repos, project.repo_path)
+    found = next((tag for tag in known if tag.name == name), None)
+    if found is None:
+        raise not_found("Tag")
+    return found
+
+
+async def show_tag(edge: Edge, request: Request) -> Response:
+    """GET /projects/:id/repository/tags/:tag."""
+    project = await project_in_path(edge, request)
+    tag = await _tag(edge, project, text_in_path(request, "tag"))
+    return json_answer((await _views(edge, project, [tag]))[0])
+
+
+async def create_tag(edge: Edge, request: Request) -> Response:
+    """POST /projects/:id/repository/tags: with a message, if one is given."""
+    project = await project_in_path(edge, request)
+    asked = await parameters(request, NewTag, limit_bytes=edge.settings.body_limit_bytes)
+    user, ref = caller_of(request).user, f"refs/tags/{asked.tag_name}"
+    if "\0" in asked.message:
+        raise _refused("message has a NUL character")
+    sha = await _start(edge, project, asked.tag_name, "Tag", asked.ref)
+    try:
+        await edge.projects.check_namesake(project, ref)
+    except InvalidError as error:
+        raise _refused(str(error)) from None
+    async with edge.projects.moving(project):
+        try:
+            await edge.projects.repos.add_tag(
+                project.repo_path,
+                asked.tag_name,
+                sha,
+                message=asked.message,
+                at=int(edge.clock.now()),
+                before_move=lambda at: edge.projects.note(project, {ref: at}, user.id),
+            )
+        except ConflictError:
+            raise _refused(f"Tag {asked.tag_name} already exists") from None
+    tag = await _tag(edge, project, asked.tag_name)
+    return json_answer((await _views(edge, project, [tag]))[0], 201)
+
+
+async def remove_tag(edge: Edge, request: Request) -> Response:
+    """DELETE /projects/:id/repository/tags/:tag: with its release."""
+    project = await project_in_path(edge, request)
+    tag = await _tag(edge, project, text_in_path(request, "tag"))
+    async with edge.projects.moving(project):
+        await edge.projects.repos.remove_ref(project.repo_path, f"refs/tags/{tag.name}")
+    await edge.store.remove_release(project.id, tag.name)
+    return no_content()
+
+
+_ROOT = "/api/v4/projects/{id}/repository"
+_TAGS = f"{_ROOT}/tags"
+_LISTED = {"search": str, "sort": str}
+_READ, _WRITE = in_project(Level.REPORTER), in_project(Level.DEVELOPER)
+
+ENDPOINTS = (
+    Endpoint("POST", f"{_ROOT}/branches", create_branch, _WRITE, takes=NewBranch, gives=BranchShape),
+    Endpoint("DELETE", f"{_ROOT}/branches/{{branch}}", remove_branch, _WRITE),
+    Endpoint("GET", _TAGS, list_tags, _READ, query=_LISTED, gives=list[TagShape]),
+    Endpoint("GET", f"{_TAGS}/{{tag}}", show_tag, _READ, gives=TagShape),
+    Endpoint("POST", _TAGS, create_tag, _WRITE, takes=NewTag, gives=TagShape),
+    Endpoint("DELETE", f"{_TAGS}/{{tag}}", remove_tag, in_project(Level.MAINTAINER)),
+)

@@ -1,0 +1,212 @@
+"""git over smart HTTP at `/<project path>.git`; as with GitLab people may leave out the `.git`.
+
+Decided here: who may fetch and push. A job's token fetches its own project and, so that submodules work, others of its
+organization that let its jobs in and whose code the person may read who started the pipeline; that is also a sign of
+life of the job. A user's token, whatever the user name, fetches for reporters and pushes for developers of the project,
+to its protected branch, and its first one, for maintainers, and with force there for nobody unless the project allows
+it; a maintainer's push to a project that is not there makes it. Everyone else learns nothing, not even whether the
+project exists. `git http-backend` does the rest.
+
+Invariant: when a push is answered, what it started is stored; when its client goes away, that is not forgotten.
+"""
+
+import re
+from collections.abc import Mapping
+from contextlib import nullcontext
+from urllib.parse import parse_qs, unquote
+
+from starlette.datastructures import Headers
+from starlette.responses import PlainTextResponse
+from starlette.types import Receive, Scope, Send
+
+from remuda.cell.core.access.job_token_scope import admits, explain_refusal
+from remuda.cell.errors import ConflictError, ForbiddenError, InvalidError
+from remuda.cell.git.push_hook import (
+    FIRST_VARIABLE,
+    FORWARD_VARIABLE,
+    NAMESAKE_VARIABLE,
+    REFUSED_VARIABLE,
+    USER_VARIABLE,
+)
+from remuda.cell.git.smart_http import GitCall, serve
+from remuda.cell.http.edge import auth
+from remuda.cell.http.edge.admission import Caller, person
+from remuda.cell.http.edge.bodies import Body
+from remuda.cell.http.edge.endpoints import Edge
+from remuda.cell.http.edge.errors import ApiError
+from remuda.cell.http.gitlab.projects import check_namespace
+from remuda.cell.pipelines.cross_project_access import level_of
+from remuda.cell.projects.refs import namesake
+from remuda.cell.values import Job, Project
+from remuda.cell.values.people import Level
+from remuda.telemetry.logs import logger
+
+PATH = re.compile(r"/(?!api/)([^?]+?)(?:\.git)?/(info/refs|git-upload-pack|git-receive-pack)")
+ROUTE = "/{path}.git"
+FETCH, PUSH = "git-upload-pack", "git-receive-pack"
+JOB_USER = "gitlab-ci-token"
+_PUSH_SCOPES = frozenset({"api", "write_repository"})
+_FETCH_SCOPES = _PUSH_SCOPES | {"read_repository"}
+
+_log = logger("cell")
+
+
+class _RefusedError(Exception):
+    """An answer that git shows to its user."""
+
+    def __init__(self, status: int, text: str, **headers: str) -> None:
+        super().__init__(text)
+        self.answer = PlainTextResponse(
+            text + "\n", status, {name.replace("_", "-"): value for name, value in headers.items()}
+        )
+
+
+async def serve_git(edge: Edge, path: str, service: str, scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer one request of a git client."""
+    try:
+        await _serve(edge, unquote(path), service, scope, receive, send)
+    except _RefusedError as refused:
+        await refused.answer(scope, receive, send)
+
+
+async def _serve(edge: Edge, path: str, service: str, scope: Scope, receive: Receive, send: Send) -> None:
+    headers = Headers(scope=scope)
+    wanted = service
+    if service == "info/refs":
+        wanted = parse_qs(scope["query_string"].decode("latin-1")).get("service", [""])[0]
+    if scope["method"] != ("GET" if service == "info/refs" else "POST"):
+        raise _RefusedError(405, "Method Not Allowed")
+    project, hook = await _permitted(edge, path, wanted, headers)
+    if wanted not in (FETCH, PUSH):
+        raise _RefusedError(403, "Only git's smart HTTP protocol is served; use git 1.6.6 or newer")
+    is_push = service == PUSH
+    body = Body(receive)
+    call = GitCall(
+        method=scope["method"],
+        service=service,
+        # Not what was sent: of a parameter that is there twice git may take the other one.
+        query=f"service={wanted}" if service == "info/refs" else "",
+        content_type=headers.get("content-type", ""),
+        content_encoding=headers.get("content-encoding", ""),
+        protocol=headers.get("git-protocol", ""),
+        user="remuda" if wanted == PUSH else "",
+        hook=hook,
+    )
+
+    async def start(status: int, found: list[tuple[bytes, bytes]]) -> None:
+        await send({"type": "http.response.start", "status": status, "headers": found})
+
+    async def send_piece(piece: bytes) -> None:
+        await send({"type": "http.response.body", "body": piece, "more_body": True})
+
+    async with edge.projects.moving(project) if is_push else nullcontext():
+        said = await serve(
+            edge.projects.repos,
+            project.repo_path,
+            call,
+            body.pieces(),
+            start=start,
+            send=send_piece,
+            abandoned=None if is_push else body.hang_up.wait,
+        )
+        if said:
+            _log.info("git said", project=project.path, service=service, said=said[-500:])
+    await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def _permitted(edge: Edge, path: str, wanted: str, headers: Headers) -> tuple[Project, Mapping[str, str]]:
+    """The project, if the caller may do this with it, and what git's hook is told of a push."""
+    basic = auth.basic_in(headers)
+    if basic and basic[0] == JOB_USER:
+        try:
+            job = await auth.job_of(edge, basic[1], scope="repository")
+        except (ForbiddenError, ApiError):
+            raise _denied() from None
+        project = await _fetched_by(edge, job, path)
+        if project is None:
+            raise _RefusedError(404, "There is no such project, or not for this job's token")
+        if wanted == PUSH:
+            raise _RefusedError(403, "A job's token may fetch, not push")
+        return project, {}
+    try:
+        caller = await person(edge, basic[1] if basic else auth.user_token_in(headers))
+    except ApiError:
+        raise _denied() from None
+    scopes = _PUSH_SCOPES if wanted == PUSH else _FETCH_SCOPES
+    if scopes.isdisjoint(caller.token.scopes):
+        raise _RefusedError(403, f"The token has none of the scopes {', '.join(sorted(scopes))}")
+    project = await edge.store.project_by_path(path)
+    if project is None and wanted == PUSH:
+        project = await _made_by_push(edge, caller, path)
+    level = caller.level_in(project) if project and project.removed_at is None else None
+    if project is None or level is None:
+        raise _RefusedError(404, f"There is no project {path}, or not for you")
+    if level < (Level.DEVELOPER if wanted == PUSH else Level.REPORTER):
+        raise _RefusedError(403, f"Your level in {path} is too low: fetching is for reporters, pushing for developers")
+    return project, await _told(edge, project, caller.user.id, level) if wanted == PUSH else {}
+
+
+async def _fetched_by(edge: Edge, job: Job, path: str) -> Project | None:
+    """The project with this path, if a job may read its code; 403 where only the project's own list is in its way."""
+    project = await edge.store.project_by_path(path)
+    if project is None or project.removed_at is not None or project.organization_id != job.organization_id:
+        return None
+    if project.id == job.project_id:
+        return project
+    pipeline, source = await edge.store.pipeline(job.pipeline_id), await edge.store.project(job.project_id)
+    level = await level_of(edge.store, pipeline.user_id, project, edge.clock.wall()) if pipeline else None
+    if source is None or (level or 0) < Level.REPORTER:
+        return None
+    if not admits(project, source, is_reading=True):
+        raise _RefusedError(403, f"Not for this job's token: {explain_refusal(project, source)}")
+    return project
+
+
+async def _told(edge: Edge, project: Project, user_id: int, level: int) -> dict[str, str]:
+    """Who pushes, where that is not understood; which refs are not theirs to push, or only forward."""
+    protected = await edge.projects.protected_ref(project)
+    is_refused = level < Level.MAINTAINER
+    return {
+        USER_VARIABLE: str(user_id) if is_refused or user_id != project.creator_id else "",
+        REFUSED_VARIABLE: protected if protected is not None and is_refused else "",
+        FIRST_VARIABLE: "yes" if protected is None and is_refused else "",
+        NAMESAKE_VARIABLE: namesake(protected) if protected is not None else "",
+        FORWARD_VARIABLE: protected if protected is not None and not project.allow_force_push else "",
+    }
+
+
+async def _made_by_push(edge: Edge, caller: Caller, path: str) -> Project | None:
+    """A push to a project that does not exist makes it; two at once make one.
+
+    Developers may make projects, but not push their first branch: the project would stay empty.
+    """
+    try:
+        namespace = await check_namespace(edge, caller, path.rpartition("/")[0])
+        if namespace is not None and (caller.level_in_group(namespace) or 0) < Level.MAINTAINER:
+            raise _RefusedError(
+                403,
+                f"There is no project {path}. The first push to a project is for maintainers: let a maintainer of "
+                f"{namespace.path} make it and push its first branch",
+            )
+        project = await edge.projects.create(
+            path,
+            name=path.rsplit("/", 1)[-1],
+            organization_id=caller.user.organization_id,
+            creator_id=caller.user.id,
+        )
+    except ApiError:
+        return None
+    except ConflictError:
+        return await edge.store.project_by_path(path)
+    except InvalidError as error:
+        raise _RefusedError(403, f"The push cannot make the project {path}: {error}") from None
+    _log.info("project made by a push", project=project.path)
+    return project
+
+
+def _denied() -> _RefusedError:
+    return _RefusedError(
+        401,
+        "HTTP Basic: Access denied. Use a valid token as the password, with any user name",
+        WWW_Authenticate='Basic realm="Remuda"',
+    )

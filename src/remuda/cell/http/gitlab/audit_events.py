@@ -1,0 +1,127 @@
+"""The audit log as GitLab's API has it: of the whole cell for administrators, of a group or project for its owners.
+
+Decided here: who sees which part, and the form of an event. What is in it is decided in `auditing`.
+"""
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from remuda.cell.errors import InvalidError
+from remuda.cell.http.edge.access import ADMINISTRATOR, in_group, in_project
+from remuda.cell.http.edge.endpoints import Edge, Endpoint
+from remuda.cell.http.edge.errors import bad_parameter, json_answer, not_found
+from remuda.cell.http.edge.lookup import group_in_path, number_in_path, project_in_path
+from remuda.cell.http.edge.paging import KEYSET, page_answer, page_by_id
+from remuda.cell.http.gitlab.shapes import AuditEventShape
+from remuda.cell.operations.audit import AuditEvent, AuditFilter
+from remuda.cell.pipelines.releases import time_of
+from remuda.cell.values.people import Level
+from remuda.lib.clock import rfc3339
+
+_TYPES = ("Project", "Group", "User", "Runner", "Instance")
+_MAX_DIGITS = 18
+_QUERY = KEYSET | {"created_after": str, "created_before": str, "action": str, "author_id": int}
+
+
+def event_view(event: AuditEvent) -> AuditEventShape:
+    """GitLab's form; what is ours stands in the details, too."""
+    return {
+        "id": event.id,
+        "author_id": event.author_id,
+        "entity_id": event.entity_id,
+        "entity_type": event.entity_type,
+        "event_name": event.action,
+        "created_at": rfc3339(event.created_at),
+        "details": {
+            "custom_message": event.action.replace("_", " "),
+            "author_name": event.author_name,
+            "author_class": "User" if event.author_id else "",
+            "target_details": event.target,
+            "entity_path": event.entity_path,
+            "ip_address": event.ip_address,
+            "token_id": event.token_id,
+            "request_id": event.request_id,
+            **event.details,
+        },
+    }
+
+
+async def list_all(edge: Edge, request: Request) -> Response:
+    """GET /audit_events: newest first."""
+    kind = request.query_params.get("entity_type", "")
+    if kind and kind not in _TYPES:
+        raise bad_parameter("entity_type does not have a valid value")
+    return await _listed(edge, request, kind, _number(request, "entity_id"))
+
+
+async def list_of_project(edge: Edge, request: Request) -> Response:
+    """GET /projects/:id/audit_events: newest first."""
+    return await _listed(edge, request, "Project", (await project_in_path(edge, request)).id)
+
+
+async def list_of_group(edge: Edge, request: Request) -> Response:
+    """GET /groups/:id/audit_events: newest first."""
+    return await _listed(edge, request, "Group", (await group_in_path(edge, request)).id)
+
+
+async def show(edge: Edge, request: Request) -> Response:
+    """GET /audit_events/:id."""
+    event = await edge.store.audit_event(number_in_path(request, "event_id"))
+    if event is None:
+        raise not_found("Audit event")
+    return json_answer(event_view(event))
+
+
+async def _listed(edge: Edge, request: Request, entity_type: str, entity_id: int | None) -> Response:
+    wanted = AuditFilter(
+        action=request.query_params.get("action", ""),
+        author_id=_number(request, "author_id"),
+        entity_type=entity_type,
+        entity_id=entity_id,
+        created_after=_time(request, "created_after"),
+        created_before=_time(request, "created_before"),
+    )
+    page = page_by_id(request)
+    found, total = await edge.store.audit_events(page, wanted)
+    return page_answer(request, [event_view(event) for event in found], total, page)
+
+
+def _number(request: Request, name: str) -> int | None:
+    text = request.query_params.get(name, "")
+    if text and (not text.isascii() or not text.isdigit() or len(text) > _MAX_DIGITS):
+        raise bad_parameter(f"{name} is invalid")
+    return int(text) if text else None
+
+
+def _time(request: Request, name: str) -> float | None:
+    text = request.query_params.get(name, "")
+    try:
+        return time_of(text) if text else None
+    except InvalidError:
+        raise bad_parameter(f"{name} is invalid") from None
+
+
+_SHOWN = AuditEventShape
+_ALL = _QUERY | {"entity_type": str, "entity_id": int}
+
+ENDPOINTS = (
+    Endpoint("GET", "/api/v4/audit_events", list_all, ADMINISTRATOR, query=_ALL, gives=list[_SHOWN]),
+    Endpoint("GET", "/api/v4/audit_events/{event_id}", show, ADMINISTRATOR, gives=_SHOWN),
+    Endpoint("GET", "/api/remuda/v1/audit_events", list_all, ADMINISTRATOR, query=_ALL, gives=list[_SHOWN]),
+    Endpoint(
+        "GET",
+        "/api/v4/projects/{id}/audit_events",
+        list_of_project,
+        in_project(Level.MAINTAINER),
+        query=_QUERY,
+        gives=list[_SHOWN],
+    ),
+    Endpoint(
+        "GET",
+        "/api/v4/groups/{id}/audit_events",
+        list_of_group,
+        in_group(Level.OWNER),
+        query=_QUERY,
+        gives=list[_SHOWN],
+    ),
+)

@@ -1,0 +1,252 @@
+"""Groups, namespaces and organizations as GitLab's API has them.
+
+Decided here: who may make a group where (everybody at the top, in a group its maintainers) and what of one people may
+change. What may be inside what is decided in `remuda.cell.projects.namespaces`.
+"""
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from remuda.cell.errors import ConflictError, InvalidError
+from remuda.cell.http.edge.access import ADMINISTRATOR, USER, in_group
+from remuda.cell.http.edge.admission import caller_of, check_level
+from remuda.cell.http.edge.bodies import parameters
+from remuda.cell.http.edge.endpoints import Edge, Endpoint
+from remuda.cell.http.edge.errors import bad_field, json_answer, not_found
+from remuda.cell.http.edge.lookup import group_in_path, number_in_path, number_or_text, text_in_path
+from remuda.cell.http.edge.paging import KEYSET, page_answer, page_of, slice_answer
+from remuda.cell.http.gitlab.projects import LISTED, check_texts, page_of_projects, remove_project
+from remuda.cell.http.gitlab.shapes import (
+    ExistsShape,
+    GroupShape,
+    MessageShape,
+    NamespaceShape,
+    OrganizationShape,
+    ProjectShape,
+)
+from remuda.cell.http.gitlab.views import group_view, namespace_view, organization_view
+from remuda.cell.projects.namespaces import all_projects
+from remuda.cell.projects.paths import checked_path
+from remuda.cell.values import Page
+from remuda.cell.values.people import Level, NamespaceFilter, Organization, ProjectFilter, RunnerFilter
+
+
+class NewGroup(msgspec.Struct, kw_only=True):
+    """POST /groups."""
+
+    name: str
+    path: str
+    parent_id: int | None = None
+    description: str = ""
+    visibility: str | None = None
+    organization_id: int | None = None
+
+
+class GroupChange(msgspec.Struct, kw_only=True):
+    """PUT /groups/:id."""
+
+    name: str | None = None
+    description: str | None = None
+    visibility: str | None = None
+
+
+class NewOrganization(msgspec.Struct, kw_only=True):
+    """POST /organizations."""
+
+    name: str
+    path: str
+    description: str = ""
+
+
+async def create(edge: Edge, request: Request) -> Response:
+    """POST /groups: whoever makes it is its owner."""
+    asked = await parameters(request, NewGroup, limit_bytes=edge.settings.body_limit_bytes)
+    check_texts(name=asked.name, description=asked.description, visibility=asked.visibility)
+    user, parent = caller_of(request).user, None
+    if asked.parent_id is not None:
+        parent = await edge.store.namespace(asked.parent_id)
+        if parent is None or not parent.is_group:
+            raise not_found("Group")
+        check_level(caller_of(request).level_in_group(parent), Level.MAINTAINER, "Group")
+    organization_id = user.organization_id if asked.organization_id is None else asked.organization_id
+    if organization_id != user.organization_id and not user.is_admin:
+        raise not_found("Organization")
+    if await edge.store.organization(organization_id) is None:
+        raise not_found("Organization")
+    try:
+        group = await edge.projects.namespaces.create(
+            asked.path,
+            name=asked.name,
+            parent=parent,
+            organization_id=organization_id,
+            description=asked.description,
+            visibility=asked.visibility or "private",
+            owner_id=user.id,
+        )
+    except ConflictError:
+        raise bad_field("path", "has already been taken") from None
+    except InvalidError as error:
+        raise bad_field("path", str(error)) from None
+    return json_answer(group_view(group, edge.settings.url), 201)
+
+
+async def show(edge: Edge, request: Request) -> Response:
+    """GET /groups/:id."""
+    return json_answer(group_view(await group_in_path(edge, request), edge.settings.url))
+
+
+async def update(edge: Edge, request: Request) -> Response:
+    """PUT /groups/:id."""
+    group = await group_in_path(edge, request)
+    asked = await parameters(request, GroupChange, limit_bytes=edge.settings.body_limit_bytes)
+    check_texts(name=asked.name, description=asked.description, visibility=asked.visibility)
+    given = {name: value for name, value in msgspec.structs.asdict(asked).items() if value is not None}
+    changed = msgspec.structs.replace(group, **given)
+    await edge.store.put_namespace(changed)
+    return json_answer(group_view(changed, edge.settings.url))
+
+
+async def remove(edge: Edge, request: Request) -> Response:
+    """DELETE /groups/:id, with everything in it: 202, as in GitLab."""
+    group = await group_in_path(edge, request)
+    for project in await all_projects(edge.store, ProjectFilter(group_id=group.id)):
+        await remove_project(edge, project)
+    for one in [*await edge.projects.namespaces.inside(group), group]:
+        while runners := (await edge.store.runners(Page(size=100), RunnerFilter(pools=(("group", one.id),))))[0]:
+            for runner in runners:
+                await edge.store.remove_runner(runner.id)
+        await edge.store.remove_namespace(one.id)
+    return json_answer({"message": "202 Accepted"}, 202)
+
+
+async def _groups(edge: Edge, request: Request, wanted: NamespaceFilter) -> Response:
+    page = page_of(request)
+    wanted = msgspec.structs.replace(
+        wanted, is_group=True, search=request.query_params.get("search", ""), sight=caller_of(request).sight
+    )
+    found, total = await edge.store.namespaces(page, wanted)
+    return page_answer(request, [group_view(one, edge.settings.url) for one in found], total, page)
+
+
+async def list_all(edge: Edge, request: Request) -> Response:
+    """GET /groups."""
+    top_level = request.query_params.get("top_level_only", "").lower() in ("true", "1")
+    return await _groups(edge, request, NamespaceFilter(top_level=top_level))
+
+
+async def subgroups(edge: Edge, request: Request) -> Response:
+    """GET /groups/:id/subgroups."""
+    return await _groups(edge, request, NamespaceFilter(parent_id=(await group_in_path(edge, request)).id))
+
+
+async def descendants(edge: Edge, request: Request) -> Response:
+    """GET /groups/:id/descendant_groups."""
+    return await _groups(edge, request, NamespaceFilter(inside=(await group_in_path(edge, request)).id))
+
+
+async def projects(edge: Edge, request: Request) -> Response:
+    """GET /groups/:id/projects."""
+    group = await group_in_path(edge, request)
+    is_deep = request.query_params.get("include_subgroups", "").lower() in ("true", "1")
+    wanted = ProjectFilter(group_id=group.id) if is_deep else ProjectFilter(namespace_id=group.id)
+    return await page_of_projects(edge, request, wanted)
+
+
+async def list_namespaces(edge: Edge, request: Request) -> Response:
+    """GET /namespaces: groups, and the caller's own."""
+    page = page_of(request)
+    wanted = NamespaceFilter(search=request.query_params.get("search", ""), sight=caller_of(request).sight)
+    found, total = await edge.store.namespaces(page, wanted)
+    return page_answer(request, [namespace_view(one, edge.settings.url) for one in found], total, page)
+
+
+async def show_namespace(edge: Edge, request: Request) -> Response:
+    """GET /namespaces/:id."""
+    number, text = number_or_text(request)
+    found = await (edge.store.namespace_by_path(text) if number is None else edge.store.namespace(number))
+    if found is None or caller_of(request).level_in_group(found) is None:
+        raise not_found("Namespace")
+    return json_answer(namespace_view(found, edge.settings.url))
+
+
+async def namespace_exists(edge: Edge, request: Request) -> Response:
+    """GET /namespaces/:id/exists: whether a path is taken, by somebody whom the caller may know of."""
+    found = await edge.store.namespace_by_path(text_in_path(request, "id"))
+    is_seen = found is not None and caller_of(request).level_in_group(found) is not None
+    answer: ExistsShape = {"exists": is_seen, "suggests": []}
+    return json_answer(answer)
+
+
+async def create_organization(edge: Edge, request: Request) -> Response:
+    """POST /organizations."""
+    asked = await parameters(request, NewOrganization, limit_bytes=edge.settings.body_limit_bytes)
+    check_texts(name=asked.name, description=asked.description, visibility=None)
+    try:
+        if "/" in asked.path:
+            raise InvalidError("path has no '/'")
+        path = checked_path(asked.path, least_parts=1)
+        new = Organization(id=0, path=path, name=asked.name, description=asked.description, created_at=edge.clock.now())
+        added = await edge.store.add_organization(new)
+    except ConflictError:
+        raise bad_field("path", "has already been taken") from None
+    except InvalidError as error:
+        raise bad_field("path", str(error)) from None
+    return json_answer(organization_view(added, edge.settings.url), 201)
+
+
+async def list_organizations(edge: Edge, request: Request) -> Response:
+    """GET /organizations: an administrator sees all, anybody else their own."""
+    user = caller_of(request).user
+    views: list[OrganizationShape] = [
+        organization_view(one, edge.settings.url)
+        for one in await edge.store.organizations()
+        if user.is_admin or one.id == user.organization_id
+    ]
+    return slice_answer(request, views)
+
+
+async def show_organization(edge: Edge, request: Request) -> Response:
+    """GET /organizations/:id."""
+    user, number = caller_of(request).user, number_in_path(request, "id")
+    found = await edge.store.organization(number)
+    if found is None or not (user.is_admin or user.organization_id == number):
+        raise not_found("Organization")
+    return json_answer(organization_view(found, edge.settings.url))
+
+
+_ROOT = "/api/v4/groups"
+_ONE = f"{_ROOT}/{{id}}"
+
+ENDPOINTS = (
+    Endpoint("POST", _ROOT, create, USER, takes=NewGroup, gives=GroupShape),
+    Endpoint("GET", _ROOT, list_all, USER, query={"search": str, "top_level_only": bool}, gives=list[GroupShape]),
+    Endpoint("GET", _ONE, show, in_group(0), gives=GroupShape),
+    Endpoint("PUT", _ONE, update, in_group(Level.OWNER), takes=GroupChange, gives=GroupShape),
+    Endpoint("DELETE", _ONE, remove, in_group(Level.OWNER), gives=MessageShape, status=202),
+    Endpoint("GET", f"{_ONE}/subgroups", subgroups, in_group(0), query={"search": str}, gives=list[GroupShape]),
+    Endpoint(
+        "GET", f"{_ONE}/descendant_groups", descendants, in_group(0), query={"search": str}, gives=list[GroupShape]
+    ),
+    Endpoint(
+        "GET",
+        f"{_ONE}/projects",
+        projects,
+        in_group(0),
+        query={"include_subgroups": bool} | LISTED | KEYSET,
+        gives=list[ProjectShape],
+    ),
+    Endpoint("GET", "/api/v4/namespaces", list_namespaces, USER, query={"search": str}, gives=list[NamespaceShape]),
+    Endpoint("GET", "/api/v4/namespaces/{id}", show_namespace, USER, gives=NamespaceShape),
+    Endpoint("GET", "/api/v4/namespaces/{id}/exists", namespace_exists, USER, gives=ExistsShape),
+    Endpoint(
+        "POST",
+        "/api/v4/organizations",
+        create_organization,
+        ADMINISTRATOR,
+        takes=NewOrganization,
+        gives=OrganizationShape,
+    ),
+    Endpoint("GET", "/api/v4/organizations", list_organizations, USER, gives=list[OrganizationShape]),
+    Endpoint("GET", "/api/v4/organizations/{id}", show_organization, USER, gives=OrganizationShape),
+)

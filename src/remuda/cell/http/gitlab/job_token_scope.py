@@ -1,0 +1,193 @@
+"""A project's job token allow list, as GitLab's API has it: the switch, the projects and the groups in it.
+
+Decided here: who may be put in (what the caller sees, in the same organization) and the form. What the list means is
+decided in `core.job_token_scope`.
+"""
+
+from collections.abc import Callable
+from typing import TypedDict
+
+import msgspec
+from msgspec.structs import replace
+from starlette.requests import Request
+from starlette.responses import Response
+
+from remuda.cell.core.access.job_token_scope import MAX_ENTRIES
+from remuda.cell.http.edge.access import in_project
+from remuda.cell.http.edge.admission import caller_of, seen
+from remuda.cell.http.edge.auditing import add_audit_details
+from remuda.cell.http.edge.bodies import parameters
+from remuda.cell.http.edge.endpoints import Edge, Endpoint
+from remuda.cell.http.edge.errors import ApiError, json_answer, no_content, not_found
+from remuda.cell.http.edge.lookup import number_in_path, project_in_path
+from remuda.cell.http.edge.paging import slice_answer
+from remuda.cell.http.gitlab.projects import view
+from remuda.cell.http.gitlab.shapes import GroupShape, ProjectShape
+from remuda.cell.http.gitlab.views import group_view
+from remuda.cell.values import Project
+from remuda.cell.values.people import Level
+from remuda.model.job import ProjectId
+
+
+class ScopeChange(msgspec.Struct, kw_only=True):
+    """PATCH /projects/:id/job_token_scope."""
+
+    enabled: bool
+
+
+class NewProjectEntry(msgspec.Struct, kw_only=True):
+    """POST /projects/:id/job_token_scope/allowlist."""
+
+    target_project_id: int
+
+
+class NewGroupEntry(msgspec.Struct, kw_only=True):
+    """POST /projects/:id/job_token_scope/groups_allowlist."""
+
+    target_group_id: int
+
+
+class ScopeShape(TypedDict):
+    inbound_enabled: bool
+    outbound_enabled: bool
+
+
+class ProjectEntryShape(TypedDict):
+    source_project_id: int
+    target_project_id: int
+
+
+class GroupEntryShape(TypedDict):
+    source_project_id: int
+    target_group_id: int
+
+
+async def show(edge: Edge, request: Request) -> Response:
+    """GET /projects/:id/job_token_scope: whether the list counts."""
+    project = await project_in_path(edge, request)
+    answer: ScopeShape = {"inbound_enabled": project.job_token_scope_enabled, "outbound_enabled": False}
+    return json_answer(answer)
+
+
+async def update(edge: Edge, request: Request) -> Response:
+    """PATCH /projects/:id/job_token_scope: let it count, or let in the jobs of all projects."""
+    asked = await parameters(request, ScopeChange, limit_bytes=edge.settings.body_limit_bytes)
+    await _change(edge, request, lambda row: replace(row, job_token_scope_enabled=asked.enabled))
+    add_audit_details(request, enabled=asked.enabled)
+    return no_content()
+
+
+async def list_projects(edge: Edge, request: Request) -> Response:
+    """GET /projects/:id/job_token_scope/allowlist: the project itself, and the others."""
+    project = await project_in_path(edge, request)
+    found = [project, *[await edge.store.project(ProjectId(number)) for number in project.job_token_projects]]
+    shown: list[ProjectShape] = [view(edge, one) for one in found if one is not None and one.removed_at is None]
+    return slice_answer(request, shown)
+
+
+async def add_project(edge: Edge, request: Request) -> Response:
+    """POST /projects/:id/job_token_scope/allowlist: let in the jobs of a project."""
+    project = await project_in_path(edge, request)
+    asked = await parameters(request, NewProjectEntry, limit_bytes=edge.settings.body_limit_bytes)
+    target = await edge.store.project(ProjectId(asked.target_project_id))
+    if target is None or target.removed_at is not None or target.organization_id != project.organization_id:
+        raise not_found("Target project")
+    seen(caller_of(request).level_in(target), "Target project")
+    if target.id == project.id:
+        raise _bad_request("The project itself is always in its list")
+
+    def change(row: Project) -> Project:
+        return replace(row, job_token_projects=_add_entry(row.job_token_projects, target.id, "Target project"))
+
+    await _change(edge, request, change)
+    answer: ProjectEntryShape = {"source_project_id": project.id, "target_project_id": target.id}
+    return json_answer(answer, 201)
+
+
+async def remove_project(edge: Edge, request: Request) -> Response:
+    """DELETE /projects/:id/job_token_scope/allowlist/:target_project_id: let them in no more."""
+    project, number = await project_in_path(edge, request), number_in_path(request, "target_project_id")
+    if number == project.id:
+        raise _bad_request("The project itself is always in its list")
+
+    def change(row: Project) -> Project:
+        return replace(row, job_token_projects=_remove_entry(row.job_token_projects, number, "Target project"))
+
+    await _change(edge, request, change)
+    return no_content()
+
+
+async def list_groups(edge: Edge, request: Request) -> Response:
+    """GET /projects/:id/job_token_scope/groups_allowlist: the groups in it."""
+    project = await project_in_path(edge, request)
+    found = [await edge.store.namespace(number) for number in project.job_token_groups]
+    shown: list[GroupShape] = [group_view(one, edge.settings.url) for one in found if one is not None]
+    return slice_answer(request, shown)
+
+
+async def add_group(edge: Edge, request: Request) -> Response:
+    """POST /projects/:id/job_token_scope/groups_allowlist: let in the jobs of all projects in a group."""
+    project = await project_in_path(edge, request)
+    asked = await parameters(request, NewGroupEntry, limit_bytes=edge.settings.body_limit_bytes)
+    group = await edge.store.namespace(asked.target_group_id)
+    if group is None or not group.is_group or group.organization_id != project.organization_id:
+        raise not_found("Target group")
+    seen(caller_of(request).level_in_group(group), "Target group")
+
+    def change(row: Project) -> Project:
+        return replace(row, job_token_groups=_add_entry(row.job_token_groups, group.id, "Target group"))
+
+    await _change(edge, request, change)
+    answer: GroupEntryShape = {"source_project_id": project.id, "target_group_id": group.id}
+    return json_answer(answer, 201)
+
+
+async def remove_group(edge: Edge, request: Request) -> Response:
+    """DELETE /projects/:id/job_token_scope/groups_allowlist/:target_group_id: let them in no more."""
+    number = number_in_path(request, "target_group_id")
+
+    def change(row: Project) -> Project:
+        return replace(row, job_token_groups=_remove_entry(row.job_token_groups, number, "Target group"))
+
+    await _change(edge, request, change)
+    return no_content()
+
+
+async def _change(edge: Edge, request: Request, decide: Callable[[Project], Project]) -> None:
+    project = await project_in_path(edge, request)
+    if await edge.store.change_project(project.id, decide) is None:
+        raise not_found("Project")
+
+
+def _add_entry(entries: tuple[int, ...], number: int, what: str) -> tuple[int, ...]:
+    if number in entries:
+        raise _bad_request(f"{what} is already in the job token scope")
+    if len(entries) >= MAX_ENTRIES:
+        raise _bad_request(f"the list has {MAX_ENTRIES} entries, and takes no more; add a group instead")
+    return (*entries, number)
+
+
+def _remove_entry(entries: tuple[int, ...], number: int, what: str) -> tuple[int, ...]:
+    if number not in entries:
+        raise not_found(what)
+    return tuple(entry for entry in entries if entry != number)
+
+
+def _bad_request(reason: str) -> ApiError:
+    return ApiError(400, {"message": reason})
+
+
+_ROOT = "/api/v4/projects/{id}/job_token_scope"
+_PROJECTS, _GROUPS = f"{_ROOT}/allowlist", f"{_ROOT}/groups_allowlist"
+_ACCESS = in_project(Level.MAINTAINER)
+
+ENDPOINTS = (
+    Endpoint("GET", _ROOT, show, _ACCESS, gives=ScopeShape),
+    Endpoint("PATCH", _ROOT, update, _ACCESS, takes=ScopeChange),
+    Endpoint("GET", _PROJECTS, list_projects, _ACCESS, gives=list[ProjectShape]),
+    Endpoint("POST", _PROJECTS, add_project, _ACCESS, takes=NewProjectEntry, gives=ProjectEntryShape),
+    Endpoint("DELETE", f"{_PROJECTS}/{{target_project_id}}", remove_project, _ACCESS),
+    Endpoint("GET", _GROUPS, list_groups, _ACCESS, gives=list[GroupShape]),
+    Endpoint("POST", _GROUPS, add_group, _ACCESS, takes=NewGroupEntry, gives=GroupEntryShape),
+    Endpoint("DELETE", f"{_GROUPS}/{{target_group_id}}", remove_group, _ACCESS),
+)

@@ -1,0 +1,357 @@
+"""Jobs as GitLab's API has them, and what only Remuda tells: where a job's time went.
+
+Decided here is the form only; what cancel, retry and play come to is decided by `remuda.cell.core`. Trigger jobs are
+listed as bridges, as in GitLab; whatever takes a job's id takes theirs too.
+"""
+
+from collections.abc import Sequence
+from contextlib import aclosing
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from remuda.cell.core.jobs import job_times
+from remuda.cell.dispatch.step_results import results_of
+from remuda.cell.errors import InvalidError
+from remuda.cell.git.repositories import Commit
+from remuda.cell.http.edge import auth
+from remuda.cell.http.edge.access import JOB, USER, in_project, of_job
+from remuda.cell.http.edge.admission import Caller, caller_of, check_acts_on
+from remuda.cell.http.edge.bodies import parameters
+from remuda.cell.http.edge.endpoints import Edge, Endpoint
+from remuda.cell.http.edge.errors import bad_parameter, bad_request, forbidden, json_answer
+from remuda.cell.http.edge.lookup import any_job_in_path, job_in_path, pipeline_in_path, project_in_path
+from remuda.cell.http.edge.paging import KEYSET, page_answer, page_by_id, page_of
+from remuda.cell.http.gitlab.shapes import JobShape, PipelineSummaryShape, TimedJobShape
+from remuda.cell.http.gitlab.variables import GivenVariable, read_given
+from remuda.cell.http.gitlab.views import job_view, pipeline_summary, running_seconds, waiting_seconds
+from remuda.cell.http.runner.results import StepTimes, step_times
+from remuda.cell.projects.namespaces import all_projects
+from remuda.cell.values import Job, Page, Pipeline, Project, Runner
+from remuda.cell.values.people import Level, ProjectFilter
+from remuda.lib.clock import rfc3339
+from remuda.model.job import FINAL, JobId, JobState, PipelineId, ProjectId, RunnerId
+from remuda.wire.explanations import TimeSplit
+
+RESULTS = 5000
+"""So many step results are read to tell where the time went."""
+LOG_BYTES = 1024 * 1024
+"""So much of a log's beginning, and of its end, is searched for sections."""
+
+_STATES = frozenset(state.value for state in JobState)
+
+
+class Play(msgspec.Struct, kw_only=True):
+    """POST /projects/:id/jobs/:job_id/play."""
+
+    job_variables_attributes: list[GivenVariable] = []
+
+
+async def describe(edge: Edge, jobs: Sequence[Job], caller: Caller | None = None) -> list[JobShape]:
+    """Jobs with what belongs to them and the caller may read: without a caller, nothing of other projects.
+
+    What several share is looked up once.
+    """
+    projects: dict[ProjectId, Project | None] = {}
+    pipelines: dict[PipelineId, Pipeline | None] = {}
+    commits: dict[PipelineId, Commit | None] = {}
+    runners: dict[RunnerId | None, Runner | None] = {None: None}
+    views = []
+    for job in jobs:
+        if job.project_id not in projects:
+            projects[job.project_id] = await edge.store.project(job.project_id)
+        project = projects[job.project_id]
+        if job.pipeline_id not in pipelines:
+            pipelines[job.pipeline_id] = await edge.store.pipeline(job.pipeline_id)
+        pipeline = pipelines[job.pipeline_id]
+        if project is None or pipeline is None or project.removed_at is not None:
+            continue
+        if job.pipeline_id not in commits:
+            commits[job.pipeline_id] = await edge.projects.repos.commit(project.repo_path, pipeline.sha)
+        if job.runner_id is not None and job.runner_id not in runners:
+            runners[job.runner_id] = await edge.store.runner(job.runner_id)
+        view = job_view(
+            job,
+            project=project,
+            pipeline=pipeline,
+            commit=commits[job.pipeline_id],
+            runner=runners[job.runner_id],
+            artifacts=await edge.store.artifacts(job.id),
+            url=edge.settings.url,
+            now=edge.clock.now(),
+        )
+        if job.is_trigger:
+            view["downstream_pipeline"] = await _downstream(edge, job, caller)
+        views.append(view)
+    return views
+
+
+async def _answer(edge: Edge, job: Job, status: int = 200) -> Response:
+    return json_answer((await describe(edge, [job]))[0], status)
+
+
+def scope_of(request: Request) -> list[str]:
+    """The states asked for; a leased job is a running one in GitLab's words."""
+    query = request.query_params
+    wanted = [*query.getlist("scope[]"), *query.getlist("scope"), *query.getlist("state")]
+    states = [state for text in wanted for state in text.split(",") if state]
+    unknown = [state for state in states if state not in _STATES]
+    if unknown:
+        raise bad_parameter(f"scope does not have a valid value: {unknown[0]}")
+    return [*states, JobState.LEASED.value] if JobState.RUNNING.value in states else states
+
+
+async def _page(
+    edge: Edge,
+    request: Request,
+    *,
+    project: Project | None = None,
+    pipeline: Pipeline | None = None,
+    is_trigger: bool | None = None,
+    project_ids: list[ProjectId] | None = None,
+) -> Response:
+    page: Page = page_by_id(request) if pipeline is None else page_of(request)
+    found, total = await edge.store.jobs(
+        page,
+        project_id=project.id if project else None,
+        pipeline_id=pipeline.id if pipeline else None,
+        states=scope_of(request),
+        # A list of one pipeline's jobs has the newest tries, a list of all jobs has all, as in GitLab.
+        with_retried=pipeline is None or request.query_params.get("include_retried", "").lower() in ("true", "1"),
+        is_trigger=is_trigger,
+        project_ids=project_ids,
+    )
+    return page_answer(request, await describe(edge, found, caller_of(request)), total, page)
+
+
+async def _downstream(edge: Edge, job: Job, caller: Caller | None) -> PipelineSummaryShape | None:
+    """What a trigger job started."""
+    pipeline = await edge.store.pipeline(job.downstream_id) if job.downstream_id is not None else None
+    project = await edge.store.project(pipeline.project_id) if pipeline else None
+    if project is not None and project.id != job.project_id:
+        level = caller.level_in(project) if caller else None
+        project = project if (level or 0) >= Level.REPORTER else None
+    return pipeline_summary(pipeline, project, edge.settings.url) if pipeline and project else None
+
+
+async def list_of_project(edge: Edge, request: Request) -> Response:
+    """GET /projects/:id/jobs."""
+    return await _page(edge, request, project=await project_in_path(edge, request), is_trigger=False)
+
+
+async def list_of_pipeline(edge: Edge, request: Request) -> Response:
+    """GET /projects/:id/pipelines/:pipeline_id/jobs."""
+    pipeline, project = await pipeline_in_path(edge, request)
+    return await _page(edge, request, project=project, pipeline=pipeline, is_trigger=False)
+
+
+async def list_bridges(edge: Edge, request: Request) -> Response:
+    """GET /projects/:id/pipelines/:pipeline_id/bridges."""
+    pipeline, project = await pipeline_in_path(edge, request)
+    return await _page(edge, request, project=project, pipeline=pipeline, is_trigger=True)
+
+
+async def list_all(edge: Edge, request: Request) -> Response:
+    """GET /api/remuda/v1/jobs: those of the caller's projects, for administrators all."""
+    projects = await _own_projects(edge, caller_of(request))
+    if request.query_params.get("held", "").lower() not in ("true", "1"):
+        return await _page(edge, request, project_ids=projects)
+    page = page_of(request)
+    held = await edge.store.some_jobs({JobId(one.job_id) for one in edge.shells.all_held()})
+    own = [job for job in reversed(held) if projects is None or job.project_id in projects]
+    shown = await describe(edge, own[(page.number - 1) * page.size : page.number * page.size], caller_of(request))
+    told = [{**one, "held_until": _held_until(edge, JobId(one["id"]))} for one in shown]
+    return page_answer(request, told, len(own), page)
+
+
+async def _own_projects(edge: Edge, caller: Caller) -> list[ProjectId] | None:
+    """The projects whose jobs a person may read as a member of them; None for all there are."""
+    if caller.user.is_admin:
+        return None
+    found = await all_projects(edge.store, ProjectFilter(sight=caller.sight, membership=True))
+    return [project.id for project in found if (caller.level_in(project) or 0) >= Level.REPORTER]
+
+
+async def show(edge: Edge, request: Request) -> Response:
+    """GET /projects/:id/jobs/:job_id."""
+    job, _ = await job_in_path(edge, request)
+    return json_answer((await describe(edge, [job], caller_of(request)))[0])
+
+
+async def show_own(edge: Edge, request: Request) -> Response:
+    """GET /job: the job whose token is shown."""
+    return await _answer(edge, await auth.job_of(edge, auth.job_token_in(request)))
+
+
+async def show_with_times(edge: Edge, request: Request) -> Response:
+    """GET /api/remuda/v1/jobs/:job_id: the job, and where its time went."""
+    return json_answer(await with_times(edge, await any_job_in_path(edge, request), caller_of(request)))
+
+
+async def with_times(edge: Edge, job: Job, caller: Caller) -> TimedJobShape:
+    """A job with what only Remuda tells of it."""
+    now = edge.clock.now()
+    view = (await describe(edge, [job], caller))[0]
+    bodies, note = await _events(edge, job)
+    spent = {
+        "waiting_seconds": waiting_seconds(job, now),
+        "running_seconds": running_seconds(job, now),
+        "steps": step_times(bodies),
+        "split": await _split(edge, job, bodies, now),
+        **({"note": note} if note else {}),
+    }
+    return {
+        **view,
+        "state": job.state.value,
+        "epoch": job.epoch,
+        "tries": job.tries,
+        "lost_tries": job.lost_tries,
+        "priority": job.priority,
+        "times": spent,
+        "held_until": _held_until(edge, job.id),
+    }
+
+
+def _held_until(edge: Edge, job_id: JobId) -> str | None:
+    held = edge.shells.held(job_id)
+    return None if held is None else rfc3339(held.until)
+
+
+async def _events(edge: Edge, job: Job) -> tuple[list[StepTimes], str | None]:
+    """When steps began and ended, without the rest of what they said; and a note where some are missing."""
+    found: list[StepTimes] = []
+    async with aclosing(results_of(edge.store, job.id)) as results:
+        async for result in results:
+            event = msgspec.json.decode(result.body, type=StepTimes)
+            if result.is_note:
+                return found, event.get("note")
+            if len(found) == RESULTS:
+                return found, f"only the first {RESULTS} events of its steps count here"
+            found.append(event)
+    return found, None
+
+
+async def _split(edge: Edge, job: Job, bodies: Sequence[Any], now: float) -> TimeSplit | None:
+    """Where the job's time went: by its steps, or else by the sections of its log."""
+    spans = job_times.spans_of_steps(bodies, now)
+    if spans or job.state not in FINAL or job.started_at is None or job.is_trigger:
+        return job_times.split(job, spans, "steps", now)
+    size = await edge.traces.size(job.id)
+    log = await _piece(edge, job, 0, LOG_BYTES)
+    if size > LOG_BYTES:
+        log += await _piece(edge, job, max(size - LOG_BYTES, LOG_BYTES), LOG_BYTES)
+    return job_times.split(job, job_times.spans_of_sections(log), "sections", now)
+
+
+async def _piece(edge: Edge, job: Job, start: int, count: int) -> bytes:
+    """So many bytes of the log at most."""
+    found = bytearray()
+    async for piece in edge.traces.read(job.id, start):
+        found += piece
+        if len(found) >= count:
+            break
+    return bytes(found[:count])
+
+
+class CancelJob(msgspec.Struct, kw_only=True):
+    """POST /projects/:id/jobs/:job_id/cancel."""
+
+    force: bool | None = None
+    """Do not wait until the runner has stopped it; for maintainers."""
+
+
+async def cancel(edge: Edge, request: Request) -> Response:
+    """POST /projects/:id/jobs/:job_id/cancel."""
+    job, project = await job_in_path(edge, request)
+    check_acts_on(caller_of(request), project, job)
+    asked = await parameters(request, CancelJob, limit_bytes=edge.settings.body_limit_bytes)
+    if asked.force and (caller_of(request).level_in(project) or 0) < Level.MAINTAINER:
+        raise forbidden("only maintainers of the project cancel a job by force")
+    return await _answer(edge, await edge.dispatch.cancel_job(job.id, force=bool(asked.force)), 201)
+
+
+async def retry(edge: Edge, request: Request) -> Response:
+    """POST /projects/:id/jobs/:job_id/retry: the new job."""
+    job, project = await job_in_path(edge, request)
+    if job.retried:
+        raise forbidden("Job is not retryable")
+    check_acts_on(caller_of(request), project, job)
+    try:
+        return await _answer(edge, await edge.dispatch.retry_job(job.id), 201)
+    except InvalidError:
+        raise forbidden("Job is not retryable") from None
+
+
+async def play(edge: Edge, request: Request) -> Response:
+    """POST /projects/:id/jobs/:job_id/play."""
+    job, project = await job_in_path(edge, request)
+    check_acts_on(caller_of(request), project, job)
+    given = await parameters(request, Play, limit_bytes=edge.settings.body_limit_bytes)
+    variables, _ = read_given(given.job_variables_attributes)
+    try:
+        return await _answer(edge, await edge.dispatch.play_job(job.id, variables))
+    except InvalidError:
+        raise bad_request("Unplayable Job") from None
+
+
+async def unschedule(edge: Edge, request: Request) -> Response:
+    """POST /projects/:id/jobs/:job_id/unschedule: a delayed job waits for a person instead."""
+    job, project = await job_in_path(edge, request)
+    check_acts_on(caller_of(request), project, job)
+    try:
+        return await _answer(edge, await edge.dispatch.unschedule_job(job.id))
+    except InvalidError:
+        raise bad_request("Job is not scheduled") from None
+
+
+_ROOT = "/api/v4/projects/{id}"
+SCOPE = {"scope": str, "scope[]": list[str], "state": str}
+
+ENDPOINTS = (
+    Endpoint(
+        "GET", f"{_ROOT}/jobs", list_of_project, in_project(Level.REPORTER), query=SCOPE | KEYSET, gives=list[JobShape]
+    ),
+    Endpoint(
+        "GET",
+        f"{_ROOT}/pipelines/{{pipeline_id}}/jobs",
+        list_of_pipeline,
+        in_project(Level.REPORTER),
+        query=SCOPE | {"include_retried": bool},
+        gives=list[JobShape],
+    ),
+    Endpoint(
+        "GET",
+        f"{_ROOT}/pipelines/{{pipeline_id}}/bridges",
+        list_bridges,
+        in_project(Level.REPORTER),
+        query=SCOPE | {"include_retried": bool},
+        gives=list[JobShape],
+    ),
+    Endpoint("GET", f"{_ROOT}/jobs/{{job_id}}", show, in_project(Level.REPORTER), gives=JobShape),
+    Endpoint(
+        "POST", f"{_ROOT}/jobs/{{job_id}}/cancel", cancel, in_project(Level.DEVELOPER), takes=CancelJob, gives=JobShape
+    ),
+    Endpoint("POST", f"{_ROOT}/jobs/{{job_id}}/retry", retry, in_project(Level.DEVELOPER), gives=JobShape),
+    Endpoint(
+        "POST",
+        f"{_ROOT}/jobs/{{job_id}}/play",
+        play,
+        in_project(Level.DEVELOPER),
+        takes=Play,
+        gives=JobShape,
+        status=200,
+    ),
+    Endpoint(
+        "POST",
+        f"{_ROOT}/jobs/{{job_id}}/unschedule",
+        unschedule,
+        in_project(Level.DEVELOPER),
+        gives=JobShape,
+        status=200,
+    ),
+    Endpoint("GET", "/api/v4/job", show_own, JOB, query={"token": str}, gives=JobShape),
+    Endpoint("GET", "/api/remuda/v1/jobs", list_all, USER, query=SCOPE | {"held": bool}, gives=list[JobShape]),
+    Endpoint("GET", "/api/remuda/v1/jobs/{job_id}", show_with_times, of_job(Level.REPORTER), gives=TimedJobShape),
+)

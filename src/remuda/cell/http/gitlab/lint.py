@@ -1,0 +1,174 @@
+"""`ci/lint` as GitLab's API has it: what a pipeline file would come to in this project.
+
+Decided here: which commit and ref a file is judged for, and what of the judgement is an error. Without `dry_run` a
+file whose rules leave no job is valid, with a warning; with `dry_run` that is an error, as no pipeline would start.
+What Remuda adds to GitLab's fields is `mistakes`, each with its place, and `left_out`, the jobs that rules leave out,
+with the reason.
+"""
+
+import asyncio
+from urllib.parse import quote
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from remuda.cell.errors import InvalidError
+from remuda.cell.http.edge.access import in_project
+from remuda.cell.http.edge.admission import caller_of
+from remuda.cell.http.edge.bodies import parameters
+from remuda.cell.http.edge.endpoints import Edge, Endpoint
+from remuda.cell.http.edge.errors import json_answer, not_found
+from remuda.cell.http.edge.lookup import project_in_path
+from remuda.cell.http.gitlab.pipeline_create import FILE_LIMIT_BYTES, mistake_view
+from remuda.cell.http.gitlab.shapes import LintShape
+from remuda.cell.http.gitlab.views import View
+from remuda.cell.pipelines.lint import Included, Linted, lint
+from remuda.cell.pipelines.pipeline_requests import PipelineRequest
+from remuda.cell.projects.refs import default_branch, named_ref
+from remuda.cell.values import Project
+from remuda.cell.values.people import Level
+from remuda.pipeline import Facts, JobSpec, MemorySources
+from remuda.pipeline.facts import NO_SHA
+
+
+class Content(msgspec.Struct, kw_only=True):
+    """POST /projects/:id/ci/lint."""
+
+    content: str
+    dry_run: bool = False
+    include_jobs: bool = False
+    ref: str = ""
+    dry_run_ref: str = ""
+
+
+class Stored(msgspec.Struct, kw_only=True):
+    """GET /projects/:id/ci/lint."""
+
+    content_ref: str = ""
+    sha: str = ""
+    dry_run: bool = False
+    include_jobs: bool = False
+    ref: str = ""
+    dry_run_ref: str = ""
+
+
+async def lint_content(edge: Edge, request: Request) -> Response:
+    """POST /projects/:id/ci/lint."""
+    project = await project_in_path(edge, request)
+    asked = await parameters(request, Content, limit_bytes=FILE_LIMIT_BYTES)
+    wanted = await _judged_for(edge, request, project, asked)
+    return await _answer(edge, msgspec.structs.replace(wanted, text=asked.content), asked)
+
+
+async def lint_stored(edge: Edge, request: Request) -> Response:
+    """GET /projects/:id/ci/lint."""
+    project = await project_in_path(edge, request)
+    asked = await parameters(request, Stored, limit_bytes=edge.settings.body_limit_bytes)
+    wanted = await _judged_for(edge, request, project, asked)
+    if content_ref := asked.content_ref or asked.sha:
+        sha = await edge.projects.repos.resolve(project.repo_path, content_ref)
+        if sha is None:
+            raise not_found("Commit")
+        wanted = msgspec.structs.replace(wanted, sha=sha)
+    return await _answer(edge, wanted, asked)
+
+
+async def _judged_for(edge: Edge, request: Request, project: Project, asked: Content | Stored) -> PipelineRequest:
+    """A push to the ref that was named, or to the default branch."""
+    name = asked.dry_run_ref or asked.ref or default_branch(edge.projects.repos, project)
+    found = await named_ref(edge.projects.repos, project, name)
+    if found is None and (asked.dry_run_ref or asked.ref):
+        raise not_found("Reference")
+    ref, sha = found or (f"refs/heads/{name}", NO_SHA)
+    return PipelineRequest(project=project, source="push", ref=ref, sha=sha, user_id=caller_of(request).user.id)
+
+
+async def _answer(edge: Edge, wanted: PipelineRequest, asked: Content | Stored) -> Response:
+    try:
+        linted = await _linted(edge, wanted)
+    except InvalidError as error:
+        return json_answer({"valid": False, "errors": [str(error)], "warnings": [], "mistakes": []})
+    view = _view(linted, is_dry_run=asked.dry_run)
+    view["includes"] = [_included(edge, one, wanted) for one in linted.included]
+    if asked.include_jobs:
+        view["jobs"] = [_job(spec) for spec in linted.compiled.jobs] if linted.compiled else []
+    return json_answer(view)
+
+
+async def _linted(edge: Edge, wanted: PipelineRequest) -> Linted:
+    if wanted.sha != NO_SHA or wanted.text is None:
+        return await edge.pipelines.lint(wanted)
+    # Before the first push there is nothing to include and no file for a rule to look at.
+    return await asyncio.to_thread(
+        lint, wanted.text, file=wanted.file, facts=Facts(), sources=MemorySources(), inputs={}
+    )
+
+
+def _view(linted: Linted, *, is_dry_run: bool) -> LintShape:
+    errors = [str(mistake) for mistake in linted.mistakes]
+    warnings: list[str] = []
+    compiled = linted.compiled
+    if compiled is not None and compiled.skipped is not None:
+        (errors if is_dry_run else warnings).append(f"Pipeline will not run for the selected ref: {compiled.skipped}")
+    return {
+        "valid": not errors,
+        "errors": errors,
+        "warnings": warnings,
+        "merged_yaml": linted.merged,
+        "mistakes": [mistake_view(mistake) for mistake in linted.mistakes],
+        "left_out": [{"name": one.name, "reason": one.reason} for one in compiled.left_out] if compiled else [],
+    }
+
+
+def _included(edge: Edge, included: Included, wanted: PipelineRequest) -> View:
+    raw = included.location if included.kind == "remote" else None
+    if included.kind == "local":
+        path = quote(included.location, safe="")
+        files = f"{edge.settings.url}/api/v4/projects/{wanted.project.id}/repository/files"
+        raw = f"{files}/{path}/raw?ref={wanted.sha}"
+    return {
+        "type": included.kind,
+        "location": included.location,
+        "blob": None,
+        "raw": raw,
+        "extra": {"project": included.project, "ref": included.ref} if included.kind == "file" else {},
+        "context_project": wanted.project.path,
+        "context_sha": wanted.sha,
+    }
+
+
+def _job(spec: JobSpec) -> View:
+    """A job as lint shows it; `before_script` is part of the script, as it is when the job runs."""
+    return {
+        "name": spec.name,
+        "stage": spec.stage,
+        "before_script": [],
+        "script": list(spec.script),
+        "after_script": list(spec.after_script),
+        "tag_list": list(spec.tags),
+        "environment": spec.environment.name if spec.environment else None,
+        "when": spec.when,
+        "allow_failure": spec.allow_failure,
+        "needs": None
+        if spec.needs is None
+        else [{"name": need.job, "artifacts": need.artifacts} for need in spec.needs],
+        "only": None,
+        "except": None,
+    }
+
+
+ENDPOINTS = (
+    Endpoint(
+        "POST",
+        "/api/v4/projects/{id}/ci/lint",
+        lint_content,
+        in_project(Level.DEVELOPER),
+        takes=Content,
+        gives=LintShape,
+        status=200,
+    ),
+    Endpoint(
+        "GET", "/api/v4/projects/{id}/ci/lint", lint_stored, in_project(Level.REPORTER), takes=Stored, gives=LintShape
+    ),
+)

@@ -1,0 +1,260 @@
+"""Members of groups and projects as GitLab's API has them.
+
+Decided here: who may change whom. Owners of a group and maintainers of a project do, up to their own level, and nobody
+takes the last owner from a group. Members are of the same organization.
+"""
+
+from collections.abc import Iterable
+from datetime import UTC, date, datetime, time
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from remuda.cell.core.access.rights import valid
+from remuda.cell.http.edge.access import in_group, in_project
+from remuda.cell.http.edge.admission import caller_of
+from remuda.cell.http.edge.bodies import parameters
+from remuda.cell.http.edge.endpoints import Edge, Endpoint
+from remuda.cell.http.edge.errors import ApiError, bad_parameter, forbidden, json_answer, no_content, not_found
+from remuda.cell.http.edge.lookup import group_in_path, number_in_path, project_in_path
+from remuda.cell.http.edge.paging import slice_answer
+from remuda.cell.http.gitlab.shapes import MemberShape, UserShape
+from remuda.cell.http.gitlab.views import user_view
+from remuda.cell.values.people import Level, Member, User
+from remuda.lib.clock import rfc3339
+from remuda.model.runner import Pool
+
+_LEVELS = frozenset(int(level) for level in Level)
+
+
+class NewMember(msgspec.Struct, kw_only=True):
+    """POST /groups/:id/members and /projects/:id/members."""
+
+    access_level: int
+    user_id: int | None = None
+    username: str | None = None
+    expires_at: str | None = None
+
+
+class MemberChange(msgspec.Struct, kw_only=True):
+    """PUT /groups/:id/members/:user_id and /projects/:id/members/:user_id."""
+
+    access_level: int
+    expires_at: str | None = None
+
+
+class _Place(msgspec.Struct, frozen=True, kw_only=True):
+    """A group or project, as its members see it."""
+
+    owner: Pool
+    organization_id: int
+    above: tuple[Pool, ...]
+    """The groups it is in: their members are members here."""
+    level: int
+    """The caller's."""
+
+
+async def _place(edge: Edge, request: Request) -> _Place:
+    caller = caller_of(request)
+    if request.scope["path"].startswith("/api/v4/groups/"):
+        group = await group_in_path(edge, request)
+        return _Place(
+            owner=("group", group.id),
+            organization_id=group.organization_id,
+            above=tuple(("group", number) for number in group.above),
+            level=caller.level_in_group(group) or 0,
+        )
+    project = await project_in_path(edge, request)
+    return _Place(
+        owner=("project", project.id),
+        organization_id=project.organization_id,
+        above=tuple(("group", number) for number in project.group_ids),
+        level=caller.level_in(project) or 0,
+    )
+
+
+def expiry_of(text: str | None, name: str = "expires_at") -> float | None:
+    """The beginning of a day (UTC), when something ends; 400 when the text is none."""
+    if not text:
+        return None
+    try:
+        return datetime.combine(date.fromisoformat(text[:10]), time(), UTC).timestamp()
+    except ValueError:
+        raise bad_parameter(f"{name} is invalid: a day looks like 2026-01-31") from None
+
+
+def day_of(seconds: float | None) -> str | None:
+    """A day as GitLab writes it."""
+    return None if seconds is None else rfc3339(seconds)[:10]
+
+
+def _view(edge: Edge, user: User, member: Member) -> MemberShape:
+    return {
+        **user_view(edge.settings.url, user),
+        "access_level": member.level,
+        "created_at": rfc3339(member.created_at),
+        "expires_at": day_of(member.expires_at),
+    }
+
+
+async def _views(edge: Edge, members: Iterable[Member]) -> list[MemberShape]:
+    users = [(await edge.store.user(member.user_id), member) for member in members]
+    return [_view(edge, user, member) for user, member in users if user is not None]
+
+
+async def _members(edge: Edge, owner: Pool) -> list[Member]:
+    """Those of a group or project itself; whose time is over is none any more."""
+    return valid(await edge.store.members(owner), edge.clock.wall())
+
+
+async def list_direct(edge: Edge, request: Request) -> Response:
+    """GET .../members."""
+    place = await _place(edge, request)
+    return slice_answer(request, await _views(edge, await _members(edge, place.owner)))
+
+
+async def list_all(edge: Edge, request: Request) -> Response:
+    """GET .../members/all: with those of the groups above, each with the highest level."""
+    return slice_answer(request, await _views(edge, (await _all(edge, await _place(edge, request))).values()))
+
+
+async def _all(edge: Edge, place: _Place) -> dict[int, Member]:
+    found: dict[int, Member] = {}
+    for owner in (place.owner, *place.above):
+        for member in await _members(edge, owner):
+            if member.user_id not in found or found[member.user_id].level < member.level:
+                found[member.user_id] = member
+    return found
+
+
+async def list_users(edge: Edge, request: Request) -> Response:
+    """GET /projects/:id/users: who is a member there, by whatever group."""
+    found = [await edge.store.user(number) for number in await _all(edge, await _place(edge, request))]
+    search = request.query_params.get("search", "").casefold()
+    url = edge.settings.url
+    shown = [user_view(url, user) for user in found if user and search in f"{user.username}\n{user.name}".casefold()]
+    return slice_answer(request, shown)
+
+
+async def show(edge: Edge, request: Request) -> Response:
+    """GET .../members/:user_id."""
+    member = await _direct(edge, request, await _place(edge, request))
+    return json_answer((await _views(edge, [member]))[0])
+
+
+async def show_any(edge: Edge, request: Request) -> Response:
+    """GET .../members/all/:user_id."""
+    member = (await _all(edge, await _place(edge, request))).get(number_in_path(request, "user_id"))
+    if member is None:
+        raise not_found("Member")
+    return json_answer((await _views(edge, [member]))[0])
+
+
+async def _direct(edge: Edge, request: Request, place: _Place) -> Member:
+    number = number_in_path(request, "user_id")
+    for member in await _members(edge, place.owner):
+        if member.user_id == number:
+            return member
+    raise not_found("Member")
+
+
+def _check_level(level: int, place: _Place) -> None:
+    if level not in _LEVELS:
+        raise bad_parameter("access_level does not have a valid value")
+    if level > place.level:
+        raise forbidden("nobody gives a higher level than their own")
+
+
+async def add(edge: Edge, request: Request) -> Response:
+    """POST .../members."""
+    place = await _place(edge, request)
+    asked = await parameters(request, NewMember, limit_bytes=edge.settings.body_limit_bytes)
+    _check_level(asked.access_level, place)
+    if (asked.user_id is None) == (asked.username is None):
+        raise bad_parameter("user_id, username are missing, exactly one parameter must be provided")
+    user = await (
+        edge.store.user_by_name(asked.username or "") if asked.user_id is None else edge.store.user(asked.user_id)
+    )
+    if user is None or user.organization_id != place.organization_id:
+        raise not_found("User")
+    if any(member.user_id == user.id for member in await _members(edge, place.owner)):
+        raise ApiError(409, {"message": "Member already exists"})
+    member = Member(
+        owner=place.owner,
+        user_id=user.id,
+        level=asked.access_level,
+        created_at=edge.clock.wall(),
+        expires_at=expiry_of(asked.expires_at),
+    )
+    await edge.store.put_member(member)
+    return json_answer(_view(edge, user, member), 201)
+
+
+async def update(edge: Edge, request: Request) -> Response:
+    """PUT .../members/:user_id."""
+    place = await _place(edge, request)
+    member = await _direct(edge, request, place)
+    asked = await parameters(request, MemberChange, limit_bytes=edge.settings.body_limit_bytes)
+    _check_level(asked.access_level, place)
+    _check_level(member.level, place)
+    if asked.access_level < Level.OWNER:
+        await _check_owners(edge, place, member)
+    expires_at = member.expires_at if asked.expires_at is None else expiry_of(asked.expires_at)
+    changed = msgspec.structs.replace(member, level=asked.access_level, expires_at=expires_at)
+    await edge.store.put_member(changed)
+    return json_answer((await _views(edge, [changed]))[0])
+
+
+async def remove(edge: Edge, request: Request) -> Response:
+    """DELETE .../members/:user_id; everybody may leave by themselves."""
+    place = await _place(edge, request)
+    member = await _direct(edge, request, place)
+    if member.user_id != caller_of(request).user.id:
+        if place.level < (Level.OWNER if place.owner[0] == "group" else Level.MAINTAINER):
+            raise forbidden()
+        _check_level(member.level, place)
+    await _check_owners(edge, place, member)
+    await edge.store.remove_member(place.owner, member.user_id)
+    return no_content()
+
+
+async def _check_owners(edge: Edge, place: _Place, member: Member) -> None:
+    """A group without groups above keeps an owner."""
+    if member.level < Level.OWNER or place.owner[0] != "group" or place.above:
+        return
+    owners = [one for one in await _members(edge, place.owner) if one.level >= Level.OWNER]
+    if len(owners) == 1:
+        raise forbidden("the last owner of a group stays; make somebody else an owner first")
+
+
+def _endpoints() -> tuple[Endpoint, ...]:
+    found: list[Endpoint] = []
+    places = (
+        ("/api/v4/groups/{id}/members", in_group(Level.GUEST), in_group(Level.OWNER)),
+        ("/api/v4/projects/{id}/members", in_project(Level.GUEST), in_project(Level.MAINTAINER)),
+    )
+    for root, reading, changing in places:
+        found += [
+            Endpoint("GET", root, list_direct, reading, gives=list[MemberShape]),
+            Endpoint("GET", f"{root}/all", list_all, reading, gives=list[MemberShape]),
+            Endpoint("GET", f"{root}/all/{{user_id}}", show_any, reading, gives=MemberShape),
+            Endpoint("GET", f"{root}/{{user_id}}", show, reading, gives=MemberShape),
+            Endpoint("POST", root, add, changing, takes=NewMember, gives=MemberShape, also=(409,)),
+            Endpoint("PUT", f"{root}/{{user_id}}", update, changing, takes=MemberChange, gives=MemberShape),
+            Endpoint("DELETE", f"{root}/{{user_id}}", remove, reading),
+        ]
+    return tuple(found)
+
+
+ENDPOINTS = (
+    *_endpoints(),
+    Endpoint(
+        "GET",
+        "/api/v4/projects/{id}/users",
+        list_users,
+        in_project(Level.GUEST),
+        query={"search": str},
+        gives=list[UserShape],
+    ),
+)

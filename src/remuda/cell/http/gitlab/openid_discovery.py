@@ -1,0 +1,46 @@
+"""How others check a job's tokens: the cell's public keys, where OpenID Connect looks for them.
+
+Those of identity tokens, for everybody; those of job tokens, for routers and services that stand before the cell.
+"""
+
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from remuda.cell.dispatch.payload_inputs import id_keys
+from remuda.cell.http.edge.access import OPEN
+from remuda.cell.http.edge.endpoints import Edge, Endpoint
+from remuda.cell.http.edge.errors import json_answer
+from remuda.cell.secrets.key_ring import job_token_keys
+from remuda.wire.id_token import ALGORITHM
+
+_KEYS = "/oauth/discovery/keys"
+
+
+async def configuration(edge: Edge, request: Request) -> Response:
+    """GET /.well-known/openid-configuration."""
+    url = edge.settings.url
+    return json_answer(
+        {
+            "issuer": url,
+            "jwks_uri": url + _KEYS,
+            "response_types_supported": ["id_token"],
+            "subject_types_supported": ["public"],
+            "id_token_signing_alg_values_supported": [ALGORITHM],
+            "scopes_supported": ["openid"],
+            "claims_supported": ["iss", "sub", "aud", "exp", "nbf", "iat", "jti"],
+        }
+    )
+
+
+async def keys(edge: Edge, request: Request) -> Response:
+    """GET /oauth/discovery/keys: a JSON Web Key Set."""
+    found = [key.public_jwk() for key in await id_keys(edge.store)]
+    return json_answer({"keys": found + [key.public_jwk() for key in await job_token_keys(edge.store)]})
+
+
+ENDPOINTS = (
+    Endpoint("GET", "/.well-known/openid-configuration", configuration, OPEN, gives=dict[str, Any]),
+    Endpoint("GET", _KEYS, keys, OPEN, gives=dict[str, Any]),
+)

@@ -1,0 +1,228 @@
+"""Personal access tokens as GitLab's API has them: list, make, rotate, revoke.
+
+Decided here: a token is shown once, when it is made; people have their own tokens, administrators everybody's; a token
+that is rotated is dead at once. Only its SHA-256 is kept.
+
+Invariant: no token gets a scope that the one which makes it lacks.
+"""
+
+import secrets
+from typing import Literal
+
+import msgspec
+from msgspec.structs import replace
+from starlette.requests import Request
+from starlette.responses import Response
+
+from remuda.cell.core.access.rights import SCOPES, unknown_scopes
+from remuda.cell.core.access.tokens import RANDOM_BYTES
+from remuda.cell.errors import ConflictError
+from remuda.cell.http.edge.access import ADMINISTRATOR, USER
+from remuda.cell.http.edge.admission import caller_of
+from remuda.cell.http.edge.bodies import parameters
+from remuda.cell.http.edge.endpoints import Edge, Endpoint
+from remuda.cell.http.edge.errors import (
+    bad_field,
+    bad_parameter,
+    bad_request,
+    forbidden,
+    json_answer,
+    no_content,
+    not_found,
+)
+from remuda.cell.http.edge.lookup import number_in_path, text_in_path
+from remuda.cell.http.edge.paging import slice_answer
+from remuda.cell.http.gitlab.members import day_of, expiry_of
+from remuda.cell.http.gitlab.shapes import PersonalTokenShape
+from remuda.cell.values import UserToken
+from remuda.cell.values.people import User
+from remuda.lib.clock import rfc3339
+from remuda.wire.routable_token import USER_PREFIX, encode, token_hash
+
+MAX_NAME = 255
+ROTATED_LIFE_SECONDS = 7 * 24 * 3600
+"""How long a rotated token lives when nothing else is asked for, as in GitLab."""
+
+
+class NewToken(msgspec.Struct, kw_only=True):
+    """POST /users/:id/personal_access_tokens and /user/personal_access_tokens."""
+
+    name: str
+    scopes: list[str]
+    description: str = ""
+    expires_at: str | None = None
+
+
+class Rotation(msgspec.Struct, kw_only=True):
+    """POST /personal_access_tokens/:token_id/rotate."""
+
+    expires_at: str | None = None
+
+
+def new_user_token(cell_id: int, user: User) -> str:
+    """A token that says which cell, organization and user it is of."""
+    routing = {"c": cell_id, "o": user.organization_id, "u": user.id}
+    return encode(prefix=USER_PREFIX, routing=routing, random=secrets.token_bytes(RANDOM_BYTES))
+
+
+def token_view(token: UserToken, now: float) -> PersonalTokenShape:
+    is_active = not token.revoked and (token.expires_at is None or token.expires_at > now)
+    return {
+        "id": token.id,
+        "name": token.name,
+        "description": token.description,
+        "revoked": token.revoked,
+        "created_at": rfc3339(token.created_at),
+        "scopes": list(token.scopes),
+        "user_id": token.user_id,
+        "last_used_at": None if token.last_used_at is None else rfc3339(token.last_used_at),
+        "active": is_active,
+        "expires_at": day_of(token.expires_at),
+    }
+
+
+async def list_all(edge: Edge, request: Request) -> Response:
+    """GET /personal_access_tokens: an administrator sees all."""
+    user, query = caller_of(request).user, request.query_params
+    wanted = query.get("user_id", "")
+    if wanted and not (wanted.isascii() and wanted.isdigit()):
+        raise bad_parameter("user_id is invalid")
+    owner = int(wanted[:18]) if wanted else (None if user.is_admin else user.id)
+    if owner != user.id and not user.is_admin:
+        raise forbidden()
+    views = [token_view(one, edge.clock.wall()) for one in await edge.store.user_tokens_of(owner)]
+    if state := query.get("state"):
+        if state not in ("active", "inactive"):
+            raise bad_parameter("state does not have a valid value")
+        views = [one for one in views if one["active"] is (state == "active")]
+    return slice_answer(request, views)
+
+
+async def _found(edge: Edge, request: Request) -> UserToken:
+    """The token in the path (`self` is the one shown), if it is the caller's or the caller is an administrator."""
+    caller = caller_of(request)
+    if text_in_path(request, "token_id") == "self":
+        return caller.token
+    found = await edge.store.user_token_by_id(number_in_path(request, "token_id"))
+    if found is None or not (caller.user.is_admin or found.user_id == caller.user.id):
+        raise not_found("Personal Access Token")
+    return found
+
+
+async def show(edge: Edge, request: Request) -> Response:
+    """GET /personal_access_tokens/:token_id."""
+    token, mine = await _found(edge, request), caller_of(request).token
+    if mine.id != token.id and not {"api", "read_api"} & set(mine.scopes):
+        raise forbidden("a token without the scope api or read_api sees only itself")
+    return json_answer(token_view(token, edge.clock.wall()))
+
+
+async def create_for_user(edge: Edge, request: Request) -> Response:
+    """POST /users/:id/personal_access_tokens."""
+    user = await edge.store.user(number_in_path(request, "id"))
+    if user is None:
+        raise not_found("User")
+    return await _create(edge, request, user)
+
+
+async def create_own(edge: Edge, request: Request) -> Response:
+    """POST /user/personal_access_tokens."""
+    return await _create(edge, request, caller_of(request).user)
+
+
+async def _create(edge: Edge, request: Request, user: User) -> Response:
+    asked = await parameters(request, NewToken, limit_bytes=edge.settings.body_limit_bytes)
+    if not asked.name.strip() or len(asked.name) > MAX_NAME:
+        raise bad_field("name", f"has 1 to {MAX_NAME} characters")
+    if not asked.scopes:
+        raise bad_parameter("scopes is empty")
+    if unknown := unknown_scopes(asked.scopes, user):
+        raise bad_parameter(f"scopes does not have a valid value: {unknown[0]}")
+    mine = caller_of(request).token.scopes
+    if "api" not in mine and not set(asked.scopes) <= set(mine):
+        raise forbidden("a token makes none that may more than it may itself")
+    now = edge.clock.wall()
+    text = new_user_token(edge.settings.cell_id, user)
+    token = UserToken(
+        token_hash=token_hash(text),
+        name=asked.name,
+        description=asked.description[:MAX_NAME],
+        user_id=user.id,
+        scopes=tuple(dict.fromkeys(asked.scopes)),
+        created_at=now,
+        expires_at=_future(expiry_of(asked.expires_at), now),
+    )
+    added = await edge.store.add_user_token(token)
+    return json_answer({**token_view(added, now), "token": text}, 201)
+
+
+def _future(expires_at: float | None, now: float) -> float | None:
+    if expires_at is not None and expires_at <= now:
+        raise bad_request("expires_at must be in the future")
+    return expires_at
+
+
+async def rotate(edge: Edge, request: Request) -> Response:
+    """POST /personal_access_tokens/:token_id/rotate: a new token with the same scopes; the old one is dead."""
+    old = await _found(edge, request)
+    asked = await parameters(request, Rotation, limit_bytes=edge.settings.body_limit_bytes)
+    user, now = await edge.store.user(old.user_id), edge.clock.wall()
+    if user is None:
+        raise not_found("User")
+    mine = caller_of(request).token
+    if mine.id != old.id and not {"api"} & set(mine.scopes):
+        raise forbidden("a token without the scope api rotates only itself")
+    expires_at = _future(expiry_of(asked.expires_at), now)
+    if expires_at is None and old.expires_at is not None:
+        expires_at = now + ROTATED_LIFE_SECONDS
+    text = new_user_token(edge.settings.cell_id, user)
+    new = replace(old, token_hash=token_hash(text), created_at=now, expires_at=expires_at, last_used_at=None)
+    try:
+        added = await edge.store.add_user_token(new, instead_of=old.id)
+    except ConflictError:
+        raise bad_request("token already revoked") from None
+    return json_answer({**token_view(added, now), "token": text})
+
+
+async def revoke(edge: Edge, request: Request) -> Response:
+    """DELETE /personal_access_tokens/:token_id."""
+    token, mine = await _found(edge, request), caller_of(request).token
+    if mine.id != token.id and "api" not in mine.scopes:
+        raise forbidden("a token without the scope api revokes only itself")
+    await edge.store.change_user_token(token.id, lambda row: replace(row, revoked=True))
+    return no_content()
+
+
+_ROOT = "/api/v4/personal_access_tokens"
+_ANY = USER.scoped(*SCOPES)
+
+ENDPOINTS = (
+    Endpoint(
+        "GET",
+        _ROOT,
+        list_all,
+        USER,
+        query={"user_id": int, "state": Literal["active", "inactive"]},
+        gives=list[PersonalTokenShape],
+    ),
+    Endpoint("GET", f"{_ROOT}/{{token_id}}", show, _ANY, gives=PersonalTokenShape),
+    Endpoint(
+        "POST",
+        f"{_ROOT}/{{token_id}}/rotate",
+        rotate,
+        USER.scoped("self_rotate"),
+        takes=Rotation,
+        gives=PersonalTokenShape,
+        status=200,
+    ),
+    Endpoint("DELETE", f"{_ROOT}/{{token_id}}", revoke, _ANY),
+    Endpoint(
+        "POST",
+        "/api/v4/users/{id}/personal_access_tokens",
+        create_for_user,
+        ADMINISTRATOR,
+        takes=NewToken,
+        gives=PersonalTokenShape,
+    ),
+    Endpoint("POST", "/api/v4/user/personal_access_tokens", create_own, USER, takes=NewToken, gives=PersonalTokenShape),
+)

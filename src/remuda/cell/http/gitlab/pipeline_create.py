@@ -1,0 +1,218 @@
+"""How a pipeline is asked for over HTTP: GitLab's two calls, and Remuda's own, which can say everything.
+
+Decided here is only how a call becomes a `PipelineRequest` and a refusal an answer; what the request comes to is
+decided in `remuda.cell.pipelines.creation`. Trigger tokens and schedules have modules of their own and use `ref_of` and
+`started` from here.
+"""
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from remuda.cell.errors import InvalidError, MistakesError
+from remuda.cell.http.edge.access import in_project
+from remuda.cell.http.edge.admission import caller_of
+from remuda.cell.http.edge.bodies import parameters
+from remuda.cell.http.edge.endpoints import Edge, Endpoint
+from remuda.cell.http.edge.errors import ApiError, bad_parameter, json_answer, not_found
+from remuda.cell.http.edge.lookup import number_in_path, project_in_path
+from remuda.cell.http.edge.paging import page_answer, page_of
+from remuda.cell.http.gitlab.shapes import PipelineShape, PipelineSummaryShape
+from remuda.cell.http.gitlab.variables import GivenVariable, check_variable, read_given
+from remuda.cell.http.gitlab.views import View, pipeline_summary, pipeline_view
+from remuda.cell.pipelines.pipeline_requests import Choice, PipelineRequest
+from remuda.cell.projects.refs import candidates, merge_request_ref, named_ref
+from remuda.cell.values import Pipeline, PipelineFilter, Project
+from remuda.cell.values.people import Level
+from remuda.pipeline import Mistake
+from remuda.wire.user_api import NewPipelineRequest
+
+FILE_LIMIT_BYTES = 4 * 1024 * 1024
+"""A request that carries a pipeline file, which itself has at most a quarter of that."""
+SOURCES = frozenset(
+    (
+        "push",
+        "web",
+        "webide",
+        "api",
+        "trigger",
+        "schedule",
+        "chat",
+        "pipeline",
+        "parent_pipeline",
+        "external",
+        "external_pull_request_event",
+        "merge_request_event",
+    )
+)
+"""GitLab's words for how a pipeline came about."""
+
+
+class NewPipeline(msgspec.Struct, kw_only=True):
+    """POST /projects/:id/pipeline."""
+
+    ref: str
+    variables: list[GivenVariable] = []
+    inputs: dict[str, object] = {}
+
+
+def answer(
+    edge: Edge, pipeline: Pipeline, project: Project, status: int = 200, *, coverage: float | None = None
+) -> Response:
+    """One pipeline."""
+    view = pipeline_view(pipeline, project, edge.settings.url, edge.clock.now(), coverage=coverage)
+    return json_answer(view, status)
+
+
+async def ref_of(edge: Edge, project: Project, name: str) -> tuple[str, str]:
+    """The whole name of a ref and its commit; 400 in GitLab's words when there is none."""
+    found = await named_ref(edge.projects.repos, project, name)
+    if found is None:
+        raise ApiError(400, {"message": {"base": ["Reference not found"]}})
+    return found
+
+
+async def started(edge: Edge, wanted: PipelineRequest) -> Pipeline:
+    """The pipeline; 400 in GitLab's form when there is nothing to run."""
+    try:
+        return await edge.pipelines.start(wanted)
+    except InvalidError as error:
+        raise ApiError(400, {"message": {"base": [str(error)]}}) from None
+
+
+async def create(edge: Edge, request: Request) -> Response:
+    """POST /projects/:id/pipeline."""
+    project = await project_in_path(edge, request)
+    asked = await parameters(request, NewPipeline, limit_bytes=edge.settings.body_limit_bytes)
+    variables, file_variables = read_given(asked.variables)
+    ref, sha = await ref_of(edge, project, asked.ref)
+    wanted = PipelineRequest(
+        project=project,
+        source="api",
+        ref=ref,
+        sha=sha,
+        variables=variables,
+        file_variables=file_variables,
+        inputs=asked.inputs,
+        user_id=caller_of(request).user.id,
+    )
+    return answer(edge, await started(edge, wanted), project, 201)
+
+
+async def create_for_merge_request(edge: Edge, request: Request) -> Response:
+    """POST /projects/:id/merge_requests/:iid/pipelines."""
+    project = await project_in_path(edge, request)
+    found = await named_ref(edge.projects.repos, project, merge_request_ref(number_in_path(request, "iid")))
+    if found is None:
+        raise not_found("Merge Request")
+    user_id = caller_of(request).user.id
+    wanted = PipelineRequest(project=project, source="merge_request_event", ref=found[0], sha=found[1], user_id=user_id)
+    return answer(edge, await started(edge, wanted), project, 201)
+
+
+async def list_for_merge_request(edge: Edge, request: Request) -> Response:
+    """GET /projects/:id/merge_requests/:iid/pipelines."""
+    project = await project_in_path(edge, request)
+    ref = merge_request_ref(number_in_path(request, "iid"))
+    page = page_of(request)
+    found, total = await edge.store.pipelines(project.id, page, PipelineFilter(ref=ref))
+    return page_answer(request, [pipeline_summary(one, project, edge.settings.url) for one in found], total, page)
+
+
+async def create_chosen(edge: Edge, request: Request) -> Response:
+    """POST /api/remuda/v1/projects/:id/pipelines."""
+    project = await project_in_path(edge, request)
+    asked = await parameters(request, NewPipelineRequest, limit_bytes=FILE_LIMIT_BYTES)
+    if asked.source not in SOURCES:
+        raise bad_parameter(f"source does not have a valid value; one of {', '.join(sorted(SOURCES))}")
+    for key, value in (*asked.variables.items(), *asked.predefined.items()):
+        check_variable(key, value)
+    try:
+        ref, sha = await _ref_and_commit(edge, project, asked)
+        pipeline = await edge.pipelines.start(_wanted(project, asked, ref, sha, caller_of(request).user.id))
+    except MistakesError as error:
+        mistakes = [mistake_view(mistake) for mistake in error.mistakes]
+        raise ApiError(400, {"message": str(error), "mistakes": mistakes}) from None
+    except InvalidError as error:
+        raise ApiError(400, {"message": str(error), "mistakes": []}) from None
+    return answer(edge, pipeline, project, 201)
+
+
+async def _ref_and_commit(edge: Edge, project: Project, asked: NewPipelineRequest) -> tuple[str, str]:
+    repos = edge.projects.repos
+    if not asked.sha:
+        found = await named_ref(repos, project, asked.ref)
+        if found is None:
+            raise InvalidError(f"there is no branch or tag {asked.ref!r}; push it first")
+        return found
+    if candidates(asked.ref) != (asked.ref,):
+        raise InvalidError(f"ref {asked.ref!r}: beside a sha it is a whole name, such as refs/heads/main")
+    # What is asked for next is all about this commit, and remembered.
+    commit = await repos.commit(project.repo_path, asked.sha)
+    if commit is None or commit.sha != asked.sha:
+        raise InvalidError(f"there is no commit {asked.sha!r}; push it first, and give its whole name")
+    return asked.ref, asked.sha
+
+
+def _wanted(project: Project, asked: NewPipelineRequest, ref: str, sha: str, user_id: int) -> PipelineRequest:
+    wanted = PipelineRequest(
+        project=project,
+        source=asked.source,
+        # Rules see what the caller says; who is shown an identity token learns what it was.
+        origin="api",
+        ref=ref,
+        sha=sha,
+        variables=asked.variables,
+        file_variables=frozenset(asked.file_variables),
+        inputs=asked.inputs,
+        text=asked.text,
+        choice=(
+            Choice(jobs=asked.jobs, stages=asked.stages, with_needs=asked.with_needs)
+            if asked.jobs or asked.stages
+            else None
+        ),
+        changes_since=asked.changes_since,
+        predefined=asked.predefined,
+        user_id=user_id,
+    )
+    given = {name: getattr(asked, name) for name in ("file", "before_sha") if getattr(asked, name)}
+    return msgspec.structs.replace(wanted, **given)
+
+
+def mistake_view(mistake: Mistake) -> View:
+    """One mistake of a pipeline file, by its fields."""
+    return msgspec.structs.asdict(mistake)
+
+
+ENDPOINTS = (
+    Endpoint(
+        "POST",
+        "/api/v4/projects/{id}/pipeline",
+        create,
+        in_project(Level.DEVELOPER),
+        takes=NewPipeline,
+        gives=PipelineShape,
+    ),
+    Endpoint(
+        "POST",
+        "/api/v4/projects/{id}/merge_requests/{iid}/pipelines",
+        create_for_merge_request,
+        in_project(Level.DEVELOPER),
+        gives=PipelineShape,
+    ),
+    Endpoint(
+        "GET",
+        "/api/v4/projects/{id}/merge_requests/{iid}/pipelines",
+        list_for_merge_request,
+        in_project(Level.REPORTER),
+        gives=list[PipelineSummaryShape],
+    ),
+    Endpoint(
+        "POST",
+        "/api/remuda/v1/projects/{id}/pipelines",
+        create_chosen,
+        in_project(Level.DEVELOPER),
+        takes=NewPipelineRequest,
+        gives=PipelineShape,
+    ),
+)

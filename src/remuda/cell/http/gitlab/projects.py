@@ -1,0 +1,260 @@
+"""Projects as GitLab's API has them: create, show, list, change, delete. Rules for paths are in
+`remuda.cell.projects.paths`.
+
+Decided here: who may make a project where (an administrator anywhere, others in a namespace of their own or a group in
+which they are developers) and what of a project people may change.
+"""
+
+import re
+from itertools import count
+from typing import Literal
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from remuda.cell.errors import ConflictError, InvalidError
+from remuda.cell.git.commits import is_branch_name
+from remuda.cell.http.edge.access import USER, in_project
+from remuda.cell.http.edge.admission import Caller, caller_of, check_level
+from remuda.cell.http.edge.bodies import parameters
+from remuda.cell.http.edge.endpoints import Edge, Endpoint
+from remuda.cell.http.edge.errors import bad_field, bad_parameter, forbidden, json_answer, not_found
+from remuda.cell.http.edge.lookup import project_in_path
+from remuda.cell.http.edge.paging import KEYSET, page_answer, page_by_id
+from remuda.cell.http.gitlab.shapes import MessageShape, ProjectShape
+from remuda.cell.http.gitlab.views import project_view
+from remuda.cell.projects.paths import checked_path
+from remuda.cell.projects.refs import namesake
+from remuda.cell.values import MAX_PRIORITY, Page, Project, Runner
+from remuda.cell.values.people import Level, Namespace, ProjectFilter, RunnerFilter
+from remuda.model.job import FINAL, JobState, PipelineId
+
+VISIBILITIES = ("private", "internal", "public")
+MAX_TIMEOUT_SECONDS = 30 * 24 * 3600
+MIN_TIMEOUT_SECONDS = 600
+_MAX_NAME = 255
+_MAX_DESCRIPTION = 2000
+_UNFINISHED = tuple(state.value for state in JobState if state not in FINAL)
+
+LISTED = {"search": str, "visibility": Literal[VISIBILITIES], "membership": bool, "owned": bool}
+
+
+class NewProject(msgspec.Struct, kw_only=True):
+    """POST /projects. `path` may carry its namespace (`acme/shop`); an administrator's call makes groups that lack."""
+
+    name: str | None = None
+    path: str | None = None
+    namespace_id: int | None = None
+    description: str | None = None
+    default_branch: str | None = None
+    visibility: str | None = None
+
+
+class ProjectChange(msgspec.Struct, kw_only=True):
+    """PUT /projects/:id."""
+
+    name: str | None = None
+    path: str | None = None
+    description: str | None = None
+    default_branch: str | None = None
+    visibility: str | None = None
+    build_timeout: int | None = None
+    priority: int | None = None
+
+
+async def create(edge: Edge, request: Request) -> Response:
+    """POST /projects."""
+    asked = await parameters(request, NewProject, limit_bytes=edge.settings.body_limit_bytes)
+    if not asked.name and not asked.path:
+        raise bad_parameter("name, path are missing, at least one parameter must be provided")
+    caller = caller_of(request)
+    path = asked.path or _slug(asked.name or "")
+    name = asked.name or path.rpartition("/")[2]
+    check_texts(name=name, description=asked.description, visibility=asked.visibility)
+    if asked.namespace_id is not None and "/" in path:
+        raise bad_field("path", "names a namespace, and so does namespace_id; give one of them")
+    try:
+        project = await edge.projects.create(
+            await _full_path(edge, caller, path, asked.namespace_id),
+            name=name,
+            description=asked.description or "",
+            default_branch=asked.default_branch or "main",
+            visibility=asked.visibility or "private",
+            organization_id=caller.user.organization_id,
+            creator_id=caller.user.id,
+        )
+    except (ConflictError, InvalidError) as error:
+        raise bad_field("path", str(error)) from None
+    return json_answer(view(edge, project, is_empty=True), 201)
+
+
+async def _full_path(edge: Edge, caller: Caller, path: str, namespace_id: int | None) -> str:
+    """Where the project goes, if the caller may put one there."""
+    if "/" in path:
+        await check_namespace(edge, caller, path.rpartition("/")[0])
+        return path
+    namespace = await edge.store.namespace(caller.user.namespace_id if namespace_id is None else namespace_id)
+    if namespace is None or (level := caller.level_in_group(namespace)) is None:
+        raise bad_field("namespace", "is not valid")
+    if level < Level.DEVELOPER:
+        raise forbidden()
+    return f"{namespace.path}/{path}"
+
+
+async def check_namespace(edge: Edge, caller: Caller, path: str) -> Namespace | None:
+    """The namespace; refuse a caller who may not make a project in it. One that is missing only administrators make."""
+    namespace = await edge.store.namespace_by_path(path)
+    if namespace is None:
+        if not caller.user.is_admin:
+            raise not_found("Namespace")
+        return None
+    check_level(caller.level_in_group(namespace), Level.DEVELOPER, "Namespace")
+    return namespace
+
+
+def check_texts(*, name: str | None, description: str | None, visibility: str | None) -> None:
+    """400 for what no project or group can be called or be like."""
+    if name is not None and (not name.strip() or len(name) > _MAX_NAME or not name.isprintable()):
+        raise bad_field("name", f"has 1 to {_MAX_NAME} characters, and no control characters")
+    if len(description or "") > _MAX_DESCRIPTION:
+        raise bad_field("description", f"is too long (maximum is {_MAX_DESCRIPTION} characters)")
+    if visibility not in (None, *VISIBILITIES):
+        raise bad_parameter("visibility does not have a valid value")
+
+
+def _slug(name: str) -> str:
+    """A path for a project that was only given a name."""
+    return re.sub(r"[^A-Za-z0-9_.-]+", "-", name).strip("-.") or "project"
+
+
+def view(edge: Edge, project: Project, *, is_empty: bool | None = None) -> ProjectShape:
+    """The project with the default branch that its repository has now."""
+    return project_view(project, edge.settings.url, edge.projects.repos.head(project.repo_path), is_empty=is_empty)
+
+
+async def show(edge: Edge, request: Request) -> Response:
+    """GET /projects/:id."""
+    project = await project_in_path(edge, request)
+    is_empty = await edge.projects.repos.is_empty(project.repo_path)
+    return json_answer(view(edge, project, is_empty=is_empty))
+
+
+async def list_all(edge: Edge, request: Request) -> Response:
+    """GET /projects."""
+    return await page_of_projects(edge, request, ProjectFilter())
+
+
+async def page_of_projects(edge: Edge, request: Request, wanted: ProjectFilter) -> Response:
+    """A page of projects that fit and that the caller sees."""
+    page, query, caller = page_by_id(request), request.query_params, caller_of(request)
+    is_own = any(query.get(name, "").lower() in ("true", "1") for name in ("membership", "owned"))
+    wanted = msgspec.structs.replace(
+        wanted,
+        search=query.get("search", ""),
+        visibility=query.get("visibility", ""),
+        sight=caller.sight,
+        membership=is_own,
+    )
+    found, total = await edge.store.projects(page, wanted)
+    return page_answer(request, [view(edge, project) for project in found], total, page)
+
+
+async def update(edge: Edge, request: Request) -> Response:
+    """PUT /projects/:id."""
+    project = await project_in_path(edge, request)
+    asked = await parameters(request, ProjectChange, limit_bytes=edge.settings.body_limit_bytes)
+    check_texts(name=asked.name, description=asked.description, visibility=asked.visibility)
+    if asked.visibility not in (None, project.visibility):
+        check_level(caller_of(request).level_in(project), Level.OWNER, "Project")
+    if asked.build_timeout is not None and not MIN_TIMEOUT_SECONDS <= asked.build_timeout <= MAX_TIMEOUT_SECONDS:
+        raise bad_field("build_timeout", "is a number of seconds from 10 minutes to one month")
+    if asked.priority is not None:
+        if not caller_of(request).user.is_admin:
+            raise forbidden("only an administrator puts a project before others")
+        if abs(asked.priority) > MAX_PRIORITY:
+            raise bad_field("priority", f"is a number from {-MAX_PRIORITY} to {MAX_PRIORITY}")
+    if asked.default_branch is not None:
+        await _put_default_branch(edge, project, asked.default_branch)
+    try:
+        changed = await edge.store.change_project(project.id, lambda row: _changed(row, asked))
+    except (ConflictError, InvalidError) as error:
+        raise bad_field("path", str(error)) from None
+    return json_answer(view(edge, changed or project))
+
+
+def _changed(project: Project, asked: ProjectChange) -> Project:
+    given = {
+        "name": asked.name,
+        "description": asked.description,
+        "default_branch": asked.default_branch,
+        "visibility": asked.visibility,
+        "timeout_seconds": asked.build_timeout,
+        "priority": asked.priority,
+    }
+    if asked.path is not None and asked.path != project.path.rpartition("/")[2]:
+        if "/" in asked.path:
+            raise InvalidError("a project stays in its namespace")
+        given["path"] = checked_path(f"{project.path.rpartition('/')[0]}/{asked.path}")
+    return msgspec.structs.replace(project, **{name: value for name, value in given.items() if value is not None})
+
+
+async def _put_default_branch(edge: Edge, project: Project, branch: str) -> None:
+    repos = edge.projects.repos
+    ref = f"refs/heads/{branch}"
+    if not is_branch_name(branch) or await repos.commit_of(project.repo_path, ref) is None:
+        raise bad_field("default_branch", f"there is no branch {branch!r}; push it first")
+    if await repos.object_of(project.repo_path, namesake(ref)) is not None:
+        raise bad_field(
+            "default_branch",
+            f"there is a tag {branch!r}, too, and a tag must not have the name of the protected branch; remove the tag "
+            "first, or choose another branch",
+        )
+    await repos.put_head(project.repo_path, branch)
+
+
+async def remove(edge: Edge, request: Request) -> Response:
+    """DELETE /projects/:id: 202, as in GitLab."""
+    await remove_project(edge, await project_in_path(edge, request))
+    return json_answer({"message": "202 Accepted"}, 202)
+
+
+async def remove_project(edge: Edge, project: Project) -> None:
+    """Delete it and stop what runs. A job that is missed here is ended when a runner asks for it."""
+    await edge.projects.remove(project)
+    await _leave_runners(edge, project)
+    pipelines: set[PipelineId] = set()
+    for number in count(1):
+        page = Page(number=number, size=100)
+        jobs, _ = await edge.store.jobs(page, project_id=project.id, states=_UNFINISHED, with_retried=True)
+        if not jobs:
+            break
+        pipelines |= {job.pipeline_id for job in jobs}
+    for pipeline_id in sorted(pipelines):
+        await edge.dispatch.cancel_pipeline(pipeline_id)
+
+
+async def _leave_runners(edge: Edge, project: Project) -> None:
+    """Its own runners go, unless they have other projects."""
+    while found := (await edge.store.runners(Page(size=100), RunnerFilter(pools=(("project", project.id),))))[0]:
+        for runner in found:
+            if len(runner.project_ids) > 1:
+                await edge.store.change_runner(runner.id, lambda row: _without(row, project))
+            else:
+                await edge.store.remove_runner(runner.id)
+
+
+def _without(runner: Runner, project: Project) -> Runner:
+    kept = tuple(one for one in runner.project_ids if one != project.id)
+    return msgspec.structs.replace(runner, project_ids=kept)
+
+
+ENDPOINTS = (
+    Endpoint("POST", "/api/v4/projects", create, USER, takes=NewProject, gives=ProjectShape),
+    Endpoint("GET", "/api/v4/projects", list_all, USER, query=LISTED | KEYSET, gives=list[ProjectShape]),
+    Endpoint("GET", "/api/v4/projects/{id}", show, in_project(Level.GUEST), gives=ProjectShape),
+    Endpoint(
+        "PUT", "/api/v4/projects/{id}", update, in_project(Level.MAINTAINER), takes=ProjectChange, gives=ProjectShape
+    ),
+    Endpoint("DELETE", "/api/v4/projects/{id}", remove, in_project(Level.OWNER), gives=MessageShape, status=202),
+)

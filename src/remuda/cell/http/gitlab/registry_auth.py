@@ -1,0 +1,94 @@
+"""Where clients of a Docker registry get their tokens: `GET /jwt/auth`, as the registry tells them (its `realm`).
+
+Decided here: who asks, by HTTP Basic: a job (`gitlab-ci-token` and its token) or a person (any name and a personal
+token). Whoever is not known gets 401 and no token; whoever is known gets one for what they may do, perhaps for nothing,
+and the registry refuses the rest. Refusals have the registry's form, which its clients show.
+"""
+
+from collections.abc import Collection
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from remuda.cell.core.access import registry_images
+from remuda.cell.errors import ForbiddenError
+from remuda.cell.http.edge import auth
+from remuda.cell.http.edge.access import GIT, OPEN
+from remuda.cell.http.edge.admission import person
+from remuda.cell.http.edge.endpoints import Edge, Endpoint
+from remuda.cell.http.edge.errors import ApiError, json_answer
+from remuda.cell.http.git.smart_http import JOB_USER
+from remuda.cell.projects.registry import Allows, Registry
+from remuda.cell.values import Project
+from remuda.lib.clock import rfc3339
+from remuda.wire.registry_token import LIFE_SECONDS
+
+
+async def give_token(edge: Edge, request: Request) -> Response:
+    """GET /jwt/auth: a token for the registry."""
+    basic = auth.basic_in(request.headers)
+    if basic is None:
+        raise _unknown()
+    name, password = basic
+    try:
+        allows = await (_by_job(edge, password) if name == JOB_USER else _by_person(edge, password))
+    except (ApiError, ForbiddenError):
+        raise _unknown() from None
+    registry, query = _of(edge), request.query_params
+    if query.get("service") != edge.settings.registry_service:
+        raise _refused(404, "UNSUPPORTED", f"the registry of this cell is called {edge.settings.registry_service}")
+    token = await registry.token(query.getlist("scope"), allows, subject=name)
+    now = rfc3339(edge.clock.wall())
+    return json_answer({"token": token, "access_token": token, "expires_in": LIFE_SECONDS, "issued_at": now})
+
+
+async def _by_job(edge: Edge, token: str) -> Allows:
+    job = await auth.job_of(edge, token, scope="registry")
+
+    def allows(project: Project) -> Collection[str]:
+        return registry_images.BY_JOB if project.id == job.project_id else ()
+
+    return allows
+
+
+async def _by_person(edge: Edge, token: str) -> Allows:
+    caller = await person(edge, token)
+
+    def allows(project: Project) -> Collection[str]:
+        return registry_images.allowed(caller.level_in(project) or 0, caller.token.scopes)
+
+    return allows
+
+
+async def show_certificate(edge: Edge, request: Request) -> Response:
+    """GET /jwt/certificate: what the registry is to trust, as PEM."""
+    return Response(_of(edge).key.certificate_pem(), media_type="application/x-pem-file")
+
+
+def _of(edge: Edge) -> Registry:
+    if edge.registry is None:
+        raise _refused(404, "UNAVAILABLE", "this cell has no registry; its setting `registry` names one")
+    return edge.registry
+
+
+def _unknown() -> ApiError:
+    message = "use gitlab-ci-token and the token of a job that runs, or any name and a personal token"
+    return _refused(401, "UNAUTHORIZED", message, WWW_Authenticate='Basic realm="Remuda"')
+
+
+def _refused(status: int, code: str, message: str, **headers: str) -> ApiError:
+    return ApiError(status, {"errors": [{"code": code, "message": message}]}, **headers)
+
+
+ENDPOINTS = (
+    Endpoint(
+        "GET",
+        "/jwt/auth",
+        give_token,
+        GIT,
+        query={"service": str, "scope": list[str], "account": str},
+        gives=dict[str, Any],
+    ),
+    Endpoint("GET", "/jwt/certificate", show_certificate, OPEN, gives=bytes, also=(404,)),
+)

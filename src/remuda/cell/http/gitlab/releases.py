@@ -1,0 +1,197 @@
+"""Releases as GitLab's API has them. Users and jobs of the project may make them, as `glab` and `release-cli` do inside
+a job; what a job with `release` makes by itself is in `remuda.cell.pipelines.releases`, where also the rules are.
+"""
+
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+from starlette.requests import Request
+from starlette.responses import Response
+
+from remuda.cell.errors import ConflictError, InvalidError
+from remuda.cell.http.edge.access import in_project
+from remuda.cell.http.edge.admission import user_of_call
+from remuda.cell.http.edge.bodies import parameters
+from remuda.cell.http.edge.endpoints import Edge, Endpoint
+from remuda.cell.http.edge.errors import ApiError, bad_parameter, json_answer, not_found
+from remuda.cell.http.edge.lookup import project_in_path, text_in_path
+from remuda.cell.http.edge.paging import page_answer, page_of
+from remuda.cell.http.gitlab.shapes import ReleaseShape
+from remuda.cell.http.gitlab.views import commit_view, user_view
+from remuda.cell.pipelines.releases import NewRelease, time_of
+from remuda.cell.values import Project, Release
+from remuda.cell.values.people import Level
+from remuda.lib.clock import rfc3339
+
+
+class Assets(msgspec.Struct, kw_only=True):
+    links: list[dict[str, Any]] = []
+
+
+class Asked(msgspec.Struct, kw_only=True):
+    """POST and PUT; what is not given is None."""
+
+    tag_name: str | None = None
+    tag_message: str | None = None
+    name: str | None = None
+    description: str | None = None
+    ref: str | None = None
+    milestones: list[str] | None = None
+    released_at: str | None = None
+    assets: Assets | None = None
+
+
+async def create(edge: Edge, request: Request) -> Response:
+    """POST /projects/:id/releases."""
+    project = await project_in_path(edge, request)
+    asked = await parameters(request, Asked, limit_bytes=edge.settings.body_limit_bytes)
+    if not asked.tag_name:
+        raise bad_parameter("tag_name is missing")
+    wanted = NewRelease(
+        tag=asked.tag_name,
+        name=asked.name or "",
+        description=asked.description or "",
+        ref=asked.ref or "",
+        tag_message=asked.tag_message or "",
+        milestones=tuple(asked.milestones or ()),
+        released_at=time_of(asked.released_at) if asked.released_at else None,
+        links=tuple(_link(link) for link in asked.assets.links) if asked.assets else (),
+        user_id=await user_of_call(edge, request),
+    )
+    try:
+        release = await edge.releases.make(project, wanted)
+    except ConflictError:
+        raise ApiError(409, {"message": "Release already exists"}) from None
+    except InvalidError as error:
+        raise ApiError(422, {"message": str(error)}) from None
+    return json_answer(await _view(edge, project, release), 201)
+
+
+async def list_all(edge: Edge, request: Request) -> Response:
+    """GET /projects/:id/releases."""
+    project = await project_in_path(edge, request)
+    page, found = page_of(request), await edge.store.releases(project.id)
+    shown = found[(page.number - 1) * page.size : page.number * page.size]
+    return page_answer(request, [await _view(edge, project, release) for release in shown], len(found), page)
+
+
+async def show(edge: Edge, request: Request) -> Response:
+    """GET /projects/:id/releases/:tag."""
+    project, release = await _release(edge, request)
+    return json_answer(await _view(edge, project, release))
+
+
+async def show_latest(edge: Edge, request: Request) -> Response:
+    """GET /projects/:id/releases/permalink/latest: the newest that is out."""
+    project = await project_in_path(edge, request)
+    now = edge.clock.now()
+    out = (release for release in await edge.store.releases(project.id) if release.released_at <= now)
+    if (newest := next(out, None)) is None:
+        raise not_found("Release")
+    return json_answer(await _view(edge, project, newest))
+
+
+async def change(edge: Edge, request: Request) -> Response:
+    """PUT /projects/:id/releases/:tag."""
+    project, release = await _release(edge, request)
+    asked = await parameters(request, Asked, limit_bytes=edge.settings.body_limit_bytes)
+    changed = replace(
+        release,
+        name=asked.name if asked.name is not None else release.name,
+        description=asked.description if asked.description is not None else release.description,
+        milestones=tuple(asked.milestones) if asked.milestones is not None else release.milestones,
+        released_at=time_of(asked.released_at) if asked.released_at else release.released_at,
+    )
+    if not await edge.store.put_release(changed, replace=True):
+        raise not_found("Release")
+    return json_answer(await _view(edge, project, changed))
+
+
+async def remove(edge: Edge, request: Request) -> Response:
+    """DELETE /projects/:id/releases/:tag; the tag stays."""
+    project, release = await _release(edge, request)
+    await edge.store.remove_release(project.id, release.tag)
+    return json_answer(await _view(edge, project, release))
+
+
+async def _release(edge: Edge, request: Request) -> tuple[Project, Release]:
+    project = await project_in_path(edge, request)
+    release = await edge.releases.find(project, text_in_path(request, "tag"))
+    if release is None:
+        raise not_found("Release")
+    return project, release
+
+
+def _link(given: dict[str, Any]) -> dict[str, str]:
+    return {key: str(given[key]) for key in ("name", "url", "link_type") if given.get(key)}
+
+
+async def _view(edge: Edge, project: Project, release: Release) -> ReleaseShape:
+    url = edge.settings.url
+    own = f"{url}/{project.path}/-/releases/{release.tag}"
+    commit = await edge.projects.repos.commit(project.repo_path, release.sha) if release.sha else None
+    links = [
+        {
+            "id": number,
+            "name": link["name"],
+            "url": link["url"],
+            "direct_asset_url": own + "/downloads/" + link["filepath"].lstrip("/")
+            if "filepath" in link
+            else link["url"],
+            "link_type": link.get("link_type", "other"),
+        }
+        for number, link in enumerate(release.links, 1)
+    ]
+    return {
+        "tag_name": release.tag,
+        "name": release.name,
+        "description": release.description,
+        "created_at": rfc3339(release.created_at),
+        "released_at": rfc3339(release.released_at),
+        "upcoming_release": release.released_at > edge.clock.now(),
+        "author": user_view(url),
+        "commit": commit_view(commit, project, url) if commit else None,
+        "milestones": [{"title": title} for title in release.milestones],
+        "commit_path": f"/{project.path}/-/commit/{release.sha}",
+        "tag_path": f"/{project.path}/-/tags/{release.tag}",
+        "assets": {"count": len(links), "sources": [], "links": links},
+        "evidences": [],
+        "_links": {"self": own},
+    }
+
+
+_ROOT = "/api/v4/projects/{id}/releases"
+
+ENDPOINTS = (
+    Endpoint(
+        "POST",
+        _ROOT,
+        create,
+        in_project(Level.DEVELOPER, or_job="releases"),
+        takes=Asked,
+        gives=ReleaseShape,
+        also=(409, 422),
+    ),
+    Endpoint("GET", _ROOT, list_all, in_project(Level.GUEST, or_job="releases"), gives=list[ReleaseShape]),
+    Endpoint(
+        "GET", f"{_ROOT}/permalink/latest", show_latest, in_project(Level.GUEST, or_job="releases"), gives=ReleaseShape
+    ),
+    Endpoint("GET", f"{_ROOT}/{{tag}}", show, in_project(Level.GUEST, or_job="releases"), gives=ReleaseShape),
+    Endpoint(
+        "PUT",
+        f"{_ROOT}/{{tag}}",
+        change,
+        in_project(Level.DEVELOPER, or_job="releases"),
+        takes=Asked,
+        gives=ReleaseShape,
+    ),
+    Endpoint(
+        "DELETE",
+        f"{_ROOT}/{{tag}}",
+        remove,
+        in_project(Level.DEVELOPER, or_job="releases"),
+        gives=ReleaseShape,
+        status=200,
+    ),
+)

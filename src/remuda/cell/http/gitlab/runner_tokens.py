@@ -1,0 +1,385 @@
+"""How runners get their tokens: registered with a registration token, made by a person, and rotated.
+
+Decided here: who may make a runner for whom (administrators for an organization, owners of a group for it, maintainers
+of a project for it), which registration token stands for what, and how long tokens live. A registration token is kept
+as it is, because people look it up; a runner's only as its hash.
+
+Invariant: a token that was reset is dead before its successor is told.
+"""
+
+import hmac
+import secrets
+from collections.abc import Mapping
+
+import msgspec
+from msgspec.structs import replace
+from starlette.requests import Request
+from starlette.responses import Response
+
+from remuda.cell.core.access.tokens import RANDOM_BYTES, runner_token
+from remuda.cell.errors import InvalidError
+from remuda.cell.http.edge import auth
+from remuda.cell.http.edge.access import ADMINISTRATOR, MANAGES_RUNNER, RUNNER, USER, in_group, in_project
+from remuda.cell.http.edge.admission import caller_of, check_level
+from remuda.cell.http.edge.bodies import parameters
+from remuda.cell.http.edge.endpoints import Edge, Endpoint
+from remuda.cell.http.edge.errors import ApiError, bad_field, bad_parameter, forbidden, json_answer, not_found
+from remuda.cell.http.edge.lookup import group_in_path, project_in_path, runner_in_path
+from remuda.cell.http.gitlab.shapes import TokenShape
+from remuda.cell.http.runner.job_state import checked_runner, credentials, is_protected
+from remuda.cell.pipelines.releases import time_of
+from remuda.cell.settings import CellSettings
+from remuda.cell.store.ports import Store
+from remuda.cell.values import ORGANIZATION_ID, USER_ID, Project, Runner
+from remuda.cell.values.people import Level
+from remuda.model.job import ProjectId, RunnerId
+from remuda.model.runner import Pool, RunnerType
+from remuda.wire.routable_token import token_hash
+from remuda.wire.runner_api import CreateRunner, RegisterRunner, RunnerCredentials, tags_of
+
+REGISTRATION_PREFIX = "GR1348941"
+_REGISTRATION = "registration_token"
+"""Its name among the stored settings; that of a group or project has their kind and number behind."""
+_OWNER_OF = "registration_token_of"
+"""With a hash behind: whose registration token that is, or was."""
+_SETTINGS = "application_settings"
+_INSTANCE: Pool = ("instance", 0)
+
+
+class ApplicationSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What an administrator sets for the whole cell, in GitLab's words."""
+
+    allow_runner_registration_token: bool = True
+    runner_token_expiration_interval: int | None = None
+    """Seconds that a runner's token lives; None: for ever."""
+    group_runner_token_expiration_interval: int | None = None
+    project_runner_token_expiration_interval: int | None = None
+
+    def life_seconds(self, runner_type: RunnerType) -> int | None:
+        """How long a token of such a runner lives."""
+        match runner_type:
+            case RunnerType.INSTANCE:
+                return self.runner_token_expiration_interval
+            case RunnerType.GROUP:
+                return self.group_runner_token_expiration_interval
+            case RunnerType.PROJECT:
+                return self.project_runner_token_expiration_interval
+
+
+class SettingsChange(msgspec.Struct, kw_only=True):
+    """PUT /application/settings."""
+
+    allow_runner_registration_token: bool | None = None
+    runner_token_expiration_interval: int | None = None
+    group_runner_token_expiration_interval: int | None = None
+    project_runner_token_expiration_interval: int | None = None
+
+
+class OldToken(msgspec.Struct, kw_only=True):
+    """POST /runners/reset_authentication_token."""
+
+    token: str = ""
+
+
+class Reach(msgspec.Struct, frozen=True, kw_only=True):
+    """Whom a new runner is for."""
+
+    type: RunnerType
+    organization_id: int
+    group_id: int | None = None
+    project_id: ProjectId | None = None
+    user_id: int = USER_ID
+
+
+async def application_settings(store: Store) -> ApplicationSettings:
+    """Those that are stored, else the defaults."""
+    stored = await store.setting(_SETTINGS)
+    return msgspec.json.decode(stored, type=ApplicationSettings) if stored else ApplicationSettings()
+
+
+async def show_settings(edge: Edge, request: Request) -> Response:
+    """GET /application/settings."""
+    return json_answer({"id": 1, **msgspec.structs.asdict(await application_settings(edge.store))})
+
+
+async def change_settings(edge: Edge, request: Request) -> Response:
+    """PUT /application/settings; 0 seconds stand for no limit."""
+    asked = await parameters(request, SettingsChange, limit_bytes=edge.settings.body_limit_bytes)
+    given: dict[str, int | bool | None] = {}
+    for name, value in msgspec.structs.asdict(asked).items():
+        if value is not None:
+            if value < 0:
+                raise bad_parameter(f"{name} is invalid")
+            given[name] = value if isinstance(value, bool) else value or None
+    changed = replace(await application_settings(edge.store), **given)
+    await edge.store.put_setting(_SETTINGS, msgspec.json.encode(changed).decode())
+    return json_answer({"id": 1, **msgspec.structs.asdict(changed)})
+
+
+async def ensure_registration_token(store: Store, settings: CellSettings, owner: Pool = _INSTANCE) -> str:
+    """The registration token of a group, of a project or of the cell; made when it is first asked for."""
+    if owner == _INSTANCE and settings.registration_token is not None:
+        return settings.registration_token
+    return await store.setting(_name(owner)) or await reset_registration_token(store, owner)
+
+
+async def reset_registration_token(store: Store, owner: Pool) -> str:
+    """A new one; the old one is dead."""
+    token = REGISTRATION_PREFIX + secrets.token_urlsafe(15)
+    # The owner first: a token that is known and leads nowhere would stay so.
+    await store.put_setting(f"{_OWNER_OF} {token_hash(token)}", f"{owner[0]} {owner[1]}")
+    await store.put_setting(_name(owner), token)
+    return token
+
+
+def _name(owner: Pool) -> str:
+    return _REGISTRATION if owner == _INSTANCE else f"{_REGISTRATION} {owner[0]} {owner[1]}"
+
+
+async def _registered_for(edge: Edge, token: str) -> Pool:
+    """Whose registration token this is; 403 when it is nobody's (any more)."""
+    kind, _, number = (await edge.store.setting(f"{_OWNER_OF} {token_hash(token)}") or "instance 0").partition(" ")
+    owner = (kind, int(number))
+    fixed = edge.settings.registration_token if owner == _INSTANCE else None
+    expected = (await edge.store.setting(_name(owner)) if fixed is None else fixed) or ""
+    if not expected or not hmac.compare_digest(token_hash(token), token_hash(expected)):
+        raise forbidden("invalid token supplied")
+    return owner
+
+
+async def register(edge: Edge, request: Request) -> Response:
+    """POST /runners."""
+    asked = await parameters(request, RegisterRunner, limit_bytes=edge.settings.body_limit_bytes)
+    if not asked.token:
+        raise bad_parameter("token is missing")
+    if not (await application_settings(edge.store)).allow_runner_registration_token:
+        raise ApiError(410, {"message": "410 Gone - runner registration disallowed"})
+    kind, number = await _registered_for(edge, asked.token)
+    if kind == "group":
+        group = await edge.store.namespace(number)
+        if group is None:
+            raise forbidden("invalid token supplied")
+        reach = Reach(type=RunnerType.GROUP, organization_id=group.organization_id, group_id=group.id)
+    elif kind == "project":
+        project = await edge.store.project(ProjectId(number))
+        if project is None or project.removed_at is not None:
+            raise forbidden("invalid token supplied")
+        reach = _of_project(project)
+    else:
+        reach = Reach(type=RunnerType.INSTANCE, organization_id=ORGANIZATION_ID)
+    return await _make(edge, asked, reach, registered=True, paused=asked.active is False)
+
+
+def _of_project(project: Project, user_id: int = USER_ID) -> Reach:
+    return Reach(
+        type=RunnerType.PROJECT, organization_id=project.organization_id, project_id=project.id, user_id=user_id
+    )
+
+
+async def create(edge: Edge, request: Request) -> Response:
+    """POST /user/runners."""
+    asked = await parameters(request, CreateRunner, limit_bytes=edge.settings.body_limit_bytes)
+    if not asked.runner_type:
+        raise bad_parameter("runner_type is missing")
+    if asked.runner_type not in tuple(RunnerType):
+        raise bad_parameter("runner_type does not have a valid value")
+    return await _make(edge, asked, await _reach(edge, request, asked))
+
+
+async def _reach(edge: Edge, request: Request, asked: CreateRunner) -> Reach:
+    """Whom the runner is for, if the caller may make one for them."""
+    caller = caller_of(request)
+    user_id = caller.user.id
+    match RunnerType(asked.runner_type):
+        case RunnerType.INSTANCE:
+            if not caller.user.is_admin:
+                raise forbidden("only an administrator makes runners for all")
+            organization_id = asked.organization_id or caller.user.organization_id
+            if await edge.store.organization(organization_id) is None:
+                raise not_found("Organization")
+            return Reach(type=RunnerType.INSTANCE, organization_id=organization_id, user_id=user_id)
+        case RunnerType.GROUP:
+            if asked.group_id is None:
+                raise bad_parameter("group_id is missing")
+            group = await edge.store.namespace(asked.group_id)
+            if group is None or not group.is_group:
+                raise not_found("Group")
+            check_level(caller.level_in_group(group), Level.OWNER, "Group")
+            return Reach(
+                type=RunnerType.GROUP, organization_id=group.organization_id, group_id=group.id, user_id=user_id
+            )
+        case RunnerType.PROJECT:
+            if asked.project_id is None:
+                raise bad_parameter("project_id is missing")
+            project = await edge.store.project(ProjectId(asked.project_id))
+            if project is None or project.removed_at is not None:
+                raise not_found("Project")
+            check_level(caller.level_in(project), Level.MAINTAINER, "Project")
+            return _of_project(project, user_id)
+
+
+def _new_token(edge: Edge, reach: Reach, *, registered: bool) -> str:
+    return runner_token(
+        cell_id=edge.settings.cell_id,
+        runner_type=reach.type,
+        random=secrets.token_bytes(RANDOM_BYTES),
+        organization_id=reach.organization_id,
+        group_id=reach.group_id,
+        project_id=reach.project_id,
+        user_id=reach.user_id,
+        registered=registered,
+    )
+
+
+async def _expiry(edge: Edge, runner_type: RunnerType, asked: str | None = None) -> float | None:
+    """When a token that is made now expires: as the cell's settings say, or sooner if that is asked for."""
+    now = edge.clock.wall()
+    life = (await application_settings(edge.store)).life_seconds(runner_type)
+    latest = None if life is None else now + life
+    if not asked:
+        return latest
+    try:
+        wanted = time_of(asked)
+    except InvalidError:
+        wanted = now
+    if wanted <= now:
+        raise bad_parameter("token_expires_at is invalid: a time to come looks like 2030-01-31T08:00:00Z")
+    return wanted if latest is None else min(wanted, latest)
+
+
+async def _make(
+    edge: Edge,
+    asked: RegisterRunner | CreateRunner,
+    reach: Reach,
+    *,
+    registered: bool = False,
+    paused: bool = False,
+) -> Response:
+    token = _new_token(edge, reach, registered=registered)
+    runner = checked_runner(
+        Runner(
+            id=RunnerId(0),
+            type=reach.type,
+            token_hash=token_hash(token),
+            created_at=edge.clock.now(),
+            description=asked.description or "",
+            maintenance_note=asked.maintenance_note or getattr(asked, "maintainer_note", None),
+            paused=bool(asked.paused) or paused,
+            locked=bool(asked.locked),
+            protected_only=is_protected(asked.access_level),
+            run_untagged=asked.run_untagged is not False,
+            tags=tags_of(asked.tag_list),
+            maximum_timeout=asked.maximum_timeout or None,
+            organization_id=reach.organization_id,
+            group_id=reach.group_id,
+            project_ids=(reach.project_id,) if reach.project_id is not None else (),
+            registered=registered,
+            token_expires_at=await _expiry(edge, reach.type, getattr(asked, "token_expires_at", None)),
+            user_id=reach.user_id,
+        )
+    )
+    stored = await edge.store.add_runner(runner)
+    return json_answer(credentials(stored, token), 201)
+
+
+async def reset_own(edge: Edge, request: Request) -> Response:
+    """POST /runners/reset_authentication_token: by the runner itself."""
+    asked = await parameters(request, OldToken, limit_bytes=edge.settings.body_limit_bytes)
+    runner = await auth.runner_of(edge, asked.token)
+    request.state.runner_id = runner.id
+    # Runners renew what expires by themselves; what somebody gave an end must not become endless by that.
+    return await _reset(edge, runner, ends_at=runner.token_expires_at)
+
+
+async def reset(edge: Edge, request: Request) -> Response:
+    """POST /runners/:id/reset_authentication_token: by a person."""
+    return await _reset(edge, await runner_in_path(edge, request))
+
+
+async def _reset(edge: Edge, runner: Runner, *, ends_at: float | None = None) -> Response:
+    reach = Reach(
+        type=runner.type,
+        organization_id=runner.organization_id,
+        group_id=runner.group_id,
+        project_id=runner.project_ids[0] if runner.project_ids else None,
+        user_id=runner.user_id,
+    )
+    token = _new_token(edge, reach, registered=runner.registered)
+    by_settings = await _expiry(edge, runner.type)
+    expires_at = ends_at if by_settings is None else by_settings
+
+    def renewed(row: Runner) -> Runner | None:
+        """None when another call has reset it meanwhile."""
+        if row.token_hash != runner.token_hash:
+            return None
+        return replace(row, token_hash=token_hash(token), token_expires_at=expires_at)
+
+    changed = await edge.store.change_runner(runner.id, renewed)
+    if changed is None:
+        raise forbidden()
+    return json_answer(credentials(changed, token), 201)
+
+
+def _token_answer(token: str, status: int = 200) -> Response:
+    answer: Mapping[str, str | None] = {"token": token, "token_expires_at": None}
+    return json_answer(answer, status)
+
+
+async def show_registration_token(edge: Edge, request: Request) -> Response:
+    """GET /api/remuda/v1/registration_token."""
+    return _token_answer(await ensure_registration_token(edge.store, edge.settings))
+
+
+async def reset_for_cell(edge: Edge, request: Request) -> Response:
+    """POST /runners/reset_registration_token."""
+    if edge.settings.registration_token is not None:
+        raise bad_field("token", "is given in the cell's settings; change it there")
+    return _token_answer(await reset_registration_token(edge.store, _INSTANCE), 201)
+
+
+async def reset_for_group(edge: Edge, request: Request) -> Response:
+    """POST /groups/:id/runners/reset_registration_token."""
+    group = await group_in_path(edge, request)
+    return _token_answer(await reset_registration_token(edge.store, ("group", group.id)), 201)
+
+
+async def reset_for_project(edge: Edge, request: Request) -> Response:
+    """POST /projects/:id/runners/reset_registration_token."""
+    project = await project_in_path(edge, request)
+    return _token_answer(await reset_registration_token(edge.store, ("project", project.id)), 201)
+
+
+_RESET = "runners/reset_registration_token"
+
+ENDPOINTS = (
+    Endpoint("POST", "/api/v4/runners", register, RUNNER, takes=RegisterRunner, gives=RunnerCredentials, also=(410,)),
+    Endpoint(
+        "POST",
+        "/api/v4/user/runners",
+        create,
+        USER.scoped("create_runner"),
+        takes=CreateRunner,
+        gives=RunnerCredentials,
+    ),
+    Endpoint(
+        "POST", "/api/v4/runners/reset_authentication_token", reset_own, RUNNER, takes=OldToken, gives=RunnerCredentials
+    ),
+    Endpoint(
+        "POST", "/api/v4/runners/{runner_id}/reset_authentication_token", reset, MANAGES_RUNNER, gives=RunnerCredentials
+    ),
+    Endpoint("POST", f"/api/v4/{_RESET}", reset_for_cell, ADMINISTRATOR, gives=TokenShape),
+    Endpoint("POST", f"/api/v4/groups/{{id}}/{_RESET}", reset_for_group, in_group(Level.OWNER), gives=TokenShape),
+    Endpoint(
+        "POST", f"/api/v4/projects/{{id}}/{_RESET}", reset_for_project, in_project(Level.MAINTAINER), gives=TokenShape
+    ),
+    Endpoint("GET", "/api/remuda/v1/registration_token", show_registration_token, ADMINISTRATOR, gives=TokenShape),
+    Endpoint("GET", "/api/v4/application/settings", show_settings, ADMINISTRATOR, gives=ApplicationSettings),
+    Endpoint(
+        "PUT",
+        "/api/v4/application/settings",
+        change_settings,
+        ADMINISTRATOR,
+        takes=SettingsChange,
+        gives=ApplicationSettings,
+    ),
+)

@@ -1,0 +1,306 @@
+"""Runners as people see them: list, show, change, remove, link to projects. How one is made is in `runner_tokens`.
+
+Decided here: which runners a list has, and that a project runner serves one project at least, all of one organization.
+"""
+
+from collections.abc import Sequence
+from typing import Literal
+
+import msgspec
+from msgspec.structs import replace
+from starlette.requests import Request
+from starlette.responses import Response
+
+from remuda.cell.http.edge.access import ADMINISTRATOR, MANAGES_RUNNER, SEES_RUNNER, USER, in_group, in_project
+from remuda.cell.http.edge.admission import Caller, caller_of, runner_level
+from remuda.cell.http.edge.bodies import parameters
+from remuda.cell.http.edge.endpoints import Edge, Endpoint
+from remuda.cell.http.edge.errors import bad_field, bad_parameter, forbidden, json_answer, no_content, not_found
+from remuda.cell.http.edge.lookup import group_in_path, project_in_path, runner_in_path
+from remuda.cell.http.edge.paging import page_answer, page_of, slice_answer
+from remuda.cell.http.gitlab.jobs import describe
+from remuda.cell.http.gitlab.shapes import JobShape, ManagerShape, RunnerShape
+from remuda.cell.http.gitlab.views import manager_view, runner_view
+from remuda.cell.http.runner.job_state import checked_runner, is_protected
+from remuda.cell.projects.namespaces import all_projects
+from remuda.cell.values import Runner
+from remuda.cell.values.people import STATUSES, Level, ProjectFilter, RunnerFilter
+from remuda.model.job import JobState, RunnerId
+from remuda.model.runner import Pool, RunnerType
+from remuda.wire.runner_api import tags_of
+
+LISTED = {
+    "type": Literal["instance_type", "group_type", "project_type"],
+    "status": str,
+    "scope": str,
+    "paused": bool,
+    "tag_list": str,
+    "tag_list[]": list[str],
+}
+
+
+class RunnerChange(msgspec.Struct, kw_only=True):
+    """PUT /runners/:id."""
+
+    description: str | None = None
+    maintenance_note: str | None = None
+    paused: bool | None = None
+    active: bool | None = None
+    locked: bool | None = None
+    run_untagged: bool | None = None
+    tag_list: str | list[str] | None = None
+    access_level: str | None = None
+    maximum_timeout: int | None = None
+    priority: int | None = None
+    """Remuda's own: of the runners that wait for a job, those with a higher one get it first."""
+    poll_hold_seconds: int | msgspec.UnsetType | None = msgspec.UNSET
+    """Remuda's own: for how long its requests for a job are held at most; null: as the cell's settings say."""
+
+
+def changed(runner: Runner, change: RunnerChange) -> Runner:
+    """The runner with what was given; 400 when it cannot be so."""
+    paused = change.paused if change.active is None else not change.active
+    limit = runner.maximum_timeout if change.maximum_timeout is None else change.maximum_timeout or None
+    return checked_runner(
+        replace(
+            runner,
+            description=runner.description if change.description is None else change.description,
+            maintenance_note=runner.maintenance_note if change.maintenance_note is None else change.maintenance_note,
+            paused=runner.paused if paused is None else paused,
+            locked=runner.locked if change.locked is None else change.locked,
+            run_untagged=runner.run_untagged if change.run_untagged is None else change.run_untagged,
+            tags=runner.tags if change.tag_list is None else tags_of(change.tag_list),
+            protected_only=(
+                runner.protected_only if change.access_level is None else is_protected(change.access_level)
+            ),
+            maximum_timeout=limit,
+            priority=runner.priority if change.priority is None else change.priority,
+            poll_hold_seconds=(
+                runner.poll_hold_seconds if change.poll_hold_seconds is msgspec.UNSET else change.poll_hold_seconds
+            ),
+        )
+    )
+
+
+async def _view(edge: Edge, caller: Caller, runner: Runner) -> RunnerShape:
+    """The runner, with those of its projects and groups that the caller may know of."""
+    projects = [await edge.store.project(project_id) for project_id in runner.project_ids]
+    group = await edge.store.namespace(runner.group_id) if runner.group_id is not None else None
+    url = edge.settings.url
+    return runner_view(
+        runner,
+        await edge.store.managers(runner.id),
+        edge.clock.now(),
+        projects=[
+            {"id": one.id, "name": one.name, "path": one.path.rpartition("/")[2], "path_with_namespace": one.path}
+            for one in projects
+            if one and caller.level_in(one) is not None
+        ],
+        groups=[{"id": group.id, "name": group.name, "web_url": f"{url}/groups/{group.path}"}] if group else [],
+    )
+
+
+def filter_of(request: Request, now: float, pools: Sequence[Pool] | None) -> RunnerFilter:
+    """Which runners a list is asked for, in GitLab's words, old ones included."""
+    query = request.query_params
+    kind, status, paused = query.get("type", ""), query.get("status", ""), query.get("paused", "").lower()
+    if kind not in ("", *RunnerType):
+        raise bad_parameter("type does not have a valid value")
+    if paused not in ("", "true", "false", "1", "0"):
+        raise bad_parameter("paused is invalid")
+    is_paused = None if not paused else paused in ("true", "1")
+    scope = query.get("scope", "")
+    if scope in ("shared", "specific"):
+        kind = RunnerType.INSTANCE.value if scope == "shared" else RunnerType.PROJECT.value
+    elif scope:
+        status = scope
+    if status in ("active", "paused"):
+        is_paused, status = status == "paused", ""
+    if status not in ("", *STATUSES):
+        raise bad_parameter("status does not have a valid value")
+    listed = (query.get("tag_list", ""), *query.getlist("tag_list[]"))
+    tags = [tag.strip() for text in listed for tag in text.split(",")]
+    return RunnerFilter(
+        type=kind,
+        paused=is_paused,
+        tags=tuple(tag for tag in tags if tag),
+        pools=None if pools is None else tuple(pools),
+        status=status,
+        now=now,
+    )
+
+
+async def _page(edge: Edge, request: Request, pools: Sequence[Pool] | None) -> Response:
+    page, caller = page_of(request), caller_of(request)
+    found, total = await edge.store.runners(page, filter_of(request, edge.clock.now(), pools))
+    return page_answer(request, [await _view(edge, caller, runner) for runner in found], total, page)
+
+
+async def list_own(edge: Edge, request: Request) -> Response:
+    """GET /runners: those that the caller manages; an administrator manages all."""
+    caller = caller_of(request)
+    if caller.user.is_admin:
+        return await _page(edge, request, None)
+    pools: list[Pool] = []
+    for member in caller.members:
+        group = await edge.store.namespace(member.owner[1]) if member.owner[0] == "group" else None
+        if group is not None and member.level >= Level.OWNER:
+            inside = await edge.projects.namespaces.inside(group)
+            pools += [("group", one.id) for one in (group, *inside)]
+    projects = await all_projects(edge.store, ProjectFilter(sight=caller.sight, membership=True))
+    pools += [("project", one.id) for one in projects if (caller.level_in(one) or 0) >= Level.MAINTAINER]
+    return await _page(edge, request, pools)
+
+
+async def list_all(edge: Edge, request: Request) -> Response:
+    """GET /runners/all."""
+    return await _page(edge, request, None)
+
+
+async def list_of_group(edge: Edge, request: Request) -> Response:
+    """GET /groups/:id/runners: those that serve all of the group."""
+    group = await group_in_path(edge, request)
+    groups: list[Pool] = [("group", number) for number in group.group_ids]
+    return await _page(edge, request, [("organization", group.organization_id), *groups])
+
+
+async def list_of_project(edge: Edge, request: Request) -> Response:
+    """GET /projects/:id/runners: those that serve the project."""
+    project = await project_in_path(edge, request)
+    groups: list[Pool] = [("group", number) for number in project.group_ids]
+    return await _page(edge, request, [("organization", project.organization_id), *groups, ("project", project.id)])
+
+
+async def show(edge: Edge, request: Request) -> Response:
+    """GET /runners/:id."""
+    return json_answer(await _view(edge, caller_of(request), await runner_in_path(edge, request)))
+
+
+async def update(edge: Edge, request: Request) -> Response:
+    """PUT /runners/:id."""
+    runner, caller = await runner_in_path(edge, request), caller_of(request)
+    change = await parameters(request, RunnerChange, limit_bytes=edge.settings.body_limit_bytes)
+    new = await edge.store.change_runner(runner.id, lambda row: changed(row, change))
+    if new is None:
+        raise not_found("Runner")
+    return json_answer(await _view(edge, caller, new))
+
+
+async def remove(edge: Edge, request: Request) -> Response:
+    """DELETE /runners/:id."""
+    runner = await runner_in_path(edge, request)
+    await edge.store.remove_runner(runner.id)
+    return no_content()
+
+
+async def managers(edge: Edge, request: Request) -> Response:
+    """GET /runners/:id/managers."""
+    runner = await runner_in_path(edge, request)
+    now = edge.clock.now()
+    jobs = edge.dispatch.jobs_by_manager(runner.id)
+    found = await edge.store.managers(runner.id)
+    views = [manager_view(one, now, running_jobs=jobs[one.system_id]) for one in found]
+    return slice_answer(request, views)
+
+
+async def list_jobs(edge: Edge, request: Request) -> Response:
+    """GET /runners/:id/jobs: those of projects that the caller may read."""
+    runner, caller, page = await runner_in_path(edge, request), caller_of(request), page_of(request)
+    status = request.query_params.get("status", "")
+    if status not in ("", *JobState):
+        raise bad_parameter("status does not have a valid value")
+    states = [status, JobState.LEASED.value] if status == JobState.RUNNING else [status] if status else []
+    found, total = await edge.store.jobs(page, runner_id=runner.id, states=states, with_retried=True)
+    seen = []
+    for job in found:
+        project = await edge.store.project(job.project_id)
+        if project is not None and (caller.level_in(project) or 0) >= Level.REPORTER:
+            seen.append(job)
+    return page_answer(request, await describe(edge, seen), total, page)
+
+
+class Link(msgspec.Struct, kw_only=True):
+    """POST /projects/:id/runners."""
+
+    runner_id: int
+
+
+async def link(edge: Edge, request: Request) -> Response:
+    """POST /projects/:id/runners: let a project runner serve one more project of its organization."""
+    project, caller = await project_in_path(edge, request), caller_of(request)
+    asked = await parameters(request, Link, limit_bytes=edge.settings.body_limit_bytes)
+    runner = await edge.store.runner(RunnerId(asked.runner_id))
+    if runner is None or runner.organization_id != project.organization_id:
+        raise not_found("Runner")
+    if await runner_level(edge, caller, runner) < Level.MAINTAINER:
+        raise forbidden("No access granted")
+
+    def linked(row: Runner) -> Runner:
+        if row.type is not RunnerType.PROJECT:
+            raise forbidden("only a project runner is linked to projects")
+        if row.locked:
+            raise forbidden("Runner is locked")
+        if project.id in row.project_ids:
+            raise bad_field("runner", "has already been taken")
+        return replace(row, project_ids=(*row.project_ids, project.id))
+
+    new = await edge.store.change_runner(runner.id, linked)
+    if new is None:
+        raise not_found("Runner")
+    return json_answer(await _view(edge, caller, new), 201)
+
+
+async def unlink(edge: Edge, request: Request) -> Response:
+    """DELETE /projects/:id/runners/:runner_id."""
+    project, runner = await project_in_path(edge, request), await runner_in_path(edge, request)
+
+    def unlinked(row: Runner) -> Runner:
+        if row.type is not RunnerType.PROJECT or project.id not in row.project_ids:
+            raise not_found("Runner")
+        if len(row.project_ids) == 1:
+            raise forbidden("Only one project associated with the runner. Please remove the runner instead")
+        return replace(row, project_ids=tuple(one for one in row.project_ids if one != project.id))
+
+    await edge.store.change_runner(runner.id, unlinked)
+    return no_content()
+
+
+_ONE = "/api/v4/runners/{runner_id}"
+_OF_PROJECT = "/api/v4/projects/{id}/runners"
+
+ENDPOINTS = (
+    Endpoint("GET", "/api/v4/runners", list_own, USER.scoped("manage_runner"), query=LISTED, gives=list[RunnerShape]),
+    Endpoint(
+        "GET",
+        "/api/v4/runners/all",
+        list_all,
+        ADMINISTRATOR.scoped("manage_runner"),
+        query=LISTED,
+        gives=list[RunnerShape],
+    ),
+    Endpoint("GET", _ONE, show, SEES_RUNNER.scoped("manage_runner"), gives=RunnerShape),
+    Endpoint("PUT", _ONE, update, MANAGES_RUNNER, takes=RunnerChange, gives=RunnerShape),
+    Endpoint("DELETE", _ONE, remove, MANAGES_RUNNER),
+    Endpoint("GET", f"{_ONE}/managers", managers, SEES_RUNNER.scoped("manage_runner"), gives=list[ManagerShape]),
+    Endpoint("GET", f"{_ONE}/jobs", list_jobs, MANAGES_RUNNER, query={"status": str}, gives=list[JobShape]),
+    Endpoint(
+        "GET",
+        "/api/v4/groups/{id}/runners",
+        list_of_group,
+        in_group(Level.MAINTAINER).scoped("manage_runner"),
+        query=LISTED,
+        gives=list[RunnerShape],
+    ),
+    Endpoint(
+        "GET",
+        _OF_PROJECT,
+        list_of_project,
+        in_project(Level.MAINTAINER).scoped("manage_runner"),
+        query=LISTED,
+        gives=list[RunnerShape],
+    ),
+    Endpoint(
+        "POST", _OF_PROJECT, link, in_project(Level.MAINTAINER).scoped("manage_runner"), takes=Link, gives=RunnerShape
+    ),
+    Endpoint("DELETE", f"{_OF_PROJECT}/{{runner_id}}", unlink, in_project(Level.MAINTAINER).scoped("manage_runner")),
+)

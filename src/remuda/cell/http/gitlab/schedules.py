@@ -1,0 +1,369 @@
+"""Schedules as GitLab's API has them: made, changed, run now, with their variables and pipelines.
+
+Decided here is the form only; which cron lines there are is decided in `remuda.cell.core.pipelines.schedules`. What
+Remuda adds to GitLab's fields is `last_error`: why the last run that was due started no pipeline.
+"""
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import msgspec
+from msgspec.structs import replace
+from starlette.requests import Request
+from starlette.responses import Response
+
+from remuda.cell.core.pipelines.schedules import CronError, TimezoneError, planned
+from remuda.cell.http.edge.access import in_project
+from remuda.cell.http.edge.admission import Caller, caller_of, check_protected
+from remuda.cell.http.edge.bodies import parameters
+from remuda.cell.http.edge.endpoints import Edge, Endpoint
+from remuda.cell.http.edge.errors import bad_field, bad_parameter, forbidden, json_answer, no_content, not_found
+from remuda.cell.http.edge.lookup import number_in_path, project_in_path, text_in_path
+from remuda.cell.http.edge.paging import page_answer, page_of, slice_answer
+from remuda.cell.http.gitlab.shapes import GivenVariableShape, MessageShape, PipelineSummaryShape, ScheduleShape
+from remuda.cell.http.gitlab.variables import GivenVariable, read_given
+from remuda.cell.http.gitlab.views import pipeline_summary, user_view
+from remuda.cell.projects.refs import candidates
+from remuda.cell.values import PipelineFilter, Project, Schedule
+from remuda.cell.values.people import Level
+from remuda.lib.clock import rfc3339
+
+_MAX_DESCRIPTION = 255
+
+
+class GivenInput(msgspec.Struct, kw_only=True):
+    """One of the pipeline's inputs."""
+
+    name: str
+    value: Any
+
+
+class Given(msgspec.Struct, kw_only=True):
+    """POST and PUT."""
+
+    description: str | None = None
+    ref: str | None = None
+    cron: str | None = None
+    cron_timezone: str | None = None
+    active: bool | None = None
+    inputs: list[GivenInput] | None = None
+
+
+class GivenValue(msgspec.Struct, kw_only=True):
+    """PUT .../variables/:key."""
+
+    value: str | None = None
+    variable_type: str | None = None
+
+
+def merged(old: Schedule, given: Given, now: float) -> Schedule:
+    """The schedule with what was given; 400 when it cannot be so."""
+    new = replace(
+        old,
+        description=old.description if given.description is None else given.description,
+        ref=old.ref if given.ref is None else given.ref,
+        cron=old.cron if given.cron is None else given.cron,
+        timezone=old.timezone if given.cron_timezone is None else given.cron_timezone,
+        active=old.active if given.active is None else given.active,
+        inputs=old.inputs if given.inputs is None else {one.name: one.value for one in given.inputs},
+        updated_at=now,
+    )
+    if not new.description.strip() or len(new.description) > _MAX_DESCRIPTION:
+        raise bad_field("description", f"has 1 to {_MAX_DESCRIPTION} characters")
+    if not candidates(new.ref):
+        raise bad_field("ref", "is no name of a branch or tag")
+    if (new.cron, new.timezone, new.active) == (old.cron, old.timezone, old.active) and old.next_run_at is not None:
+        return new
+    try:
+        return planned(new, now)
+    except TimezoneError as error:
+        raise bad_field("cron_timezone", str(error)) from None
+    except CronError as error:
+        raise bad_field("cron", str(error)) from None
+
+
+async def _view(edge: Edge, schedule: Schedule) -> ScheduleShape:
+    owner = await edge.store.user(schedule.user_id)
+    due = schedule.next_run_at
+    return {
+        "id": schedule.id,
+        "description": schedule.description,
+        "ref": schedule.ref,
+        "cron": schedule.cron,
+        "cron_timezone": schedule.timezone,
+        "next_run_at": None if due is None else rfc3339(due),
+        "active": schedule.active,
+        "created_at": rfc3339(schedule.created_at),
+        "updated_at": rfc3339(schedule.updated_at),
+        "owner": user_view(edge.settings.url, owner) if owner else None,
+        "last_error": schedule.last_error,
+    }
+
+
+def _variable(schedule: Schedule, key: str) -> GivenVariableShape:
+    return {
+        "key": key,
+        "value": schedule.variables[key],
+        "variable_type": "file" if key in schedule.file_variables else "env_var",
+        "raw": False,
+    }
+
+
+async def _answer(edge: Edge, schedule: Schedule, status: int = 200) -> Response:
+    return json_answer(await _details(edge, schedule), status)
+
+
+async def _details(edge: Edge, schedule: Schedule, *, with_values: bool = True) -> ScheduleShape:
+    last = await edge.store.pipeline(schedule.last_pipeline_id) if schedule.last_pipeline_id is not None else None
+    return {
+        **await _view(edge, schedule),
+        "last_pipeline": {"id": last.id, "sha": last.sha, "ref": last.ref, "status": last.status} if last else None,
+        "variables": [_variable(schedule, key) for key in schedule.variables] if with_values else [],
+        "inputs": [{"name": name, "value": value} for name, value in schedule.inputs.items()] if with_values else [],
+    }
+
+
+async def _find(edge: Edge, request: Request) -> tuple[Schedule, Project]:
+    project = await project_in_path(edge, request)
+    schedule = await edge.store.schedule(number_in_path(request, "schedule_id"))
+    if schedule is None or schedule.project_id != project.id:
+        raise not_found("Pipeline Schedule")
+    return schedule, project
+
+
+def _is_own(caller: Caller, schedule: Schedule, project: Project) -> bool:
+    """Whether a person may know all of what runs in the name of a schedule's owner: the owner, and maintainers."""
+    return schedule.user_id == caller.user.id or (caller.level_in(project) or 0) >= Level.MAINTAINER
+
+
+async def _find_own(edge: Edge, request: Request) -> Schedule:
+    """The schedule, if the caller may know what it keeps, and remove it."""
+    schedule, project = await _find(edge, request)
+    if not _is_own(caller_of(request), schedule, project):
+        raise forbidden("a schedule, and what it keeps, is its owner's and the maintainers'")
+    return schedule
+
+
+async def _find_to_change(edge: Edge, request: Request) -> Schedule:
+    """The schedule, if the caller may change what runs: that is in its owner's name, so only the owner may.
+
+    A maintainer makes it theirs first.
+    """
+    schedule, _ = await _find(edge, request)
+    user = caller_of(request).user
+    if schedule.user_id != user.id and not user.is_admin:
+        raise forbidden("a schedule is changed by its owner; a maintainer takes ownership of it first")
+    return schedule
+
+
+async def _check_ref(edge: Edge, request: Request, ref: str | None) -> None:
+    if ref is not None:
+        whole = ref if ref.startswith("refs/") else f"refs/heads/{ref}"
+        await check_protected(edge, caller_of(request), await project_in_path(edge, request), whole)
+
+
+async def _change(edge: Edge, schedule: Schedule, decide: Callable[[Schedule], Schedule]) -> Schedule:
+    changed = await edge.store.change_schedule(schedule.id, decide)
+    if changed is None:
+        raise not_found("Pipeline Schedule")
+    edge.schedules.look_again()
+    return changed
+
+
+async def create(edge: Edge, request: Request) -> Response:
+    """POST /projects/:id/pipeline_schedules."""
+    project = await project_in_path(edge, request)
+    given = await parameters(request, Given, limit_bytes=edge.settings.body_limit_bytes)
+    missing = [name for name in ("description", "ref", "cron") if getattr(given, name) is None]
+    if missing:
+        raise bad_parameter(", ".join(f"{name} is missing" for name in missing))
+    await _check_ref(edge, request, given.ref)
+    now = edge.clock.wall()
+    new = Schedule(
+        id=0,
+        project_id=project.id,
+        description="",
+        ref="",
+        cron="",
+        created_at=now,
+        updated_at=now,
+        user_id=caller_of(request).user.id,
+    )
+    added = await edge.store.add_schedule(merged(new, given, now))
+    edge.schedules.look_again()
+    return await _answer(edge, added, 201)
+
+
+async def list_all(edge: Edge, request: Request) -> Response:
+    """GET /projects/:id/pipeline_schedules."""
+    project = await project_in_path(edge, request)
+    scope = request.query_params.get("scope", "")
+    if scope not in ("", "active", "inactive"):
+        raise bad_parameter("scope does not have a valid value")
+    found = await edge.store.schedules(project.id)
+    views = [await _view(edge, one) for one in found if not scope or one.active == (scope == "active")]
+    return slice_answer(request, views)
+
+
+async def show(edge: Edge, request: Request) -> Response:
+    """GET /projects/:id/pipeline_schedules/:schedule_id: what it keeps only for its owner and maintainers."""
+    schedule, project = await _find(edge, request)
+    is_own = _is_own(caller_of(request), schedule, project)
+    return json_answer(await _details(edge, schedule, with_values=is_own))
+
+
+async def update(edge: Edge, request: Request) -> Response:
+    """PUT /projects/:id/pipeline_schedules/:schedule_id."""
+    schedule = await _find_to_change(edge, request)
+    given = await parameters(request, Given, limit_bytes=edge.settings.body_limit_bytes)
+    await _check_ref(edge, request, given.ref)
+    now = edge.clock.wall()
+    return await _answer(edge, await _change(edge, schedule, lambda row: merged(row, given, now)))
+
+
+async def remove(edge: Edge, request: Request) -> Response:
+    """DELETE /projects/:id/pipeline_schedules/:schedule_id."""
+    schedule = await _find_own(edge, request)
+    await edge.store.remove_schedule(schedule.id)
+    return no_content()
+
+
+async def play(edge: Edge, request: Request) -> Response:
+    """POST /projects/:id/pipeline_schedules/:schedule_id/play: in the caller's name; its next time stays as it is."""
+    schedule, project = await _find(edge, request)
+    caller = caller_of(request)
+    await edge.schedules.run(replace(schedule, user_id=caller.user.id))
+    schedule, _ = await _find(edge, request)
+    # GitLab answers with the message alone; python-gitlab takes what it gets for the schedule.
+    details = await _details(edge, schedule, with_values=_is_own(caller, schedule, project))
+    return json_answer({"message": "201 Created", **details}, 201)
+
+
+async def take_ownership(edge: Edge, request: Request) -> Response:
+    """POST /projects/:id/pipeline_schedules/:schedule_id/take_ownership."""
+    schedule, _ = await _find(edge, request)
+    now, user_id = edge.clock.wall(), caller_of(request).user.id
+    changed = await _change(edge, schedule, lambda row: replace(row, user_id=user_id, updated_at=now))
+    return await _answer(edge, changed, 201)
+
+
+async def pipelines(edge: Edge, request: Request) -> Response:
+    """GET /projects/:id/pipeline_schedules/:schedule_id/pipelines: oldest first, as in GitLab."""
+    schedule, project = await _find(edge, request)
+    page, wanted = page_of(request), PipelineFilter(schedule_id=schedule.id, ascending=True)
+    found, total = await edge.store.pipelines(project.id, page, wanted)
+    return page_answer(request, [pipeline_summary(one, project, edge.settings.url) for one in found], total, page)
+
+
+async def _find_variable(edge: Edge, request: Request) -> tuple[Schedule, str]:
+    schedule, _ = await _find(edge, request)
+    key = text_in_path(request, "key")
+    if key not in schedule.variables:
+        raise not_found("Variable")
+    return schedule, key
+
+
+def _with_variable(schedule: Schedule, given: GivenVariable, now: float) -> Schedule:
+    variables, files = read_given([given])
+    file_variables = (set(schedule.file_variables) - variables.keys()) | files
+    return replace(
+        schedule,
+        variables={**schedule.variables, **variables},
+        file_variables=tuple(sorted(file_variables)),
+        updated_at=now,
+    )
+
+
+async def create_variable(edge: Edge, request: Request) -> Response:
+    """POST /projects/:id/pipeline_schedules/:schedule_id/variables."""
+    schedule = await _find_to_change(edge, request)
+    given = await parameters(request, GivenVariable, limit_bytes=edge.settings.body_limit_bytes)
+    now = edge.clock.wall()
+
+    def add(row: Schedule) -> Schedule:
+        if given.key in row.variables:
+            raise bad_field("key", f"({given.key}) has already been taken")
+        return _with_variable(row, given, now)
+
+    return json_answer(_variable(await _change(edge, schedule, add), given.key), 201)
+
+
+async def show_variable(edge: Edge, request: Request) -> Response:
+    """GET /projects/:id/pipeline_schedules/:schedule_id/variables/:key."""
+    await _find_own(edge, request)
+    return json_answer(_variable(*await _find_variable(edge, request)))
+
+
+async def update_variable(edge: Edge, request: Request) -> Response:
+    """PUT /projects/:id/pipeline_schedules/:schedule_id/variables/:key."""
+    await _find_to_change(edge, request)
+    schedule, key = await _find_variable(edge, request)
+    given = await parameters(request, GivenValue, limit_bytes=edge.settings.body_limit_bytes)
+    now = edge.clock.wall()
+
+    def put(row: Schedule) -> Schedule:
+        if key not in row.variables:
+            raise not_found("Variable")
+        old = _variable(row, key)
+        variable = GivenVariable(
+            key=key,
+            value=old["value"] if given.value is None else given.value,
+            variable_type=given.variable_type or old["variable_type"],
+        )
+        return _with_variable(row, variable, now)
+
+    return json_answer(_variable(await _change(edge, schedule, put), key))
+
+
+async def remove_variable(edge: Edge, request: Request) -> Response:
+    """DELETE /projects/:id/pipeline_schedules/:schedule_id/variables/:key: the variable that it was."""
+    await _find_own(edge, request)
+    schedule, key = await _find_variable(edge, request)
+    now = edge.clock.wall()
+
+    def drop(row: Schedule) -> Schedule:
+        return replace(
+            row,
+            variables={name: value for name, value in row.variables.items() if name != key},
+            file_variables=tuple(name for name in row.file_variables if name != key),
+            updated_at=now,
+        )
+
+    await _change(edge, schedule, drop)
+    return json_answer(_variable(schedule, key), 202)
+
+
+_ROOT = "/api/v4/projects/{id}/pipeline_schedules"
+_ONE = f"{_ROOT}/{{schedule_id}}"
+_VARIABLE = f"{_ONE}/variables/{{key}}"
+
+ENDPOINTS = (
+    Endpoint("POST", _ROOT, create, in_project(Level.DEVELOPER), takes=Given, gives=ScheduleShape),
+    Endpoint(
+        "GET",
+        _ROOT,
+        list_all,
+        in_project(Level.DEVELOPER),
+        query={"scope": Literal["active", "inactive"]},
+        gives=list[ScheduleShape],
+    ),
+    Endpoint("GET", _ONE, show, in_project(Level.DEVELOPER), gives=ScheduleShape),
+    Endpoint("PUT", _ONE, update, in_project(Level.DEVELOPER), takes=Given, gives=ScheduleShape),
+    Endpoint("DELETE", _ONE, remove, in_project(Level.DEVELOPER)),
+    Endpoint("POST", f"{_ONE}/play", play, in_project(Level.DEVELOPER), gives=MessageShape),
+    Endpoint("POST", f"{_ONE}/take_ownership", take_ownership, in_project(Level.MAINTAINER), gives=ScheduleShape),
+    Endpoint("GET", f"{_ONE}/pipelines", pipelines, in_project(Level.DEVELOPER), gives=list[PipelineSummaryShape]),
+    Endpoint(
+        "POST",
+        f"{_ONE}/variables",
+        create_variable,
+        in_project(Level.DEVELOPER),
+        takes=GivenVariable,
+        gives=GivenVariableShape,
+    ),
+    Endpoint("GET", _VARIABLE, show_variable, in_project(Level.DEVELOPER), gives=GivenVariableShape),
+    Endpoint(
+        "PUT", _VARIABLE, update_variable, in_project(Level.DEVELOPER), takes=GivenValue, gives=GivenVariableShape
+    ),
+    Endpoint("DELETE", _VARIABLE, remove_variable, in_project(Level.DEVELOPER), gives=GivenVariableShape, status=202),
+)

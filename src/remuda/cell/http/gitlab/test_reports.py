@@ -1,0 +1,116 @@
+"""The test report of a pipeline in GitLab's form. What it says is decided by `remuda.cell.pipelines.test_reports`.
+
+Reports are parsed once: the answer is kept, and all who ask for the same one read the same file.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from remuda.cell.blobs.upload_parsers import KeptAnswer
+from remuda.cell.http.edge.access import in_project
+from remuda.cell.http.edge.endpoints import Edge, Endpoint
+from remuda.cell.http.edge.lookup import pipeline_in_path
+from remuda.cell.http.edge.streaming import Streamed
+from remuda.cell.http.gitlab.views import View
+from remuda.cell.pipelines.test_reports import COST_BYTES, Suite, find_reports, read_suites
+from remuda.cell.values.people import Level
+from remuda.wire.junit import JunitLimits, TestCase
+
+_STATUSES = ("success", "failed", "skipped", "error")
+
+
+async def show(edge: Edge, request: Request) -> Response:
+    """GET /projects/:id/pipelines/:pipeline_id/test_report."""
+    return await _answer(edge, request, with_cases=True)
+
+
+async def summary(edge: Edge, request: Request) -> Response:
+    """GET /projects/:id/pipelines/:pipeline_id/test_report_summary."""
+    return await _answer(edge, request, with_cases=False)
+
+
+async def _answer(edge: Edge, request: Request, *, with_cases: bool) -> Response:
+    """The answer for the reports as they are now: a blob never changes, so its name is enough to know that."""
+    pipeline, _ = await pipeline_in_path(edge, request)
+    reports = await find_reports(edge.store, pipeline.id)
+    key = ("test report", with_cases, tuple((each.job.id, each.artifact.blob) for each in reports))
+    settings = edge.settings
+    limits = JunitLimits(
+        bytes=settings.test_report_limit_bytes,
+        depth=settings.test_report_limit_depth,
+        elements=settings.test_report_limit_elements,
+    )
+
+    async def make() -> KeptAnswer:
+        async with edge.parsers.reserve(COST_BYTES):
+            suites = await read_suites(
+                edge.blobs,
+                edge.parsers,
+                reports,
+                limits=limits,
+                total_bytes=settings.test_report_total_limit_bytes,
+                with_cases=with_cases,
+            )
+            return await edge.parsers.keep(
+                await edge.parsers.run(_encode_report if with_cases else _encode_summary, suites)
+            )
+
+    answer = await edge.parsers.answers.find(key, make)
+    return Streamed(answer.pieces(), 200, {"Content-Length": str(answer.size)}, "application/json")
+
+
+def _encode_report(suites: Sequence[Suite]) -> bytes:
+    shown = [
+        {**_counts(suite), "suite_error": suite.error, "test_cases": [_case(case) for case in suite.cases]}
+        for suite in suites
+    ]
+    counts = [_counts(suite) for suite in suites]
+    names = ("total_time", "total_count", "success_count", "failed_count", "skipped_count", "error_count")
+    return msgspec.json.encode({**{name: sum(one[name] for one in counts) for name in names}, "test_suites": shown})
+
+
+def _encode_summary(suites: Sequence[Suite]) -> bytes:
+    shown = [{**_counts(suite), "build_ids": suite.job_ids, "suite_error": suite.error} for suite in suites]
+    total: View = {name: sum(suite.statuses[name] for suite in suites) for name in _STATUSES}
+    total |= {
+        "time": round(sum(suite.seconds for suite in suites), 6),
+        "count": sum(suite.statuses.total() for suite in suites),
+        "suite_error": next((suite.error for suite in suites if suite.error), None),
+    }
+    return msgspec.json.encode({"total": total, "test_suites": shown})
+
+
+def _counts(suite: Suite) -> View:
+    return {
+        "name": suite.name,
+        "total_time": round(suite.seconds, 6),
+        "total_count": suite.statuses.total(),
+        "success_count": suite.statuses["success"],
+        "failed_count": suite.statuses["failed"],
+        "skipped_count": suite.statuses["skipped"],
+        "error_count": suite.statuses["error"],
+    }
+
+
+def _case(case: TestCase) -> View:
+    return {
+        "status": case.status,
+        "name": case.name,
+        "classname": case.classname,
+        "file": case.file,
+        "execution_time": case.seconds,
+        "system_output": case.output,
+        "stack_trace": None,
+    }
+
+
+_ROOT = "/api/v4/projects/{id}/pipelines/{pipeline_id}"
+
+ENDPOINTS = (
+    Endpoint("GET", f"{_ROOT}/test_report", show, in_project(Level.REPORTER), gives=dict[str, Any]),
+    Endpoint("GET", f"{_ROOT}/test_report_summary", summary, in_project(Level.REPORTER), gives=dict[str, Any]),
+)

@@ -1,0 +1,236 @@
+"""Trigger tokens as GitLab's API has them, and the call that a token opens: a pipeline without a user.
+
+Decided here: who may start a pipeline that way (a trigger token of the project, or a job of the cell with its own
+token, whose project the called one lets in) and what the pipeline learns of the call. A token is shown once, when it is
+made; later only its first characters are.
+
+Invariant: a wrong token and a project that is not there are answered alike, and nothing happens. Tokens are found by
+their hash, so the time an answer takes tells nothing of a near miss.
+"""
+
+import secrets
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+from starlette.requests import Request
+from starlette.responses import Response
+
+from remuda.cell.core.access.job_token_scope import admits, explain_refusal
+from remuda.cell.errors import ForbiddenError
+from remuda.cell.http.edge import auth
+from remuda.cell.http.edge.access import TRIGGER, in_project
+from remuda.cell.http.edge.admission import caller_of
+from remuda.cell.http.edge.bodies import converted, parameters
+from remuda.cell.http.edge.endpoints import Edge, Endpoint
+from remuda.cell.http.edge.errors import (
+    ApiError,
+    bad_field,
+    bad_parameter,
+    forbidden,
+    json_answer,
+    no_content,
+    not_found,
+)
+from remuda.cell.http.edge.lookup import number_in_path, project_in_path, text_in_path
+from remuda.cell.http.edge.paging import slice_answer
+from remuda.cell.http.gitlab.pipeline_create import answer, ref_of, started
+from remuda.cell.http.gitlab.shapes import PipelineShape, TriggerShape
+from remuda.cell.http.gitlab.variables import check_variable
+from remuda.cell.http.gitlab.views import user_view
+from remuda.cell.pipelines.cross_project_access import level_of
+from remuda.cell.pipelines.pipeline_requests import PipelineRequest
+from remuda.cell.values import Job, Project, TriggerToken
+from remuda.cell.values.people import Level
+from remuda.lib.clock import rfc3339
+from remuda.wire.job_token import PREFIX as JOB_PREFIX
+from remuda.wire.routable_token import encode, token_hash
+
+PREFIX = "glptt-"
+CALL_LIMIT_BYTES = 128 * 1024
+"""The call's parameters become a variable of the pipeline, so they have a limit of their own."""
+_RANDOM_BYTES = 16
+_SHOWN = 4
+_MAX_TOKEN = 8192
+_MAX_DESCRIPTION = 255
+
+
+class Described(msgspec.Struct, kw_only=True):
+    """POST and PUT."""
+
+    description: str
+
+
+class Call(msgspec.Struct, kw_only=True):
+    """POST /projects/:id/trigger/pipeline."""
+
+    token: str
+    ref: str
+    variables: dict[str, Any] = {}
+    inputs: dict[str, Any] = {}
+
+
+async def create(edge: Edge, request: Request) -> Response:
+    """POST /projects/:id/triggers."""
+    project = await project_in_path(edge, request)
+    description = await _description(edge, request)
+    user = caller_of(request).user
+    routing = {"c": edge.settings.cell_id, "o": project.organization_id, "p": project.id, "u": user.id}
+    token = encode(prefix=PREFIX, routing=routing, random=secrets.token_bytes(_RANDOM_BYTES))
+    now = edge.clock.now()
+    added = await edge.store.add_trigger(
+        TriggerToken(
+            id=0,
+            project_id=project.id,
+            token_hash=token_hash(token),
+            token_start=token.removeprefix(PREFIX)[:_SHOWN],
+            description=description,
+            created_at=now,
+            updated_at=now,
+            user_id=user.id,
+        )
+    )
+    return json_answer({**await _view(edge, added), "token": token}, 201)
+
+
+async def _description(edge: Edge, request: Request) -> str:
+    text = (await parameters(request, Described, limit_bytes=edge.settings.body_limit_bytes)).description
+    if not text.strip() or len(text) > _MAX_DESCRIPTION:
+        raise bad_field("description", f"has 1 to {_MAX_DESCRIPTION} characters")
+    return text
+
+
+async def _view(edge: Edge, trigger: TriggerToken) -> TriggerShape:
+    owner = await edge.store.user(trigger.user_id)
+    used = trigger.last_used_at
+    return {
+        "id": trigger.id,
+        "token": trigger.token_start,
+        "description": trigger.description,
+        "created_at": rfc3339(trigger.created_at),
+        "updated_at": rfc3339(trigger.updated_at),
+        "last_used": None if used is None else rfc3339(used),
+        "deleted_at": None,
+        "expires_at": None,
+        "owner": user_view(edge.settings.url, owner) if owner else None,
+    }
+
+
+async def _find(edge: Edge, request: Request) -> TriggerToken:
+    project = await project_in_path(edge, request)
+    wanted = number_in_path(request, "trigger_id")
+    for trigger in await edge.store.triggers(project.id):
+        if trigger.id == wanted:
+            return trigger
+    raise not_found("Trigger")
+
+
+async def list_all(edge: Edge, request: Request) -> Response:
+    """GET /projects/:id/triggers."""
+    project = await project_in_path(edge, request)
+    return slice_answer(request, [await _view(edge, one) for one in await edge.store.triggers(project.id)])
+
+
+async def show(edge: Edge, request: Request) -> Response:
+    """GET /projects/:id/triggers/:trigger_id."""
+    return json_answer(await _view(edge, await _find(edge, request)))
+
+
+async def update(edge: Edge, request: Request) -> Response:
+    """PUT /projects/:id/triggers/:trigger_id."""
+    trigger = await _find(edge, request)
+    changed = replace(trigger, description=await _description(edge, request), updated_at=edge.clock.now())
+    await edge.store.put_trigger(changed)
+    return json_answer(await _view(edge, changed))
+
+
+async def remove(edge: Edge, request: Request) -> Response:
+    """DELETE /projects/:id/triggers/:trigger_id."""
+    await edge.store.remove_trigger((await _find(edge, request)).id)
+    return no_content()
+
+
+async def call(edge: Edge, request: Request) -> Response:
+    """POST /projects/:id/trigger/pipeline and /projects/:id/ref/:ref/trigger/pipeline."""
+    if request.headers.get("x-gitlab-event") == "Pipeline Hook":
+        raise forbidden("a pipeline that tells of a pipeline would never end")
+    given = await parameters(request, dict[str, Any], limit_bytes=CALL_LIMIT_BYTES)
+    if "ref" in request.path_params:
+        given["ref"] = text_in_path(request, "ref")
+    asked = converted(given, Call)
+    variables = _checked(asked.variables)
+    project, known = await _admitted(edge, request, asked.token)
+    ref, sha = await ref_of(edge, project, asked.ref)
+    wanted = replace(
+        known,
+        ref=ref,
+        sha=sha,
+        inputs=asked.inputs,
+        variables={**variables, "TRIGGER_PAYLOAD": _payload(given)},
+        file_variables=frozenset({"TRIGGER_PAYLOAD"}),
+    )
+    return answer(edge, await started(edge, wanted), project, 201)
+
+
+def _checked(variables: Mapping[str, Any]) -> dict[str, str]:
+    for key, value in variables.items():
+        if not isinstance(value, str):
+            raise bad_parameter("variables needs to be a map of key-valued strings")
+        check_variable(key, value)
+    return dict(variables)
+
+
+def _payload(given: Mapping[str, Any]) -> str:
+    """The parameters for the pipeline to read, without the secret among them."""
+    return msgspec.json.encode({key: value for key, value in given.items() if key != "token"}).decode()
+
+
+async def _admitted(edge: Edge, request: Request, token: str) -> tuple[Project, PipelineRequest]:
+    """The project, and the beginning of a request for it; 404 unless the token may start its pipelines."""
+    try:
+        project = await project_in_path(edge, request)
+        job = await auth.job_of(edge, token, scope="pipelines") if token.startswith(JOB_PREFIX) else None
+    except (ApiError, ForbiddenError):
+        raise ApiError(404, {"message": "404 Not Found"}) from None
+    if job is not None:
+        return project, await _by_job(edge, project, job)
+    trigger = await edge.store.trigger_by_token(token_hash(token)) if len(token) <= _MAX_TOKEN else None
+    if trigger is None or trigger.project_id != project.id:
+        raise ApiError(404, {"message": "404 Not Found"})
+    if (await level_of(edge.store, trigger.user_id, project, edge.clock.wall()) or 0) < Level.DEVELOPER:
+        raise ApiError(404, {"message": "404 Not Found"})
+    await edge.store.put_trigger(replace(trigger, last_used_at=edge.clock.now()))
+    predefined = {"CI_PIPELINE_TRIGGERED": "true", "CI_TRIGGER_SHORT_TOKEN": trigger.token_start}
+    return project, PipelineRequest(
+        project=project, source="trigger", ref="", sha="", predefined=predefined, user_id=trigger.user_id
+    )
+
+
+async def _by_job(edge: Edge, project: Project, job: Job) -> PipelineRequest:
+    """What a job asks for; 404 where who started it may not, 403 where the project does not let its jobs in."""
+    above, source = await edge.store.pipeline(job.pipeline_id), await edge.store.project(job.project_id)
+    user_id, depth = (above.user_id, above.depth + 1) if above else (0, 1)
+    level = await level_of(edge.store, user_id, project, edge.clock.wall()) or 0
+    # An administrator may everywhere, but a job stays in its organization.
+    if source is None or level < Level.DEVELOPER or project.organization_id != job.organization_id:
+        raise ApiError(404, {"message": "404 Not Found"})
+    if not admits(project, source, is_reading=False):
+        raise forbidden(explain_refusal(project, source))
+    return PipelineRequest(project=project, source="pipeline", ref="", sha="", user_id=user_id, depth=depth)
+
+
+_PROJECT = "/api/v4/projects/{id}"
+_ROOT = f"{_PROJECT}/triggers"
+
+ENDPOINTS = (
+    Endpoint("POST", _ROOT, create, in_project(Level.MAINTAINER), takes=Described, gives=TriggerShape),
+    Endpoint("GET", _ROOT, list_all, in_project(Level.MAINTAINER), gives=list[TriggerShape]),
+    Endpoint("GET", f"{_ROOT}/{{trigger_id}}", show, in_project(Level.MAINTAINER), gives=TriggerShape),
+    Endpoint(
+        "PUT", f"{_ROOT}/{{trigger_id}}", update, in_project(Level.MAINTAINER), takes=Described, gives=TriggerShape
+    ),
+    Endpoint("DELETE", f"{_ROOT}/{{trigger_id}}", remove, in_project(Level.MAINTAINER)),
+    Endpoint("POST", f"{_PROJECT}/trigger/pipeline", call, TRIGGER, takes=Call, gives=PipelineShape),
+    Endpoint("POST", f"{_PROJECT}/ref/{{ref:path}}/trigger/pipeline", call, TRIGGER, takes=Call, gives=PipelineShape),
+)

@@ -1,0 +1,181 @@
+"""Users as GitLab's API has them, and who the caller is.
+
+Decided here: only administrators make, change and block users; people see those of their own organization.
+"""
+
+import re
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from remuda.cell.errors import ConflictError, InvalidError
+from remuda.cell.http.edge.access import ADMINISTRATOR, USER
+from remuda.cell.http.edge.admission import caller_of
+from remuda.cell.http.edge.bodies import parameters
+from remuda.cell.http.edge.endpoints import Edge, Endpoint
+from remuda.cell.http.edge.errors import ApiError, bad_field, bad_parameter, forbidden, json_answer, not_found
+from remuda.cell.http.edge.lookup import number_in_path
+from remuda.cell.http.edge.paging import KEYSET, page_answer, page_by_id, slice_answer
+from remuda.cell.http.gitlab.projects import check_texts
+from remuda.cell.http.gitlab.shapes import UserShape
+from remuda.cell.http.gitlab.views import user_view
+from remuda.cell.projects.paths import checked_path
+from remuda.cell.values import USER_ID
+from remuda.cell.values.people import Namespace, User
+from remuda.lib.clock import rfc3339
+
+_EMAIL = re.compile(r"[^@\s]{1,200}@[^@\s]{1,200}")
+
+
+class NewUser(msgspec.Struct, kw_only=True):
+    """POST /users."""
+
+    username: str
+    name: str
+    email: str
+    admin: bool = False
+    organization_id: int | None = None
+
+
+class UserChange(msgspec.Struct, kw_only=True):
+    """PUT /users/:id."""
+
+    name: str | None = None
+    email: str | None = None
+    admin: bool | None = None
+
+
+def whole_view(edge: Edge, user: User) -> UserShape:
+    """All there is to know about a user: for administrators, and for the user."""
+    return {
+        **user_view(edge.settings.url, user),
+        "email": user.email,
+        "is_admin": user.is_admin,
+        "created_at": rfc3339(user.created_at),
+        "organization_id": user.organization_id,
+        "namespace_id": user.namespace_id,
+        "bot": False,
+    }
+
+
+async def show_self(edge: Edge, request: Request) -> Response:
+    """GET /user."""
+    return json_answer(whole_view(edge, caller_of(request).user))
+
+
+async def create(edge: Edge, request: Request) -> Response:
+    """POST /users."""
+    asked = await parameters(request, NewUser, limit_bytes=edge.settings.body_limit_bytes)
+    check_texts(name=asked.name, description=None, visibility=None)
+    _check_email(asked.email)
+    own = caller_of(request).user.organization_id
+    organization_id = own if asked.organization_id is None else asked.organization_id
+    if await edge.store.organization(organization_id) is None:
+        raise bad_field("organization_id", "there is no such organization")
+    now = edge.clock.now()
+    try:
+        if "/" in asked.username:
+            raise InvalidError("a name has no '/'")
+        name = checked_path(asked.username, least_parts=1)
+        user = User(
+            id=0,
+            username=name,
+            name=asked.name,
+            email=asked.email,
+            created_at=now,
+            organization_id=organization_id,
+            is_admin=asked.admin,
+        )
+        namespace = Namespace(id=0, path=name, name=asked.name, created_at=now, organization_id=organization_id)
+        added = await edge.store.add_user(user, namespace)
+    except ConflictError:
+        raise ApiError(409, {"message": "Username has already been taken"}) from None
+    except InvalidError as error:
+        raise bad_field("username", str(error)) from None
+    return json_answer(whole_view(edge, added), 201)
+
+
+def _check_email(email: str) -> None:
+    if not _EMAIL.fullmatch(email):
+        raise bad_field("email", "is invalid")
+
+
+async def _found(edge: Edge, request: Request) -> User:
+    """The user in the path, if the caller may see them."""
+    caller, user = caller_of(request).user, await edge.store.user(number_in_path(request, "id"))
+    if user is None or not (caller.is_admin or caller.organization_id == user.organization_id):
+        raise not_found("User")
+    return user
+
+
+async def show(edge: Edge, request: Request) -> Response:
+    """GET /users/:id."""
+    user = await _found(edge, request)
+    is_whole = caller_of(request).user.is_admin or caller_of(request).user.id == user.id
+    return json_answer(whole_view(edge, user) if is_whole else user_view(edge.settings.url, user))
+
+
+async def list_all(edge: Edge, request: Request) -> Response:
+    """GET /users."""
+    caller, query, page = caller_of(request).user, request.query_params, page_by_id(request)
+
+    def shown(one: User) -> UserShape:
+        return whole_view(edge, one) if caller.is_admin else user_view(edge.settings.url, one)
+
+    if username := query.get("username"):
+        user = await edge.store.user_by_name(username)
+        is_seen = user is not None and (caller.is_admin or caller.organization_id == user.organization_id)
+        return slice_answer(request, [shown(user)] if user and is_seen else [])
+    found, total = await edge.store.users(
+        page, search=query.get("search", ""), organization_id=None if caller.is_admin else caller.organization_id
+    )
+    return page_answer(request, [shown(user) for user in found], total, page)
+
+
+async def update(edge: Edge, request: Request) -> Response:
+    """PUT /users/:id."""
+    user = await _found(edge, request)
+    asked = await parameters(request, UserChange, limit_bytes=edge.settings.body_limit_bytes)
+    check_texts(name=asked.name, description=None, visibility=None)
+    if asked.email is not None:
+        _check_email(asked.email)
+    if asked.admin is False and user.id == USER_ID:
+        raise bad_parameter("admin: the first user stays an administrator, so that there is one")
+    changed = msgspec.structs.replace(
+        user,
+        name=asked.name or user.name,
+        email=asked.email or user.email,
+        is_admin=user.is_admin if asked.admin is None else asked.admin,
+    )
+    await edge.store.put_user(changed)
+    return json_answer(whole_view(edge, changed))
+
+
+async def block(edge: Edge, request: Request) -> Response:
+    """POST /users/:id/block: their tokens open nothing, their pipelines reach nothing but their own project."""
+    user = await _found(edge, request)
+    if user.id in (USER_ID, caller_of(request).user.id):
+        raise forbidden("the first user, and oneself, cannot be blocked")
+    await edge.store.put_user(msgspec.structs.replace(user, state="blocked"))
+    return json_answer(True, 201)
+
+
+async def unblock(edge: Edge, request: Request) -> Response:
+    """POST /users/:id/unblock."""
+    await edge.store.put_user(msgspec.structs.replace(await _found(edge, request), state="active"))
+    return json_answer(True, 201)
+
+
+_READ = USER.scoped("read_user")
+_ROOT = "/api/v4/users"
+
+ENDPOINTS = (
+    Endpoint("GET", "/api/v4/user", show_self, _READ, gives=UserShape),
+    Endpoint("POST", _ROOT, create, ADMINISTRATOR, takes=NewUser, gives=UserShape, also=(409,)),
+    Endpoint("GET", _ROOT, list_all, _READ, query={"search": str, "username": str} | KEYSET, gives=list[UserShape]),
+    Endpoint("GET", f"{_ROOT}/{{id}}", show, _READ, gives=UserShape),
+    Endpoint("PUT", f"{_ROOT}/{{id}}", update, ADMINISTRATOR, takes=UserChange, gives=UserShape),
+    Endpoint("POST", f"{_ROOT}/{{id}}/block", block, ADMINISTRATOR, gives=bool),
+    Endpoint("POST", f"{_ROOT}/{{id}}/unblock", unblock, ADMINISTRATOR, gives=bool),
+)

@@ -1,0 +1,1 @@
+"""The API that only Remuda has, under /api/remuda/v1."""

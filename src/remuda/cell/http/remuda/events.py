@@ -1,0 +1,207 @@
+"""`GET /api/remuda/v1/events`: jobs, pipelines and runners as they change, as server-sent events.
+
+Decided here: who is shown what, and when somebody is sent away. A person sees the jobs and pipelines of projects that
+they may read and the runners that they see in lists; that is looked at again every few seconds, so a right that is gone
+ends what it opened. A caller who does not read is sent away with a `reset`; so is one who comes back too late, or to
+another process. Nothing is kept for a caller but the place where they are: memory does not grow with slow ones.
+
+What an event says is decided in `remuda.cell.events`.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from remuda.cell.core.event_buffer import Event, EventKind, Wanted
+from remuda.cell.errors import StoreError
+from remuda.cell.events import MOST_WATCHERS, Watcher
+from remuda.cell.http.edge import auth
+from remuda.cell.http.edge.access import USER
+from remuda.cell.http.edge.admission import Caller, caller_of, check_level, person, runner_level
+from remuda.cell.http.edge.endpoints import Edge, Endpoint
+from remuda.cell.http.edge.errors import ApiError, ClientGoneError, bad_parameter, not_found, unavailable
+from remuda.cell.values import Project, Runner
+from remuda.cell.values.people import Level
+from remuda.lib.waiting import happens
+from remuda.model.job import JobId, PipelineId, ProjectId
+
+HEARTBEAT_SECONDS = 15.0
+RIGHTS_SECONDS = 5.0
+"""For how long it is believed who may see what."""
+SEND_SECONDS = 30.0
+"""A caller who takes nothing for so long is gone."""
+RETRY_MILLISECONDS = 1000
+_AT_ONCE = 200
+_MAX_DIGITS = 18
+
+
+async def watch(edge: Edge, request: Request) -> Response:
+    """GET /events: jobs, pipelines and runners as they change, as server-sent events."""
+    if len(edge.events) >= MOST_WATCHERS:
+        raise unavailable(f"{MOST_WATCHERS} callers watch this process already")
+    caller = caller_of(request)
+    wanted = await _wanted(edge, caller, request.query_params)
+    sight = _Sight(edge, auth.user_token_in(request.headers), caller, wanted)
+    return _EventStream(edge, sight, request.headers.get("last-event-id", ""))
+
+
+async def _wanted(edge: Edge, caller: Caller, query: Mapping[str, str]) -> Wanted:
+    """What is asked for; 404 when the caller may not know of it."""
+    names = [name.strip() for name in query.get("kind", "").split(",") if name.strip()]
+    unknown = [name for name in names if name not in tuple(EventKind)]
+    if unknown:
+        raise bad_parameter(f"kind does not have a valid value; some of {', '.join(EventKind)}")
+    kinds = frozenset(map(EventKind, names)) or frozenset(EventKind)
+    project_id = pipeline_id = job_id = None
+    if text := query.get("project", ""):
+        by_number = edge.store.project(ProjectId(int(text))) if _is_number(text) else None
+        project = await (by_number or edge.store.project_by_path(text))
+        _check(caller, project, "Project")
+        project_id = project.id if project else None
+    if "pipeline" in query:
+        pipeline = await edge.store.pipeline(PipelineId(_number(query, "pipeline")))
+        _check(caller, await edge.store.project(pipeline.project_id) if pipeline else None, "Pipeline")
+        pipeline_id = pipeline.id if pipeline else None
+    if "job" in query:
+        job = await edge.store.job(JobId(_number(query, "job")))
+        _check(caller, await edge.store.project(job.project_id) if job else None, "Job")
+        job_id = job.id if job else None
+    return Wanted(kinds=kinds, project_id=project_id, pipeline_id=pipeline_id, job_id=job_id)
+
+
+def _check(caller: Caller, project: Project | None, what: str) -> None:
+    if project is None or project.removed_at is not None:
+        raise not_found(what)
+    check_level(caller.level_in(project), Level.REPORTER, what)
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS
+
+
+def _number(query: Mapping[str, str], name: str) -> int:
+    if not _is_number(query[name]):
+        raise bad_parameter(f"{name} is invalid")
+    return int(query[name])
+
+
+class _Sight:
+    """What one caller asked for and may see now."""
+
+    def __init__(self, edge: Edge, token: str | None, caller: Caller, wanted: Wanted) -> None:
+        self.wanted = wanted
+        self._edge = edge
+        self._token = token
+        self._caller = caller
+        self._looked_at = edge.clock.monotonic()
+        self._projects: dict[ProjectId, bool] = {}
+
+    async def renew(self) -> None:
+        """Look again who the caller is, if that was long ago; ApiError when the token opens nothing any more."""
+        now = self._edge.clock.monotonic()
+        if now - self._looked_at >= RIGHTS_SECONDS:
+            self._caller = await person(self._edge, self._token)
+            self._projects.clear()
+            self._looked_at = now
+
+    async def sees(self, event: Event) -> bool:
+        if not self.wanted.covers(event):
+            return False
+        if event.runner is not None:
+            return await self._sees_runner(event.runner)
+        if event.project_id is None:
+            return False
+        if event.project_id not in self._projects:
+            project = await self._edge.store.project(event.project_id)
+            level = None if project is None or project.removed_at is not None else self._caller.level_in(project)
+            self._projects[event.project_id] = (level or 0) >= Level.REPORTER
+        return self._projects[event.project_id]
+
+    async def _sees_runner(self, runner: Runner) -> bool:
+        if not self.wanted.runners:
+            return False
+        try:
+            await runner_level(self._edge, self._caller, runner)
+        except ApiError:
+            return False
+        return True
+
+
+class _EventStream(Response):
+    """An answer that goes on until one of both sides ends it."""
+
+    def __init__(self, edge: Edge, sight: _Sight, last_event_id: str) -> None:
+        self.status_code = 200
+        self.media_type = "text/event-stream"
+        self.background = None
+        # Proxies gather answers unless they are told not to.
+        self.init_headers({"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
+        self._edge = edge
+        self._events = edge.events
+        self._sight = sight
+        self._last_event_id = last_event_id
+        self._gone = False
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self._events.watched(runners=self._sight.wanted.runners) as watcher:
+            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+            async with asyncio.TaskGroup() as group:
+                leaving = group.create_task(self._leave(receive, watcher), name="watcher of events")
+                try:
+                    async for piece in self._pieces(watcher):
+                        async with asyncio.timeout(SEND_SECONDS):
+                            await send({"type": "http.response.body", "body": piece, "more_body": True})
+                except TimeoutError:
+                    raise ClientGoneError from None
+                finally:
+                    leaving.cancel()
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _leave(self, receive: Receive, watcher: Watcher) -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        self._gone = True
+        watcher.wake.set()
+
+    async def _pieces(self, watcher: Watcher) -> AsyncIterator[bytes]:
+        events, buffer = self._events, self._events.buffer
+        at = buffer.place(self._last_event_id) if self._last_event_id else buffer.last
+        with suppress(ApiError, StoreError):
+            await events.ready()
+            yield b"retry: %d\n" % RETRY_MILLISECONDS
+            if at is not None and buffer.after(at, at_most=1) is not None:
+                yield buffer.heartbeat(at)
+            while not (self._gone or events.stopped):
+                watcher.wake.clear()
+                found = None if at is None else buffer.after(at, at_most=_AT_ONCE)
+                if at is None or found is None:
+                    yield buffer.reset("some events are gone; read again what matters")
+                    return
+                await self._sight.renew()
+                texts = [
+                    buffer.text(at + number, event)
+                    for number, event in enumerate(found, 1)
+                    if await self._sight.sees(event)
+                ]
+                at += len(found)
+                if texts:
+                    yield b"".join(texts)
+                elif not found and not await happens(watcher.wake, within_seconds=HEARTBEAT_SECONDS):
+                    yield buffer.heartbeat(at)
+
+
+ENDPOINTS = (
+    Endpoint(
+        "GET",
+        "/api/remuda/v1/events",
+        watch,
+        USER,
+        query={"kind": str, "project": str, "pipeline": int, "job": int},
+        gives=bytes,
+        headers=("Last-Event-ID",),
+    ),
+)

@@ -1,0 +1,63 @@
+"""What only Remuda tells of a job, and lets people say of it: why it stands where it stands, its payload, its priority.
+
+Decided here: that nobody but an administrator puts a job before those of other projects. The reasons are given by
+`remuda.cell.dispatch.explanations`.
+"""
+
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from remuda.cell.dispatch.payload_view import disclosed_payload
+from remuda.cell.http.edge.access import ADMINISTRATOR, of_job
+from remuda.cell.http.edge.admission import caller_of
+from remuda.cell.http.edge.bodies import parameters
+from remuda.cell.http.edge.endpoints import Edge, Endpoint
+from remuda.cell.http.edge.errors import forbidden, json_answer
+from remuda.cell.http.edge.lookup import any_job_in_path
+from remuda.cell.http.gitlab.jobs import with_times
+from remuda.cell.http.gitlab.shapes import TimedJobShape
+from remuda.cell.values.people import Level
+from remuda.wire.explanations import JobWhy
+
+
+class JobChange(msgspec.Struct, kw_only=True):
+    """PUT /api/remuda/v1/jobs/:job_id."""
+
+    priority: int
+
+
+async def why(edge: Edge, request: Request) -> Response:
+    """GET /api/remuda/v1/jobs/:job_id/why."""
+    job, caller = await any_job_in_path(edge, request), caller_of(request)
+    told = await edge.dispatch.why(job.id, sees=lambda project: (caller.level_in(project) or 0) >= Level.REPORTER)
+    return json_answer(told)
+
+
+async def payload(edge: Edge, request: Request) -> Response:
+    """GET /api/remuda/v1/jobs/:job_id/payload: what a runner gets with the job, without secrets."""
+    job = await any_job_in_path(edge, request)
+    shown = await disclosed_payload(edge.store, job, public_url=edge.settings.url, now=edge.clock.wall())
+    named = {"Content-Disposition": f'attachment; filename="job-{job.id}-payload.json"'}
+    return json_answer(shown, headers=named)
+
+
+async def change(edge: Edge, request: Request) -> Response:
+    """PUT /api/remuda/v1/jobs/:job_id: give a job that waits another priority."""
+    job, caller = await any_job_in_path(edge, request), caller_of(request)
+    asked = await parameters(request, JobChange, limit_bytes=edge.settings.body_limit_bytes)
+    project = await edge.store.project(job.project_id)
+    if asked.priority > (project.priority if project else 0) and not caller.user.is_admin:
+        raise forbidden("only an administrator gives a job a higher priority than its project has")
+    return json_answer(await with_times(edge, await edge.dispatch.prioritize_job(job.id, asked.priority), caller))
+
+
+ENDPOINTS = (
+    Endpoint("GET", "/api/remuda/v1/jobs/{job_id}/why", why, of_job(Level.REPORTER), gives=JobWhy),
+    Endpoint("GET", "/api/remuda/v1/jobs/{job_id}/payload", payload, ADMINISTRATOR, gives=dict[str, Any]),
+    Endpoint(
+        "PUT", "/api/remuda/v1/jobs/{job_id}", change, of_job(Level.MAINTAINER), takes=JobChange, gives=TimedJobShape
+    ),
+)

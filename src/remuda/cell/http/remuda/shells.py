@@ -1,0 +1,154 @@
+"""People who look into a job: open a shell in it, type, read, go; and let a held job go.
+
+Decided here: the form only, and that a shell is its opener's alone. Every call asks again whether the caller is still
+a maintainer of the job's project, because a shell sees the job's secrets. What may be opened is decided in
+`remuda.cell.shells.shells`; the other side of it is `looking`. What is in the two streams, `remuda.wire.shell` says.
+"""
+
+from typing import Any, TypedDict
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from remuda.cell.http.edge.access import of_job
+from remuda.cell.http.edge.admission import caller_of
+from remuda.cell.http.edge.bodies import Body, parameters
+from remuda.cell.http.edge.endpoints import Edge, Endpoint
+from remuda.cell.http.edge.errors import ApiError, JsonBytes, bad_parameter, bad_request, json_answer, no_content
+from remuda.cell.http.edge.lookup import any_job_in_path, text_in_path
+from remuda.cell.shells.files import INPUT, OUTPUT, About
+from remuda.cell.shells.shells import PIECE_BYTES
+from remuda.cell.values.people import Level
+from remuda.wire.runner_api import fits_content_range, parse_content_range
+from remuda.wire.shell import WantedShell
+
+MOST_WORDS, MOST_CHARACTERS, LONGEST_SIDE = 1000, 32 * 1024, 9999
+
+
+class OpenShell(msgspec.Struct, kw_only=True):
+    """POST /api/remuda/v1/jobs/:job_id/shells."""
+
+    command: list[str] = []
+    terminal: bool = True
+    columns: int = 80
+    rows: int = 24
+    term: str = ""
+
+
+class ShellShape(TypedDict):
+    id: str
+    job_id: int
+    state: str
+    reason: str
+    connected: bool
+
+
+async def open_shell(edge: Edge, request: Request) -> Response:
+    """POST /api/remuda/v1/jobs/:job_id/shells: ask the job's manager for a shell in it, or for a command beside it."""
+    job = await any_job_in_path(edge, request)
+    asked = await parameters(request, OpenShell, limit_bytes=edge.settings.body_limit_bytes)
+    if len(asked.command) > MOST_WORDS or sum(map(len, asked.command)) > MOST_CHARACTERS:
+        raise bad_parameter(f"command may have {MOST_WORDS} words and {MOST_CHARACTERS} characters")
+    if any("\0" in word for word in (*asked.command, asked.term)) or len(asked.term) > 100:
+        raise bad_parameter("command or term is invalid")
+    if not (0 < asked.columns <= LONGEST_SIDE and 0 < asked.rows <= LONGEST_SIDE):
+        raise bad_parameter(f"columns and rows are numbers from 1 to {LONGEST_SIDE}")
+    wish = WantedShell(
+        id="",
+        job_id=job.id,
+        command=tuple(asked.command),
+        terminal=asked.terminal,
+        columns=asked.columns,
+        rows=asked.rows,
+        term=asked.term,
+    )
+    about = edge.shells.open(job, user_id=caller_of(request).user.id, wish=wish)
+    return json_answer(_shape(edge, about, connected=edge.shells.is_connected(job)), 201)
+
+
+async def show(edge: Edge, request: Request) -> Response:
+    """GET /api/remuda/v1/jobs/:job_id/shells/:shell: how it stands, and why it is over."""
+    job = await any_job_in_path(edge, request)
+    return json_answer(_shape(edge, _own(edge, request), connected=edge.shells.is_connected(job)))
+
+
+async def send(edge: Edge, request: Request) -> Response:
+    """PATCH /api/remuda/v1/jobs/:job_id/shells/:shell/input: frames for the command."""
+    return await taken(edge, request, _own(edge, request), INPUT)
+
+
+async def receive(edge: Edge, request: Request) -> Response:
+    """GET /api/remuda/v1/jobs/:job_id/shells/:shell/output: frames of the command from `offset` on; waits for some."""
+    return await told(edge, request, _own(edge, request), OUTPUT)
+
+
+async def close(edge: Edge, request: Request) -> Response:
+    """DELETE /api/remuda/v1/jobs/:job_id/shells/:shell: it is not wanted any more."""
+    edge.shells.close(_own(edge, request), "it was closed by whoever opened it")
+    return no_content()
+
+
+async def release(edge: Edge, request: Request) -> Response:
+    """POST /api/remuda/v1/jobs/:job_id/release: a held job is not needed any more."""
+    job = await any_job_in_path(edge, request)
+    edge.shells.release(job.id)
+    return json_answer({"id": job.id}, 202)
+
+
+async def taken(edge: Edge, request: Request, about: About, stream: str) -> Response:
+    """A piece of a stream: 202, or 416 for a gap, other bytes, a shell that is over, or a reader that is far behind."""
+    data = await Body(request.receive).read(PIECE_BYTES)
+    said = request.headers.get("content-range", "")
+    start = parse_content_range(said)
+    if start is None or not fits_content_range(said, len(data)):
+        raise bad_request("Missing header Content-Range, or it is not <start>-<end> of the bytes that came")
+    appended = await edge.shells.append(about, stream, start, data)
+    headers = {"Range": f"0-{appended.size}", "X-Remuda-Shell-State": edge.shells.state(about)[0]}
+    if not appended.taken:
+        raise ApiError(416, {"message": "416 Range Not Satisfiable"}, **headers)
+    return JsonBytes(b'"202 Accepted"', 202, headers)
+
+
+async def told(edge: Edge, request: Request, about: About, stream: str) -> Response:
+    """The bytes of a stream from `offset` on."""
+    text = request.query_params.get("offset", "0")
+    if not text.isascii() or not text.isdigit() or len(text) > 18:
+        raise bad_parameter("offset is invalid")
+    found = await edge.shells.read(about, stream, int(text))
+    headers = {"X-Remuda-Shell-State": found.state, "Cache-Control": "no-store"}
+    return Response(found.data, media_type="application/octet-stream", headers=headers)
+
+
+def _own(edge: Edge, request: Request) -> About:
+    number = request.path_params["job_id"]
+    return edge.shells.of_user(text_in_path(request, "shell"), int(number), caller_of(request).user.id)
+
+
+def _shape(edge: Edge, about: About, *, connected: bool) -> ShellShape:
+    state, reason = edge.shells.state(about)
+    return {"id": about.id, "job_id": about.job_id, "state": state, "reason": reason, "connected": connected}
+
+
+_JOB = "/api/remuda/v1/jobs/{job_id}"
+_SHELL = f"{_JOB}/shells/{{shell}}"
+STREAM: dict[str, Any] = {"takes": bytes, "gives": str, "status": 202, "also": (416,), "headers": ("Content-Range",)}
+
+ENDPOINTS = (
+    Endpoint(
+        "POST",
+        f"{_JOB}/shells",
+        open_shell,
+        of_job(Level.MAINTAINER),
+        takes=OpenShell,
+        gives=ShellShape,
+        also=(409,),
+    ),
+    Endpoint("GET", _SHELL, show, of_job(Level.MAINTAINER), gives=ShellShape),
+    Endpoint("DELETE", _SHELL, close, of_job(Level.MAINTAINER)),
+    Endpoint("PATCH", f"{_SHELL}/input", send, of_job(Level.MAINTAINER), **STREAM),
+    Endpoint("GET", f"{_SHELL}/output", receive, of_job(Level.MAINTAINER), query={"offset": int}, gives=bytes),
+    Endpoint(
+        "POST", f"{_JOB}/release", release, of_job(Level.DEVELOPER), gives=dict[str, int], status=202, also=(409,)
+    ),
+)

@@ -1,0 +1,96 @@
+"""Step policies of organizations, groups and projects: read and change.
+
+What they mean is the step runner's matter, which says here what is wrong with one.
+"""
+
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from remuda.cell.core.payload.step_policies import SCOPES, StepPolicy, changed_policy, read_policy, setting_name
+from remuda.cell.http.edge.access import ADMINISTRATOR
+from remuda.cell.http.edge.bodies import parameters
+from remuda.cell.http.edge.endpoints import Edge, Endpoint
+from remuda.cell.http.edge.errors import bad_parameter, json_answer, not_found
+from remuda.cell.http.edge.lookup import number_in_path
+from remuda.cell.http.gitlab.shapes import PolicyShape
+from remuda.model.job import ProjectId
+from remuda.model.runner import Pool
+from remuda.steps.errors import PolicyError
+
+
+class PolicyChange(msgspec.Struct, kw_only=True):
+    """PUT /api/remuda/v1/policies/:scope/:id."""
+
+    document: dict[str, Any]
+    version: int | None = None
+    """The one that the caller has seen; 409 when there is another by now."""
+
+
+async def show(edge: Edge, request: Request) -> Response:
+    """GET /api/remuda/v1/policies/:scope/:id."""
+    scope = await _scope(edge, request)
+    return _answer(scope, read_policy(await edge.store.setting(setting_name(scope))))
+
+
+async def change(edge: Edge, request: Request) -> Response:
+    """PUT /api/remuda/v1/policies/:scope/:id."""
+    scope = await _scope(edge, request)
+    asked = await parameters(request, PolicyChange, limit_bytes=edge.settings.body_limit_bytes)
+    _check(asked.document, scope)
+    now = edge.clock.now()
+    kept = await edge.store.change_setting(
+        setting_name(scope), lambda old: changed_policy(old, asked.document, asked.version, now)
+    )
+    return _answer(scope, read_policy(kept))
+
+
+def _check(document: dict[str, Any], scope: Pool) -> None:
+    """Whoever writes it learns what is wrong with it; a job would fail for it later."""
+    from remuda.steps.policy.document import (
+        parse_layer,
+    )  # only here: a cell rarely needs it, and it takes time to import
+
+    try:
+        parse_layer(document, author=f"{scope[0]} {scope[1]}")
+    except PolicyError as error:
+        raise bad_parameter(f"document: {error}") from None
+
+
+def _answer(scope: Pool, policy: StepPolicy) -> Response:
+    return json_answer({"scope": scope[0], "id": scope[1], **msgspec.to_builtins(policy)})
+
+
+async def _scope(edge: Edge, request: Request) -> Pool:
+    """What the path names, if it is there."""
+    kind, number = request.path_params["scope"], number_in_path(request, "id")
+    match kind:
+        case "organization":
+            found = await edge.store.organization(number) is not None
+        case "group":
+            namespace = await edge.store.namespace(number)
+            found = namespace is not None and namespace.is_group
+        case "project":
+            project = await edge.store.project(ProjectId(number))
+            found = project is not None and project.removed_at is None
+        case _:
+            raise bad_parameter(f"scope does not have a valid value; one of {', '.join(SCOPES)}")
+    if not found:
+        raise not_found(kind.capitalize())
+    return kind, number
+
+
+ENDPOINTS = (
+    Endpoint("GET", "/api/remuda/v1/policies/{scope}/{id}", show, ADMINISTRATOR, gives=PolicyShape),
+    Endpoint(
+        "PUT",
+        "/api/remuda/v1/policies/{scope}/{id}",
+        change,
+        ADMINISTRATOR,
+        takes=PolicyChange,
+        gives=PolicyShape,
+        also=(409,),
+    ),
+)

@@ -1,0 +1,1 @@
+"""The Runner API: what runner managers call."""

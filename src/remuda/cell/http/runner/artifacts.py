@@ -1,0 +1,316 @@
+"""Artifacts up and down, streamed both ways.
+
+Decided here: who may read which job's artifacts (its own job; a job that was told to get them, while it may read the
+project they are of; any job of the same project through the project's address; a user), and what a second upload of the
+same type comes to. The limit is a setting; where the bytes lie is up to the blob store. What a dotenv report holds is
+read by `core.dotenv`, a single file of an archive by `remuda.cell.blobs.archives`.
+
+Invariant: a row in the store names a blob that is complete; a refused upload leaves no blob.
+"""
+
+import secrets
+from collections.abc import AsyncGenerator
+from typing import Literal
+from urllib.parse import quote
+
+import msgspec
+from msgspec.structs import replace
+from starlette.requests import Request
+from starlette.responses import Response
+
+from remuda.cell.blobs.archives import Entry, find_entry, read_entry
+from remuda.cell.core.access.job_token_scope import admits, explain_refusal
+from remuda.cell.core.jobs.artifact_expiry import with_expiry
+from remuda.cell.core.jobs.blob_keys import artifact_key
+from remuda.cell.core.jobs.dotenv import explain_limit, read_dotenv
+from remuda.cell.errors import InvalidError, TooLargeError
+from remuda.cell.http.edge import auth
+from remuda.cell.http.edge.access import JOB, in_project, of_job
+from remuda.cell.http.edge.bodies import Body, converted
+from remuda.cell.http.edge.endpoints import Edge, Endpoint
+from remuda.cell.http.edge.errors import bad_parameter, bad_request, forbidden, json_answer, not_found, too_large
+from remuda.cell.http.edge.lookup import any_job_in_path, job_in_path, number_in_path, project_in_path, text_in_path
+from remuda.cell.http.edge.multipart import OVERHEAD_BYTES, FilePart
+from remuda.cell.http.edge.streaming import Streamed
+from remuda.cell.http.runner.trace import job_headers
+from remuda.cell.pipelines.cross_project_access import level_of
+from remuda.cell.projects.refs import split_name
+from remuda.cell.settings import CellSettings
+from remuda.cell.values import Artifact, Job
+from remuda.cell.values.people import Level
+from remuda.lib.killpoints import reach
+
+ZIP = frozenset({"archive", "lsif", "scip"})
+GZIP = frozenset(
+    [
+        "metadata",
+        "junit",
+        "metrics",
+        "metrics_referee",
+        "network_referee",
+        "dotenv",
+        "cobertura",
+        "jacoco",
+        "cluster_applications",
+        "cyclonedx",
+        "annotations",
+        "repository_xray",
+    ]
+)
+RAW = frozenset(
+    [
+        "trace",
+        "sast",
+        "secret_detection",
+        "dependency_scanning",
+        "container_scanning",
+        "cluster_image_scanning",
+        "dast",
+        "license_scanning",
+        "accessibility",
+        "codequality",
+        "performance",
+        "browser_performance",
+        "load_performance",
+        "terraform",
+        "requirements",
+        "requirements_v2",
+        "coverage_fuzzing",
+        "api_fuzzing",
+        "sarif",
+    ]
+)
+_PACKED_DOTENV_BYTES = 64 * 1024
+"""Of a dotenv report no more is taken up: packed, it is smaller than what it holds, or nearly so."""
+_NOT_GIVEN = "the job does not get artifacts of that one"
+_MEDIA = {"zip": "application/zip", "gzip": "application/gzip", "raw": "application/octet-stream"}
+
+
+class OfRef(msgspec.Struct, kw_only=True):
+    """GET /projects/:id/jobs/artifacts/:ref/..."""
+
+    job: str
+    job_token: str = ""
+
+
+async def upload(edge: Edge, request: Request) -> Response:
+    """POST /jobs/:id/artifacts."""
+    token, job_id = auth.job_token_in(request), number_in_path(request, "job_id")
+    job = await auth.job_of(edge, token, job_id)
+    kind = request.query_params.get("artifact_type") or "archive"
+    if kind not in ZIP | GZIP | RAW:
+        raise bad_parameter("artifact_type does not have a valid value")
+    form = request.query_params.get("artifact_format") or ("zip" if kind in ZIP else "gzip" if kind in GZIP else "raw")
+    if form not in _MEDIA:
+        raise bad_parameter("artifact_format does not have a valid value")
+    limit = _upload_limit(edge.settings, kind)
+    length = request.headers.get("content-length", "")
+    if length.isdigit() and int(length[:18]) > limit + OVERHEAD_BYTES:
+        raise _too_large(edge.settings, kind)
+    part = FilePart(request.headers.get("content-type", ""), limit_bytes=limit)
+    # A key of its own for each upload: one that is refused later must not have touched the one that is there.
+    blob = artifact_key(job.id, kind, secrets.token_hex(8))
+    try:
+        size, sha256 = await edge.blobs.put(blob, part.pieces(Body(request.receive).pieces()), limit_bytes=limit)
+    except TooLargeError:
+        raise _too_large(edge.settings, kind) from None
+    artifact = Artifact(
+        job_id=job.id,
+        type=kind,
+        format=form,
+        filename=part.filename or f"{kind}.{form}",
+        size=size,
+        sha256=sha256,
+        blob=blob,
+        created_at=edge.clock.now(),
+        expire_in=request.query_params.get("expire_in"),
+    )
+    return await _store(edge, token, with_expiry(artifact, edge.settings.artifacts_expire_in))
+
+
+async def _store(edge: Edge, token: str, artifact: Artifact) -> Response:
+    try:
+        if artifact.type == "dotenv":
+            artifact = replace(artifact, variables=await _variables(edge, artifact.blob))
+        # An upload may take long: the job may have been canceled meanwhile, and then nothing more is taken.
+        job = await auth.job_of(edge, token, artifact.job_id)
+    except BaseException:
+        await edge.blobs.remove(artifact.blob)
+        raise
+    # When this fails nobody knows whether the row is there, so the blob stays.
+    stored = await edge.store.put_artifact(artifact)
+    if stored.blob != artifact.blob:
+        await edge.blobs.remove(artifact.blob)
+        if stored.sha256 != artifact.sha256:
+            raise bad_request(f"another {artifact.type} artifact of this job is already stored")
+    reach("cell.artifact_stored")
+    return json_answer("201 Created", 201, job_headers(edge, job))
+
+
+async def _variables(edge: Edge, blob: str) -> dict[str, str]:
+    content = b"".join([piece async for piece in edge.blobs.read(blob)])
+    limits = edge.settings
+    try:
+        return read_dotenv(
+            content, limit_bytes=limits.dotenv_limit_bytes, limit_variables=limits.dotenv_limit_variables
+        )
+    except InvalidError as error:
+        raise bad_request(str(error)) from None
+
+
+def _upload_limit(settings: CellSettings, kind: str) -> int:
+    limit = settings.artifact_limit_bytes
+    return min(limit, settings.dotenv_limit_bytes + _PACKED_DOTENV_BYTES) if kind == "dotenv" else limit
+
+
+def _too_large(settings: CellSettings, kind: str) -> Exception:
+    """413 that names the setting that applies."""
+    limit = settings.artifact_limit_bytes
+    if _upload_limit(settings, kind) < limit:
+        return too_large(explain_limit(settings.dotenv_limit_bytes))
+    return too_large(
+        f"the artifact is larger than the cell's limit of {limit} bytes; upload less, or raise artifact_limit_bytes"
+    )
+
+
+async def download(edge: Edge, request: Request) -> Response:
+    """GET /jobs/:id/artifacts, by job or user token."""
+    token = auth.job_token_in(request)
+    if not token:
+        return await _answer(edge, await any_job_in_path(edge, request))
+    caller = await auth.job_of(edge, token, scope="artifacts")
+    wanted = await any_job_in_path(edge, request)
+    is_told = wanted.pipeline_id == caller.pipeline_id and wanted.name in caller.artifacts_from
+    if wanted.id != caller.id and not is_told and wanted.id not in caller.gets:
+        raise forbidden(_NOT_GIVEN)
+    if wanted.project_id != caller.project_id:
+        await _check_reach(edge, caller, wanted)
+    return await _answer(edge, wanted)
+
+
+async def _check_reach(edge: Edge, caller: Job, wanted: Job) -> None:
+    """403 when the job may not read the other project any more. As in GitLab, rights are those at the time of the
+    request, not at the hand-out."""
+    project, source = await edge.store.project(wanted.project_id), await edge.store.project(caller.project_id)
+    pipeline = await edge.store.pipeline(caller.pipeline_id)
+    if project is None or source is None or pipeline is None:
+        raise forbidden(_NOT_GIVEN)
+    if (await level_of(edge.store, pipeline.user_id, project, edge.clock.wall()) or 0) < Level.REPORTER:
+        raise forbidden(_NOT_GIVEN)
+    if not admits(project, source, is_reading=True):
+        raise forbidden(explain_refusal(project, source))
+
+
+async def download_of_job(edge: Edge, request: Request) -> Response:
+    """GET /projects/:id/jobs/:job_id/artifacts, of any type."""
+    job, _ = await job_in_path(edge, request)
+    return await _answer(edge, job, request.query_params.get("file_type") or "archive")
+
+
+async def file_of_job(edge: Edge, request: Request) -> Response:
+    """GET /projects/:id/jobs/:job_id/artifacts/*path."""
+    job, _ = await job_in_path(edge, request)
+    return await _one_file(edge, job, text_in_path(request, "path"))
+
+
+async def download_of_ref(edge: Edge, request: Request) -> Response:
+    """GET /projects/:id/jobs/artifacts/:ref/download?job=name."""
+    return await _answer(edge, await _newest(edge, request))
+
+
+async def file_of_ref(edge: Edge, request: Request) -> Response:
+    """GET /projects/:id/jobs/artifacts/:ref/raw/*path?job=name."""
+    return await _one_file(edge, await _newest(edge, request), text_in_path(request, "path"))
+
+
+async def _newest(edge: Edge, request: Request) -> Job:
+    project = await project_in_path(edge, request)
+    name = converted(dict(request.query_params), OfRef).job
+    if not name:
+        raise bad_parameter("job is missing")
+    ref, is_tag = await split_name(edge.store, project.id, text_in_path(request, "ref"))
+    job = await edge.store.newest_success(project.id, ref, name, tag=is_tag)
+    if job is None:
+        raise not_found("Job")
+    return job
+
+
+async def _stored(edge: Edge, job: Job, kind: str) -> Artifact:
+    found = next((artifact for artifact in await edge.store.artifacts(job.id) if artifact.type == kind), None)
+    if found is None or await edge.blobs.size(found.blob) is None:
+        raise not_found("Artifacts")
+    return found
+
+
+async def _answer(edge: Edge, job: Job, kind: str = "archive") -> Response:
+    artifact = await _stored(edge, job, kind)
+    return _file(edge.blobs.read(artifact.blob), artifact.filename, artifact.size, _MEDIA[artifact.format])
+
+
+async def _one_file(edge: Edge, job: Job, path: str) -> Response:
+    artifact = await _stored(edge, job, "archive")
+    limit = edge.settings.archive_limit_entries
+
+    async def find() -> Entry:
+        return await find_entry(edge.blobs, artifact.blob, path, limit_entries=limit, run=edge.parsers.run)
+
+    entry = await edge.parsers.entries.find((artifact.blob, path), find)
+    return _file(read_entry(edge.blobs, entry), path.rpartition("/")[2], entry.size, _MEDIA["raw"])
+
+
+def _file(content: AsyncGenerator[bytes, None], name: str, size: int, media: str) -> Response:
+    headers = {
+        "Content-Length": str(size),
+        "Content-Disposition": f"attachment; filename*=UTF-8''{quote(name, safe='')}",
+        "X-Content-Type-Options": "nosniff",
+    }
+    return Streamed(content, 200, headers, media)
+
+
+_ROOT = "/api/v4/projects/{id}/jobs"
+_UPLOAD = {"artifact_type": str, "artifact_format": Literal["zip", "gzip", "raw"], "expire_in": str, "token": str}
+_AS_JOB = {"token": str}
+
+ENDPOINTS = (
+    Endpoint("POST", "/api/v4/jobs/{job_id}/artifacts", upload, JOB, takes=bytes, query=_UPLOAD, gives=str),
+    Endpoint(
+        "GET",
+        "/api/v4/jobs/{job_id}/artifacts",
+        download,
+        of_job(Level.REPORTER, or_job="artifacts"),
+        query=_AS_JOB,
+        gives=bytes,
+    ),
+    Endpoint(
+        "GET",
+        f"{_ROOT}/artifacts/{{ref}}/download",
+        download_of_ref,
+        in_project(Level.REPORTER, or_job="artifacts"),
+        takes=OfRef,
+        gives=bytes,
+    ),
+    Endpoint(
+        "GET",
+        f"{_ROOT}/artifacts/{{ref}}/raw/{{path:path}}",
+        file_of_ref,
+        in_project(Level.REPORTER, or_job="artifacts"),
+        takes=OfRef,
+        gives=bytes,
+    ),
+    Endpoint(
+        "GET",
+        f"{_ROOT}/{{job_id}}/artifacts",
+        download_of_job,
+        in_project(Level.REPORTER, or_job="artifacts"),
+        query={"file_type": str, "job_token": str},
+        gives=bytes,
+    ),
+    Endpoint(
+        "GET",
+        f"{_ROOT}/{{job_id}}/artifacts/{{path:path}}",
+        file_of_job,
+        in_project(Level.REPORTER, or_job="artifacts"),
+        query={"job_token": str},
+        gives=bytes,
+    ),
+)

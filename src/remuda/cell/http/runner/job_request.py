@@ -1,0 +1,89 @@
+"""`POST /api/v4/jobs/request`, as plain ASGI because it is called more often than everything else together.
+
+Decided here: what each outcome looks like on the wire, and what happens when the caller hangs up: a job that was
+already claimed goes back into the queue at once instead of waiting for its lease to end. Which job is handed out is
+decided by `remuda.cell.dispatch.dispatcher`.
+
+403 makes a runner stop asking for an hour, so it is answered only when the cell knows for sure that the token is not
+one of its runners'; trouble with the store is 503.
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import msgspec
+from msgspec.structs import replace
+from starlette.types import Receive, Scope, Send
+
+from remuda.cell.core.payload.payload import for_other_runners, ref_of, without_ref
+from remuda.cell.dispatch.handout import Handout, NoJob
+from remuda.cell.http.edge import auth
+from remuda.cell.http.edge.bodies import Body, HangUp, decode_fast, first_headers
+from remuda.cell.http.edge.endpoints import Edge
+from remuda.cell.http.edge.errors import ClientGoneError, json_answer, no_content
+from remuda.model.runner import RunnerType
+from remuda.telemetry.logs import logger
+from remuda.wire.routable_token import token_hash
+from remuda.wire.runner_api import MANAGER_NAME, RequestJob
+
+ROUTE = "/api/v4/jobs/request"
+
+_decoder = msgspec.json.Decoder(RequestJob)
+_log = logger("cell")
+
+
+async def request_job(edge: Edge, scope: Scope, receive: Receive, send: Send, *, shown_id: str) -> None:
+    """Answer one request. `shown_id` is the X-Request-Id that the caller itself sent, by which it may ask again."""
+    body = Body(receive)
+    raw = await body.read(edge.settings.request_limit_bytes)
+    message = decode_fast(raw, scope, first_headers(scope).get(b"content-type", b""), _decoder, RequestJob)
+    ip = scope["client"][0] if scope.get("client") else ""
+    outcome = await _outcome(edge, message, request_id=shown_id, ip=ip, gone=body.hang_up)
+    if isinstance(outcome, Handout):
+        outcome = await _made_ready(edge, outcome, body.hang_up)
+    match outcome:
+        case NoJob():
+            await no_content({"X-GitLab-Last-Update": outcome.cursor})(scope, receive, send)
+        case Handout():
+            headers = {"X-GitLab-Last-Update": edge.dispatch.cursor}
+            async with _released_on_failure(edge, outcome):
+                is_ours = message.info is not None and message.info.name == MANAGER_NAME
+                payload = outcome.payload if is_ours else for_other_runners(outcome.payload)
+                await json_answer(payload, 201, headers)(scope, receive, send)
+            waited = max(edge.clock.now() - (outcome.job.pending_at or outcome.job.created_at), 0)
+            edge.metrics.handed_out(waited, shared=outcome.runner.type is RunnerType.INSTANCE)
+
+
+async def _outcome(edge: Edge, message: RequestJob, *, request_id: str, ip: str, gone: HangUp) -> Handout | NoJob:
+    """Most runners ask again and again and are what they were; who gets no job as such a one is looked up."""
+    known = edge.managers.runner_known_by(token_hash(message.token))
+    if known is not None and await edge.managers.is_seen(known.id, message.system_id, message.info, ip, message.load):
+        outcome = await edge.dispatch.take_job(known, message, request_id=request_id, ip=ip, gone=gone)
+        if outcome is not None:
+            return outcome
+    runner = await auth.runner_of(edge, message.token)
+    await edge.managers.seen(runner.id, message.system_id, message.info, ip, message.load)
+    edge.managers.know_runner(runner)
+    return await edge.dispatch.request_job(runner, message, request_id=request_id, ip=ip, gone=gone)
+
+
+async def _made_ready(edge: Edge, handout: Handout, gone: HangUp) -> Handout:
+    """The last thing before the answer, while it is still noticed that the caller hangs up."""
+    ref = ref_of(handout.payload)
+    async with _released_on_failure(edge, handout):
+        await edge.pipelines.keep_commit(handout.project, handout.pipeline)
+        if ref is not None and not await edge.projects.has_ref(handout.project, ref):
+            handout = replace(handout, payload=without_ref(handout.payload))
+        if gone.is_set():
+            raise ClientGoneError
+    return handout
+
+
+@asynccontextmanager
+async def _released_on_failure(edge: Edge, handout: Handout) -> AsyncIterator[None]:
+    try:
+        yield
+    except Exception:
+        _log.warning("a job could not be delivered", job=handout.job.id)
+        await edge.dispatch.release(handout.job)
+        raise

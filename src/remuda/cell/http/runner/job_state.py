@@ -1,0 +1,161 @@
+"""The Runner API but for its two hottest calls: verify, remove, and a job's state (as plain ASGI, because it is called
+for every job). Runners are made in `runner_tokens`.
+
+Decided here: what a runner may be called and may ask for (GitLab's rules), and the form of the answers.
+What an update means for the job is decided by `remuda.cell.dispatch.dispatcher`.
+"""
+
+import re
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from remuda.cell.dispatch.runner_calls import Updated
+from remuda.cell.http.edge import auth
+from remuda.cell.http.edge.access import RUNNER
+from remuda.cell.http.edge.bodies import Body, decode_fast, first_headers, parameters
+from remuda.cell.http.edge.endpoints import Edge, Endpoint
+from remuda.cell.http.edge.errors import (
+    ApiError,
+    JsonBytes,
+    bad_field,
+    bad_parameter,
+    json_answer,
+    no_content,
+    not_found,
+)
+from remuda.cell.http.edge.lookup import MAX_DIGITS
+from remuda.cell.http.runner.trace import job_headers
+from remuda.cell.pipelines.coverage import measure_coverage
+from remuda.cell.values import MAX_POLL_HOLD_SECONDS, MAX_PRIORITY, Runner
+from remuda.lib.clock import rfc3339
+from remuda.model.job import JobState
+from remuda.telemetry.logs import logger
+from remuda.wire.runner_api import (
+    RunnerCredentials,
+    UpdateJob,
+    VerifyRunner,
+)
+
+UPDATE_ROUTE = "/api/v4/jobs/{job_id}"
+UPDATE_PATH = re.compile(r"/api/v4/jobs/([^/]+)")
+MAX_TAGS = 50
+MAX_DESCRIPTION = 1024
+MAX_TAG = 255
+MIN_TIMEOUT_SECONDS = 600
+
+_log = logger("cell")
+_update_decoder = msgspec.json.Decoder(UpdateJob)
+
+_GOING_ON = frozenset({JobState.LEASED, JobState.RUNNING})
+
+
+def checked_runner(runner: Runner) -> Runner:
+    """The runner as it is; 400 when GitLab would not take it either."""
+    if len(runner.tags) > MAX_TAGS:
+        raise bad_field("tags_list", f"Too many tags specified. Please limit the number of tags to {MAX_TAGS}")
+    if any(len(tag) > MAX_TAG for tag in runner.tags):
+        raise bad_field("tags_list", f"a tag has at most {MAX_TAG} characters")
+    if not runner.tags and not runner.run_untagged:
+        raise bad_field("tags_list", "can not be empty when runner is not allowed to pick untagged jobs")
+    if len(runner.description) > MAX_DESCRIPTION or len(runner.maintenance_note or "") > MAX_DESCRIPTION:
+        raise bad_field("description", f"is too long (maximum is {MAX_DESCRIPTION} characters)")
+    if abs(runner.priority) > MAX_PRIORITY:
+        raise bad_field("priority", f"is a number from {-MAX_PRIORITY} to {MAX_PRIORITY}")
+    if not 0 <= (runner.poll_hold_seconds or 0) <= MAX_POLL_HOLD_SECONDS:
+        raise bad_field("poll_hold_seconds", f"is a number from 0 to {MAX_POLL_HOLD_SECONDS}, or null for the default")
+    if runner.maximum_timeout is not None and runner.maximum_timeout < MIN_TIMEOUT_SECONDS:
+        raise bad_field("maximum_timeout", f"needs to be at least 10 minutes ({MIN_TIMEOUT_SECONDS} s)")
+    return runner
+
+
+def is_protected(access_level: str | None) -> bool:
+    """GitLab's word for runners that take only jobs of protected refs."""
+    if access_level not in (None, "", "not_protected", "ref_protected"):
+        raise bad_parameter("access_level does not have a valid value")
+    return access_level == "ref_protected"
+
+
+def credentials(runner: Runner, token: str) -> RunnerCredentials:
+    """What a runner is told of its own token."""
+    expires_at = None if runner.token_expires_at is None else rfc3339(runner.token_expires_at)
+    return RunnerCredentials(id=runner.id, token=token, token_expires_at=expires_at)
+
+
+async def verify(edge: Edge, request: Request) -> Response:
+    """POST /runners/verify."""
+    asked = await parameters(request, VerifyRunner, limit_bytes=edge.settings.body_limit_bytes)
+    runner = await auth.runner_of(edge, asked.token)
+    ip = request.client.host if request.client else ""
+    await edge.managers.seen(runner.id, asked.system_id, asked.info, ip)
+    return json_answer(credentials(runner, asked.token))
+
+
+async def remove(edge: Edge, request: Request) -> Response:
+    """DELETE /runners."""
+    asked = await parameters(request, VerifyRunner, limit_bytes=edge.settings.body_limit_bytes)
+    runner = await auth.runner_of(edge, asked.token)
+    request.state.runner_id = runner.id
+    await edge.store.remove_runner(runner.id)
+    return no_content()
+
+
+async def remove_manager(edge: Edge, request: Request) -> Response:
+    """DELETE /runners/managers."""
+    asked = await parameters(request, VerifyRunner, limit_bytes=edge.settings.body_limit_bytes)
+    runner = await auth.runner_of(edge, asked.token)
+    request.state.runner_id = runner.id
+    if not asked.system_id:
+        raise bad_parameter("system_id is missing")
+    edge.managers.forget(runner.id, asked.system_id)
+    if not await edge.store.remove_manager(runner.id, asked.system_id):
+        raise not_found("Runner manager")
+    return no_content()
+
+
+async def discover_router(edge: Edge, request: Request) -> Response:
+    """GET /runners/router/discovery: this cell has no job router, so runners ask it directly."""
+    await auth.runner_of(edge, request.headers.get("runner-token", ""))
+    raise ApiError(501, {"message": "501 Not Implemented - this cell has no job router; ask for jobs directly"})
+
+
+def _compare(edge: Edge, asked: UpdateJob, updated: Updated) -> None:
+    """Count an end whose runner logged other bytes than are stored. The job's end is what it is."""
+    said = asked.output.checksum if asked.output else None
+    known = updated.job.trace_checksum
+    if updated.code == 200 and said and known and said != known:
+        edge.metrics.trace_mismatches.inc()
+        _log.warning("a trace is not what its runner logged", job=updated.job.id, said=said, stored=known)
+
+
+async def update_job(edge: Edge, job_id: str, scope: Scope, receive: Receive, send: Send) -> None:
+    """PUT /jobs/:id."""
+    if not job_id.isdecimal() or len(job_id) > MAX_DIGITS:
+        raise bad_parameter("job_id is invalid")
+    headers = first_headers(scope)
+    raw = await Body(receive).read(edge.settings.body_limit_bytes)
+    asked = decode_fast(raw, scope, headers.get(b"content-type", b""), _update_decoder, UpdateJob)
+    token = asked.token or headers.get(b"job-token", b"").decode("latin-1")
+    if not token:
+        raise bad_parameter("token is missing")
+    job = await edge.dispatch.holder(token, int(job_id), ended=True)
+    await edge.managers.heard(job, asked.info, scope["client"][0] if scope.get("client") else "")
+    # Its release is part of a success, so it is there before the success is.
+    is_end = asked.state in ("success", "failed") and job.state in _GOING_ON and not job.ends_alone
+    spec = await edge.store.job_spec(job.id) if is_end else None
+    refused = await edge.releases.make_for(job, spec) if is_end and asked.state == "success" else None
+    updated = await edge.dispatch.update(job, asked, refused=refused)
+    _compare(edge, asked, updated)
+    await measure_coverage(edge.store, edge.traces, updated.job, spec)
+    answer = JsonBytes(b"%d" % updated.code, updated.code, job_headers(edge, updated.job))
+    await answer(scope, receive, send)
+
+
+ENDPOINTS = (
+    Endpoint("POST", "/api/v4/runners/verify", verify, RUNNER, takes=VerifyRunner, gives=RunnerCredentials, status=200),
+    Endpoint("GET", "/api/v4/runners/router/discovery", discover_router, RUNNER, gives=dict[str, str], also=(501,)),
+    Endpoint("DELETE", "/api/v4/runners", remove, RUNNER, takes=VerifyRunner),
+    Endpoint("DELETE", "/api/v4/runners/managers", remove_manager, RUNNER, takes=VerifyRunner),
+)

@@ -1,0 +1,153 @@
+"""Which managers poll with a runner's token, noted as they are seen; and the runners as they were last read.
+
+Decided here: when a sign of life is worth a write. A manager that polls every few seconds would otherwise be written
+every few seconds; what it says of itself is stored at once when it changed.
+"""
+
+import math
+from collections import OrderedDict
+from typing import Any
+
+from msgspec.structs import replace
+
+from remuda.cell.errors import NotFoundError
+from remuda.cell.store.ports import Store
+from remuda.cell.values import LEGACY, Job, Runner, RunnerManager
+from remuda.lib.clock import Clock
+from remuda.model.job import RunnerId
+from remuda.wire.runner_api import RunnerInfo
+
+WRITE_EVERY_SECONDS = 60
+MAX_CAPACITY = 100_000
+_REMEMBERED = 10_000
+_MAX_SYSTEM_ID = 64
+_MAX_TEXT = 255
+
+
+class Managers:
+    """Notes managers in the store."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+        self._written: OrderedDict[tuple[RunnerId, str], RunnerManager] = OrderedDict()
+        self._said: dict[tuple[RunnerId, str], RunnerInfo] = {}
+        """What each of them said last, for which that was written."""
+        self._runners: OrderedDict[str, Runner] = OrderedDict()
+
+    def runner_known_by(self, token_hash: str) -> Runner | None:
+        """The runner that showed this token before, as it was then; it may be another now, or gone."""
+        runner = self._runners.get(token_hash)
+        is_over = runner is None or (runner.token_expires_at or math.inf) <= self._clock.wall()
+        return None if is_over else runner
+
+    def know_runner(self, runner: Runner) -> None:
+        """A runner has shown its token."""
+        self._runners[runner.token_hash] = runner
+        self._runners.move_to_end(runner.token_hash)
+        if len(self._runners) > _REMEMBERED:
+            self._runners.popitem(last=False)
+
+    async def is_seen(
+        self,
+        runner_id: RunnerId,
+        system_id: str | None,
+        info: RunnerInfo | None,
+        ip: str,
+        load: dict[str, Any] | None = None,
+    ) -> bool:
+        """A manager has called; False when the runner is gone."""
+        try:
+            await self.seen(runner_id, system_id, info, ip, load)
+        except NotFoundError:
+            return False
+        return True
+
+    def is_noted(self, job: Job, ip: str) -> bool:
+        """Whether a call about a job that says nothing of its manager is nothing new, as most are."""
+        if job.runner_id is None:
+            return True
+        before = self._written.get((job.runner_id, (job.system_id or LEGACY)[:_MAX_SYSTEM_ID]))
+        if before is None or before.ip_address != ip:
+            return False
+        return self._clock.now() - before.contacted_at < WRITE_EVERY_SECONDS
+
+    async def heard(self, job: Job, info: RunnerInfo | None, ip: str) -> None:
+        """A manager has called about its job. Of one whose runner was removed meanwhile nothing is noted."""
+        if job.runner_id is not None:
+            await self.is_seen(job.runner_id, job.system_id, info, ip)
+
+    async def seen(
+        self,
+        runner_id: RunnerId,
+        system_id: str | None,
+        info: RunnerInfo | None,
+        ip: str,
+        load: dict[str, Any] | None = None,
+    ) -> None:
+        """A manager has called. Its load changes with every job, so it is noted only with what is written anyway."""
+        now = self._clock.now()
+        key = (runner_id, (system_id or LEGACY)[:_MAX_SYSTEM_ID])
+        before = self._written.get(key)
+        if before is None and info is None:
+            # What it said of itself may have been said to another process.
+            before = await self._store.manager(*key)
+        is_recent = before is not None and now - before.contacted_at < WRITE_EVERY_SECONDS
+        is_news = info is not None and info != self._said.get(key)
+        running, free = _number((load or {}).get("running")), _number((load or {}).get("free"))
+        if running is not None and before is not None and before.load_running is None:
+            is_news = True
+        if before is not None and is_recent and not is_news and before.ip_address == ip:
+            return  # as in nearly all calls
+        manager = _manager(key, info, before, ip, now)
+        if load is not None:
+            manager = replace(manager, load_running=running, load_free=free)
+        elif before is not None:
+            manager = replace(manager, load_running=before.load_running, load_free=before.load_free)
+        if before is None or not is_recent or replace(manager, contacted_at=before.contacted_at) != before:
+            await self._store.put_manager(manager)
+            self._written[key] = manager
+        if info is not None:
+            self._said[key] = info
+        if key in self._written:
+            self._written.move_to_end(key)
+        if len(self._written) > _REMEMBERED:
+            self._said.pop(self._written.popitem(last=False)[0], None)
+
+    def forget(self, runner_id: RunnerId, system_id: str) -> None:
+        """It was removed; its next call is news again."""
+        self._written.pop((runner_id, system_id), None)
+        self._said.pop((runner_id, system_id), None)
+
+
+def _manager(
+    key: tuple[RunnerId, str], info: RunnerInfo | None, before: RunnerManager | None, ip: str, now: float
+) -> RunnerManager:
+    if info is None:
+        # A call that says nothing of the manager takes nothing back of what an earlier one said.
+        known = before or RunnerManager(runner_id=key[0], system_id=key[1], contacted_at=now)
+        return replace(known, contacted_at=now, ip_address=ip)
+    features = info.features or {}
+    return RunnerManager(
+        runner_id=key[0],
+        system_id=key[1],
+        contacted_at=now,
+        name=(info.name or "")[:_MAX_TEXT],
+        runner_version=(info.version or "")[:_MAX_TEXT],
+        revision=(info.revision or "")[:_MAX_TEXT],
+        platform=(info.platform or "")[:_MAX_TEXT],
+        architecture=(info.architecture or "")[:_MAX_TEXT],
+        executor=(info.executor or "")[:_MAX_TEXT],
+        features=tuple(sorted(name for name, on in features.items() if on)),
+        ip_address=ip,
+        capacity=_capacity(info.config),
+    )
+
+
+def _capacity(config: dict[str, Any] | None) -> int | None:
+    """What a manager says of its room, if it says something that can be."""
+    return _number((config or {}).get("capacity"))
+
+
+def _number(said: object) -> int | None:
+    return said if isinstance(said, int) and not isinstance(said, bool) and 0 <= said <= MAX_CAPACITY else None

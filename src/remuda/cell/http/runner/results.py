@@ -1,0 +1,170 @@
+"""Step results: in from the runner manager with sequence numbers, out to whoever asks.
+
+Decided here: how many and how long results may be, how much is told at a time, and that none is stored with a secret in
+it. What is kept of them is decided in `remuda.cell.core.jobs.result_limits`. One that is there already is passed over,
+so a manager may send anything again; one that comes too early is answered with the number that is wanted (409), one too
+many with 413, and the manager sends no more.
+"""
+
+from collections.abc import Iterable
+from contextlib import aclosing
+from typing import Any, TypedDict
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from remuda.cell.core.payload.redaction import clean_result
+from remuda.cell.dispatch.payload_view import secrets_of
+from remuda.cell.dispatch.step_results import results_of
+from remuda.cell.http.edge import auth
+from remuda.cell.http.edge.access import JOB, of_job
+from remuda.cell.http.edge.bodies import parameters
+from remuda.cell.http.edge.endpoints import Edge, Endpoint
+from remuda.cell.http.edge.errors import bad_parameter, json_answer, too_large
+from remuda.cell.http.edge.lookup import any_job_in_path, number_in_path
+from remuda.cell.http.gitlab.shapes import StepsShape
+from remuda.cell.http.runner.trace import job_headers
+from remuda.cell.values import StepResult
+from remuda.cell.values.people import Level
+from remuda.lib.clock import moment
+from remuda.wire.runner_api import StepResultsIn, StepResultsTaken
+
+MAX_RESULTS = 50_000
+"""Of one job."""
+RESULT_BYTES = 256 * 1024
+"""One result; a longer one is cut."""
+PAGE = 1000
+"""So many are told at a time."""
+PAGE_BYTES = 8 * 1024 * 1024
+"""So much is told at a time, and one at least."""
+_TEXT, _FIELDS = 1024, 40
+"""Of a result that is too long: characters of a text, and fields."""
+_PUNCTUATION = 4
+"""Bytes around the name of a field."""
+
+
+class StepTimes(TypedDict, total=False):
+    """Of a result what tells where the time went, or that there is no more; nobody has checked it."""
+
+    event: Any
+    path: Any
+    attempt: Any
+    retried: Any
+    name: Any
+    origin: Any
+    reference: Any
+    time: Any
+    status: Any
+    started_at: Any
+    finished_at: Any
+    note: Any
+
+
+async def add(edge: Edge, request: Request) -> Response:
+    """POST /api/remuda/v1/jobs/:job_id/results."""
+    job = await auth.job_of(edge, auth.job_token_in(request), number_in_path(request, "job_id"))
+    asked = await parameters(request, StepResultsIn, limit_bytes=edge.settings.results_limit_bytes)
+    numbers = [result["seq"] for result in asked.results if isinstance(result.get("seq"), int)]
+    if len(numbers) < len(asked.results) or any(number < 1 for number in numbers):
+        raise bad_parameter("results[seq] is missing or invalid: numbers begin at 1")
+    if any(number > MAX_RESULTS for number in numbers):
+        raise too_large(f"a job may have {MAX_RESULTS} step results")
+    secrets = await secrets_of(edge.store, job)
+    bodies = [_encoded(clean_result(result, secrets)) for result in asked.results]
+    results = [
+        StepResult(job_id=job.id, seq=number, body=msgspec.Raw(body))
+        for number, body in zip(numbers, bodies, strict=True)
+    ]
+    following = await edge.dispatch.add_results(job, results)
+    status = 409 if any(result.seq >= following for result in results) else 200
+    return json_answer(StepResultsTaken(next_seq=following), status, job_headers(edge, job))
+
+
+def _encoded(result: dict[str, Any]) -> bytes:
+    """A result to be stored. Of one that is too long what is short is kept, so that there is no gap."""
+    body = msgspec.json.encode(result)
+    if len(body) <= RESULT_BYTES:
+        return body
+    structured = {name: value for name, value in result.items() if isinstance(value, dict | list)}
+    plain = {
+        name: value[:_TEXT] if isinstance(value, str) else value
+        for name, value in list(result.items())[:_FIELDS]
+        if name not in structured
+    }
+    room = RESULT_BYTES - len(msgspec.json.encode(plain))
+    sizes = {name: len(name) + len(msgspec.json.encode(value)) for name, value in structured.items()}
+    for name in sorted(sizes, key=lambda name: sizes[name]):
+        room -= sizes[name] + _PUNCTUATION
+        if room < 0:
+            break
+        plain[name] = structured.pop(name)
+    return msgspec.json.encode(plain | {"cut": True, "left_out": list(structured)[:_FIELDS]})
+
+
+async def show(edge: Edge, request: Request) -> Response:
+    """GET /api/remuda/v1/jobs/:job_id/steps: every result as the agent made it, a part at a time."""
+    job = await any_job_in_path(edge, request)
+    after, limit = _number(request, "after", 0), max(min(_number(request, "limit", PAGE), PAGE), 1)
+    told: list[StepResult] = []
+    size, following = 0, None
+    async with aclosing(results_of(edge.store, job.id, after=after)) as found:
+        async for result in found:
+            size += len(bytes(result.body))
+            if told and (len(told) == limit or size > PAGE_BYTES):
+                following = told[-1].seq
+                break
+            told.append(result)
+    return json_answer(
+        {"version": 1, "job_id": job.id, "results": [result.body for result in told], "next_after": following}
+    )
+
+
+def _number(request: Request, name: str, default: int) -> int:
+    text = request.query_params.get(name, "") or str(default)
+    if not text.isascii() or not text.isdigit():
+        raise bad_parameter(f"{name} does not have a valid value")
+    return int(text[:12])
+
+
+def step_times(results: Iterable[Any]) -> list[dict[str, Any]]:
+    """How long each step took, from the events that say that one has finished."""
+    return [
+        {
+            "path": result.get("path"),
+            "name": result.get("name"),
+            "status": result.get("status"),
+            "seconds": _seconds(result.get("started_at"), result.get("finished_at")),
+        }
+        for result in results
+        if isinstance(result, dict) and result.get("event") == "finished"
+    ]
+
+
+def _seconds(began: object, ended: object) -> float | None:
+    """The time between two stamps; None when the agent did not send two that can be read."""
+    start, end = moment(began), moment(ended)
+    return None if start is None or end is None else max(round(end - start, 6), 0.0)
+
+
+ENDPOINTS = (
+    Endpoint(
+        "POST",
+        "/api/remuda/v1/jobs/{job_id}/results",
+        add,
+        JOB,
+        takes=StepResultsIn,
+        query={"token": str},
+        gives=StepResultsTaken,
+        status=200,
+        also=(409,),
+    ),
+    Endpoint(
+        "GET",
+        "/api/remuda/v1/jobs/{job_id}/steps",
+        show,
+        of_job(Level.REPORTER),
+        query={"after": int, "limit": int},
+        gives=StepsShape,
+    ),
+)

@@ -1,0 +1,70 @@
+"""The manager's side of people who look into jobs: what is wanted of it, and the two streams of a shell.
+
+Decided here: the form only, and that a manager learns of shells in its own jobs alone: by its runner's token and its
+`system_id`, as the job was handed out to it. One held call per runner carries everything that is wanted, so a manager
+behind any number of address translations is reached, and what nobody looks at costs nothing.
+"""
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from remuda.cell.http.edge import auth
+from remuda.cell.http.edge.access import RUNNER
+from remuda.cell.http.edge.bodies import parameters
+from remuda.cell.http.edge.endpoints import Edge, Endpoint
+from remuda.cell.http.edge.errors import json_answer, no_content
+from remuda.cell.http.edge.lookup import MAX_DIGITS, text_in_path
+from remuda.cell.http.remuda.shells import STREAM, taken, told
+from remuda.cell.shells.files import INPUT, OUTPUT, About
+from remuda.cell.values import LEGACY
+from remuda.model.job import JobId
+from remuda.wire.shell import LookRequest, Wanted
+
+LONGEST_REASON = 1000
+
+
+async def wanted(edge: Edge, request: Request) -> Response:
+    """POST /api/remuda/v1/runners/wanted: what people want of the manager's jobs; waits for something."""
+    asked = await parameters(request, LookRequest, limit_bytes=edge.settings.body_limit_bytes)
+    runner = await auth.runner_of(edge, asked.token or request.headers.get("runner-token", ""))
+    ip = request.client.host if request.client else ""
+    await edge.managers.seen(runner.id, asked.system_id, None, ip)
+    named = {JobId(one.job_id) for one in asked.held if 0 < one.job_id < 10**MAX_DIGITS}
+    rows = await edge.store.some_jobs(named) if named else ()
+    manager = (runner.id, asked.system_id or LEGACY)
+    theirs = {row.id for row in rows if (row.runner_id, row.system_id or LEGACY) == manager}
+    return json_answer(await edge.shells.wanted(runner.id, asked, theirs=theirs))
+
+
+async def receive(edge: Edge, request: Request) -> Response:
+    """GET /api/remuda/v1/runners/shells/:shell/input: frames for the command from `offset` on; waits for some."""
+    return await told(edge, request, await _shell(edge, request), INPUT)
+
+
+async def send(edge: Edge, request: Request) -> Response:
+    """PATCH /api/remuda/v1/runners/shells/:shell/output: frames of the command."""
+    return await taken(edge, request, await _shell(edge, request), OUTPUT)
+
+
+async def close(edge: Edge, request: Request) -> Response:
+    """DELETE /api/remuda/v1/runners/shells/:shell: it has ended, or cannot be had, for a `reason`."""
+    reason = request.query_params.get("reason", "")[:LONGEST_REASON]
+    edge.shells.close(await _shell(edge, request), reason or "it has ended")
+    return no_content()
+
+
+async def _shell(edge: Edge, request: Request) -> About:
+    runner = await auth.runner_of(edge, request.headers.get("runner-token", ""))
+    shell, system_id = text_in_path(request, "shell"), request.query_params.get("system_id")
+    return edge.shells.of_runner(shell, runner.id, system_id)
+
+
+_SHELL = "/api/remuda/v1/runners/shells/{shell}"
+_WHO = {"system_id": str}
+
+ENDPOINTS = (
+    Endpoint("POST", "/api/remuda/v1/runners/wanted", wanted, RUNNER, takes=LookRequest, gives=Wanted, status=200),
+    Endpoint("GET", f"{_SHELL}/input", receive, RUNNER, query=_WHO | {"offset": int}, gives=bytes),
+    Endpoint("PATCH", f"{_SHELL}/output", send, RUNNER, query=_WHO, **STREAM),
+    Endpoint("DELETE", _SHELL, close, RUNNER, query=_WHO | {"reason": str}),
+)

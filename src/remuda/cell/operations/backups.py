@@ -1,0 +1,216 @@
+"""A cell as a folder that can be put away, and a folder as a cell again.
+
+Decided here: the order. All rows are of one moment and are taken first; then the files that rows name, none of which a
+row names before it is there. So whatever a row in the backup names is in the backup, unless somebody removed it in
+between; then the row goes, too. A repository's refs are taken before its objects, for the same reason. A backup counts
+once its manifest is there, a restored folder once its version is. How files are copied is decided in `backup_files`.
+`remuda cell backup` and `restore` call this; the cell may run meanwhile.
+
+The rows are a SQLite file in any case (`remuda.cell.store.tables`). Blobs that a cell keeps in a bucket stay there.
+Secrets in the rows are encrypted; the keys are in the backup only if that is wished.
+"""
+
+import asyncio
+import os
+import shutil
+import tempfile
+from contextlib import nullcontext
+from pathlib import Path
+
+import msgspec
+
+from remuda.cell.blobs.folder import FolderBlobs
+from remuda.cell.errors import CellError, DataFolderError
+from remuda.cell.operations.backup_files import copy, copy_repository, copy_traces, filled, is_archive, pack, unpacked
+from remuda.cell.operations.data_folder import CONFIG, STORE, VERSION, check_cells
+from remuda.cell.secrets.key_files import NAME as KEYS
+from remuda.cell.secrets.key_files import VARIABLE, key_file, read_keys
+from remuda.cell.secrets.resealing import keys_in_use
+from remuda.cell.secrets.sealing import key_id, read_key
+from remuda.cell.settings import CellSettings
+from remuda.cell.store import migrations, tables
+from remuda.cell.store.row_bodies import decode
+from remuda.cell.traces.archive import ArchivedTraces
+from remuda.cell.traces.files import FileTraces
+from remuda.cell.values import Artifact, Job
+from remuda.lib.files import write_whole
+
+FORMAT = 1
+_MANIFEST = "manifest.json"
+_ROWS = "cell.sqlite"
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+    """What a backup is."""
+
+    format: int
+    cell_id: int
+    revision: str
+    created_at: float
+    blobs: str = ""
+    """The bucket where the blobs stayed; empty: they are in the backup."""
+    keys: tuple[str, ...] = ()
+    """The ids of the encryption keys that are in the backup."""
+    keys_wanted: tuple[str, ...] = ()
+    """The ids of those that its rows are encrypted with."""
+
+
+async def back_up(settings: CellSettings, to: Path, *, now: float, with_keys: bool = True) -> Manifest:
+    """Write a backup to a new folder, or to a file whose name ends in .tar, .tar.gz or .tgz.
+
+    `with_keys`: with the file of encryption keys, where there is one; then whoever has the backup has all secrets.
+    """
+    if to.resolve().is_relative_to(settings.data.resolve()):
+        raise DataFolderError(f"{to} is in the data folder that is to be backed up; give a place outside")
+    async with tables.read(settings) as found:
+        tables.check_known(found)
+    check_cells(settings.data)
+    if is_archive(to):
+        if to.exists():
+            raise DataFolderError(f"{to} exists already; give another name")
+        to.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=to.parent, prefix=f".{to.name}.") as beside:
+            manifest = await _back_up(settings, Path(beside) / "backup", now=now, with_keys=with_keys)
+            await asyncio.to_thread(pack, Path(beside) / "backup", to)
+        return manifest
+    return await _back_up(settings, to, now=now, with_keys=with_keys)
+
+
+async def _back_up(settings: CellSettings, to: Path, *, now: float, with_keys: bool) -> Manifest:
+    with filled(to):
+        await tables.save(settings, to / _ROWS)
+        cell_id = tables.up_to_date(to / _ROWS)
+        bucket = settings.blobs if "://" in settings.blobs else ""
+        await asyncio.to_thread(_copy_files, settings, to)
+        await _forget_removed(settings, to)
+        # After the rows: a key is in the file before a row is encrypted with it.
+        keys = _copy_keys(settings, to) if with_keys else ()
+        manifest = Manifest(
+            format=FORMAT,
+            cell_id=cell_id,
+            revision=migrations.HEAD,
+            created_at=now,
+            blobs=bucket,
+            keys=keys,
+            keys_wanted=await _keys_of(to),
+        )
+        os.sync()
+        write_whole(to / _MANIFEST, msgspec.json.encode(manifest), durable=True)
+    return manifest
+
+
+async def restore(source: Path, settings: CellSettings) -> Manifest:
+    """Make a cell of a backup, in an empty data folder and, where one is given, an empty database."""
+    data = settings.data
+    with unpacked(source, data.parent) as backup:
+        manifest = _read_manifest(backup, source)
+        blobs = _blobs_folder(settings)
+        elsewhere = filled(blobs) if settings.blobs and blobs is not None else nullcontext()
+        with filled(data, keeps=(CONFIG, KEYS)), elsewhere:
+            rows = data / f".{_ROWS}"
+            await asyncio.to_thread(shutil.copyfile, backup / _ROWS, rows)
+            cell_id = tables.up_to_date(rows)
+            for name, target in (("repos", data / "repos"), ("traces", data / "traces"), ("blobs", blobs)):
+                if target is not None and (backup / name).exists():
+                    await asyncio.to_thread(shutil.copytree, backup / name, target, dirs_exist_ok=True)
+            if (backup / KEYS).exists() and not settings.encryption_keys and not key_file(settings).exists():
+                write_whole(key_file(settings), (backup / KEYS).read_bytes(), durable=True)
+            write_whole(data / "cell", f"{cell_id}\n".encode(), durable=True)
+            os.sync()
+            # As late as can be: what fails afterwards leaves a database that is not empty any more.
+            if settings.is_shared:
+                await tables.load(rows, settings.database, cell_id)
+                rows.unlink()
+                write_whole(data / STORE, b"", durable=True)
+            else:
+                rows.rename(data / _ROWS)
+            write_whole(data / "version", f"{VERSION}\n".encode(), durable=True)
+    return manifest
+
+
+def _copy_keys(settings: CellSettings, to: Path) -> tuple[str, ...]:
+    if settings.encryption_keys or not key_file(settings).exists():
+        return ()
+    write_whole(to / KEYS, key_file(settings).read_bytes())
+    return tuple(read_keys(to / KEYS).by_id)
+
+
+async def _keys_of(backup: Path) -> tuple[str, ...]:
+    """The keys that the rows of a backup are encrypted with."""
+    found = await keys_in_use(CellSettings(data=backup))
+    return tuple(sorted(name for name in found if name))
+
+
+def missing_keys(manifest: Manifest, settings: CellSettings) -> tuple[str, ...]:
+    """The keys that a restored cell lacks: neither were they in the backup, nor do the settings give them."""
+    given = [key_id(read_key(text, VARIABLE)) for text in settings.encryption_keys]
+    if not given and key_file(settings).exists():
+        given = list(read_keys(key_file(settings)).by_id)
+    return tuple(key for key in manifest.keys_wanted if key not in given)
+
+
+def _copy_files(settings: CellSettings, to: Path) -> None:
+    data = settings.data
+    for repo in sorted((data / "repos").glob("*/*.git")):
+        copy_repository(repo, to / "repos" / repo.relative_to(data / "repos"))
+    copy_traces(data / "traces", to / "traces")
+    blobs = _blobs_folder(settings)
+    if blobs is not None:
+        copy((file for file in (blobs / "kept").rglob("*") if file.is_file()), blobs, to / "blobs")
+
+
+async def _forget_removed(settings: CellSettings, to: Path) -> None:
+    """Bring the rows in step with what people and the cell itself removed while the files were copied.
+
+    What is missing though the cell still has a row for it is left as it is: `remuda cell check` tells of it.
+    """
+    if _blobs_folder(settings) is None:
+        return
+    copied = ArchivedTraces(FileTraces(to / "traces"), FolderBlobs(to / "blobs"))
+    async with tables.read(CellSettings(data=to)) as rows:
+        lost = [
+            artifact
+            async for (body,) in rows.rows("SELECT body FROM artifacts")
+            if not (to / "blobs" / "kept" / (artifact := decode(Artifact, body)).blob).exists()
+        ]
+        silent = [
+            job.id
+            async for (body,) in rows.rows("SELECT body FROM jobs")
+            if (job := decode(Job, body)).trace_bytes and not job.erased and not await copied.size(job.id)
+        ]
+    if not lost and not silent:
+        return
+    async with tables.read(settings) as now:
+        there = {
+            decode(Artifact, body).blob
+            for job_id in {artifact.job_id for artifact in lost}
+            async for (body,) in now.rows(f"SELECT body FROM artifacts WHERE job_id = {job_id}")
+        }
+        kept = {
+            job_id
+            for job_id in silent
+            async for (body,) in now.rows(f"SELECT body FROM jobs WHERE id = {job_id}")
+            if not decode(Job, body).erased
+        }
+    tables.forget(
+        to / _ROWS,
+        artifacts=[artifact for artifact in lost if artifact.blob not in there],
+        traces=[job_id for job_id in silent if job_id not in kept],
+    )
+
+
+def _blobs_folder(settings: CellSettings) -> Path | None:
+    if "://" in settings.blobs:
+        return None
+    return Path(settings.blobs) if settings.blobs else settings.data / "blobs"
+
+
+def _read_manifest(backup: Path, source: Path) -> Manifest:
+    try:
+        manifest = msgspec.json.decode((backup / _MANIFEST).read_bytes(), type=Manifest)
+    except (OSError, msgspec.DecodeError):
+        raise CellError(f"{source} is no backup of a cell, or one that was not finished; give another") from None
+    if manifest.format > FORMAT or manifest.revision not in migrations.NAMES:
+        what = f"format {manifest.format}, schema version {manifest.revision}"
+        raise CellError(f"{source} was made by a newer release ({what}); install that release or a later one")
+    return manifest

@@ -1,0 +1,71 @@
+"""Whose blobs lie at an address that somebody gave, and whose data folder this is: of one store, and of no other.
+
+Decided here: an address belongs to the store that first used it. A cell removes blobs that its store does not know;
+so one that is started with another store, by a mistyped address or beside a new database, must not begin. The same
+holds for a data folder and a database elsewhere, and for that database and another folder: one whose disk is not
+mounted has none of the repositories. Called by `remuda.cell.service` when blobs lie elsewhere than in the data folder,
+or rows elsewhere than in it.
+"""
+
+import uuid
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from remuda.cell.errors import CellError, DataFolderError, NotFoundError
+from remuda.cell.operations.data_folder import STORE
+from remuda.cell.store.ports import Blobs, Store
+from remuda.cell.values import Page
+from remuda.lib.files import write_whole
+
+SETTING = "blobs_owner"
+KEY = "owner"
+FOLDER = "data_folder"
+"""The setting with what the folder's file says, too."""
+_LIMIT_BYTES = 100
+
+
+async def claim_blobs(store: Store, blobs: Blobs, where: str) -> None:
+    """Take the address for this store; CellError when it is another one's."""
+    owner = await store.setting(SETTING)
+    if owner is None:
+        await store.put_setting(SETTING, uuid.uuid4().hex)
+        owner = await store.setting(SETTING) or ""
+    try:
+        found = b"".join([piece async for piece in blobs.read(KEY)]).decode(errors="replace")
+    except NotFoundError:
+        await blobs.put(KEY, _text(owner), limit_bytes=_LIMIT_BYTES)
+        return
+    if found != owner:
+        raise CellError(
+            f"the blobs in {where} belong to another cell, or to another database of this one, and would be removed as "
+            f"unknown; give another prefix or folder, or that database. If they are this cell's, remove {KEY!r} there"
+        )
+
+
+async def claim_folder(store: Store, folder: Path) -> None:
+    """Take a data folder for a store in a database elsewhere; DataFolderError when one of both belongs to another.
+
+    An empty mark, as a restore leaves, makes a new pair: a copy of a cell is not the cell that it was made of.
+    """
+    mark = folder / STORE
+    found = mark.read_bytes().decode(errors="replace").strip() if mark.exists() else None
+    known = await store.setting(FOLDER)
+    if found and found != known:
+        raise DataFolderError(
+            f"the data folder {folder} belongs to a cell in another database, and its artifacts would be removed as "
+            f"unknown; give that database, or another --data. If it is this cell's, empty the file {mark}"
+        )
+    if known is None or found == "":
+        known = uuid.uuid4().hex
+        await store.put_setting(FOLDER, known)
+    elif found is None and (await store.projects(Page(size=1)))[1]:
+        raise DataFolderError(
+            f"the cell in this database has another data folder than {folder}, where its repositories are missing; "
+            f"mount it, or give it with --data. If it is the right one, make an empty file {mark}"
+        )
+    if found != known:
+        write_whole(mark, f"{known}\n".encode(), durable=True)
+
+
+async def _text(owner: str) -> AsyncIterator[bytes]:
+    yield owner.encode()

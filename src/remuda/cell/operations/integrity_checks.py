@@ -1,0 +1,136 @@
+"""Whether what a cell keeps hangs together: every reference leads somewhere, every file that a row names is there, and
+so are the keys of its secrets.
+
+Decided here: what is looked at and what counts as a problem. Nothing is changed, and the cell may run meanwhile: rows
+are of one moment, files of a later one, and a file is there before the row that names it. `remuda cell check` calls it.
+"""
+
+from collections.abc import AsyncIterator
+
+import msgspec
+
+from remuda.cell.errors import CellError
+from remuda.cell.secrets.key_files import CHECK, seals_for
+from remuda.cell.secrets.resealing import keys_in_use
+from remuda.cell.settings import CellSettings
+from remuda.cell.store import migrations
+from remuda.cell.store.ports import Blobs, Traces
+from remuda.cell.store.row_bodies import decode
+from remuda.cell.store.tables import Tables, check_known
+from remuda.cell.values import Artifact, Job, Project
+
+COUNTED = ("organizations", "namespaces", "users", "projects", "pipelines", "jobs", "runners", "artifacts", "schedules")
+REFERENCES = (
+    ("pipelines", "project_id", "projects"),
+    ("jobs", "project_id", "projects"),
+    ("jobs", "pipeline_id", "pipelines"),
+    ("jobs", "spec_id", "specs"),
+    ("results", "job_id", "jobs"),
+    ("artifacts", "job_id", "jobs"),
+    ("managers", "runner_id", "runners"),
+    ("seen_refs", "project_id", "projects"),
+    ("schedules", "project_id", "projects"),
+    ("triggers", "project_id", "projects"),
+    ("releases", "project_id", "projects"),
+    ("variables", "project_id", "projects"),
+    ("variables", "group_id", "namespaces"),
+    ("namespaces", "parent_id", "namespaces"),
+    ("namespaces", "organization_id", "organizations"),
+    ("users", "organization_id", "organizations"),
+    ("members", "user_id", "users"),
+)
+_TOLD = 100
+"""Problems of one kind that are told one by one."""
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """What was found."""
+
+    cell_id: int
+    revision: str
+    counts: dict[str, int] = {}
+    problems: tuple[str, ...] = ()
+
+
+async def check(tables: Tables, settings: CellSettings, traces: Traces, blobs: Blobs) -> Report:
+    """Look at everything; of a store that is not up to date only the version is told. DataFolderError when it is of a
+    newer release."""
+    check_known(tables)
+    if tables.revision != migrations.HEAD:
+        said = f"schema version {tables.revision}, this release works with {migrations.HEAD}: `remuda cell migrate`"
+        return Report(cell_id=tables.cell_id, revision=tables.revision, problems=(said,))
+    counts = {}
+    for table in COUNTED:
+        async for (count,) in tables.rows(f"SELECT count(*) FROM {table}"):
+            counts[table] = count
+    problems: list[str] = []
+    for found in (
+        _lost_keys(tables, settings),
+        _dangling(tables),
+        _lost_repositories(tables, settings),
+        _lost_blobs(tables, blobs),
+        _lost_traces(tables, traces),
+    ):
+        problems += await _first(found)
+    return Report(cell_id=tables.cell_id, revision=tables.revision, counts=counts, problems=tuple(problems))
+
+
+async def _first(found: AsyncIterator[str]) -> list[str]:
+    told: list[str] = []
+    more = 0
+    async for problem in found:
+        if len(told) < _TOLD:
+            told.append(problem)
+        else:
+            more += 1
+    return [*told, f"... and {more} more of this kind"] if more else told
+
+
+async def _lost_keys(tables: Tables, settings: CellSettings) -> AsyncIterator[str]:
+    async for (checked,) in tables.rows(f"SELECT value FROM settings WHERE name = '{CHECK}'"):
+        try:
+            known = seals_for(settings, checked).keys.by_id
+        except CellError as error:
+            yield str(error)
+            return
+        for key, rows in (await keys_in_use(settings)).items():
+            if key and key not in known:
+                yield f"{rows} rows are encrypted with the key {key}, which is missing; `remuda cell encryption list`"
+
+
+async def _dangling(tables: Tables) -> AsyncIterator[str]:
+    for table, column, target in REFERENCES:
+        sql = (
+            f"SELECT {column}, count(*) FROM {table} WHERE {column} IS NOT NULL AND {column} != 0"
+            f" AND NOT EXISTS (SELECT 1 FROM {target} WHERE {target}.id = {table}.{column})"
+            f" GROUP BY {column} ORDER BY {column}"
+        )
+        if table == target:
+            sql = sql.replace(f"FROM {target} WHERE {target}.id", f"FROM {target} AS t WHERE t.id")
+        async for number, count in tables.rows(sql):
+            yield f"{table}: {count} rows refer to {target} {number}, which is not there"
+
+
+async def _lost_repositories(tables: Tables, settings: CellSettings) -> AsyncIterator[str]:
+    async for (body,) in tables.rows("SELECT body FROM projects ORDER BY id"):
+        project = decode(Project, body)
+        if project.removed_at is None and not (settings.data / "repos" / project.repo_path / "HEAD").exists():
+            yield f"project {project.id} ({project.path}): its repository {project.repo_path} is not there"
+
+
+async def _lost_blobs(tables: Tables, blobs: Blobs) -> AsyncIterator[str]:
+    async for (body,) in tables.rows("SELECT body FROM artifacts ORDER BY job_id, type"):
+        artifact = decode(Artifact, body)
+        size = await blobs.size(artifact.blob)
+        if size != artifact.size:
+            found = "is not there" if size is None else f"has {size} bytes"
+            yield f"job {artifact.job_id}: its {artifact.type} ({artifact.size} bytes, {artifact.blob}) {found}"
+
+
+async def _lost_traces(tables: Tables, traces: Traces) -> AsyncIterator[str]:
+    async for (body,) in tables.rows("SELECT body FROM jobs ORDER BY id"):
+        job = decode(Job, body)
+        if job.trace_checksum is not None and not job.erased and job.trace_bytes:
+            size = await traces.size(job.id)
+            if size != job.trace_bytes:
+                yield f"job {job.id}: its log has {size} bytes, not the {job.trace_bytes} that were sealed"

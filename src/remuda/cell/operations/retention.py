@@ -1,0 +1,51 @@
+"""What people do with what a job left: keep it for ever, delete it, erase the whole job, remove its pipeline.
+
+Decided here is the order alone: the store first, then the blobs. What dies between leaves blobs that nobody gets any
+more, and `remuda.cell.operations.upkeep` removes them. What a job has left afterwards is decided in `core.expiry`.
+"""
+
+from msgspec.structs import replace
+
+from remuda.cell.core.jobs import artifact_expiry
+from remuda.cell.errors import InvalidError
+from remuda.cell.store.ports import Blobs, Store, Traces
+from remuda.cell.values import Page
+from remuda.lib.killpoints import reach
+from remuda.model.job import JobId, PipelineId
+
+
+async def keep_artifacts(store: Store, job_id: JobId) -> None:
+    """They do not expire any more."""
+    await store.change_artifacts(job_id, artifact_expiry.kept)
+
+
+async def delete_artifacts(store: Store, blobs: Blobs, job_id: JobId) -> None:
+    """All of a job's."""
+    for artifact in await store.change_artifacts(job_id, artifact_expiry.deleted):
+        await blobs.remove(artifact.blob)
+
+
+async def erase_job(store: Store, traces: Traces, blobs: Blobs, job_id: JobId, *, now: float) -> None:
+    """Remove trace and artifacts; InvalidError when the job is not over or has neither."""
+    job = await store.job(job_id)
+    if job is None or not artifact_expiry.can_be_erased(job, has_artifacts=bool(await store.artifacts(job_id))):
+        raise InvalidError("the job is not over, or there is nothing to erase")
+    gone = await store.change_artifacts(job_id, lambda row, artifacts: artifact_expiry.erased(row, artifacts, now))
+    reach("cell.job_erased")
+    for artifact in gone:
+        await blobs.remove(artifact.blob)
+    await traces.remove(job_id)
+
+
+async def remove_pipeline(store: Store, traces: Traces, blobs: Blobs, pipeline_id: PipelineId) -> None:
+    """Remove a pipeline that is over, with its jobs, their logs and artifacts.
+
+    What is in files and blobs goes first: a death in between leaves a pipeline that can be removed again.
+    """
+    page = Page(size=100, ascending=True, counted=False)
+    while jobs := (await store.jobs(page, pipeline_id=pipeline_id, with_retried=True))[0]:
+        for job in jobs:
+            await delete_artifacts(store, blobs, job.id)
+            await traces.remove(job.id)
+        page = replace(page, after=jobs[-1].id)
+    await store.remove_pipeline(pipeline_id)

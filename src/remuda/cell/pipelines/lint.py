@@ -1,0 +1,96 @@
+"""What a pipeline file would come to, without starting anything: its mistakes or its jobs, its parts, the whole text.
+
+Pure but for what the sources read. `remuda.cell.pipelines.compilation` brings the facts and the sources,
+`remuda.cell.http.gitlab.lint` shows the result.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from remuda.pipeline import (
+    Component,
+    ComponentAddress,
+    Facts,
+    Mistake,
+    Pipeline,
+    PipelineError,
+    SourceProblem,
+    Sources,
+    compile_pipeline,
+    merged_yaml,
+)
+
+
+class Included(msgspec.Struct, frozen=True, kw_only=True):
+    """A file that the pipeline file takes in, by itself or through others."""
+
+    kind: str
+    """local, file, remote, component or template: GitLab's words."""
+    location: str
+    project: str = ""
+    ref: str | None = None
+
+
+class Linted(msgspec.Struct, frozen=True, kw_only=True):
+    """Either what the file compiles to, with its whole text, or its mistakes."""
+
+    compiled: Pipeline | None = None
+    mistakes: tuple[Mistake, ...] = ()
+    merged: str | None = None
+    included: tuple[Included, ...] = ()
+
+
+def lint(text: str, *, file: str, facts: Facts, sources: Sources, inputs: Mapping[str, Any]) -> Linted:
+    """Compile a file and say what came of it."""
+    noted = _Noted(sources)
+    try:
+        compiled = compile_pipeline(text, file=file, facts=facts, sources=noted, inputs=inputs)
+        merged = merged_yaml(text, file=file, facts=facts, sources=noted, inputs=inputs)
+    except PipelineError as error:
+        return Linted(mistakes=error.errors, included=tuple(noted.found))
+    return Linted(compiled=compiled, merged=merged, included=tuple(noted.found))
+
+
+class _Noted(Sources):
+    """The same files, and which of them were read."""
+
+    def __init__(self, sources: Sources) -> None:
+        self._sources = sources
+        self.found: dict[Included, None] = {}
+
+    def _note(self, content: object, **included: Any) -> None:
+        if content is not None and not isinstance(content, SourceProblem):
+            self.found[Included(**included)] = None
+
+    def local(self, path: str) -> str | SourceProblem | None:
+        content = self._sources.local(path)
+        self._note(content, kind="local", location=path)
+        return content
+
+    def local_glob(self, pattern: str) -> Sequence[str]:
+        return self._sources.local_glob(pattern)
+
+    def project(self, project: str, ref: str | None, file: str) -> str | SourceProblem:
+        content = self._sources.project(project, ref, file)
+        self._note(content, kind="file", location=file, project=project, ref=ref)
+        return content
+
+    def project_glob(self, project: str, ref: str | None, pattern: str) -> Sequence[str]:
+        return self._sources.project_glob(project, ref, pattern)
+
+    def remote(self, url: str) -> str | SourceProblem:
+        content = self._sources.remote(url)
+        self._note(content, kind="remote", location=url)
+        return content
+
+    def component(self, address: ComponentAddress) -> Component | SourceProblem:
+        content = self._sources.component(address)
+        self._note(content, kind="component", location=str(address))
+        return content
+
+    def template(self, name: str) -> str | SourceProblem:
+        content = self._sources.template(name)
+        self._note(content, kind="template", location=name)
+        return content

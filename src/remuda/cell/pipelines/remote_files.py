@@ -1,0 +1,116 @@
+"""Files behind web addresses, for `include:remote`.
+
+Decided here: what a fetch may cost. The allow list is the operator's: the beginnings of addresses, compared by
+`remuda.pipeline.include.allowed_addresses`. What is compared is what is asked for, so that no two readings of it can
+differ. Called by `remuda.cell.pipelines.included_files`.
+
+Invariant: nothing is asked for that is not on the list, redirects included.
+"""
+
+import asyncio
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from remuda.pipeline import SourceProblem
+from remuda.pipeline.include.allowed_addresses import read_prefix
+
+if TYPE_CHECKING:
+    import aiohttp
+    from yarl import URL
+
+DEADLINE_SECONDS = 10
+SILENT_SECONDS = 30
+"""For so long an address that did not answer is not asked again: who includes it learns that at once."""
+MAX_SILENT = 1000
+MAX_REDIRECTS = 3
+
+_REDIRECTS = (301, 302, 303, 307, 308)
+_UNUSUAL = re.compile(r"[\x00-\x20\x7f\\]")
+
+
+def parsed(text: str) -> "URL | None":
+    """A web address that can be read in one way only; None for any other text."""
+    # Imported where it is used, as the rest of the HTTP library: few cells ever fetch anything.
+    from yarl import URL
+
+    if _UNUSUAL.search(text):
+        return None
+    try:
+        url = URL(text)
+        port = url.explicit_port
+    except ValueError:
+        return None
+    if url.scheme not in ("http", "https") or not url.host or url.user is not None or url.password is not None:
+        return None
+    return None if port == 0 else url
+
+
+class RemoteFiles:
+    """Fetches what the allow list has."""
+
+    def __init__(self, allowed: Sequence[str], *, limit_bytes: int) -> None:
+        self._allowed = [prefix for each in allowed if (prefix := read_prefix(each))]
+        self._limit_bytes = limit_bytes
+        self._silent_until: dict[URL, float] = {}
+
+    async def fetch(self, text: str) -> bytes | SourceProblem:
+        """The bytes behind an address, or why they cannot be had."""
+        import aiohttp
+
+        url = parsed(text)
+        if url is None:
+            return SourceProblem(reason="the address is not a plain one", suggestion="write https://host/path")
+        now = asyncio.get_running_loop().time()
+        silent = SourceProblem(
+            reason=f"{url.host} did not answer within {DEADLINE_SECONDS} s",
+            suggestion=f"try again in {SILENT_SECONDS} s",
+        )
+        if self._silent_until.get(url, now) > now:
+            return silent
+        try:
+            async with (
+                asyncio.timeout(DEADLINE_SECONDS),
+                aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as s,
+            ):
+                return await self._followed(s, url)
+        except TimeoutError:
+            if len(self._silent_until) >= MAX_SILENT:
+                self._silent_until.clear()
+            self._silent_until[url] = now + DEADLINE_SECONDS + SILENT_SECONDS
+            return silent
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            said = str(error) or type(error).__name__
+            return SourceProblem(reason=f"the file cannot be fetched: {said}", suggestion="check the address")
+
+    async def _followed(self, session: "aiohttp.ClientSession", url: "URL") -> bytes | SourceProblem:
+        from yarl import URL
+
+        for _ in range(1 + MAX_REDIRECTS):
+            address = read_prefix(str(url))
+            if address is None or not any(prefix.covers(address) for prefix in self._allowed):
+                return SourceProblem(
+                    reason=f"{url.origin()} is not on the cell's list of addresses to include from",
+                    suggestion="ask its operator to put it into REMUDA_REMOTE_INCLUDES, or include by project",
+                )
+            async with session.get(url, allow_redirects=False) as answer:
+                if answer.status in _REDIRECTS:
+                    where = parsed(str(url.join(URL(answer.headers.get("Location", "")))))
+                    if where is None:
+                        return SourceProblem(reason="the address leads to one that cannot be read")
+                    url = where
+                    continue
+                if answer.status != 200:
+                    return SourceProblem(reason=f"{url.host} answered {answer.status}", suggestion="check the address")
+                return await self._read(answer)
+        return SourceProblem(
+            reason=f"the address leads on more than {MAX_REDIRECTS} times", suggestion="use the last one"
+        )
+
+    async def _read(self, answer: "aiohttp.ClientResponse") -> bytes | SourceProblem:
+        content = bytearray()
+        async for piece in answer.content.iter_any():
+            content += piece
+            if len(content) > self._limit_bytes:
+                return SourceProblem(reason=f"the file is larger than {self._limit_bytes} bytes", suggestion="split it")
+        return bytes(content)

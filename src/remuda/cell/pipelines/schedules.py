@@ -1,0 +1,144 @@
+"""Starts the pipelines that are due by the clock, each once.
+
+Decided here: who waits for what. When a schedule is due next is decided in `remuda.cell.core.pipelines.schedules`, what
+its pipeline is in `remuda.cell.pipelines.creation`. `remuda.cell.service` runs `watch`; the edge calls `look_again`
+when schedules changed, and `run` when a person wants one now.
+
+Invariant: a pipeline is stored together with its schedule's next time, so a death on any line neither loses a run that
+is due nor starts it twice. Runs that were missed while the cell was away are made up for by one.
+"""
+
+import asyncio
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from remuda.cell.core.pipelines.schedules import next_time, without_pipeline
+from remuda.cell.errors import ConflictError, InvalidError, NotFoundError, StoreError
+from remuda.cell.pipelines.pipeline_requests import PipelineRequest, Starter
+from remuda.cell.projects.refs import Commits, named_ref
+from remuda.cell.store.ports import Store
+from remuda.cell.values import Pipeline, Schedule
+from remuda.lib.clock import Clock
+from remuda.lib.waiting import happens_by
+from remuda.telemetry.logs import logger
+
+AT_ONCE = 32
+LOOK_SECONDS = 60.0
+"""How long at most until the next look: the machine's clock may jump, and a machine may sleep."""
+
+_log = logger("cell")
+
+
+class Schedules:
+    """The schedules of one cell at work."""
+
+    def __init__(self, *, store: Store, repos: Commits, starter: Starter, clock: Clock) -> None:
+        self._store = store
+        self._repos = repos
+        self._starter = starter
+        self._clock = clock
+        self._changed = asyncio.Event()
+
+    def look_again(self) -> None:
+        """A schedule was made or changed: one may be due sooner than was thought."""
+        self._changed.set()
+
+    async def watch(self, stop: asyncio.Event) -> None:
+        """Until told to stop: start what is due."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._look_when(stop), name="schedules: stop")
+            while not stop.is_set():
+                self._changed.clear()
+                try:
+                    pause = await self._start_due(stop)
+                except StoreError as error:
+                    _log.warning("the schedules must wait for the store", error=str(error))
+                    pause = float(error.retry_after_seconds)
+                await happens_by(self._clock, self._changed, within_seconds=pause, name="schedules")
+
+    async def _look_when(self, stop: asyncio.Event) -> None:
+        await stop.wait()
+        self._changed.set()
+
+    async def _start_due(self, stop: asyncio.Event) -> float:
+        """Start what is due, and say how long nothing can be due."""
+        now = self._clock.wall()
+        soon = await self._store.due_schedules(now + LOOK_SECONDS)
+        due = [schedule for schedule in soon if (schedule.next_run_at or now) <= now]
+        if due:
+            await self._start_all(due, now, stop)
+            # They may be due again within this minute, and so may others by the time this took.
+            return 0.0
+        first = min((schedule.next_run_at or now for schedule in soon), default=None)
+        return LOOK_SECONDS if first is None else max(first - self._clock.wall(), 0.0)
+
+    async def _start_all(self, due: Sequence[Schedule], now: float, stop: asyncio.Event) -> None:
+        """Start them side by side: one whose file takes long to get holds up no other. StoreError when one met it."""
+        turns, failures = asyncio.Semaphore(AT_ONCE), list[StoreError]()
+
+        async def start(schedule: Schedule) -> None:
+            async with turns:
+                if failures or stop.is_set():
+                    return
+                try:
+                    await self._start(schedule, now)
+                except StoreError as error:
+                    failures.append(error)
+
+        async with asyncio.TaskGroup() as group:
+            for schedule in due:
+                group.create_task(start(schedule), name=f"schedule {schedule.id}")
+        if failures:
+            raise failures[0]
+
+    async def _start(self, due: Schedule, now: float) -> None:
+        next_at = None
+        project = await self._store.project(due.project_id)
+        if project is None or project.removed_at is not None:
+            await self._store.remove_schedule(due.id)
+            return
+        try:
+            next_at = next_time(due.cron, due.timezone, now)
+            await self.run(replace(due, next_run_at=next_at), due_at=due.next_run_at)
+            return
+        except StoreError:
+            raise
+        except ConflictError:
+            return  # another process of the cell has run it, or a person gave it another time
+        except InvalidError as error:
+            reason = str(error)
+            _log.warning("a schedule started nothing", schedule=due.id, project=due.project_id, reason=reason)
+        except Exception as error:  # noqa: BLE001 - whatever one schedule runs into, the others go on
+            reason = f"the cell could not start it ({type(error).__name__}); its log says why"
+            _log.error("a schedule could not be run", schedule=due.id, project=due.project_id, exc_info=error)
+        await self._store.change_schedule(
+            due.id, lambda kept: without_pipeline(kept, due, next_at=next_at, reason=reason)
+        )
+
+    async def run(self, schedule: Schedule, *, due_at: float | None = None) -> Pipeline:
+        """Start the schedule's pipeline and store the schedule, as given, with it; InvalidError when there is none.
+
+        `due_at` is the time for which it runs by the clock: ConflictError when it was run for that by somebody else.
+        """
+        project = await self._store.project(schedule.project_id)
+        if project is None:
+            raise NotFoundError(f"the project of schedule {schedule.id} is gone")
+        found = await named_ref(self._repos, project, schedule.ref)
+        if found is None:
+            raise InvalidError(f"there is no branch or tag {schedule.ref!r}; push it, or give the schedule another ref")
+        return await self._starter.start(
+            PipelineRequest(
+                project=project,
+                source="schedule",
+                ref=found[0],
+                sha=found[1],
+                variables=schedule.variables,
+                file_variables=frozenset(schedule.file_variables),
+                inputs=schedule.inputs,
+                predefined={"CI_PIPELINE_SCHEDULE_DESCRIPTION": schedule.description},
+                schedule=schedule,
+                due_at=due_at,
+                user_id=schedule.user_id,
+            )
+        )

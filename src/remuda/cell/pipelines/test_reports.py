@@ -1,0 +1,141 @@
+"""The test report of a pipeline: what its jobs' JUnit reports say together.
+
+Decided here, as in GitLab: the newest try of each job counts; a suite is a job, and the parts of a parallel job are one
+suite; a report that cannot be read is said in its suite and spoils nothing else. Reports are read piece by piece by the
+cell's parsers; of a very large one not all cases are listed, but all are counted. `remuda.wire.junit` reads them,
+`remuda.cell.http.gitlab.test_reports` is the caller and keeps the answers.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+
+import msgspec
+
+from remuda.cell.blobs.upload_parsers import Parsers
+from remuda.cell.errors import NotFoundError
+from remuda.cell.store.ports import Blobs, Store
+from remuda.cell.values import Artifact, Job
+from remuda.model.job import PipelineId
+from remuda.wire.junit import JunitLimits, JunitReader, TestCase, UnreadableError
+
+LISTED_CASES = 20_000
+LISTED_BYTES = 16 * 1024 * 1024
+"""Of one pipeline: so many cases are listed, and so much memory their texts take."""
+COST_BYTES = 128 * 1024 * 1024
+"""The most that reading the reports of a pipeline takes: the listed cases, their JSON, and one tag with all its
+attributes."""
+_PART = re.compile(r"\s+[0-9]+/[0-9]+\s*$")
+JUNIT = "junit"
+
+
+class Report(msgspec.Struct, frozen=True):
+    """A job's uploaded report."""
+
+    job: Job
+    artifact: Artifact
+
+
+class Suite(msgspec.Struct):
+    """What one job, or all parts of one, tested."""
+
+    name: str
+    job_ids: list[int] = msgspec.field(default_factory=list)
+    cases: list[TestCase] = msgspec.field(default_factory=list)
+    statuses: Counter[str] = msgspec.field(default_factory=Counter)
+    seconds: float = 0.0
+    error: str | None = None
+    """Why a report, or a part of it, could not be read."""
+
+    def count(self, case: TestCase) -> None:
+        self.statuses[case.status] += 1
+        self.seconds += case.seconds
+
+
+class _Room(msgspec.Struct):
+    """What may still be listed."""
+
+    cases: int = LISTED_CASES
+    bytes: int = LISTED_BYTES
+
+    def cut(self, case: TestCase) -> TestCase | None:
+        """The case, without its output when there is no more room for that; None when there is none for the case."""
+        self.cases -= 1
+        self.bytes -= sum(_width(text) for text in (case.name, case.classname, case.file or ""))
+        if self.cases < 0 or self.bytes < 0:
+            return None
+        output = _width(case.output or "")
+        if output > self.bytes:
+            return msgspec.structs.replace(case, output=None)
+        self.bytes -= output
+        return case
+
+
+def _width(text: str) -> int:
+    """About how many bytes a text takes; a single character beyond ASCII can make all of them wide."""
+    return len(text) if text.isascii() else 4 * len(text)
+
+
+async def find_reports(store: Store, pipeline_id: PipelineId) -> list[Report]:
+    """The reports of a pipeline, in the order of its jobs."""
+    family = await store.family(pipeline_id)
+    found = []
+    for job in family.jobs if family else ():
+        artifact = next((one for one in await store.artifacts(job.id) if one.type == JUNIT), None)
+        if artifact is not None:
+            found.append(Report(job, artifact))
+    return found
+
+
+async def read_suites(
+    blobs: Blobs,
+    parsers: Parsers,
+    reports: Sequence[Report],
+    *,
+    limits: JunitLimits,
+    total_bytes: int,
+    with_cases: bool,
+) -> list[Suite]:
+    """The suites of a pipeline, in the order of its jobs. The caller has reserved `COST_BYTES`."""
+    suites: dict[str, Suite] = {}
+    room = _Room() if with_cases else None
+    left = total_bytes
+    for report in reports:
+        name = _PART.sub("", report.job.name)
+        suite = suites.setdefault(name, Suite(name))
+        suite.job_ids.append(report.job.id)
+        if left <= 0:
+            suite.error = f"the reports of the pipeline are larger than {total_bytes} bytes together; not all are read"
+            continue
+        left -= await _read(blobs, parsers, report.artifact, suite, room, limits)
+    return list(suites.values())
+
+
+async def _read(
+    blobs: Blobs, parsers: Parsers, report: Artifact, suite: Suite, room: _Room | None, limits: JunitLimits
+) -> int:
+    """Read one report into its suite; how many bytes it had, unpacked."""
+
+    def take(case: TestCase) -> None:
+        suite.count(case)
+        if room is None:
+            return
+        listed = room.cut(case)
+        if listed is not None:
+            suite.cases.append(listed)
+        else:
+            suite.error = (
+                f"of a pipeline with more than {LISTED_CASES} test cases, or {LISTED_BYTES} bytes of their names, "
+                "not all are listed"
+            )
+
+    reader = JunitReader(take, limits=limits, is_packed=report.format == "gzip")
+    try:
+        async for piece in blobs.read(report.blob):
+            await parsers.run(reader.feed, piece)
+        await parsers.run(reader.close)
+    except UnreadableError as error:
+        suite.error = f"JUnit XML parsing failed: {error}"
+    except NotFoundError:
+        suite.error = "the report is gone"
+    return reader.read_bytes

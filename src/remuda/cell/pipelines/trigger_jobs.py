@@ -1,0 +1,208 @@
+"""Trigger jobs in motion: each starts a pipeline, a child of its own or one of another project, and follows it.
+
+Decided here: in which order that happens. What is asked for is decided in `core.downstream`, how a trigger job stands
+in `core.triggers`, and the pipeline is started by whoever starts all (`Starter`). Dispatch puts trigger jobs into its
+inbox whenever something about them or their pipelines changes, and every sweep puts in those that are not over; here
+each is looked at and brought to where it should be. A look may be cut off anywhere and be done again: a trigger job
+has started before its pipeline is stored, and no two pipelines are stored for one trigger job.
+
+`remuda.cell.service` runs `watch`.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+from remuda.cell.blobs.archives import small_entry
+from remuda.cell.core.pipelines import downstream, trigger_jobs
+from remuda.cell.core.pipelines.downstream import Asker
+from remuda.cell.dispatch.artifact_dependencies import inherited_variables
+from remuda.cell.dispatch.job_changes import Motion
+from remuda.cell.dispatch.payload_inputs import variables_of
+from remuda.cell.errors import CellError, InvalidError, NotFoundError, StoreError, TooDeepError
+from remuda.cell.pipelines.cross_project_access import reached
+from remuda.cell.pipelines.pipeline_requests import PipelineRequest, Starter
+from remuda.cell.store.ports import Blobs, Changes, Store
+from remuda.cell.values import Family, Job, Pipeline, Project
+from remuda.cell.values.people import Level
+from remuda.lib.clock import Clock
+from remuda.model.job import FailureReason, JobId, JobState
+from remuda.model.progress import OVER
+from remuda.pipeline import Trigger
+from remuda.telemetry.logs import logger
+
+FILE_LIMIT_BYTES = 1024 * 1024
+WORKERS = 32
+"""So many trigger jobs are looked at at a time: one that waits for a file from far away holds up no other."""
+MAX_MESSAGE = 20_000
+
+FindRef = Callable[[Project, str], Awaitable[tuple[str, str] | None]]
+"""The whole name and the commit of a branch or tag; of the default branch where no name is given."""
+
+_log = logger("cell")
+
+
+class _RefusedError(Exception):
+    """There will be no downstream pipeline."""
+
+    def __init__(self, reason: FailureReason, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class Bridges:
+    """The trigger jobs of one cell."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        blobs: Blobs,
+        dispatch: Motion,
+        starter: Starter,
+        find_ref: FindRef,
+        clock: Clock,
+        public_url: str,
+    ) -> None:
+        self._store = store
+        self._blobs = blobs
+        self._dispatch = dispatch
+        self._starter = starter
+        self._find_ref = find_ref
+        self._clock = clock
+        self._public_url = public_url
+
+    async def watch(self, stop: asyncio.Event) -> None:
+        """Look at trigger jobs as they come, until told to stop."""
+        async with asyncio.TaskGroup() as group:
+            workers = [group.create_task(self._work(), name=f"cell trigger jobs {n}") for n in range(WORKERS)]
+            await stop.wait()
+            for worker in workers:
+                worker.cancel()
+
+    async def _work(self) -> None:
+        inbox = self._dispatch.trigger_jobs
+        while True:
+            job_id = await inbox.take()
+            try:
+                await self.look(job_id)
+            except StoreError as error:
+                _log.warning("a trigger job has to wait", job=job_id, error=str(error))
+            except Exception as error:  # noqa: BLE001 - whatever one asks for, the others must go on
+                _log.error("a trigger job cannot be looked at", job=job_id, exc_info=error)
+            finally:
+                inbox.done(job_id)
+
+    async def look(self, job_id: JobId) -> None:
+        """Bring a trigger job to where it should be."""
+        job, spec = await self._store.job(job_id), await self._store.job_spec(job_id)
+        if job is None or spec is None or spec.trigger is None:
+            return
+        if job.state is JobState.PENDING:
+            job = await self._change(job, lambda family, now: trigger_jobs.start(family, job_id, now))
+        started = await self._store.downstream(job_id)
+        if started is None and job.state is JobState.RUNNING:
+            started = await self._start(job, spec.trigger)
+        if started is None:
+            await self._change(job, lambda family, now: trigger_jobs.stop(family, job_id, now))
+            return
+        if job.state is JobState.CANCELING and started.is_child and started.status not in OVER:
+            await self._dispatch.cancel_pipeline(started.id)
+        latest = await self._store.pipeline(started.id) or started
+        strategy = spec.trigger.strategy
+        await self._change(job, lambda family, now: trigger_jobs.follow(family, job_id, latest, strategy, now))
+
+    async def _change(self, job: Job, decide: Callable[[Family, float], Changes]) -> Job:
+        await self._dispatch.change(job.pipeline_id, lambda family: decide(family, self._clock.now()))
+        return await self._store.job(job.id) or job
+
+    async def _start(self, job: Job, trigger: Trigger) -> Pipeline | None:
+        """The downstream pipeline; None when there is none, which is then what the job failed of."""
+        try:
+            request = await self._request(job, trigger)
+            started = await self._starter.start(request)
+        except _RefusedError as refusal:
+            reason, message = refusal.reason, str(refusal)
+        except TooDeepError as error:
+            reason, message = FailureReason.DOWNSTREAM_TOO_DEEP, str(error)
+        except StoreError:
+            raise
+        except CellError as error:
+            reason, message = FailureReason.DOWNSTREAM_CREATION_FAILED, str(error)
+        except Exception as error:  # noqa: BLE001 - a job that can never start its pipeline must not try for ever
+            _log.error("a downstream pipeline cannot be started", job=job.id, exc_info=error)
+            reason, message = FailureReason.DATA_INTEGRITY_FAILURE, "the cell failed to start it; its log says how"
+        else:
+            _log.info("downstream pipeline started", job=job.id, pipeline=started.id, project=request.project.path)
+            return started
+        _log.info("downstream pipeline refused", job=job.id, reason=reason.value)
+        await self._change(
+            job, lambda family, now: trigger_jobs.fail(family, job.id, reason, message[:MAX_MESSAGE], now)
+        )
+        return None
+
+    async def _request(self, job: Job, trigger: Trigger) -> PipelineRequest:
+        spec, family = await self._store.job_spec(job.id), await self._store.family(job.pipeline_id)
+        project = await self._store.project(job.project_id)
+        if spec is None or family is None or project is None:
+            raise NotFoundError(f"job {job.id} lacks its spec, pipeline or project in the store")
+        asker = Asker(
+            job=job,
+            spec=spec,
+            trigger=trigger,
+            pipeline=family.pipeline,
+            project=project,
+            variables=await variables_of(self._store, project, job.environment),
+            inherited=await inherited_variables(self._store, job, family),
+            public_url=self._public_url,
+        )
+        if trigger.include:
+            files = downstream.includes(asker)
+            return downstream.for_child(asker, files, await self._texts(family, files))
+        return await self._of_project(asker)
+
+    async def _of_project(self, asker: Asker) -> PipelineRequest:
+        expand = asker.expander()
+        path = expand(asker.trigger.project)
+        user_id = asker.pipeline.user_id
+        project = await reached(self._store, user_id, asker.project, path, Level.DEVELOPER, self._clock.wall())
+        if project is None:
+            raise _RefusedError(
+                FailureReason.DOWNSTREAM_PROJECT_NOT_FOUND,
+                f'there is no project "{path}", or who started this pipeline may not start one there; check its path',
+            )
+        if project.id == asker.project.id:
+            raise _RefusedError(
+                FailureReason.INVALID_TRIGGER,
+                f'"{path}" is the project of this job itself; start a child pipeline with "include" instead',
+            )
+        branch = expand(asker.trigger.branch)
+        found = await self._find_ref(project, branch)
+        if found is None:
+            missing = f'branch or tag "{branch}"' if branch else "default branch yet"
+            raise InvalidError(f'the project "{path}" has no {missing}')
+        return downstream.for_project(asker, project, *found)
+
+    async def _texts(self, family: Family, files: Sequence[dict[str, Any]]) -> Mapping[str, str]:
+        """The files among these that jobs of the same pipeline left in their archives."""
+        return {
+            file["artifact"]: await self._text(family, file["artifact"], file["job"])
+            for file in files
+            if "artifact" in file
+        }
+
+    async def _text(self, family: Family, path: str, name: str) -> str:
+        maker = next((job for job in family.jobs if job.name == name), None)
+        if maker is None:
+            raise InvalidError(f'there is no job "{name}" in this pipeline that could have made {path}')
+        left = await self._store.artifacts(maker.id)
+        archive = next((one for one in left if one.type == "archive" and one.format == "zip"), None)
+        if archive is None or maker.erased:
+            raise InvalidError(f'job "{name}" left no artifacts; {path} must be among them')
+        try:
+            content = await small_entry(self._blobs, archive.blob, path, limit_bytes=FILE_LIMIT_BYTES)
+            return content.decode()
+        except NotFoundError:
+            raise InvalidError(f'{path} is not among the artifacts of job "{name}"') from None
+        except UnicodeDecodeError as error:
+            raise InvalidError(f'{path} of job "{name}" is not UTF-8 (byte {error.start})') from None

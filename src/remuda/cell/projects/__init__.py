@@ -1,0 +1,1 @@
+"""Projects, groups, refs, and tokens for the container registry."""

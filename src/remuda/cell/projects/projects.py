@@ -1,0 +1,427 @@
+"""Projects, their repositories, and the pipelines that their commits start.
+
+Decided here: what a project may be called, and that every branch, tag or merge request whose commit the cell has not
+acted on starts a pipeline, up to a number. That rule looks at the repository as it stands, not at the event that
+changed it, so a push whose client or process died in the middle is acted on at the next look: that of a new process, or
+that of another one which finds that nobody serves the push any more. How a pipeline is started is decided in
+`remuda.cell.pipelines.creation`.
+
+Called by the HTTP edge after a push or a commit, and by `remuda.cell.service`, which runs `watch`.
+
+Invariant: a ref is remembered as seen in the same transaction that stores its pipeline, so each move of a ref starts
+exactly one.
+"""
+
+import asyncio
+import re
+import secrets
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import msgspec
+
+from remuda.cell.core.pipelines.creation import merge_request_iid
+from remuda.cell.core.pipelines.push_options import Wishes, read_wishes
+from remuda.cell.errors import CellError, ConflictError, ForbiddenError, InvalidError
+from remuda.cell.git.commits import FileAction, NewCommit, is_branch_name, is_done, plan
+from remuda.cell.git.open_pushes import OpenPushes
+from remuda.cell.git.push_hook import FORCE_REFUSED, NAMESAKE_REFUSED
+from remuda.cell.git.push_notes import PushNote, forget, has_notes, leave_note, options_for, pusher_of, read_notes
+from remuda.cell.git.repositories import GitRepos
+from remuda.cell.pipelines.creation import Pipelines
+from remuda.cell.pipelines.pipeline_requests import PipelineRequest
+from remuda.cell.projects.namespaces import Namespaces, all_projects
+from remuda.cell.projects.paths import checked_path as checked_path
+from remuda.cell.projects.refs import namesake
+from remuda.cell.store.ports import Store
+from remuda.cell.values import ORGANIZATION_ID, USER_ID, Project
+from remuda.cell.values.people import FIRST_USER, ProjectFilter, User
+from remuda.lib.clock import Clock
+from remuda.lib.files import in_turn
+from remuda.lib.killpoints import reach
+from remuda.lib.waiting import happens_by
+from remuda.model.job import ProjectId
+from remuda.pipeline.facts import MERGE_REQUEST
+from remuda.telemetry.logs import logger
+
+NO_COMMIT = "0" * 40
+
+LOOKS_AFTER_SECONDS = (0.0, 10.0, 60.0)
+"""When all repositories are looked at after a start. More than once, because a git process of a killed cell may
+outlive it for a while and move its ref then."""
+RETRY_SECONDS = 5.0
+LEFT_SECONDS = 60.0
+"""For so long a push whose process is gone may still move refs, by a git process that outlives it."""
+
+COMMITS_AT_ONCE = 2
+"""Each reads the list of all files of a repository, which may be large."""
+_SKIP = re.compile(r"\[(ci[ _-]skip|skip[ _-]ci)\]", re.IGNORECASE)
+_COMMIT_TRIES = 3
+
+_log = logger("cell")
+
+
+class CommitRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """`POST /projects/:id/repository/commits`."""
+
+    branch: str
+    commit_message: str
+    actions: list[FileAction]
+    start_branch: str | None = None
+    start_sha: str | None = None
+    author_name: str | None = None
+    author_email: str | None = None
+
+
+class Projects:
+    """The projects of one cell."""
+
+    def __init__(
+        self, *, store: Store, repos: GitRepos, pipelines: Pipelines, clock: Clock, pipelines_per_push: int
+    ) -> None:
+        self.repos = repos
+        self.namespaces = Namespaces(store, clock)
+        self._store = store
+        self._pipelines = pipelines
+        self._clock = clock
+        self._pipelines_per_push = pipelines_per_push
+        self._locks: dict[ProjectId, asyncio.Lock] = {}
+        self._unsynced: set[ProjectId] = set()
+        self._pushes = OpenPushes(repos.root / "pushes")
+        self._commits = asyncio.Semaphore(COMMITS_AT_ONCE)
+        self._left: dict[str, float] = {}
+        """Pushes whose process is gone, and since when that is known."""
+
+    async def create(
+        self,
+        path: str,
+        *,
+        name: str,
+        description: str = "",
+        default_branch: str = "main",
+        visibility: str = "private",
+        organization_id: int = ORGANIZATION_ID,
+        creator_id: int = USER_ID,
+    ) -> Project:
+        """Make a project with an empty repository, and the groups in its path that are missing, which are then of this
+        organization; InvalidError or ConflictError when that cannot be."""
+        if not is_branch_name(default_branch):
+            raise InvalidError(f"default_branch: {default_branch!r} is no name for a branch")
+        checked_path(path)
+        if await self._store.project_by_path(path):
+            raise ConflictError("has already been taken")
+        namespace = await self.namespaces.ensured(path.rpartition("/")[0], organization_id)
+        # The repository first: a project never lacks one, and a death in between leaves an empty folder.
+        folder = secrets.token_hex(16)
+        repo = f"{folder[:2]}/{folder}.git"
+        await self.repos.create(repo, default_branch)
+        project = Project(
+            id=ProjectId(0),
+            path=path,
+            name=name,
+            created_at=self._clock.now(),
+            description=description,
+            default_branch=default_branch,
+            repo_path=repo,
+            organization_id=namespace.organization_id,
+            namespace_id=namespace.id,
+            group_ids=namespace.group_ids,
+            visibility=visibility,
+            creator_id=creator_id,
+        )
+        try:
+            added = await self._store.add_project(project)
+        except ConflictError:
+            await self.repos.remove(repo)
+            raise ConflictError("has already been taken") from None
+        self.repos.link(repo, path)
+        return added
+
+    async def remove(self, project: Project) -> None:
+        """Nobody sees the project any more, its path is free, its repository goes; `upkeep` removes what it ran."""
+        gone = await self._store.change_project(project.id, lambda row: _removed(row, self._clock.now()))
+        if gone is not None:
+            await self._drop(gone)
+
+    async def _drop(self, project: Project) -> None:
+        """Remove the repository of a project that was deleted; a look at it that is under way ends first."""
+        async with self._locks.setdefault(project.id, asyncio.Lock()):
+            self._unsynced.discard(project.id)
+            if self.repos.path(project.repo_path).exists():
+                await self.repos.remove(project.repo_path)
+
+    async def commit(self, project: Project, request: CommitRequest, user: User = FIRST_USER) -> str:
+        """Make a commit from file actions and start what it starts; its name. A repeated request changes nothing."""
+        if not is_branch_name(request.branch):
+            raise InvalidError(f"branch: {request.branch!r} is no name for a branch")
+        async with self.moving(project):
+            for tries_left in reversed(range(_COMMIT_TRIES)):
+                try:
+                    sha = await self._commit(project, request, user)
+                    break
+                except ConflictError:
+                    if not tries_left:
+                        raise
+        return sha
+
+    @asynccontextmanager
+    async def moving(self, project: Project) -> AsyncIterator[None]:
+        """Around whatever moves refs of a project: what that starts is started, by another process if this one dies."""
+        with self._pushes.begun(project.id) as acted_on:
+            try:
+                yield
+            finally:
+                reach("cell.ref_updated")
+                await self.refs_changed(project)
+                if project.id not in self._unsynced:
+                    acted_on()
+
+    def note(self, project: Project, refs: Mapping[str, str], user_id: int) -> None:
+        """Note who lets refs lead there, before they do. Whoever made the project is understood."""
+        repository = self.repos.path(project.repo_path)
+        if user_id != project.creator_id or has_notes(repository):
+            leave_note(repository, refs, user_id)
+
+    async def put_refs(self, project: Project, refs: Mapping[str, str], user: User) -> None:
+        """Let refs lead to commits that are there, as a push by this person would; GitError when that cannot be."""
+        for ref, target in refs.items():
+            await self.check_namesake(project, ref, target)
+        before = await self._check_forward(project, refs)
+        if not self._pipelines_per_push:
+            await self.repos.put_refs(project.repo_path, refs, before)
+            await self._store.see_refs(project.id, refs)
+            return
+        async with self.moving(project):
+            self.note(project, refs, user.id)
+            await self.repos.put_refs(project.repo_path, refs, before)
+
+    async def _check_forward(self, project: Project, refs: Mapping[str, str]) -> dict[str, str]:
+        """Where a protected branch leads now that may only move forward; ForbiddenError when it would not."""
+        ref = await self.forward_ref(project)
+        tip = await self.repos.commit_of(project.repo_path, ref) if ref in refs and ref is not None else None
+        if ref is None or tip is None:
+            return {}
+        if not await self.repos.is_ancestor(project.repo_path, tip, of=refs[ref]):
+            raise ForbiddenError(f"{ref} {FORCE_REFUSED}")
+        return {ref: tip}
+
+    async def _commit(self, project: Project, request: CommitRequest, user: User) -> str:
+        async with self._commits:
+            return await self._commit_in_turn(project, request, user)
+
+    async def _commit_in_turn(self, project: Project, request: CommitRequest, user: User) -> str:
+        repo = project.repo_path
+        parent = await self._parent(project, request)
+        tree = await self.repos.tree(repo, parent) if parent else {}
+        try:
+            changes = plan(tree, request.actions)
+        except InvalidError:
+            last = await self.repos.commit(repo, parent) if parent else None
+            if last is None or last.message.strip() != request.commit_message.strip():
+                raise
+            before = await self.repos.tree(repo, last.parents[0]) if last.parents else {}
+            if is_done(before, tree, request.actions):
+                return last.sha
+            raise
+        return await self.repos.add_commit(
+            repo,
+            NewCommit(
+                branch=request.branch,
+                parent=parent,
+                message=request.commit_message,
+                author_name=request.author_name or user.name,
+                author_email=request.author_email or user.email,
+                at=int(self._clock.now()),
+                changes=changes,
+            ),
+            before_move=lambda sha: self.note(project, {f"refs/heads/{request.branch}": sha}, user.id),
+        )
+
+    async def _parent(self, project: Project, request: CommitRequest) -> str | None:
+        """The commit to build on; None for the first one of a repository."""
+        tip = await self.repos.commit_of(project.repo_path, f"refs/heads/{request.branch}")
+        start = request.start_branch or request.start_sha
+        if tip is not None:
+            if start and start not in (request.branch, tip):
+                raise InvalidError(
+                    f"A branch called '{request.branch}' already exists. Switch to that branch in order to make changes"
+                )
+            return tip
+        if start:
+            sha = await self.repos.resolve(project.repo_path, start)
+            if sha is None:
+                raise InvalidError(f"Cannot find start_branch or start_sha '{start}'")
+            return sha
+        if not await self.repos.is_empty(project.repo_path):
+            raise InvalidError("You can only create or edit files when you are on a branch")
+        return None
+
+    async def refs_changed(self, project: Project) -> None:
+        """Look at the repository now; what fails is tried again by `watch`, since the commit is there to stay."""
+        self._unsynced.add(project.id)
+        try:
+            await self.sync_refs(project)
+        except CellError as error:
+            _log.warning("a push is not acted on yet", project=project.path, error=str(error))
+
+    async def sync_refs(self, project: Project) -> None:
+        """Start a pipeline for every branch, tag and merge request that has moved since the cell last acted on it."""
+        async with self._locks.setdefault(project.id, asyncio.Lock()), in_turn(self._turn(project)):
+            self._unsynced.add(project.id)
+            refs = await self.repos.refs(project.repo_path)
+            # After the refs: a push that has moved one has left its note before.
+            notes = read_notes(self.repos.path(project.repo_path))
+            seen = await self._store.seen_refs(project.id)
+            gone = dict.fromkeys(ref for ref in seen if ref not in refs)
+            if gone:
+                await self._store.see_refs(project.id, gone)
+            await self._follow_first_branch(project, refs)
+            moved = {ref: sha for ref, sha in refs.items() if seen.get(ref) != sha}
+            pushed = await self._pushed(project, refs, notes)
+            wishes = {ref: read_wishes(options_for(notes, ref, sha)) for ref, sha in pushed.items() if ref in moved}
+            pushers = {ref: pusher_of(notes, ref, pushed.get(ref, "")) for ref in moved}
+            await self._act_on_all(project, moved, seen, wishes, pushers)
+            if notes:
+                forget(self.repos.path(project.repo_path), notes, pushed, self._clock.now())
+            self._unsynced.discard(project.id)
+
+    def _turn(self, project: Project) -> Path:
+        """The file by which the processes of a cell take turns: each must see what the one before it acted on."""
+        return self.repos.path(project.repo_path) / "acted-on.lock"
+
+    async def _pushed(self, project: Project, refs: Mapping[str, str], notes: Sequence[PushNote]) -> dict[str, str]:
+        """Where the refs in the notes lead now: a tag with a message is an object of its own."""
+        found = {}
+        for ref in {ref for note in notes for ref in note.refs} & refs.keys():
+            is_tag = ref.startswith("refs/tags/")
+            found[ref] = (await self.repos.object_of(project.repo_path, ref) if is_tag else None) or refs[ref]
+        return found
+
+    async def _act_on_all(
+        self,
+        project: Project,
+        moved: Mapping[str, str],
+        seen: Mapping[str, str],
+        wishes: Mapping[str, Wishes],
+        users: Mapping[str, int | None],
+    ) -> None:
+        """As many pipelines as one push may start, the default branch's first; the rest is only seen."""
+        default = f"refs/heads/{self.repos.head(project.repo_path)}"
+        left = dict(sorted(moved.items(), key=lambda item: item[0] != default))
+        started = 0
+        while left and started < self._pipelines_per_push:
+            ref, sha = next(iter(left.items()))
+            started += await self._act_on(
+                project,
+                ref,
+                sha,
+                before_sha=seen.get(ref, NO_COMMIT),
+                wishes=wishes.get(ref, Wishes()),
+                user_id=users.get(ref) or project.creator_id,
+            )
+            del left[ref]
+        if left:
+            if self._pipelines_per_push:
+                said = "a push moves too many refs for each to have a pipeline"
+                _log.warning(said, project=project.path, left=len(left))
+            await self._store.see_refs(project.id, left)
+
+    async def _follow_first_branch(self, project: Project, refs: Mapping[str, str]) -> None:
+        """A repository whose default branch was never pushed shows clients one that exists."""
+        branches = [ref.removeprefix("refs/heads/") for ref in refs if ref.startswith("refs/heads/")]
+        if branches and self.repos.head(project.repo_path) not in branches:
+            await self.repos.put_head(project.repo_path, branches[0])
+
+    async def _act_on(
+        self, project: Project, ref: str, sha: str, *, before_sha: str, wishes: Wishes, user_id: int
+    ) -> bool:
+        """Whether there was a pipeline to start."""
+        is_request = ref.startswith("refs/merge-requests/")
+        if is_request and merge_request_iid(ref) is None:
+            await self._store.see_refs(project.id, {ref: sha})
+            return False
+        if wishes.ignored:
+            _log.warning("push options that make no sense", project=project.path, ref=ref, options=wishes.ignored)
+        commit = await self.repos.commit(project.repo_path, sha)
+        request = PipelineRequest(
+            project=project,
+            source=MERGE_REQUEST if is_request else "push",
+            ref=ref,
+            sha=sha,
+            before_sha=before_sha,
+            variables=wishes.variables,
+            inputs=wishes.inputs,
+            predefined=wishes.merge_request if is_request else {},
+            sees=(ref, sha),
+            user_id=user_id,
+        )
+        is_skipped = wishes.skip or bool(_SKIP.search(commit.message if commit else ""))
+        return await self._pipelines.push(request, is_skipped=is_skipped) is not None
+
+    async def protected_ref(self, project: Project) -> str | None:
+        """The branch that only maintainers push to and run pipelines on: the default one, once it is there."""
+        head = self.repos.head(project.repo_path)
+        ref = f"refs/heads/{head}"
+        return ref if head and await self.repos.commit_of(project.repo_path, ref) is not None else None
+
+    async def check_namesake(self, project: Project, ref: str, target: str = "") -> None:
+        """InvalidError for a tag with the name of the protected branch, unless it leads to the target already."""
+        protected = await self.protected_ref(project) if ref.startswith("refs/tags/") else None
+        if protected is None or ref != namesake(protected):
+            return
+        if not target or await self.repos.object_of(project.repo_path, ref) != target:
+            raise InvalidError(f"{ref} {NAMESAKE_REFUSED}")
+
+    async def forward_ref(self, project: Project) -> str | None:
+        """The protected branch, where a push may only add commits to it."""
+        return None if project.allow_force_push else await self.protected_ref(project)
+
+    async def has_ref(self, project: Project, ref: str) -> bool:
+        """Whether a branch or tag is there (still). git is asked only where a look at its files does not tell."""
+        repo = project.repo_path
+        return self.repos.has_ref_file(repo, ref) or await self.repos.commit_of(repo, ref) is not None
+
+    async def watch(self, stop: asyncio.Event) -> None:
+        """Look at all repositories after a start, and again at those where a look failed or a process died."""
+        began = self._clock.monotonic()
+        looks = list(LOOKS_AFTER_SECONDS)
+        while not stop.is_set():
+            try:
+                if looks and self._clock.monotonic() - began >= looks[0]:
+                    self._unsynced |= {project.id for project in await all_projects(self._store)}
+                    for project in await all_projects(self._store, ProjectFilter(removed=True)):
+                        await self._drop(project)
+                    looks.pop(0)
+                left = self._pushes.left()
+                self._unsynced.update(left.values())
+                for project_id in sorted(self._unsynced):
+                    await self._look_again(project_id)
+                self._forget(left)
+            except CellError as error:
+                _log.warning("cannot look at the repositories; trying again", error=str(error))
+            await happens_by(self._clock, stop, within_seconds=RETRY_SECONDS, name="repositories")
+
+    def _forget(self, left: Mapping[str, ProjectId]) -> None:
+        """The pushes of processes that are gone, once they were acted on and can move nothing any more."""
+        now = self._clock.monotonic()
+        self._left = {name: self._left.get(name, now) for name in left}
+        for name, project_id in left.items():
+            if project_id not in self._unsynced and now - self._left[name] >= LEFT_SECONDS:
+                self._pushes.forget(name)
+
+    async def _look_again(self, project_id: ProjectId) -> None:
+        project = await self._store.project(project_id)
+        if project is None or project.removed_at is not None:
+            self._unsynced.discard(project_id)
+            return
+        try:
+            await self.refs_changed(project)
+        except Exception as error:  # noqa: BLE001 - whatever a repository holds, it must not end the cell
+            _log.error("a repository cannot be looked at; trying again", project=project.path, exc_info=error)
+
+
+def _removed(project: Project, now: float) -> Project | None:
+    if project.removed_at is not None:
+        return None
+    return msgspec.structs.replace(project, path=f"{project.path}-deleted-{project.id}", removed_at=now)

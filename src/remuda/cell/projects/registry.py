@@ -1,0 +1,80 @@
+"""Tokens for a Docker registry that stands beside the cell, by the rights of the job or person that asks.
+
+Decided here: which key signs them. It is the one in the file that the settings name, or one that the cell makes and
+keeps in its store, the same for all its processes. Who may do what is decided in `core.images`; the HTTP edge calls
+this when the settings name a registry.
+
+Invariant: a token is never for more than its bearer may do at the moment when it is made, and lives for minutes.
+"""
+
+from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
+from pathlib import Path
+
+from remuda.cell.core.access import registry_images
+from remuda.cell.errors import CellError, ConflictError
+from remuda.cell.secrets.key_ring import REGISTRY_KEY_PREFIX
+from remuda.cell.settings import CellSettings
+from remuda.cell.store.ports import Store
+from remuda.cell.values import Project
+from remuda.lib.clock import Clock
+from remuda.wire.registry_token import RegistryKey, load_registry_key, new_registry_key, sign_registry_token
+
+_KEY = f"{REGISTRY_KEY_PREFIX}1"
+
+Allows = Callable[[Project], Collection[str]]
+"""What the caller may do with the images of a project."""
+
+
+class Registry:
+    """Makes tokens for one registry."""
+
+    def __init__(self, store: Store, clock: Clock, settings: CellSettings, key: RegistryKey) -> None:
+        self._store = store
+        self._clock = clock
+        self._settings = settings
+        self.key = key
+
+    @classmethod
+    async def open(cls, store: Store, clock: Clock, settings: CellSettings) -> "Registry":
+        """With its key; CellError when the one that was given cannot be used."""
+        if settings.registry_key is not None:
+            return cls(store, clock, settings, _given(settings.registry_key))
+        while (pem := (await store.signing_keys()).get(_KEY)) is None:
+            with suppress(ConflictError):  # another process of the cell was quicker
+                await store.add_signing_key(_KEY, new_registry_key(settings.cell_id, clock.now()).pem())
+        return cls(store, clock, settings, load_registry_key(pem))
+
+    async def token(self, scopes: Iterable[str], allows: Allows, *, subject: str) -> str:
+        """A token for what is allowed of what is asked for, perhaps for nothing."""
+        access = []
+        for asked in registry_images.wanted(scopes):
+            project = await self._project(asked.name)
+            if project is not None and (given := registry_images.granted(asked, allows(project))):
+                access.append(given)
+        return sign_registry_token(
+            access,
+            self.key,
+            issuer=self._settings.url,
+            service=self._settings.registry_service,
+            subject=subject,
+            now=self._clock.wall(),
+        )
+
+    async def _project(self, image: str) -> Project | None:
+        for path in registry_images.project_paths(image):
+            project = await self._store.project_by_path(path)
+            if project is not None and project.removed_at is None:
+                return project
+        return None
+
+
+def _given(path: Path) -> RegistryKey:
+    try:
+        return load_registry_key(path.read_bytes())
+    except OSError as error:
+        raise CellError(f"registry key {path}: {error.strerror}; give a file that the cell can read") from None
+    except (ValueError, TypeError) as error:
+        raise CellError(
+            f"registry key {path}: {error}; it holds a private key without a passphrase, and its certificate, as PEM"
+        ) from None

@@ -1,0 +1,1 @@
+"""Encryption of secrets in the store, and the keys that sign job tokens."""

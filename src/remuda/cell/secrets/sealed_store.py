@@ -1,0 +1,218 @@
+"""A store that keeps secrets sealed: whatever goes in is sealed, whatever comes out is opened again.
+
+Decided here: what is secret. That is the values of variables (of projects, groups, the cell, pipelines, jobs,
+schedules, dotenv reports), the inputs of schedules, what a job runs (its spec, except what the store itself must read),
+all settings, and the keys that sign tokens. Names, states, times and paths are not: queries need them.
+
+It works by the types of what passes, for every method of the store alike, so a method that is added later cannot be
+forgotten. The three stores know nothing of it. `remuda.cell.service` puts it around the store that it opens.
+
+A map of values is sealed as one text, which stands in it under the empty name.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, cast
+
+import msgspec
+from msgspec.structs import replace
+
+from remuda.cell.secrets.sealing import Seals
+from remuda.cell.store.ports import Applied, Belongings, Changes, Leaves, Retry, Store
+from remuda.cell.values import Artifact, Family, Job, NewJob, Pipeline, ProjectVariable, Schedule
+from remuda.pipeline import Environment, JobSpec, Trigger
+
+_PLAIN = frozenset({int, str, float, bool, type(None)})
+SETTING = "setting"
+SIGNING_KEY = "signing key"
+FIELDS: Mapping[type[Any], tuple[str, ...]] = {
+    ProjectVariable: ("value",),
+    Pipeline: ("variables",),
+    Schedule: ("variables", "inputs"),
+    Job: ("play_variables",),
+    Artifact: ("variables",),
+    JobSpec: ("variables",),
+}
+"""Where the secrets of a value stand; in the variables of a sealed spec is the whole spec."""
+
+_encode = msgspec.json.Encoder().encode
+_map_of = msgspec.json.Decoder(dict[str, Any]).decode
+_spec_of = msgspec.json.Decoder(JobSpec).decode
+
+
+class Secrets:
+    """Seals and opens values by their type."""
+
+    def __init__(self, seals: Seals) -> None:
+        self.seals = seals
+        self._seal = seals.seal
+        self._unseal = seals.unseal
+        self._into = self._by_type(self.sealed)
+        self._outof = self._by_type(self.opened)
+
+    def sealed(self, value: Any) -> Any:
+        """What the store gets instead of a value."""
+        change = self._into.get(type(value))
+        if change is not None:
+            return change(value)
+        if callable(value):
+            return lambda *given: self.sealed(value(*map(self.opened, given)))
+        return value
+
+    def opened(self, value: Any) -> Any:
+        """The value of what the store gave."""
+        change = self._outof.get(type(value))
+        return value if change is None else change(value)
+
+    def is_current(self, value: Any) -> bool:
+        """Whether all secrets of a stored value are sealed, with the key that seals now."""
+        if isinstance(value, str):
+            return self.seals.is_current(value)
+        return all(self._field_is_current(getattr(value, name)) for name in FIELDS[type(value)])
+
+    def _field_is_current(self, field: Any) -> bool:
+        if isinstance(field, dict):
+            return not field or (set(field) == {""} and self.seals.is_current(field[""]))
+        return self.seals.is_current(field)
+
+    def _by_type(self, one: Callable[[Any], Any]) -> dict[type[Any], Callable[[Any], Any]]:
+        is_sealing = one == self.sealed
+        return {
+            list: lambda values: [one(value) for value in values],
+            tuple: lambda values: tuple([one(value) for value in values]),
+            ProjectVariable: self._seal_variable if is_sealing else self._open_variable,
+            Pipeline: self._seal_maps if is_sealing else self._open_maps,
+            Schedule: self._seal_maps if is_sealing else self._open_maps,
+            Artifact: self._seal_maps if is_sealing else self._open_maps,
+            Job: self._seal_job if is_sealing else self._open_job,
+            JobSpec: self._seal_spec if is_sealing else self._open_spec,
+            NewJob: lambda new: replace(new, spec=one(new.spec)),
+            Retry: lambda retry: replace(retry, job=one(retry.job)),
+            Leaves: lambda leaves: replace(leaves, job=one(leaves.job), artifacts=one(leaves.artifacts)),
+            Family: lambda family: replace(family, pipeline=one(family.pipeline), jobs=_each(one, family.jobs)),
+            Applied: lambda done: replace(done, pipeline=one(done.pipeline), jobs=_each(one, done.jobs)),
+            Belongings: lambda found: replace(
+                found,
+                spec=one(found.spec),
+                pipeline=one(found.pipeline),
+                variables=one(found.variables),
+                settings={name: self._unseal(value, SETTING) for name, value in found.settings.items()},
+            ),
+            Changes: lambda changes: replace(
+                changes, pipeline=one(changes.pipeline), jobs=_each(one, changes.jobs), retries=one(changes.retries)
+            ),
+        }
+
+    def _seal_variable(self, variable: ProjectVariable) -> ProjectVariable:
+        return replace(variable, value=self._seal(variable.value, "ProjectVariable"))
+
+    def _open_variable(self, variable: ProjectVariable) -> ProjectVariable:
+        return replace(variable, value=self._unseal(variable.value, "ProjectVariable"))
+
+    def _seal_job(self, job: Job) -> Job:
+        """Hardly any was given something."""
+        return cast("Job", self._seal_maps(job)) if job.play_variables else job
+
+    def _open_job(self, job: Job) -> Job:
+        return cast("Job", self._open_maps(job)) if job.play_variables else job
+
+    def _seal_maps(self, value: Any) -> Any:
+        kind = type(value)
+        for name in FIELDS[kind]:
+            if field := getattr(value, name):
+                value = replace(value, **{name: {"": self._seal(_encode(field).decode(), kind.__name__)}})
+        return value
+
+    def _open_maps(self, value: Any) -> Any:
+        kind = type(value)
+        for name in FIELDS[kind]:
+            if (field := getattr(value, name)) and "" in field:
+                value = replace(value, **{name: _map_of(self._unseal(field[""], kind.__name__))})
+        return value
+
+    def _seal_spec(self, spec: JobSpec) -> JobSpec:
+        """What `core.lifecycle.new_job` needs of a spec stays readable."""
+        return JobSpec(
+            name=spec.name,
+            stage=spec.stage,
+            stage_index=spec.stage_index,
+            line=spec.line,
+            script=(),
+            variables={"": self._seal(_encode(spec).decode(), "JobSpec")},
+            needs=None if spec.needs is None else (),
+            allow_failure=spec.allow_failure,
+            tags=spec.tags,
+            when=spec.when,
+            timeout_seconds=spec.timeout_seconds,
+            retry_max=spec.retry_max,
+            retry_when=spec.retry_when,
+            allow_failure_exit_codes=spec.allow_failure_exit_codes,
+            retry_exit_codes=spec.retry_exit_codes,
+            start_in_seconds=spec.start_in_seconds,
+            interruptible=spec.interruptible,
+            environment=spec.environment and Environment(name="", action=spec.environment.action),
+            trigger=spec.trigger and Trigger(),
+        )
+
+    def _open_spec(self, spec: JobSpec) -> JobSpec:
+        return _spec_of(self._unseal(spec.variables[""], "JobSpec")) if "" in spec.variables else spec
+
+
+def _each(one: Callable[[Any], Any], jobs: tuple[Job, ...]) -> tuple[Job, ...]:
+    """All jobs of a pipeline are read for each change of one."""
+    return tuple([one(job) for job in jobs]) if [job for job in jobs if job.play_variables] else jobs
+
+
+class _SealedStore:
+    def __init__(self, store: Store, seals: Seals) -> None:
+        self._store = store
+        self._secrets = Secrets(seals)
+        self._seal = seals.seal
+        self._unseal = seals.unseal
+        self.changes = store.changes
+        self.close = store.close
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._store, name)
+        sealed, opened = self._secrets.sealed, self._secrets.opened
+
+        async def call(*values: Any, **named: Any) -> Any:
+            # Most calls give a number or a name, which is no secret, and nothing else.
+            given = [value if type(value) in _PLAIN else sealed(value) for value in values]
+            if not named:
+                return opened(await method(*given))
+            return opened(await method(*given, **{name: sealed(value) for name, value in named.items()}))
+
+        self.__dict__[name] = call
+        return call
+
+    async def signing_keys(self) -> Mapping[str, bytes]:
+        kept = await self._store.signing_keys()
+        return {kid: self._unseal(pem.decode(), SIGNING_KEY).encode() for kid, pem in kept.items()}
+
+    async def add_signing_key(self, kid: str, pem: bytes) -> None:
+        await self._store.add_signing_key(kid, self._seal(pem.decode(), SIGNING_KEY).encode())
+
+    async def setting(self, name: str) -> str | None:
+        return self._opened(await self._store.setting(name))
+
+    async def put_setting(self, name: str, value: str) -> None:
+        await self._store.put_setting(name, self._seal(value, SETTING))
+
+    async def settings(self, names: Collection[str]) -> Mapping[str, str]:
+        kept = await self._store.settings(names)
+        return {name: self._unseal(value, SETTING) for name, value in kept.items()}
+
+    async def change_setting(self, name: str, decide: Callable[[str | None], str | None]) -> str | None:
+        def decide_sealed(kept: str | None) -> str | None:
+            changed = decide(self._opened(kept))
+            return None if changed is None else self._seal(changed, SETTING)
+
+        return self._opened(await self._store.change_setting(name, decide_sealed))
+
+    def _opened(self, kept: str | None) -> str | None:
+        return None if kept is None else self._unseal(kept, SETTING)
+
+
+def sealed(store: Store, seals: Seals) -> Store:
+    """A store whose secrets nobody can read who has only what it keeps."""
+    return cast("Store", _SealedStore(store, seals))

@@ -1,0 +1,1 @@
+"""Shells into running jobs and jobs on hold, between people and runner managers."""

@@ -1,0 +1,235 @@
+"""Shells and held jobs as plain files beside the traces, so that any process of a cell serves any side of them.
+
+    shells/ID/about      what was asked for, written once
+    shells/ID/input      bytes to the command, and
+    shells/ID/output     bytes from it: both only grow, and their length is where the next piece begins
+    shells/ID/*.seen     how far its reader is; the file's time is when the reader was last there
+    shells/ID/begun      a manager attends to it
+    shells/ID/over       why it is over; written once
+    held/JOB             a held job, as its manager tells it
+    watching/MANAGER     empty; its time is when the manager last asked what is wanted
+
+Times of files are the clock's, not the disk's. Nothing is waited for or decided here. A shell appears whole or not at
+all, and disappears so.
+"""
+
+import hashlib
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from remuda.cell.errors import StoreError
+from remuda.cell.store.ports import Appended
+from remuda.cell.traces.files import overlap
+from remuda.lib.files import write_whole
+from remuda.lib.safe_paths import remove_tree
+
+INPUT, OUTPUT = "input", "output"
+
+
+class About(msgspec.Struct, frozen=True, kw_only=True):
+    """A shell that was asked for."""
+
+    id: str
+    job_id: int
+    runner_id: int
+    system_id: str
+    user_id: int
+    created_at: float
+    command: tuple[str, ...] = ()
+    terminal: bool = True
+    columns: int = 80
+    rows: int = 24
+    term: str = ""
+
+
+class Held(msgspec.Struct, frozen=True, kw_only=True):
+    """A held job."""
+
+    job_id: int
+    runner_id: int
+    system_id: str
+    until: float
+    release: bool = False
+    """Somebody does not need it any more."""
+
+
+class ShellFiles:
+    """In one folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._shells = folder / "shells"
+        self._held = folder / "held"
+        self._watching = folder / "watching"
+        for one in (self._shells, self._held, self._watching):
+            one.mkdir(parents=True, exist_ok=True, mode=0o700)
+
+    def add(self, about: About, now: float) -> None:
+        aside = self._shells / f".{about.id}"
+        try:
+            aside.mkdir(mode=0o700)
+            for name in (INPUT, OUTPUT, f"{INPUT}.seen", f"{OUTPUT}.seen"):
+                (aside / name).touch(mode=0o600)
+                os.utime(aside / name, (now, now))
+            write_whole(aside / "about", msgspec.json.encode(about))
+            aside.rename(self._shells / about.id)
+        except OSError as error:
+            remove_tree(aside, ignore_errors=True)
+            raise _store_error(error) from error
+
+    def about(self, shell: str) -> About | None:
+        with suppress(FileNotFoundError, msgspec.DecodeError):
+            return msgspec.json.decode((self._shells / shell / "about").read_bytes(), type=About)
+        return None
+
+    def ids(self) -> list[str]:
+        return [name for name in os.listdir(self._shells) if not name.startswith(".")]
+
+    def changed_at(self) -> int:
+        """Changes when a shell comes or goes, or a held job is to be let go."""
+        return os.stat(self._shells).st_mtime_ns ^ os.stat(self._held).st_mtime_ns
+
+    def size(self, shell: str, stream: str) -> int:
+        try:
+            return os.stat(self._shells / shell / stream).st_size
+        except FileNotFoundError:
+            return 0
+
+    def append(self, shell: str, stream: str, start: int, data: bytes, now: float) -> Appended:
+        """Bytes at their place; those that are there already are fine."""
+        path = self._shells / shell / stream
+        try:
+            file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+            try:
+                size = os.fstat(file).st_size
+                there = overlap(file, size, start, data)
+                if there is None:
+                    return Appended(taken=False, size=size)
+                view, end = memoryview(data)[there:], size
+                while view:
+                    written = os.pwrite(file, view, end)
+                    view, end = view[written:], end + written
+            finally:
+                os.close(file)
+            os.utime(path, (now, now))
+        except FileNotFoundError:
+            return Appended(taken=False, size=0)
+        except OSError as error:
+            raise _store_error(error) from error
+        return Appended(taken=True, size=end)
+
+    def read(self, shell: str, stream: str, start: int, count: int) -> bytes:
+        try:
+            file = os.open(self._shells / shell / stream, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return b""
+        try:
+            return os.pread(file, count, start)
+        finally:
+            os.close(file)
+
+    def note_seen(self, shell: str, stream: str, offset: int, now: float) -> None:
+        """A reader is there, and has everything before this byte."""
+        path = self._shells / shell / f"{stream}.seen"
+        with suppress(FileNotFoundError):
+            file = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+            try:
+                os.pwrite(file, b"%020d" % offset, 0)
+            finally:
+                os.close(file)
+            os.utime(path, (now, now))
+
+    def seen(self, shell: str, stream: str) -> tuple[int, float]:
+        """How far its reader is, and when it was last there."""
+        path = self._shells / shell / f"{stream}.seen"
+        try:
+            return int(path.read_bytes() or b"0"), path.stat().st_mtime
+        except FileNotFoundError:
+            return 0, 0.0
+
+    def moved_at(self, shell: str) -> float:
+        """When the last byte came, either way."""
+        try:
+            return max(os.stat(self._shells / shell / stream).st_mtime for stream in (INPUT, OUTPUT))
+        except FileNotFoundError:
+            return 0.0
+
+    def begin(self, shell: str) -> None:
+        with suppress(FileNotFoundError):
+            (self._shells / shell / "begun").touch(mode=0o600)
+
+    def is_begun(self, shell: str) -> bool:
+        return (self._shells / shell / "begun").exists()
+
+    def end(self, shell: str, reason: str, now: float) -> None:
+        """The first reason counts."""
+        path = self._shells / shell / "over"
+        with suppress(FileNotFoundError):
+            if not path.exists():
+                write_whole(path, reason.encode())
+                os.utime(path, (now, now))
+
+    def over(self, shell: str) -> tuple[str, float] | None:
+        """Why, and since when; None while it is not."""
+        path = self._shells / shell / "over"
+        try:
+            return path.read_text(), path.stat().st_mtime
+        except FileNotFoundError:
+            return None if (self._shells / shell).exists() else ("it is gone", 0.0)
+
+    def remove(self, shell: str) -> None:
+        gone = self._shells / f".gone-{shell}"
+        with suppress(FileNotFoundError):
+            (self._shells / shell).rename(gone)
+        remove_tree(gone, ignore_errors=True)
+
+    def sweep_halves(self) -> None:
+        """What was being made or removed when its process died; only when no other process is there."""
+        for name in os.listdir(self._shells):
+            if name.startswith("."):
+                remove_tree(self._shells / name, ignore_errors=True)
+
+    def hold(self, held: Held) -> None:
+        write_whole(self._held / str(held.job_id), msgspec.json.encode(held))
+
+    def held(self, job_id: int) -> Held | None:
+        with suppress(FileNotFoundError, msgspec.DecodeError):
+            return msgspec.json.decode((self._held / str(job_id)).read_bytes(), type=Held)
+        return None
+
+    def all_held(self) -> Iterator[Held]:
+        for name in os.listdir(self._held):
+            if name.isdigit() and (found := self.held(int(name))) is not None:
+                yield found
+
+    def let_go(self, job_id: int) -> None:
+        (self._held / str(job_id)).unlink(missing_ok=True)
+
+    def note_watching(self, runner_id: int, system_id: str, now: float) -> None:
+        path = self._watching / _manager(runner_id, system_id)
+        path.touch(mode=0o600)
+        os.utime(path, (now, now))
+
+    def watched_at(self, runner_id: int, system_id: str) -> float:
+        """When this manager last asked what is wanted; 0: never."""
+        try:
+            return (self._watching / _manager(runner_id, system_id)).stat().st_mtime
+        except FileNotFoundError:
+            return 0.0
+
+    def forget_watching(self, before: float) -> None:
+        for path in self._watching.iterdir():
+            with suppress(FileNotFoundError):
+                if path.stat().st_mtime < before:
+                    path.unlink()
+
+
+def _manager(runner_id: int, system_id: str) -> str:
+    return f"{runner_id}-{hashlib.sha256(system_id.encode()).hexdigest()[:16]}"
+
+
+def _store_error(error: OSError) -> StoreError:
+    return StoreError(f"the shell cannot be kept: {error.strerror or error}; check the disk of the data folder")

@@ -1,0 +1,367 @@
+"""Traces as plain files beside the store, one per job, so that logs never queue up behind the store's writer.
+
+A live trace is `<id>.log`; a sealed one has moved to `archive/<id>.log`, until `trace_archive` takes it. The file's
+length is the trace's size: there is nothing else to keep in step with it, and a process that dies in the middle of an
+append leaves at worst bytes that the runner sends again and that are found equal. Appends are single unbuffered writes,
+done in the event loop: they go to the page cache and take microseconds.
+
+When jobs are over their traces are sealed, all together that end at the same time: their bytes get to the disk, they
+are moved, so that no process adds to them any more, and their names get to the disk. A thread waits for the disk, and
+does nothing else that is short: with each call of the kernel there, the two threads take Python from each other, which
+costs more than most such calls.
+Names are plain text here: every call of a runner needs some, and a `Path` costs as much as the call of the kernel that
+it is for.
+"""
+
+import asyncio
+import contextlib
+import os
+import zlib
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from remuda.cell.errors import StoreError
+from remuda.cell.store.ports import Appended
+from remuda.cell.store.write_batching import Together
+from remuda.lib.files import is_disk_waited_for
+from remuda.model.job import JobId
+
+_PIECE_BYTES = 256 * 1024
+_OPEN_FILES = 64
+"""Live traces that are kept open; the others are opened again when something comes in."""
+_SEALING_LANES = 2
+"""While one thread waits for the disk, another goes on."""
+
+
+class FileTraces:
+    """Traces in a folder, as long as they lie there."""
+
+    def __init__(self, folder: Path) -> None:
+        archive = folder / "archive"
+        archive.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._folder = str(folder)
+        self._archive = str(archive)
+        self._seals: Together[JobId, tuple[int, str] | OSError] = Together(self._seal_all, lanes=_SEALING_LANES)
+        self._waiting = ThreadPoolExecutor(_SEALING_LANES, thread_name_prefix="sealing of traces")
+        self._open: OrderedDict[JobId, int] = OrderedDict()
+        self._sealing: dict[JobId, asyncio.Event] = {}
+
+    def close(self) -> None:
+        """Close the files; nothing needs flushing."""
+        self._waiting.shutdown(wait=False)
+        while self._open:
+            os.close(self._open.popitem()[1])
+
+    async def size(self, job_id: JobId) -> int:
+        return self.size_here(job_id) or 0
+
+    def size_here(self, job_id: JobId) -> int | None:
+        """The size of a trace that lies here; None when it does not."""
+        try:
+            file = self._open.get(job_id)
+            if file is not None and (size := self._live_size(job_id, file)) is not None:
+                return size
+            file = self._reader(job_id)
+            if file is None:
+                return None
+            try:
+                return os.fstat(file).st_size
+            finally:
+                os.close(file)
+        except OSError as error:
+            raise _store_error(error) from error
+
+    def is_open(self, job_id: JobId) -> bool:
+        """Whether this process has written to the trace lately, so that it lies here."""
+        return job_id in self._open
+
+    async def append(self, job_id: JobId, start: int, data: bytes) -> Appended:
+        try:
+            live = self._live_file(job_id)
+            if live is not None:
+                return _write(*live, start, data)
+        except OSError as error:
+            raise _store_error(error) from error
+        return await self.compare(job_id, start, data)
+
+    def append_now(self, job_id: JobId, start: int, data: bytes) -> Appended | None:
+        try:
+            live = self._live_file(job_id)
+            appended = None if live is None else _write(*live, start, data)
+        except OSError as error:
+            raise _store_error(error) from error
+        return appended if appended is not None and appended.taken else None
+
+    async def compare(self, job_id: JobId, start: int, data: bytes) -> Appended:
+        return self.compare_here(job_id, start, data) or Appended(taken=start == 0 and not data, size=0)
+
+    def compare_here(self, job_id: JobId, start: int, data: bytes) -> Appended | None:
+        """The same for a trace that lies here; None when it does not."""
+        try:
+            file = self._reader(job_id)
+            if file is None:
+                return None
+            try:
+                size = os.fstat(file).st_size
+                there = overlap(file, size, start, data)
+            finally:
+                os.close(file)
+        except OSError as error:
+            raise _store_error(error) from error
+        return Appended(taken=there == len(data), size=size)
+
+    async def read(self, job_id: JobId, start: int = 0) -> AsyncIterator[bytes]:
+        pieces = self.reading_here(job_id, start)
+        if pieces is not None:
+            async for piece in pieces:
+                yield piece
+
+    def reading_here(self, job_id: JobId, start: int) -> AsyncIterator[bytes] | None:
+        """The bytes of a trace that lies here, and is open from now on wherever it goes; None when it does not."""
+        try:
+            file = self._reader(job_id)
+        except OSError as error:
+            raise _store_error(error) from error
+        return None if file is None else self._pieces(file, start)
+
+    async def _pieces(self, file: int, start: int) -> AsyncIterator[bytes]:
+        try:
+            while piece := await asyncio.to_thread(os.pread, file, _PIECE_BYTES, start):
+                start += len(piece)
+                yield piece
+        except OSError as error:
+            raise _store_error(error) from error
+        finally:
+            os.close(file)
+
+    async def seal(self, job_id: JobId) -> tuple[int, str]:
+        while other := self._sealing.get(job_id):
+            await other.wait()
+        done = self._sealing[job_id] = asyncio.Event()
+        try:
+            sealed = None
+            while sealed is None:  # whoever did it for all may have been cancelled
+                sealed = await self._seals.make(job_id)
+            if isinstance(sealed, OSError):
+                raise sealed
+            return sealed
+        except OSError as error:
+            raise _store_error(error) from error
+        finally:
+            del self._sealing[job_id]
+            done.set()
+
+    async def _seal_all(self, job_ids: Sequence[JobId]) -> Sequence[tuple[int, str] | OSError]:
+        """What each came to; bytes and names of all of them are on the disk before any is told."""
+        files: list[int] = []
+        try:
+            live = [self._opened(job_id, files) for job_id in job_ids]
+            # A name in the archive says that the trace is whole, so its bytes have to be on the disk first.
+            sizes = {file: os.fstat(file).st_size for file in files}
+            if is_disk_waited_for() and files:
+                await self._settled(files, files, ())
+            moved = [self._moved(job_id, file, files) for job_id, file in zip(job_ids, live, strict=True)]
+            long = [file for file in files if os.fstat(file).st_size > _PIECE_BYTES]
+            unsettled = [file for file in files if os.fstat(file).st_size != sizes.get(file)]
+            if is_disk_waited_for():
+                files.append(os.open(self._archive, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+                unsettled.append(files[-1])
+            elif not long:
+                return [trace if isinstance(trace, OSError) else _sum(trace) for trace in moved]
+            sums = await self._settled(files, unsettled, long)
+            return [trace if isinstance(trace, OSError) else sums.get(trace) or _sum(trace) for trace in moved]
+        except OSError as error:
+            return [error] * len(job_ids)
+        finally:
+            _close(files)
+
+    async def _settled(
+        self, files: list[int], unsettled: Sequence[int], long: Sequence[int]
+    ) -> dict[int, tuple[int, str]]:
+        """Wait until these are on the disk, and read the long ones, in a thread; what was read. Whoever waits may be
+        cancelled: all files are the thread's then, if it has begun with them."""
+        work = self._waiting.submit(_sync_and_sum, tuple(unsettled) if is_disk_waited_for() else (), tuple(long))
+        try:
+            return await asyncio.wrap_future(work)
+        finally:
+            if not work.done():
+                left = tuple(files)
+                files.clear()
+                work.add_done_callback(lambda _: _close(left))
+
+    def _opened(self, job_id: JobId, files: list[int]) -> int | OSError | None:
+        """The live trace, open and among the files; None: there is none."""
+        try:
+            file = self._open.pop(job_id, None)
+            if file is not None:
+                files.append(file)
+                if self._live_size(job_id, file) is not None:
+                    return file
+            files.append(os.open(self._live(job_id), os.O_RDWR | os.O_CLOEXEC))
+            return files[-1]
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            return error
+
+    def _moved(self, job_id: JobId, live: int | OSError | None, files: list[int]) -> int | OSError:
+        """The trace, with its name in the archive, open and among the files."""
+        if isinstance(live, OSError):
+            return live
+        archived = self._archived(job_id)
+        try:
+            if live is not None:
+                with contextlib.suppress(FileNotFoundError):
+                    if not _has_at_least(archived, os.fstat(live).st_size):
+                        os.rename(self._live(job_id), archived)
+                        return live
+                    # Left by another process that was about to write when this one sealed.
+                    os.unlink(self._live(job_id))
+            # Sealed before, or nothing was ever logged. The live file is never made here: it would replace the archive.
+            files.append(os.open(archived, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+            return files[-1]
+        except OSError as error:
+            return error
+
+    async def reopen(self, job_id: JobId) -> None:
+        if job_id in self._sealing:
+            return
+        try:
+            os.rename(self._archived(job_id), self._live(job_id))
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise _store_error(error) from error
+
+    async def ids(self) -> Sequence[JobId]:
+        """The jobs whose traces lie here."""
+
+        def names() -> list[str]:
+            return [*os.listdir(self._archive), *os.listdir(self._folder)]
+
+        try:
+            found = [name.removesuffix(".log") for name in await asyncio.to_thread(names) if name.endswith(".log")]
+        except OSError as error:
+            raise _store_error(error) from error
+        return [JobId(int(name)) for name in dict.fromkeys(found) if name.isdigit()]
+
+    def sealed_file(self, job_id: JobId) -> Path | None:
+        """The file of a trace that is sealed and nothing else."""
+        if os.path.exists(self._live(job_id)) or not self._is_sealed(job_id) or job_id in self._sealing:
+            return None
+        return Path(self._archived(job_id))
+
+    async def remove(self, job_id: JobId) -> None:
+        file = self._open.pop(job_id, None)
+        if file is not None:
+            os.close(file)
+        for path in (self._live(job_id), self._archived(job_id)):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
+
+    def _live(self, job_id: JobId) -> str:
+        return f"{self._folder}/{job_id:d}.log"
+
+    def _archived(self, job_id: JobId) -> str:
+        return f"{self._archive}/{job_id:d}.log"
+
+    def _is_sealed(self, job_id: JobId) -> bool:
+        return job_id in self._sealing or os.path.exists(self._archived(job_id))
+
+    def _reader(self, job_id: JobId) -> int | None:
+        """The trace for reading: the sealed one, else the live one, which may be sealed meanwhile."""
+        for path in (self._archived(job_id), self._live(job_id), self._archived(job_id)):
+            with contextlib.suppress(FileNotFoundError):
+                return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        return None
+
+    def _live_size(self, job_id: JobId, file: int) -> int | None:
+        """The size of a trace that is open for writing; None when it is not the live one (any more)."""
+        try:
+            there, here = os.stat(self._live(job_id)), os.fstat(file)
+        except FileNotFoundError:
+            return None
+        return here.st_size if os.path.samestat(there, here) else None
+
+    def _live_file(self, job_id: JobId) -> tuple[int, int] | None:
+        """The trace for writing, and its size; None when it is sealed, or is just being sealed."""
+        file = None if job_id in self._sealing else self._open.get(job_id)
+        if file is None:
+            if self._is_sealed(job_id):
+                return None
+            file = os.open(self._live(job_id), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            if self._is_sealed(job_id):
+                os.close(file)
+                return None
+            self._open[job_id] = file
+            if len(self._open) > _OPEN_FILES:
+                os.close(self._open.popitem(last=False)[1])
+            return file, os.fstat(file).st_size
+        size = self._live_size(job_id, file)
+        if size is None:
+            # Another process has sealed it, and perhaps archived what is still open here.
+            os.close(self._open.pop(job_id))
+            return None
+        self._open.move_to_end(job_id)
+        return file, size
+
+
+def _write(file: int, size: int, start: int, data: bytes) -> Appended:
+    """Add bytes to an open file of that size."""
+    there = overlap(file, size, start, data)
+    if there is None:
+        return Appended(taken=False, size=size)
+    rest = memoryview(data)[there:]
+    end = size
+    try:
+        while rest:
+            written = os.pwrite(file, rest, end)
+            rest = rest[written:]
+            end += written
+    except OSError:
+        if os.fstat(file).st_size == end:  # else another process has gone on behind these bytes
+            os.ftruncate(file, size)
+        raise
+    return Appended(taken=True, size=end)
+
+
+def _has_at_least(path: str, size: int) -> bool:
+    """Whether there is a file with so many bytes."""
+    try:
+        return os.stat(path).st_size >= size
+    except FileNotFoundError:
+        return False
+
+
+def _close(files: Sequence[int]) -> None:
+    for file in files:
+        os.close(file)
+
+
+def _sync_and_sum(files: Sequence[int], long: Sequence[int]) -> dict[int, tuple[int, str]]:
+    for file in files:
+        os.fsync(file)
+    return {file: _sum(file) for file in long}
+
+
+def _sum(file: int) -> tuple[int, str]:
+    """The size and the check sum of what an open file has."""
+    checksum = size = 0
+    while piece := os.pread(file, _PIECE_BYTES, size):
+        checksum = zlib.crc32(piece, checksum)
+        size += len(piece)
+    return size, f"crc32:{checksum:08x}"
+
+
+def overlap(file: int, size: int, start: int, data: bytes) -> int | None:
+    """How many of the bytes are there already; None when they differ, or begin behind the end."""
+    if not 0 <= start <= size:
+        return None
+    there = min(size - start, len(data))
+    return there if not there or os.pread(file, there, start) == data[:there] else None
+
+
+def _store_error(error: OSError) -> StoreError:
+    return StoreError(f"the trace cannot be kept: {error.strerror or error}; check the disk of the data folder")

@@ -1,0 +1,1 @@
+"""`remuda cell`: one module for a few related commands."""

@@ -1,0 +1,206 @@
+"""`remuda cell migrate|check|backup|restore`: what an operator does with the data of a cell.
+
+Nothing is decided here. Options and environment become the settings of a cell, as for `remuda cell serve`; the work is
+done in `remuda.cell`. All but `restore` may be called while the cell runs.
+"""
+
+import asyncio
+import json
+import os
+import shlex
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from remuda.cli.cell.settings import Config, Database, print_warnings, settings_from, sourced
+from remuda.cli.exits import Exit
+from remuda.cli.options import Data, Output
+
+if TYPE_CHECKING:
+    from remuda.cell.operations.integrity_checks import Report
+    from remuda.cell.settings import CellSettings
+    from remuda.cell.store.ports import Blobs
+
+
+def migrate(
+    *,
+    data: Data = None,
+    database: Database = None,
+    cell_id: Annotated[
+        int | None, Parameter(help="Number of the cell, for a database that is empty [default: 1].")
+    ] = None,
+    config: Config = None,
+) -> None:
+    """Bring a cell's tables up to date.
+
+    Every start of a cell does that by itself. Do it beforehand to know how long it takes, and after a backup: an older
+    release does not start with what a newer one has migrated. A SQLite file must not be in use meanwhile.
+
+    Try:
+
+        remuda cell migrate --data /var/lib/remuda
+        remuda cell migrate --database postgresql://remuda@db.example/remuda
+    """
+    from remuda.cell.store import migrations
+
+    asyncio.run(_migrate(_settings(data, database, config, cell_id)))
+    print(f"schema version {migrations.HEAD}")
+
+
+def check(*, data: Data = None, database: Database = None, config: Config = None, output: Output = "text") -> int:
+    """Look whether what a cell keeps hangs together.
+
+    Tells where its settings come from, the version of the tables, how much there is, references that lead nowhere, and
+    encryption keys, repositories, artifacts and logs that are missing. Changes nothing. Exit code 1 when there is a
+    problem.
+
+    Try:
+
+        remuda cell check --data /var/lib/remuda
+        remuda cell check --data /var/lib/remuda --output json
+    """
+    print_warnings(os.environ)
+    given = {"data": data, "database": database}
+    settings, sources = sourced(
+        os.environ, config=config, **{name: value for name, value in given.items() if value is not None}
+    )
+    report = asyncio.run(_check(settings))
+    if output == "json":
+        import msgspec
+
+        print(json.dumps(msgspec.to_builtins(report) | {"settings": sources}, indent=2))
+    else:
+        for name, source in sorted(sources.items()):
+            print(f"setting {name}: {source}")
+        _print(report)
+    return Exit.FAILURE if report.problems else Exit.SUCCESS
+
+
+def backup(
+    to: Annotated[Path, Parameter(help="A new folder, or a file: NAME.tar, NAME.tar.gz or NAME.tgz.")],
+    *,
+    with_keys: Annotated[
+        bool, Parameter(help="With the encryption keys: whoever has the backup has all secrets.", negative="")
+    ] = False,
+    data: Data = None,
+    database: Database = None,
+    config: Config = None,
+) -> None:
+    """Write everything that a cell keeps to a folder or an archive, while it runs or not.
+
+    Only its owner can read it. Secrets in it are encrypted, and the keys are not in it unless --with-keys is given:
+    keep a copy of the key file elsewhere, a restored cell does not start without it. What is kept in a bucket stays
+    there.
+
+    Try:
+
+        remuda cell backup /backups/monday --data /var/lib/remuda
+        remuda cell backup /backups/monday --with-keys --data /var/lib/remuda
+        remuda cell backup /backups/monday.tar.gz --data /var/lib/remuda
+    """
+    from remuda.cell.operations.backups import back_up
+    from remuda.cell.secrets.key_files import key_file
+
+    settings = _settings(data, database, config)
+    manifest = asyncio.run(back_up(settings, to.absolute(), now=time.time(), with_keys=with_keys))
+    print(f"cell {manifest.cell_id} is backed up to {to}")
+    if left_out := [key for key in manifest.keys_wanted if key not in manifest.keys]:
+        where = "REMUDA_ENCRYPTION_KEYS" if settings.encryption_keys else key_file(settings)
+        print(f"it is encrypted, and without the keys ({', '.join(left_out)}): keep a copy of {where} elsewhere, too")
+    if manifest.blobs:
+        print(f"its artifacts and archived logs are in {manifest.blobs} and are not part of the backup")
+
+
+def restore(
+    source: Annotated[Path, Parameter(help="What `remuda cell backup` wrote.")],
+    *,
+    data: Data = None,
+    database: Database = None,
+    config: Config = None,
+) -> None:
+    """Make a cell of a backup, in an empty data folder and, with --database, an empty database.
+
+    A backup fits either kind of database: this is also how a cell moves from its file to PostgreSQL.
+
+    Try:
+
+        remuda cell restore /backups/monday --data /var/lib/remuda
+        remuda cell restore /backups/monday --data ./new --database postgresql://remuda@db.example/remuda
+    """
+    from remuda.cell.operations.backups import missing_keys
+    from remuda.cell.operations.backups import restore as restored
+    from remuda.cell.secrets.key_files import VARIABLE, key_file
+
+    settings = _settings(data, database, config)
+    manifest = asyncio.run(restored(source.absolute(), settings))
+    print(f"cell {manifest.cell_id} is restored; start it with: remuda cell serve --data {settings.data}", end="")
+    print(f" --database {_without_password(database)}" if database else "", end="")
+    print(f" --cell-id {manifest.cell_id}" if manifest.cell_id != 1 else "")
+    if missing := missing_keys(manifest, settings):
+        print(
+            f"before that, bring back its encryption keys ({', '.join(missing)}), which were not in the backup: put "
+            f"the key file at {key_file(settings)}, or give the keys in {VARIABLE}",
+            file=sys.stderr,
+        )
+
+
+def _without_password(database: str) -> str:
+    user, _, place = database.partition("://")[2].rpartition("@")
+    name, colon, _ = user.partition(":")
+    return shlex.quote(f"postgresql://{name}:PASSWORD@{place}") if colon else shlex.quote(database)
+
+
+def _settings(
+    data: Path | None, database: str | None, config: Path | None, cell_id: int | None = None
+) -> "CellSettings":
+    print_warnings(os.environ)
+    return settings_from(os.environ, data=data, config=config, cell_id=cell_id, database=database)
+
+
+async def _migrate(settings: "CellSettings") -> None:
+    if settings.is_shared:
+        from remuda.cell.store.postgres.store import PostgresStore
+
+        await (await PostgresStore.open(settings.database, settings.cell_id)).close()
+        return
+    from remuda.cell.operations.data_folder import opened
+    from remuda.cell.store.sqlite.store import SqliteStore
+
+    with opened(settings.data, cell_id=settings.cell_id) as folder:
+        await SqliteStore.open(folder.database, settings.cell_id).close()
+
+
+async def _check(settings: "CellSettings") -> "Report":
+    from remuda.cell.operations.data_folder import check_cells
+    from remuda.cell.operations.integrity_checks import check as checked
+    from remuda.cell.store import tables
+    from remuda.cell.traces.archive import ArchivedTraces
+    from remuda.cell.traces.files import FileTraces
+
+    async with tables.read(settings) as found:
+        tables.check_known(found)
+        check_cells(settings.data)
+        blobs = await _blobs(settings)
+        return await checked(found, settings, ArchivedTraces(FileTraces(settings.data / "traces"), blobs), blobs)
+
+
+async def _blobs(settings: "CellSettings") -> "Blobs":
+    if "://" in settings.blobs:
+        from remuda.cell.blobs.object_storage import open_bucket
+
+        return await open_bucket(settings.blobs, endpoint=settings.blobs_endpoint)
+    from remuda.cell.blobs.folder import FolderBlobs
+
+    return FolderBlobs(Path(settings.blobs) if settings.blobs else settings.data / "blobs")
+
+
+def _print(report: "Report") -> None:
+    print(f"cell {report.cell_id}, schema version {report.revision}")
+    for name, count in report.counts.items():
+        print(f"{count:>10}  {name}")
+    for problem in report.problems:
+        print(f"problem: {problem}")
+    print("there are problems" if report.problems else "everything hangs together")

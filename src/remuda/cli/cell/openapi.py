@@ -1,0 +1,20 @@
+"""`remuda cell openapi`: the OpenAPI document of a cell, without one running. It is made in `remuda.cell.http`."""
+
+import sys
+
+
+def openapi() -> None:
+    """Print the OpenAPI 3.1 document of all HTTP calls that a cell answers, as JSON.
+
+    A cell serves the same at /api/remuda/v1/openapi.json. Generators of clients and tools that try out an API read it.
+
+    Try:
+
+        remuda cell openapi > remuda.json
+        remuda cell openapi | jq '.paths | keys'
+    """
+    import msgspec
+
+    from remuda.cell.http.edge.app import api_document
+
+    sys.stdout.write(msgspec.json.format(api_document(), indent=2).decode() + "\n")

@@ -1,0 +1,78 @@
+"""`remuda cell serve`: a cell with the settings of `remuda.cli.cell.settings`, which then runs until a signal."""
+
+import asyncio
+import os
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from remuda.cli.cell.settings import Config, Database, print_warnings, settings_from
+from remuda.cli.options import Data, listen_address
+
+if TYPE_CHECKING:
+    from remuda.cell.settings import CellSettings
+
+
+def serve(
+    *,
+    data: Data = None,
+    listen: Annotated[
+        str | None, Parameter(help="HOST:PORT to serve on; port 0 picks a free one [default: 127.0.0.1:8929].")
+    ] = None,
+    cell_id: Annotated[
+        int | None, Parameter(help="Number of this cell; never changes for a data folder [default: 1].")
+    ] = None,
+    database: Database = None,
+    config: Config = None,
+) -> None:
+    """Serve a cell: projects, pipelines, jobs, traces, artifacts, git.
+
+    The first start makes an administrator's token and prints it once; REMUDA_ADMIN_TOKEN gives one of your choice.
+    SIGTERM and Ctrl-C stop it; held polls are answered at once. Every setting of a cell can be given in the
+    environment (REMUDA_PUBLIC_URL, REMUDA_LEASE_SECONDS and so on) or in the file cell.toml (public_url = "...",
+    lease_seconds = 60 and so on); options win over the environment, and that over the file. With a PostgreSQL
+    database several processes may serve one data folder, each on an address of its own; give all of them the address
+    that people use as public_url.
+
+    Try:
+
+        remuda cell serve --data /var/lib/remuda --listen 127.0.0.1:8929
+        remuda cell serve --data /var/lib/remuda --database postgresql://remuda@db.example/remuda
+        remuda cell serve --config /etc/remuda/cell.toml
+        REMUDA_ADMIN_TOKEN=choose-a-long-one remuda cell serve --data ./cell --listen 0.0.0.0:8929
+    """
+    host, port = listen_address(listen) if listen is not None else (None, None)
+    print_warnings(os.environ)
+    settings = settings_from(
+        os.environ, data=data, config=config, host=host, port=port, cell_id=cell_id, database=database
+    )
+    asyncio.run(_serve(settings))
+
+
+def print_token(token: str) -> None:
+    """Show the administrator's token, which is stored only hashed. On stderr, where it lands in no pipe by accident."""
+    print(
+        f"\nThe administrator's token, shown only this once:\n\n    {token}\n\n"
+        "Send it as PRIVATE-TOKEN, or put it into REMUDA_TOKEN for `remuda job`.\n",
+        file=sys.stderr,
+        flush=True,
+    )
+
+
+async def _serve(settings: "CellSettings") -> None:
+    from remuda.cell.service import CellService
+    from remuda.cli.signals import STOPPING, handled
+    from remuda.telemetry import logs
+
+    logs.configure()
+    stop = asyncio.Event()
+    service = CellService(settings)
+
+    def ready(url: str) -> None:
+        if service.admin_token_generated:
+            print_token(service.admin_token_generated)
+        print(f"the cell serves on {url}", file=sys.stderr, flush=True)
+
+    with handled(dict.fromkeys(STOPPING, stop.set)):
+        await service.run(stop, ready=ready)

@@ -1,0 +1,1 @@
+"""`remuda manager`: one module for a few related commands."""

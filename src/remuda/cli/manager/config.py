@@ -1,0 +1,144 @@
+"""`remuda manager check|doctor|schema`: a configuration file without starting anything."""
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from remuda.cli.exits import BadInputError, Exit
+from remuda.cli.options import Output
+from remuda.cli.render.listing import on_one_line, print_json
+
+if TYPE_CHECKING:
+    from remuda.manager.config.load import ManagerConfig, Remark
+
+Config = Annotated[Path, Parameter(help="gitlab-runner's config.toml.", env_var="CONFIG_FILE")]
+_ON_THIS_MACHINE = ("shell", "docker")
+"""Executors whose jobs have their agent on the manager's machine."""
+_ORDER = ("refused", "unknown", "ignored", "differs", "works")
+
+
+def check(*, config: Config, output: Output = "text") -> int:
+    """Say whether the manager would take a configuration file, and what it would warn about.
+
+    Exit code 1: it would not. Environment variables that url and token name must be set, as for a start. Plugins that
+    are on this host are asked about their settings; what they say is a warning.
+
+    Try:
+
+        remuda manager check --config config.toml
+        remuda manager check --config config.toml --output json
+    """
+    from remuda.manager.config.load import inspect
+    from remuda.manager.config.plugin_checks import about_plugins
+
+    text = _text(config)
+    found = inspect(text, file=str(config), environment=os.environ)
+    warnings = [*found.warnings, *about_plugins(text), *_about_the_file(config), *_about_own_code(found.config, text)]
+    if output == "json":
+        print_json(
+            {
+                "usable": not found.problems,
+                "problems": [{"line": one.line, "message": one.text} for one in found.problems],
+                "warnings": [{"line": one.line, "message": one.text} for one in warnings],
+            }
+        )
+    else:
+        for kind, remarks in (("problem", found.problems), ("warning", warnings)):
+            for one in remarks:
+                print(f"{kind}: {on_one_line(one.in_file(str(config)))}")
+        if not found.problems:
+            print(f"{config}: can be used")
+    return Exit.FAILURE if found.problems else Exit.SUCCESS
+
+
+def doctor(*, config: Config, output: Output = "text") -> int:
+    """Go through an existing gitlab-runner configuration: what works, differs, has no effect, or is refused.
+
+    For every key a line with its verdict; then why Remuda would not start with the file, if so, and what to do and to
+    know before switching. The file is only read, values are not shown. Plugins that are on this host are asked about
+    their settings. Exit code 1: Remuda would not start with it.
+
+    Try:
+
+        remuda manager doctor --config /etc/gitlab-runner/config.toml
+        remuda manager doctor --config /etc/gitlab-runner/config.toml --output json
+    """
+    import msgspec
+
+    from remuda.manager.config.doctor import examine
+    from remuda.manager.config.plugin_checks import look_at
+
+    report = examine(_text(config), file=str(config), environment=os.environ, look=look_at)
+    if output == "json":
+        print_json(msgspec.to_builtins(report))
+        return Exit.FAILURE if report.problems else Exit.SUCCESS
+    for one in report.diagnoses:
+        said = "" if one.verdict == "works" else f": {one.about}"
+        print(on_one_line(f"{one.line or '-':>4}  {one.verdict:<8}  {one.key}{said}"))
+    counts = [f"{sum(one.verdict == word for one in report.diagnoses)} {word}" for word in _ORDER]
+    print(f"\n{len(report.diagnoses)} keys: {', '.join(counts)}")
+    for problem in report.problems:
+        print(f"problem: {on_one_line(problem.in_file(str(config)))}")
+    for advice in report.advice:
+        print(f"advice: {advice}")
+    refusals = [one for one in report.diagnoses if one.verdict == "refused"]
+    if report.problems:
+        print("Remuda would not start with this file")
+    elif refusals:
+        print("Remuda can use this file, but there are no machines where a plugin refuses a setting")
+    else:
+        print("Remuda can use this file")
+    return Exit.FAILURE if report.problems else Exit.SUCCESS
+
+
+def schema() -> None:
+    """Print a JSON schema of config.toml, for editors and for programs that write such files.
+
+    Try:
+
+        remuda manager schema > config.schema.json
+    """
+    from remuda.manager.config.schema import schema as make
+
+    print_json(make())
+
+
+def _about_the_file(config: Path) -> "list[Remark]":
+    """Who else can read the tokens in it."""
+    from remuda.manager.config.load import Remark
+
+    if not config.stat().st_mode & 0o077:
+        return []
+    return [Remark(text=f"others than its owner can read the tokens in it; correct that with: chmod 600 {config}")]
+
+
+def _about_own_code(config: "ManagerConfig | None", text: str) -> "list[Remark]":
+    """Warn where the users of jobs on this machine cannot read the code of Remuda's own steps."""
+    from remuda.localrun.isolation import find_closed_code
+    from remuda.manager.config.lines import find_lines, line_of
+    from remuda.manager.config.load import Remark
+
+    keys = [
+        f"runners[{index}].remuda.{'first_uid' if one.remuda.first_uid else 'run_as'}"
+        for index, one in enumerate(config.runners if config else ())
+        if one.executor in _ON_THIS_MACHINE and (one.remuda.first_uid or one.remuda.run_as)
+    ]
+    if not keys or (closed := find_closed_code()) is None:
+        return []
+    why = (
+        f"{closed} is closed to others, so the users of jobs cannot read Remuda's code; its own steps fail in a sandbox"
+    )
+    what_to_do = "install Remuda and its Python where every user can read them, for example below /opt"
+    lines = find_lines(text)
+    return [Remark(line=line_of(key, lines), text=f"{key}: {why}; {what_to_do}") for key in keys]
+
+
+def _text(config: Path) -> str:
+    try:
+        return config.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise BadInputError(f"{config}: there is no such file") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInputError(f"{config}: cannot be read: {error}") from None

@@ -1,0 +1,186 @@
+"""`remuda manager register`: a runner more in a configuration file."""
+
+import asyncio
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+from remuda.cli.cell_access import check_token
+from remuda.cli.exits import BadInputError
+
+Config = Annotated[Path, Parameter(help="gitlab-runner's config.toml.", env_var="CONFIG_FILE")]
+Texts = tuple[str, ...]
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class ServerOptions:
+    """What the server keeps of a runner; only with a registration token."""
+
+    tag_list: Annotated[
+        str, Parameter(help="Tags with commas between; only with a registration token.", env_var="RUNNER_TAG_LIST")
+    ] = ""
+    run_untagged: Annotated[
+        bool | None, Parameter(help="Take jobs without tags [default: where there are no tags].", negative="")
+    ] = None
+    locked: Annotated[bool | None, Parameter(help="Keep the runner to its project [default: true].", negative="")] = (
+        None
+    )
+    paused: Annotated[bool | None, Parameter(help="Take no jobs yet.", negative="")] = None
+    access_level: Annotated[str, Parameter(help="not_protected or ref_protected.")] = ""
+    maximum_timeout: Annotated[int, Parameter(help="Longest time of a job, in seconds.")] = 0
+    maintenance_note: Annotated[str, Parameter(help="For people who look after it.")] = ""
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class SectionOptions:
+    """Keys of the new section."""
+
+    limit: Annotated[int, Parameter(help="Jobs at the same time.", env_var="RUNNER_LIMIT")] = 0
+    request_concurrency: Annotated[int, Parameter(help="Requests for jobs at the same time.")] = 0
+    builds_dir: Annotated[str, Parameter(help="Where working directories are made.")] = ""
+    cache_dir: Annotated[str, Parameter(help="Where caches are kept.")] = ""
+    clone_url: Annotated[str, Parameter(help="The server's address for git.")] = ""
+    env: Annotated[Texts, Parameter(help="NAME=value for every job; may be repeated.", negative="")] = ()
+    tls_ca_file: Annotated[
+        str, Parameter(help="Authority of the server's certificate.", env_var="CI_SERVER_TLS_CA_FILE")
+    ] = ""
+    tls_cert_file: Annotated[str, Parameter(help="The runner's certificate.")] = ""
+    tls_key_file: Annotated[str, Parameter(help="Its key.")] = ""
+    docker_image: Annotated[str, Parameter(help="Image of jobs that name none.", env_var="DOCKER_IMAGE")] = ""
+    docker_host: Annotated[str, Parameter(help="Address of the container engine.")] = ""
+    docker_privileged: Annotated[bool, Parameter(help="Containers have all rights.", negative="")] = False
+    docker_volumes: Annotated[Texts, Parameter(help="A volume of every job; may be repeated.", negative="")] = ()
+    docker_pull_policy: Annotated[Texts, Parameter(help="How images are got; may be repeated.", negative="")] = ()
+    docker_network_mode: Annotated[str, Parameter(help="The network of jobs.")] = ""
+    docker_allowed_images: Annotated[
+        Texts, Parameter(help="Glob of images that jobs may use; may be repeated.", negative="")
+    ] = ()
+    ssh_host: Annotated[str, Parameter(help="The machine of the ssh executor.")] = ""
+    ssh_port: Annotated[int, Parameter(help="Its port.")] = 0
+    ssh_user: Annotated[str, Parameter(help="Who logs in there.")] = ""
+    ssh_identity_file: Annotated[str, Parameter(help="With which private key.")] = ""
+    custom_config_exec: Annotated[str, Parameter(help="Program of the custom executor: config.")] = ""
+    custom_prepare_exec: Annotated[str, Parameter(help="Program: prepare.")] = ""
+    custom_run_exec: Annotated[str, Parameter(help="Program: run.")] = ""
+    custom_cleanup_exec: Annotated[str, Parameter(help="Program: cleanup.")] = ""
+
+    def values(self) -> dict[str, Any]:
+        """The section that these options make."""
+        section: dict[str, Any] = {}
+        for name, value in vars(self).items():
+            if not value:
+                continue
+            kind, _, key = name.partition("_")
+            given = list(value) if isinstance(value, tuple) else value
+            if kind in ("docker", "ssh", "custom"):
+                section.setdefault(kind, {})[key] = given
+            elif kind == "tls":
+                section[name.replace("_", "-")] = given
+            else:
+                section["environment" if name == "env" else name] = given
+        return section
+
+
+_NONE_OF_THE_SERVER = ServerOptions()
+_NO_KEYS = SectionOptions()
+
+
+def register(
+    *,
+    url: Annotated[str, Parameter(help="Address of the cell or GitLab server.", env_var="CI_SERVER_URL")],
+    config: Config,
+    token: Annotated[str, Parameter(help="A runner's glrt- token.", env_var="CI_SERVER_TOKEN")] = "",
+    registration_token: Annotated[
+        str, Parameter(help="Instead of it: a registration token.", env_var="REGISTRATION_TOKEN")
+    ] = "",
+    executor: Annotated[
+        str,
+        Parameter(
+            help="shell, docker, ssh, instance, docker-autoscaler, docker+machine, custom or plugin.",
+            env_var="RUNNER_EXECUTOR",
+        ),
+    ] = "shell",
+    name: Annotated[
+        str,
+        Parameter(
+            name=["--name", "--description"], help="The runner's name [default: this machine's].", env_var="RUNNER_NAME"
+        ),
+    ] = "",
+    template_config: Annotated[
+        Path | None,
+        Parameter(
+            help="File with one [[runners]] section that gives what no option says.", env_var="TEMPLATE_CONFIG_FILE"
+        ),
+    ] = None,
+    set_: Annotated[
+        Texts,
+        Parameter(
+            name="--set", help="Any other key of the section, such as docker.memory=2g; may be repeated.", negative=""
+        ),
+    ] = (),
+    non_interactive: Annotated[bool, Parameter(help="Always so; taken for gitlab-runner's sake.", negative="")] = False,
+    server: ServerOptions = _NONE_OF_THE_SERVER,
+    section: SectionOptions = _NO_KEYS,
+) -> None:
+    """Add a runner to a configuration file, after the server has confirmed its token.
+
+    The token belongs to a runner that was created on the server (POST /api/v4/user/runners, or a page of GitLab's).
+    Tags and the like are set there. An old server's registration token makes a new runner, with the tags given here.
+    Comments in the file stay; it is readable by its owner only. Nothing is asked, so it can be used in scripts.
+
+    Try:
+
+        remuda manager register --url http://127.0.0.1:8929 --token glrt-... --config config.toml
+        remuda manager register --url https://gitlab.example.com --token glrt-... --config config.toml \\
+            --executor docker --docker-image alpine:3 --limit 4 --set docker.memory=2g
+        CI_SERVER_URL=https://gitlab.example.com REGISTRATION_TOKEN=... \\
+            remuda manager register --config config.toml --tag-list linux,big --locked
+    """
+    from remuda.manager.registration.register import Registration, merged
+    from remuda.manager.registration.register import register as register_runner
+
+    given = token or registration_token
+    if not given:
+        raise BadInputError("--token is empty; create a runner on the server and give its glrt- token")
+    check_token(given, "--token")
+    wanted = Registration(
+        url=url,
+        token=given,
+        executor=executor,
+        name=name,
+        template=template_config,
+        values=merged(section.values(), given_keys(set_)),
+        tags=tuple(tag.strip() for tag in server.tag_list.split(",") if tag.strip()),
+        run_untagged=server.run_untagged,
+        locked=server.locked,
+        paused=server.paused,
+        access_level=server.access_level,
+        maximum_timeout=server.maximum_timeout,
+        maintenance_note=server.maintenance_note,
+    )
+    number = asyncio.run(register_runner(config.absolute(), wanted))
+    print(f"runner {number} of {url} is in {config}; start it with: remuda manager run --config {config}")
+
+
+def given_keys(given: Texts) -> dict[str, Any]:
+    """The section that `--set KEY=VALUE` makes; a value that is none of TOML's is a text."""
+    from remuda.manager.registration.register import merged
+
+    section: dict[str, Any] = {}
+    for one in given:
+        key, equals, value = one.partition("=")
+        if not equals or not key.strip():
+            raise BadInputError(f"--set {one}: write KEY=VALUE, for example docker.memory=2g")
+        try:
+            part: Any = tomllib.loads(f"value = {value}")["value"]
+        except tomllib.TOMLDecodeError:
+            part = value
+        for name in reversed(key.strip().split(".")):
+            part = {name: part}
+        section = merged(section, part)
+    return section

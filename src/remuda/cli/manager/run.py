@@ -1,0 +1,65 @@
+"""`remuda manager run`: the runner manager as a process of its own. The group's other commands are in `manager_*`."""
+
+import asyncio
+import hashlib
+import sys
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from remuda.cli.options import data_folder
+
+Config = Annotated[Path, Parameter(help="gitlab-runner's config.toml.")]
+
+
+def run(
+    *,
+    config: Config,
+    data: Annotated[
+        Path | None,
+        Parameter(help="Folder for the journal [default: one per configuration in the user's data folder]."),
+    ] = None,
+    jobs: Annotated[
+        Path | None,
+        Parameter(
+            help="Folder for what jobs on this machine have: agent, builds, caches [default: DATA.jobs beside it]."
+        ),
+    ] = None,
+) -> None:
+    """Take jobs from the servers of a configuration file and run them where it says.
+
+    SIGTERM and Ctrl-C stop it at once: running jobs go on, and the next start finds them. SIGQUIT drains: no new jobs,
+    running ones are waited for (`drain_timeout`). SIGHUP reads the configuration again; so does the manager itself
+    when the file has changed.
+
+    Try:
+
+        remuda manager run --config config.toml
+        remuda manager run --config config.toml --data /var/lib/remuda-manager
+    """
+    folder = data.absolute() if data else default_data(config)
+    asyncio.run(_run(config, folder, jobs.absolute() if jobs else None))
+
+
+def default_data(config: Path) -> Path:
+    """Two configurations never share a folder."""
+    place = hashlib.sha256(str(config.resolve()).encode()).hexdigest()[:12]
+    return data_folder(None) / "managers" / place
+
+
+async def _run(config: Path, data: Path, jobs: Path | None) -> None:
+    from remuda.cli.signals import handled
+    from remuda.manager.config.load import LOG_FORMATS, LOG_LEVELS, load
+    from remuda.manager.process.service import ManagerService
+    from remuda.manager.process.stop_signals import Orders
+    from remuda.telemetry import logs
+
+    loaded = load(config)
+    logs.configure(
+        level=LOG_LEVELS[loaded.config.log_level], log_format=LOG_FORMATS[loaded.config.log_format], stream=sys.stderr
+    )
+    orders = Orders()
+    service = ManagerService(config, data, jobs=jobs)
+    with handled(orders.by_signal, hangup_stops=False):
+        await service.run(orders.stop, drain=orders.drain, reload=orders.reload)

@@ -1,0 +1,44 @@
+"""`remuda manager service`: files by which an operating system starts the manager."""
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+
+
+def service(
+    *,
+    system: Annotated[Literal["systemd", "launchd", "windows"], Parameter(help="Which kind of file.")] = "systemd",
+    config: Annotated[Path, Parameter(help="The configuration that the manager reads.")] = Path(
+        "/etc/gitlab-runner/config.toml"
+    ),
+    data: Annotated[Path, Parameter(help="The manager's data folder.")] = Path("/var/lib/remuda-manager/data"),
+    user: Annotated[str, Parameter(help="Whom it runs as [default: root].")] = "",
+) -> None:
+    """Print a service file for this program: a systemd unit, a launchd property list, or a script for Windows.
+
+    With each of them the agent and its jobs go on when the manager ends, and the next start finds them again.
+
+    Try:
+
+        remuda manager service > /etc/systemd/system/remuda-manager.service
+        systemctl daemon-reload && systemctl enable --now remuda-manager
+        remuda manager service --system launchd > /Library/LaunchDaemons/org.remuda.manager.plist
+    """
+    from remuda.manager.process.service_files import SYSTEMS, ServicePaths
+
+    paths = ServicePaths(
+        program=_program(),
+        config=str(config.absolute()),
+        data=str(data.absolute()),
+        user=user,
+    )
+    print(SYSTEMS[system](paths), end="")
+
+
+def _program() -> str:
+    """This program's own path, as far as it can be told."""
+    called = Path(sys.argv[0])
+    return str(called.absolute()) if called.name.startswith("remuda") and os.access(called, os.X_OK) else "remuda"

@@ -1,0 +1,224 @@
+"""`remuda manager status` and `remuda manager drain`: asking a manager through the socket in its data folder."""
+
+import asyncio
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from remuda.cli.exits import BadInputError, CommandError, Exit
+from remuda.cli.manager.run import default_data
+from remuda.cli.options import Output, data_folder
+from remuda.cli.render.listing import local_time, print_json, print_table
+
+if TYPE_CHECKING:
+    from remuda.manager.process.status import ManagerStatus, RunnerStatus
+
+Config = Annotated[
+    Path | None, Parameter(help="The configuration that the manager was started with.", env_var="CONFIG_FILE")
+]
+Data = Annotated[
+    Path | None, Parameter(help="The manager's data folder [default: that of the configuration, or of the only one].")
+]
+
+
+def status(*, config: Config = None, data: Data = None, output: Output = "text") -> None:
+    """Show how a running manager stands: slots, servers, jobs, machines, its configuration.
+
+    Try:
+
+        remuda manager status --config config.toml
+        remuda manager status --output json
+    """
+    import msgspec
+
+    from remuda.manager.process.control import ask_status
+
+    found = asyncio.run(ask_status(managed_folder(config, data)))
+    if output == "json":
+        print_json(msgspec.to_builtins(found))
+    else:
+        show(found)
+
+
+def drain(
+    *,
+    config: Config = None,
+    data: Data = None,
+    wait: Annotated[bool, Parameter(help="Return when the manager is over, not at once.", negative="")] = False,
+    timeout: Annotated[
+        str, Parameter(help="With --wait: how long at most, such as 30m [default: as long as it takes].")
+    ] = "",
+) -> int:
+    """Have a manager take no more jobs, and end when those that it has are over. The same as SIGQUIT.
+
+    Exit code 1 when it ended with jobs left, or when the timeout came first; it goes on draining then.
+
+    Try:
+
+        remuda manager drain --config config.toml
+        remuda manager drain --config config.toml --wait --timeout 30m
+    """
+    from remuda.lib.durations import in_seconds
+
+    if timeout and not wait:
+        raise BadInputError("--timeout says how long --wait takes; give --wait too")
+    try:
+        seconds = in_seconds(timeout)
+    except ValueError as error:
+        raise BadInputError(f"--timeout: {error}") from None
+    return asyncio.run(_drain(managed_folder(config, data), wait=wait, seconds=seconds or None))
+
+
+async def _drain(folder: Path, *, wait: bool, seconds: float | None) -> int:
+    from remuda.manager.process.control import ask_drain
+
+    try:
+        async with asyncio.timeout(seconds):
+            left = await ask_drain(
+                folder,
+                begun=lambda jobs: print(f"no more jobs are taken; {_jobs(jobs)} to wait for", flush=True),
+                waits=wait,
+            )
+    except TimeoutError:
+        raise CommandError(
+            f"the manager still has jobs after {seconds:g} s; it goes on draining. See: remuda manager status"
+        ) from None
+    if not wait:
+        return Exit.SUCCESS
+    if left:
+        print(f"the manager is over; {_jobs(left)} left to the agent, and the next start goes on with them")
+        return Exit.FAILURE
+    print("the manager is over")
+    return Exit.SUCCESS
+
+
+def _jobs(number: int) -> str:
+    return "1 job" if number == 1 else f"{number} jobs"
+
+
+def managed_folder(config: Path | None, data: Path | None) -> Path:
+    """Of the manager that is meant."""
+    from remuda.manager.process.control import is_served
+
+    if data is not None:
+        return data.absolute()
+    if config is not None:
+        return default_data(config)
+    own = data_folder(None)
+    running = [folder for folder in (own / "manager", *sorted((own / "managers").glob("*"))) if is_served(folder)]
+    if len(running) == 1:
+        return running[0]
+    if not running:
+        raise BadInputError(
+            "no manager of yours runs in its usual place; name its configuration with --config, or its folder with "
+            "--data"
+        )
+    names = ", ".join(map(str, running))
+    raise BadInputError(f"there are several managers; name one of them with --data: {names}")
+
+
+def show(found: "ManagerStatus") -> None:
+    """For people."""
+    slots = found.slots
+    print(f"manager {found.system_id}, version {found.version}, process {found.pid}: {found.state}")
+    if found.config.file:
+        print(f"configuration {found.config.file}, read {local_time(found.config.loaded_at)}")
+    if found.config.error:
+        print(f"  the newest one is not used: {found.config.error}")
+    if found.config.restart:
+        print(f"  changed, but only after a restart: {', '.join(found.config.restart)}")
+    print(
+        f"slots {slots.concurrent}: {slots.running} with jobs, {slots.asking} asking, {slots.free} free "
+        f"(saturation {slots.saturation:.0%})"
+    )
+    for path in found.damaged_journals:
+        print(f"a journal was damaged and moved aside: {path}; remove it when nobody needs it")
+    for heading, rows in _tables(found):
+        if rows:
+            print()
+            print_table([heading, *rows])
+    for runner in found.runners:
+        if runner.problem:
+            print(f"\n{runner.name or runner.runner}: {runner.problem}")
+    for fleet in found.fleets:
+        for problem in fleet.problems:
+            print(f"\n{fleet.name or fleet.runner}: {problem}")
+    if any(fleet.problems for fleet in found.fleets):
+        print("\nmore about machines: remuda scale explain")
+    for job in found.jobs:
+        if job.waits_for:
+            print(f"\njob {job.id} waits: {job.waits_for}")
+    for machine in found.machines:
+        if machine.problem:
+            print(f"\nmachine {machine.machine}: {machine.problem}")
+
+
+def _tables(found: "ManagerStatus") -> Iterable[tuple[tuple[str, ...], list[tuple[str, ...]]]]:
+    yield (
+        ("runner", "server", "executor", "jobs", "health", "answer", "at", "requests", "disk free"),
+        [
+            (
+                runner.name or runner.runner,
+                runner.url,
+                runner.executor,
+                f"{runner.jobs}" + (f"/{most}" if (most := _most(runner)) else ""),
+                _health(runner),
+                str(runner.last_status or ""),
+                local_time(runner.answered_at),
+                f"{runner.open_requests}/{runner.used_limit} of {runner.hard_limit}",
+                "" if runner.disk_free_bytes is None else f"{runner.disk_free_bytes >> 20} MiB",
+            )
+            for runner in found.runners
+        ],
+    )
+    yield (
+        ("job", "runner", "state", "stage", "since", "received", "machine", "log"),
+        [
+            (
+                str(job.id),
+                job.runner,
+                job.state,
+                job.stage,
+                local_time(job.stage_since),
+                local_time(job.received_at),
+                job.machine,
+                f"{job.log_bytes} bytes",
+            )
+            for job in found.jobs
+        ],
+    )
+    yield (
+        ("runner", "machines", "asked for", "jobs there", "jobs that wait"),
+        [
+            (
+                (fleet.name or fleet.runner) + (" (ending)" if fleet.is_ending else ""),
+                (", ".join(f"{count} {state}" for state, count in sorted(fleet.instances.items())) or "none")
+                + (f" of at most {fleet.max_instances}" if fleet.max_instances else ""),
+                str(fleet.requested),
+                str(fleet.held),
+                str(fleet.waiting),
+            )
+            for fleet in found.fleets
+        ],
+    )
+    yield (
+        ("machine", "agent", "jobs"),
+        [
+            (machine.machine, "connected" if machine.is_connected else "not reached", str(machine.jobs))
+            for machine in found.machines
+        ],
+    )
+
+
+def _health(runner: "RunnerStatus") -> str:
+    if runner.is_blocked:
+        return "blocked" if runner.disk_free_bytes is None else "no disk"
+    return runner.health
+
+
+def _most(runner: "RunnerStatus") -> int | None:
+    """What limits the runner itself, if anything does."""
+    limits = [limit for limit in (runner.limit or None, runner.capacity) if limit is not None]
+    return min(limits) if limits else None

@@ -1,0 +1,198 @@
+"""Who waits for whom, as a value to draw: nodes in columns, edges between them. Pure.
+
+Decided here: what a node is (a job, or all parts of a parallel one where every job alone would be too much to look at),
+in which column it stands (its stage, or how many jobs it waits for in a row), and which edges there are. How it looks
+is decided in `graph_text` and `svg`; `remuda pipeline graph` is the caller.
+
+Only needs are edges. A job without `needs` waits for all jobs of earlier stages, which is a word about the job
+(`waits`) and not a line to every one of them: those would be jobs squared.
+"""
+
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from typing import Any, Literal
+
+from remuda.lib.dataclass import dataclass
+from remuda.pipeline import JobSpec, Pipeline
+from remuda.pipeline.errors import printable
+
+VERSION = 1
+"""Version of the JSON document's meaning."""
+ALL_PARTS_UP_TO = 60
+"""In larger pipelines the parts of a parallel job are one node."""
+
+By = Literal["stage", "needs"]
+Waits = Literal["stages", "needs", "nothing"]
+
+_LONG = 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """A job, or a parallel job with its parts."""
+
+    name: str
+    stage: str
+    # The longest row of jobs before it; 0: it starts with the pipeline.
+    level: int
+    when: str
+    waits: Waits
+    parts: int = 1
+    allow_failure: bool = False
+    is_trigger: bool = False
+
+    @property
+    def label(self) -> str:
+        """What the node is called where it is drawn."""
+        return f"{printable(self.name, _LONG)} ×{self.parts}" if self.parts > 1 else printable(self.name, _LONG)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What is special about it, in words."""
+        words = (
+            self.when if self.when != "on_success" else "",
+            "trigger" if self.is_trigger else "",
+            "may fail" if self.allow_failure else "",
+        )
+        return tuple(filter(None, words))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Edge:
+    """`target` needs `source`. Of parallel jobs: a part of it needs a part."""
+
+    source: str
+    target: str
+    artifacts: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """Nodes that stand below each other."""
+
+    title: str
+    nodes: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Graph:
+    """A pipeline to draw. Nodes are in the order of stages, and of the file within them."""
+
+    nodes: tuple[Node, ...]
+    edges: tuple[Edge, ...]
+    # Why there is nothing to draw.
+    skipped: str | None = None
+
+    def columns(self, by: By) -> tuple[Column, ...]:
+        """The nodes by stage, or by how far they are from the beginning."""
+        if by == "stage":
+            stages = groupby(self.nodes, key=lambda node: node.stage)
+            return tuple(Column(title=printable(name, _LONG), nodes=tuple(nodes)) for name, nodes in stages)
+        levels: dict[int, list[Node]] = {}
+        for node in self.nodes:
+            levels.setdefault(node.level, []).append(node)
+        # Merged parts of parallel jobs can leave a level without nodes.
+        return tuple(
+            Column(title=str(number), nodes=tuple(levels[level])) for number, level in enumerate(sorted(levels), 1)
+        )
+
+    def needs(self) -> dict[str, tuple[str, ...]]:
+        """Each node that needs others, with their names."""
+        found: dict[str, list[str]] = {}
+        for edge in self.edges:
+            found.setdefault(edge.target, []).append(edge.source)
+        return {target: tuple(sources) for target, sources in found.items()}
+
+
+def graph_of(pipeline: Pipeline, *, all_parts: bool | None = None) -> Graph:
+    """The graph of a pipeline. `all_parts`: whether each part of a parallel job is a node; None: if there are few."""
+    jobs = sorted(pipeline.jobs, key=lambda job: job.stage_index)
+    if all_parts is None:
+        all_parts = len(jobs) <= ALL_PARTS_UP_TO
+    levels = _levels(jobs)
+    nodes: list[Node] = []
+    called: dict[str, str] = {}
+    groups: dict[tuple[str, str], list[JobSpec]] = {}
+    for job in jobs:
+        name = job.name if all_parts else job.written_name or job.name
+        called[job.name] = name
+        groups.setdefault((job.stage, name), []).append(job)
+    nodes = [_node(name, parts, levels) for (_, name), parts in groups.items()]
+    edges: dict[tuple[str, str], bool] = {}
+    for job in jobs:
+        for need in job.needs or ():
+            ends = called.get(need.job, ""), called[job.name]
+            if ends[0] and ends[0] != ends[1]:
+                edges[ends] = edges.get(ends, False) or need.artifacts
+    return Graph(
+        nodes=tuple(nodes),
+        edges=tuple(Edge(source=a, target=b, artifacts=artifacts) for (a, b), artifacts in edges.items()),
+        skipped=pipeline.skipped,
+    )
+
+
+def _node(name: str, parts: Sequence[JobSpec], levels: Mapping[str, int]) -> Node:
+    job = parts[0]
+    # Rules may judge the parts of a matrix differently.
+    same = all(part.when == job.when for part in parts)
+    return Node(
+        name=name,
+        stage=job.stage,
+        level=max(levels[part.name] for part in parts),
+        when=job.when if same else "various",
+        waits="stages" if job.needs is None else "needs" if job.needs else "nothing",
+        parts=len(parts),
+        allow_failure=any(part.allow_failure for part in parts),
+        is_trigger=job.trigger is not None,
+    )
+
+
+def _levels(jobs: Sequence[JobSpec]) -> dict[str, int]:
+    """The longest row of jobs before each. Needs form no circle and lead to the same stage or an earlier one.
+
+    Stage by stage, inside one with a stack of our own: a row of needs may be longer than Python's.
+    """
+    by_name = {job.name: job for job in jobs}
+    levels: dict[str, int] = {}
+    for _, stage in groupby(jobs, key=lambda job: job.stage_index):
+        after_all = 1 + max(levels.values(), default=-1)
+        for first in stage:
+            stack = [first.name]
+            while stack:
+                job = by_name[stack[-1]]
+                names = [need.job for need in job.needs or () if need.job in by_name]
+                waiting = [name for name in names if name not in levels]
+                if waiting and job.name not in levels:
+                    stack += waiting
+                    continue
+                stack.pop()
+                if job.needs is None:
+                    levels[job.name] = after_all
+                else:
+                    levels[job.name] = 1 + max((levels[name] for name in names), default=-1)
+    return levels
+
+
+def document(pipeline: Pipeline) -> dict[str, Any]:
+    """The graph for programs, every part of a parallel job on its own."""
+    graph = graph_of(pipeline, all_parts=True)
+    specs = {job.name: job for job in pipeline.jobs}
+    return {
+        "version": VERSION,
+        "skipped": pipeline.skipped,
+        "stages": list(dict.fromkeys(node.stage for node in graph.nodes)),
+        "nodes": [
+            {
+                "name": node.name,
+                "group": specs[node.name].written_name or node.name,
+                "stage": node.stage,
+                "level": node.level,
+                "when": node.when,
+                "allow_failure": node.allow_failure,
+                "trigger": node.is_trigger,
+                "waits_for": node.waits,
+            }
+            for node in graph.nodes
+        ],
+        "edges": [{"from": edge.source, "to": edge.target, "artifacts": edge.artifacts} for edge in graph.edges],
+    }

@@ -1,0 +1,127 @@
+"""A run on a terminal: a tree of stages, jobs, steps and the pipelines that jobs started, drawn anew with every look.
+
+Draws what `rows` and `report` decided. `screen` chooses it; the drawing itself is rich's.
+"""
+
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from remuda.cli.render.screen import HEADINGS
+from remuda.cli.render.step_events import duration
+from remuda.cli.render.tree_rows import Row, rows
+from remuda.localrun import report
+from remuda.localrun.report import Outcome
+from remuda.localrun.view import RunView
+
+SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+SPINNER_ASCII = "|/-\\"
+
+_MARKS = {
+    "success": ("✔", "+", "green"),
+    "failed": ("✘", "x", "bold red"),
+    "failure": ("✘", "x", "bold red"),
+    "warning": ("!", "!", "yellow"),
+    "canceled": ("⊘", "o", "magenta"),
+    "cancelled": ("⊘", "o", "magenta"),
+    "skipped": ("–", "-", "dim"),
+    "manual": ("▷", ">", "blue"),
+    "pending": ("•", ".", "yellow"),
+    "scheduled": ("◷", "@", "yellow"),
+    "waiting_for_resource": ("◷", "@", "yellow"),
+}
+"""Mark, its ASCII form and style per status; what is not here has not begun."""
+
+_SPINNING = ("running", "canceling")
+
+
+def live_screen() -> "LiveScreen":
+    """On the terminal that stdout is."""
+    return LiveScreen(Console())
+
+
+class LiveScreen:
+    """A tree that is drawn anew with every look."""
+
+    shows_steps = True
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._live = Live(console=console, auto_refresh=False, transient=True)
+        self._ascii = not console.encoding.lower().startswith("utf")
+
+    def __enter__(self) -> Self:
+        self._live.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._live.__exit__(kind, error, trace)
+
+    def say(self, text: str) -> None:
+        self._console.print(Text(text, style="dim"))
+
+    def show(self, view: RunView) -> None:
+        # Two lines stay free, so that the cursor's line and one remark never make the terminal scroll.
+        drawn = [row_text(row, view.now, ascii_only=self._ascii) for row in rows(view, self._console.height - 2)]
+        self._live.update(Group(*drawn), refresh=True)
+
+    def finish(self, outcome: Outcome) -> None:
+        view = outcome.view
+        self._live.stop()
+        for name, _, job in view.all_jobs():
+            if outcome.tails.get(job.id):
+                self._console.print(Text(f"\n{outcome.log_title} of {name} (job {job.id}):", style="bold"))
+                for line in outcome.tails[job.id]:
+                    self._console.print(Text("  ") + Text.from_ansi(line))
+        if outcome.tests:
+            self._console.print()
+        for line in report.lines_of_tests(outcome.tests):
+            self._console.print(Text(line, style="" if line.startswith(("tests", " ")) else "red"))
+        self._console.print()
+        self._console.print(self._table(view))
+        style = _style("success" if outcome.exit == 0 else "failed")
+        self._console.print(Text(f"\n{report.headline(view)}", style=style))
+        if spent := report.where_time_went(view):
+            self._console.print(Text(f"where the time went: {spent}"))
+
+    def _table(self, view: RunView) -> Table:
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        for name in HEADINGS:
+            table.add_column(name, justify="right" if name in ("waited", "ran") else "left")
+        for line in report.lines(view):
+            table.add_row(
+                Text(line.job),
+                Text(line.status, style=_style(line.status)),
+                line.waited,
+                line.ran,
+                Text(line.where, style="dim"),
+                Text(line.note),
+            )
+        return table
+
+
+def row_text(row: Row, now: float, *, ascii_only: bool = False) -> Text:
+    """A row of the live view with its mark; the spinner's turn follows from the time of the look."""
+    mark, ascii_mark, style = _MARKS.get(row.status, ("·", ".", "dim"))
+    if row.status in _SPINNING:
+        frames = SPINNER_ASCII if ascii_only else SPINNER
+        mark = ascii_mark = frames[int(now * 10) % len(frames)]
+        style = "cyan"
+    text = Text("  " * row.depth, no_wrap=True, overflow="ellipsis")
+    text.append(f"{ascii_mark if ascii_only else mark} ", style=style)
+    text.append(row.name, style={"stage": "bold", "step": "dim"}.get(row.kind, ""))
+    if row.seconds is not None:
+        text.append(f"  {duration(row.seconds)}", style="dim")
+    if row.note:
+        text.append(f"  {row.note}", style=style)
+    return text
+
+
+def _style(status: str) -> str:
+    return _MARKS.get(status, ("", "", "dim"))[2]

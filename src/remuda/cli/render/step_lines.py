@@ -1,0 +1,162 @@
+"""A tree of step results as lines for people. Pure; `remuda job show --steps` and `remuda step run` print them.
+
+Decided here: what of a result is worth a place in a line. Everything else is in `--output json`. Nobody has checked
+what a result says, so that a field of another kind is passed over.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from remuda.cli.render.step_events import duration, shown_name
+from remuda.lib.clock import moment
+from remuda.model.step_tree import Step
+
+MARKS = {"success": "✓", "failure": "✗", "cancelled": "■", "skipped": "-", "running": "…"}
+_LONGEST_VALUE = 40
+_MOST_VALUES = 6
+_DIGEST = len("sha256:") + 12
+
+
+def step_lines(steps: Sequence[Step]) -> list[str]:
+    """A line for each step, those that it called below it, and what went wrong."""
+    rows = list(_rows(steps, "", ""))
+    width = max((len(head) for head, facts in rows if facts), default=0)
+    return [f"{head:<{width}}  {facts}".rstrip() for head, facts in rows]
+
+
+def used_in_words(events: Sequence[Any]) -> str:
+    """What a whole job has used; empty when its runner has not told that."""
+    told: Mapping[str, Any] = next((event for event in reversed(events) if _is_used(event)), {})
+    used = dict(_mapping(told, "used"))
+    for here, there in (("disk_read_bytes", "io_read_bytes"), ("disk_written_bytes", "io_write_bytes")):
+        used[there] = used.get(here)
+    parts = list(_usage(used))
+    for field, word in (("network_received_bytes", "received"), ("network_sent_bytes", "sent")):
+        if number := _number(used, field):
+            parts.append(f"{word} {_size(number)}")
+    if number := _number(used, "work_dir_bytes"):
+        parts.append(f"work folder {_size(number)}")
+    return ", ".join(parts)
+
+
+def _is_used(event: Any) -> bool:
+    return isinstance(event, Mapping) and event.get("event") == "used"
+
+
+def _rows(steps: Sequence[Step], indent: str, above: str) -> Iterator[tuple[str, str]]:
+    for step in steps:
+        name = shown_name(step, "")
+        yield f"{indent}{MARKS.get(str(step['status']), '?')} {name or above}", ", ".join(_facts(step))
+        for number, earlier in enumerate(step.get("attempts", ()), 1):
+            why = f": {earlier['error']}" if earlier.get("error") else ""
+            yield f"{indent}    attempt {number}: {', '.join(_beginning(earlier))}{why}", ""
+        for remark in _remarks(step):
+            yield f"{indent}    {remark}", ""
+        yield from _rows(step["steps"], f"{indent}  ", name)
+
+
+def _beginning(step: Step) -> Iterator[str]:
+    """How it ended and how long it took."""
+    yield str(step["status"])
+    began, ended = moment(step.get("started_at")), moment(step.get("finished_at"))
+    if began is not None and ended is not None:
+        yield duration(max(ended - began, 0.0))
+    if step.get("exit_code"):
+        yield f"exit code {step['exit_code']}"
+
+
+def _facts(step: Step) -> Iterator[str]:
+    yield from _beginning(step)
+    if step.get("attempts"):
+        yield f"{len(step['attempts']) + 1} attempts"
+    if step.get("origin") == "inserted":
+        yield "inserted by policy"
+    if reference := _reference(step):
+        yield reference
+    if step.get("environment"):
+        yield f"in {step['environment']}"
+    yield from _usage(_mapping(step, "usage"))
+    if values := _values(_mapping(step, "outputs")):
+        yield f"gave {values}"
+    if exports := _mapping(step, "exports"):
+        yield f"exported {', '.join(exports)}"
+
+
+def _reference(step: Step) -> str:
+    """What ran: the package and its version, and the digest of what it was made of."""
+    resolved = _mapping(step, "resolved")
+    reference, digest = str(resolved.get("reference") or step.get("reference") or ""), resolved.get("digest")
+    if not digest or str(digest) in reference:
+        return reference
+    return f"{reference} {str(digest)[:_DIGEST]}"
+
+
+def _usage(usage: Mapping[str, Any]) -> Iterator[str]:
+    cpu = _number(usage, "cpu_user_seconds") + _number(usage, "cpu_system_seconds")
+    if cpu >= 0.05:
+        yield f"cpu {duration(cpu)}"
+    if peak := _number(usage, "memory_peak_bytes") or _number(usage, "max_rss_bytes"):
+        yield f"memory {_size(peak)}"
+    for field, word in (("io_read_bytes", "read"), ("io_write_bytes", "wrote")):
+        if number := _number(usage, field):
+            yield f"{word} {_size(number)}"
+
+
+def _remarks(step: Step) -> Iterator[str]:
+    """What a policy had to say, and the error."""
+    policy = _mapping(step, "policy")
+    reason = policy.get("reason")
+    if policy.get("decision") == "denied":
+        yield f'denied by rule "{policy.get("rule")}"' + (f": {reason}" if reason else "")
+    elif policy.get("rule"):
+        yield f'allowed by rule "{policy["rule"]}"'
+    if enforced := _texts(policy, "enforced"):
+        yield f"enforced: {', '.join(enforced)}"
+    if advisory := _texts(policy, "advisory"):
+        yield f"advisory: {_by_reason(advisory, _mapping(policy, 'why'))}"
+    if step.get("error") and step["error"] != reason:
+        yield str(step["error"])
+    if left_out := _texts(step, "left_out"):
+        yield f"too long to be kept: {', '.join(left_out)}"
+
+
+def _by_reason(names: list[str], why: Mapping[str, Any]) -> str:
+    """The names, those with the same reason together before it."""
+    groups: dict[str, list[str]] = {}
+    for name in names:
+        groups.setdefault(str(why.get(name) or ""), []).append(name)
+    return ", ".join(", ".join(group) + (f" ({reason})" if reason else "") for reason, group in groups.items())
+
+
+def _values(values: Mapping[str, Any]) -> str:
+    shown = [f"{name}={_value(value)}" for name, value in list(values.items())[:_MOST_VALUES]]
+    more = len(values) - _MOST_VALUES
+    return " ".join(shown) + (f" and {more} more" if more > 0 else "")
+
+
+def _value(value: Any) -> str:
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}…"
+
+
+def _mapping(step: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    found = step.get(name)
+    return found if isinstance(found, Mapping) else {}
+
+
+def _texts(step: Mapping[str, Any], name: str) -> list[str]:
+    found = step.get(name)
+    return [str(item) for item in found] if isinstance(found, list) else []
+
+
+def _number(step: Mapping[str, Any], name: str) -> float:
+    found = step.get(name)
+    return found if isinstance(found, int | float) else 0
+
+
+def _size(number: float) -> str:
+    for unit in ("B", "KiB", "MiB"):
+        if number < 1024:
+            return f"{number:.0f} {unit}"
+        number /= 1024
+    return f"{number:.1f} GiB"

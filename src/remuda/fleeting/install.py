@@ -1,0 +1,259 @@
+"""Puts versions of plugins where `finding` finds them: from a registry, or from a file of this machine.
+
+An artifact in a registry is an image for each platform, with the plugin in a layer that is marked as such and says
+which version it is; that is how upstream publishes plugins. A version appears whole or not at all: it is unpacked
+beside its place and moved there by one rename. A file with the version of one that is installed, and other content, is
+refused, or put in its place if that is asked for: what is run is never another build than was given. Who talks to the
+registry and unpacks archives comes with the call, and answers for digests and for archives that lie. `remuda plugin
+install` and a plugin's `bootstrap` use this. Blocks.
+"""
+
+import filecmp
+import os
+import platform as machine
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Protocol
+
+from remuda.fleeting.errors import PermanentError
+from remuda.fleeting.launch import first_line
+from remuda.fleeting.plugin_search import PREFIX, PROGRAM, is_program, version_folder, versions
+from remuda.fleeting.program_info import Told, ask_version
+from remuda.fleeting.references import Reference, Version, parse_reference, parse_version, version_of_folder
+from remuda.lib.dataclass import dataclass
+from remuda.lib.files import sync_folder
+from remuda.lib.safe_paths import remove_tree
+
+MARK = "com.gitlab.fleeting.layer"
+LARGEST_BYTES = 1024**3
+OLD_SECONDS = 24 * 3600.0
+_TEMPORARY = ".install-"
+_MACHINES = {"x86_64": "amd64", "aarch64": "arm64", "i386": "386", "i686": "386"}
+_ARCHIVES = (".tar", ".tar.gz", ".tgz")
+_PLACES = ("plugin", "Files/plugin", ".")
+"""Where in a layer, or in an archive, the files of a plugin are."""
+
+
+class Source(Protocol):
+    """A repository of a registry. Raises TemporaryError, PermanentError."""
+
+    def manifest(self, reference: str) -> tuple[dict[str, Any], str]:
+        """What stands under a tag or digest, and its digest."""
+        ...
+
+    def blob(self, digest: str, size: int, target: Path) -> None:
+        """Write a blob to a file; it has exactly this size and digest."""
+        ...
+
+
+Unpack = Callable[[Path, Path], None]
+"""An archive into a new folder, whatever the archive says."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Installed:
+    """What came of it."""
+
+    reference: Reference
+    version: Version
+    program: Path
+    is_new: bool
+
+
+def this_platform() -> tuple[str, str, str]:
+    """As Go names it: system, architecture, variant."""
+    name = machine.machine().lower()
+    if name.startswith("armv"):
+        return sys.platform, "arm", name[3:5]
+    return sys.platform, _MACHINES.get(name, name), ""
+
+
+def choose_image(document: Mapping[str, Any], wanted: tuple[str, str, str]) -> Mapping[str, Any]:
+    """The entry of an index for a platform. PermanentError names those that there are. Pure."""
+    there: dict[str, Mapping[str, Any]] = {}
+    for entry in _entries(document, "manifests"):
+        told = entry.get("platform")
+        told = told if isinstance(told, Mapping) else {}
+        system, architecture, variant = (str(told.get(key, "")) for key in ("os", "architecture", "variant"))
+        if (system, architecture) == wanted[:2] and (not wanted[2] or variant in ("", wanted[2])):
+            return entry
+        there["/".join(part for part in (system, architecture, variant) if part)] = entry
+    name = "/".join(part for part in wanted if part)
+    raise PermanentError(f"there is nothing for this machine ({name}), only for: {', '.join(sorted(there)) or 'none'}")
+
+
+def choose_layer(document: Mapping[str, Any]) -> tuple[Mapping[str, Any], Version]:
+    """The layer with the plugin, and its version. Pure."""
+    for layer in _entries(document, "layers"):
+        marks = layer.get("annotations")
+        if isinstance(marks, Mapping) and MARK in marks:
+            version = parse_version(str(marks[MARK]))
+            if version is None:
+                raise PermanentError(f"its version is {str(marks[MARK])!r}, which is none such as 1.2.3")
+            size = layer.get("size")
+            if not isinstance(size, int) or not 0 < size <= LARGEST_BYTES:
+                raise PermanentError(f"it has {size!r} bytes; more than {LARGEST_BYTES} are not taken")
+            return layer, version
+    raise PermanentError(f"it is no plugin: none of its layers has the annotation {MARK}")
+
+
+def install(
+    reference: Reference, source: Source, unpack: Unpack, folder: Path, *, say: Callable[[str], None]
+) -> Installed:
+    """The version that the registry has for the constraint."""
+    document, _ = source.manifest(reference.constraint.text)
+    try:
+        if "manifests" in document:
+            document, _ = source.manifest(str(choose_image(document, this_platform()).get("digest", "")))
+        layer, version = choose_layer(document)
+    except PermanentError as error:
+        raise PermanentError(f"{reference.text}: {error}") from error
+    if not reference.constraint.fits(version):
+        raise PermanentError(
+            f"{reference.text}: the registry gives {version.text}, which does not fit; ask for the version itself"
+        )
+    if version in versions(reference, folder):
+        return _there(reference, version, folder, is_new=False)
+    with _beside(folder) as work:
+        say(f"{reference.place} {version.text}: fetching {layer['size'] / 1e6:.1f} MB")
+        source.blob(str(layer.get("digest", "")), layer["size"], work / "layer")
+        unpack(work / "layer", work / "files")
+        return put(_plugin_in(work / "files"), reference, version, folder)
+
+
+def install_file(
+    file: Path, unpack: Unpack, folder: Path, *, say: Callable[[str], None], is_replacing: bool = False
+) -> Installed:
+    """A program, or an archive with one in it, under the name and version that the program tells."""
+    if file.is_dir():
+        raise PermanentError(f"{file} is a folder; give the program in it, or an archive with it")
+    if not file.is_file():
+        raise PermanentError(f"{file}: there is no such file; give a program, or an archive with one in it")
+    with _beside(folder) as work:
+        files = work / "files"
+        if file.name.endswith(_ARCHIVES):
+            unpack(Path(shutil.copy(file, work)), files)
+            files = _plugin_in(files)
+        else:
+            if not is_program(file):
+                raise PermanentError(
+                    f"{file} is neither an archive ({', '.join(_ARCHIVES)}) nor may it be executed; "
+                    "chmod +x it if it is the program"
+                )
+            copy_program(file, files)
+        told = _asked(files / PROGRAM, file)
+        version = parse_version(told.version)
+        if version is None:
+            raise PermanentError(
+                f"{file} says that its version is {told.version!r}; only such as 1.2.3 can be installed"
+            )
+        reference = parse_reference(f"{told.name}:{version.text}")
+        target = version_folder(reference, version, folder)
+        if is_program(target / PROGRAM):
+            if _is_same(files, target):
+                return _there(reference, version, folder, is_new=False)
+            if not is_replacing:
+                what = f"{reference.place} {version.text} is installed with other content ({target / PROGRAM})"
+                raise PermanentError(f"{what}; raise the version, or say --replace")
+            target.rename(work / "old")
+        say(f"{reference.place} {version.text}: from {file}")
+        return put(files, reference, version, folder)
+
+
+def looks_like_file(name: str) -> bool:
+    """Whether a bare name is rather that of a file than of a plugin. Pure."""
+    return name.endswith((*_ARCHIVES, ".zip")) or name.startswith(PREFIX)
+
+
+def copy_program(program: Path, target: Path) -> None:
+    """A program into a new folder.
+
+    What lies beside `plugin` belongs to it where the folder is its own, as in an artifact (`plugin/plugin`) and where a
+    version is installed (`1.2.3/plugin`). Any other folder may be somebody's home.
+    """
+    own = program.absolute().parent.name
+    if program.name == PROGRAM and (own == PROGRAM or version_of_folder(own) is not None):
+        shutil.copytree(program.parent, target)
+    else:
+        target.mkdir()
+        shutil.copy2(program, target / PROGRAM)
+
+
+def put(files: Path, reference: Reference, version: Version, folder: Path) -> Installed:
+    """Move a folder with a plugin to its place; `files` is on the same file system."""
+    target = version_folder(reference, version, folder)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if target.exists() and not is_program(target / PROGRAM):
+        remove_tree(target)  # what an installer that was killed left
+    for path in (one for one in files.rglob("*") if one.is_file()):
+        with path.open("rb") as file:
+            os.fsync(file.fileno())
+    files.chmod(0o755)
+    try:
+        files.rename(target)
+    except OSError:
+        if not is_program(target / PROGRAM):
+            raise
+        return _there(reference, version, folder, is_new=False)  # somebody else was quicker
+    sync_folder(target.parent)
+    return _there(reference, version, folder, is_new=True)
+
+
+def _asked(program: Path, file: Path) -> Told:
+    try:
+        return ask_version(program, named=file)
+    except PermanentError as error:
+        if "python" not in first_line(str(program)):
+            raise
+        raise PermanentError(f"{error} A plugin in Python is installed with pip, which brings its modules") from error
+
+
+def _is_same(one: Path, other: Path) -> bool:
+    """Whether two folders have the same files."""
+    names = [{path.relative_to(folder) for path in folder.rglob("*") if path.is_file()} for folder in (one, other)]
+    return names[0] == names[1] and all(filecmp.cmp(one / name, other / name, shallow=False) for name in names[0])
+
+
+def _there(reference: Reference, version: Version, folder: Path, *, is_new: bool) -> Installed:
+    program = version_folder(reference, version, folder) / PROGRAM
+    return Installed(reference=reference, version=version, program=program, is_new=is_new)
+
+
+@contextmanager
+def _beside(folder: Path) -> Iterator[Path]:
+    """Room on the file system of the plugin folder, without what installers that were killed left there long ago."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for old in folder.glob(f"{_TEMPORARY}*"):
+        with suppress(OSError):
+            if time.time() - old.stat().st_mtime > OLD_SECONDS:
+                remove_tree(old, ignore_errors=True)
+    work = Path(tempfile.mkdtemp(prefix=_TEMPORARY, dir=folder))
+    try:
+        yield work
+    finally:
+        remove_tree(work, ignore_errors=True)
+
+
+def _plugin_in(files: Path) -> Path:
+    """The folder with the program, which is called `plugin` in the end."""
+    for path in files.rglob("*"):
+        if path.is_symlink():
+            raise PermanentError(f"the archive holds a link, {path.relative_to(files)}; such a plugin is not installed")
+    for place in _PLACES:
+        here = files / place
+        named = [one for one in here.glob(f"{PREFIX}*") if is_program(one)] if here.is_dir() else []
+        if len(named) == 1 and not (here / PROGRAM).exists():
+            named[0].rename(here / PROGRAM)
+        if is_program(here / PROGRAM):
+            return here
+    raise PermanentError("the archive holds no program called plugin/plugin, or it may not be executed")
+
+
+def _entries(document: Mapping[str, Any], key: str) -> Sequence[Mapping[str, Any]]:
+    found = document.get(key)
+    return [one for one in found if isinstance(one, Mapping)] if isinstance(found, list) else []

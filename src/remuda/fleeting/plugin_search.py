@@ -1,0 +1,197 @@
+"""Which program stands behind the name of a plugin, and which plugins there are.
+
+`plugin = "aws"` is an installed version, else `fleeting-plugin-aws` on PATH or beside our own Python, where pip puts
+it; `fleeting-plugin-aws` is looked for the other way round, as gitlab-runner does. A name with a repository or a `:` is
+an installed version, unless it is a path of a program. Only executable files are programs: a folder that has a plugin's
+name is none, and a bare name is never a file of the working directory. The host looks through this at each start of a
+plugin, `remuda plugin list` shows all of it.
+"""
+
+import os
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from enum import StrEnum
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from typing import Any
+
+from remuda.fleeting.errors import PermanentError
+from remuda.fleeting.references import (
+    Reference,
+    Version,
+    folder_name,
+    parse_reference,
+    parse_version,
+    version_of_folder,
+)
+from remuda.lib.dataclass import dataclass
+
+PREFIX = "fleeting-plugin-"
+PROGRAM = "plugin"
+"""The file in a version's folder."""
+FOLDER = "FLEETING_PLUGIN_PATH"
+ENTRY_POINTS = "remuda.fleeting"
+_PATH = re.compile(r"(/|\./|\.\./|~/)")
+
+
+class Where(StrEnum):
+    """Where programs of plugins are."""
+
+    PATH = "path"  # at a place that was named
+    INSTALLED = "installed"  # in the plugin folder, by version
+    ON_PATH = "on PATH"  # fleeting-plugin-NAME there
+    DISTRIBUTION = "distribution"  # of Python, installed beside us
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """A plugin that is there."""
+
+    name: str
+    where: Where
+    program: Path
+    version: str = ""
+    """Empty: only the program itself can tell."""
+
+
+def places(name: str) -> tuple[Where, ...]:
+    """Where to look for it, in order. Pure."""
+    if _PATH.match(name):
+        return (Where.PATH,)
+    if "/" in name:
+        return (Where.PATH, Where.INSTALLED)
+    if ":" in name:
+        return (Where.INSTALLED,)
+    if name.startswith(PREFIX):
+        return (Where.ON_PATH, Where.DISTRIBUTION, Where.INSTALLED)
+    return (Where.INSTALLED, Where.ON_PATH, Where.DISTRIBUTION)
+
+
+def plugin_folder(env: Mapping[str, str] = os.environ) -> Path:
+    """Where versions are installed, ours and those of gitlab-runner."""
+    if given := env.get(FOLDER):
+        return Path(given)
+    return Path(env.get("HOME") or Path.home(), ".config/fleeting/plugins")
+
+
+def find_program(name: str, env: Mapping[str, str] = os.environ) -> str:
+    """The program, by its whole path. PermanentError says where it was looked for, and what to do."""
+    wanted = name if name.startswith(PREFIX) else f"{PREFIX}{name}"
+    for where in places(name):
+        found = None
+        if where is Where.PATH:
+            found = Path(os.path.expanduser(name))
+        elif where is Where.INSTALLED:
+            with suppress(PermanentError):  # no such name is installed; on PATH there may be one
+                found = installed_program(parse_reference(name), plugin_folder(env))
+        elif where is Where.ON_PATH:
+            found = next((folder / wanted for folder in _path(env) if is_program(folder / wanted)), None)
+        elif _announced(wanted):
+            found = beside_us(wanted)
+        if found is not None and is_program(found):
+            return str(found.absolute())
+    raise PermanentError(_nowhere(name, wanted, env))
+
+
+def installed_program(reference: Reference, folder: Path) -> Path | None:
+    """Of the highest installed version that fits."""
+    best = reference.constraint.best(versions(reference, folder))
+    return None if best is None else version_folder(reference, best, folder) / PROGRAM
+
+
+def version_folder(reference: Reference, version: Version, folder: Path) -> Path:
+    return folder / reference.place / folder_name(version)
+
+
+def versions(reference: Reference, folder: Path) -> list[Version]:
+    """That are installed and have a program."""
+    try:
+        names = os.listdir(folder / reference.place)
+    except OSError:
+        return []
+    found = [version_of_folder(name) for name in names if is_program(folder / reference.place / name / PROGRAM)]
+    return sorted((one for one in found if one is not None), key=lambda one: one.order)
+
+
+def list_plugins(env: Mapping[str, str] = os.environ) -> list[Found]:
+    """All that there are, by name; first what is found first. Each program once."""
+    every: dict[Path, Found] = {}
+    for one in (*_installed(plugin_folder(env)), *_on_path(env), *_distributions()):
+        first = every.setdefault(one.program, one)
+        every[one.program] = replace(first, version=first.version or one.version)
+    newest_first = sorted(every.values(), key=_version_order, reverse=True)
+    return sorted(newest_first, key=lambda one: (one.name, list(Where).index(one.where)))
+
+
+def is_program(path: Path) -> bool:
+    """A file that may be executed."""
+    return path.is_file() and os.access(path, os.X_OK)
+
+
+def beside_us(program: str) -> Path:
+    """Where pip puts programs of distributions that are installed with us."""
+    return Path(sys.executable).parent / program
+
+
+def _path(env: Mapping[str, str]) -> list[Path]:
+    return [Path(one).absolute() for one in env.get("PATH", os.defpath).split(os.pathsep) if one]
+
+
+def _announced(program: str) -> EntryPoint | None:
+    known = entry_points(group=ENTRY_POINTS)
+    return next((one for one in known if f"{PREFIX}{one.name}" == program), None)
+
+
+def _installed(folder: Path) -> Iterator[Found]:
+    for top, folders, files in os.walk(folder):
+        folders[:] = [one for one in folders if not one.startswith(".")]
+        here = Path(top)
+        version = version_of_folder(here.name)
+        if version is None or PROGRAM not in files or not is_program(here / PROGRAM):
+            continue
+        folders.clear()
+        try:
+            name = parse_reference(str(here.parent.relative_to(folder))).short
+        except PermanentError:
+            continue
+        yield Found(name=name, where=Where.INSTALLED, program=here / PROGRAM, version=version.text)
+
+
+def _distributions() -> Iterator[Found]:
+    for one in entry_points(group=ENTRY_POINTS):
+        program = beside_us(f"{PREFIX}{one.name}")
+        if is_program(program):
+            version = one.dist.version if one.dist is not None else ""
+            yield Found(name=one.name, where=Where.DISTRIBUTION, program=program, version=version)
+
+
+def _on_path(env: Mapping[str, str]) -> Iterator[Found]:
+    for folder in _path(env):
+        for program in sorted(folder.glob(f"{PREFIX}*")):
+            if is_program(program):
+                yield Found(name=program.name.removeprefix(PREFIX), where=Where.ON_PATH, program=program)
+
+
+def _version_order(one: Found) -> tuple[Any, ...]:
+    """Of installed ones; others have the order of PATH."""
+    version = parse_version(one.version) if one.where is Where.INSTALLED else None
+    return version.order if version is not None else ()
+
+
+def _nowhere(name: str, wanted: str, env: Mapping[str, str]) -> str:
+    if places(name) == (Where.PATH,):
+        return f"{name}: there is no such program, or it may not be executed; is the path right?"
+    reference, folder = parse_reference(name), plugin_folder(env)
+    there = ", ".join(one.text for one in versions(reference, folder))
+    looked = [
+        f"a version of {reference.text} in {folder / reference.place} ({there or 'none'} installed)",
+        *([f"a program {wanted} on PATH and beside {sys.executable}"] if Where.ON_PATH in places(name) else []),
+    ]
+    advice = [f"install it, by `remuda plugin install {name}` or with pip"]
+    if (distribution := _announced(wanted)) is not None and distribution.dist is not None:
+        advice = [f"{beside_us(wanted)} is missing: install {distribution.dist.name} anew"]
+    advice.append(f"write ./{name} for the file of this folder" if Path(name).is_file() else "or give its path")
+    return f"there is no plugin {name}. Looked for: {'; '.join(looked)}. To do: {', '.join(advice)}"

@@ -1,0 +1,116 @@
+"""What the jobs of a finished run have left, in a folder: archives unpacked, one folder a job, reports beside them.
+
+Decided here: where a file goes. `DIR/<job>/` has the files of the job's archive, `DIR/<job>/reports/` its reports; the
+jobs of a pipeline that another job started are below that job's folder. `remuda run` is the caller.
+"""
+
+import asyncio
+import re
+import tempfile
+import zipfile
+import zlib
+from pathlib import Path
+from typing import BinaryIO
+
+from remuda.cli.exits import CommandError
+from remuda.localrun.junit import LIMIT_BYTES
+from remuda.localrun.view import BELOW, JobView, RunView
+from remuda.stdsteps.common.archive import LARGEST_BYTES, open_zip
+from remuda.stdsteps.common.errors import StepError
+from remuda.wire.user_api import FileInfo
+from remuda.wire.user_client import UserClient
+
+REPORTS = "reports"
+INNER = frozenset({"archive", "metadata", "trace"})
+"""Files of a job that are no reports."""
+_PIECE_BYTES = 1 << 18
+
+
+def folder_name(job: str) -> str:
+    """A job's name as the name of a folder: `test 1/4` becomes `test 1_4`, and none leads elsewhere."""
+    name = re.sub(r"[/\\\0]", "_", job)
+    return f"_{name}" if name.startswith(".") else name
+
+
+async def collect(client: UserClient, view: RunView, target: Path) -> None:
+    """Everything that the jobs have left, below `target`."""
+    for name, pipeline, job in view.all_jobs():
+        place = target.joinpath(*(folder_name(part) for part in name.split(BELOW)))
+        for file in job.files:
+            if file.type in INNER and file.type != "archive":
+                continue
+            with tempfile.TemporaryFile() as data:
+                async for piece in client.artifacts(pipeline.project_id, job.id, file.type):
+                    data.write(piece)
+                data.seek(0)
+                if file.type == "archive":
+                    await asyncio.to_thread(extract, data, place)
+                else:
+                    await asyncio.to_thread(put_report, data, file, place / REPORTS)
+
+
+async def report_of(client: UserClient, pipeline: RunView, job: JobView, kind: str) -> bytes:
+    """A report as it was uploaded, cut off where it is too large to be read."""
+    report = bytearray()
+    async for piece in client.artifacts(pipeline.project_id, job.id, kind):
+        report += piece
+        if len(report) > LIMIT_BYTES:
+            break
+    return bytes(report)
+
+
+def extract(archive: BinaryIO, folder: Path) -> None:
+    """Unpack an archive below a folder."""
+    try:
+        with open_zip(archive) as opened:
+            # What an entry really has is never more than it says: zipfile reads no further.
+            if sum(entry.file_size for entry in opened.infolist()) > LARGEST_BYTES:
+                raise CommandError(f"the artifacts for {folder} are larger than {LARGEST_BYTES} bytes when unpacked")
+            folder.mkdir(parents=True, exist_ok=True)
+            for entry in opened.infolist():
+                # ZipFile keeps every entry below the folder, but forgets who may execute it.
+                path = Path(opened.extract(entry, folder))
+                mode = entry.external_attr >> 16 & 0o777
+                if mode and not entry.is_dir():
+                    path.chmod(mode)
+    except zipfile.BadZipFile as error:
+        raise CommandError(f"the artifacts for {folder} are no zip archive: {error}") from None
+    except StepError as error:
+        raise CommandError(f"the artifacts for {folder} are not unpacked: {error}") from None
+
+
+def put_report(data: BinaryIO, file: FileInfo, folder: Path) -> None:
+    """Write a report; of one that consists of several files, the second is numbered."""
+    folder.mkdir(parents=True, exist_ok=True)
+    name = Path(file.filename).name
+    # Hidden files would be overlooked.
+    name = f"{file.type}{name}" if name.startswith(".") or not name else name
+    if file.format != "gzip":
+        with (folder / name).open("wb") as out:
+            while piece := data.read(_PIECE_BYTES):
+                out.write(piece)
+        return
+    plain = Path(name.removesuffix(".gz"))
+    rest, number = b"", 0
+    try:
+        while rest or (rest := data.read(_PIECE_BYTES)):
+            number += 1
+            own = plain.name if number == 1 else f"{plain.stem}-{number}{plain.suffix}"
+            with (folder / own).open("wb") as out:
+                rest = _unpacked(rest, data, out)
+    except zlib.error as error:
+        raise CommandError(f"the report {folder / plain} is damaged: {error}") from None
+
+
+def _unpacked(piece: bytes, data: BinaryIO, out: BinaryIO) -> bytes:
+    """Unpack one member of a gzip file; what was read of the next."""
+    unpacking = zlib.decompressobj(zlib.MAX_WBITS | 16)
+    while piece:
+        unpacked = unpacking.decompress(piece, _PIECE_BYTES)
+        out.write(unpacked)
+        if out.tell() > LARGEST_BYTES:
+            raise CommandError(f"a report is larger than {LARGEST_BYTES} bytes when unpacked")
+        if unpacking.eof:
+            return unpacking.unused_data
+        piece = unpacking.unconsumed_tail or data.read(_PIECE_BYTES)
+    return b""

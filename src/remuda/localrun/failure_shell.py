@@ -1,0 +1,51 @@
+"""A shell where a failed job ran: in its working directory, with its variables.
+
+Decided here: how that is offered. A small script does it, so that a person can do it again later; it is for this user
+only, since variables may be secret. Called by `remuda run` when the pipeline is over; the runner manager kept what is
+needed (`remuda.manager.compile.kept_workdirs`).
+"""
+
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from remuda.localrun.view import RunView
+
+
+def offer(view: RunView, folder: Path, manager_data: Path, *, opens: bool, is_kept: bool) -> None:
+    """Open a shell for the first failed job if wanted and possible, else say how to get one.
+
+    One that was allowed to fail is not why the pipeline failed, so it comes after all others.
+    """
+    from remuda.manager.compile.kept_workdirs import kept_job
+
+    for name, _, job in sorted(view.all_jobs(), key=lambda found: found[2].allow_failure):
+        kept = kept_job(manager_data, job.id) if job.has_failed() else None
+        if kept is None:
+            continue
+        script = folder / f"shell-{job.id}.sh"
+        descriptor = os.open(script, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o700)
+        with open(descriptor, "w", encoding="utf-8", errors="surrogateescape") as file:
+            file.write(script_text(kept.work_dir, kept.environment))
+        if opens and sys.stdin.isatty() and sys.stdout.isatty():
+            print(f"a shell where {name} failed; leave it to end the run", flush=True)
+            subprocess.run(["/bin/sh", str(script)], check=False)
+        elif is_kept:
+            print(f"a shell where {name} failed: sh {script}", file=sys.stderr)
+        else:
+            print(
+                f"no shell where {name} failed: there is no terminal; with --keep its folder stays, and you are told "
+                "how to open a shell there later",
+                file=sys.stderr,
+            )
+        return
+
+
+def script_text(work_dir: Path, environment: Mapping[str, str]) -> str:
+    """What opens the shell."""
+    lines = ["#!/bin/sh", f"cd {shlex.quote(str(work_dir))} || exit"]
+    lines += [f"export {name}={shlex.quote(value)}" for name, value in sorted(environment.items())]
+    return "\n".join([*lines, 'exec "${SHELL:-/bin/sh}"', ""])

@@ -1,0 +1,234 @@
+"""A finished run summed up: a table for people, a document for programs, and the exit code. Pure.
+
+Where the time went is told by the steps that the agent reported; what a job spent outside them (hand-over, start of
+the agent, sending the last bytes) is called overhead.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from remuda.cli.exits import Exit
+from remuda.cli.render.log_text import without_escapes
+from remuda.cli.render.step_events import StepView, duration
+from remuda.localrun.junit import TestReport
+from remuda.localrun.view import JobView, RunView, note_of
+
+VERSION = 1
+"""Version of the JSON document's meaning."""
+SHOWN_FAILURES = 20
+"""Of tests, in the summary for people."""
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """The last look at a run, and what was read of its jobs after it."""
+
+    view: RunView
+    tails: Mapping[int, Sequence[str]] = msgspec.field(default_factory=dict)
+    """The end of the log of each failed job, or the whole log of every job that began."""
+    has_whole_logs: bool = False
+    tests: Sequence[TestReport] = ()
+    interrupted: bool = False
+
+    @property
+    def log_title(self) -> str:
+        """What `tails` has of each log."""
+        return "log" if self.has_whole_logs else "end of the log"
+
+    @property
+    def exit(self) -> Exit:
+        """A pipeline of which nothing had to run has not failed."""
+        if self.interrupted:
+            return Exit.INTERRUPTED
+        return Exit.SUCCESS if self.view.status in ("success", "skipped") else Exit.FAILURE
+
+
+class Line(msgspec.Struct, frozen=True, kw_only=True):
+    """One job in the summary."""
+
+    job: str
+    status: str
+    waited: str
+    ran: str
+    where: str
+    note: str
+
+
+def lines(view: RunView) -> list[Line]:
+    """The summary, a line a job."""
+    return [
+        Line(
+            job=name,
+            status=job.status,
+            waited="" if job.waiting_seconds is None else duration(job.waiting_seconds),
+            ran="" if (seconds := job.seconds(view.now)) is None else duration(seconds),
+            where=_where(spent(job, view.now)),
+            note=note_of(job, view.now),
+        )
+        for name, _, job in view.all_jobs()
+    ]
+
+
+def spent(job: JobView, now: float) -> dict[str, float]:
+    """Seconds per step name, longest first, with what lies outside all steps; time within nested steps counts once."""
+    total = job.seconds(now)
+    if total is None:
+        return {}
+    by_name: dict[str, float] = {}
+    # A step that never reported its end lasted no longer than its job.
+    now = now if job.finished_at is None else job.finished_at
+    for step in job.steps:
+        took = step.seconds(now) if step.own_seconds is None else step.own_seconds
+        by_name[step.name] = by_name.get(step.name, 0.0) + (took or 0.0)
+    if by_name:
+        by_name["overhead"] = max(total - sum(by_name.values()), 0.0)
+    return dict(sorted(by_name.items(), key=lambda item: -item[1]))
+
+
+def spent_in_all(view: RunView) -> dict[str, float]:
+    """The same over all jobs, waiting included."""
+    total: dict[str, float] = {}
+    for _, _, job in view.all_jobs():
+        for name, seconds in spent(job, view.now).items():
+            total[name] = total.get(name, 0.0) + seconds
+        if job.waiting_seconds:
+            total["waiting"] = total.get("waiting", 0.0) + job.waiting_seconds
+    return dict(sorted(total.items(), key=lambda item: -item[1]))
+
+
+def headline(view: RunView) -> str:
+    """The run in one sentence."""
+    counts: dict[str, int] = {}
+    for _, _, job in view.all_jobs():
+        counts[job.status] = counts.get(job.status, 0) + 1
+    jobs = ", ".join(f"{count} {status}" for status, count in counts.items())
+    text = f"pipeline {view.status} in {duration(wall_seconds(view))}: {jobs}"
+    waiting = [job.name for job in view.jobs if job.status == "manual" and not job.allow_failure]
+    if view.status == "manual" and waiting:
+        text += f"; it is blocked by a manual job ({', '.join(waiting)}), which --manual '{waiting[0]}' starts"
+    apart = [each for each in view.pipelines() if each.status == "failed"]
+    if view.status == "success" and apart:
+        # By its strategy, a trigger job need not care how its pipeline ends.
+        text += f"; {counted(len(apart), 'pipeline')} that it started failed"
+    return text
+
+
+def where_time_went(view: RunView) -> str:
+    """The total per kind of work, for the line under the table."""
+    return _where(spent_in_all(view))
+
+
+def wall_seconds(view: RunView) -> float:
+    """From the first job's creation to the last one's end."""
+    jobs = [job for _, _, job in view.all_jobs()]
+    created = [job.created_at for job in jobs if job.created_at is not None]
+    ended = [job.finished_at for job in jobs if job.finished_at is not None]
+    return max(max(ended) - min(created), 0.0) if created and ended else 0.0
+
+
+def lines_of_tests(reports: Sequence[TestReport]) -> Iterator[str]:
+    """What the tests came to: one line a job, then the failures."""
+    for report in reports:
+        words = [f"{report.passed} passed"]
+        for count, word in ((report.failed, "failed"), (report.skipped, "skipped")):
+            words += [f"{count} {word}"] if count else []
+        words += [counted(report.errors, "error")] if report.errors else []
+        words += [f"the report cannot be read whole: {report.problem}"] if report.problem else []
+        yield f"tests of {report.job}: {', '.join(words)}"
+    failures = [(report.job, failure) for report in reports for failure in report.failures]
+    for job, failure in failures[:SHOWN_FAILURES]:
+        yield ""
+        place = f" ({failure.place})" if failure.place else ""
+        suite = f"{failure.suite}: " if failure.suite else ""
+        yield without_escapes(f"{failure.kind} in {job}: {suite}{failure.name}{place}")
+        yield from (f"  {without_escapes(line)}" for line in failure.message.splitlines())
+    left = sum(report.failed + report.errors for report in reports) - len(failures[:SHOWN_FAILURES])
+    if left > 0:
+        yield f"\nand {left} more; --output json and --artifacts have them"
+
+
+def document(outcome: Outcome) -> dict[str, Any]:
+    """The run for programs."""
+    view = outcome.view
+    return {
+        "version": VERSION,
+        "pipeline_id": view.pipeline_id,
+        "status": view.status,
+        "duration": round(wall_seconds(view), 3),
+        "interrupted": outcome.interrupted,
+        "exit_code": int(outcome.exit),
+        "jobs": [_job(job, view.now, outcome.tails) for job in view.jobs],
+        "tests": [_tests(report) for report in outcome.tests],
+    }
+
+
+def _job(job: JobView, now: float, tails: Mapping[int, Sequence[str]]) -> dict[str, Any]:
+    told: dict[str, Any] = {
+        "id": job.id,
+        "name": job.name,
+        "stage": job.stage,
+        "status": job.status,
+        "allow_failure": job.allow_failure,
+        "waiting": _rounded(job.waiting_seconds),
+        "duration": _rounded(job.seconds(now)),
+        "failure_reason": job.failure_reason,
+        "exit_code": job.exit_code,
+        "log_tail": [without_escapes(line) for line in tails.get(job.id, ())],
+        "steps": [_step(step, now) for step in job.steps],
+    }
+    if job.downstream is not None:
+        below = job.downstream
+        told["downstream"] = {
+            "pipeline_id": below.pipeline_id,
+            "project": below.project,
+            "status": below.status,
+            "jobs": [_job(each, now, tails) for each in below.jobs],
+        }
+    return told
+
+
+def _step(step: StepView, now: float) -> dict[str, Any]:
+    return {
+        "name": step.name,
+        "path": step.path,
+        "status": step.status,
+        "duration": _rounded(step.seconds(now)),
+        "exit_code": step.exit_code,
+    }
+
+
+def _tests(report: TestReport) -> dict[str, Any]:
+    return {
+        "job": report.job,
+        "total": report.tests,
+        "passed": report.passed,
+        "failed": report.failed,
+        "errors": report.errors,
+        "skipped": report.skipped,
+        "problem": report.problem or None,
+        "failures": [
+            {
+                "suite": failure.suite,
+                "name": failure.name,
+                "kind": failure.kind,
+                "message": failure.message,
+                "file": failure.file or None,
+                "line": failure.line,
+            }
+            for failure in report.failures
+        ],
+    }
+
+
+def _rounded(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 3)
+
+
+def _where(parts: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {duration(seconds)}" for name, seconds in parts.items() if seconds >= 0.05)
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 job`, `2 jobs`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

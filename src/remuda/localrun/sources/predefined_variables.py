@@ -1,0 +1,116 @@
+"""The predefined variables that a folder on this machine can tell: of its project, commit, tag, user, merge request.
+
+Decided here: what an `origin` says about the server and the project's path, and which values stand in for what only a
+server knows (numbers are 1). What the variables are called is decided in `remuda.pipeline.predefined_variables`.
+`worktree` calls it; the variables that follow from the ref alone are made by `Facts`.
+
+Invariant: no credentials of a remote's address get into a variable.
+"""
+
+import re
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import msgspec
+
+from remuda.localrun.sources.repository import Repository
+from remuda.pipeline import predefined_variables
+
+NOWHERE = "http://localhost"
+"""The server of a project that has none."""
+NUMBER = 1
+"""Of the project, and of its merge request."""
+
+# One letter before the colon is a drive, not a host.
+_SCP = re.compile(r"(?:[^@/\s]+@)?(?P<host>[^:/\s@]{2,}):(?P<path>\S+)")
+_PROJECT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)+")
+
+
+class Address(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a project lives: the server's address without a slash at its end, and the project's path there."""
+
+    path: str
+    server: str = NOWHERE
+
+    @property
+    def url(self) -> str:
+        return f"{self.server}/{self.path}"
+
+
+def address_of(repository: Repository | None, folder: Path) -> Address:
+    """The project that the folder's `origin` names, or one that is called like the folder."""
+    origin = repository.origin() if repository else ""
+    name = re.sub(r"[^A-Za-z0-9_.-]+", "-", folder.name).strip("-._").removesuffix(".git") or "project"
+    return read_address(origin) or Address(path=f"root/{name}")
+
+
+def read_address(origin: str) -> Address | None:
+    """What a remote's address says; None for a path, or for what names no group and project."""
+    if "://" in origin:
+        try:
+            parts = urlsplit(origin)
+            host, port = parts.hostname or "", parts.port
+        except ValueError:
+            return None
+        scheme, path = parts.scheme, parts.path
+        if scheme not in ("http", "https", "ssh", "git", "git+ssh"):
+            return None
+        is_web = scheme in ("http", "https")
+        server = f"{scheme}://{host}:{port}" if is_web and port else f"{scheme if is_web else 'https'}://{host}"
+    elif found := _SCP.fullmatch(origin):
+        host, path = found["host"], found["path"]
+        server = f"https://{host}"
+    else:
+        return None
+    path = path.strip("/").removesuffix(".git")
+    return Address(server=server, path=path) if host and _PROJECT.fullmatch(path) else None
+
+
+def of_project(address: Address) -> dict[str, str]:
+    """What the project's address tells."""
+    title = address.path.rpartition("/")[2]
+    own = predefined_variables.of_project(path=address.path, url=address.url, number=NUMBER, title=title)
+    return {**own, **predefined_variables.of_server(address.server)}
+
+
+def of_commit(repository: Repository | None) -> dict[str, str]:
+    """What HEAD tells; nothing where there are no commits."""
+    form = "--format=%H%x00%an <%ae>%x00%cI%x00%B"
+    told = repository.ask("log", "-1", "--no-show-signature", "--encoding=UTF-8", form, "HEAD") if repository else None
+    if told is None:
+        return {}
+    sha, author, at, message = told.decode(errors="replace").split("\0", 3)
+    return {"CI_COMMIT_SHA": sha, **predefined_variables.of_commit(message=message, author=author, timestamp=at)}
+
+
+def of_tag(repository: Repository | None, tag: str) -> dict[str, str]:
+    """The message of an annotated tag."""
+    place = f"refs/tags/{tag}"
+    kind, _, message = (
+        repository.answer("for-each-ref", "--format=%(objecttype) %(contents)", place) if repository else ""
+    ).partition(" ")
+    return predefined_variables.of_tag(message) if kind == "tag" else {}
+
+
+def of_user(repository: Repository | None) -> dict[str, str]:
+    """Who would push."""
+    told = repository.settings("user.name", "user.email") if repository else {}
+    names = {"user.name": "GITLAB_USER_NAME", "user.email": "GITLAB_USER_EMAIL"}
+    user = {names[key]: value for key, value in told.items()}
+    login = told.get("user.email", "").partition("@")[0]
+    return {**user, "GITLAB_USER_LOGIN": login} if login else user
+
+
+def of_merge_request(
+    address: Address, *, source: str, target: str, default_branch: str, base: str, title: str
+) -> dict[str, str]:
+    """A first merge request of the branch into the target, not merged with it yet."""
+    return predefined_variables.of_merge_request(
+        iid=NUMBER,
+        project=of_project(address),
+        source=source,
+        target=target,
+        default_branch=default_branch,
+        base_sha=base,
+        title=title,
+    )

@@ -1,0 +1,124 @@
+"""Files behind web addresses, from an allow list that the caller gives; by default nothing is fetched.
+
+Decided here: that every redirect is looked up on the list too, and how much of an answer is taken. `sources` is the
+caller. An entry of the list is a prefix (`remuda.pipeline.include.allowed_addresses`); one that is only a host stands
+for https on all its paths.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import IO, TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from remuda.cli.exits import BadInputError
+from remuda.lib.clock import Clock, SystemClock
+from remuda.pipeline import SourceProblem
+from remuda.pipeline.errors import printable
+from remuda.pipeline.include.allowed_addresses import Prefix, read_prefix
+
+if TYPE_CHECKING:
+    from http.client import HTTPMessage
+    from urllib.request import OpenerDirector, Request
+
+LIMIT_BYTES = 1024 * 1024
+TIMEOUT_SECONDS = 10.0
+
+_HOST = re.compile(r"[A-Za-z0-9.-]+(:[0-9]+)?")
+
+
+def read_allowed(entries: Sequence[str]) -> tuple[Prefix, ...]:
+    """The allow list as the command line gives it."""
+    allowed: list[Prefix] = []
+    for entry in entries:
+        prefix = read_prefix(f"https://{entry}" if _HOST.fullmatch(entry) else entry)
+        if prefix is None:
+            raise BadInputError(f"--allow-remote {entry}: give a host, or an address like https://example.org/ci/")
+        allowed.append(prefix)
+    return tuple(allowed)
+
+
+class Remote:
+    """Fetches files whose addresses are allowed, each once."""
+
+    def __init__(self, allowed: Sequence[Prefix] = (), *, clock: Clock | None = None) -> None:
+        self._allowed = allowed
+        self._clock = clock or SystemClock()
+        self._fetched: dict[str, str | SourceProblem] = {}
+
+    def text(self, url: str) -> str | SourceProblem:
+        """The file behind an address."""
+        if url not in self._fetched:
+            problem = self._refused(url)
+            self._fetched[url] = problem or self._fetch(url)
+        return self._fetched[url]
+
+    def _refused(self, url: str) -> SourceProblem | None:
+        address = read_prefix(url)
+        if address is not None and any(prefix.covers(address) for prefix in self._allowed):
+            return None
+        return SourceProblem(reason="the address is not allowed here", suggestion=f"pass --allow-remote {_site(url)}")
+
+    def _fetch(self, url: str) -> str | SourceProblem:
+        from http.client import HTTPException
+        from urllib.error import URLError
+
+        deadline = self._clock.monotonic() + TIMEOUT_SECONDS
+        data = b""
+        try:
+            with self._opener().open(url, timeout=TIMEOUT_SECONDS) as answer:
+                # The timeout is for each read alone; a server that sends a byte a second would never end.
+                while len(data) <= LIMIT_BYTES and (piece := answer.read1(LIMIT_BYTES)):
+                    data += piece
+                    if self._clock.monotonic() > deadline:
+                        raise TimeoutError("timed out")
+            if len(data) > LIMIT_BYTES:
+                return SourceProblem(reason=f"the file is larger than {LIMIT_BYTES} bytes", suggestion="split it")
+            return data.decode()
+        except _NotAllowedError as error:
+            return error.problem
+        except UnicodeDecodeError:
+            return SourceProblem(reason="the file is no UTF-8 text", suggestion="check the address")
+        except (URLError, HTTPException, OSError, ValueError) as error:
+            reason = printable(str(getattr(error, "reason", "") or error) or type(error).__name__, 200)
+            return SourceProblem(reason=f"the file cannot be fetched: {reason}", suggestion="check the address")
+
+    def _opener(self) -> "OpenerDirector":
+        """An opener for web addresses only, that asks the list before it follows a redirect."""
+        from urllib import request
+
+        refused = self._refused
+
+        class Redirects(request.HTTPRedirectHandler):
+            def redirect_request(
+                self, req: "Request", fp: IO[bytes], code: int, msg: str, headers: "HTTPMessage", newurl: str
+            ) -> "Request | None":
+                if (problem := refused(newurl)) is not None:
+                    reason = f"the server redirects to {printable(newurl, 200)}, which is not allowed here"
+                    raise _NotAllowedError(SourceProblem(reason=reason, suggestion=problem.suggestion))
+                return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+        opener = request.OpenerDirector()
+        for handler in (
+            request.ProxyHandler(),
+            request.HTTPHandler(),
+            request.HTTPSHandler(),
+            request.HTTPDefaultErrorHandler(),
+            request.HTTPErrorProcessor(),
+            Redirects(),
+        ):
+            opener.add_handler(handler)
+        return opener
+
+
+class _NotAllowedError(Exception):
+    """A redirect leads away from the list."""
+
+    def __init__(self, problem: SourceProblem) -> None:
+        super().__init__(problem.reason)
+        self.problem = problem
+
+
+def _site(url: str) -> str:
+    """The part of an address that somebody would allow; nothing of an address that is none."""
+    address = read_prefix(url)
+    return printable(f"{address.scheme}://{urlsplit(url).netloc}/", 200) if address else "URL_PREFIX"

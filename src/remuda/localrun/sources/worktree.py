@@ -1,0 +1,246 @@
+"""A folder on this machine as a pipeline sees it: the facts that rules are judged against.
+
+Decided here: which ref, project, commit and event the folder stands for, which predefined variables follow, and what a
+push of it now would change: HEAD with all uncommitted changes, untracked files included, ignored ones not. Included
+files are the business of `sources`. Called by `remuda pipeline` and `remuda run`.
+
+The folder may be a repository, a part of one, or neither. Invariant: it is only read; what costs (listing and hashing
+files, comparing commits) happens when a rule asks for it.
+"""
+
+import hashlib
+import os
+import stat
+from collections.abc import Iterator, Mapping
+from functools import cache, cached_property
+from pathlib import Path
+
+from remuda.cli.exits import BadInputError
+from remuda.localrun.sources import predefined_variables
+from remuda.localrun.sources.repository import GITLINK, Repository, is_ref_name
+from remuda.pipeline import Facts, SourceProblem
+from remuda.pipeline.errors import quoted
+from remuda.pipeline.facts import MERGE_REQUEST, NO_SHA, ChangedFiles
+
+DEFAULT_BRANCH = "main"
+EVENTS = {
+    "push": "push",
+    "tag": "push",
+    "web": "web",
+    "api": "api",
+    "schedule": "schedule",
+    "trigger": "trigger",
+    "pipeline": "pipeline",
+    "parent_pipeline": "parent_pipeline",
+    "merge_request": MERGE_REQUEST,
+    MERGE_REQUEST: MERGE_REQUEST,
+}
+"""How a pipeline may come about, and what CI_PIPELINE_SOURCE says then."""
+
+_TARGET = "CI_MERGE_REQUEST_TARGET_BRANCH_NAME"
+
+
+def facts_of(
+    folder: Path,
+    *,
+    repository: Repository | None = None,
+    event: str = "push",
+    ref: str | None = None,
+    tag: str | None = None,
+    variables: Mapping[str, str] | None = None,
+    raw: frozenset[str] = frozenset(),
+) -> Facts:
+    """The facts of a pipeline for this folder as it is now; `repository` is the folder's, where somebody has it.
+
+    `ref` is the branch it is taken to be on, `tag` the tag it is taken to have; by default those that are checked out.
+    The files are those of the folder in any case.
+    """
+    if event not in EVENTS:
+        raise BadInputError(f"--event {event}: there is no such event; use one of: {', '.join(EVENTS)}")
+    source, variables = EVENTS[event], variables or {}
+    folder = folder.resolve()
+    repository = repository or Repository.at(folder)
+    branch, tag = _names(repository, event, ref, tag)
+    current = repository.answer("symbolic-ref", "--quiet", "--short", "HEAD") if repository else ""
+    default_branch = _default_branch(repository)
+    branch = branch or current or default_branch
+    address = predefined_variables.address_of(repository, folder)
+    commit = predefined_variables.of_commit(repository)
+    # The commit that the work tree is compared with, if the pipeline comes about by a change of files.
+    before: str | None = None
+    more: dict[str, str] = {}
+    if source == MERGE_REQUEST:
+        target = variables.get(_TARGET, default_branch)
+        before = repository.commit(target) if repository else None
+        base = repository.merge_base(before) if repository and before else None
+        title = commit.get("CI_COMMIT_TITLE", "")
+        more = predefined_variables.of_merge_request(
+            address, source=branch, target=target, default_branch=default_branch, base=base or "", title=title
+        )
+    elif source == "push" and tag is None:
+        before = _pushed(repository, branch, current, commit.get("CI_COMMIT_SHA")) if repository else None
+        more = {"CI_COMMIT_BEFORE_SHA": before or NO_SHA}
+    elif source == "trigger":
+        more = {"CI_PIPELINE_TRIGGERED": "true"}
+    if tag is not None:
+        more |= predefined_variables.of_tag(repository, tag)
+    return Facts(
+        ref=tag or branch,
+        is_tag=tag is not None,
+        default_branch=default_branch,
+        source=source,
+        sha=commit.get("CI_COMMIT_SHA", NO_SHA),
+        predefined={
+            "CI_COMMIT_BEFORE_SHA": NO_SHA,
+            "CI_COMMIT_REF_PROTECTED": "true" if tag is None and branch == default_branch else "false",
+            "CI_CONFIG_PATH": ".gitlab-ci.yml",
+            "CI_PIPELINE_IID": "1",
+            **predefined_variables.of_project(address),
+            **predefined_variables.of_user(repository),
+            **commit,
+            **more,
+        },
+        variables=dict(variables),
+        raw=raw,
+        changed_files=_changed_files(repository, before),
+        files=WorkTreeFiles(folder, repository),
+    )
+
+
+class WorkTreeFiles(Mapping[str, str]):
+    """The files a push of the folder would send, by path, with ids of their contents as git gives them."""
+
+    def __init__(self, folder: Path, repository: Repository | None) -> None:
+        self._folder = folder
+        self._repository = repository
+
+    def __getitem__(self, path: str) -> str:
+        identity = self._ids[path]
+        if not identity:
+            identity = self._ids[path] = _blob_id(self._folder / path)
+        return identity
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._ids)
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    def __contains__(self, path: object) -> bool:
+        # The inherited one would hash the file.
+        return path in self._ids
+
+    @cached_property
+    def _ids(self) -> dict[str, str]:
+        """Paths with ids; an empty one is found out when it is asked for."""
+        if self._repository is None:
+            return dict.fromkeys(_walked(self._folder), "")
+        ids = {path: file.id for path, file in self._repository.index().items() if file.mode != GITLINK}
+        for path in self._repository.touched():
+            if path in ids:
+                ids[path] = ""
+                if not os.path.lexists(self._folder / path):
+                    del ids[path]
+        return ids | dict.fromkeys(self._repository.untracked(), "")
+
+
+def _walked(folder: Path) -> Iterator[str]:
+    for place, folders, names in os.walk(folder):
+        folders[:] = [name for name in sorted(folders) if name != ".git"]
+        for name in sorted(names):
+            yield os.path.relpath(os.path.join(place, name), folder)
+
+
+def _blob_id(path: Path) -> str:
+    """The id that git would give a file; of one that cannot be read, none."""
+    try:
+        kind = path.lstat()
+        if stat.S_ISLNK(kind.st_mode):
+            target = os.fsencode(os.readlink(path))
+            return hashlib.sha1(b"blob %d\0%b" % (len(target), target), usedforsecurity=False).hexdigest()
+        if not stat.S_ISREG(kind.st_mode):
+            return NO_SHA
+        digest = hashlib.sha1(b"blob %d\0" % kind.st_size, usedforsecurity=False)
+        with path.open("rb") as file:
+            while data := file.read(1 << 20):
+                digest.update(data)
+    except OSError:
+        return NO_SHA
+    return digest.hexdigest()
+
+
+def _changed_files(repository: Repository | None, before: str | None) -> ChangedFiles:
+    """A way to ask what differs. Rules ask many times, and every answer stays the same for a compilation."""
+
+    @cache
+    def changed(compare_to: str | None) -> frozenset[str] | SourceProblem | None:
+        if compare_to is None:
+            if repository is None or before is None:
+                return None
+            return repository.differing(repository.merge_base(before) or before)
+        if repository is None:
+            return SourceProblem(reason="the folder is no git repository: there is nothing to compare it with")
+        commit = repository.commit(compare_to)
+        if commit is None:
+            reason = f"there is no ref {quoted(compare_to)} in this repository"
+            return SourceProblem(reason=reason, suggestion="correct it, or fetch it with git")
+        base = repository.merge_base(commit)
+        if base is None:
+            reason = f"HEAD and {quoted(compare_to)} have no common history here"
+            return SourceProblem(reason=reason, suggestion="fetch more of it with git fetch --unshallow")
+        return repository.differing(base)
+
+    return changed
+
+
+def _names(
+    repository: Repository | None, event: str, ref: str | None, tag: str | None
+) -> tuple[str | None, str | None]:
+    """The branch and the tag that are asked for."""
+    for option, name in (("--ref", ref), ("--tag", tag)):
+        if name is not None and not is_ref_name(name):
+            raise BadInputError(f"{option} {name}: no branch or tag can be called so")
+    branch = ref.removeprefix("refs/heads/") if ref else None
+    if tag is None and ref is not None and (event == "tag" or ref.startswith("refs/tags/")):
+        branch, tag = None, ref
+    elif tag is None and event == "tag":
+        here = repository.answer("tag", "--points-at", "HEAD", "--sort=-creatordate") if repository else ""
+        tag = here.partition("\n")[0]
+        if not tag:
+            raise BadInputError("--event tag: no tag points at HEAD; name one with --tag")
+    if tag is not None and EVENTS[event] == MERGE_REQUEST:
+        raise BadInputError(f"--tag {tag}: a merge request has a branch; give it with --ref, or another --event")
+    return branch, tag.removeprefix("refs/tags/") if tag else None
+
+
+def _pushed(repository: Repository, branch: str, current: str, head: str | None) -> str | None:
+    """The commit that the server has of the branch, as far as this clone knows.
+
+    None as well when it has all there is here: with nothing to push, a run is one of everything.
+    """
+    tracked = repository.resolved("@{upstream}") if branch == current else None
+    there = tracked or repository.resolved(f"refs/remotes/origin/{branch}")
+    base = there if there == head else repository.merge_base(there) if there else None
+    if base and base == head and (repository.status() == b"" or not repository.differing(base)):
+        return None
+    return there
+
+
+def _default_branch(repository: Repository | None) -> str:
+    """What the server says; else a usual name that there is a branch of; else the only branch; else a usual name."""
+    if repository is None:
+        return DEFAULT_BRANCH
+    origin = "refs/remotes/origin/"
+    told = repository.answer("symbolic-ref", "--quiet", f"{origin}HEAD")
+    if told.startswith(origin):
+        return told.removeprefix(origin)
+    configured = repository.settings("init.defaultbranch").get("init.defaultbranch", DEFAULT_BRANCH)
+    usual = dict.fromkeys((configured, DEFAULT_BRANCH, "master"))
+    places = [place + name for name in usual for place in ("refs/heads/", origin)]
+    there = repository.answer("for-each-ref", "--format=%(refname)", *places).split()
+    for name in usual:
+        if f"refs/heads/{name}" in there or f"{origin}{name}" in there:
+            return name
+    branches = repository.answer("for-each-ref", "--count=2", "--format=%(refname:lstrip=2)", "refs/heads").split()
+    current = repository.answer("symbolic-ref", "--quiet", "--short", "HEAD")
+    return branches[0] if len(branches) == 1 else current if current and not branches else configured

@@ -1,0 +1,209 @@
+"""What there is to see of a running pipeline, and what of it is shown: pure functions of what the cell answered.
+
+`RunView` is one look at the pipeline and at those that its trigger jobs started. From two looks come the lines of the
+plain output (`events`); `rows` makes the live tree of one, `report` sums up the last, `screen` draws them. Nothing here
+reads a clock or knows a terminal.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from remuda.cli.render.step_events import StepView, duration, fold, span
+from remuda.wire.user_api import FileInfo, JobProgress, PipelineProgress
+
+OVER = frozenset({"success", "failed", "canceled", "skipped"})
+"""Statuses a job or pipeline does not leave."""
+
+QUIET = frozenset({"created", "pending", "preparing"})
+"""Statuses of a job that only waits for its turn."""
+
+BELOW = " > "
+"""Between a trigger job and a job of the pipeline that it started."""
+
+NAMED_WAITS = 3
+
+
+class JobView(msgspec.Struct, frozen=True, kw_only=True):
+    """A job: the newest try of its name."""
+
+    id: int
+    name: str
+    stage: str
+    status: str
+    allow_failure: bool = False
+    tags: tuple[str, ...] = ()
+    created_at: float | None = None
+    started_at: float | None = None
+    finished_at: float | None = None
+    waiting_seconds: float | None = None
+    failure_reason: str | None = None
+    failure_message: str | None = None
+    exit_code: int | None = None
+    waits_for: tuple[str, ...] = ()
+    starts_at: float | None = None
+    resource_group: str = ""
+    files: tuple[FileInfo, ...] = ()
+    """What it has left."""
+    steps: tuple[StepView, ...] = ()
+    downstream: "RunView | None" = None
+    """The pipeline that it started."""
+
+    def seconds(self, now: float) -> float | None:
+        """How long it ran, or has been running."""
+        return span(self.started_at, self.finished_at, now)
+
+    def is_over(self) -> bool:
+        return self.status in OVER
+
+    def has_failed(self) -> bool:
+        """Whether it ended badly, allowed or not."""
+        return self.status == "failed"
+
+
+class StageView(msgspec.Struct, frozen=True, kw_only=True):
+    """A stage with its jobs."""
+
+    name: str
+    jobs: tuple[JobView, ...]
+
+
+class RunView(msgspec.Struct, frozen=True, kw_only=True):
+    """One look at a pipeline."""
+
+    pipeline_id: int
+    status: str
+    now: float
+    project_id: int = 0
+    project: str = ""
+    stages: tuple[StageView, ...] = ()
+
+    @property
+    def jobs(self) -> tuple[JobView, ...]:
+        """Its own jobs."""
+        return tuple(job for stage in self.stages for job in stage.jobs)
+
+    def pipelines(self) -> Iterator["RunView"]:
+        """This one and all that its jobs started, and so on."""
+        yield self
+        for job in self.jobs:
+            if job.downstream is not None:
+                yield from job.downstream.pipelines()
+
+    def all_jobs(self, above: str = "") -> Iterator[tuple[str, "RunView", JobView]]:
+        """All jobs of all these pipelines: with a name that tells them apart, and the pipeline they are of."""
+        for job in self.jobs:
+            yield above + job.name, self, job
+            if job.downstream is not None:
+                yield from job.downstream.all_jobs(f"{above}{job.name}{BELOW}")
+
+    def is_over(self) -> bool:
+        """Whether nothing more will happen by itself: a blocking manual job waits for a person."""
+        return all(each.status in OVER or each.status == "manual" for each in self.pipelines())
+
+
+def build(pipeline: PipelineProgress, now: float) -> RunView:
+    """Put the cell's answer together: stages in the order of the file, jobs in the order they were made."""
+    by_stage: dict[str, list[JobView]] = {}
+    for job in sorted(pipeline.jobs, key=lambda job: (job.stage_index, job.id)):
+        by_stage.setdefault(job.stage, []).append(_job(job, now))
+    return RunView(
+        pipeline_id=pipeline.id,
+        status=pipeline.status,
+        now=now,
+        project_id=pipeline.project_id,
+        project=pipeline.project,
+        stages=tuple(StageView(name=name, jobs=tuple(found)) for name, found in by_stage.items()),
+    )
+
+
+def _job(job: JobProgress, now: float) -> JobView:
+    return JobView(
+        id=job.id,
+        name=job.name,
+        stage=job.stage,
+        status=job.status,
+        allow_failure=job.allow_failure,
+        tags=job.tags,
+        created_at=job.created_at,
+        started_at=job.started_at,
+        finished_at=job.finished_at,
+        waiting_seconds=job.waiting_seconds,
+        failure_reason=job.failure_reason,
+        failure_message=job.failure_message,
+        exit_code=job.exit_code,
+        waits_for=job.waits_for,
+        starts_at=job.starts_at,
+        resource_group=job.resource_group,
+        files=job.files,
+        # A step that never reported its end lasted no longer than its job.
+        steps=fold(job.steps, now if job.finished_at is None else job.finished_at),
+        downstream=build(job.downstream, now) if job.downstream is not None else None,
+    )
+
+
+def note_of(job: JobView, now: float) -> str:
+    """What is worth saying about how a job stands, and what it waits for."""
+    match job.status:
+        case "failed":
+            words = [job.failure_reason or ""]
+            if job.failure_message and job.failure_reason != "script_failure":
+                words.append(job.failure_message)
+            if job.exit_code:
+                words.append(f"exit code {job.exit_code}")
+            if job.allow_failure:
+                words.append("allowed to fail")
+            return ", ".join(word for word in words if word)
+        case "created" if job.waits_for:
+            more = len(job.waits_for) - NAMED_WAITS
+            return f"waits for {', '.join(job.waits_for[:NAMED_WAITS])}{' and more' if more > 0 else ''}"
+        case "pending":
+            return "waits for a free slot"
+        case "waiting_for_resource":
+            return f"waits for resource group {job.resource_group}, which another job has"
+        case "scheduled" if job.starts_at is not None:
+            return f"delayed, starts in {duration(max(job.starts_at - now, 0.0))}"
+        case "manual":
+            return f"waits for a person; --manual '{job.name}' starts it"
+    return ""
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that happened between two looks, for the plain output."""
+
+    at: float
+    job: str
+    status: str
+    seconds: float | None = None
+    note: str = ""
+
+
+def events(before: RunView | None, after: RunView) -> list[Event]:
+    """What is new. A job that was both started and ended between the looks gives both events."""
+    known = {name: job for name, _, job in before.all_jobs()} if before else {}
+    found: list[Event] = []
+    for name, _, job in after.all_jobs():
+        old = known.get(name)
+        if old is not None and old.id != job.id:
+            found.append(Event(at=after.now, job=name, status="retrying", note=f"as job {job.id}"))
+            old = None
+        if (old is None or old.started_at is None) and job.started_at is not None:
+            found.append(Event(at=job.started_at, job=name, status="running"))
+        if old is not None and old.status == job.status:
+            continue
+        if job.status not in QUIET and job.status != "running":
+            at = after.now if job.finished_at is None else job.finished_at
+            seconds = job.seconds(after.now) if job.is_over() else None
+            note = note_of(job, after.now)
+            found.append(Event(at=at, job=name, status=job.status, seconds=seconds, note=note))
+    return sorted(found, key=lambda event: event.at)
+
+
+def waiting_tags(view: RunView) -> frozenset[str]:
+    """The tags of all jobs that wait for a runner, or will."""
+    return frozenset(tag for _, _, job in view.all_jobs() if not job.is_over() for tag in job.tags)
+
+
+def manual_jobs(view: RunView) -> Sequence[tuple[str, RunView, JobView]]:
+    """The jobs that wait for a person."""
+    return [found for found in view.all_jobs() if found[2].status == "manual"]

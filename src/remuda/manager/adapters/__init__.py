@@ -1,1 +1,0 @@
-"""Kinds of environments; each fulfils `remuda.manager.ports.Environment` and passes its contract suite."""

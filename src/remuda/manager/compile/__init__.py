@@ -1,0 +1,1 @@
+"""From a server's payload to the steps that the agent runs. Every module adds one kind of step or variable."""

@@ -1,0 +1,205 @@
+"""From a server's payload to what the agent runs: a visible tree of steps, the variables, what to mask, the banner.
+
+Pure. Secrets (`secrets`), sources (`sources`), caches and artifacts (`stored_files`) and the job's own work
+(`user_steps`), which goes into a container where the runner has them (`containers`), become entries of one list in the
+order in which they run; the agent decides at run time which of them do. A runner with a driver has another list
+(`custom`). What the payload asks for and this version does not do is said in the banner, so that the user reads it in
+the job's own log. `jobs.py` calls this once per job.
+"""
+
+import json
+import platform
+import re
+from collections.abc import Iterable, Sequence
+
+from remuda import __version__
+from remuda.lib.dataclass import dataclass
+from remuda.lib.masking import TOKEN_PREFIXES
+from remuda.manager.compile.containers import (
+    Containers,
+    around,
+    container_remarks,
+    has_containers,
+    hooks_in_container,
+    written_image,
+)
+from remuda.manager.compile.custom import custom_remarks, custom_steps, is_custom, order_of, with_placeholders
+from remuda.manager.compile.secrets import resolve_secrets
+from remuda.manager.compile.sources import get_sources, source_remarks
+from remuda.manager.compile.step_entries import Entry, Setting
+from remuda.manager.compile.step_policy import policy_text
+from remuda.manager.compile.stored_files import (
+    cache_remarks,
+    download_artifacts,
+    restore_caches,
+    save_caches,
+    upload_artifacts,
+)
+from remuda.manager.compile.user_steps import user_steps
+from remuda.manager.compile.variables import Variables, variable_list
+from remuda.wire.runner_api import JobPayload, Variable
+
+DEFAULT_TIMEOUT_SECONDS = 7200
+SERVER_CA = "CI_SERVER_TLS_CA_FILE"
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompiledJob:
+    """What the agent gets, apart from the job's id and working directory."""
+
+    steps: str
+    variables: tuple[Variable, ...]
+    masks: tuple[str, ...]
+    mask_prefixes: tuple[str, ...]
+    timeout_seconds: int
+    log_limit_bytes: int
+    banner: tuple[str, ...]
+    policy: str
+    """What steps may do; empty: anything."""
+
+
+def compile_job(payload: JobPayload, setting: Setting) -> CompiledJob:
+    """Everything the agent needs to run a job."""
+    timeout = payload.runner_info.timeout if payload.runner_info.timeout > 0 else DEFAULT_TIMEOUT_SECONDS
+    configured = setting
+    if is_custom(setting.runner):
+        setting = with_placeholders(setting)
+    variables = Variables(all_variables(payload, setting, timeout))
+    expanded = variables.expanded()
+    sendable = [variable for variable in expanded if _NAME.fullmatch(variable.key) and "\0" not in variable.value]
+    dropped = len(expanded) - len(sendable)
+    if is_custom(setting.runner):
+        entries, scripts = custom_steps(payload, setting, variables)
+        sendable = [order_of(payload, configured, sendable, scripts)]
+    else:
+        entries = _entries(payload, setting, variables, timeout)
+    return CompiledJob(
+        steps=f"{json.dumps({'spec': {'remuda': 1}})}\n---\n{json.dumps({'run': entries})}",
+        variables=tuple(sendable),
+        masks=_masks(payload, expanded),
+        mask_prefixes=tuple(dict.fromkeys([*TOKEN_PREFIXES, *_prefixes(payload)])),
+        timeout_seconds=timeout,
+        log_limit_bytes=setting.runner.output_limit * 1024,
+        policy=policy_text(payload, configured, lambda: runner_variables(payload, configured, timeout)),
+        banner=(
+            f"Running with remuda {__version__}",
+            f"  on {setting.runner.name} {setting.runner.short_token}, system ID: {setting.system_id}",
+            *(f"WARNING: {text}" for text in _remarks(payload, configured, variables, dropped)),
+        ),
+    )
+
+
+def _entries(payload: JobPayload, setting: Setting, variables: Variables, timeout: int) -> list[Entry]:
+    """All steps, in order."""
+    runner = setting.runner
+    job = _containers(payload, setting, variables, timeout) if has_containers(runner) else None
+    sources = get_sources(payload, runner, variables, cache_dir=setting.cache_dir)
+    if job is not None:
+        sources = hooks_in_container(sources, job)
+    before = [
+        *resolve_secrets(payload, variables),
+        *sources,
+        *restore_caches(payload, setting, variables),
+        *download_artifacts(payload, setting.runner),
+    ]
+    after = [
+        *save_caches(payload, setting, variables),
+        *upload_artifacts(payload, setting, variables),
+    ]
+    taken = {step["name"] for step in (*before, *after)}
+    work = user_steps(payload, runner, variables, taken)
+    work, last = around(work, job) if job is not None else (work, [])
+    return [*before, *work, *after, *last]
+
+
+def _containers(payload: JobPayload, setting: Setting, variables: Variables, timeout: int) -> Containers:
+    from remuda.manager.compile.server_variables import collect_trusted_variables, find_invented
+
+    trusted = dict.fromkeys(find_invented(payload), "")
+    trusted |= collect_trusted_variables(payload, setting, runner_variables(payload, setting, timeout))
+    return Containers(
+        payload=payload,
+        runner=setting.runner,
+        variables=variables,
+        configured=variables.with_values(trusted),
+        timeout=timeout,
+        cgroup=setting.cgroup,
+    )
+
+
+def all_variables(payload: JobPayload, setting: Setting, timeout: int) -> list[Variable]:
+    """From the weakest to the strongest: the runner's environment, its defaults, the job's, what is always true."""
+    environment = [Variable(key=key, value=value) for key, _, value in _pairs(setting.runner.environment)]
+    known = [Variable(key=SERVER_CA, value=setting.server_ca, public=True, file=True)] if setting.server_ca else []
+    image = [Variable(key="CI_JOB_IMAGE", value=text)] if (text := _image(payload, setting)) else []
+    defaults = variable_list(_defaults(setting, timeout))
+    return [*environment, *defaults, *payload.variables, *image, *known, *variable_list(_about_runner())]
+
+
+def runner_variables(payload: JobPayload, setting: Setting, timeout: int) -> dict[str, str]:
+    """What the runner adds, where nothing of the job counts."""
+    image = {"CI_JOB_IMAGE": text} if (text := _image(payload, setting)) else {}
+    return _defaults(setting, timeout) | image | _about_runner()
+
+
+def _defaults(setting: Setting, timeout: int) -> dict[str, str]:
+    defaults = {
+        "CI_BUILDS_DIR": setting.builds_dir,
+        "CI_PROJECT_DIR": setting.work_dir,
+        "CI_CONCURRENT_ID": str(setting.slot),
+        "CI_CONCURRENT_PROJECT_ID": str(setting.slot),
+        "CI_SERVER": "yes",
+        "CI_JOB_TIMEOUT": str(timeout),
+        "CI_RUNNER_SHORT_TOKEN": setting.runner.short_token,
+        "RUNNER_TEMP_PROJECT_DIR": f"{setting.work_dir}.tmp",
+    }
+    if setting.cgroup:
+        defaults |= {"GITLAB_RUNNER_SLOT_CGROUP": setting.cgroup}
+    if has_containers(setting.runner):
+        return defaults | {"CI_DISPOSABLE_ENVIRONMENT": "true"}
+    return defaults | {"CI_SHARED_ENVIRONMENT": "true"}
+
+
+def _about_runner() -> dict[str, str]:
+    return {
+        "CI_RUNNER_VERSION": __version__,
+        "CI_RUNNER_REVISION": __version__,
+        "CI_RUNNER_EXECUTABLE_ARCH": f"{platform.system().lower()}/{platform.machine()}",
+    }
+
+
+def _image(payload: JobPayload, setting: Setting) -> str:
+    has_image = has_containers(setting.runner) or is_custom(setting.runner)
+    return written_image(payload, setting.runner) if has_image else ""
+
+
+def _pairs(environment: Iterable[str]) -> Iterable[tuple[str, str, str]]:
+    return (entry.partition("=") for entry in environment)
+
+
+def _masks(payload: JobPayload, expanded: Sequence[Variable]) -> tuple[str, ...]:
+    """Secret texts; masked variables as written too, since a script may print a value before it is expanded."""
+    secrets = [payload.token]
+    secrets += [variable.value for variable in payload.variables if variable.masked]
+    secrets += [variable.value for variable in expanded if variable.masked]
+    secrets += [dependency.token for dependency in payload.dependencies or ()]
+    secrets += [str(entry.get("password") or "") for entry in payload.credentials or ()]
+    return tuple(dict.fromkeys(secret for secret in secrets if secret))
+
+
+def _prefixes(payload: JobPayload) -> list[str]:
+    return list(payload.features.token_mask_prefixes or ()) if payload.features else []
+
+
+def _remarks(payload: JobPayload, setting: Setting, variables: Variables, dropped: int) -> Iterable[str]:
+    """What the job asks for and does not get."""
+    if is_custom(setting.runner):
+        yield from custom_remarks(setting)
+    else:
+        yield from container_remarks(payload, setting.runner)
+    yield from cache_remarks(payload, setting.runner, variables)
+    yield from source_remarks(variables)
+    if dropped:
+        yield f"{dropped} variable(s) left out: a name has letters, digits and _, a value no NUL byte"

@@ -1,0 +1,247 @@
+"""The runner's own stages of a job as shell scripts, for a place where nothing of Remuda need be.
+
+Pure: inputs of standard steps in, POSIX sh out. The scripts do with git alone what the `checkout` step does, and with
+the same inputs. Caches and artifacts go through `remuda-agent` where it is installed there, else through
+`gitlab-runner` or `gitlab-runner-helper`, whose words these are; without any of them the log says so and the job goes
+on. Every script runs with the job's variables, so CI_PROJECT_DIR is known; `custom` puts a job together with them.
+"""
+
+import json
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from remuda.manager.compile.step_entries import Entry
+from remuda.stdsteps.caches.folder_store import SUFFIX, file_name
+from remuda.stdsteps.checkout.git import config_text, split_credentials
+from remuda.stdsteps.checkout.lfs import FILTER
+from remuda.stdsteps.checkout.step import ALL_REFS, COMMANDING, FETCH_FLAGS, FETCHED, LEFT_BY_A_KILLED_GIT
+from remuda.stdsteps.custom.job import HOSTNAME
+from remuda.steps.language.escaping import OPENER
+
+STRICT = 'set -e; if [ -n "${BASH_VERSION-}" ]; then set -o pipefail; fi'
+PREPARE = f'{STRICT}\necho "Running on $(hostname 2>/dev/null || uname -n) via {HOSTNAME}..."'
+CLEAR = f"""{STRICT}
+cd "$CI_PROJECT_DIR" 2>/dev/null || exit 0
+if [ -d .git ] && git rev-parse --verify --quiet HEAD >/dev/null; then git clean -ffdx; git reset --hard; fi"""
+_PRIVATE = '"$CI_PROJECT_DIR.tmp/remuda-git" "$CI_PROJECT_DIR.tmp/remuda-inputs"'
+_GIT = """command -v git >/dev/null 2>&1 || {
+  echo 'ERROR: git is not installed where the job runs; install it there, or set GIT_STRATEGY: none'; exit 1; }
+_git() { git -c include.path="$CI_PROJECT_DIR.tmp/remuda-git" "$@"; }
+export GIT_TERMINAL_PROMPT=0 GIT_NO_REPLACE_OBJECTS=1
+_smudge=${GIT_LFS_SKIP_SMUDGE-}; export GIT_LFS_SKIP_SMUDGE=1"""
+# What an earlier job has made unwritable cannot be removed; links that are found on the way are not followed.
+_REPAIR = "chmod -R u+rwX . 2>/dev/null"
+_UNTRUSTED = """if [ -d .git ] && [ ! -L .git ]; then chmod -R u+rwX .git 2>/dev/null || :; fi
+if [ -L .git ] || [ ! -d .git ] || [ -n "$(find .git ! -type d ! -type f | head -n 1)" ]; then rm -rf .git; fi"""
+# An earlier job may have left a repository of its own there, or a link to one.
+_MODULES_OF_BEFORE = """_git ls-files --stage | while read -r _mode _ _ _path; do
+  if [ "$_mode" = 160000 ]; then rm -rf "$_path"; mkdir -p "$_path"; fi
+done"""
+_LARGE_FILES = f"""if _git grep -q 'filter=lfs' -- ':(glob)**/.gitattributes' 2>/dev/null; then
+  if command -v git-lfs >/dev/null 2>&1; then
+    echo 'Fetching files that are kept with Git LFS...'
+    printf %s {shlex.quote(FILTER)} >>.git/config
+    _git lfs pull
+  else
+    echo 'WARNING: git-lfs is not installed where the job runs; files that are kept with it stay pointers'
+  fi
+fi"""
+
+
+def plain(entry: Entry) -> dict[str, Any]:
+    """The inputs of an entry without the marks that keep expressions out of them."""
+    return {key: _plain(value) for key, value in entry["inputs"].items()}
+
+
+def _plain(value: Any) -> Any:
+    match value:
+        case str():
+            return value.replace("\\" + OPENER, OPENER)
+        case list():
+            return [_plain(item) for item in value]
+        case dict():
+            return {_plain(key): _plain(item) for key, item in value.items()}
+    return value
+
+
+def sources_script(entries: Sequence[Entry]) -> str:
+    """The stage get_sources: what `sources.get_sources` gave, in one script."""
+    parts = [STRICT, 'mkdir -p "$CI_PROJECT_DIR"', 'cd "$CI_PROJECT_DIR"']
+    if not entries:
+        return "\n".join([*parts, "echo 'Skipping Git repository setup'"])
+    for entry in entries:
+        inputs = plain(entry)
+        if entry["name"] == "get_sources":
+            parts += ['cd "$CI_PROJECT_DIR"', *_checkout(inputs)]
+        else:
+            parts += inputs["script"]
+    return "\n".join(parts)
+
+
+def _checkout(inputs: Mapping[str, Any]) -> Iterable[str]:
+    strategy = inputs["strategy"]
+    if strategy in ("empty", "clone"):
+        empty = "find . -mindepth 1 -maxdepth 1 -exec rm -rf {} +"
+        yield f"{empty} 2>/dev/null || {{ {_REPAIR} || :; {empty}; }}"
+    if strategy == "empty":
+        yield "echo 'Skipping Git repository setup and creating an empty build directory'"
+        return
+    remote = split_credentials(inputs["repo_url"])
+    config = config_text(remote, instead_of_ssh=inputs.get("instead_of_ssh", False))
+    yield _GIT
+    yield f'(umask 077; printf %s {shlex.quote(config)} >"$CI_PROJECT_DIR.tmp/remuda-git")'
+    if remote.origin.startswith("https:"):
+        key = shlex.quote(f"http.{remote.origin}.sslCAInfo")
+        # What the environment says would win over a configuration, for whichever server.
+        yield (
+            '[ -z "${CI_SERVER_TLS_CA_FILE:-}" ] || { unset GIT_SSL_CAINFO; '
+            f'git config --file "$CI_PROJECT_DIR.tmp/remuda-git" {key} "$CI_SERVER_TLS_CA_FILE"; }}'
+        )
+    yield _UNTRUSTED
+    doubtful = " ".join(f".git/{name}" for name in (*LEFT_BY_A_KILLED_GIT, *COMMANDING, FETCHED))
+    yield f"rm -rf {doubtful}; if [ -d .git/refs ]; then find .git/refs -name '*.lock' -exec rm -f {{}} +; fi"
+    yield f"_git init --quiet --template=; _git remote add origin {shlex.quote(remote.url)}"
+    yield from _fetch(inputs)
+    if not inputs.get("checkout", True):
+        yield "echo 'Skipping Git checkout: GIT_CHECKOUT is false'"
+    else:
+        sha = shlex.quote(inputs["sha"])
+        about = f"Checking out {inputs['sha'][:8]} as detached HEAD (ref is {inputs['ref']})..."
+        yield f"echo {shlex.quote(about)}\n_git checkout -f -q --detach {sha}"
+        if flags := inputs.get("clean_flags", ["-ffdx"]):
+            yield f"_git clean {shlex.join(flags)} || {{ {_REPAIR} || :; _git clean {shlex.join(flags)}; }}"
+        yield _MODULES_OF_BEFORE
+        if inputs.get("lfs", True):
+            yield _LARGE_FILES
+        yield from _submodules(inputs)
+    yield f'rm -f {_PRIVATE}; export GIT_LFS_SKIP_SMUDGE="$_smudge"'
+
+
+def _fetch(inputs: Mapping[str, Any]) -> Iterable[str]:
+    depth, sha = inputs["depth"], shlex.quote(inputs["sha"])
+    cut = f" --depth {depth}" if depth else ""
+    yield f"echo 'Fetching changes{f' with git depth set to {depth}' if depth else ''}...'"
+    flags = shlex.join(inputs.get("fetch_flags", FETCH_FLAGS))
+    refspecs = shlex.join(inputs["refspecs"] or ALL_REFS)
+    whole = "" if depth else "$([ ! -f .git/shallow ] || echo --unshallow)"
+    yield f"_git fetch --force {flags}{cut} {whole} --no-recurse-submodules origin {refspecs}"
+    # The branch has moved on, or the history is cut too short.
+    deeper = " || _git fetch --quiet --unshallow origin" if depth else ""
+    missing = f"ERROR: commit {inputs['sha']} is not in the repository; it may have been removed by a forced push"
+    yield (
+        f"_git cat-file -e {sha}'^{{commit}}' 2>/dev/null || _git fetch --quiet{cut} origin {sha}{deeper} || {{\n"
+        f"  echo {shlex.quote(missing)}; exit 1; }}"
+    )
+
+
+def _submodules(inputs: Mapping[str, Any]) -> Iterable[str]:
+    strategy = inputs.get("submodules", "none")
+    if strategy == "none":
+        return
+    yield f"echo 'Updating submodules{' recursively' if strategy == 'recursive' else ''}...'"
+    options = "--init --force" + (" --recursive" if strategy == "recursive" else "")
+    rest = shlex.join([*inputs["submodule_flags"], "--", *inputs["submodule_paths"]])
+    update = f"_git submodule update {options}"
+    if not (depth := inputs["submodule_depth"]):
+        yield f"{update} {rest}"
+        return
+    yield (
+        f"{update} --depth {depth} {rest} || {{\n"
+        f"  echo 'That failed with a depth of {depth}; trying again with the whole history'\n"
+        f"  rm -rf .git/modules; {update} {rest}; }}"
+    )
+
+
+def restore_script(entries: Sequence[Entry]) -> str:
+    """The stage restore_cache; no job fails for want of a cache."""
+    parts = [STRICT]
+    for entry in entries:
+        inputs = plain(entry)
+        keys = [inputs["key"], *inputs["fallback_keys"]]
+        urls = [["--url", url] for url in inputs.get("downloads") or ()] or [[] for _ in keys]
+        folders = inputs.get("folders") or [inputs.get("folder")] * len(keys)
+        calls = [
+            shlex.join(["cache-extractor", "--file", _cache_file(folder, key), "--timeout", "10", *url])
+            for folder, key, url in zip(folders, keys, urls, strict=True)
+        ]
+        instead = " || ".join(f'"$_runner" {call}' for call in calls)
+        parts.append(_through("cache_restore", inputs, instead, "Extracting cache", forgiving=True))
+    return "\n".join(parts)
+
+
+def archive_script(entries: Sequence[Entry]) -> str:
+    """The stages archive_cache and archive_cache_on_failure."""
+    parts = [STRICT]
+    for entry in entries:
+        inputs = plain(entry)
+        words = ["cache-archiver", "--file", _cache_file(inputs.get("folder"), inputs["key"]), "--timeout", "10"]
+        words += _chosen(inputs) + (["--url", inputs["upload"]] if inputs.get("upload") else [])
+        instead = f'"$_runner" {shlex.join(words)}'
+        parts.append(_through("cache_save", inputs, instead, "Creating cache", forgiving=True))
+    return "\n".join(parts)
+
+
+def download_script(entries: Sequence[Entry], url: str) -> str:
+    """The stage download_artifacts."""
+    parts = [STRICT]
+    for entry in entries:
+        inputs = plain(entry)
+        calls = [
+            ["artifacts-downloader", "--url", url, "--token", one["token"], "--id", str(one["id"])]
+            for one in inputs["dependencies"]
+        ]
+        instead = "\n  ".join(f'"$_runner" {shlex.join(call)}' for call in calls)
+        parts.append(_through("artifacts_download", inputs, instead, "Artifacts downloading"))
+    return "\n".join(parts)
+
+
+def upload_script(entries: Sequence[Entry], url: str) -> str:
+    """The stages upload_artifacts_on_success and upload_artifacts_on_failure."""
+    parts = [STRICT]
+    for entry in entries:
+        inputs = plain(entry)
+        words = ["artifacts-uploader", "--url", url, "--token", inputs["token"], "--id", str(inputs["job_id"])]
+        words += _chosen(inputs)
+        for flag, key in (("--expire-in", "expire_in"), ("--name", "name")):
+            words += [flag, inputs[key]] if inputs[key] else []
+        words += ["--artifact-format", inputs["artifact_format"], "--artifact-type", inputs["artifact_type"]]
+        instead = f'"$_runner" {shlex.join(words)}'
+        # Whether it is wanted was decided when the stage was chosen.
+        parts.append(_through("artifacts_upload", dict(inputs) | {"when": "always"}, instead, "Uploading artifacts"))
+    return "\n".join(parts)
+
+
+def cleanup_script(names: Iterable[str]) -> str:
+    """The stage cleanup_file_variables."""
+    files = " ".join(f'"$CI_PROJECT_DIR.tmp/"{shlex.quote(name)}' for name in names)
+    return f"{STRICT}\nrm -f {_PRIVATE} {files}".rstrip()
+
+
+def _chosen(inputs: Mapping[str, Any]) -> list[str]:
+    words = [word for path in inputs["paths"] for word in ("--path", path)]
+    words += [word for path in inputs.get("exclude") or () for word in ("--exclude", path)]
+    return words + (["--untracked"] if inputs["untracked"] else [])
+
+
+def _cache_file(folder: str | None, key: str) -> str:
+    """gitlab-runner's archives are not ours, so they lie beside them."""
+    return f"{folder or '.'}/{file_name(key).removesuffix(SUFFIX)}/cache.zip"
+
+
+def _through(step: str, inputs: Mapping[str, Any], instead: str, what: str, *, forgiving: bool = False) -> str:
+    """A standard step where there is somebody to do it."""
+    on_failure = f"echo 'WARNING: {what} failed'" if forgiving else "exit $_code"
+    file = '"$CI_PROJECT_DIR.tmp/remuda-inputs"'
+    return f"""_code=0
+if command -v remuda-agent >/dev/null 2>&1; then
+  (umask 077; printf %s {shlex.quote(json.dumps(inputs))} >{file})
+  REMUDA_INPUTS={file} remuda-agent step {step} || _code=$?
+  rm -f {file}
+elif _runner=$(command -v gitlab-runner || command -v gitlab-runner-helper); then
+  {{ {instead or ":"}
+  }} || _code=$?
+else
+  echo 'WARNING: Missing remuda-agent and gitlab-runner where the job runs. {what} is disabled.'
+fi
+[ "$_code" = 0 ] || {on_failure}"""

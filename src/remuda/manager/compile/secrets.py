@@ -1,0 +1,83 @@
+"""`secrets` of a job: the step in front of all others that fetches them.
+
+Pure. Of what a server may ask for, a runner can do Vault; anything else fails the job before it starts, because without
+a secret it would do something else than its author meant. What proves to the Vault who asks is kept apart from the
+rest, which the result of the step shows.
+"""
+
+from typing import Any
+
+from remuda.manager.compile.step_entries import CompileError, Entry, entry
+from remuda.manager.compile.variables import Variables
+from remuda.wire.runner_api import JobPayload
+
+NAME = "resolve_secrets"
+METHODS = ("jwt",)
+OPEN = ("role",)
+"""What of a login's data is no secret."""
+
+
+def resolve_secrets(payload: JobPayload, variables: Variables) -> list[Entry]:
+    """One step for all of them."""
+    if not payload.secrets:
+        return []
+    wanted: dict[str, Any] = {}
+    logins: dict[str, dict[str, str]] = {}
+    for name, secret in payload.secrets.items():
+        vault = secret.get("vault")
+        if not isinstance(vault, dict):
+            kinds = ", ".join(
+                key for key, value in secret.items() if value is not None and key not in ("file", "token")
+            )
+            raise CompileError(f"secrets:{name}: {kinds or 'nothing'} is not supported; this runner knows only vault")
+        wanted[name], logins[name] = _vault(name, _expanded(vault, variables))
+        wanted[name]["file"] = secret.get("file") is not False
+    return [entry(NAME, "secrets", {"secrets": wanted, "logins": logins})]
+
+
+def _vault(name: str, vault: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+    server = _group(vault, "server", name)
+    auth, engine = _group(server, "auth", name), _group(vault, "engine", name)
+    method = auth.get("name") or METHODS[0]
+    if method not in METHODS:
+        raise CompileError(f"secrets:{name}: the login {method!r} is not supported; this runner knows only jwt")
+    data = _group(auth, "data", name)
+    login = {key: str(value) for key, value in data.items() if key not in OPEN and value is not None}
+    if not login.get("jwt") or login["jwt"].startswith("$"):
+        raise CompileError(
+            f"secrets:{name}: there is no token to log in with; declare one under id_tokens and name it as token"
+        )
+    asked = {
+        "server": {
+            "url": server.get("url") or "",
+            "namespace": server.get("namespace") or "",
+            "auth": {
+                "name": method,
+                "path": auth.get("path") or "jwt",
+                "data": {key: data[key] for key in OPEN if data.get(key)},
+            },
+        },
+        "engine": {"name": engine.get("name") or "kv-v2", "path": engine.get("path") or "kv-v2"},
+        "path": vault.get("path") or "",
+        "field": vault.get("field") or "",
+    }
+    missing = [key for key, value in (("server:url", server.get("url")), *asked.items()) if not value]
+    if missing:
+        raise CompileError(f"secrets:{name}: the server sent no {', '.join(missing)} of the vault")
+    return {"vault": asked}, login
+
+
+def _group(values: dict[str, Any], key: str, name: str) -> dict[str, Any]:
+    found = values.get(key) or {}
+    if not isinstance(found, dict):
+        raise CompileError(f"secrets:{name}: {key} is not what this runner knows as a vault")
+    return found
+
+
+def _expanded(value: Any, variables: Variables) -> Any:
+    match value:
+        case str():
+            return variables.expand(value)
+        case dict():
+            return {key: _expanded(item, variables) for key, item in value.items()}
+    return value

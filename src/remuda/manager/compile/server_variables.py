@@ -1,0 +1,84 @@
+"""The predefined variables of a job that it cannot change: with the values of its server and of this runner.
+
+They are for steps that a policy inserts, and for texts of the docker configuration. `variables` of a payload has the
+job's own values for whatever it overrides, so what is there counts only where a Remuda cell sends beside it which
+predefined names people have set, with its own values of those (`remuda.predefined`). Another server does not, and then
+only what follows from the rest of the payload is known. Pure; `step_policy` calls it where a policy inserts something,
+`compile` where jobs run in containers.
+"""
+
+import re
+from typing import Any
+
+from remuda.manager.compile.step_entries import Setting, path_of_project
+from remuda.manager.compile.variables import Variables
+from remuda.manager.config.load import RunnerConfig
+from remuda.pipeline.predefined_variables import is_predefined, of_project, of_server, slug, word
+from remuda.wire.runner_api import JobPayload, Variable
+from remuda.wire.runner_server import api_root
+
+_SHORT = 8
+_SERVERS_OWN = re.compile(r"(CI_(COMMIT|JOB|MERGE_REQUEST|PIPELINE|PROJECT|RUNNER|SERVER)|GITLAB_USER)_.*")
+"""Names that nobody but a server gives, though not in each job."""
+
+
+def collect_trusted_variables(payload: JobPayload, setting: Setting, own: dict[str, str]) -> dict[str, str]:
+    """Everything that is known; `own`: what this runner adds, which nobody overrides here."""
+    overridden = _read_overridden(payload)
+    values = _of_payload(payload, setting.runner) if overridden is None else _of_cell(payload, overridden)
+    return {name: value for name, value in {**values, **own}.items() if "\0" not in value}
+
+
+def find_invented(payload: JobPayload) -> list[str]:
+    """Predefined names that people have set and that have no value in this job. Other names that begin with `CI_` are
+    left out: projects use such, too."""
+    overridden = _read_overridden(payload) or {}
+    return [name for name, value in overridden.items() if value is None and _SERVERS_OWN.fullmatch(name)]
+
+
+def _read_overridden(payload: JobPayload) -> dict[str, str | None] | None:
+    """Predefined names that people have set, with the cell's own values; None where the server is no cell."""
+    overridden: Any = payload.remuda.get("predefined") if isinstance(payload.remuda, dict) else None
+    return overridden if isinstance(overridden, dict) else None
+
+
+def _of_cell(payload: JobPayload, overridden: dict[str, str | None]) -> dict[str, str]:
+    sent = [one for one in payload.variables if is_predefined(one.key) and not one.file and one.key not in overridden]
+    sent += [Variable(key=key, value=value, raw=True) for key, value in overridden.items() if value is not None]
+    return {variable.key: variable.value for variable in Variables(sent).expanded()}
+
+
+def _of_payload(payload: JobPayload, runner: RunnerConfig) -> dict[str, str]:
+    """What follows from a payload without its variables."""
+    job, git = payload.job_info, payload.git_info
+    server, path = api_root(runner.url), path_of_project(payload, runner)
+    title = job.project_name or path.rpartition("/")[2]
+    project = of_project(path=path, url=f"{server}/{path}", number=job.project_id, title=title)
+    del project["CI_PROJECT_VISIBILITY"]
+    values = {
+        "CI": "true",
+        "GITLAB_CI": "true",
+        **of_server(server),
+        **project,
+        "CI_JOB_ID": str(payload.id),
+        "CI_JOB_NAME": job.name,
+        "CI_JOB_NAME_SLUG": slug(job.name),
+        "CI_JOB_STAGE": job.stage,
+        "CI_JOB_URL": f"{server}/{path}/-/jobs/{payload.id}",
+        "CI_JOB_TOKEN": payload.token,
+        "CI_REPOSITORY_URL": git.repo_url,
+        "CI_COMMIT_SHA": git.sha,
+        "CI_COMMIT_SHORT_SHA": git.sha[:_SHORT],
+        "CI_COMMIT_BEFORE_SHA": git.before_sha,
+    }
+    if not git.ref.startswith("refs/"):  # else it is a merge request, of whose branch nothing is said
+        values |= {"CI_COMMIT_REF_NAME": git.ref, "CI_COMMIT_REF_SLUG": slug(git.ref)}
+        values["CI_COMMIT_TAG" if git.ref_type == "tag" else "CI_COMMIT_BRANCH"] = git.ref
+    if git.protected is not None:
+        values["CI_COMMIT_REF_PROTECTED"] = word(git.protected)
+    if job.pipeline_id:
+        values["CI_PIPELINE_ID"] = str(job.pipeline_id)
+        values["CI_PIPELINE_URL"] = f"{server}/{path}/-/pipelines/{job.pipeline_id}"
+    if job.user_id:
+        values["GITLAB_USER_ID"] = str(job.user_id)
+    return values

@@ -1,0 +1,115 @@
+"""The sources of a job: the checkout with everything that GIT_ variables say about it, and the hooks around it.
+
+Pure. With GIT_STRATEGY none there is neither a checkout nor a hook. The runner's own scripts surround those of the job:
+before the checkout they come first, after it last. A hook that fails ends the job like any other step.
+"""
+
+import posixpath
+from collections.abc import Iterable
+from typing import Any
+from urllib.parse import quote, urlsplit, urlunsplit
+
+from remuda.manager.compile.step_entries import CompileError, Entry, cache_folder, entry, lines, path_of_project
+from remuda.manager.compile.variables import Variables
+from remuda.manager.config.load import RunnerConfig
+from remuda.stdsteps.common.sizes import in_bytes
+from remuda.wire.runner_api import JobPayload
+
+SHORTEST_SHA = 8
+STRATEGIES = ("fetch", "clone", "empty", "none")
+SUBMODULE_STRATEGIES = ("none", "normal", "recursive")
+MIRRORS = ".git-mirrors"
+"""In a cache folder. No group, project or cache is called so: their names do not begin with a dot."""
+_FALSE = ("false", "f", "0")
+_TRUE = ("true", "t", "1")
+_DEPTHS = ("GIT_DEPTH", "GIT_SUBMODULE_DEPTH")
+
+
+def get_sources(payload: JobPayload, runner: RunnerConfig, variables: Variables, *, cache_dir: str = "") -> list[Entry]:
+    """Hooks and checkout, in order. Where the runner shares copies of repositories, they lie in `cache_dir`: for all
+    projects together, or, where a job in a sandbox can write to its own project's, for each one apart, and for its
+    protected refs."""
+    strategy = variables["GIT_STRATEGY"] or ("fetch" if payload.allow_git_fetch else "clone")
+    if strategy not in STRATEGIES:
+        raise CompileError(f"GIT_STRATEGY: {strategy!r} is not supported; use one of {', '.join(STRATEGIES)}")
+    if strategy == "none":
+        return []
+    git = payload.git_info
+    if strategy != "empty" and len(git.sha) < SHORTEST_SHA:
+        raise CompileError(f"the server sent {git.sha!r} as the commit, which is none")
+    hooks = {hook.get("name"): list(hook.get("script") or ()) for hook in payload.hooks or ()}
+    before = [*lines(runner.pre_get_sources_script), *hooks.get("pre_get_sources_script", ())]
+    after = [*hooks.get("post_get_sources_script", ()), *lines(runner.post_get_sources_script)]
+    checkout = {
+        "repo_url": _repo_url(payload, runner),
+        "sha": git.sha,
+        "ref": git.ref,
+        "refspecs": git.refspecs,
+        "depth": git.depth,
+        "strategy": strategy,
+    }
+    if cache_dir and (room := in_bytes(runner.remuda.git_mirrors, "git_mirrors")):
+        shared = cache_dir
+        if runner.remuda.sandbox:
+            shared = cache_folder(cache_dir, git.repo_url, is_protected=bool(git.protected))
+        checkout |= {"mirrors": posixpath.join(shared, MIRRORS), "mirrors_bytes": room}
+    return [
+        *([entry("pre_get_sources_script", "script", {"script": before})] if before else ()),
+        entry("get_sources", "checkout", checkout | _wishes(variables) | _submodules(variables, git.depth))
+        | ({"timeout": runner.get_sources_seconds} if runner.get_sources_seconds else {}),
+        *([entry("post_get_sources_script", "script", {"script": after})] if after else ()),
+    ]
+
+
+def source_remarks(variables: Variables) -> Iterable[str]:
+    """What is asked of the checkout and does not happen."""
+    for name in _DEPTHS:
+        if variables[name] and _number(variables[name]) is None:
+            yield f"{name}: {variables[name]!r} is no number and has no effect"
+
+
+def _wishes(variables: Variables) -> dict[str, Any]:
+    """How git is called, where the job says so."""
+    wishes: dict[str, Any] = {}
+    for name, key in (("GIT_CLEAN_FLAGS", "clean_flags"), ("GIT_FETCH_EXTRA_FLAGS", "fetch_flags")):
+        if flags := variables[name]:
+            wishes[key] = [] if flags == "none" else flags.split()
+    if variables["GIT_LFS_SKIP_SMUDGE"].lower() in _TRUE:
+        wishes["lfs"] = False
+    if variables["GIT_CHECKOUT"].lower() in _FALSE:
+        wishes["checkout"] = False
+    return wishes
+
+
+def _submodules(variables: Variables, depth: int) -> dict[str, Any]:
+    strategy = variables["GIT_SUBMODULE_STRATEGY"] or "none"
+    if strategy not in SUBMODULE_STRATEGIES:
+        known = ", ".join(SUBMODULE_STRATEGIES)
+        raise CompileError(f"GIT_SUBMODULE_STRATEGY: {strategy!r} is not supported; use one of {known}")
+    if strategy == "none":
+        return {}
+    own_depth = _number(variables["GIT_SUBMODULE_DEPTH"])
+    return {
+        "submodules": strategy,
+        "submodule_depth": depth if own_depth is None else own_depth,
+        "submodule_paths": variables["GIT_SUBMODULE_PATHS"].split(),
+        "submodule_flags": variables["GIT_SUBMODULE_UPDATE_FLAGS"].split(),
+        "instead_of_ssh": variables["GIT_SUBMODULE_FORCE_HTTPS"].lower() in _TRUE,
+    }
+
+
+def _number(text: str) -> int | None:
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
+
+
+def _repo_url(payload: JobPayload, runner: RunnerConfig) -> str:
+    """The repository's address; with `clone_url` the same project under the address that jobs can reach."""
+    if not runner.clone_url:
+        return payload.git_info.repo_url
+    path = path_of_project(payload, runner)
+    if runner.clone_url.startswith("file://"):
+        return f"{runner.clone_url.rstrip('/')}/{quote(path)}.git"
+    parts = urlsplit(runner.clone_url)
+    host = parts.netloc.rpartition("@")[2]
+    address = f"gitlab-ci-token:{quote(payload.token, safe='')}@{host}"
+    return urlunsplit((parts.scheme, address, f"{parts.path.rstrip('/')}/{path}.git", "", ""))

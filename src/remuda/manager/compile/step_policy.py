@@ -1,0 +1,67 @@
+"""The step policy of a job: the runner's, from its configuration, around what the cell sends with the job. Pure.
+
+Only put together and read here, so that a policy that cannot be read fails the job with its reason before anything
+runs; the agent decides by it. Also whom a job's steps run as: one user, or one for each slot.
+"""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from remuda.manager.compile.step_entries import CompileError, Setting
+from remuda.manager.config.load import RunnerConfig
+from remuda.manager.config.values import WITH_MACHINES
+from remuda.steps.errors import PolicyError
+from remuda.wire.runner_api import JobPayload
+
+VERSION = 1
+"""Of the form in which a cell sends policies."""
+
+
+def policy_text(payload: JobPayload, setting: Setting, own: Callable[[], dict[str, str]]) -> str:
+    """What the agent gets; empty when nobody says anything. What the runner says binds what the cell says.
+
+    Where it inserts steps, their variables are with it. `own`: those that this runner adds.
+    """
+    runner = setting.runner
+    layers = (
+        [{"author": f"runner {runner.name}".strip(), "document": runner.remuda.policy}] if runner.remuda.policy else []
+    )
+    layers += _sent(payload.remuda.get("step_policy") if isinstance(payload.remuda, dict) else None)
+    if not layers:
+        return ""
+    from remuda.steps.policy.document import parse_policy  # only here: most have none, and it takes time to import
+
+    whole: dict[str, Any] = {"version": 1, "layers": layers}
+    try:
+        policy = parse_policy(json.dumps(whole))
+    except PolicyError as error:
+        raise CompileError(f"the step policy cannot be read, so nothing runs: {error}") from None
+    if any(layer.insertions for layer in policy.layers):
+        from remuda.manager.compile.server_variables import collect_trusted_variables
+
+        whole["variables"] = collect_trusted_variables(payload, setting, own())
+        whole |= {"server_ca": setting.server_ca} if setting.server_ca else {}
+    return json.dumps(whole)
+
+
+def run_as(runner: RunnerConfig, slot: int) -> str:
+    """Whom steps run as; empty: the agent's own user."""
+    first = runner.remuda.first_uid
+    return str(first + slot) if first else runner.remuda.run_as
+
+
+def has_own_user(runner: RunnerConfig) -> bool:
+    """Whether nobody else is the user of a slot on the slot's machine: only machines of groups are nobody else's."""
+    return bool(runner.remuda.first_uid) and runner.executor in WITH_MACHINES and not runner.remuda.machines
+
+
+def _sent(policy: Any) -> list[dict[str, Any]]:
+    if policy is None:
+        return []
+    if not isinstance(policy, dict) or policy.get("version") != VERSION or not isinstance(policy.get("layers"), list):
+        raise CompileError("the server sent a step policy in a form that this runner does not know; use a newer runner")
+    return [
+        {"author": f"{layer.get('scope')} {layer.get('id')}", "document": layer.get("document")}
+        for layer in policy["layers"]
+    ]

@@ -1,0 +1,189 @@
+"""What is wrong, or doubtful, about machines that a configuration wants to be created.
+
+Decided here: what could never create a machine or be told of, which is refused, and what works otherwise than its
+author may think, which is warned of. Each remark begins with the key it is about. `config_checks` and `config` are the
+callers; what only this host can tell, such as whether a plugin is there, is in `plugin_checks`. Nothing is opened but
+the file of a key.
+"""
+
+from collections.abc import Iterator
+from urllib.parse import urlsplit
+
+from remuda.lib.durations import in_seconds
+from remuda.manager.config.autoscaler import ConnectorConfig
+from remuda.manager.config.docker import DockerConfig
+from remuda.manager.config.values import RunnerConfig
+from remuda.manager.errors import ConfigError
+from remuda.manager.scaling.setup import DOCKER_MACHINE, autoscaler_of, limits_of, read_key, rules_of
+from remuda.taskscaler.periods import period
+from remuda.taskscaler.policy import Mistake, mistakes
+
+_SPANS = (
+    "instance_acquire_timeout",
+    "update_interval",
+    "update_interval_when_expecting",
+    "deletion_retry_interval",
+    "shutdown_deletion_interval",
+)
+_NUMBERS = ("capacity_per_instance", "max_use_count", "max_instances", "failure_threshold")
+
+
+def check_scaling(runner: RunnerConfig, where: str) -> None:
+    """Refuse what could never create a machine, or nothing could be told of."""
+    scaling = autoscaler_of(runner)
+    at = _section(runner, where)
+    if runner.executor == DOCKER_MACHINE:
+        _check_machine(runner, at)
+    elif not scaling.plugin:
+        raise ConfigError(
+            f'{at}.plugin: is missing; name the plugin that creates machines, for example plugin = "aws". Machines '
+            "that exist already are listed in [[runners.remuda.machines]] with host, user and identity_file"
+        )
+    for key in _SPANS:
+        _span(getattr(scaling, key), f"{at}.{key}")
+    for key in _NUMBERS:
+        if getattr(scaling, key) < 0:
+            raise ConfigError(f"{at}.{key}: {getattr(scaling, key)} is below 0")
+    _check_login(scaling.connector_config, f"{at}.connector_config")
+    for index, policy in enumerate(scaling.policy):
+        _span(policy.idle_time, policy_key(runner, where, index, "idle_time"))
+        if policy.idle_count < 0:
+            raise ConfigError(f"{policy_key(runner, where, index, 'idle_count')}: {policy.idle_count} is below 0")
+    for found in mistakes(rules_of(runner), has_demand=True):
+        raise ConfigError(f"{policy_key(runner, where, found.policy, found.key)}: {found.text}")
+    if runner.remuda.plugin_scales and runner.remuda.fallback:
+        raise ConfigError(
+            f"{where}.remuda.plugin_scales: a plugin that scales by itself has no groups to fall back to; remove "
+            f"{where}.remuda.fallback, or plugin_scales"
+        )
+    _check_fallback(runner, f"{where}.remuda.fallback")
+
+
+def doubts(runner: RunnerConfig, where: str, *, concurrent: int) -> list[str]:
+    """What works, and perhaps not as it was meant; for a runner that is not refused."""
+    found = [*_of_policies(runner, where), *_of_surroundings(runner, where)]
+    # As files are that were just made; a higher number was chosen by somebody.
+    if concurrent == 1 and (most := most_jobs(runner) or 0) > 1:
+        found.append(f"concurrent: one job runs at a time, while machines of {where} could take {most}; raise it")
+    return found
+
+
+def policy_key(runner: RunnerConfig, where: str, index: int, key: str) -> str:
+    """Where a setting of a policy stands in the file, with the name that it has there."""
+    if runner.executor != DOCKER_MACHINE:
+        return f"{where}.autoscaler.policy[{index}].{key}"
+    # As `as_autoscaler` makes them: the section itself, its off-peak keys if there are any, then its list.
+    off_peak = bool(runner.machine.off_peak_periods)
+    has_factor = autoscaler_of(runner).policy[index].scale_factor > 0
+    others = {
+        "scale_factor": "IdleScaleFactor",
+        "scale_factor_limit": "IdleCount",
+        "idle_count": "IdleCountMin" if has_factor else "IdleCount",
+    }
+    name = others.get(key) or "".join(part.capitalize() for part in key.split("_"))
+    if index == 0:
+        return f"{where}.machine.{name}"
+    if index == 1 and off_peak:
+        return f"{where}.machine.OffPeak{name}"
+    return f"{where}.machine.autoscaling[{index - 1 - off_peak}].{name}"
+
+
+def _of_policies(runner: RunnerConfig, where: str) -> Iterator[str]:
+    def at(index: int, key: str) -> str:
+        return policy_key(runner, where, index, key)
+
+    rules = rules_of(runner)
+    known: list[Mistake] = mistakes(rules, has_demand=True)
+    for one in mistakes(rules, has_demand=False):
+        if one not in known:
+            yield f"{at(one.policy, one.key)}: on a plain GitLab, {one.text}"
+    most = most_jobs(runner)
+    for index, rule in enumerate(rules):
+        if most is not None and rule.idle_count > most:
+            yield (
+                f"{at(index, 'idle_count')}: there can never be room for {rule.idle_count} idle jobs: all machines "
+                f"together take {most} (max_instances times capacity_per_instance); lower it, or raise those"
+            )
+        for line in rule.periods:
+            if period(line, machine=rule.is_machine).is_never:
+                yield f"{at(index, 'periods')}: {line!r} never comes: no day of any month is like that"
+
+
+def most_jobs(runner: RunnerConfig) -> int | None:
+    """How many jobs all its machines can have at the same time; None: the configuration does not limit it."""
+    limits = [limits_of(runner), *(limits_of(runner, one) for one in runner.remuda.fallback)]
+    if runner.remuda.plugin_scales or not all(one.max_instances for one in limits):
+        return None
+    return sum(one.max_instances * one.fresh for one in limits)
+
+
+def _of_surroundings(runner: RunnerConfig, where: str) -> Iterator[str]:
+    if (host := urlsplit(runner.url).hostname or "") in ("localhost", "::1") or host.startswith("127."):
+        yield (
+            f"{where}.url: {host} is the machine itself for the machines that are created, so jobs there reach no "
+            "artifacts and no sources; give an address that they can reach"
+        )
+    if not runner.id and not runner.name:
+        yield (
+            f"{where}.name: is missing, and so is the id: machines belong to a runner by these, so with a new token "
+            "all of them would be replaced; give it a name"
+        )
+    if runner.has_containers and runner.docker == DockerConfig():
+        yield (
+            f"{where}.executor: {runner.executor} runs jobs in containers, and there is no [runners.docker]: a job "
+            "that names no image fails. Name an image for such jobs there, or use the executor instance"
+        )
+
+
+def _check_machine(runner: RunnerConfig, at: str) -> None:
+    for key, value in (("MachineDriver", runner.machine.machine_driver), ("MachineName", runner.machine.machine_name)):
+        if not value:
+            raise ConfigError(
+                f"{at}.{key}: is missing; Docker Machine creates nothing without it. Machines that exist already "
+                "are listed in [[runners.remuda.machines]]"
+            )
+    if "%s" not in runner.machine.machine_name:
+        raise ConfigError(f"{at}.MachineName: has no %s in it, so all machines would have one name; add it")
+
+
+def _check_fallback(runner: RunnerConfig, where: str) -> None:
+    for index, fallback in enumerate(runner.remuda.fallback):
+        place = f"{where}[{index}]"
+        if not fallback.plugin:
+            raise ConfigError(f"{place}.plugin: is missing; name the plugin that creates machines for this group")
+        if "/" in fallback.name:
+            raise ConfigError(f"{place}.name: {fallback.name!r} has a / in it; use letters, digits and dashes")
+        for key in _NUMBERS:
+            if getattr(fallback, key) < 0:
+                raise ConfigError(f"{place}.{key}: {getattr(fallback, key)} is below 0")
+        if fallback.connector_config is not None:
+            _check_login(fallback.connector_config, f"{place}.connector_config")
+
+
+def _check_login(login: ConnectorConfig, where: str) -> None:
+    if login.protocol not in ("", "ssh"):
+        raise ConfigError(f"{where}.protocol: {login.protocol!r} is not supported; machines are reached by ssh")
+    if not 0 <= login.protocol_port < 65536:
+        raise ConfigError(f"{where}.protocol_port: {login.protocol_port} is no port")
+    for key in ("keepalive", "timeout"):
+        _span(getattr(login, key), f"{where}.{key}")
+    if login.use_static_credentials and not login.username:
+        raise ConfigError(f"{where}.username: is missing; use_static_credentials needs to know who logs in")
+    try:
+        read_key(login)
+    except OSError as error:
+        raise ConfigError(
+            f"{where}.key_path: {login.key_path} cannot be read: {error.strerror}; name the file of a private key that "
+            "the manager's user may read, or remove key_path if the plugin has keys of its own"
+        ) from None
+
+
+def _section(runner: RunnerConfig, where: str) -> str:
+    return f"{where}.machine" if runner.executor == DOCKER_MACHINE else f"{where}.autoscaler"
+
+
+def _span(given: str | float, where: str) -> None:
+    try:
+        in_seconds(given)
+    except ValueError as error:
+        raise ConfigError(f"{where}: {error}") from None

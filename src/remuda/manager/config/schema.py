@@ -1,0 +1,71 @@
+"""The JSON schema of `config.toml`, for editors and for those who generate such files.
+
+Made of the values that the manager reads (`config_values`) and of the table of facts (`keys`), which also knows keys
+that have no effect; a description says the verdict. Unknown keys are allowed, as the manager allows them, except in
+Remuda's own sections. `remuda manager schema` prints it.
+"""
+
+from typing import Any
+
+import msgspec
+
+from remuda.manager.config.keys.fact import Fact, Verdict
+from remuda.manager.config.keys.table import FACTS, plain
+from remuda.manager.config.values import EXECUTORS, ManagerConfig
+
+_ARRAYS = frozenset(
+    {
+        "runners",
+        "runners.docker.services",
+        "runners.autoscaler.policy",
+        "runners.machine.autoscaling",
+        "runners.monitoring.job_queuing_durations",
+        "runners.remuda.machines",
+        "runners.remuda.fallback",
+    }
+)
+"""Sections of which there may be several."""
+
+
+def schema() -> dict[str, Any]:
+    """The whole document."""
+    whole = msgspec.json.schema(ManagerConfig)
+    components: dict[str, Any] = whole["$defs"]
+    root = _inlined(components[whole["$ref"].rpartition("/")[2]], components)
+    for path, fact in FACTS.items():
+        _place(root, path.split("."), fact)
+    root["properties"]["runners"]["items"]["properties"]["executor"]["enum"] = list(EXECUTORS)
+    for own in (root["properties"]["remuda"], root["properties"]["runners"]["items"]["properties"]["remuda"]):
+        own["additionalProperties"] = False
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "config.toml of a Remuda runner manager",
+        **root,
+    }
+
+
+def _inlined(node: Any, components: dict[str, Any]) -> Any:
+    """Without references: every section stands where it is used, so that it can be described there."""
+    if isinstance(node, list):
+        return [_inlined(one, components) for one in node]
+    if not isinstance(node, dict):
+        return node
+    if "$ref" in node:
+        return _inlined(components[node["$ref"].rpartition("/")[2]], components)
+    return {key: _inlined(value, components) for key, value in node.items() if key not in ("default", "title")}
+
+
+def _place(root: dict[str, Any], parts: list[str], fact: Fact) -> None:
+    """Put a key where it belongs, with what is known of it."""
+    node, path = root, ""
+    for part in parts[:-1]:
+        path = f"{path}.{part}" if path else part
+        empty: dict[str, Any] = {"type": "object", "properties": {}}
+        fresh = {"type": "array", "items": empty} if path in _ARRAYS else empty
+        node = node.setdefault("properties", {}).setdefault(part, fresh)
+        node = node["items"] if path in _ARRAYS else node
+    leaf = node.setdefault("properties", {}).setdefault(parts[-1], {})
+    verdict = "" if fact.verdict is Verdict.WORKS else f"{fact.verdict}: "
+    leaf["description"] = f"{verdict}{plain(fact.about)}"
+    if fact.default:
+        leaf["description"] += f" (default: {plain(fact.default)})"

@@ -1,0 +1,346 @@
+"""What a configuration says, as frozen values: the whole file, a runner, and Remuda's own sections.
+
+The fields are the keys that count, with gitlab-runner's names and defaults; `config_facts` says of every key of
+gitlab-runner what becomes of it. Spans of time and sizes stay as they are written (`config.py` has checked them) and
+are read by the property beside them. Everybody imports these through `config.py`.
+"""
+
+import re
+from typing import Any
+
+import msgspec
+
+from remuda.lib.durations import in_seconds
+from remuda.manager.config.autoscaler import AutoscalerConfig, FallbackConfig, InstanceConfig, MachineConfig, Span
+from remuda.manager.config.cache import CacheConfig
+from remuda.manager.config.custom import CustomConfig
+from remuda.manager.config.docker import DockerConfig
+from remuda.manager.config.ssh import MachineEntry, SshConfig
+from remuda.stdsteps.common.sizes import in_bytes
+
+DEFAULT_CHECK_INTERVAL_SECONDS = 3
+DEFAULT_DRAIN_SECONDS = 7200
+DEFAULT_SHUTDOWN_SECONDS = 30
+DEFAULT_AGENT_PATIENCE_SECONDS = 24 * 3600
+DEFAULT_SLOT_CGROUP = "gitlab-runner/slot-${slot}"
+WITH_CONTAINERS = frozenset({"docker", "docker-autoscaler", "docker+machine"})
+"""Executors whose jobs run in containers; `[runners.docker]` counts for these only."""
+WITH_MACHINES = frozenset({"instance", "docker-autoscaler", "docker+machine"})
+"""Executors that have machines of a group."""
+SECTIONS: dict[str, frozenset[str]] = {
+    "docker": WITH_CONTAINERS,
+    "ssh": frozenset({"ssh"}),
+    "custom": frozenset({"custom"}),
+    "instance": frozenset({"instance"}),
+    "autoscaler": frozenset({"instance", "docker-autoscaler"}),
+    "machine": frozenset({"docker+machine"}),
+    "kubernetes": frozenset(),
+    "parallels": frozenset(),
+    "virtualbox": frozenset(),
+}
+"""For which executors a section of a runner is looked at; any other counts always."""
+EXECUTORS = ("shell", "docker", "ssh", "instance", "docker-autoscaler", "docker+machine", "custom", "plugin")
+
+_PREFIX = re.compile(r"^(?:[a-z0-9_]+-)*?gl[a-z]+-(?:t[123]_)?|^t[123]_|^GR1348941")
+
+
+class EnvironmentConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """`[runners.remuda.environment]`: an environment of a plugin, with `executor = "plugin"`."""
+
+    plugin: str = ""
+    """An installed plugin's name, or the path of its program."""
+    config: dict[str, Any] = {}
+    """Handed to the plugin as it is."""
+
+
+class RemudaConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """`[runners.remuda]`: what gitlab-runner has no keys for."""
+
+    run_as: str = ""
+    """Whom all jobs run as: a user's name, UID or UID:GID. Needs a manager that is root."""
+    first_uid: int = 0
+    """A user for each slot instead: this number and the slot's."""
+    policy: dict[str, Any] = {}
+    """What steps may do, see docs/reference/step-policy.md."""
+    signing_key: str = ""
+    """File with the Ed25519 key, on the machine that jobs run on, that signs the artifacts of all jobs."""
+    git_mirrors: str = ""
+    """Room for copies of repositories in the cache folder that all checkouts fetch from, such as `20g`; empty: none."""
+    machines: tuple[MachineEntry, ...] = ()
+    """The machines of `instance`, `docker-autoscaler` and `docker+machine`; empty: they are created."""
+    fallback: tuple[FallbackConfig, ...] = ()
+    """Groups for what that of `[runners.autoscaler]` cannot give, in the order of their use."""
+    plugin_scales: bool = False
+    """Whether the plugin of `[runners.autoscaler]` is a provider, which scales by itself."""
+    known_hosts_file: str = ""
+    """Where the keys of machines that are created are looked up; empty: the key seen first counts from then on."""
+    environment: EnvironmentConfig = EnvironmentConfig()
+    hold_failed: Span = ""
+    """How long a failed job's environment is kept for looking at it; empty: not at all."""
+    hold_by_job: Span = ""
+    """The most that a job may ask for with REMUDA_HOLD_FAILED; empty: jobs may not ask."""
+    allow_shell: bool = True
+    """Whether people whom the cell lets may open shells in jobs."""
+    before_job: str = ""
+    """Shell command on the machine before each job, as the agent's user and outside the job."""
+    after_job: str = ""
+    """The same after each job."""
+    sandbox: bool = False
+    """Whether jobs run in a bubblewrap sandbox."""
+    slot_memory: str = ""
+    """Size: what a job may have, everything of it together; empty: no limit. With any of these three there are slots'
+    control groups."""
+    slot_cpus: float = 0
+    """The same in processors; 0: no limit."""
+    slot_pids: int = 0
+    """The same in processes and threads; 0: no limit."""
+    log_waiting_limit: str = ""
+    """Size: what of a job's log may wait on the agent's disk; empty: the agent's own limit."""
+    least_disk: str = "64m"
+    """Size: with less free where jobs run no job is asked for."""
+    frozen_agent: str = ""
+    """File with the frozen agent, for machines without a Python that runs the other form; see `make frozen`."""
+    agent_patience: Span = ""
+    """How long an agent waits for its manager before it cleans up after itself; empty: a day."""
+
+    @property
+    def hold_failed_seconds(self) -> float:
+        return in_seconds(self.hold_failed)
+
+    @property
+    def hold_by_job_seconds(self) -> float:
+        return in_seconds(self.hold_by_job)
+
+    @property
+    def log_waiting_limit_bytes(self) -> int:
+        return in_bytes(self.log_waiting_limit, "log_waiting_limit")
+
+    @property
+    def slot_memory_bytes(self) -> int:
+        return in_bytes(self.slot_memory, "slot_memory")
+
+    @property
+    def limits_slots(self) -> bool:
+        return bool(self.slot_memory_bytes or self.slot_cpus or self.slot_pids)
+
+    @property
+    def least_disk_bytes(self) -> int:
+        return in_bytes(self.least_disk, "least_disk")
+
+    @property
+    def agent_patience_seconds(self) -> float:
+        return in_seconds(self.agent_patience) or DEFAULT_AGENT_PATIENCE_SECONDS
+
+
+class CustomBuildDirConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """`[runners.custom_build_dir]`."""
+
+    enabled: bool | None = None
+    """Whether jobs may choose their folder; None: those in containers."""
+
+
+class ArtifactConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """`[runners.artifact]`."""
+
+    upload_timeout: Span = ""
+    """How long one upload may take; empty: the job's timeout."""
+
+    @property
+    def upload_seconds(self) -> float:
+        """0: no limit of its own."""
+        return in_seconds(self.upload_timeout)
+
+
+class QueuingDuration(msgspec.Struct, frozen=True, kw_only=True):
+    """One `[[runners.monitoring.job_queuing_durations]]`; the last one that matches counts."""
+
+    periods: tuple[str, ...] = ("* * * * *",)
+    timezone: str = ""
+    threshold: Span = ""
+    jobs_running_for_project: str = ""
+    """Regular expression for what the server says of the project's running jobs."""
+
+    @property
+    def threshold_seconds(self) -> float:
+        return in_seconds(self.threshold)
+
+
+class MonitoringConfig(msgspec.Struct, frozen=True, kw_only=True):
+    job_queuing_durations: tuple[QueuingDuration, ...] = ()
+
+
+class RunnerConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """One `[[runners]]`: a runner of one server."""
+
+    name: str = ""
+    url: str = ""
+    token: str = ""
+    id: int = 0
+    token_obtained_at: Any = ""
+    """When the token was made, and when it ends: RFC 3339; a date of the year 1 is none."""
+    token_expires_at: Any = ""
+    executor: str = ""
+    shell: str = ""
+    builds_dir: str = ""
+    """Where working directories are made; relative to the data folder. Default: `builds` there."""
+    cache_dir: str = ""
+    """Where caches are kept; relative to the data folder. Default: `cache` there."""
+    cache: CacheConfig = CacheConfig()
+    clone_url: str = ""
+    """Address of the server as jobs reach it, in place of the one in the repository's address. A file:// one is a
+    folder of repositories on this machine."""
+    environment: tuple[str, ...] = ()
+    """`NAME=value` for every job; the job's own variables win."""
+    limit: int = 0
+    """Jobs of this runner at the same time; 0 is no limit of its own."""
+    request_concurrency: int = 1
+    """Requests for jobs that may be open at the same time."""
+    strict_check_interval: bool = False
+    """Wait the check interval after a job came in, too."""
+    output_limit: int = 4096
+    """Largest log of a job, in kilobytes."""
+    pre_get_sources_script: str = ""
+    post_get_sources_script: str = ""
+    pre_build_script: str = ""
+    post_build_script: str = ""
+    labels: dict[str, str] = {}
+    feature_flags: dict[str, bool] = {}
+    prepare_timeout: Span = ""
+    """How long getting an environment and opening it may take; empty: the job's timeout."""
+    get_sources_timeout: Span = ""
+    """The same for the checkout."""
+    artifact: ArtifactConfig = ArtifactConfig()
+    custom_build_dir: CustomBuildDirConfig = CustomBuildDirConfig()
+    monitoring: MonitoringConfig = MonitoringConfig()
+    use_slot_cgroups: bool = False
+    slot_cgroup_template: str = ""
+    docker: DockerConfig = DockerConfig()
+    ssh: SshConfig = SshConfig()
+    custom: CustomConfig = CustomConfig()
+    instance: InstanceConfig = InstanceConfig()
+    autoscaler: AutoscalerConfig = AutoscalerConfig()
+    machine: MachineConfig = MachineConfig()
+    remuda: RemudaConfig = RemudaConfig()
+    tls_ca_file: str = msgspec.field(default="", name="tls-ca-file")
+    tls_cert_file: str = msgspec.field(default="", name="tls-cert-file")
+    tls_key_file: str = msgspec.field(default="", name="tls-key-file")
+
+    @property
+    def short_token(self) -> str:
+        return short_token(self.token)
+
+    @property
+    def has_containers(self) -> bool:
+        """Whether jobs run in containers."""
+        return self.executor in WITH_CONTAINERS
+
+    @property
+    def has_custom_build_dir(self) -> bool:
+        """Whether jobs may choose their folder."""
+        enabled = self.custom_build_dir.enabled
+        return self.has_containers if enabled is None else enabled
+
+    def slot_cgroup(self, slot: int) -> str:
+        """The control group of a slot, a path in every hierarchy of the machine; empty: none of its own."""
+        template = self.slot_cgroup_template or DEFAULT_SLOT_CGROUP
+        return template.replace("${slot}", str(slot)).strip("/") if self.has_slot_cgroups else ""
+
+    @property
+    def has_slot_cgroups(self) -> bool:
+        return self.use_slot_cgroups or self.remuda.limits_slots
+
+    @property
+    def prepare_seconds(self) -> float:
+        """0: no limit of its own."""
+        return in_seconds(self.prepare_timeout)
+
+    @property
+    def get_sources_seconds(self) -> float:
+        """0: no limit of its own."""
+        return in_seconds(self.get_sources_timeout)
+
+
+class SessionServer(msgspec.Struct, frozen=True, kw_only=True):
+    """`[session_server]`."""
+
+    listen_address: str = ""
+    advertise_address: str = ""
+    session_timeout: int = 0
+
+
+class OwnConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """`[remuda]`: the manager's own keys that gitlab-runner does not have."""
+
+    drain_timeout: Span = ""
+    """How long SIGQUIT waits for running jobs; empty: two hours."""
+
+
+class ManagerConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """The whole file."""
+
+    concurrent: int = 1
+    """Jobs of all runners at the same time."""
+    check_interval: float = 0
+    """Seconds between two requests that were answered at once; 0 is the default of 3."""
+    log_level: str = "info"
+    log_format: str = "runner"
+    listen_address: str = ""
+    """Where metrics are served; empty: nowhere."""
+    shutdown_timeout: int = 0
+    """Seconds that stopping may take, once it has begun; 0 is the default of 30."""
+    labels: dict[str, str] = {}
+    """Sent to the servers for all runners; a runner's own win."""
+    session_server: SessionServer = SessionServer()
+    remuda: OwnConfig = OwnConfig()
+    runners: tuple[RunnerConfig, ...] = ()
+
+    @property
+    def check_interval_seconds(self) -> float:
+        return self.check_interval or DEFAULT_CHECK_INTERVAL_SECONDS
+
+    @property
+    def drain_seconds(self) -> float:
+        return in_seconds(self.remuda.drain_timeout) or DEFAULT_DRAIN_SECONDS
+
+    @property
+    def shutdown_seconds(self) -> float:
+        return self.shutdown_timeout or DEFAULT_SHUTDOWN_SECONDS
+
+
+class Loaded(msgspec.Struct, frozen=True, kw_only=True):
+    """A configuration and what its author should know about it."""
+
+    config: ManagerConfig
+    warnings: tuple[str, ...] = ()
+
+
+class Remark(msgspec.Struct, frozen=True, kw_only=True):
+    """Something to be said about a file."""
+
+    line: int | None = None
+    text: str
+    """Begins with the key, such as `runners[0].limit`, where it is about one."""
+
+    def in_file(self, file: str) -> str:
+        return f"{file}:{self.line}: {self.text}" if self.line else f"{file}: {self.text}"
+
+
+class Inspection(msgspec.Struct, frozen=True, kw_only=True):
+    """All that is to be said about a file; a configuration where nothing is wrong."""
+
+    config: ManagerConfig | None = None
+    problems: tuple[Remark, ...] = ()
+    warnings: tuple[Remark, ...] = ()
+
+
+def short_token(token: str) -> str:
+    """The part of a runner token that may be shown: it names the runner in folders, logs and metrics."""
+    return _PREFIX.sub("", token, count=1)[:9]
+
+
+def listen_address(text: str) -> tuple[str, int]:
+    """Host and port of `host:port`, `:port` or `[v6]:port`."""
+    host, _, port = text.rpartition(":")
+    if not port.isascii() or not port.isdigit() or int(port) > 65535:
+        raise ValueError(f"{text!r} is no address; write host:port, for example 127.0.0.1:9252")
+    return host.strip("[]") or "0.0.0.0", int(port)

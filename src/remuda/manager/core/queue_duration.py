@@ -1,0 +1,43 @@
+"""Whether a job waited longer for its runner than the operator finds acceptable (`job_queuing_durations`). Pure.
+
+Of the entries whose time and whose number of the project's running jobs match, the last one counts. An entry that
+cannot be read counts never; `config.py` has said so. `metrics.py` asks.
+"""
+
+import re
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from remuda.manager.config.values import QueuingDuration
+
+
+def is_too_long(
+    entries: Sequence[QueuingDuration], *, now: datetime, queued_seconds: float, project_jobs_running: str
+) -> bool:
+    """Whether the wait is above the threshold that counts; `now` has a time zone."""
+    for entry in reversed(entries):
+        if entry.threshold_seconds and _is_period(entry, now) and _fits(entry, project_jobs_running):
+            return queued_seconds > entry.threshold_seconds
+    return False
+
+
+def _fits(entry: QueuingDuration, project_jobs_running: str) -> bool:
+    try:
+        return re.search(entry.jobs_running_for_project, project_jobs_running) is not None
+    except re.error:
+        return False
+
+
+def _is_period(entry: QueuingDuration, now: datetime) -> bool:
+    # Not at the top: hardly anybody has such entries.
+    from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+    from cronsim import CronSim, CronSimError
+
+    try:
+        local = now.astimezone(ZoneInfo(entry.timezone) if entry.timezone else None)
+        minute = local.replace(second=0, microsecond=0, tzinfo=None)
+        before = minute - timedelta(minutes=1)
+        return any(next(CronSim(period, before)) == minute for period in entry.periods)
+    except (CronSimError, ZoneInfoNotFoundError, ValueError, StopIteration):
+        return False

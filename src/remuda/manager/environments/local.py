@@ -1,0 +1,222 @@
+"""The `local` environment: jobs run on the manager's own machine, as its user, under one agent.
+
+The agent is a process of its own session: it outlives the manager, finds its jobs again when it died itself, and ends
+some time after nobody needs it any more. It is found by the socket in its data folder; its lock makes sure that there
+is never a second one. Which job runs where is the manager's decision; this only makes folders and keeps the agent up.
+"""
+
+import asyncio
+import os
+import shutil
+import stat
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+from remuda.lib.clock import Clock
+from remuda.lib.safe_paths import closing, make_below, remove_below
+from remuda.manager.environments.agent_process import agent_data, agent_log, spawn_agent
+from remuda.manager.environments.hooks import run_hook
+from remuda.manager.environments.port import JobPlace, PreparedPlace, Usage
+from remuda.manager.errors import EnvironmentLostError, EnvironmentTemporaryError
+from remuda.steps.errors import AgentError
+from remuda.steps.pack.program import IDLE_EXIT_SECONDS
+from remuda.wire.agent_client import AgentClient, AgentRefusedError, AgentUnavailableError, socket_of, unix_channel
+
+PROTOCOL = 1
+"""Of the agent's service, as this manager speaks it."""
+START_SECONDS = 20.0
+"""How long a new agent may take until it answers; many adopted jobs make it slower."""
+HELLO_SECONDS = 5.0
+"""How long an agent that listens may take to say who it is; one that hangs must not hold up its manager for ever."""
+MACHINE = "local"
+"""Its name; there is no other."""
+_LOOK_SECONDS = 0.02
+
+
+class LocalEnvironment:
+    """This machine. `data` is the folder of jobs: the agent's, working directories, caches."""
+
+    standing = MACHINE
+
+    def __init__(
+        self,
+        data: Path,
+        *,
+        clock: Clock,
+        idle_exit_seconds: float = IDLE_EXIT_SECONDS,
+        agent_pid: int | None = None,
+        around_agent: Sequence[str] = (),
+        hidden: Sequence[str] = (),
+    ) -> None:
+        """`agent_pid` is an agent that this process has started here already, `around_agent` what stands before the
+        command of another one. `hidden`: folders that no job sees."""
+        self._data = data.absolute()
+        self._agent = agent_data(data)
+        self._log = agent_log(data)
+        self._clock = clock
+        self._idle_exit_seconds = idle_exit_seconds
+        self._pid = agent_pid
+        self._around_agent = tuple(around_agent)
+        self._hidden = tuple(hidden)
+
+    def capacity(self) -> int | None:
+        return None
+
+    async def acquire(self, place: JobPlace) -> str:
+        return MACHINE
+
+    def adopt(self, place: JobPlace, machine: str) -> None:
+        pass
+
+    async def prepare(self, place: JobPlace, machine: str) -> PreparedPlace:
+        builds, work = self._folders(place)
+        caches = self._data / (place.cache_dir or "cache") / place.run_as
+        try:
+            # A job may have left much there that has to get another owner.
+            await asyncio.to_thread(self._make, place)
+        except AgentError as error:
+            raise EnvironmentLostError(str(error)) from error
+        except OSError as error:
+            about = f": {error.filename}" if error.filename else ""
+            raise EnvironmentLostError(
+                f"the working directory {work} cannot be made: {error.strerror}{about}"
+            ) from error
+        return PreparedPlace(work_dir=str(work), builds_dir=str(builds), cache_dir=str(caches), hidden=self._hidden)
+
+    def _make(self, place: JobPlace) -> None:
+        """The job's folders, as its user's own if it has one."""
+        base, folder = self._below(place.builds_dir, "builds", place.folder)
+        is_owned = bool(place.run_as)
+        if not place.may_have_begun:
+            # What somebody left there would be in the job's HOME.
+            remove_below(base, f"{folder}.tmp")
+        with ExitStack() as stack:
+            opened = {
+                name: stack.enter_context(closing(make_below(base, name, mode=mode, is_owned=is_owned)))
+                for name, mode in ((folder, 0o777), (f"{folder}.tmp", 0o700))
+            }
+            if not place.run_as:
+                return
+            # Only here: it takes time to import.
+            from remuda.steps.policy.job_user import hand_over, parse_run_as
+
+            person = parse_run_as(place.run_as)
+            assert person is not None
+            # Through, not in: everything here that is not for jobs is for its owner only.
+            self._data.mkdir(mode=0o711, parents=True, exist_ok=True)
+            self._data.chmod(stat.S_IMODE(self._data.stat().st_mode) | 0o011)
+            above, caches = self._below(place.cache_dir, "cache", place.run_as)
+            kept = stack.enter_context(closing(make_below(above, caches, is_owned=True)))
+            for name, descriptor in ((base / name, one) for name, one in opened.items()):
+                hand_over(name, person, descriptor, closed=True)
+            hand_over(above / caches, person, kept, closed=True)
+
+    def _below(self, configured: str, usual: str, folder: str) -> tuple[Path, str]:
+        """A folder that the operator has named, whose path may have links in it, and the rest, which must have none."""
+        return (self._data / configured, folder) if configured else (self._data, f"{usual}/{folder}")
+
+    async def before(self, place: JobPlace, machine: str) -> str:
+        return await self._hook("before_job", place.before_job, place)
+
+    async def after(self, place: JobPlace, machine: str) -> str:
+        return await self._hook("after_job", place.after_job, place)
+
+    async def connect(self, machine: str) -> AgentClient:
+        has_started = False
+        deadline = self._clock.monotonic() + START_SECONDS
+        while self._clock.monotonic() < deadline:
+            is_alive = self._is_alive()  # looked at first: one that dies now has had its chance to answer
+            client = await self._reach()
+            if client is not None:
+                return client
+            if not is_alive:
+                if has_started:
+                    break
+                self._spawn()
+                has_started = True
+            await self._clock.sleep(_LOOK_SECONDS)
+        raise EnvironmentTemporaryError(f"the agent does not answer; its last words: {self._last_words()}")
+
+    async def recover(self) -> Sequence[str]:
+        return [MACHINE] if self._agent.is_dir() else []
+
+    async def usage(self, folders: Sequence[str] = ()) -> Usage:
+        named = (_first_there(self._data / name) for name in folders)
+        return Usage(disk_free_bytes=min(map(_room_in, (self._data, *named))))
+
+    async def clean_up(self, place: JobPlace, machine: str) -> None:
+        """The checkout stays for the next job of the project; what was only for this job goes."""
+        with suppress(OSError):
+            # A job may have left much there.
+            await asyncio.to_thread(remove_below, *self._below(place.builds_dir, "builds", place.passing))
+
+    async def close(self) -> None:
+        pass
+
+    async def _hook(self, name: str, command: str, place: JobPlace) -> str:
+        _, work = self._folders(place)
+        return await run_hook(name, command, place, work_dir=str(work)) if command else ""
+
+    def _folders(self, place: JobPlace) -> tuple[Path, Path]:
+        builds = self._data / (place.builds_dir or "builds")
+        return builds, builds / place.folder
+
+    async def _reach(self) -> AgentClient | None:
+        """The agent, if one answers."""
+        socket = socket_of(self._agent)
+        if socket is None:
+            return None
+        client = AgentClient(unix_channel(socket))
+        try:
+            async with asyncio.timeout(HELLO_SECONDS):
+                hello = await client.hello()
+            if hello.protocol != PROTOCOL:
+                raise EnvironmentTemporaryError(
+                    f"the agent (process {hello.pid}) speaks protocol {hello.protocol}, this manager {PROTOCOL}; "
+                    "stop that agent when its jobs are over, or use the Remuda that started it"
+                )
+        except (AgentUnavailableError, AgentRefusedError, TimeoutError):
+            client.close()
+            return None
+        except BaseException:
+            client.close()
+            raise
+        return client
+
+    def _spawn(self) -> None:
+        try:
+            self._pid = spawn_agent(self._data, idle_exit_seconds=self._idle_exit_seconds, around=self._around_agent)
+        except OSError as error:
+            raise EnvironmentTemporaryError(f"the agent cannot be started: {error}") from error
+
+    def _is_alive(self) -> bool:
+        """Whether the agent that this process started is alive; reaps it when it is not."""
+        if self._pid is None:
+            return False
+        try:
+            gone, _ = os.waitpid(self._pid, os.WNOHANG)
+        except ChildProcessError:
+            gone = self._pid
+        if gone:
+            self._pid = None
+        return self._pid is not None
+
+    def _last_words(self) -> str:
+        try:
+            lines = self._log.read_bytes()[-2000:].decode(errors="replace").strip().splitlines()
+        except OSError:
+            lines = []
+        return lines[-1] if lines else f"none in {self._log}"
+
+
+def _first_there(folder: Path) -> Path:
+    """Before its first job a folder is not there, and will be on the disk of the one above it."""
+    return next(place for place in (folder, *folder.parents) if place.exists())
+
+
+def _room_in(folder: Path) -> int:
+    try:
+        return shutil.disk_usage(folder).free
+    except OSError as error:
+        raise EnvironmentTemporaryError(f"the disk of {folder} cannot be looked at: {error.strerror}") from None

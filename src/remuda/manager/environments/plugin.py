@@ -1,0 +1,290 @@
+"""Environments of a plugin: keeps its program running, and turns the manager's calls into the plugin's.
+
+The program is started when the environment is first asked for anything, and again, with growing pauses, when it has
+ended; the machines, agents and jobs do not end with it. A new process is told of every job that has a machine before
+it gets other calls. While no plugin runs the capacity is 0, so that no job is asked for, and calls fail with the cause
+as something that may pass. What is decided about jobs is decided by the plugin.
+"""
+
+import asyncio
+import random
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import msgspec
+
+from remuda.environments.client import PluginClient
+from remuda.environments.errors import ConfigurationError, LostError, PluginError, TemporaryError
+from remuda.environments.handshake import HOOKS_AND_USAGE
+from remuda.environments.host import PluginProcess, find_plugin
+from remuda.environments.values import Place
+from remuda.lib.backoff import Backoff
+from remuda.lib.clock import Clock
+from remuda.lib.waiting import carried_through
+from remuda.manager.config.load import RunnerConfig
+from remuda.manager.environments.port import UNKNOWN_BYTES, JobPlace, PreparedPlace, Usage
+from remuda.manager.errors import EnvironmentLostError, EnvironmentTemporaryError
+from remuda.telemetry.logs import logger
+from remuda.wire.agent_client import AgentClient, AgentRefusedError, AgentUnavailableError
+
+PROTOCOL = 1
+"""Of the agent's service, as this manager speaks it."""
+HELLO_SECONDS = 60.0
+UP_SECONDS = 30.0
+"""How long a call waits for a plugin that is being started."""
+STEADY_SECONDS = 60.0
+"""A plugin that ran so long has worked; what ends it then is another failure."""
+_BACKOFF = Backoff(first_seconds=0.5, ceiling_seconds=60.0)
+
+
+class PluginEnvironment:
+    """Jobs where a plugin says."""
+
+    def __init__(self, runner: RunnerConfig, jobs: Path, *, clock: Clock) -> None:
+        self._wanted = runner.remuda.environment
+        self._runner = runner.name
+        self._folder = jobs
+        self._clock = clock
+        self._log = logger("manager").bind(plugin=self._wanted.plugin)
+        self._held: dict[str, tuple[Place, str]] = {}
+        self._untold: set[str] = set()
+        """Keys of jobs of which the running plugin does not know that they have their machines."""
+        self._capacity: int | None = 0
+        self._client: PluginClient | None = None
+        self._process: PluginProcess | None = None
+        self._version = 0
+        self._cause = "it is being started"
+        self._up = asyncio.Event()
+        self._keeper: asyncio.Task[None] | None = None
+        self._releasing: set[asyncio.Task[None]] = set()
+
+    @property
+    def pid(self) -> int | None:
+        """Of the plugin that runs."""
+        return self._process.pid if self._process is not None and self._up.is_set() else None
+
+    def capacity(self) -> int | None:
+        self._keep()
+        return self._capacity
+
+    async def acquire(self, place: JobPlace) -> str:
+        known = self._held.get(place.key)
+        if known is not None:
+            return known[1]
+        told = _told(place)
+        client = await self._plugin()
+        try:
+            with self._errors():
+                machine = await client.acquire(told)
+        except asyncio.CancelledError:
+            # The answer may have been on its way.
+            self._give_up(client, told)
+            raise
+        self._held[place.key] = (told, machine)
+        return machine
+
+    def adopt(self, place: JobPlace, machine: str) -> None:
+        self._take(place, machine)
+        self._keep()
+
+    async def prepare(self, place: JobPlace, machine: str) -> PreparedPlace:
+        client = await self._plugin(place, machine)
+        with self._errors():
+            made = await client.prepare(_told(place), machine)
+        if place.clone_path and not made.work_dir.endswith(f"/{place.clone_path}"):
+            raise EnvironmentLostError(
+                f"GIT_CLONE_PATH: the plugin {self._wanted.plugin} does not let jobs choose their folder; remove the "
+                "variable, or use a newer plugin"
+            )
+        return PreparedPlace(work_dir=made.work_dir, builds_dir=made.builds_dir, cache_dir=made.cache_dir)
+
+    async def before(self, place: JobPlace, machine: str) -> str:
+        if not place.before_job:
+            return ""
+        client = await self._plugin(place, machine)
+        self._need_hooks("before_job")
+        with self._errors():
+            return await client.before(_told(place), machine)
+
+    async def after(self, place: JobPlace, machine: str) -> str:
+        if not place.after_job:
+            return ""
+        client = await self._plugin(place, machine)
+        self._need_hooks("after_job")
+        with self._errors():
+            return await client.after(_told(place), machine)
+
+    async def connect(self, machine: str) -> AgentClient:
+        plugin = await self._plugin()
+        with self._errors():
+            tunnel = await plugin.connect(machine)
+        client = AgentClient(tunnel)
+        try:
+            async with asyncio.timeout(HELLO_SECONDS):
+                hello = await client.hello()
+        except (AgentUnavailableError, AgentRefusedError, TimeoutError) as error:
+            client.close()
+            raise EnvironmentTemporaryError(f"{machine}: the agent does not answer: {error}") from error
+        except BaseException:
+            client.close()
+            raise
+        if hello.protocol != PROTOCOL:
+            client.close()
+            raise EnvironmentTemporaryError(
+                f"{machine}: the agent speaks protocol {hello.protocol}, this manager {PROTOCOL}"
+            )
+        return client
+
+    async def recover(self) -> Sequence[str]:
+        client = await self._plugin()
+        with self._errors():
+            return await client.recover()
+
+    async def usage(self, folders: Sequence[str] = ()) -> Usage:
+        client = await self._plugin()
+        if self._version < HOOKS_AND_USAGE:
+            return Usage(disk_free_bytes=UNKNOWN_BYTES)
+        with self._errors():
+            return Usage(disk_free_bytes=await client.usage())
+
+    async def clean_up(self, place: JobPlace, machine: str) -> None:
+        client = await self._plugin(place, machine)
+        with self._errors():
+            await client.clean_up(_told(place), machine)
+        self._held.pop(place.key, None)
+        self._untold.discard(place.key)
+
+    async def close(self) -> None:
+        await asyncio.gather(*self._releasing, return_exceptions=True)
+        if self._keeper is not None:
+            self._keeper.cancel()
+            await asyncio.gather(self._keeper, return_exceptions=True)
+            self._keeper = None
+
+    def _give_up(self, client: PluginClient, place: Place) -> None:
+        async def release() -> None:
+            with suppress(TemporaryError, LostError, ConfigurationError):
+                await client.clean_up(place, "")
+
+        task = asyncio.create_task(release(), name=f"job {place.key}: release")
+        self._releasing.add(task)
+        task.add_done_callback(self._releasing.discard)
+
+    def _need_hooks(self, key: str) -> None:
+        if self._version < HOOKS_AND_USAGE:
+            raise EnvironmentLostError(
+                f"the runner's {key} cannot run: the plugin speaks protocol version {self._version}, hooks came with "
+                f"{HOOKS_AND_USAGE}; use a newer plugin, or remove {key}"
+            )
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        name = self._wanted.plugin
+        try:
+            yield
+        except LostError as error:
+            raise EnvironmentLostError(str(error)) from error
+        except (TemporaryError, ConfigurationError) as error:
+            raise EnvironmentTemporaryError(f"plugin {name}: {error}") from error
+
+    def _take(self, place: JobPlace, machine: str) -> None:
+        if place.key not in self._held:
+            self._held[place.key] = (_told(place), machine)
+            self._untold.add(place.key)
+
+    async def _plugin(self, place: JobPlace | None = None, machine: str = "") -> PluginClient:
+        """The plugin, once it runs; it knows then who has which machine."""
+        if place is not None:
+            self._take(place, machine)
+        self._keep()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(UP_SECONDS):
+                await self._up.wait()
+        client = self._client
+        if client is None:
+            raise EnvironmentTemporaryError(f"the plugin {self._wanted.plugin} does not run: {self._cause}")
+        with self._errors():
+            await self._tell(client)
+        return client
+
+    async def _tell(self, client: PluginClient) -> None:
+        for key in list(self._untold):
+            try:
+                await client.adopt(*self._held[key])
+            except LostError as error:
+                # Whoever connects to the machine hears the same, and ends its jobs.
+                self._log.warning("the plugin does not know a job's machine", job=key, cause=str(error))
+            self._untold.discard(key)
+
+    def _keep(self) -> None:
+        if self._keeper is None or self._keeper.done():
+            self._keeper = asyncio.create_task(self._keep_running(), name=f"plugin {self._wanted.plugin}")
+
+    async def _keep_running(self) -> None:
+        failures = 0
+        while True:
+            started = self._clock.monotonic()
+            try:
+                await self._run_once()
+            except (PluginError, TemporaryError, LostError, ConfigurationError) as error:
+                cause = str(error)
+            failures = 1 if self._clock.monotonic() - started > STEADY_SECONDS else failures + 1
+            pause = _BACKOFF.delay(failures, jitter=random.random())
+            if cause != self._cause or failures == 1:
+                self._log.error(
+                    "the plugin does not run; starting it again", cause=cause, pause_seconds=round(pause, 1)
+                )
+            self._cause = cause
+            await self._clock.sleep(pause)
+
+    async def _run_once(self) -> None:
+        """Start it and stay until it has ended, which is an error."""
+        process = PluginProcess(find_plugin(self._wanted.plugin), say=self._log.info)
+        client: PluginClient | None = None
+        try:
+            self._version = await process.start()
+            client = PluginClient(process)
+            folder = self._made_folder()
+            config = msgspec.to_builtins(self._wanted.config)
+            await client.open(config, version=self._version, folder=folder, runner=self._runner)
+            self._untold = set(self._held)
+            await self._tell(client)
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._until_ended(process), name=f"end of plugin {self._wanted.plugin}")
+                async for capacity in client.watch():
+                    self._capacity = capacity
+                    self._process, self._client = process, client
+                    self._up.set()
+        except* (PluginError, TemporaryError, LostError, ConfigurationError) as errors:
+            raise _first(errors) from None
+        finally:
+            self._up.clear()
+            self._client, self._capacity = None, 0
+            if client is not None:
+                client.close()
+            # To its end, though the environment is closed meanwhile: else nobody would wait for the process.
+            await carried_through(process.close(), name=f"end of plugin {self._wanted.plugin}")
+
+    def _made_folder(self) -> Path:
+        folder = self._folder / "plugin"
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise PluginError(f"the plugin's folder {folder} cannot be made: {error.strerror}") from error
+        return folder
+
+    async def _until_ended(self, process: PluginProcess) -> None:
+        await process.ended.wait()
+        raise PluginError(f"{process.program} has ended")
+
+
+def _first(group: BaseExceptionGroup[Exception]) -> Exception:
+    found = group.exceptions[0]
+    return _first(found) if isinstance(found, BaseExceptionGroup) else found
+
+
+def _told(place: JobPlace) -> Place:
+    values = msgspec.structs.asdict(place)
+    del values["manager"], values["clone_path"], values["is_protected"], values["may_have_begun"]
+    return Place(**values, folder=place.folder)

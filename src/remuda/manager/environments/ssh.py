@@ -1,0 +1,338 @@
+"""One connection to one machine over SSH: commands run there, and gRPC channels through commands and to sockets there.
+
+asyncssh stays in here. The connection is made by whoever needs it first, kept, watched by keep-alives, and made again
+by the next who needs it when it broke. Host keys are checked: by the entry's own, or a known_hosts file; one that
+nobody has said anything about is refused, unless the operator wants it otherwise. The operator's own
+`~/.ssh/config` and SSH agent do not count: the manager's configuration says all there is.
+
+`SshError` is every failure, with a cause for people; whether it is lasting is for the caller, who tries again.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import field
+from pathlib import Path
+from typing import Any
+
+import asyncssh
+from grpclib.protocol import H2Protocol
+
+from remuda.lib.dataclass import dataclass
+from remuda.wire.agent_client import CHANNEL_CONFIG
+from remuda.wire.http2 import LiveChannel
+
+CONNECT_SECONDS = 15.0
+LOGIN_SECONDS = 30.0
+KEEP_ALIVE_SECONDS = 10.0
+KEEP_ALIVE_COUNT = 3
+"""So many unanswered ones, and the machine is out of reach."""
+COMMAND_SECONDS = 120.0
+COMMANDS_AT_ONCE = 4
+"""An sshd takes ten sessions of a connection where nothing else is configured; one is the agent's."""
+_SAID_BYTES = 2000
+
+
+class SshError(Exception):
+    """The machine cannot be reached or used; the text says why."""
+
+
+class SshLastingError(SshError):
+    """The machine answers, and trying again does not help: it lets nobody in, is another one, or lacks something."""
+
+
+class SshTimeoutError(SshError):
+    """A command took too long there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Address:
+    """A machine, and how to log in there."""
+
+    host: str
+    port: int = 22
+    user: str = "root"
+    identity_file: str = ""
+    key: bytes = field(default=b"", repr=False)
+    """A private key, in place of a file."""
+    password: str = field(default="", repr=False)
+    known_hosts_file: str = ""
+    host_key: str = ""
+    """The machine's public key; nothing else is trusted then."""
+    checks_host_key: bool = True
+    keep_alive_seconds: float = KEEP_ALIVE_SECONDS
+
+    @property
+    def has_key(self) -> bool:
+        return bool(self.key or self.identity_file)
+
+    @property
+    def keys_file(self) -> Path:
+        return Path(self.known_hosts_file or "~/.ssh/known_hosts").expanduser()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Done:
+    """How a command ended."""
+
+    code: int
+    out: bytes
+    err: str
+
+
+class SshConnection:
+    """Keeps up one connection."""
+
+    def __init__(self, address: Address, *, commands_at_once: int = COMMANDS_AT_ONCE) -> None:
+        self.address = address
+        self._connection: asyncssh.SSHClientConnection | None = None
+        self._connecting = asyncio.Lock()
+        self._failures = 0
+        self._failure = ""
+        self._commands = asyncio.Semaphore(commands_at_once)
+
+    @property
+    def is_up(self) -> bool:
+        return self._connection is not None and not self._connection.is_closed()
+
+    async def connect(self) -> asyncssh.SSHClientConnection:
+        """The connection that is there, or a new one. Who waits while another one fails to make it fails with it."""
+        before = self._failures
+        async with self._connecting:
+            if self._connection is None or self._connection.is_closed():
+                if self._failures > before:
+                    raise SshError(self._failure)
+                try:
+                    self._connection = await self._connect()
+                except SshError as error:
+                    self._failures, self._failure = self._failures + 1, str(error)
+                    raise
+            return self._connection
+
+    @property
+    def host_key(self) -> str:
+        """The key that the machine showed, in one line; empty: nobody has been there."""
+        shown = None if self._connection is None else self._connection.get_server_host_key()
+        return "" if shown is None else shown.export_public_key("openssh").decode().strip()
+
+    async def sessions(self, wanted: int) -> int:
+        """How many sessions there can be at the same time on one connection, of as many as are wanted."""
+        connection = await self.connect()
+        opened: list[asyncssh.SSHClientProcess[bytes]] = []
+        try:
+            async with asyncio.timeout(COMMAND_SECONDS):
+                while len(opened) < wanted:
+                    opened.append(await connection.create_process("cat", encoding=None))
+        except asyncssh.ChannelOpenError:
+            pass
+        except TimeoutError:
+            raise SshTimeoutError(f"{self.address.host} opens no sessions") from None
+        except (OSError, asyncssh.Error) as error:
+            raise self._broken(error) from error
+        finally:
+            for process in opened:
+                process.close()
+        for process in opened:
+            await process.wait_closed()
+        return len(opened)
+
+    async def run(self, line: str, data: bytes = b"", *, seconds: float = COMMAND_SECONDS) -> Done:
+        """Run a command line in a shell there. One that takes too long is left alone, and told of as an error."""
+        async with self._commands:
+            connection = await self.connect()
+            try:
+                async with asyncio.timeout(seconds), connection.create_process(line, encoding=None) as process:
+                    out, err = await process.communicate(data)
+                    await process.wait_closed()
+                    code = process.returncode
+            except TimeoutError:
+                raise SshTimeoutError(f"a command took more than {seconds:.0f} s there") from None
+            except (OSError, asyncssh.Error) as error:
+                raise self._broken(error) from error
+        if code is None:
+            raise SshError(f"the connection to {self.address.host} was lost while a command ran there")
+        return Done(code=code, out=_bytes(out), err=_bytes(err).decode(errors="replace"))
+
+    async def channel(self, line: str) -> "StreamChannel":
+        """A gRPC channel to what talks on stdin and stdout of a command."""
+        connection = await self.connect()
+        return StreamChannel(lambda made: connection.create_session(made, line, encoding=None), self._broken)
+
+    async def socket_channel(self, path: str) -> "StreamChannel":
+        """The same to who listens on a unix socket, where the machine's sshd lets through to sockets."""
+        connection = await self.connect()
+        return StreamChannel(lambda made: connection.create_unix_connection(made, path), self._broken)
+
+    def abort(self) -> None:
+        """Cut the connection: the machine is known to be gone, and nobody needs to wait until that shows."""
+        if self._connection is not None:
+            self._connection.abort()
+
+    async def close(self) -> None:
+        """End the connection; what was started there and let go of goes on."""
+        if self._connection is not None:
+            self._connection.abort()
+            await self._connection.wait_closed()
+            self._connection = None
+
+    async def _connect(self) -> asyncssh.SSHClientConnection:
+        address = self.address
+        try:
+            return await asyncssh.connect(
+                address.host,
+                address.port,
+                username=address.user,
+                config=None,
+                agent_path=None,
+                client_keys=_client_keys(address),
+                password=address.password or None,
+                known_hosts=_known_hosts(address),
+                x509_trusted_certs=None,
+                connect_timeout=CONNECT_SECONDS,
+                login_timeout=LOGIN_SECONDS,
+                keepalive_interval=address.keep_alive_seconds,
+                keepalive_count_max=KEEP_ALIVE_COUNT,
+            )
+        except (OSError, asyncssh.Error, asyncssh.KeyImportError) as error:
+            raise self._refused(error) from error
+
+    def _refused(self, error: Exception) -> SshError:
+        address = self.address
+        there = f"{address.user}@{address.host}:{address.port}"
+        match error:
+            case asyncssh.HostKeyNotVerifiable() if address.host_key:
+                text = f"{there} has another host key than its host_key says; find out why before you change that"
+            case asyncssh.HostKeyNotVerifiable():
+                text = (
+                    f"the host key of {there} is not in {address.keys_file}, or is another one there; see what "
+                    f"`ssh-keyscan -p {address.port} {address.host}` prints, and add it if it is the machine's"
+                )
+            case asyncssh.PermissionDenied():
+                by = f"the key {address.identity_file}".strip() if address.has_key else "the password"
+                text = f"{there} does not accept {by}"
+            case asyncssh.KeyImportError():
+                text = f"the key {address.identity_file}".strip() + f" cannot be used: {error}"
+            case FileNotFoundError() | PermissionError():
+                text = f"{error.filename} cannot be read: {error.strerror}"
+            case _:
+                text = f"{there} cannot be reached: {_text(error)}"
+        is_denied = isinstance(
+            error, asyncssh.HostKeyNotVerifiable | asyncssh.PermissionDenied | asyncssh.KeyImportError
+        )
+        return SshLastingError(text) if is_denied else SshError(text)
+
+    def _broken(self, error: Exception) -> SshError:
+        return SshError(f"the connection to {self.address.host} is lost: {_text(error)}")
+
+
+class StreamChannel(LiveChannel):
+    """gRPC over one channel of an SSH connection; `opens` is told who makes its session."""
+
+    def __init__(self, opens: Callable[[Any], Awaitable[object]], broken: Callable[[Exception], SshError]) -> None:
+        super().__init__(path="ssh", config=CHANNEL_CONFIG)
+        self._opens = opens
+        self._broken = broken
+        self._session: _Session | None = None
+
+    async def _create_connection(self) -> H2Protocol:
+        session = _Session(self._protocol_factory())
+        try:
+            await self._opens(lambda: session)
+        except (OSError, asyncssh.Error) as error:
+            raise ConnectionError(str(self._broken(error))) from error
+        self._session = session
+        return session.protocol
+
+    @property
+    def said(self) -> str:
+        """The end of what a command wrote to stderr, and how it ended."""
+        return "" if self._session is None else self._session.said
+
+
+class _Transport(asyncio.Transport):
+    """What a protocol expects of one: writing after the end does nothing."""
+
+    def __init__(self, channel: "asyncssh.SSHClientChannel[bytes]") -> None:
+        super().__init__()
+        self._channel = channel
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return default
+
+    def is_closing(self) -> bool:
+        return self._channel.is_closing()
+
+    def write(self, data: Any) -> None:
+        if not self._channel.is_closing():
+            self._channel.write(bytes(data))
+
+    def close(self) -> None:
+        self._channel.close()
+
+
+class _Session(asyncssh.SSHClientSession[bytes]):
+    """Passes on what comes on one channel."""
+
+    def __init__(self, protocol: H2Protocol) -> None:
+        self.protocol = protocol
+        self._channel: asyncssh.SSHClientChannel[bytes] | None = None
+        self._is_started = False
+        self._said = b""
+
+    @property
+    def said(self) -> str:
+        is_command = isinstance(self._channel, asyncssh.SSHClientChannel)
+        code = self._channel.get_returncode() if self._channel is not None and is_command else None
+        text = self._said.decode(errors="replace").strip()
+        return " ".join(filter(None, ("" if code is None else f"exit code {code}", text)))
+
+    def connection_made(self, chan: "asyncssh.SSHClientChannel[bytes]") -> None:
+        self._channel = chan
+
+    def session_started(self) -> None:
+        assert self._channel is not None
+        self._is_started = True
+        self.protocol.connection_made(_Transport(self._channel))
+
+    def data_received(self, data: bytes, datatype: asyncssh.DataType) -> None:
+        if datatype is None:
+            self.protocol.data_received(data)
+        else:
+            self._said = (self._said + data)[-_SAID_BYTES:]
+
+    def pause_writing(self) -> None:
+        self.protocol.pause_writing()
+
+    def resume_writing(self) -> None:
+        self.protocol.resume_writing()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._is_started:
+            self.protocol.connection_lost(exc)
+
+
+def _client_keys(address: Address) -> Any:
+    """What asyncssh takes for the keys to log in with; None: there are none."""
+    if address.key:
+        return [asyncssh.import_private_key(address.key)]
+    return [str(Path(address.identity_file).expanduser())] if address.identity_file else None
+
+
+def _known_hosts(address: Address) -> Any:
+    """What asyncssh takes for the keys to trust; None trusts any."""
+    if not address.checks_host_key:
+        return None
+    if address.host_key:
+        try:
+            return [asyncssh.import_public_key(address.host_key)], [], []
+        except asyncssh.KeyImportError as error:
+            raise SshError(f"host_key cannot be read: {error}; give one line such as ssh-ed25519 AAAA...") from None
+    # A file that is not there knows nobody, which the machine is then told of.
+    return str(address.keys_file) if address.keys_file.is_file() else b""
+
+
+def _bytes(data: Any) -> bytes:
+    return data if isinstance(data, bytes) else b""
+
+
+def _text(error: Exception) -> str:
+    return str(error) or type(error).__name__

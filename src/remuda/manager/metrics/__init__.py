@@ -1,0 +1,1 @@
+"""What the manager measures: Prometheus metrics and OpenTelemetry spans."""

@@ -1,0 +1,120 @@
+"""Machines of `docker+machine` under gitlab-runner's names for them, `gitlab_runner_autoscaling_*`.
+
+Dashboards that exist use those. They have no labels of the runner, but those of the place where its machines are made,
+read off the options of the driver, so runners of one place add up. Decided here: which of these words fits what the
+scaler says, and which options are meant. `scaling_metrics` is the caller.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from remuda.manager.scaling.setup import DOCKER_MACHINE
+
+if TYPE_CHECKING:
+    from remuda.manager.config.load import RunnerConfig
+    from remuda.manager.metrics.metrics import ManagerMetrics
+    from remuda.taskscaler.loop import Gauges
+    from remuda.telemetry.metrics import Gauge
+
+_PREFIX = "gitlab_runner_autoscaling"
+MACHINE_STATES = f"{_PREFIX}_machine_states"
+_ACTIONS = ("created", "creation-failed", "used", "removed")
+_TIMES = {
+    "creation": f"{_PREFIX}_machine_creation_duration_seconds",
+    "stopping": f"{_PREFIX}_machine_stopping_duration_seconds",
+    "removal": f"{_PREFIX}_machine_removal_duration_seconds",
+    "failed": f"{_PREFIX}_machine_failed_creation_duration_seconds",
+}
+_OPTIONS = {
+    "google": ("google-zone", "", "google-project", "google-machine-type"),
+    "amazonec2": ("amazonec2-zone", "amazonec2-region", "", "amazonec2-instance-type"),
+    "azure": ("", "azure-location", "azure-resource-group", "azure-size"),
+    "digitalocean": ("", "digitalocean-region", "", "digitalocean-size"),
+}
+"""By driver: the options that say zone, region, project and type."""
+
+
+def target_of(driver: str, options: Sequence[str]) -> tuple[str, str, str, str]:
+    """Zone, region, project and type of machine; empty where nothing is said of them."""
+    given = dict(one.partition("=")[::2] for one in options)
+    names = _OPTIONS.get(driver, ("", "", "", ""))
+    zone, region, project, kind = (given.get(name, "") if name else "" for name in names)
+    if driver == "google" and zone:
+        region = zone.rpartition("-")[0]  # europe-west1-b
+    elif driver == "amazonec2" and region and len(zone) == 1:
+        zone = region + zone  # docker-machine has only the letter
+    return zone, region, project, kind
+
+
+class MachineCounts:
+    """Of one runner's machines."""
+
+    def __init__(self, metrics: "ManagerMetrics", runner: "Callable[[], RunnerConfig]") -> None:
+        self._metrics = metrics
+        self._runner = runner
+        for action in _ACTIONS:
+            self._act(action, 0)
+        for name in _TIMES.values():
+            metrics.histogram(name).labels(DOCKER_MACHINE)
+
+    def gauges(self, gauges: "Gauges") -> None:
+        """After every plan."""
+        sums = Counter[str]()
+        for group in gauges.groups.values():
+            sums.update(group.machines)
+            # One that has a job in spite of it is used.
+            sums["stuck"] += min(group.stuck, group.machines.get("removing", 0))
+        # A request for a job that is open has a machine set aside, if there is one.
+        acquired = min(gauges.open_requests, sums["idle"])
+        self._metrics.machine_states[self._runner().short_token] = {
+            (*self._target, state): number
+            for state, number in (
+                ("acquired", acquired),
+                ("creating", gauges.instances["requested"] + gauges.instances["pending"] + sums["creating"]),
+                ("idle", sums["idle"] - acquired),
+                ("used", sums["busy"]),
+                ("removing", sums["unavailable"] + sums["removing"] - sums["stuck"]),
+                ("stuck-on-removing", sums["stuck"]),
+            )
+        }
+
+    def used(self) -> None:
+        """A job got a machine."""
+        self._act("used")
+
+    def took(self, what: str, seconds: float) -> None:
+        """As the taskscaler says it."""
+        if what == "instance_is_running":
+            self._act("created")
+            self._observe("creation", seconds)
+        elif what == "instance_deletion":
+            self._act("removed")
+            self._observe("removal", seconds)
+
+    def failed_creation(self, seconds: float | None, count: int) -> None:
+        self._act("creation-failed", count)
+        if seconds is not None:
+            self._observe("failed", seconds)
+
+    @property
+    def _target(self) -> tuple[str, str, str, str]:
+        machine = self._runner().machine
+        return target_of(machine.machine_driver, machine.machine_options)
+
+    def _act(self, action: str, count: int = 1) -> None:
+        labels = DOCKER_MACHINE, action, *self._target
+        self._metrics.counter(f"{_PREFIX}_actions_total").labels(*labels).inc(count)
+
+    def _observe(self, what: str, seconds: float) -> None:
+        self._metrics.histogram(_TIMES[what]).labels(DOCKER_MACHINE).observe(seconds)
+
+
+def show_states(states: "Iterable[Mapping[tuple[str, ...], int]]", gauge: "Gauge") -> None:
+    """Put what all runners have into the gauge."""
+    sums: Counter[tuple[str, ...]] = Counter()
+    for one in states:
+        sums.update(one)
+    gauge.parts.clear()
+    for (*target, state), number in sums.items():
+        gauge.labels(DOCKER_MACHINE, state, *target).set(number)

@@ -1,0 +1,393 @@
+"""What the manager counts, and where it is served. Names and labels stand in `metric_table.py`.
+
+Gauges of what there is now (jobs, slots, health, disk) are computed from the parts themselves whenever somebody looks;
+everything else is counted when it happens. Nothing is decided here.
+"""
+
+import platform
+from collections import Counter as Tally
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from weakref import WeakSet
+
+import msgspec
+
+from remuda import __version__
+from remuda.manager.config.load import ManagerConfig, RunnerConfig, listen_address
+from remuda.manager.core.open_requests import RequestLimit
+from remuda.manager.core.poll_pace import Health
+from remuda.manager.core.queue_duration import is_too_long
+from remuda.manager.errors import ManagerError
+from remuda.manager.metrics.machine_metrics import MACHINE_STATES, show_states
+from remuda.manager.metrics.metric_table import HIGH_CARDINALITY_FLAG, SERVED
+from remuda.manager.metrics.scaling_metrics import SCALING_GAUGES, ScalingCounts
+from remuda.manager.polling.poller import Poller, Told
+from remuda.manager.scaling.setup import is_autoscaled
+from remuda.telemetry import logs
+from remuda.telemetry.metrics import CONTENT_TYPE, Counter, Gauge, Histogram, Registry, render
+from remuda.wire.agent_client import JobUse
+from remuda.wire.runner_api import JobInfo, JobPayload
+from remuda.wire.runner_server import Measured
+
+TRADITIONAL, STEPS = "traditional", "steps"
+"""How a job came: as scripts, or as steps."""
+STATES = ("starting", "running", "graceful-shutdown", "forceful-shutdown")
+_LEVELS = ("warning", "error", "fatal", "panic")
+
+
+def mode_of(payload: JobPayload) -> str:
+    """How a job came."""
+    return STEPS if payload.run else TRADITIONAL
+
+
+class RunnerLabels(msgspec.Struct, frozen=True, kw_only=True):
+    """Which runner a figure belongs to."""
+
+    runner: str
+    runner_name: str
+    system_id: str
+
+    def values(self) -> tuple[str, str, str]:
+        return self.runner, self.runner_name, self.system_id
+
+
+class JobSample(msgspec.Struct, frozen=True, kw_only=True):
+    """One job of the manager, as the gauge shows it."""
+
+    labels: RunnerLabels
+    state: str
+    stage: str
+    executor_stage: str = ""
+
+
+class Load(msgspec.Struct, frozen=True, kw_only=True):
+    """What the manager's slots are used for."""
+
+    running: int
+    asking: int
+    free: int
+
+    @property
+    def told(self) -> dict[str, int]:
+        """As cells hear it: a slot that is asked for has room."""
+        return {"running": self.running, "free": self.asking + self.free}
+
+    @property
+    def saturation(self) -> float:
+        """Part of the slots that jobs have."""
+        slots = self.running + self.asking + self.free
+        return self.running / slots if slots else 1.0
+
+
+class ManagerMetrics:
+    """The manager's registry and everything in it."""
+
+    def __init__(self, sample: Callable[[], Iterable[JobSample]]) -> None:
+        self.registry = Registry()
+        self._metrics: dict[str, Counter | Gauge | Histogram] = {}
+        for family in SERVED.values():
+            if family.kind == "histogram":
+                self._metrics[family.name] = Histogram(
+                    family.name, family.text, family.labels, buckets=family.buckets, registry=self.registry
+                )
+            else:
+                made = Counter if family.kind == "counter" else Gauge
+                self._metrics[family.name] = made(family.name, family.text, family.labels, registry=self.registry)
+        self._sample = sample
+        self._load: Callable[[], Load] | None = None
+        self._pollers: Callable[[], Iterable[Poller]] | None = None
+        self._system_id = ""
+        self._concurrent = 0
+        self.machine_states: dict[str, Mapping[tuple[str, ...], int]] = {}
+        """Of runners with Docker Machine, by their short tokens."""
+        self._scalers: WeakSet[ScalingCounts] = WeakSet()
+        self.registry.refreshers += [self._count_jobs, self._look_at_parts, self._add_up_machines]
+        self._version()
+        for level in _LEVELS:
+            self.counter("gitlab_runner_errors_total").labels(level)
+        for operation in ("started", "stopped"):
+            self.counter("gitlab_runner_worker_slot_operations_total").labels(operation)
+        for outcome in ("sent", "dropped", "refused"):
+            self.counter("remuda_manager_spans_total").labels(outcome)
+        self.state("starting")
+        logs.tell_of("manager", lambda level: self.counter("gitlab_runner_errors_total").labels(level).inc())
+
+    def _version(self) -> None:
+        machine = platform.system().lower(), platform.machine()
+        about = ("remuda", __version__, __version__, "", "", "", *machine)
+        self.gauge("gitlab_runner_version_info").labels(*about).set(1)
+
+    def counter(self, name: str) -> Counter:
+        found = self._metrics[name]
+        assert isinstance(found, Counter)
+        return found
+
+    def gauge(self, name: str) -> Gauge:
+        found = self._metrics[name]
+        assert isinstance(found, Gauge)
+        return found
+
+    def histogram(self, name: str) -> Histogram:
+        found = self._metrics[name]
+        assert isinstance(found, Histogram)
+        return found
+
+    def watch(self, load: Callable[[], Load], pollers: Callable[[], Iterable[Poller]]) -> None:
+        """Where to look for what there is now."""
+        self._load, self._pollers = load, pollers
+
+    @property
+    def load(self) -> Load | None:
+        """What the slots are used for; None until somebody says where to look."""
+        return None if self._load is None else self._load()
+
+    def state(self, state: str) -> None:
+        """The manager is in this state now, one of STATES."""
+        self.current_state = state
+        for other in STATES:
+            self.gauge("gitlab_runner_process_state_info").labels(other).set(other == state)
+
+    def configured(self, config: ManagerConfig, system_id: str) -> None:
+        """The configuration's limits; also after it was read again."""
+        self._system_id = system_id
+        self.gauge("gitlab_runner_concurrent").set(config.concurrent)
+        self.gauge("gitlab_runner_worker_slots_number").set(config.concurrent)
+        operations = self.counter("gitlab_runner_worker_slot_operations_total")
+        operations.labels("started").inc(max(0, config.concurrent - self._concurrent))
+        operations.labels("stopped").inc(max(0, self._concurrent - config.concurrent))
+        self._concurrent = config.concurrent
+        self.gauge("gitlab_runner_limit").parts.clear()
+        self._forget_machines([runner for runner in config.runners if is_autoscaled(runner)])
+        for runner in config.runners:
+            labels = self.labels(runner)
+            self.gauge("gitlab_runner_limit").labels(*labels).set(runner.limit)
+            for name in (
+                "gitlab_runner_jobs_total",
+                "gitlab_runner_acceptable_job_queuing_duration_exceeded_total",
+                "gitlab_runner_worker_feeds_total",
+                "gitlab_runner_worker_feed_failures_total",
+                "gitlab_runner_worker_health_check_failures_total",
+            ):
+                self.counter(name).labels(*labels)
+            self.counter("gitlab_runner_request_concurrency_exceeded_total").labels(labels[0], labels[2])
+            self.gauge("gitlab_runner_request_concurrency").labels(labels[0], labels[2])
+
+    def _forget_machines(self, scaled: Sequence[RunnerConfig]) -> None:
+        """Of all other runners; what these have stays until their next plan says otherwise."""
+        labels, tokens = {self.labels(runner) for runner in scaled}, {runner.short_token for runner in scaled}
+        for name in SCALING_GAUGES:
+            gauge = self.gauge(name)
+            gauge.parts = {values: number for values, number in gauge.parts.items() if values[:3] in labels}
+        self.machine_states = {token: states for token, states in self.machine_states.items() if token in tokens}
+
+    def fleet_ended(self, runner: RunnerConfig) -> None:
+        """Nothing is so of its machines any more: it was planned for until the last of its jobs was over."""
+        labels = self.labels(runner)
+        for name in SCALING_GAUGES:
+            gauge = self.gauge(name)
+            gauge.parts = {values: number for values, number in gauge.parts.items() if values[:3] != labels}
+        self.machine_states.pop(runner.short_token, None)
+
+    def configuration_loaded(self) -> None:
+        """The configuration was read and is used."""
+        self.counter("gitlab_runner_configuration_loaded_total").inc()
+
+    def configuration_failed(self) -> None:
+        """A new configuration could not be used."""
+        self.counter("gitlab_runner_configuration_loading_error_total").inc()
+
+    def configuration_saved(self, *, is_done: bool) -> None:
+        """The manager itself wrote the configuration, or could not."""
+        name = "saved_total" if is_done else "saving_error_total"
+        self.counter(f"gitlab_runner_configuration_{name}").inc()
+
+    def received(self, runner: RunnerConfig, about: JobInfo, *, mode: str, now: float) -> None:
+        """A job came in."""
+        labels = self.labels(runner)
+        queued, running = about.time_in_queue_seconds, about.project_jobs_running_on_instance_runners_count
+        self.counter("gitlab_runner_jobs_total").labels(*labels).inc()
+        self.counter("gitlab_runner_job_execution_mode_total").labels(mode, runner.executor).inc()
+        self.histogram("gitlab_runner_job_queue_duration_seconds").labels(*labels, running).observe(queued)
+        self.gauge("gitlab_runner_job_queue_size").labels(*labels).set(about.queue_size)
+        self.gauge("gitlab_runner_job_queue_depth").labels(*labels).set(about.queue_depth)
+        if is_too_long(
+            runner.monitoring.job_queuing_durations,
+            now=datetime.fromtimestamp(now, UTC),
+            queued_seconds=queued,
+            project_jobs_running=running,
+        ):
+            self.counter("gitlab_runner_acceptable_job_queuing_duration_exceeded_total").labels(*labels).inc()
+
+    def staged(self, runner: RunnerConfig, stage: str, seconds: float) -> None:
+        """A job left a stage."""
+        if runner.feature_flags.get(HIGH_CARDINALITY_FLAG, False):
+            labels = (*self.labels(runner), stage)
+            self.histogram("gitlab_runner_job_stage_duration_seconds").labels(*labels).observe(seconds)
+
+    def finished(self, labels: RunnerLabels, *, seconds: float, failure_reason: str, mode: str = TRADITIONAL) -> None:
+        """A job ended; the reason is empty for a success."""
+        self.histogram("gitlab_runner_job_duration_seconds").labels(*labels.values(), mode).observe(seconds)
+        if failure_reason:
+            failed = labels.runner, labels.runner_name, failure_reason, mode
+            self.counter("gitlab_runner_failed_jobs_total").labels(*failed).inc()
+            self.counter("gitlab_runner_worker_processing_failures_total").labels("job_failure", *labels.values()).inc()
+
+    def used(self, labels: RunnerLabels, use: JobUse) -> None:
+        """What a job took of its machine, as far as it is known."""
+        for name, kind, amount in (
+            ("cpu_seconds", "user", use.cpu_user_seconds),
+            ("cpu_seconds", "system", use.cpu_system_seconds),
+            ("disk_bytes", "read", use.disk_read_bytes),
+            ("disk_bytes", "written", use.disk_written_bytes),
+            ("network_bytes", "received", use.network_received_bytes),
+            ("network_bytes", "sent", use.network_sent_bytes),
+        ):
+            if amount is not None:
+                self.counter(f"remuda_manager_job_{name}_total").labels(*labels.values(), kind).inc(amount)
+        for name, size in (("memory_peak", use.memory_peak_bytes), ("work_dir", use.work_dir_bytes)):
+            if size is not None:
+                self.histogram(f"remuda_manager_job_{name}_bytes").labels(*labels.values()).observe(size)
+
+    def told(self) -> Told:
+        """What pollers tell."""
+        return Told(
+            opened=self._opened,
+            limited=self._limited,
+            exceeded=lambda runner: (
+                self.counter("gitlab_runner_request_concurrency_exceeded_total")
+                .labels(runner.short_token, self._system_id)
+                .inc()
+            ),
+            starved=self._starved,
+            failed=self._refused,
+            emptied=lambda runner: self._reserved(runner, "unreserve"),
+        )
+
+    def _opened(self, runner: RunnerConfig, change: int) -> None:
+        self.gauge("gitlab_runner_request_concurrency").labels(runner.short_token, self._system_id).inc(change)
+        if change > 0:
+            self.counter("gitlab_runner_worker_feeds_total").labels(*self.labels(runner)).inc()
+            self._reserved(runner, "reserve")
+
+    def _limited(self, runner: RunnerConfig, limit: RequestLimit) -> None:
+        for name, value in (("hard", limit.hard), ("adaptive", limit.adaptive), ("used", limit.used)):
+            gauge = self.gauge(f"gitlab_runner_request_concurrency_{name}_limit")
+            gauge.labels(runner.short_token, self._system_id).set(value)
+
+    def _starved(self, runner: RunnerConfig, by_environment: bool) -> None:
+        labels = self.labels(runner)
+        self.counter("gitlab_runner_worker_feed_failures_total").labels(*labels).inc()
+        if by_environment:
+            name = "gitlab_runner_worker_processing_failures_total"
+            self.counter(name).labels("no_free_executor", *labels).inc()
+            if counts := self._scaler(runner):
+                counts.starved()
+
+    def _refused(self, runner: RunnerConfig, health: Health) -> None:
+        labels = self.labels(runner)
+        if health is Health.REFUSED:
+            self.counter("gitlab_runner_worker_health_check_failures_total").labels(*labels).inc()
+        else:
+            self.counter("gitlab_runner_worker_processing_failures_total").labels("other", *labels).inc()
+
+    def _reserved(self, runner: RunnerConfig, operation: str) -> None:
+        """A request for a job holds a slot of a machine, or has ended without a job."""
+        if counts := self._scaler(runner):
+            counts.task_operation(operation)
+
+    def _scaler(self, runner: RunnerConfig) -> ScalingCounts | None:
+        """Who counts for its scaler, if it has one."""
+        return next((one for one in self._scalers if one.short_token == runner.short_token), None)
+
+    def of_scaling(self, runner: Callable[[], RunnerConfig]) -> ScalingCounts:
+        """Who counts for the scaler of a runner, whose configuration may change."""
+        counts = ScalingCounts(self, runner)
+        self._scalers.add(counts)
+        return counts
+
+    def measured(self, labels: RunnerLabels, call: Measured) -> None:
+        """A call to the server was answered, or not (status -1)."""
+        status_class = f"{call.status // 100}xx" if call.status > 0 else "none"
+        of_calls = labels.runner, labels.system_id, call.endpoint
+        statuses = self.counter("gitlab_runner_api_request_statuses_total")
+        statuses.labels(*of_calls, str(call.status), call.method).inc()
+        durations = self.histogram("gitlab_runner_api_request_duration_seconds")
+        durations.labels(*of_calls, status_class, call.method).observe(call.seconds)
+
+    def retried(self, path: str, method: str) -> None:
+        """A call was tried again."""
+        self.counter("gitlab_runner_api_request_retries_total").labels(path, method).inc()
+
+    def spans(self, outcome: str, number: int) -> None:
+        """So many spans were sent, dropped or refused."""
+        self.counter("remuda_manager_spans_total").labels(outcome).inc(number)
+
+    def labels(self, runner: RunnerConfig) -> tuple[str, str, str]:
+        return runner.short_token, runner.name, self._system_id
+
+    def _count_jobs(self) -> None:
+        gauge = self.gauge("gitlab_runner_jobs")
+        gauge.parts.clear()
+        tally = Tally((*job.labels.values(), job.state, job.stage, job.executor_stage) for job in self._sample())
+        for labels, number in tally.items():
+            gauge.labels(*labels).set(number)
+
+    def _add_up_machines(self) -> None:
+        show_states(self.machine_states.values(), self.gauge(MACHINE_STATES))
+
+    def _look_at_parts(self) -> None:
+        load = self.load
+        if load is None or self._pollers is None:
+            return
+        for state, number in (("running", load.running), ("asking", load.asking), ("free", load.free)):
+            self.gauge("remuda_manager_slots").labels(state).set(number)
+        self.gauge("remuda_manager_saturation").set(load.saturation)
+        names = ("runner_well", "runner_blocked", "disk_free_bytes", "disk_least_bytes")
+        well, blocked, free, least = (self.gauge(f"remuda_manager_{name}") for name in names)
+        for gauge in (well, blocked, free, least):
+            gauge.parts.clear()
+        for poller in self._pollers():
+            labels, status = self.labels(poller.runner), poller.status
+            well.labels(*labels).set(status.health is Health.WELL)
+            blocked.labels(*labels).set(status.is_blocked)
+            least.labels(*labels).set(poller.runner.remuda.least_disk_bytes)
+            if status.disk_free_bytes is not None:
+                free.labels(*labels).set(status.disk_free_bytes)
+
+
+@asynccontextmanager
+async def serve_metrics(address: str, metrics: ManagerMetrics) -> AsyncIterator[None]:
+    """Serve `/metrics` on `host:port`, without authentication, as gitlab-runner does; and how the process is.
+
+    `/health/live` is 200 while it answers at all, `/health/ready` while it asks for jobs, else 503.
+    """
+    from aiohttp import web  # not at the top: most managers serve none, and all would pay for it
+
+    async def answer(_: web.Request) -> web.Response:
+        return web.Response(body=render(metrics.registry), headers={"Content-Type": CONTENT_TYPE})
+
+    async def live(_: web.Request) -> web.Response:
+        return web.Response(text=f"{metrics.current_state}\n")
+
+    async def ready(_: web.Request) -> web.Response:
+        state = metrics.current_state
+        return web.Response(text=f"{state}\n", status=200 if state == "running" else 503)
+
+    app = web.Application()
+    app.router.add_get("/metrics", answer)
+    app.router.add_get("/health/live", live)
+    app.router.add_get("/health/ready", ready)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
+    await runner.setup()
+    try:
+        host, port = listen_address(address)
+        try:
+            await web.TCPSite(runner, host, port).start()
+        except OSError as error:
+            raise ManagerError(
+                f"listen_address: {address} cannot be used: {error.strerror}. Choose another port, or stop who uses it."
+            ) from error
+        yield
+    finally:
+        await runner.cleanup()

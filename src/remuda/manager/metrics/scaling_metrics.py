@@ -1,0 +1,174 @@
+"""What scalers count: upstream's `fleeting_provisioner_*` and `fleeting_taskscaler_*`, and `remuda_manager_scaling_*`,
+which answer why jobs wait for machines, and what these cost.
+
+Decided here is only what a number is called, and that all values of a label that is known beforehand are there from the
+first plan on, so that rates are right from the first event. Docker Machine's own names are in `machine_metrics`.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from remuda.manager.metrics.machine_metrics import MachineCounts
+from remuda.manager.scaling.setup import DOCKER_MACHINE
+from remuda.taskscaler.rebalancing import Meddling
+
+if TYPE_CHECKING:
+    from remuda.manager.config.load import RunnerConfig
+    from remuda.manager.metrics.metrics import ManagerMetrics
+    from remuda.taskscaler.loop import Gauges
+
+_PROVISIONER, _TASKSCALER, _OWN = "fleeting_provisioner", "fleeting_taskscaler", "remuda_manager_scaling"
+SCALING_GAUGES = (
+    f"{_PROVISIONER}_instances",
+    f"{_PROVISIONER}_max_instances",
+    f"{_TASKSCALER}_tasks",
+    f"{_TASKSCALER}_max_tasks_per_instance",
+    f"{_TASKSCALER}_max_use_count_per_instance",
+    f"{_TASKSCALER}_desired_instances",
+    f"{_OWN}_hindered_instances",
+    f"{_OWN}_group_well",
+    f"{_OWN}_orphans",
+)
+_TIMES = {
+    "instance_creation": f"{_PROVISIONER}_instance_creation_time_seconds",
+    "instance_is_running": f"{_PROVISIONER}_instance_is_running_time_seconds",
+    "instance_deletion": f"{_PROVISIONER}_instance_deletion_time_seconds",
+    "instance_life_duration": f"{_PROVISIONER}_instance_life_duration_seconds",
+    "task_instance_readiness": f"{_TASKSCALER}_task_instance_readiness_time_seconds",
+    "slot_wait": f"{_OWN}_slot_wait_seconds",
+}
+_OPERATIONS = {
+    f"{_PROVISIONER}_instance_operations_total": ("create", "delete", "suspend", "resume"),
+    f"{_PROVISIONER}_internal_operations_total": ("reconcile", "removal", "provision"),
+    f"{_TASKSCALER}_scale_operations_total": ("up", "down"),
+    f"{_TASKSCALER}_task_operations_total": (
+        "acquire",
+        "acquire_timeout",
+        "release",
+        "reserve",
+        "unreserve",
+        "reserve_iop_capacity_failure",
+        "reserve_available_capacity_failure",
+    ),
+}
+
+
+class ScalingCounts:
+    """Counts for one scaler: the taskscaler's `Told`; and for who reserves slots of its machines."""
+
+    def __init__(self, metrics: "ManagerMetrics", runner: Callable[[], "RunnerConfig"]) -> None:
+        """`runner` tells the configuration as it is now: with a new token the labels are other ones."""
+        self._metrics = metrics
+        self._runner = runner
+        self._last: Gauges | None = None
+        self._begun: tuple[str, ...] = ()
+        self._machines = MachineCounts(metrics, runner) if runner().executor == DOCKER_MACHINE else None
+
+    @property
+    def short_token(self) -> str:
+        """Whose scaler it is, now."""
+        return self._runner().short_token
+
+    @property
+    def _labels(self) -> tuple[str, str, str]:
+        return self._metrics.labels(self._runner())
+
+    def gauges(self, gauges: "Gauges") -> None:
+        labels, gauge = self._labels, self._metrics.gauge
+        self._begin(labels, gauges)
+        for state, number in gauges.instances.items():
+            gauge(f"{_PROVISIONER}_instances").labels(*labels, state).set(number)
+        for state, number in gauges.tasks.items():
+            gauge(f"{_TASKSCALER}_tasks").labels(*labels, state).set(number)
+        gauge(f"{_PROVISIONER}_max_instances").labels(*labels).set(gauges.max_instances)
+        gauge(f"{_TASKSCALER}_max_tasks_per_instance").labels(*labels).set(gauges.max_tasks_per_instance)
+        gauge(f"{_TASKSCALER}_max_use_count_per_instance").labels(*labels).set(gauges.max_use_count_per_instance)
+        gauge(f"{_TASKSCALER}_desired_instances").labels(*labels).set(gauges.desired_instances)
+        for name, group in gauges.groups.items():
+            for reason, number in group.hindered.items():
+                gauge(f"{_OWN}_hindered_instances").labels(*labels, name, reason).set(number)
+            gauge(f"{_OWN}_group_well").labels(*labels, name).set(group.is_well)
+            self._metrics.counter(f"{_OWN}_plugin_starts_total").labels(*labels, name).set(group.plugin_starts)
+        if self._last is not None:
+            self._spend(self._last, max(gauges.at - self._last.at, 0.0))
+        self._last = gauges
+        if self._machines is not None:
+            self._machines.gauges(gauges)
+
+    def _spend(self, since: "Gauges", seconds: float) -> None:
+        """What there was until now has cost so long."""
+        for name, group in since.groups.items():
+            for use, number in group.machines.items():
+                self._count(f"{_OWN}_machine_seconds_total", name, use, count=number * seconds)
+
+    def _begin(self, labels: tuple[str, ...], gauges: "Gauges") -> None:
+        """All that is known beforehand, at zero."""
+        if labels == self._begun:
+            return
+        self._begun = labels
+        from remuda.taskscaler.loop.setup import FAILURES
+
+        for name, operations in _OPERATIONS.items():
+            for operation in operations:
+                self._count(name, operation, count=0)
+        self._count(f"{_PROVISIONER}_missed_updates_total", count=0)
+        for name in _TIMES.values():
+            self._metrics.histogram(name).labels(*labels)
+        for group in gauges.groups:
+            self._metrics.histogram(f"{_OWN}_boot_seconds").labels(*labels, group)
+            for cause in FAILURES:
+                self._count(f"{_OWN}_failed_creations_total", group, cause, count=0)
+            for kind in Meddling:
+                self._count(f"{_OWN}_lost_machines_total", group, kind, count=0)
+
+    def instance_operation(self, operation: str, count: int = 1) -> None:
+        self._count(f"{_PROVISIONER}_instance_operations_total", operation, count=count)
+
+    def internal_operation(self, operation: str) -> None:
+        self._count(f"{_PROVISIONER}_internal_operations_total", operation)
+
+    def scale_operation(self, operation: str) -> None:
+        self._count(f"{_TASKSCALER}_scale_operations_total", operation)
+
+    def task_operation(self, operation: str) -> None:
+        self._count(f"{_TASKSCALER}_task_operations_total", operation)
+        if self._machines is not None and operation == "acquire":
+            self._machines.used()
+
+    def missed_update(self) -> None:
+        self._count(f"{_PROVISIONER}_missed_updates_total")
+
+    def took(self, what: str, seconds: float) -> None:
+        self._metrics.histogram(_TIMES[what]).labels(*self._labels).observe(seconds)
+        if self._machines is not None:
+            self._machines.took(what, seconds)
+
+    def booted(self, group: str, seconds: float) -> None:
+        self._metrics.histogram(f"{_OWN}_boot_seconds").labels(*self._labels, group).observe(seconds)
+
+    def failed_creation(self, group: str, cause: str, seconds: float | None = None, count: int = 1) -> None:
+        self._count(f"{_OWN}_failed_creations_total", group, cause, count=count)
+        if self._machines is not None:
+            self._machines.failed_creation(seconds, count)
+
+    def lost(self, group: str, cause: str) -> None:
+        self._count(f"{_OWN}_lost_machines_total", group, cause)
+
+    def orphans(self, count: int) -> None:
+        self._metrics.gauge(f"{_OWN}_orphans").labels(*self._labels).set(count)
+
+    def decided(self, action: str, reason: str, count: int = 1) -> None:
+        self._count("remuda_manager_scaling_decisions_total", action, reason, count=count)
+
+    def ended(self) -> None:
+        self._metrics.fleet_ended(self._runner())
+
+    # For who asks for jobs.
+
+    def starved(self) -> None:
+        """No slot of the machines could be reserved: there may be no more of them, or there are none just now."""
+        which = "available" if self._last is None or self._last.may_grow else "iop"
+        self.task_operation(f"reserve_{which}_capacity_failure")
+
+    def _count(self, name: str, *more: str, count: float = 1) -> None:
+        self._metrics.counter(name).labels(*self._labels, *more).inc(count)

@@ -1,0 +1,239 @@
+"""Jobs and their steps as spans, with the names that OpenTelemetry has for CI (`cicd.*`).
+
+Decided here: what becomes a span and what it says. All jobs of a pipeline are one trace, unless the job has a variable
+TRACEPARENT: then it is part of that one. A job is a span, each attempt at a step is one below the step that called it.
+They are made from the results that the agent reports, when these come; `jobs` tells, `remuda.telemetry.otlp` sends.
+Nobody imports this unless spans are wanted. docs/traces.md says the same for people.
+
+Invariant: a span's ids follow from the job and the result. A manager that takes a job up again reads its results from
+the first on and makes the same spans again; receivers take two with one id for one.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from remuda import __version__
+from remuda.lib.clock import Clock, moment
+from remuda.manager.core.record import Outcome
+from remuda.manager.jobs.journal import JobRow
+from remuda.model.job import FailureReason
+from remuda.telemetry.logs import logger
+from remuda.telemetry.otlp import Counted, SpanExporter
+from remuda.telemetry.otlp_settings import OtlpError, otlp_settings, shown_url
+from remuda.telemetry.spans import SERVER, Context, Span, Value, parse_traceparent, span_id_of, trace_id_of
+from remuda.wire.agent_client import JobVariable
+from remuda.wire.runner_api import JobPayload
+
+SERVICE = "remuda-manager"
+TRACEPARENT = "TRACEPARENT"
+_LONGEST_TEXT = 1024
+_TYPES = frozenset({"build", "test", "deploy"})
+"""What OpenTelemetry calls tasks; others have the name of their stage."""
+_RESULTS = {"success": "success", "cancelled": "cancellation", "skipped": "skip"}
+_JOB_RESULTS: Mapping[str, str] = {
+    FailureReason.SCRIPT_FAILURE: "failure",
+    FailureReason.JOB_CANCELED: "cancellation",
+    FailureReason.JOB_EXECUTION_TIMEOUT: "timeout",
+}
+
+
+class _Event(msgspec.Struct, kw_only=True):
+    """Of a step's result what a span tells. Never its inputs, outputs, environment: they may be large, and private."""
+
+    event: str = ""
+    path: str = ""
+    name: str = ""
+    reference: str = ""
+    origin: str = ""
+    attempt: int = 1
+    time: str = ""
+    status: str = ""
+    exit_code: int | None = None
+    error: str | None = None
+    error_kind: str | None = None
+    fault: str | None = None
+    started_at: str | None = None
+    finished_at: str | None = None
+    retried: bool = False
+    environment: str | None = None
+    resolved: dict[str, Any] = {}
+    policy: dict[str, Any] = {}
+    usage: dict[str, Any] = {}
+
+
+class JobSpans:
+    """The spans of one job; `offer` takes each when it is over."""
+
+    def __init__(self, row: JobRow, payload: JobPayload, *, offer: Callable[[Span], None]) -> None:
+        self.next_seq = 1
+        """The result that is wanted next."""
+        self._offer = offer
+        self._key = row.key
+        self._job_id = row.job_id
+        self._began = row.received_at
+        given = {variable.key: variable.value for variable in payload.variables}
+        around = parse_traceparent(given.get(TRACEPARENT, ""))
+        self.is_wanted = around is None or around.is_sampled
+        self._parent_id = around.span_id if around else ""
+        info = payload.job_info
+        # Local runs all begin to count at 1, maybe at an address that was used before.
+        pipeline = (row.url, info.pipeline_id or row.key, given.get("CI_PIPELINE_CREATED_AT", ""))
+        self.context = Context(
+            trace_id=around.trace_id if around else trace_id_of("pipeline", *pipeline),
+            span_id=span_id_of("job", row.url, row.key),
+        )
+        self._name = info.name or f"job {row.job_id}"
+        self._about = _about(row, payload, given)
+        self._open: dict[str, str] = {}
+        """Span ids of the steps that run, by their paths."""
+
+    def told(self, variables: Sequence[JobVariable]) -> list[JobVariable]:
+        """The job's variables, and where it stands in the trace: spans of its own processes are then below its own."""
+        if not self.is_wanted:
+            return list(variables)
+        own = JobVariable(key=TRACEPARENT, value=self.context.traceparent)
+        return [*(variable for variable in variables if variable.key != TRACEPARENT), own]
+
+    def hear(self, seq: int, document: bytes) -> None:
+        """A step's result; one that came before, or that cannot be read, tells nothing."""
+        if seq != self.next_seq:
+            return
+        self.next_seq += 1
+        try:
+            event = msgspec.json.decode(document, type=_Event)
+        except msgspec.MsgspecError:
+            return
+        if event.event == "started":
+            self._open[event.path] = self._id_of(event, event.time)
+        elif event.event == "finished" and self.is_wanted and event.status != "skipped":
+            ended_at = moment(event.finished_at or event.time)
+            if ended_at is not None:
+                self._offer(self._step(event, ended_at))
+        if event.event == "finished" and not event.retried:
+            self._open.pop(event.path, None)
+
+    def end(self, outcome: Outcome | None, now: float) -> None:
+        """The job is over; without an outcome because the server did not want it any more."""
+        if not self.is_wanted:
+            return
+        failed = outcome is None or outcome.state == "failed"
+        reason = outcome.reason if outcome is not None else str(FailureReason.JOB_CANCELED)
+        result = _JOB_RESULTS.get(reason, "error") if failed else "success"
+        told: dict[str, Value] = {"cicd.pipeline.result": result, "cicd.pipeline.task.run.result": result}
+        if failed:
+            told["error.type"] = reason or "_OTHER"
+        if outcome is not None:
+            told["process.exit.code"] = outcome.exit_code
+        message = (outcome.message if outcome is not None else "") or reason
+        self._offer(
+            Span(
+                trace_id=self.context.trace_id,
+                span_id=self.context.span_id,
+                parent_id=self._parent_id,
+                name=self._name,
+                kind=SERVER,
+                started_at=self._began,
+                ended_at=now,
+                attributes={**self._about, **told},
+                error=message[:_LONGEST_TEXT] if failed else None,
+            )
+        )
+
+    def _step(self, event: _Event, ended_at: float) -> Span:
+        started_at = moment(event.started_at)
+        return Span(
+            trace_id=self.context.trace_id,
+            span_id=self._id_of(event, event.started_at or event.time),
+            parent_id=self._above(event.path),
+            name=event.name.removeprefix("+") or event.path,
+            started_at=ended_at if started_at is None else started_at,
+            ended_at=ended_at,
+            attributes=_of_step(event) | {"cicd.pipeline.task.run.id": f"{self._job_id}{event.path}#{event.attempt}"},
+            error=(event.error or event.status)[:_LONGEST_TEXT] if event.status == "failure" else None,
+        )
+
+    def _id_of(self, event: _Event, began: str) -> str:
+        return span_id_of("step", self._key, event.path, event.attempt, began)
+
+    def _above(self, path: str) -> str:
+        """The nearest step around it that is known; the job if there is none."""
+        while path:
+            path = path.rpartition("/")[0]
+            if found := self._open.get(path):
+                return found
+        return self.context.span_id
+
+
+def _about(row: JobRow, payload: JobPayload, given: Mapping[str, str]) -> dict[str, Value]:
+    """What is known of a job from its beginning on."""
+    info = payload.job_info
+    kind = "deploy" if given.get("CI_ENVIRONMENT_NAME") else info.stage
+    told = {
+        "cicd.pipeline.name": given.get("CI_PIPELINE_NAME") or info.project_full_path or info.project_name,
+        "cicd.pipeline.run.id": str(info.pipeline_id or ""),
+        "cicd.pipeline.run.url.full": given.get("CI_PIPELINE_URL", ""),
+        "cicd.pipeline.task.name": info.name,
+        "cicd.pipeline.task.run.id": str(row.job_id),
+        "cicd.pipeline.task.run.url.full": given.get("CI_JOB_URL", ""),
+        "cicd.pipeline.task.type": kind.lower() if kind.lower() in _TYPES else kind,
+        "cicd.worker.id": given.get("CI_RUNNER_ID") or row.runner,
+        "cicd.worker.name": row.runner_name,
+        "vcs.ref.head.name": payload.git_info.ref,
+        "vcs.ref.head.revision": payload.git_info.sha,
+    }
+    return {name: value for name, value in told.items() if value}
+
+
+def _of_step(event: _Event) -> dict[str, Value]:
+    told: dict[str, Any] = {
+        "cicd.pipeline.task.name": event.name,
+        "cicd.pipeline.task.run.result": _result(event),
+        "error.type": (event.error_kind or "_OTHER") if event.status == "failure" else None,
+        "process.exit.code": event.exit_code,
+        "remuda.step.path": event.path,
+        "remuda.step.reference": event.resolved.get("reference") or event.reference,
+        "remuda.step.digest": event.resolved.get("digest"),
+        "remuda.step.commit": event.resolved.get("commit"),
+        "remuda.step.version": event.resolved.get("version"),
+        "remuda.step.origin": event.origin,
+        "remuda.step.attempt": event.attempt,
+        "remuda.step.fault": event.fault,
+        "remuda.step.environment": event.environment,
+        "remuda.step.policy.decision": event.policy.get("decision"),
+        "remuda.step.policy.rule": event.policy.get("rule"),
+        "remuda.step.policy.enforced": event.policy.get("enforced"),
+        "remuda.step.policy.advisory": event.policy.get("advisory"),
+    }
+    told |= {f"remuda.step.{name}": value for name, value in event.usage.items() if isinstance(value, int | float)}
+    return {name: value for name, value in told.items() if _is_value(value)}
+
+
+def _is_value(value: Any) -> bool:
+    if isinstance(value, list):
+        return bool(value) and all(isinstance(item, str) for item in value)
+    return isinstance(value, str | int | float) and value != ""
+
+
+def _result(event: _Event) -> str:
+    if event.status != "failure":
+        return _RESULTS.get(event.status, "error")
+    if event.error_kind == "timeout":
+        return "timeout"
+    return "failure" if event.fault in (None, "user") else "error"
+
+
+def find_exporter(
+    environment: Mapping[str, str], clock: Clock, counted: Counted, *, own_id: str
+) -> SpanExporter | None:
+    """Who sends the spans of a manager; None, and a warning, where that cannot be done."""
+    try:
+        settings = otlp_settings(environment, service=SERVICE)
+        resource = {"service.version": __version__, "service.instance.id": own_id, **settings.resource}
+        exporter = SpanExporter(msgspec.structs.replace(settings, resource=resource), clock, counted)
+    except OtlpError as error:
+        logger("manager").warning("no spans are sent", cause=str(error))
+        return None
+    logger("manager").info("spans are sent", to=shown_url(settings.url))
+    return exporter

@@ -1,0 +1,75 @@
+"""What the manager says of itself to a server. A feature is listed here only when it is implemented and tested.
+
+Servers refuse to hand out jobs that need a missing feature, and treat a job of a manager with a feature as if it
+worked, so this list must be exact. Steps of a `run` are no feature yet: of them only scripts and builtin steps work.
+"""
+
+import platform
+from collections.abc import Mapping
+
+from remuda import __version__
+from remuda.manager.config.values import WITH_CONTAINERS
+from remuda.wire.runner_api import FEATURES, MANAGER_NAME, RunnerInfo
+
+IMPLEMENTED = frozenset(
+    {
+        "variables",
+        "shared",
+        "artifacts",
+        "cache",
+        "fallback_cache_keys",
+        "upload_multiple_artifacts",
+        "upload_raw_artifacts",
+        "refspecs",
+        "masking",
+        "raw_variables",
+        "artifacts_exclude",
+        "multi_build_steps",
+        "trace_reset",
+        "trace_checksum",
+        "trace_size",
+        "vault_secrets",
+        "cancelable",
+        "return_exit_code",
+        "cancel_gracefully",
+        "two_phase_job_commit",
+    }
+)
+
+OF_CONTAINERS = frozenset(
+    {
+        "image",
+        "services",
+        "service_variables",
+        "service_multiple_aliases",
+        "image_executor_opts",
+        "service_executor_opts",
+    }
+)
+"""What only a runner that runs jobs in containers does."""
+OF_DRIVERS = frozenset({"image", "services"})
+"""What a driver of the custom executor is told of."""
+
+_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64", "i686": "386"}
+
+
+def runner_info(*, executor: str, labels: Mapping[str, str] | None = None, capacity: int | None = None) -> RunnerInfo:
+    """The `info` object of every call. By the capacity, the jobs that a manager can run at a time, a cell shares its
+    demand out among managers."""
+    return RunnerInfo(
+        name=MANAGER_NAME,
+        version=__version__,
+        revision=__version__,
+        platform=platform.system().lower(),
+        architecture=_ARCHITECTURES.get(platform.machine(), platform.machine()),
+        executor=executor,
+        shell="bash",
+        features={
+            feature: feature in IMPLEMENTED
+            or (executor in WITH_CONTAINERS and feature in OF_CONTAINERS)
+            or (executor == "custom" and feature in OF_DRIVERS)
+            for feature in FEATURES
+        },
+        config=None if capacity is None else {"capacity": capacity},
+        labels=dict(labels) if labels else None,
+    )

@@ -1,0 +1,1 @@
+"""The manager as a process: start, supervision, control socket, status, reload, stop."""

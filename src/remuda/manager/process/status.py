@@ -1,0 +1,287 @@
+"""What a manager says of itself to whoever asks: `remuda manager status` prints this document, `control.py` sends it.
+
+Read from the parts as they are at this moment; nothing is kept here. Decided is only what is worth showing: whether a
+runner can be called well, and which machines are its own. Times are RFC 3339, empty for never.
+"""
+
+import os
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from remuda import __version__
+from remuda.lib.clock import rfc3339
+from remuda.manager.core.poll_pace import Health
+from remuda.manager.core.record import Phase
+
+if TYPE_CHECKING:
+    from remuda.manager.config.load import RunnerConfig
+    from remuda.manager.jobs.link import AgentLink
+    from remuda.manager.process.supervision import Manager
+    from remuda.taskscaler.loop import GroupStatus, ScalerStatus
+
+VERSION = 1
+
+
+LASTING_FAILURES = 3
+"""Creations in a row that failed: then it is no accident."""
+LONG_SECONDS = 10.0
+"""A plugin that takes longer to start is worth a word."""
+
+
+class ConfigStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the configuration came from, and what became of the last change."""
+
+    file: str = ""
+    loaded_at: str = ""
+    error: str = ""
+    """Why the newest one is not used; empty: it is."""
+    restart: tuple[str, ...] = ()
+    """Keys that were changed and count only after a restart."""
+
+
+class SlotStatus(msgspec.Struct, frozen=True, kw_only=True):
+    concurrent: int = 0
+    running: int = 0
+    asking: int = 0
+    free: int = 0
+    saturation: float = 0.0
+
+
+class RunnerStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """One runner and its server."""
+
+    runner: str
+    name: str
+    url: str
+    executor: str
+    jobs: int
+    limit: int
+    capacity: int | None
+    """What its environment can have; None: as many as there are slots."""
+    health: str
+    """How its server treats it: well, refused, troubled. Troubled, too, is who has no plugin that could be used."""
+    problem: str
+    last_status: int | None
+    asked_at: str
+    answered_at: str
+    next_at: str
+    open_requests: int
+    used_limit: int
+    adaptive_limit: int
+    hard_limit: int
+    disk_free_bytes: int | None
+    disk_least_bytes: int
+    is_blocked: bool
+
+
+class FleetStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """The machines that are created for a runner, in numbers; `remuda scale explain` has them one by one."""
+
+    runner: str
+    """Its short token."""
+    name: str
+    instances: dict[str, int]
+    """By state: creating, ready, draining, failed, deleting, lost, unknown, suspect, foreign."""
+    requested: int
+    """Asked for, and not shown by their group yet."""
+    max_instances: int
+    """0: no limit."""
+    held: int
+    """Slots with jobs."""
+    waiting: int
+    """Jobs that wait for a slot."""
+    problems: tuple[str, ...] = ()
+    is_ending: bool = False
+    """Its runner is not configured any more: it waits for the last jobs, or its machines are being removed."""
+
+
+class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
+    id: int
+    runner: str
+    state: str
+    stage: str
+    stage_since: str
+    received_at: str
+    machine: str
+    slot: int
+    log_bytes: int
+    """What the server has of the log."""
+    held_until: str
+    waits_for: str = ""
+    """Why its machine or agent keeps it waiting; empty: nothing does."""
+
+
+class MachineStatus(msgspec.Struct, frozen=True, kw_only=True):
+    machine: str
+    is_connected: bool
+    jobs: int
+    problem: str = ""
+    """Why its agent is not reached."""
+
+
+class ManagerStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """The whole."""
+
+    format: int = VERSION
+    version: str = __version__
+    pid: int = 0
+    system_id: str = ""
+    state: str = ""
+    """starting, running, draining, stopping."""
+    config: ConfigStatus = ConfigStatus()
+    slots: SlotStatus = SlotStatus()
+    runners: tuple[RunnerStatus, ...] = ()
+    jobs: tuple[JobStatus, ...] = ()
+    machines: tuple[MachineStatus, ...] = ()
+    fleets: tuple[FleetStatus, ...] = ()
+    damaged_journals: tuple[str, ...] = ()
+    """Files that were the journal, were damaged, and moved aside; removed by whoever does not need them any more."""
+
+
+def status_of(manager: "Manager", config: ConfigStatus) -> ManagerStatus:
+    """How a manager stands now."""
+    load = manager.load
+    jobs = manager.jobs
+    by_runner = Counter(job.runner for job in jobs)
+    by_machine = Counter((id(job.environment), job.life.machine) for job in jobs)
+    return ManagerStatus(
+        pid=os.getpid(),
+        system_id=manager.system_id,
+        state=manager.state,
+        damaged_journals=manager.damaged_journals,
+        config=config,
+        slots=SlotStatus(
+            concurrent=manager.config.concurrent,
+            running=load.running,
+            asking=load.asking,
+            free=load.free,
+            saturation=round(load.saturation, 4),
+        ),
+        runners=tuple(_runners(manager, by_runner)),
+        jobs=tuple(
+            JobStatus(
+                id=job.job_id,
+                runner=job.runner,
+                state="held" if job.life.phase is Phase.HELD else job.state,
+                stage=job.stage,
+                stage_since=rfc3339(job.stage_since),
+                received_at=rfc3339(job.received_at),
+                machine=job.life.machine,
+                slot=job.slot,
+                log_bytes=job.life.trace.confirmed,
+                held_until=_time(job.life.outcome.held_until if job.life.outcome else 0.0),
+                waits_for=job.hindrance.cause,
+            )
+            for job in sorted(jobs, key=lambda job: job.received_at)
+        ),
+        machines=machines_of(manager.links, by_machine),
+        fleets=(
+            *(fleet_of(runner, scaled.status()) for runner, scaled in manager.scaling.fleets),
+            *(fleet_of(scaled.runner, scaled.status(), is_ending=True) for scaled in manager.scaling.ending),
+        ),
+    )
+
+
+def machines_of(links: "Iterable[AgentLink]", jobs: Mapping[tuple[int, str], int]) -> tuple[MachineStatus, ...]:
+    """The machines that are reached, or should be; `jobs` counts them by environment and machine.
+
+    A link stays for a while when its machine is gone, and a fleet looks at the machines of another one for jobs of an
+    earlier process: without jobs neither is of interest.
+    """
+    from remuda.manager.scaling.scaling import Scaled  # only here: who asks a manager need not wait for what it has
+
+    own: dict[int, set[str]] = {}
+    found = []
+    for link in sorted(links, key=lambda link: link.machine):
+        key, environment = id(link.environment), link.environment
+        if isinstance(environment, Scaled) and key not in own:
+            own[key] = _own(environment.status())
+        count = jobs.get((key, link.machine), 0)
+        if count or key not in own or link.machine in own[key]:
+            found.append(
+                MachineStatus(
+                    machine=link.machine, is_connected=link.connected.is_set(), jobs=count, problem=link.problem
+                )
+            )
+    return tuple(found)
+
+
+def _own(fleet: "ScalerStatus") -> set[str]:
+    from remuda.taskscaler.loop.status import FOREIGN  # only here: most have no fleet
+
+    return {one.name for one in fleet.instances if one.state != FOREIGN}
+
+
+def health_of(health: Health, fleet: "ScalerStatus | None") -> str:
+    """In a word; the server's part, unless all is well there and no group of machines can be used."""
+    groups = fleet.groups if fleet is not None else ()
+    has_ready = fleet is not None and any(one.state == "ready" for one in fleet.instances)
+    is_without = bool(groups) and all(
+        group.error and (not group.is_current or (group.failures >= LASTING_FAILURES and not has_ready))
+        for group in groups
+    )
+    return (Health.TROUBLED if is_without and health is Health.WELL else health).value
+
+
+def _starting(group: "GroupStatus") -> str:
+    seconds = group.starting_seconds or 0.0
+    return f"its plugin is starting, {seconds:.0f} s so far" if seconds >= LONG_SECONDS else ""
+
+
+def fleet_of(runner: "RunnerConfig", now: "ScalerStatus", *, is_ending: bool = False) -> FleetStatus:
+    """One in numbers, and what is wrong with it."""
+    # One may say both in the same words.
+    problems = dict.fromkeys(
+        f"{group.name}: {text}" for group in now.groups for text in (group.error, group.note, _starting(group)) if text
+    )
+    return FleetStatus(
+        runner=runner.short_token,
+        name=runner.name,
+        instances=dict(Counter(one.state for one in now.instances)),
+        requested=sum(one.count for one in now.requests),
+        max_instances=now.plan.terms.max_instances if now.plan is not None else 0,
+        held=now.held,
+        waiting=now.waiting,
+        problems=(*problems, *([now.store_error] if now.store_error else [])),
+        is_ending=is_ending,
+    )
+
+
+def _runners(manager: "Manager", jobs: Counter[str]) -> list[RunnerStatus]:
+    found = []
+    fleets = {runner.short_token: scaled for runner, scaled in manager.scaling.fleets}
+    for poller in manager.pollers:
+        runner, now = poller.runner, poller.status
+        fleet = fleets.get(runner.short_token)
+        found.append(
+            RunnerStatus(
+                runner=runner.short_token,
+                name=runner.name,
+                url=runner.url,
+                executor=runner.executor,
+                jobs=jobs[runner.short_token],
+                limit=runner.limit,
+                capacity=poller.capacity,
+                health=health_of(now.health, fleet.status() if fleet is not None else None),
+                problem=now.problem,
+                last_status=now.last_status,
+                asked_at=_time(now.asked_at),
+                answered_at=_time(now.answered_at),
+                next_at=_time(now.next_at),
+                open_requests=now.open_requests,
+                used_limit=now.used_limit,
+                adaptive_limit=now.adaptive_limit,
+                hard_limit=now.hard_limit,
+                disk_free_bytes=now.disk_free_bytes,
+                disk_least_bytes=runner.remuda.least_disk_bytes,
+                is_blocked=now.is_blocked,
+            )
+        )
+    return found
+
+
+def _time(seconds: float) -> str:
+    return rfc3339(seconds) if seconds else ""

@@ -1,0 +1,1 @@
+"""Runners and their tokens on a server: register, verify, unregister, rotate."""

@@ -1,0 +1,71 @@
+"""Calls to a server outside of a running manager, and what its refusals mean for the operator.
+
+`register` and `registered` are the callers. Only the network is acted on here; what to ask is their decision.
+"""
+
+import ssl
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from remuda.lib.clock import Clock
+from remuda.manager.config.values import RunnerConfig
+from remuda.manager.errors import RegisterError
+from remuda.manager.polling.features import runner_info
+from remuda.manager.registration.authority import with_certificates
+from remuda.wire.runner_client import RunnerClient, RunnerReply
+from remuda.wire.runner_server import RunnerApiTemporaryError, new_session, tls_context
+
+_CAUSES = {
+    400: "the server does not take these values",
+    401: "the token is not valid there; create a runner on the server and use its glrt- token",
+    403: "the token is not valid there; create a runner on the server and use its glrt- token",
+    404: "there is no Runner API at this address; give the server's own address, without a project's path",
+    410: "the server does not take registration tokens; create a runner there and use its glrt- token",
+    422: "the runner has lost its owner; create a new one on the server",
+}
+
+
+@asynccontextmanager
+async def server(
+    *, url: str, token: str, system_id: str, executor: str, clock: Clock, keys: Mapping[str, Any], beside: Path
+) -> AsyncIterator[RunnerClient]:
+    """A client of one runner; `keys` are those of its section, `beside` is the folder of its file.
+
+    Errors of the network come out as RegisterError.
+    """
+    async with new_session() as session:
+        client = RunnerClient(
+            url=url,
+            token=token,
+            system_id=system_id,
+            info=runner_info(executor=executor),
+            session=session,
+            clock=clock,
+            tls=_context(url, keys, beside),
+        )
+        try:
+            yield client
+        except RunnerApiTemporaryError as error:
+            raise RegisterError(f"the server cannot be reached: {error}. Check the address and try again.") from error
+
+
+def refusal(url: str, reply: RunnerReply, causes: Mapping[int, str] | None = None) -> RegisterError:
+    """What an answer that is not the wanted one means."""
+    said = f" ({reply.message})" if reply.message else ""
+    known = _CAUSES | dict(causes or {})
+    cause = known.get(reply.status, "the answer is not what a GitLab server or a Remuda cell sends")
+    return RegisterError(f"{url} answered {reply.status}{said}: {cause}")
+
+
+def _context(url: str, keys: Mapping[str, Any], beside: Path) -> ssl.SSLContext | None:
+    ca, cert, key = (str(keys.get(f"tls-{name}-file") or "") for name in ("ca", "cert", "key"))
+    named = RunnerConfig(url=url, tls_ca_file=ca, tls_cert_file=cert, tls_key_file=key)
+    runner = with_certificates(named, beside / "certs")
+    if not runner.tls_ca_file and not runner.tls_cert_file:
+        return None
+    try:
+        return tls_context(ca_file=runner.tls_ca_file, cert_file=runner.tls_cert_file, key_file=runner.tls_key_file)
+    except OSError as error:
+        raise RegisterError(f"the certificate files cannot be used: {error}") from error

@@ -1,0 +1,1 @@
+"""Autoscaled runners: the manager's side of `remuda.taskscaler`."""

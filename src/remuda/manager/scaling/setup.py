@@ -1,0 +1,200 @@
+"""What a runner's configuration asks of the scaler: its groups, limits and policies, in the scaler's own values.
+
+Decided here: which runners have machines created for them, what missing keys mean, and how a runner is called in what
+is kept of its machines (the same after its token was renewed). Which settings cannot work is in `scaling_checks`. The
+`autoscaled` environment is the caller. Nothing is opened but the file of a key.
+"""
+
+import hashlib
+import re
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from remuda.lib.durations import in_seconds
+from remuda.manager.config.autoscaler import AutoscalerConfig, ConnectorConfig, FallbackConfig, as_autoscaler
+from remuda.manager.config.values import WITH_MACHINES, RunnerConfig
+from remuda.manager.errors import ConfigError
+from remuda.taskscaler.policy import PolicyRule
+
+if TYPE_CHECKING:
+    from remuda.fleeting.port import Connector
+    from remuda.taskscaler.loop import FleetSetup, GroupSetup
+    from remuda.taskscaler.values import Limits
+
+DOCKER_MACHINE = "docker+machine"
+FAILURE_THRESHOLD = 3
+ACQUIRE_SECONDS = 900.0
+UPDATE_SECONDS = 60.0
+EXPECTING_SECONDS = 2.0
+DELETION_RETRY_SECONDS = 60.0
+SHUTDOWN_RETRIES, SHUTDOWN_INTERVAL_SECONDS = 3, 10.0
+MOST_SHUTDOWN_SECONDS = 25.0
+"""The whole manager has 30 seconds to stop where nothing else is configured."""
+
+
+def is_autoscaled(runner: RunnerConfig) -> bool:
+    """Whether machines are created for its jobs; those of a list are not."""
+    return runner.executor in WITH_MACHINES and not runner.remuda.machines
+
+
+def autoscaler_of(runner: RunnerConfig) -> AutoscalerConfig:
+    """The section that counts, in the newer words."""
+    if runner.executor == DOCKER_MACHINE:
+        return as_autoscaler(runner.machine, limit=runner.limit)
+    return runner.autoscaler
+
+
+def runner_key(runner: RunnerConfig) -> str:
+    """What a runner is called in files and tags: by its id or name at its server, so that a new token changes nothing.
+
+    It stands for one server: another one may have a runner of the same number.
+    """
+    name = str(runner.id) if runner.id else runner.name or runner.short_token
+    plain = re.sub(r"[^A-Za-z0-9_.-]+", "-", name).strip("-.")[:40] or "runner"
+    server = hashlib.sha256(f"{runner.url.rstrip('/')}\0{name}".encode()).hexdigest()[:6]
+    return f"{plain}-{server}"
+
+
+def host_key_path(folder: Path, instance: str) -> Path:
+    """Where the key is kept that an instance showed first."""
+    return folder / "host-keys" / hashlib.sha256(instance.encode()).hexdigest()[:32]
+
+
+def owner_of(runner: RunnerConfig, system_id: str) -> str:
+    """Whose its machines are, as their tags say."""
+    return f"{system_id}/{runner_key(runner)}"
+
+
+def rules_of(runner: RunnerConfig) -> tuple[PolicyRule, ...]:
+    """Its policies."""
+    return tuple(
+        PolicyRule(
+            periods=policy.periods,
+            timezone=policy.timezone,
+            idle_count=policy.idle_count,
+            idle_seconds=None if policy.idle_time == "" else in_seconds(policy.idle_time),
+            scale_factor=policy.scale_factor,
+            scale_factor_limit=policy.scale_factor_limit,
+            preemptive=policy.preemptive_mode,
+            is_machine=runner.executor == DOCKER_MACHINE,
+        )
+        for policy in autoscaler_of(runner).policy
+    )
+
+
+def group_names(runner: RunnerConfig) -> tuple[str, ...]:
+    """What its groups are called, in the order of their use: by their plugins, with a number where one comes again."""
+    wanted = [_plugin_name(autoscaler_of(runner).plugin)]
+    wanted += [one.name or _plugin_name(one.plugin) for one in runner.remuda.fallback]
+    seen: Counter[str] = Counter()
+    names = []
+    for name in wanted:
+        seen[name] += 1
+        names.append(name if seen[name] == 1 else f"{name}-{seen[name]}")
+    return tuple(names)
+
+
+def plugins_of(runner: RunnerConfig) -> dict[str, str]:
+    """The plugin of each group, as it is configured."""
+    plugins = [autoscaler_of(runner).plugin, *(one.plugin for one in runner.remuda.fallback)]
+    return dict(zip(group_names(runner), plugins, strict=True))
+
+
+def fleet_setup(runner: RunnerConfig, *, system_id: str) -> "FleetSetup":
+    """All of it. ConfigError: a key cannot be read."""
+    from remuda.taskscaler.loop import FleetSetup
+
+    scaling = autoscaler_of(runner)
+    return FleetSetup(
+        name=runner_key(runner),
+        owner=owner_of(runner, system_id),
+        groups=_groups(runner, scaling, owner_of(runner, system_id)),
+        rules=rules_of(runner),
+        acquire_seconds=in_seconds(scaling.instance_acquire_timeout) or ACQUIRE_SECONDS,
+        update_seconds=in_seconds(scaling.update_interval) or UPDATE_SECONDS,
+        expecting_seconds=in_seconds(scaling.update_interval_when_expecting) or EXPECTING_SECONDS,
+        delete_on_shutdown=scaling.delete_instances_on_shutdown,
+        shutdown_deletion_seconds=in_seconds(scaling.shutdown_deletion_interval) or SHUTDOWN_INTERVAL_SECONDS,
+        shutdown_deletion_retries=scaling.shutdown_deletion_retries or SHUTDOWN_RETRIES,
+        shutdown_seconds=MOST_SHUTDOWN_SECONDS,
+    )
+
+
+def _groups(runner: RunnerConfig, scaling: AutoscalerConfig, owner: str) -> "tuple[GroupSetup, ...]":
+    from remuda.fleeting.port import Settings
+    from remuda.taskscaler.loop import GroupSetup
+
+    first, *others = group_names(runner)
+    made = [
+        GroupSetup(
+            name=first,
+            config=scaling.plugin_config,
+            settings=Settings(connector=as_connector(scaling.connector_config), owner=owner),
+            limits=limits_of(runner),
+            use_external_addr=scaling.connector_config.use_external_addr,
+        )
+    ]
+    for name, fallback in zip(others, runner.remuda.fallback, strict=True):
+        login = fallback.connector_config or scaling.connector_config
+        made.append(
+            GroupSetup(
+                name=name,
+                config=fallback.plugin_config,
+                settings=Settings(connector=as_connector(login), owner=owner),
+                limits=limits_of(runner, fallback),
+                use_external_addr=login.use_external_addr,
+            )
+        )
+    return tuple(made)
+
+
+def limits_of(runner: RunnerConfig, fallback: FallbackConfig | None = None) -> "Limits":
+    """Those of its first group, or of one that it falls back to."""
+    from remuda.taskscaler.values import Limits
+
+    scaling = autoscaler_of(runner)
+    own = fallback or scaling
+    is_machine = runner.executor == DOCKER_MACHINE
+    return Limits(
+        max_instances=own.max_instances,
+        capacity_per_instance=own.capacity_per_instance or scaling.capacity_per_instance or 1,
+        max_use_count=own.max_use_count or scaling.max_use_count,
+        max_creating=runner.machine.max_growth_rate if is_machine and fallback is None else 0,
+        throttle_limit=own.scale_throttle.limit,
+        throttle_burst=own.scale_throttle.burst,
+        failure_threshold=own.failure_threshold or scaling.failure_threshold or FAILURE_THRESHOLD,
+        deletion_retry_seconds=in_seconds(scaling.deletion_retry_interval) or DELETION_RETRY_SECONDS,
+    )
+
+
+def as_connector(login: ConnectorConfig) -> "Connector":
+    """How plugins are told of a login. ValueError where a span of time is none."""
+    from remuda.fleeting.port import KEEPALIVE_SECONDS, TIMEOUT_SECONDS, Connector
+
+    try:
+        key = read_key(login)
+    except OSError as error:
+        raise ConfigError(f"connector_config.key_path: {login.key_path} cannot be read: {error.strerror}") from None
+    return Connector(
+        os=login.os,
+        arch=login.arch,
+        protocol=login.protocol,
+        port=login.protocol_port,
+        username=login.username,
+        password=login.password,
+        key=key,
+        use_static_credentials=login.use_static_credentials,
+        keepalive_seconds=in_seconds(login.keepalive) or KEEPALIVE_SECONDS,
+        timeout_seconds=in_seconds(login.timeout) or TIMEOUT_SECONDS,
+    )
+
+
+def read_key(login: ConnectorConfig) -> bytes:
+    """The private key that it names; empty: it names none."""
+    return Path(login.key_path).expanduser().read_bytes() if login.key_path else b""
+
+
+def _plugin_name(plugin: str) -> str:
+    """`aws` of `fleeting-plugin-aws`, `/opt/bin/fleeting-plugin-aws` and `registry/group/aws:1.2`."""
+    return Path(plugin).name.partition(":")[0].removeprefix("fleeting-plugin-") or "group"

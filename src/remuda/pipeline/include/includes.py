@@ -1,0 +1,254 @@
+"""All files of a pipeline in one tree: `include`, nested, with rules and inputs.
+
+Decided here: what an include may name, relative to which repository, that included files come under the one that
+includes them and later ones over earlier ones, and how many there may be. Where text comes from is the business of
+`Sources`. Called by `compile`.
+
+Invariants: a path never leaves its repository; at most `MAX_FILES` files are read, a file never includes itself by
+whatever way, and all files together have at most `MAX_ALL_NODES` values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from remuda.pipeline.errors import Placed, Report, printable, quoted
+from remuda.pipeline.facts import SourceProblem
+from remuda.pipeline.include.inputs import Interpolation, read_header, take_inputs
+from remuda.pipeline.include.sources import Sources, parse_address
+from remuda.pipeline.keywords.variables import Variables
+from remuda.pipeline.rules.clauses import Judge, read_clauses
+from remuda.pipeline.rules.globs import is_glob, normal_path
+from remuda.pipeline.rules.job_rules import flat
+from remuda.pipeline.syntax.known_keys import INCLUDE, INCLUDE_RULE
+from remuda.pipeline.syntax.tree import Entry, Items, Merger, Node, Opaque, Table
+from remuda.pipeline.syntax.typed_values import inside, mistyped, read_choice, read_one_or_more, read_table, read_text
+from remuda.pipeline.syntax.variable_expansion import ExpansionError
+from remuda.pipeline.syntax.yaml_document import read_document
+
+MAX_FILES = 150
+MAX_ALL_NODES = 300_000
+
+_KINDS = ("local", "project", "remote", "component", "template")
+_INCLUDE = "include"
+
+
+class Origin(msgspec.Struct, frozen=True, kw_only=True):
+    """The repository a file comes from: this one, another project's at a ref, or none."""
+
+    project: str = ""
+    ref: str | None = None
+    remote: bool = False
+
+
+class Found(msgspec.Struct, frozen=True, kw_only=True):
+    """A file to read: its text, the name that messages call it by, and where its own includes are looked up."""
+
+    text: str
+    file: str
+    origin: Origin
+
+
+class Loader:
+    """Reads the files of one pipeline."""
+
+    def __init__(self, report: Report, judge: Judge, sources: Sources, merger: Merger) -> None:
+        self._report = report
+        self._judge = judge
+        self._sources = sources
+        self._merger = merger
+        self._expansion = judge.expansion(Variables())
+        self._files = 0
+        self._nodes = 0
+
+    def load(
+        self, found: Found, given: Mapping[str, Entry], *, at: Placed, path: str, chain: tuple[str, ...] = ()
+    ) -> Table | None:
+        """The tree of a file with everything it includes, or None if it has none. `chain`: the files that led here."""
+        report = self._report
+        if found.file:
+            report.opened(found.file)
+        document = read_document(found.text, report, file=found.file)
+        self._nodes += document.nodes
+        if self._nodes > MAX_ALL_NODES:
+            report.stop(at, path, f"all files together have more than {MAX_ALL_NODES} values", "include less")
+        body = self._interpolated(document.header, document.body, given, at=at, path=path, is_first=not chain)
+        if not isinstance(body, Table):
+            mistyped(report, body, "", "a map of keywords and jobs at the top level")
+            return None
+        if _INCLUDE not in body.entries:
+            return body
+        own = {name: entry for name, entry in body.entries.items() if name != _INCLUDE}
+        trees = self._included(body.entries[_INCLUDE].value, found.origin, (*chain, found.file))
+        return self._merger.merged(*trees, msgspec.structs.replace(body, entries=own))
+
+    def _interpolated(
+        self, header: Table | None, body: Node, given: Mapping[str, Entry], *, at: Placed, path: str, is_first: bool
+    ) -> Node:
+        patterns = self._judge.patterns
+        declared = read_header(self._report, header, patterns) if header is not None else {}
+        values = take_inputs(self._report, declared, given, at=at, path=path, patterns=patterns, is_first=is_first)
+        if header is None:
+            return body
+        return Interpolation(self._report, values, self._judge.known(Variables())).tree(body)
+
+    def _included(self, node: Node, origin: Origin, chain: tuple[str, ...]) -> list[Table]:
+        trees: list[Table] = []
+        for item in node.items if isinstance(node, Items) else (node,):
+            given: Mapping[str, Entry] = {}
+            if isinstance(item, Table):
+                entries = read_table(self._report, item, _INCLUDE, INCLUDE)
+                if "rules" in entries and not self._wanted(entries["rules"].value):
+                    continue
+                given = self._given(entries)
+                files = self._by_map(item, entries, origin)
+            else:
+                files = self._by_text(item, origin)
+            for found in files:
+                self._check(found, item, chain)
+                where = inside(_INCLUDE, "inputs")
+                tree = self.load(found, given, at=item, path=where, chain=chain)
+                if tree is not None:
+                    trees.append(tree)
+        return trees
+
+    def _check(self, found: Found, at: Node, chain: tuple[str, ...]) -> None:
+        if found.file in chain:
+            names = [name or "this file" for name in (*chain[chain.index(found.file) :], found.file)]
+            trail = " -> ".join(map(printable, names[-10:]))
+            self._report.stop(at, _INCLUDE, f"files include each other in a circle: {trail}", "remove one of them")
+        self._files += 1
+        if self._files > MAX_FILES:
+            self._report.stop(at, _INCLUDE, f"more than {MAX_FILES} files are included", "include fewer files")
+
+    def _wanted(self, node: Node) -> bool:
+        """Whether the rules of an include let it in."""
+        path = inside(_INCLUDE, "rules")
+        for table in flat(self._report, node, path):
+            entries = read_table(self._report, table, path, INCLUDE_RULE)
+            when = None
+            if "when" in entries:
+                when = read_choice(self._report, entries["when"].value, inside(path, "when"), ("always", "never"))
+            clauses = read_clauses(self._report, self._judge, entries, path, table)
+            if self._judge.applies(clauses, Variables()):
+                return when != "never"
+        return False
+
+    def _given(self, entries: Mapping[str, Entry]) -> Mapping[str, Entry]:
+        if "inputs" not in entries:
+            return {}
+        node = entries["inputs"].value
+        if not isinstance(node, Table):
+            mistyped(self._report, node, inside(_INCLUDE, "inputs"), "a map of inputs")
+            return {}
+        return node.entries
+
+    def _by_text(self, node: Node, origin: Origin) -> list[Found]:
+        if isinstance(node, Opaque):
+            return []
+        text = read_text(self._report, node, _INCLUDE)
+        if text is None:
+            return []
+        remote = text.startswith(("http://", "https://"))
+        return self._remote(text, node, _INCLUDE) if remote else self._local(text, node, _INCLUDE, origin)
+
+    def _by_map(self, node: Table, entries: Mapping[str, Entry], origin: Origin) -> list[Found]:
+        kinds = [kind for kind in _KINDS if kind in entries]
+        if len(kinds) != 1:
+            message = "must have one of: " + ", ".join(_KINDS)
+            self._report.add(node, _INCLUDE, message, "say which file to include")
+            return []
+        kind = kinds[0]
+        value, path = entries[kind].value, inside(_INCLUDE, kind)
+        for key in ("file", "ref"):
+            if key in entries and kind != "project":
+                self._report.add(entries[key].key, inside(_INCLUDE, key), f'"{key}" wants a "project"', "name it")
+        if kind == "project":
+            return self._project(node, entries)
+        text = read_text(self._report, value, path)
+        if text is None:
+            return []
+        if kind == "local":
+            return self._local(text, value, path, origin)
+        if kind == "remote":
+            return self._remote(text, value, path)
+        if kind == "component":
+            return self._component(text, value, path)
+        template = self._sources.template(self._expanded(text, value, path))
+        return self._found(template, text, Origin(remote=True), value, path)
+
+    def _local(self, text: str, at: Node, path: str, origin: Origin) -> list[Found]:
+        if origin.remote:
+            message = "a file from elsewhere has no repository to include a local file from"
+            self._report.add(at, path, message, "include it by project or address")
+            return []
+        name = normal_path(self._expanded(text, at, path))
+        if name is None:
+            message = f"the path {quoted(text)} leaves the repository"
+            self._report.add(at, path, message, "name a file of this repository")
+            return []
+        if not name.endswith((".yml", ".yaml")):
+            self._report.add(at, path, f"{quoted(name)} is no YAML file", "its name must end with .yml or .yaml")
+            return []
+        names = [name]
+        if is_glob(name):
+            listed = self._sources.project_glob(origin.project, origin.ref, name) if origin.project else None
+            names = list(self._sources.local_glob(name) if listed is None else listed)[: MAX_FILES + 1]
+        return [found for each in names for found in self._file(each, at, path, origin)]
+
+    def _file(self, name: str, at: Node, path: str, origin: Origin) -> list[Found]:
+        if origin.project:
+            text = self._sources.project(origin.project, origin.ref, name)
+            return self._found(text, f"{origin.project}:{name}", origin, at, path)
+        own = self._sources.local(name)
+        if own is None:
+            own = SourceProblem(reason=f"the repository has no file {quoted(name)}", suggestion="check the path")
+        return self._found(own, name, origin, at, path)
+
+    def _project(self, node: Table, entries: Mapping[str, Entry]) -> list[Found]:
+        value, path = entries["project"].value, inside(_INCLUDE, "project")
+        project = read_text(self._report, value, path)
+        ref = read_text(self._report, entries["ref"].value, inside(_INCLUDE, "ref")) if "ref" in entries else None
+        if "file" not in entries:
+            self._report.add(node, _INCLUDE, '"project" wants a "file"', "name the file of that project")
+            return []
+        at, where = entries["file"].value, inside(_INCLUDE, "file")
+        files = read_one_or_more(self._report, at, where) or ()
+        if project is None:
+            return []
+        ref = self._expanded(ref, node, path) if ref else None
+        origin = Origin(project=self._expanded(project, value, path), ref=ref)
+        return [found for file in files for found in self._local(file, at, where, origin)]
+
+    def _remote(self, text: str, at: Node, path: str) -> list[Found]:
+        url = self._expanded(text, at, path)
+        if not url.startswith(("http://", "https://")):
+            self._report.add(at, path, f"{quoted(url)} is no web address", "it must begin with https://")
+            return []
+        return self._found(self._sources.remote(url), url, Origin(remote=True), at, path)
+
+    def _component(self, text: str, at: Node, path: str) -> list[Found]:
+        address = parse_address(self._expanded(text, at, path))
+        if address is None:
+            message = f"{quoted(text)} is no address of a component"
+            self._report.add(at, path, message, "write it like host/group/project/name@version")
+            return []
+        component = self._sources.component(address)
+        if isinstance(component, SourceProblem):
+            return self._found(component, "", Origin(), at, path)
+        origin = Origin(project=component.project, ref=component.ref)
+        return [Found(text=component.text, file=str(address), origin=origin)]
+
+    def _found(self, text: str | SourceProblem, file: str, origin: Origin, at: Node, path: str) -> list[Found]:
+        if isinstance(text, SourceProblem):
+            self._report.add(at, path, text.reason, text.suggestion)
+            return []
+        return [Found(text=text, file=file, origin=origin)]
+
+    def _expanded(self, text: str, at: Node, path: str) -> str:
+        try:
+            return self._expansion.expand(text)
+        except ExpansionError as error:
+            self._report.stop(at, path, f"the path {error}", "use shorter variables")

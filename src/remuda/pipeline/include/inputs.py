@@ -1,0 +1,254 @@
+"""`spec:inputs`: what a file asks for, what it is given, and `$[[ inputs.name ]]` in its tree.
+
+Decided here: which types and limits an input may have, whether a given value fits, and what a block becomes. A value
+that is nothing but one block takes the input's type (a list stays a list); inside a longer text it becomes text. Who
+starts a pipeline cannot always say types (a form has only texts): a text given there for a number, a boolean or a list
+is read as that.
+Functions: `expand_vars`, `truncate(from,length)`, `posix_escape`. Called by `includes` for every file with a header.
+
+Invariant: the interpolated tree has at most `MAX_ADDED` values and characters more than the file.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping
+
+import msgspec
+
+from remuda.pipeline.errors import Placed, Report, printable, quoted
+from remuda.pipeline.rules.regex_match import PatternError, Patterns, TooCostlyError
+from remuda.pipeline.syntax.known_keys import HEADER, INPUT, INPUT_TYPES, SPEC, nearest
+from remuda.pipeline.syntax.tree import Entry, Items, Node, Opaque, Scalar, Table, node_of, plain
+from remuda.pipeline.syntax.typed_values import inside, is_null, mistyped, read_choice, read_table, read_text
+from remuda.pipeline.syntax.variable_expansion import ExpansionError, expand
+
+MAX_ADDED = 1_000_000
+MAX_FUNCTIONS = 3
+
+_BLOCK = re.compile(r"\$\[\[(.*?)\]\]", re.DOTALL)
+_ACCESS = re.compile(r"inputs\.([\w-]+)", re.ASCII)
+_TRUNCATE = re.compile(r"truncate\(\s*(\d{1,6})\s*,\s*(\d{1,6})\s*\)", re.ASCII)
+_KINDS = {"string": ("text",), "number": ("number",), "boolean": ("true", "false")}
+
+
+class Input(msgspec.Struct, frozen=True, kw_only=True):
+    """One input of a header."""
+
+    type: str
+    default: Node | None
+    options: tuple[str, ...] | None
+    regex: tuple[str, Node] | None
+    key: Scalar
+
+
+def read_header(report: Report, header: Table, patterns: Patterns) -> dict[str, Input]:
+    """The inputs that a header declares."""
+    top = read_table(report, header, "", HEADER)
+    spec = read_table(report, top["spec"].value, "spec", SPEC) if "spec" in top else {}
+    if "inputs" not in spec:
+        return {}
+    node = spec["inputs"].value
+    if not isinstance(node, Table):
+        mistyped(report, node, "spec:inputs", "a map of names")
+        return {}
+    return {name: _input(report, name, entry, patterns) for name, entry in node.entries.items()}
+
+
+def _input(report: Report, name: str, entry: Entry, patterns: Patterns) -> Input:
+    path = f"spec:inputs:{name}"
+    entries = {} if is_null(entry.value) else read_table(report, entry.value, path, INPUT)
+    chosen = read_choice(report, entries["type"].value, f"{path}:type", INPUT_TYPES) if "type" in entries else None
+    options: tuple[str, ...] | None = None
+    if "options" in entries:
+        node = entries["options"].value
+        if not isinstance(node, Items) or len(node.items) > 50:
+            mistyped(report, node, f"{path}:options", "a list of at most 50 values")
+        else:
+            options = tuple(item.text for item in node.items if isinstance(item, Scalar))
+    regex = None
+    if "regex" in entries:
+        text = read_text(report, entries["regex"].value, f"{path}:regex")
+        try:
+            patterns.compiled(text or "")
+            regex = (text or "", entries["regex"].value)
+        except PatternError as error:
+            message = f"the regular expression does not work: {error} (character {error.offset + 1})"
+            report.add(entries["regex"].value, f"{path}:regex", message, "correct it")
+    default = entry.value.entries["default"].value if "default" in entries and isinstance(entry.value, Table) else None
+    found = Input(type=chosen or "string", default=default, options=options, regex=regex, key=entry.key)
+    if default is not None:
+        check_value(report, found, default, f"{path}:default", patterns)
+    return found
+
+
+def check_value(report: Report, wanted: Input, node: Node, path: str, patterns: Patterns) -> bool:
+    """Whether a value fits an input; the mistake is noted at the value."""
+    if isinstance(node, Opaque):
+        return False
+    kinds = _KINDS.get(wanted.type)
+    if not (isinstance(node, Scalar) and node.kind in kinds if kinds else isinstance(node, Items)):
+        mistyped(report, node, path, f"of the type {wanted.type}")
+        return False
+    if not isinstance(node, Scalar):
+        return True
+    if wanted.options is not None and node.text not in wanted.options:
+        options = ", ".join(map(printable, wanted.options))
+        report.add(node, path, f"{quoted(node.text)} is none of the options", f"use one of: {options}")
+        return False
+    try:
+        if wanted.regex is not None and not patterns.found(wanted.regex[0], "", node.text):
+            report.add(node, path, f"{quoted(node.text)} does not match {quoted(wanted.regex[0])}", "correct the value")
+            return False
+    except TooCostlyError:
+        report.stop(node, path, "the regular expressions take too long to judge", "use simpler ones")
+    return True
+
+
+def take_inputs(
+    report: Report,
+    declared: Mapping[str, Input],
+    given: Mapping[str, Entry],
+    *,
+    at: Placed,
+    path: str,
+    patterns: Patterns,
+    is_first: bool,
+) -> dict[str, Node]:
+    """A value for every declared input. What is missing is a mistake of whoever includes the file, at `at`.
+
+    The first file's are given by whoever starts the pipeline, those of others stand in files.
+    """
+    values: dict[str, Node] = {}
+    for name, entry in given.items():
+        if name not in declared:
+            suggestion = nearest(name, declared) or "remove it"
+            report.add(entry.key, inside(path, name), f"the file has no input {quoted(name)}", suggestion)
+    for name, wanted in declared.items():
+        if name in given:
+            node = _read_as(wanted.type, given[name].value) if is_first else given[name].value
+            fits = check_value(report, wanted, node, inside(path, name), patterns)
+            values[name] = node if fits else Opaque(line=node.line, column=node.column, file=node.file)
+        elif wanted.default is not None:
+            values[name] = wanted.default
+        else:
+            report.add(at, path, f"the input {quoted(name)} has no default and must be given", "give it a value")
+            values[name] = Opaque(line=at.line, column=at.column, file=at.file)
+    return values
+
+
+def _read_as(kind: str, node: Node) -> Node:
+    """A text as the number, boolean or list that it is written as, where one is wanted; else the node itself."""
+    if kind == "string" or not isinstance(node, Scalar) or node.kind != "text":
+        return node
+    try:
+        return node_of(msgspec.json.decode(node.text), node)
+    except (msgspec.DecodeError, RecursionError):
+        return node
+
+
+class Interpolation:
+    """Replaces the blocks of one file's tree."""
+
+    def __init__(self, report: Report, values: Mapping[str, Node], variables: Mapping[str, str]) -> None:
+        self._report = report
+        self._values = values
+        self._variables = variables
+        self._added = 0
+
+    def tree(self, node: Node) -> Node:
+        """The node with its blocks replaced. Positions stay those of the file."""
+        match node:
+            case Scalar():
+                return self._scalar(node)
+            case Items():
+                return msgspec.structs.replace(node, items=tuple(self.tree(item) for item in node.items))
+            case Table():
+                entries: dict[str, Entry] = {}
+                for entry in node.entries.values():
+                    key = self._scalar(entry.key)
+                    if not isinstance(key, Scalar):
+                        if not isinstance(key, Opaque):
+                            self._report.add(entry.key, "", "a key must be text, not a list", "use another input")
+                        continue
+                    entries[key.text] = Entry(key=key, value=self.tree(entry.value))
+                return msgspec.structs.replace(node, entries=entries)
+            case _:
+                return node
+
+    def _scalar(self, node: Scalar) -> Node:
+        if "$[[" not in node.text:
+            return node
+        blocks = list(_BLOCK.finditer(node.text))
+        if len(blocks) == 1 and blocks[0].span() == (0, len(node.text)):
+            value = self._block(node, blocks[0][1])
+            if isinstance(value, Scalar):
+                return msgspec.structs.replace(node, text=value.text, kind=value.kind)
+            return value
+        parts: list[str] = []
+        at = 0
+        for block in blocks:
+            value = self._block(node, block[1])
+            if isinstance(value, Opaque):
+                return value
+            parts += (node.text[at : block.start()], _written(value))
+            at = block.end()
+        return msgspec.structs.replace(node, text="".join((*parts, node.text[at:])))
+
+    def _block(self, node: Scalar, text: str) -> Node:
+        access, *functions = (part.strip() for part in text.split("|"))
+        opaque = Opaque(line=node.line, column=node.column, file=node.file)
+        name = _ACCESS.fullmatch(access)
+        if name is None:
+            self._report.add(node, "", f"cannot read {quoted(f'$[[{text}]]')}", "write it like $[[ inputs.name ]]")
+            return opaque
+        if name[1] not in self._values:
+            suggestion = nearest(name[1], self._values) or 'declare it under "spec:inputs"'
+            self._report.add(node, "", f"there is no input {quoted(name[1])}", suggestion)
+            return opaque
+        value = self._values[name[1]]
+        if len(functions) > MAX_FUNCTIONS:
+            self._report.add(node, "", f"a block has at most {MAX_FUNCTIONS} functions", "use fewer")
+            return opaque
+        for function in functions:
+            value = self._call(node, function, value)
+        self._added += len(value.text) if isinstance(value, Scalar) else 10 * _count(value)
+        if self._added > MAX_ADDED:
+            self._report.stop(node, "", f"inputs add more than {MAX_ADDED} characters", "use shorter values")
+        return value
+
+    def _call(self, node: Scalar, function: str, value: Node) -> Node:
+        truncate = _TRUNCATE.fullmatch(function)
+        if not isinstance(value, Scalar) or value.kind != "text":
+            if not isinstance(value, Opaque):
+                self._report.add(node, "", f"{printable(function)} works on strings only", "use it with another input")
+            return Opaque(line=node.line, column=node.column, file=node.file)
+        if truncate:
+            start = int(truncate[1])
+            return msgspec.structs.replace(value, text=value.text[start : start + int(truncate[2])])
+        if function == "posix_escape":
+            return msgspec.structs.replace(value, text=shlex.quote(value.text))
+        if function == "expand_vars":
+            try:
+                return msgspec.structs.replace(value, text=expand(value.text, self._variables))
+            except ExpansionError as error:
+                self._report.add(node, "", f"the input {error}", "use shorter variables")
+        else:
+            names = ("expand_vars", "truncate", "posix_escape")
+            suggestion = nearest(function, names) or "use expand_vars, truncate(from,length) or posix_escape"
+            self._report.add(node, "", f"there is no function {quoted(function)}", suggestion)
+        return Opaque(line=node.line, column=node.column, file=node.file)
+
+
+def _written(node: Node) -> str:
+    """The value inside a longer text."""
+    return node.text if isinstance(node, Scalar) else msgspec.json.encode(plain(node)).decode()
+
+
+def _count(node: Node) -> int:
+    if isinstance(node, Items):
+        return 1 + sum(map(_count, node.items))
+    if isinstance(node, Table):
+        return 1 + sum(_count(entry.value) for entry in node.entries.values())
+    return 1

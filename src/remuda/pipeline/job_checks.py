@@ -1,0 +1,181 @@
+"""What is wrong between jobs, whatever the circumstances: names, needs, dependencies, and the size of it all.
+
+Decided here: the mistakes that concern several jobs of a file and do not depend on which of them a pipeline has.
+Called by `compile` between reading the jobs and judging them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from remuda.pipeline.errors import Report, printable, quoted
+from remuda.pipeline.graph import circles
+from remuda.pipeline.job_list import part_names
+from remuda.pipeline.keywords.job import Draft
+from remuda.pipeline.keywords.needs import Needs, Wanted
+from remuda.pipeline.syntax.known_keys import nearest
+from remuda.pipeline.syntax.typed_values import inside
+
+MAX_JOBS = 10_000
+MAX_CHARACTERS = 64 * 1024 * 1024
+MAX_NAME = 255
+
+# What a job or a list entry costs beside its characters, so that very many empty ones count too.
+_OVERHEAD = 32
+
+
+class Budget:
+    """How large the pipeline has become. Asked after each job is read: inherited lines and variables multiply."""
+
+    def __init__(self, report: Report) -> None:
+        self._report = report
+        self._jobs = 0
+        self._characters = 0
+
+    def take(self, draft: Draft) -> None:
+        """Count a job with all its parts."""
+        spec = draft.spec
+        self._jobs += draft.parts
+        if self._jobs > MAX_JOBS:
+            self._stop(draft, f"the pipeline has more than {MAX_JOBS} jobs", "use fewer jobs")
+        texts = [*spec.script, *spec.after_script, *spec.tags, *spec.variables, *spec.variables.values()]
+        if spec.artifacts is not None:
+            texts += [*spec.artifacts.paths, *spec.artifacts.exclude]
+        size = sum(map(len, texts)) + _OVERHEAD * len(texts)
+        for data in (spec.image, spec.services, spec.cache, spec.hooks, spec.run, spec.secrets, spec.release):
+            if data:
+                size += len(str(data))
+        self._spend(draft, size * draft.parts)
+
+    def take_needs(self, draft: Draft, names: Mapping[str, Draft]) -> None:
+        """Count a job's needs, each with all the parts it stands for."""
+        for needs in _all_needs(draft):
+            for wanted in needs.inside or ():
+                target = names.get(wanted.need.job)
+                times = target.parts if target else 1
+                if wanted.parallel is not None:
+                    times *= wanted.parallel.count
+                self._spend(draft, (len(wanted.need.job) + _OVERHEAD) * times * draft.parts)
+
+    def _spend(self, draft: Draft, characters: int) -> None:
+        self._characters += characters
+        if self._characters > MAX_CHARACTERS:
+            message = f"the jobs have more than {MAX_CHARACTERS} characters together"
+            self._stop(draft, message, "use shorter scripts and variables, or fewer jobs and needs")
+
+    def _stop(self, draft: Draft, message: str, suggestion: str) -> None:
+        self._report.stop(draft.key, draft.spec.name, message, suggestion)
+
+
+def check_jobs(report: Report, drafts: Sequence[Draft], budget: Budget) -> dict[str, Draft]:
+    """Note what is wrong; give every name a need may use with the job it belongs to."""
+    names = _check_names(report, drafts)
+    _check_needs(report, drafts, names)
+    _check_dependencies(report, drafts, names)
+    for draft in drafts:
+        budget.take_needs(draft, names)
+    return names
+
+
+def _check_names(report: Report, drafts: Sequence[Draft]) -> dict[str, Draft]:
+    """Every name a need may use, of a job as written and of its parts, with the job it belongs to."""
+    names: dict[str, Draft] = {draft.spec.name: draft for draft in drafts}
+    for draft in drafts:
+        name = draft.spec.name
+        parts = part_names(draft)
+        if max(map(len, parts)) > MAX_NAME:
+            report.add(draft.key, name, f"the name of a job has at most {MAX_NAME} characters", "shorten it")
+        if draft.parallel is None:
+            continue
+        own: set[str] = set()
+        for part in parts:
+            if part in own:
+                report.add(draft.key, inside(name, "parallel"), f"two parts are called {quoted(part)}", "remove one")
+            elif part in names:
+                message = f"has the name of a part of the parallel job on line {draft.key.line}"
+                report.add(names[part].key, part, message, "rename it")
+            own.add(part)
+            names[part] = draft
+    return names
+
+
+def _all_needs(draft: Draft) -> Iterator[Needs]:
+    if draft.needs is not None:
+        yield draft.needs
+    for rule in draft.conditions.rules or ():
+        if rule.needs is not None:
+            yield rule.needs
+
+
+def _check_needs(report: Report, drafts: Sequence[Draft], names: dict[str, Draft]) -> None:
+    edges: dict[str, list[str]] = {}
+    for draft in drafts:
+        spec, path = draft.spec, inside(draft.spec.name, "needs")
+        targets = edges.setdefault(spec.name, [])
+        for needs in _all_needs(draft):
+            seen: set[str] = set()
+            for wanted in needs.inside or ():
+                need, place = wanted.need, wanted.at
+                shown, target = quoted(need.job), names.get(need.job)
+                if need.job in seen and wanted.parallel is None:
+                    report.add(place, path, f"needs {shown} twice", "keep one")
+                elif target is draft:
+                    report.add(place, path, f"the job {shown} needs itself", "remove it")
+                elif target is None:
+                    if not need.optional:
+                        suggestion = nearest(need.job, names) or "name a job of this file, or make it optional"
+                        report.add(place, path, f"unknown job {shown}", suggestion)
+                elif 0 <= spec.stage_index < target.spec.stage_index:
+                    later = f"{shown} is in the later stage {quoted(target.spec.stage)}"
+                    report.add(place, path, later, "need jobs of the same or an earlier stage")
+                else:
+                    _check_matrix(report, wanted, target, path)
+                    targets.append(target.spec.name)
+                seen.add(need.job)
+    _check_circles(report, drafts, names, edges)
+
+
+def _check_matrix(report: Report, wanted: Wanted, target: Draft, path: str) -> None:
+    if wanted.parallel is not None and not (target.parallel and target.parallel.matrix):
+        message = f"{quoted(wanted.need.job)} has no parallel:matrix"
+        report.add(wanted.at, inside(path, "parallel"), message, "remove the matrix from the need")
+
+
+def _check_circles(
+    report: Report, drafts: Sequence[Draft], names: Mapping[str, Draft], edges: Mapping[str, Sequence[str]]
+) -> None:
+    written = {draft.spec.name: draft for draft in drafts}
+    for circle in circles(edges):
+        draft = written[circle[-1]]
+        place = next(
+            wanted.at
+            for needs in _all_needs(draft)
+            for wanted in needs.inside or ()
+            if names.get(wanted.need.job) is written[circle[0]]
+        )
+        names_shown = (*circle[:10], "...") if len(circle) > 10 else (*circle, circle[0])
+        trail = " -> ".join(map(printable, names_shown))
+        report.add(place, inside(circle[-1], "needs"), f"needs run in a circle: {trail}", "remove one of them")
+
+
+def _check_dependencies(report: Report, drafts: Sequence[Draft], names: Mapping[str, Draft]) -> None:
+    for draft in drafts:
+        spec = draft.spec
+        needed = {wanted.need.job for wanted in draft.needs.inside or ()} if draft.needs else None
+        for name in spec.dependencies or ():
+            at, path = draft.entries["dependencies"].value, inside(spec.name, "dependencies")
+            target = names.get(name)
+            if target is None:
+                suggestion = nearest(name, names) or "name a job of an earlier stage"
+                report.add(at, path, f"unknown job {quoted(name)}", suggestion)
+            elif needed is not None and draft.needs and draft.needs.inside is not None:
+                if name not in needed and target.spec.name not in needed:
+                    report.add(at, path, f"{quoted(name)} is not among the needs", "need it too")
+            elif 0 <= spec.stage_index <= target.spec.stage_index:
+                message = f"{quoted(name)} is not in an earlier stage"
+                report.add(at, path, message, "artifacts come from jobs that are done before this one starts")
+        on_stop = spec.environment.on_stop if spec.environment else ""
+        if on_stop and on_stop not in names:
+            at, path = draft.entries["environment"].value, inside(spec.name, "environment:on_stop")
+            suggestion = nearest(on_stop, names) or "name the job that stops the environment"
+            report.add(at, path, f"unknown job {quoted(on_stop)}", suggestion)

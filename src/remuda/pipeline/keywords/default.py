@@ -1,0 +1,116 @@
+"""The keys that both `default` and a job have.
+
+Decided here: what each of them is worth where it stands, and that a job's own value replaces the default's whole. Which
+defaults a job takes is decided in `job` (`inherit`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping
+from typing import Any
+
+import msgspec
+
+from remuda.pipeline.errors import Report
+from remuda.pipeline.keywords.artifacts import read_artifacts, read_cache
+from remuda.pipeline.keywords.environment import read_id_tokens
+from remuda.pipeline.keywords.image import read_image, read_services
+from remuda.pipeline.rules.clauses import Judge
+from remuda.pipeline.spec import Artifacts
+from remuda.pipeline.syntax.known_keys import HOOKS, RETRY, RETRY_WHEN
+from remuda.pipeline.syntax.tree import Entry, Items, Node, Table
+from remuda.pipeline.syntax.typed_values import (
+    inside,
+    read_choice,
+    read_duration,
+    read_flag,
+    read_integer,
+    read_numbers,
+    read_script,
+    read_strings,
+    read_table,
+)
+
+MAX_RETRIES = 2
+
+
+class Retry(msgspec.Struct, frozen=True, kw_only=True):
+    """How often to try again, and after which failures: by their reasons, or by the exit codes of the script."""
+
+    max: int = 0
+    when: tuple[str, ...] = ("always",)
+    exit_codes: tuple[int, ...] = ()
+
+
+class Shared(msgspec.Struct, frozen=True, kw_only=True):
+    """What a job can take from `default`. None: not given."""
+
+    before_script: tuple[str, ...] | None = None
+    after_script: tuple[str, ...] | None = None
+    artifacts: Artifacts | None = None
+    tags: tuple[str, ...] | None = None
+    timeout_seconds: int | None = None
+    retry: Retry | None = None
+    image: dict[str, Any] | None = None
+    services: tuple[dict[str, Any], ...] | None = None
+    cache: tuple[dict[str, Any], ...] | None = None
+    hooks: tuple[dict[str, Any], ...] | None = None
+    interruptible: bool | None = None
+    id_tokens: dict[str, dict[str, Any]] | None = None
+
+    def over(self, other: Shared) -> Shared:
+        """These values, and the other's where there is none here: whole keys, nothing is merged."""
+        given = {field: getattr(self, field) for field in self.__struct_fields__}
+        return msgspec.structs.replace(other, **{k: v for k, v in given.items() if v is not None})
+
+    def only(self, keys: Container[str]) -> Shared:
+        """Without the values of all other keys of the file."""
+        fields = {field: getattr(self, field) for field in self.__struct_fields__}
+        return Shared(**{field: value for field, value in fields.items() if field.removesuffix("_seconds") in keys})
+
+
+def read_shared(report: Report, entries: Mapping[str, Entry], path: str, judge: Judge) -> Shared:
+    """The keys that both `default` and jobs have."""
+    values = {name: (entry.value, inside(path, name)) for name, entry in entries.items()}
+    return Shared(
+        before_script=read_script(report, *at) if (at := values.get("before_script")) else None,
+        after_script=read_script(report, *at) if (at := values.get("after_script")) else None,
+        artifacts=read_artifacts(report, *at) if (at := values.get("artifacts")) else None,
+        tags=read_strings(report, *at) if (at := values.get("tags")) else None,
+        timeout_seconds=read_duration(report, *at) if (at := values.get("timeout")) else None,
+        retry=_retry(report, *at) if (at := values.get("retry")) else None,
+        image=read_image(report, *at) if (at := values.get("image")) else None,
+        services=read_services(report, *at) if (at := values.get("services")) else None,
+        cache=read_cache(report, *at, judge) if (at := values.get("cache")) else None,
+        hooks=_hooks(report, *at) if (at := values.get("hooks")) else None,
+        interruptible=read_flag(report, *at) if (at := values.get("interruptible")) else None,
+        id_tokens=read_id_tokens(report, *at) if (at := values.get("id_tokens")) else None,
+    )
+
+
+def _retry(report: Report, node: Node, path: str) -> Retry:
+    if not isinstance(node, Table):
+        return Retry(max=read_integer(report, node, path, low=0, high=MAX_RETRIES) or 0)
+    entries = read_table(report, node, path, RETRY)
+    most = 0
+    codes: tuple[int, ...] = ()
+    if "max" in entries:
+        most = read_integer(report, entries["max"].value, inside(path, "max"), low=0, high=MAX_RETRIES) or 0
+    if "exit_codes" in entries:
+        where = inside(path, "exit_codes")
+        codes = read_numbers(report, entries["exit_codes"].value, where, low=0, high=999_999_999)
+    if "when" not in entries:
+        return Retry(max=most, when=() if codes else ("always",), exit_codes=codes)
+    reasons = entries["when"].value
+    nodes = reasons.items if isinstance(reasons, Items) else (reasons,)
+    read = [read_choice(report, reason, inside(path, "when"), RETRY_WHEN) for reason in nodes]
+    when = tuple(reason for reason in read if reason is not None) or ("always",)
+    return Retry(max=most, when=when, exit_codes=codes)
+
+
+def _hooks(report: Report, node: Node, path: str) -> tuple[dict[str, Any], ...]:
+    found: list[dict[str, Any]] = []
+    for name, entry in read_table(report, node, path, HOOKS).items():
+        script = read_script(report, entry.value, inside(path, name))
+        found.append({"name": name, "script": list(script or ())})
+    return tuple(found)

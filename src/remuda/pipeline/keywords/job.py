@@ -1,0 +1,255 @@
+"""One job out of the tree.
+
+Decided here: what each keyword of a job means, what it inherits, and what is wrong with it on its own. What
+concerns several jobs (needs that name a job, `parallel`, sizes) and whether the job is in the pipeline is decided in
+`unfolding`. Called by `compile`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+import msgspec
+
+from remuda.pipeline.errors import Report, quoted
+from remuda.pipeline.keywords.default import Retry, Shared, read_shared
+from remuda.pipeline.keywords.environment import read_environment, read_name, read_pages, read_release, read_secrets
+from remuda.pipeline.keywords.needs import Needs, read_needs
+from remuda.pipeline.keywords.parallel import Parallel, read_parallel
+from remuda.pipeline.keywords.trigger import check_alone, read_run, read_trigger
+from remuda.pipeline.keywords.variables import Variables, read_variables
+from remuda.pipeline.rules.clauses import Judge
+from remuda.pipeline.rules.job_rules import JOB_WHEN, AllowFailure, Conditions, read_allow_failure, read_conditions
+from remuda.pipeline.rules.regex_match import PatternError, split_literal
+from remuda.pipeline.spec import Artifacts, JobSpec, Trigger, When
+from remuda.pipeline.syntax.known_keys import DEFAULT, INHERIT, JOB, is_near, listed, nearest
+from remuda.pipeline.syntax.tree import Entry, Items, Node, Scalar, Table
+from remuda.pipeline.syntax.typed_values import (
+    inside,
+    mistyped,
+    read_choice,
+    read_duration,
+    read_script,
+    read_strings,
+    read_table,
+    read_text,
+)
+
+_DEFAULT_STAGE = "test"
+# Keys that stand in for a script.
+_INSTEAD_OF_SCRIPT = ("run", "trigger")
+
+
+class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
+    """What a job finds around it in the file."""
+
+    default: Shared
+    stages: Mapping[str, int]
+    variables: Variables
+    workflow_rules: bool = False
+
+
+class Draft(msgspec.Struct, frozen=True, kw_only=True):
+    """A job as the file has it: `spec` before its conditions are judged and before unfolding."""
+
+    spec: JobSpec
+    key: Scalar
+    entries: Mapping[str, Entry]
+    variables: Variables
+    conditions: Conditions
+    needs: Needs | None
+    allow_failure: AllowFailure | None
+    interruptible: bool | None
+    parallel: Parallel | None
+
+    @property
+    def parts(self) -> int:
+        return self.parallel.count if self.parallel else 1
+
+
+def read_job(report: Report, judge: Judge, entry: Entry, around: Surroundings) -> Draft:
+    """A job with defaults applied. Whatever is wrong with it is noted, and it is drafted all the same."""
+    name = entry.key.text
+    entries = read_table(report, entry.value, name, JOB)
+    given = {key: (each.value, inside(name, key)) for key, each in entries.items()}
+    default, inherited = around.default, around.variables
+    if at := given.get("inherit"):
+        default, inherited = _inherited(report, *at, default, inherited)
+    own = read_shared(report, entries, name, judge)
+    trigger = read_trigger(report, *at) if (at := given.get("trigger")) else None
+    run = read_run(report, *at) if (at := given.get("run")) else ()
+    # A job with steps has no scripts, and one that triggers runs nowhere: neither takes the default's.
+    shared = own.over(_fitting(default, trigger, run))
+    variables = (read_variables(report, *at) if (at := given.get("variables")) else Variables()).over(inherited)
+    stage = _stage(report, entry, entries, around.stages)
+    when, start_in = _when(report, entries, name)
+    pages = read_pages(report, *at) if (at := given.get("pages")) else None
+    publish = read_text(report, *at) if (at := given.get("publish")) else (pages or {}).get("publish")
+    retry = shared.retry or Retry()
+    check_alone(report, entries, name)
+    spec = JobSpec(
+        name=name,
+        stage=stage,
+        stage_index=around.stages.get(stage, -1),
+        script=(shared.before_script or ()) + _script(report, entry, entries),
+        after_script=shared.after_script or (),
+        variables=variables.values,
+        raw_variables=tuple(sorted(variables.raw)),
+        artifacts=_kept(shared.artifacts, publish),
+        tags=shared.tags or (),
+        when=when,
+        start_in_seconds=start_in,
+        manual_confirmation=(read_text(report, *at) if (at := given.get("manual_confirmation")) else None) or "",
+        timeout_seconds=shared.timeout_seconds,
+        retry_max=retry.max,
+        retry_when=retry.when,
+        retry_exit_codes=retry.exit_codes,
+        dependencies=read_strings(report, *at) if (at := given.get("dependencies")) else None,
+        image=shared.image,
+        services=shared.services or (),
+        cache=shared.cache or (),
+        hooks=shared.hooks or (),
+        run=run,
+        resource_group=(read_name(report, *at) if (at := given.get("resource_group")) else None) or "",
+        environment=read_environment(report, *at) if (at := given.get("environment")) else None,
+        coverage=_coverage(report, judge, *at) if (at := given.get("coverage")) else "",
+        release=read_release(report, *at) if (at := given.get("release")) else None,
+        secrets=read_secrets(report, *at) if (at := given.get("secrets")) else {},
+        id_tokens=shared.id_tokens or {},
+        trigger=trigger,
+        pages=pages,
+        line=entry.key.line,
+        file=entry.key.file,
+    )
+    return Draft(
+        spec=spec,
+        key=entry.key,
+        entries=entries,
+        variables=variables,
+        conditions=read_conditions(report, judge, entries, name),
+        needs=read_needs(report, *at) if (at := given.get("needs")) else None,
+        allow_failure=read_allow_failure(report, *at) if (at := given.get("allow_failure")) else None,
+        interruptible=shared.interruptible,
+        parallel=read_parallel(report, *at) if (at := given.get("parallel")) else None,
+    )
+
+
+def _fitting(default: Shared, trigger: Trigger | None, run: tuple[dict[str, Any], ...]) -> Shared:
+    if trigger is not None:
+        return default.only(("interruptible",))
+    if run:
+        return msgspec.structs.replace(default, before_script=None, after_script=None)
+    return default
+
+
+def _kept(artifacts: Artifacts | None, publish: str | None) -> Artifacts | None:
+    """What the job keeps, with what it publishes among it. Artifacts that name nothing keep nothing."""
+    if publish and publish not in (artifacts.paths if artifacts else ()):
+        artifacts = artifacts or Artifacts(paths=())
+        artifacts = msgspec.structs.replace(artifacts, paths=(*artifacts.paths, publish))
+    return artifacts if artifacts and (artifacts.keeps_files or artifacts.reports) else None
+
+
+def _inherited(
+    report: Report, node: Node, path: str, default: Shared, variables: Variables
+) -> tuple[Shared, Variables]:
+    """The defaults and variables that `inherit` lets through."""
+    entries = read_table(report, node, path, INHERIT)
+    if "default" in entries:
+        keys = _let_through(report, entries["default"].value, inside(path, "default"))
+        for key in keys or ():
+            if key not in DEFAULT.works:
+                suggestion = nearest(key, DEFAULT.works) or f"use some of: {listed(DEFAULT.works)}"
+                report.add(entries["default"].value, inside(path, "default"), f"unknown key {quoted(key)}", suggestion)
+        default = default if keys is None else default.only(keys)
+    if "variables" in entries:
+        names = _let_through(report, entries["variables"].value, inside(path, "variables"))
+        if names is not None:
+            values = {name: value for name, value in variables.values.items() if name in names}
+            variables = Variables(values=values, raw=variables.raw & values.keys())
+    return default, variables
+
+
+def _let_through(report: Report, node: Node, path: str) -> tuple[str, ...] | None:
+    """None for all, else the names."""
+    if isinstance(node, Scalar) and node.kind in ("true", "false"):
+        return None if node.kind == "true" else ()
+    if not isinstance(node, Items):
+        mistyped(report, node, path, "true, false or a list of names")
+        return None
+    return read_strings(report, node, path)
+
+
+def _stage(report: Report, job: Entry, entries: Mapping[str, Entry], stages: Mapping[str, int]) -> str:
+    name = job.key.text
+    if "stage" not in entries:
+        if _DEFAULT_STAGE not in stages:
+            report.add(
+                job.key,
+                name,
+                f'has no "stage", and the default stage "{_DEFAULT_STAGE}" is not among the stages',
+                f"give it one of: {listed(tuple(stages))}",
+            )
+        return _DEFAULT_STAGE
+    node, path = entries["stage"].value, inside(name, "stage")
+    stage = read_text(report, node, path)
+    if stage is not None and stage not in stages:
+        suggestion = nearest(stage, stages)
+        message = f"unknown stage {quoted(stage)}; the stages are: {listed(tuple(stages))}"
+        report.add(node, path, message, suggestion or 'use one of them, or add it to "stages"')
+    return stage or ""
+
+
+def _script(report: Report, job: Entry, entries: Mapping[str, Entry]) -> tuple[str, ...]:
+    name = job.key.text
+    if "script" in entries:
+        node = entries["script"].value
+        script = read_script(report, node, inside(name, "script"))
+        if script is not None and isinstance(node, Items) and not node.items:
+            report.add(node, inside(name, "script"), "must not be empty", "give it at least one line")
+        return script or ()
+    body = job.value
+    if isinstance(body, Table) and not any(_stands_for_script(key) for key in body.entries):
+        report.add(job.key, name, 'the job has no "script"', "give it the lines to run")
+    return ()
+
+
+def _stands_for_script(key: str) -> bool:
+    """Whether a key is there instead of a script, or is a script misspelt: its own mistake says enough."""
+    return key in _INSTEAD_OF_SCRIPT or (key not in JOB.works and is_near(key, "script"))
+
+
+def _when(report: Report, entries: Mapping[str, Entry], name: str) -> tuple[When, int | None]:
+    when: str | None = None
+    if "when" in entries:
+        when = read_choice(report, entries["when"].value, inside(name, "when"), JOB_WHEN)
+    start_in = None
+    if "start_in" in entries:
+        start_in = read_duration(report, entries["start_in"].value, inside(name, "start_in"))
+        if when != "delayed" and "rules" not in entries:
+            message = '"start_in" wants "when: delayed"'
+            report.add(entries["start_in"].key, inside(name, "start_in"), message, "set it, or remove this key")
+    elif when == "delayed":
+        message = '"delayed" wants a "start_in"'
+        report.add(entries["when"].value, inside(name, "when"), message, "say how long to wait")
+    if "manual_confirmation" in entries and when != "manual" and "rules" not in entries:
+        message = '"manual_confirmation" wants "when: manual"'
+        report.add(entries["manual_confirmation"].key, inside(name, "manual_confirmation"), message, "set it")
+    return cast(When, when or "on_success"), start_in
+
+
+def _coverage(report: Report, judge: Judge, node: Node, path: str) -> str:
+    text = read_text(report, node, path)
+    if text is None:
+        return ""
+    literal = split_literal(text)
+    if literal is None:
+        report.add(node, path, "must be a regular expression between slashes", r"write it like '/Coverage: (\d+)/'")
+        return ""
+    try:
+        judge.patterns.compiled(*literal)
+    except PatternError as error:
+        message = f"the regular expression does not work: {error} (character {error.offset + 2})"
+        report.add(node, path, message, "correct it")
+    return text

@@ -1,0 +1,105 @@
+"""`needs` of a job or a rule: what it names, before anybody knows whether it is there.
+
+Decided here: the forms a need may have. Whether the job exists, in which stage, and which parts of a parallel job are
+meant is decided in `unfolding`.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from remuda.pipeline.errors import Report
+from remuda.pipeline.keywords.parallel import Parallel, read_matrix
+from remuda.pipeline.spec import Need, OutsideNeed
+from remuda.pipeline.syntax.known_keys import NEED, PARALLEL
+from remuda.pipeline.syntax.tree import Entry, Items, Node, Scalar, Table
+from remuda.pipeline.syntax.typed_values import inside, is_text, mistyped, read_flag, read_table, read_text
+
+MAX_NEEDS = 50
+
+
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """A need within the pipeline as written. `parallel`: only those parts of a matrix."""
+
+    need: Need
+    parallel: Parallel | None = None
+    at: Node
+
+
+class Needs(msgspec.Struct, frozen=True, kw_only=True):
+    """All needs of a job. `inside` is None where only jobs elsewhere are needed: the order of stages stays."""
+
+    inside: tuple[Wanted, ...] | None
+    outside: tuple[OutsideNeed, ...] = ()
+
+
+def read_needs(report: Report, node: Node, path: str) -> Needs:
+    """The needs in the order of the file."""
+    if isinstance(node, Scalar):
+        mistyped(report, node, path, "a list of jobs", "put it in a list" if is_text(node) else "")
+        return Needs(inside=())
+    wanted: list[Wanted] = []
+    outside: list[OutsideNeed] = []
+    nodes: list[Node] = [node]
+    while nodes:
+        item = nodes.pop()
+        if isinstance(item, Items):
+            nodes.extend(reversed(item.items))
+        elif isinstance(item, Table) and ("project" in item.entries or "pipeline" in item.entries):
+            if elsewhere := _outside(report, item, path):
+                outside.append(elsewhere)
+        elif need := _need(report, item, path):
+            wanted.append(need)
+    if len(wanted) + len(outside) > MAX_NEEDS:
+        report.add(node, path, f"has more than {MAX_NEEDS} entries", "need fewer jobs, or order by stages")
+    return Needs(inside=None if outside and not wanted else tuple(wanted), outside=tuple(outside))
+
+
+def _need(report: Report, node: Node, path: str) -> Wanted | None:
+    if not isinstance(node, Table):
+        job = read_text(report, node, path)
+        return None if job is None else Wanted(need=Need(job=job), at=node)
+    entries = read_table(report, node, path, NEED)
+    if "job" not in entries:
+        report.add(node, path, 'a need must have a "job"', "name the job to wait for")
+        return None
+    job = read_text(report, entries["job"].value, inside(path, "job"))
+    artifacts, optional = (_flag(report, entries, path, key) for key in ("artifacts", "optional"))
+    if "ref" in entries:
+        report.add(entries["ref"].key, inside(path, "ref"), '"ref" wants a "project"', "name the project, or remove it")
+    parallel = None
+    if "parallel" in entries:
+        where = inside(path, "parallel")
+        inner = read_table(report, entries["parallel"].value, where, PARALLEL)
+        if "matrix" in inner:
+            parallel = read_matrix(report, inner["matrix"].value, inside(where, "matrix"))
+    if job is None:
+        return None
+    need = Need(job=job, artifacts=artifacts is not False, optional=bool(optional))
+    return Wanted(need=need, parallel=parallel, at=node)
+
+
+def _outside(report: Report, node: Table, path: str) -> OutsideNeed | None:
+    entries = read_table(report, node, path, NEED)
+    texts = {
+        key: read_text(report, entries[key].value, inside(path, key))
+        for key in ("job", "project", "ref", "pipeline")
+        if key in entries
+    }
+    artifacts = _flag(report, entries, path, "artifacts")
+    if "project" in entries and "pipeline" in entries:
+        report.add(node, path, '"project" and "pipeline" do not go together', "keep one")
+    if "project" in entries:
+        for key in ("job", "ref"):
+            if key not in entries:
+                report.add(node, path, f'a need of another project must have a "{key}"', f'give it a "{key}"')
+    for key in ("optional", "parallel"):
+        if key in entries:
+            message = f'"{key}" works only for jobs of this pipeline'
+            report.add(entries[key].key, inside(path, key), message, "remove it")
+    found = {key: text for key, text in texts.items() if text is not None}
+    return OutsideNeed(**found, artifacts=artifacts is not False)
+
+
+def _flag(report: Report, entries: dict[str, Entry], path: str, key: str) -> bool | None:
+    return read_flag(report, entries[key].value, inside(path, key)) if key in entries else None

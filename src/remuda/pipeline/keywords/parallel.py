@@ -1,0 +1,86 @@
+"""`parallel`: how many parts a job has, what they are called and which variables each gets.
+
+Decided here: the parts of a number (`name 1/3`) and of a matrix (`name: [a, b]`), and that there are at most
+`MAX_PARALLEL`. Read by `job` and, to name some parts of another job, by `needs`.
+
+Invariant: the number of parts is known to be within bounds before a single one is made.
+"""
+
+from __future__ import annotations
+
+from itertools import product
+from math import prod
+
+import msgspec
+
+from remuda.pipeline.errors import Report
+from remuda.pipeline.keywords.variables import check_name, read_value
+from remuda.pipeline.syntax.known_keys import PARALLEL
+from remuda.pipeline.syntax.tree import Items, Node, Table
+from remuda.pipeline.syntax.typed_values import inside, mistyped, read_integer, read_table
+
+MAX_PARALLEL = 200
+
+
+class Parallel(msgspec.Struct, frozen=True, kw_only=True):
+    """The parts of a job: so many alike, or one for each set of variables."""
+
+    count: int
+    matrix: tuple[dict[str, str], ...] = ()
+
+    def names(self, name: str) -> tuple[str, ...]:
+        """What the parts of a job of this name are called."""
+        if self.matrix:
+            return tuple(f"{name}: [{', '.join(variables.values())}]" for variables in self.matrix)
+        return tuple(f"{name} {part}/{self.count}" for part in range(1, self.count + 1))
+
+    def variables(self, index: int) -> dict[str, str]:
+        """What the part gets; `index` counts from 0."""
+        node = {"CI_NODE_INDEX": str(index + 1), "CI_NODE_TOTAL": str(self.count)}
+        return {**self.matrix[index], **node} if self.matrix else node
+
+
+def read_parallel(report: Report, node: Node, path: str) -> Parallel | None:
+    """A number, or a map with a matrix."""
+    if not isinstance(node, Table):
+        count = read_integer(report, node, path, low=1, high=MAX_PARALLEL)
+        return None if count is None else Parallel(count=count)
+    entries = read_table(report, node, path, PARALLEL)
+    if "matrix" not in entries:
+        report.add(node, path, 'has no "matrix"', "give it one, or a number instead of the map")
+        return None
+    return read_matrix(report, entries["matrix"].value, inside(path, "matrix"))
+
+
+def read_matrix(report: Report, node: Node, path: str) -> Parallel | None:
+    """All combinations of the values of each entry."""
+    if not isinstance(node, Items):
+        mistyped(
+            report, node, path, "a list of maps of variables", "put a - before it" if isinstance(node, Table) else ""
+        )
+        return None
+    rows: list[dict[str, tuple[str, ...]]] = []
+    for item in node.items:
+        if isinstance(item, Table) and item.entries:
+            for name, entry in item.entries.items():
+                check_name(report, entry.key, inside(path, name))
+            rows.append({name: _values(report, e.value, inside(path, name)) for name, e in item.entries.items()})
+        else:
+            mistyped(report, item, path, "a map of variables")
+    count = sum(prod(len(values) for values in row.values()) for row in rows)
+    if count > MAX_PARALLEL:
+        report.add(node, path, f"makes {count} jobs, and at most {MAX_PARALLEL} are allowed", "use fewer values")
+        return None
+    matrix = tuple(dict(zip(row, values, strict=True)) for row in rows for values in product(*row.values()))
+    if not node.items:
+        report.add(node, path, "must not be empty", "give it a map of variables")
+    if not matrix:
+        return None
+    return Parallel(count=count, matrix=matrix)
+
+
+def _values(report: Report, node: Node, path: str) -> tuple[str, ...]:
+    read = [read_value(report, item, path) for item in (node.items if isinstance(node, Items) else (node,))]
+    if not read:
+        report.add(node, path, "must not be empty", "give it a value")
+    return tuple(value for value in read if value is not None)

@@ -1,0 +1,176 @@
+"""`trigger` and `run`: what a job does instead of running a script.
+
+Decided here: the forms of both. Which project or file a trigger names is looked up when the job runs, since
+variables in it may come from other jobs. The steps of `run` are checked for their form only and handed on as data.
+Called by `job`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from remuda.pipeline.errors import Report
+from remuda.pipeline.rules.globs import normal_path
+from remuda.pipeline.spec import Trigger
+from remuda.pipeline.syntax.known_keys import FORWARD, STEP, TRIGGER, TRIGGER_INCLUDE
+from remuda.pipeline.syntax.tree import Entry, Items, Node, Scalar, Table, plain
+from remuda.pipeline.syntax.typed_values import (
+    inside,
+    mistyped,
+    read_choice,
+    read_flag,
+    read_one_or_more,
+    read_table,
+    read_text,
+)
+
+MAX_CHILD_FILES = 3
+STRATEGIES = ("depend", "mirror")
+# What makes no sense where nothing runs on a machine.
+NOT_WITH_TRIGGER = (
+    "script",
+    "run",
+    "before_script",
+    "after_script",
+    "hooks",
+    "image",
+    "services",
+    "cache",
+    "artifacts",
+    "dependencies",
+    "tags",
+    "timeout",
+    "coverage",
+    "release",
+    "secrets",
+    "id_tokens",
+    "pages",
+    "publish",
+)
+NOT_WITH_RUN = ("script", "before_script", "after_script")
+
+
+def read_trigger(report: Report, node: Node, path: str) -> Trigger | None:
+    """A project's path, or a map."""
+    if isinstance(node, Scalar):
+        project = read_text(report, node, path)
+        return None if project is None else Trigger(project=project)
+    entries = read_table(report, node, path, TRIGGER)
+    given = {key: (entry.value, inside(path, key)) for key, entry in entries.items()}
+    if isinstance(node, Table) and ("project" in node.entries) == ("include" in node.entries):
+        report.add(node, path, 'must have a "project" or an "include", and not both', "say which pipeline to start")
+    if "branch" in entries and "include" in entries:
+        report.add(entries["branch"].key, inside(path, "branch"), '"branch" wants a "project"', "remove it")
+    forward = _flags(report, *at) if (at := given.get("forward")) else {}
+    return Trigger(
+        project=(read_text(report, *at) if (at := given.get("project")) else None) or "",
+        branch=(read_text(report, *at) if (at := given.get("branch")) else None) or "",
+        include=_includes(report, *at) if (at := given.get("include")) else (),
+        strategy=(read_choice(report, *at, STRATEGIES) if (at := given.get("strategy")) else None) or "",
+        forward_yaml_variables=forward.get("yaml_variables", True),
+        forward_pipeline_variables=forward.get("pipeline_variables", False),
+        inputs=_inputs(report, *at) if (at := given.get("inputs")) else {},
+    )
+
+
+def _flags(report: Report, node: Node, path: str) -> dict[str, bool]:
+    entries = read_table(report, node, path, FORWARD)
+    read = {key: read_flag(report, entry.value, inside(path, key)) for key, entry in entries.items()}
+    return {key: flag for key, flag in read.items() if flag is not None}
+
+
+def _inputs(report: Report, node: Node, path: str) -> dict[str, Any]:
+    if not isinstance(node, Table):
+        mistyped(report, node, path, "a map of inputs")
+        return {}
+    return {name: plain(entry.value) for name, entry in node.entries.items()}
+
+
+def _includes(report: Report, node: Node, path: str) -> tuple[dict[str, Any], ...]:
+    nodes = node.items if isinstance(node, Items) else (node,)
+    if not nodes:
+        report.add(node, path, "must not be empty", "name the file of the child pipeline")
+    if len(nodes) > MAX_CHILD_FILES:
+        report.add(node, path, f"a child pipeline has at most {MAX_CHILD_FILES} files", "include the others from one")
+    return tuple(found for item in nodes if (found := _include(report, item, path)))
+
+
+def _include(report: Report, node: Node, path: str) -> dict[str, Any] | None:
+    if isinstance(node, Scalar):
+        file = read_text(report, node, path)
+        return _local(report, file, node, path) if file is not None else None
+    entries = read_table(report, node, path, TRIGGER_INCLUDE)
+    found: dict[str, Any] = {}
+    for key, entry in entries.items():
+        where = inside(path, key)
+        if key == "inputs":
+            found[key] = _inputs(report, entry.value, where)
+        elif key == "file":
+            found[key] = list(read_one_or_more(report, entry.value, where) or ())
+        elif (text := read_text(report, entry.value, where)) is not None:
+            found[key] = _local(report, text, entry.value, where)["local"] if key == "local" else text
+    kinds = [key for key in ("local", "artifact", "project") if key in entries]
+    if isinstance(node, Table) and len(kinds) != 1 and not any(key in TRIGGER_INCLUDE.later for key in node.entries):
+        report.add(node, path, 'must have one of "local", "artifact" and "project"', "say where the file is")
+    for key, partner in (("artifact", "job"), ("project", "file")):
+        if (key in entries) != (partner in entries):
+            report.add(node, path, f'"{key}" and "{partner}" go together', "give both")
+    return found
+
+
+def _local(report: Report, file: str, at: Node, path: str) -> dict[str, Any]:
+    normal = normal_path(file)
+    if normal is None:
+        report.add(at, path, "the path leaves the repository", "name a file of this repository")
+    return {"local": normal or ""}
+
+
+def read_run(report: Report, node: Node, path: str) -> tuple[dict[str, Any], ...]:
+    """The steps of a job."""
+    if not isinstance(node, Items) or not node.items:
+        mistyped(report, node, path, "a list of steps")
+        return ()
+    return tuple(step for item in node.items if (step := _step(report, item, path)))
+
+
+def _step(report: Report, node: Node, path: str) -> dict[str, Any] | None:
+    entries = read_table(report, node, path, STEP)
+    if not isinstance(node, Table):
+        return None
+    if "name" not in entries:
+        report.add(node, path, 'a step must have a "name"', "give it one")
+    kinds = [key for key in ("step", "func", "script") if key in entries]
+    if len(kinds) != 1:
+        report.add(node, path, 'a step must have one of "step", "func" and "script"', "say what it runs")
+    if "script" in entries and "inputs" in entries:
+        report.add(entries["inputs"].key, inside(path, "inputs"), '"inputs" do not go with "script"', 'use "env"')
+    return {key: _step_value(report, key, entry, path) for key, entry in entries.items()}
+
+
+def _step_value(report: Report, key: str, entry: Entry, path: str) -> object:
+    where = inside(path, key)
+    if key in ("name", "script") or (key in ("step", "func") and isinstance(entry.value, Scalar)):
+        return read_text(report, entry.value, where)
+    if not isinstance(entry.value, Table):
+        mistyped(report, entry.value, where, "a map")
+        return None
+    if key == "env":
+        return {name: _env(report, each, inside(where, name)) for name, each in entry.value.entries.items()}
+    return plain(entry.value)
+
+
+def _env(report: Report, entry: Entry, path: str) -> str:
+    if isinstance(entry.value, Scalar) and entry.value.kind != "null":
+        return entry.value.text
+    mistyped(report, entry.value, path, "a string")
+    return ""
+
+
+def check_alone(report: Report, entries: Mapping[str, Entry], name: str) -> None:
+    """Note the keys that do not go with `trigger` or `run`."""
+    for leader, others in (("trigger", NOT_WITH_TRIGGER), ("run", NOT_WITH_RUN)):
+        for key in others if leader in entries else ():
+            if key in entries:
+                message = f'"{key}" does not go with "{leader}"'
+                report.add(entries[key].key, inside(name, key), message, "remove one of them")

@@ -1,0 +1,115 @@
+"""The `variables` of a file, a job or a rule.
+
+Decided here: which names and values a variable may have. Numbers keep the form they are written in (`1.10` stays
+"1.10"), booleans become "true" or "false" whatever their spelling. GIT_STRATEGY and GIT_DEPTH are checked now,
+since a misspelt one would show only after a machine has been made for the job. Expansion of `$NAME` happens later,
+in the job's environment; `raw` says for which values it must not.
+"""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+from remuda.pipeline.errors import Report, printable, quoted
+from remuda.pipeline.syntax.known_keys import VARIABLE, nearest
+from remuda.pipeline.syntax.tree import Items, Node, Opaque, Scalar, Table
+from remuda.pipeline.syntax.typed_values import inside, is_null, is_text, mistyped, read_flag, read_table
+
+GIT_STRATEGIES = ("none", "fetch", "clone", "empty")
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+_DEPTH = re.compile(r"[0-9]{1,9}", re.ASCII)
+
+
+class Variables(msgspec.Struct, frozen=True, kw_only=True):
+    """Names with values, and which of the values are taken as they are."""
+
+    values: dict[str, str] = {}
+    raw: frozenset[str] = frozenset()
+
+    def over(self, other: Variables) -> Variables:
+        """Both, these values winning."""
+        if not self.values:
+            return other
+        raw = (other.raw - self.values.keys()) | self.raw if other.raw or self.raw else self.raw
+        return Variables(values={**other.values, **self.values}, raw=raw)
+
+
+def read_variables(report: Report, node: Node, path: str) -> Variables:
+    """Names with values, as the job's environment will have them."""
+    if is_null(node):
+        return Variables()
+    if not isinstance(node, Table):
+        mistyped(report, node, path, "a map of names and values")
+        return Variables()
+    values: dict[str, str] = {}
+    raw: set[str] = set()
+    for name, entry in node.entries.items():
+        where = inside(path, name)
+        if not check_name(report, entry.key, where):
+            continue
+        value = _described(report, entry.value, where, raw, name)
+        if value is not None:
+            values[name] = value
+            _check_git(report, name, value, entry.value, where)
+    return Variables(values=values, raw=frozenset(raw))
+
+
+def check_name(report: Report, key: Scalar, path: str) -> bool:
+    """Whether a variable may be called so: others would not reach the job's shell."""
+    if is_text(key) and _NAME.fullmatch(key.text):
+        return True
+    report.add(key, path, f"{quoted(key.text)} is no name for a variable", "use letters, digits and _, no digit first")
+    return False
+
+
+def _described(report: Report, node: Node, path: str, raw: set[str], name: str) -> str | None:
+    if not isinstance(node, Table):
+        return read_value(report, node, path)
+    entries = read_table(report, node, path, VARIABLE)
+    if "description" in entries:
+        read_value(report, entries["description"].value, inside(path, "description"))
+    if "expand" in entries and read_flag(report, entries["expand"].value, inside(path, "expand")) is False:
+        raw.add(name)
+    value: str | None = ""
+    if "value" in entries:
+        value = read_value(report, entries["value"].value, inside(path, "value"), table="a string")
+    if "options" in entries:
+        _check_options(report, entries["options"].value, inside(path, "options"), value)
+    return value
+
+
+def _check_options(report: Report, node: Node, path: str, value: str | None) -> None:
+    if not isinstance(node, Items) or not node.items:
+        mistyped(report, node, path, "a list of values")
+        return
+    options = [read_value(report, item, path) for item in node.items]
+    if value is not None and value not in options:
+        shown = ", ".join(printable(option) for option in options if option is not None)
+        report.add(node, path, f"the value {quoted(value)} is none of them", f'set "value" to one of: {shown}')
+
+
+def read_value(report: Report, node: Node, path: str, *, table: str = "a string, a number or a boolean") -> str | None:
+    """A scalar as text."""
+    if isinstance(node, Opaque):
+        return None
+    if not isinstance(node, Scalar):
+        mistyped(report, node, path, table if isinstance(node, Table) else "a string, a number or a boolean")
+        return None
+    if node.kind == "null":
+        report.add(node, path, "has no value", 'write "" for an empty one')
+        return None
+    return node.kind if node.kind in ("true", "false") else node.text
+
+
+def _check_git(report: Report, name: str, value: str, at: Node, path: str) -> None:
+    if "$" in value:
+        return
+    if name == "GIT_STRATEGY" and value not in GIT_STRATEGIES:
+        suggestion = nearest(value, GIT_STRATEGIES) or f"use one of: {', '.join(GIT_STRATEGIES)}"
+        report.add(at, path, f"unknown value {quoted(value)}", suggestion)
+    elif name == "GIT_DEPTH" and not _DEPTH.fullmatch(value):
+        message = f"must be a whole number of commits, not {quoted(value)}"
+        report.add(at, path, message, "0 fetches the whole history")

@@ -1,0 +1,78 @@
+"""`workflow`: whether there is a pipeline at all, what it is called, what a new commit or a failed job cancels.
+
+Decided here: that the first rule which applies decides, that its variables stand over the file's, and that a file whose
+rules all fail to apply makes no pipeline. Called by `compile` before any job is judged.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from remuda.pipeline.errors import Place, Report
+from remuda.pipeline.keywords.variables import Variables
+from remuda.pipeline.rules.clauses import Judge
+from remuda.pipeline.rules.job_rules import AutoCancel, Rule, read_auto_cancel, read_rules
+from remuda.pipeline.syntax.known_keys import WORKFLOW, WORKFLOW_RULE
+from remuda.pipeline.syntax.tree import Node
+from remuda.pipeline.syntax.typed_values import read_table, read_text
+from remuda.pipeline.syntax.variable_expansion import ExpansionError
+
+MAX_PIPELINE_NAME = 255
+
+
+class Workflow(msgspec.Struct, frozen=True, kw_only=True):
+    """`workflow`, before it is judged."""
+
+    name: str = ""
+    name_at: Node | None = None
+    rules: tuple[Rule, ...] | None = None
+    auto_cancel: AutoCancel = AutoCancel()
+
+
+def read_workflow(report: Report, judge: Judge, node: Node) -> Workflow:
+    """The `workflow` of a file."""
+    entries = read_table(report, node, "workflow", WORKFLOW)
+    rules = entries.get("rules")
+    name = entries.get("name")
+    cancel = entries.get("auto_cancel")
+    return Workflow(
+        name=(read_text(report, name.value, "workflow:name") if name else None) or "",
+        name_at=name.value if name else None,
+        rules=read_rules(report, judge, rules.value, "workflow:rules", WORKFLOW_RULE) if rules else None,
+        auto_cancel=read_auto_cancel(report, cancel.value, "workflow:auto_cancel") if cancel else AutoCancel(),
+    )
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What `workflow` makes of a pipeline."""
+
+    name: str
+    auto_cancel: AutoCancel
+    variables: Variables
+    skipped: str | None
+
+
+def judge_workflow(report: Report, judge: Judge, workflow: Workflow, own: Variables) -> Outcome:
+    """Whether there is a pipeline, and what it is called."""
+    rule = next((each for each in workflow.rules or () if judge.applies(each.clauses, own)), None)
+    skipped = None
+    if workflow.rules is not None and rule is None:
+        skipped = "no rule of workflow:rules applies"
+    elif rule is not None and rule.when == "never":
+        skipped = f"the rule of workflow:rules on line {rule.clauses.at.line} says never"
+    variables = rule.variables.over(own) if rule is not None else own
+    cancel, ruled = workflow.auto_cancel, (rule.auto_cancel if rule is not None else None) or AutoCancel()
+    name = ""
+    try:
+        name = judge.expansion(variables).expand(workflow.name).strip()[:MAX_PIPELINE_NAME]
+    except ExpansionError as error:
+        report.add(workflow.name_at or Place(), "workflow:name", f"the name {error}", "use shorter variables")
+    return Outcome(
+        name=name,
+        auto_cancel=AutoCancel(
+            on_new_commit=ruled.on_new_commit or cancel.on_new_commit,
+            on_job_failure=ruled.on_job_failure or cancel.on_job_failure,
+        ),
+        variables=variables,
+        skipped=skipped,
+    )

@@ -1,0 +1,133 @@
+"""The predefined variables that follow from a server's address, a project's path, a commit, a tag, a merge request.
+
+Decided here: their names and values, which are GitLab's. The cell gives them to pipelines and jobs
+(`remuda.cell.core.payload.predefined_variables`), the command line to files that it compiles in a folder
+(`remuda.localrun.sources.predefined_variables`), so that both judge a file's rules alike. Pure.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from urllib.parse import urlsplit
+
+MAX_MESSAGE_BYTES = 100_000
+"""Of a longer message only the beginning is given: no program can be started with more in one variable."""
+MAX_DESCRIPTION = 2700
+SOURCE_BRANCH = "CI_MERGE_REQUEST_SOURCE_BRANCH_NAME"
+TARGET_BRANCH = "CI_MERGE_REQUEST_TARGET_BRANCH_NAME"
+OPEN_MERGE_REQUESTS = "CI_OPEN_MERGE_REQUESTS"
+
+_SHORT_TITLE = 100
+_PREDEFINED = re.compile(r"CI|(CI|GITLAB)_[A-Za-z0-9_]*")
+
+
+def is_predefined(name: str) -> bool:
+    """True for names that are a server's to give. A file may use them nevertheless."""
+    return _PREDEFINED.fullmatch(name) is not None
+
+
+@lru_cache(maxsize=1024)
+def slug(text: str) -> str:
+    """Fit for host names: lower case, 63 characters at most, only letters, digits and dashes."""
+    return re.sub(r"[^a-z0-9]", "-", text.lower())[:63].strip("-")
+
+
+def word(true: bool) -> str:
+    return "true" if true else "false"
+
+
+def of_server(url: str) -> dict[str, str]:
+    """What the server's address tells; it has no slash at its end."""
+    server = urlsplit(url)
+    scheme = server.scheme or "http"
+    return {
+        "CI_SERVER_URL": url,
+        "CI_SERVER_HOST": server.hostname or "",
+        "CI_SERVER_FQDN": server.netloc,
+        "CI_SERVER_PORT": str(server.port or (443 if scheme == "https" else 80)),
+        "CI_SERVER_PROTOCOL": scheme,
+        "CI_API_V4_URL": f"{url}/api/v4",
+    }
+
+
+def of_project(*, path: str, url: str, number: int, title: str) -> dict[str, str]:
+    """What a project is called; `url` is its own."""
+    namespace, _, name = path.rpartition("/")
+    return {
+        "CI_PROJECT_ID": str(number),
+        "CI_PROJECT_NAME": name,
+        "CI_PROJECT_TITLE": title,
+        "CI_PROJECT_PATH": path,
+        "CI_PROJECT_PATH_SLUG": slug(path),
+        "CI_PROJECT_NAMESPACE": namespace,
+        "CI_PROJECT_NAMESPACE_SLUG": slug(namespace),
+        "CI_PROJECT_ROOT_NAMESPACE": namespace.partition("/")[0],
+        "CI_PROJECT_URL": url,
+        "CI_PROJECT_VISIBILITY": "private",
+    }
+
+
+def of_commit(*, message: str, author: str, timestamp: str) -> dict[str, str]:
+    """What a commit says of itself."""
+    message = message.strip("\n")
+    given = _cut(message)
+    title, _, rest = given.partition("\n")
+    return {
+        "CI_COMMIT_MESSAGE": given,
+        "CI_COMMIT_MESSAGE_IS_TRUNCATED": word(given != message),
+        "CI_COMMIT_TITLE": title,
+        # As in GitLab: all of it where the title is too long to be one.
+        "CI_COMMIT_DESCRIPTION": rest.strip("\n") if len(title) < _SHORT_TITLE else given,
+        "CI_COMMIT_AUTHOR": author,
+        "CI_COMMIT_TIMESTAMP": timestamp,
+    }
+
+
+def of_tag(message: str) -> dict[str, str]:
+    """What an annotated tag says; empty for a plain one."""
+    return {"CI_COMMIT_TAG_MESSAGE": _cut(message)}
+
+
+def of_merge_request(
+    *,
+    iid: int,
+    project: dict[str, str],
+    source: str,
+    target: str,
+    default_branch: str,
+    base_sha: str = "",
+    title: str = "",
+    description: str = "",
+) -> dict[str, str]:
+    """A merge request within a project, of which `of_project` told, its pipeline not merged with the target."""
+    place = {name: project[f"CI_{name}"] for name in ("PROJECT_ID", "PROJECT_PATH", "PROJECT_URL")}
+    values = {
+        # Nobody keeps merge requests, so the number in the project is the only one.
+        "ID": str(iid),
+        "IID": str(iid),
+        "REF_PATH": f"refs/merge-requests/{iid}/head",
+        "EVENT_TYPE": "detached",
+        "TITLE": title,
+        "DESCRIPTION": description[:MAX_DESCRIPTION],
+        "DESCRIPTION_IS_TRUNCATED": word(len(description) > MAX_DESCRIPTION),
+        "DRAFT": word(title.lower().startswith(("draft:", "[draft]", "(draft)"))),
+        **place,
+        **{f"SOURCE_{name}": value for name, value in place.items()},
+        "SOURCE_BRANCH_NAME": source,
+        "SOURCE_BRANCH_PROTECTED": word(source == default_branch),
+        # Empty unless the pipeline is of the merged result, as in GitLab.
+        "SOURCE_BRANCH_SHA": "",
+        "TARGET_BRANCH_NAME": target,
+        "TARGET_BRANCH_PROTECTED": word(target == default_branch),
+        "TARGET_BRANCH_SHA": "",
+        "DIFF_BASE_SHA": base_sha,
+    }
+    return {
+        **{f"CI_MERGE_REQUEST_{name}": value for name, value in values.items()},
+        OPEN_MERGE_REQUESTS: f"{place['PROJECT_PATH']}!{iid}",
+    }
+
+
+def _cut(message: str) -> str:
+    return message.encode()[:MAX_MESSAGE_BYTES].decode(errors="ignore")

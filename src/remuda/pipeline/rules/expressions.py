@@ -1,0 +1,223 @@
+"""The expressions of `rules:if` and of `only:variables`: read once, judged against variables.
+
+Decided here: GitLab's small language. `==` and `!=` compare texts, `=~` and `!~` take `/.../flags` or a variable
+that holds one; `&&` binds tighter than `||`. A variable that does not exist is null; alone it is true when it
+has a value. A variable to the right of `=~` that holds no expression matches nothing. Variables inside the values of
+variables are not expanded here, as in GitLab.
+
+Invariant: reading and judging take time linear in the text; nesting is bounded.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Literal
+
+import msgspec
+
+from remuda.pipeline.rules.regex_match import PatternError, Patterns, split_literal
+
+MAX_EXPRESSION = 10_000
+MAX_NESTING = 50
+
+_TOKEN = re.compile(
+    r"\s*(?:(?P<op>==|!=|=~|!~|&&|\|\||\(|\))"
+    r"|\$(?P<name>[A-Za-z_]\w*)|\$\{(?P<braced>[A-Za-z_]\w*)\}"
+    r"|\"(?P<double>[^\"]*)\"|'(?P<single>[^']*)'"
+    r"|/(?P<pattern>(?:[^/\\]|\\.)+)/(?P<flags>[imsU]*)"
+    r"|(?P<null>null)(?!\w))",
+    re.ASCII | re.DOTALL,
+)
+_REST = re.compile(r"\s*(\S{1,20})")
+
+
+class ExpressionError(Exception):
+    """The text is no expression; `offset` is the character it stops making sense at, from 0."""
+
+    def __init__(self, message: str, offset: int) -> None:
+        super().__init__(message)
+        self.offset = offset
+
+
+class Variable(msgspec.Struct, frozen=True, kw_only=True):
+    """`$NAME`"""
+
+    name: str
+
+
+class Value(msgspec.Struct, frozen=True, kw_only=True):
+    """A text, or null."""
+
+    text: str | None
+
+
+class Regex(msgspec.Struct, frozen=True, kw_only=True):
+    """`/.../flags`"""
+
+    text: str
+    flags: str
+
+
+class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+    """Two operands with one of `==`, `!=`, `=~`, `!~` between them."""
+
+    op: str
+    left: Variable | Value
+    right: Variable | Value | Regex
+
+
+class Joined(msgspec.Struct, frozen=True, kw_only=True):
+    """Several parts, all of which or any of which must hold."""
+
+    how: Literal["all", "any"]
+    parts: tuple[Expression, ...]
+
+
+Expression = Variable | Value | Comparison | Joined
+
+
+def parse_expression(text: str, patterns: Patterns) -> Expression:
+    """The expression, or `ExpressionError`. Regular expressions in it are checked too."""
+    if len(text) > MAX_EXPRESSION:
+        raise ExpressionError(f"an expression has at most {MAX_EXPRESSION} characters", MAX_EXPRESSION)
+    parser = _Parser(text, patterns)
+    expression = parser.any_of()
+    parser.end()
+    return expression
+
+
+def holds(expression: Expression, variables: Mapping[str, str], patterns: Patterns) -> bool:
+    """Whether the expression is true for these variables."""
+    match expression:
+        case Joined():
+            judge = all if expression.how == "all" else any
+            return judge(holds(part, variables, patterns) for part in expression.parts)
+        case Comparison(op="==") | Comparison(op="!="):
+            same = _text(expression.left, variables) == _text(expression.right, variables)
+            return same is (expression.op == "==")
+        case Comparison():
+            found = _matches(expression, variables, patterns)
+            return found is (expression.op == "=~")
+        case _:
+            return bool(_text(expression, variables))
+
+
+def _text(operand: Variable | Value | Regex, variables: Mapping[str, str]) -> str | None:
+    match operand:
+        case Variable():
+            return variables.get(operand.name)
+        case Value():
+            return operand.text
+        case Regex():
+            return f"/{operand.text}/{operand.flags}"
+
+
+def _matches(comparison: Comparison, variables: Mapping[str, str], patterns: Patterns) -> bool:
+    subject = _text(comparison.left, variables) or ""
+    if isinstance(comparison.right, Regex):
+        return patterns.found(comparison.right.text, comparison.right.flags, subject)
+    literal = split_literal(_text(comparison.right, variables) or "")
+    if literal is None:
+        return False
+    try:
+        return patterns.found(*literal, subject)
+    except PatternError:
+        # What a variable holds is nobody's mistake in the file.
+        return False
+
+
+class _Parser:
+    """Reads left to right, one token ahead."""
+
+    def __init__(self, text: str, patterns: Patterns) -> None:
+        self._text = text
+        self._patterns = patterns
+        self._at = 0
+        self._depth = 0
+        self._next: re.Match[str] | None = None
+        self._advance()
+
+    def any_of(self) -> Expression:
+        parts = [self._all_of()]
+        while self._took("||"):
+            parts.append(self._all_of())
+        return parts[0] if len(parts) == 1 else Joined(how="any", parts=tuple(parts))
+
+    def end(self) -> None:
+        if self._next is not None:
+            raise ExpressionError(f"expected && or || before {self._shown()}", self._start())
+
+    def _all_of(self) -> Expression:
+        parts = [self._single()]
+        while self._took("&&"):
+            parts.append(self._single())
+        return parts[0] if len(parts) == 1 else Joined(how="all", parts=tuple(parts))
+
+    def _single(self) -> Expression:
+        opened = self._start()
+        if self._took("("):
+            self._depth += 1
+            if self._depth > MAX_NESTING:
+                raise ExpressionError(f"parentheses are nested deeper than {MAX_NESTING} levels", opened)
+            inner = self.any_of()
+            if not self._took(")"):
+                raise ExpressionError(f"expected ) before {self._shown()}", self._start())
+            self._depth -= 1
+            return inner
+        start = self._start()
+        left = self._operand()
+        op = self._next["op"] if self._next is not None else None
+        if op not in ("==", "!=", "=~", "!~"):
+            if isinstance(left, Regex):
+                raise ExpressionError("a regular expression stands to the right of =~ or !~", start)
+            return left
+        self._advance()
+        start = self._start()
+        right = self._operand()
+        if isinstance(left, Regex) or (isinstance(right, Regex) and op in ("==", "!=")):
+            raise ExpressionError("a regular expression stands to the right of =~ or !~", start)
+        if isinstance(right, Value) and op in ("=~", "!~"):
+            raise ExpressionError(f"{op} wants a regular expression like /^v[0-9]/ or a variable to its right", start)
+        return Comparison(op=op, left=left, right=right)
+
+    def _operand(self) -> Variable | Value | Regex:
+        token = self._next
+        if token is None or token["op"]:
+            raise ExpressionError(f"expected a variable or a text before {self._shown()}", self._start())
+        start = self._start()
+        self._advance()
+        if name := token["name"] or token["braced"]:
+            return Variable(name=name)
+        if token["null"]:
+            return Value(text=None)
+        if token["pattern"] is None:
+            return Value(text=token["double"] if token["double"] is not None else token["single"])
+        regex = Regex(text=token["pattern"].replace("\\/", "/"), flags=token["flags"])
+        try:
+            self._patterns.compiled(regex.text, regex.flags)
+        except PatternError as error:
+            raise ExpressionError(f"the regular expression does not work: {error}", start + 1 + error.offset) from None
+        return regex
+
+    def _took(self, op: str) -> bool:
+        if self._next is not None and self._next["op"] == op:
+            self._advance()
+            return True
+        return False
+
+    def _advance(self) -> None:
+        self._next = _TOKEN.match(self._text, self._at)
+        if self._next is not None:
+            self._at = self._next.end()
+        elif rest := _REST.match(self._text, self._at):
+            hint = "; == compares" if rest[1].startswith("=") else ""
+            raise ExpressionError(f'cannot read "{rest[1]}"{hint}', rest.start(1))
+
+    def _start(self) -> int:
+        if self._next is None:
+            return len(self._text)
+        return self._next.end() - len(self._next[0].lstrip())
+
+    def _shown(self) -> str:
+        return "its end" if self._next is None else f'"{self._next[0].strip()[:20]}"'

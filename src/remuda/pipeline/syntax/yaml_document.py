@@ -1,0 +1,305 @@
+"""YAML text to a tree of values that know their place in the file.
+
+Decided here: what a plain scalar is (text, number, boolean, null, as Ruby's Psych sees it, because that is what
+GitLab reads files with), how anchors, aliases and `<<` unfold, and that a file stays within its bounds. What keys
+and values mean is not decided here. Called for every file of a pipeline, by `includes`.
+
+The tree is built from parser events with a stack of our own, not with PyYAML's composer: that one recurses,
+puts no bound on aliases, and cannot go on after a doubled key. An alias is the anchor's node itself, so that a
+mistake in it points to where it is written; it is counted as if it were copied, which is what a YAML bomb
+lives on.
+
+Invariants: no tree is deeper than `MAX_DEPTH` or larger than `MAX_NODES` with all aliases unfolded, so that
+readers may recurse; lines and columns start at 1; entries of a table are in the order GitLab would have them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from remuda.pipeline.errors import Place, Report, printable, quoted
+from remuda.pipeline.syntax.tree import Entry, Items, Kind, Node, Opaque, Reference, Scalar, Table
+
+if TYPE_CHECKING:
+    import yaml
+
+MAX_BYTES = 1024 * 1024
+MAX_NODES = 100_000
+MAX_DEPTH = 100
+
+_NULLS = frozenset({"", "~", "null", "Null", "NULL"})
+_TRUES = frozenset({"true", "yes", "on"})
+_FALSES = frozenset({"false", "no", "off"})
+_NUMBER = re.compile(
+    r"[-+]?(0x[0-9a-f_]+|0b[01_]+|([0-9][0-9_,]*(\.[0-9_]*)?|\.[0-9][0-9_]*)(e[-+]?[0-9]+)?|\.inf)|\.nan",
+    re.IGNORECASE | re.ASCII,
+)
+# What YAML does not let a file contain; and the byte order mark in the middle. The second is for texts that are not
+# all ASCII, and takes longer to compile than most files to read.
+_FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+_FORBIDDEN_ANYWHERE = "[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]"
+_REFERENCE = "!reference"
+_YAML_TAG = "tag:yaml.org,2002:"
+_KNOWN_TAGS = frozenset(_YAML_TAG + name for name in ("str", "int", "float", "bool", "null", "map", "seq"))
+
+
+class Document(msgspec.Struct, frozen=True, kw_only=True):
+    """A file: the header with `spec` before its `---`, if it has one, the tree, and how many values both have."""
+
+    header: Table | None
+    body: Node
+    nodes: int
+
+
+def read_document(text: str, report: Report, *, file: str = "") -> Document:
+    """The tree of the file. What makes the rest unreadable raises through `report` at once."""
+    text = text.removeprefix("\ufeff")
+    if len(text) > MAX_BYTES or len(text.encode(errors="replace")) > MAX_BYTES:
+        report.stop(
+            Place(file=file), "", f"the file is larger than {MAX_BYTES} bytes", "split the work over smaller pipelines"
+        )
+    if bad := _FORBIDDEN.search(text) if text.isascii() else re.search(_FORBIDDEN_ANYWHERE, text):
+        line = text.count("\n", 0, bad.start()) + 1
+        column = bad.start() - (text.rfind("\n", 0, bad.start()) + 1) + 1
+        report.stop(
+            Place(line=line, column=column, file=file),
+            "",
+            f"broken YAML: the character U+{ord(bad[0]):04X} is not allowed",
+            "remove it, or write it as an escape in double quotes",
+        )
+
+    import yaml  # not at the top: commands that read no pipeline should not pay for it
+
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    builder = _Builder(report, file)
+    try:
+        for event in yaml.parse(text, Loader=loader):
+            builder.take(event)
+    except yaml.YAMLError as error:
+        _broken(error, text, report, file)
+    if builder.root is None or (isinstance(builder.root, Scalar) and builder.root.kind == "null"):
+        report.stop(Place(file=file), "", "the file is empty", 'write at least one job with a "script"')
+    return Document(header=builder.header, body=builder.root, nodes=builder.nodes)
+
+
+class _Open(msgspec.Struct, kw_only=True):
+    """A list or map whose end has not been read yet."""
+
+    at: Place
+    anchor: str | None
+    is_table: bool
+    tag: str | None
+    children: list[Node]
+    nodes: int = 1
+    height: int = 1
+
+
+class _Anchored(msgspec.Struct, frozen=True, kw_only=True):
+    """A finished node that aliases may name, with what a copy of it would add."""
+
+    node: Node
+    nodes: int
+    height: int
+
+
+class _Builder:
+    """Takes parser events one by one and leaves the finished tree in `root`."""
+
+    def __init__(self, report: Report, file: str) -> None:
+        self.root: Node | None = None
+        self.header: Table | None = None
+        self.nodes = 0
+        self._report = report
+        self._file = file
+        self._stack: list[_Open] = []
+        self._anchors: dict[str, _Anchored] = {}
+
+        import yaml
+
+        self._handlers: dict[type[yaml.Event], Callable[[Any], None]] = {
+            yaml.DocumentStartEvent: self._document,
+            yaml.ScalarEvent: self._scalar,
+            yaml.AliasEvent: self._alias,
+            yaml.MappingStartEvent: self._open,
+            yaml.SequenceStartEvent: self._open,
+            yaml.MappingEndEvent: self._close,
+            yaml.SequenceEndEvent: self._close,
+        }
+
+    def take(self, event: yaml.Event) -> None:
+        handle = self._handlers.get(type(event))
+        if handle is not None:
+            handle(event)
+
+    def _document(self, event: yaml.DocumentStartEvent) -> None:
+        if self.root is None:
+            return
+        if self.header is None and isinstance(self.root, Table) and "spec" in self.root.entries:
+            self.header, self.root = self.root, None
+            return
+        message = "the file holds more than one YAML document"
+        self._report.stop(
+            self._place(event), "", message, 'remove the "---" line; only a header with "spec" may have it'
+        )
+
+    def _scalar(self, event: yaml.ScalarEvent) -> None:
+        at = self._place(event)
+        node: Node
+        if self._readable(event.tag, at):
+            plain = (event.implicit[0] and event.tag is None) or event.tag in _KNOWN_TAGS - {_YAML_TAG + "str"}
+            kind = kind_of(event.value) if plain else "text"
+            node = Scalar(text=event.value, kind=kind, line=at.line, column=at.column, file=self._file)
+        else:
+            node = self._opaque(at)
+        self._add(node, at, event.anchor, nodes=1, height=1)
+
+    def _open(self, event: yaml.CollectionStartEvent) -> None:
+        at = self._place(event)
+        is_table = type(event).__name__ == "MappingStartEvent"
+        tag = event.tag if self._readable(event.tag, at, reference=not is_table) else "?"
+        # An alias inside the value it names finds the older anchor of that name, or none.
+        self._stack.append(_Open(at=at, anchor=event.anchor, is_table=is_table, tag=tag, children=[]))
+        self._check_depth(at, 0)
+
+    def _close(self, _event: yaml.CollectionEndEvent) -> None:
+        frame = self._stack.pop()
+        line, column = frame.at.line, frame.at.column
+        node: Node
+        if frame.tag == "?":
+            node = self._opaque(frame.at)
+        elif frame.tag == _REFERENCE:
+            node = self._reference(frame)
+        elif frame.is_table:
+            node = Table(entries=self._entries(frame.children), line=line, column=column, file=self._file)
+        else:
+            node = Items(items=tuple(frame.children), line=line, column=column, file=self._file)
+        self._add(node, frame.at, frame.anchor, nodes=frame.nodes, height=frame.height, own=1)
+
+    def _alias(self, event: yaml.AliasEvent) -> None:
+        at, name = self._place(event), event.anchor or ""
+        target = self._anchors.get(name)
+        if target is None:
+            inside = any(frame.anchor == name for frame in self._stack)
+            reason = "refers to the value it stands in" if inside else "has no anchor before it"
+            self._report.add(at, "", f"the alias *{printable(name)} {reason}", f"write &{printable(name)} first")
+            target = _Anchored(node=self._opaque(at), nodes=1, height=1)
+        self._check_depth(at, target.height)
+        self._add(target.node, at, None, nodes=target.nodes, height=target.height)
+
+    def _add(
+        self, node: Node, at: Place, anchor: str | None, *, nodes: int, height: int, own: int | None = None
+    ) -> None:
+        """Put a finished node into what it stands in. `own`: how many of its nodes are not counted yet."""
+        self.nodes += nodes if own is None else own
+        if self.nodes > MAX_NODES:
+            self._report.stop(
+                at,
+                "",
+                f"the file has more than {MAX_NODES} values with its aliases unfolded",
+                "use fewer values and aliases",
+            )
+        if anchor is not None:
+            self._anchors[anchor] = _Anchored(node=node, nodes=nodes, height=height)
+        if self._stack:
+            parent = self._stack[-1]
+            parent.children.append(node)
+            parent.nodes += nodes
+            parent.height = max(parent.height, height + 1)
+        else:
+            self.root = node
+
+    def _check_depth(self, at: Place, more: int) -> None:
+        if len(self._stack) + more > MAX_DEPTH:
+            self._report.stop(at, "", f"values are nested deeper than {MAX_DEPTH} levels", "nest less")
+
+    def _readable(self, tag: str | None, at: Place, *, reference: bool = False) -> bool:
+        if tag is None or tag in ("!", *_KNOWN_TAGS) or (reference and tag == _REFERENCE):
+            return True
+        if tag == _REFERENCE:
+            self._report.add(
+                at, _REFERENCE, "must be a list of names", f"write it like {_REFERENCE} [.template, script]"
+            )
+        else:
+            shown = tag.replace(_YAML_TAG, "!!")
+            self._report.add(at, "", f"unknown YAML tag {quoted(shown)}", "remove the tag")
+        return False
+
+    def _reference(self, frame: _Open) -> Node:
+        names = [child.text for child in frame.children if isinstance(child, Scalar) and child.kind != "null"]
+        if not names or len(names) != len(frame.children):
+            self._report.add(
+                frame.at, _REFERENCE, "must be a list of names", f"write it like {_REFERENCE} [.template, script]"
+            )
+            return self._opaque(frame.at)
+        return Reference(path=tuple(names), line=frame.at.line, column=frame.at.column, file=self._file)
+
+    def _opaque(self, at: Place) -> Opaque:
+        return Opaque(line=at.line, column=at.column, file=self._file)
+
+    def _place(self, event: yaml.Event) -> Place:
+        mark = event.start_mark
+        return Place(line=mark.line + 1, column=mark.column + 1, file=self._file) if mark else Place(file=self._file)
+
+    def _entries(self, children: list[Node]) -> dict[str, Entry]:
+        """Keys with values, `<<` unfolded in the order of the file: what comes later wins, as in Psych."""
+        entries: dict[str, Entry] = {}
+        written: dict[str, Scalar] = {}
+        for key, value in zip(children[::2], children[1::2], strict=True):
+            if not isinstance(key, Scalar):
+                if not isinstance(key, Opaque):
+                    self._report.add(key, "", "a key must be text, not a list or a map", "use a plain name")
+            elif key.text == "<<":
+                entries.update(self._merged(key, value))
+            elif key.text in written:
+                first = written[key.text].line
+                self._report.add(
+                    key, key.text, f"duplicate key {quoted(key.text)}", f"the first one is on line {first}; keep one"
+                )
+            else:
+                written[key.text] = key
+                entries[key.text] = Entry(key=key, value=value)
+        return entries
+
+    def _merged(self, key: Scalar, value: Node) -> dict[str, Entry]:
+        sources = value.items if isinstance(value, Items) else (value,)
+        merged: dict[str, Entry] = {}
+        for source in reversed(sources):
+            if isinstance(source, Table):
+                merged.update(source.entries)
+            elif not isinstance(source, Opaque):
+                self._report.add(key, "<<", "<< must name a map or a list of maps", "give it an alias of a map")
+        return merged
+
+
+def kind_of(text: str) -> Kind:
+    """What a scalar without quotes is."""
+    if text in _NULLS:
+        return "null"
+    lower = text.lower() if len(text) <= len("false") else text
+    if lower in _TRUES:
+        return "true"
+    if lower in _FALSES:
+        return "false"
+    return "number" if _NUMBER.fullmatch(text) else "text"
+
+
+def _broken(error: yaml.YAMLError, text: str, report: Report, file: str) -> None:
+    problem = getattr(error, "problem", None) or str(error)
+    context = getattr(error, "context", None)
+    context_mark = getattr(error, "context_mark", None)
+    mark = getattr(error, "problem_mark", None) or context_mark
+    at = Place(line=mark.line + 1, column=mark.column + 1, file=file) if mark else Place(file=file)
+    message = f"broken YAML: {printable(problem, 200)}"
+    if context:
+        message += f" {printable(context, 200)}"
+        if context_mark is not None and context_mark.line + 1 != at.line:
+            message += f" that starts on line {context_mark.line + 1}"
+    lines = text.splitlines()
+    line = lines[at.line - 1] if at.line <= len(lines) else ""
+    tab = "\t" in line[: len(line) - len(line.lstrip())]
+    suggestion = "indent with spaces, not with tabs" if tab else "check indentation, colons and quotes there"
+    report.stop(at, "", message, suggestion)

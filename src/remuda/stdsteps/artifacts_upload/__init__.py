@@ -1,0 +1,1 @@
+"""The step `artifacts_upload`."""

@@ -1,0 +1,1 @@
+"""The step `cache_save`."""

@@ -1,0 +1,1 @@
+"""Where caches are kept: a local folder or object storage."""

@@ -1,0 +1,1 @@
+"""The step `checkout`: the job's commit in its working directory."""

@@ -1,0 +1,151 @@
+"""Which options of git a job may choose by variables such as GIT_FETCH_EXTRA_FLAGS.
+
+git may run with more rights than the job's, so only options are let through that are known to start no program and to
+reach no other repository. Names have to be written in full, since git takes every beginning of one; and an option that
+wants a value has to have it, or git would take the next word for it, which is not the job's. Pure.
+"""
+
+from collections.abc import Iterable
+
+from remuda.lib.dataclass import dataclass
+from remuda.stdsteps.common.errors import StepError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What may be given to one command of git."""
+
+    command: str
+    plain: frozenset[str]
+    with_value: frozenset[str]
+    joins_letters: bool
+    """Whether it takes several letters in one word (`-pq`), and a value right behind its letter (`-j4`)."""
+
+
+FETCH = Options(
+    command="git fetch",
+    plain=frozenset(
+        [
+            "-4",
+            "-6",
+            "-P",
+            "-a",
+            "-f",
+            "-k",
+            "-n",
+            "-p",
+            "-q",
+            "-t",
+            "-u",
+            "-v",
+            "--append",
+            "--atomic",
+            "--force",
+            "--ipv4",
+            "--ipv6",
+            "--keep",
+            "--no-auto-gc",
+            "--no-auto-maintenance",
+            "--no-filter",
+            "--no-progress",
+            "--no-prune",
+            "--no-prune-tags",
+            "--no-recurse-submodules",
+            "--no-show-forced-updates",
+            "--no-tags",
+            "--no-write-commit-graph",
+            "--no-write-fetch-head",
+            "--progress",
+            "--prune",
+            "--prune-tags",
+            "--quiet",
+            "--refetch",
+            "--show-forced-updates",
+            "--tags",
+            "--unshallow",
+            "--update-head-ok",
+            "--update-shallow",
+            "--verbose",
+            "--write-commit-graph",
+            "--write-fetch-head",
+        ]
+    ),
+    with_value=frozenset(
+        [
+            "-j",
+            "-o",
+            "--deepen",
+            "--depth",
+            "--filter",
+            "--jobs",
+            "--negotiation-tip",
+            "--refmap",
+            "--server-option",
+            "--shallow-exclude",
+            "--shallow-since",
+        ]
+    ),
+    joins_letters=True,
+)
+SUBMODULE_UPDATE = Options(
+    command="git submodule update",
+    plain=frozenset(
+        [
+            "-N",
+            "-f",
+            "-q",
+            "--checkout",
+            "--force",
+            "--init",
+            "--no-fetch",
+            "--no-recommend-shallow",
+            "--no-single-branch",
+            "--progress",
+            "--quiet",
+            "--recommend-shallow",
+            "--recursive",
+            "--remote",
+            "--single-branch",
+        ]
+    ),
+    with_value=frozenset(["-j", "--depth", "--filter", "--jobs"]),
+    joins_letters=False,
+)
+
+
+def check_flags(variable: str, flags: Iterable[str], allowed: Options) -> None:
+    """Refuse what a job may not choose; the error names the variable, the word and what is possible."""
+    words = iter(flags)
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not word.startswith("-"):
+            raise StepError(f"{variable}: {word!r} is no option of {allowed.command}; leave it out")
+        is_long = word.startswith("--")
+        if is_long and name in allowed.with_value:
+            needs_next = not equals
+        elif word in allowed.plain or word in allowed.with_value:
+            needs_next = word in allowed.with_value
+        elif not is_long and allowed.joins_letters and len(word) > 2:
+            needs_next = _wants_more(variable, word, allowed)
+        else:
+            raise _refusal(variable, word, allowed)
+        if (needs_next and not next(words, "")) or (is_long and equals and not value):
+            raise StepError(f"{variable}: {word!r} needs a value; add it, or leave the option out")
+
+
+def _wants_more(variable: str, word: str, allowed: Options) -> bool:
+    """Whether several letters in one word end with one whose value is the next word."""
+    for number, letter in enumerate(word[1:], 2):
+        if f"-{letter}" in allowed.with_value:
+            return number == len(word)
+        if f"-{letter}" not in allowed.plain:
+            raise _refusal(variable, word, allowed)
+    return False
+
+
+def _refusal(variable: str, word: str, allowed: Options) -> StepError:
+    known = " ".join(sorted(allowed.plain | allowed.with_value))
+    return StepError(
+        f"{variable}: {word!r} is not allowed; the options of {allowed.command} that a job may choose, written in "
+        f"full, are {known}"
+    )

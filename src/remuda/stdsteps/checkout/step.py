@@ -1,0 +1,227 @@
+"""Brings the job's commit into the working directory.
+
+Which commit, and how deep, the inputs say; how git is called, `git` does. A repository that is found in the working
+directory is not trusted: an earlier job may have left anything in it. Its objects are used, but no configuration, hook
+or attribute of it is ever seen by git, and of the repositories of its submodules nothing. All of that holds only while
+nobody else can change the repository; a container that has outlived its job is removed first.
+"""
+
+import errno
+import json
+import os
+import re
+from contextlib import suppress
+from pathlib import Path
+
+from remuda.lib.safe_paths import closing, grant_owner, open_folder
+from remuda.stdsteps.checkout import lfs as large_files
+from remuda.stdsteps.checkout import mirrors, submodules
+from remuda.stdsteps.checkout.git import Git, Remote, is_damaged, private_config, reason, shallow, split_credentials
+from remuda.stdsteps.checkout.git_flags import FETCH, check_flags
+from remuda.stdsteps.checkout.local_objects import borrow, lent_objects
+from remuda.stdsteps.checkout.workdir import check_mounts, empty, is_plain, make_temporary, remove, repair, write
+from remuda.stdsteps.common.errors import StepError
+from remuda.stdsteps.common.inputs import Inputs
+from remuda.stdsteps.common.log import say
+
+STRATEGIES = ("fetch", "clone", "none", "empty")
+FETCH_FLAGS = ["--prune", "--quiet"]
+ALL_REFS = ["+refs/heads/*:refs/remotes/origin/*", "+refs/tags/*:refs/tags/*"]
+LEFT_BY_A_KILLED_GIT = ("index.lock", "shallow.lock", "HEAD.lock", "config.lock")
+FETCHED = "remuda-fetched"
+"""Says what was fetched last."""
+ONLY_HERE = ("--no-recurse-submodules",)
+"""The last option of a fetch, as the last one counts: in the folders of submodules lies what an earlier job left."""
+COMMANDING = ("config", "config.worktree", "commondir", "hooks", "info", "modules")
+"""What can make git run programs or read its configuration from somewhere else."""
+IN_THE_WAY = (
+    errno.EACCES,
+    errno.EPERM,
+    errno.ENOTDIR,
+    errno.EISDIR,
+    errno.ENOTEMPTY,
+    errno.EEXIST,
+    errno.ELOOP,
+    errno.ENAMETOOLONG,
+    errno.ESTALE,
+)
+"""Errors of the system that leftovers can cause, and that an empty folder does not have."""
+
+
+class UnusableFolderError(StepError):
+    """What an earlier job left in the working directory is in the way."""
+
+
+def run(inputs: Inputs) -> None:
+    """The step."""
+    strategy = inputs.one_of("strategy", STRATEGIES)
+    repo_url = inputs.text("repo_url", "")
+    sha, ref = inputs.text("sha", ""), inputs.text("ref", "")
+    refspecs, depth = inputs.texts("refspecs", []) or ALL_REFS, inputs.number("depth", 0)
+    clean_flags, fetch_flags = inputs.texts("clean_flags", ["-ffdx"]), inputs.texts("fetch_flags", FETCH_FLAGS)
+    checks_out, instead_of_ssh = inputs.flag("checkout", True), inputs.flag("instead_of_ssh", False)
+    modules, lfs = submodules.read(inputs), inputs.flag("lfs", True)
+    copies, copies_bytes = inputs.text("mirrors", ""), inputs.number("mirrors_bytes", 0)
+    engine, isolated = inputs.text("engine", ""), inputs.flag("isolated", False)
+    inputs.done()
+    check_flags("GIT_FETCH_EXTRA_FLAGS", fetch_flags, FETCH)
+    # Not by its name, which may come to mean another folder.
+    work_dir = Path()
+    if strategy == "none":
+        say("Skipping Git repository setup")
+        return
+    if engine:
+        from remuda.stdsteps.engine.job_containers import free_folder  # only here: most have none
+
+        free_folder(engine, os.getcwd())
+    check_mounts(".")
+    restore_rights(work_dir)
+    if strategy in ("empty", "clone"):
+        empty(work_dir)
+    if strategy == "empty":
+        say("Skipping Git repository setup and creating an empty build directory")
+        return
+    if not re.fullmatch(r"[0-9a-fA-F]{8,64}", sha):
+        raise StepError(f"input sha: a commit of 8 or more hex digits is needed, not {sha!r}")
+    remote = split_credentials(repo_url)
+
+    def fill(git: Git) -> None:
+        is_new = not any(work_dir.iterdir())
+        borrowed = is_new and fetch_flags == FETCH_FLAGS and borrow(git, work_dir / ".git", remote.url, refspecs, depth)
+        prepare(git, work_dir, remote)
+        # Refs and commit of a pipeline do not change, so what one job of it has fetched here serves the next.
+        wanted = json.dumps([remote.url, sha, refspecs, depth, fetch_flags])
+        mark = work_dir / ".git" / FETCHED
+        is_here = (borrowed or is_fetched(mark, wanted)) and (not checks_out or check_out(git, sha, quiet=True))
+        if is_here and not borrowed:
+            say("Not fetching: an earlier job of this pipeline did")
+        else:
+            say(f"Fetching changes with git depth set to {depth}..." if depth else "Fetching changes...")
+        if not is_here:
+            if borrowed:
+                remove(work_dir / ".git")
+                prepare(git, work_dir, remote)
+            remove(mark)
+            # A repository that an earlier job has cut short stays so unless git is told otherwise.
+            whole = ["--unshallow"] if not depth and (work_dir / ".git/shallow").is_file() else []
+            options = [*fetch_flags, *whole, *shallow(depth)]
+            if not copies or not from_mirror(git, Path(copies), remote.url, options, refspecs, copies_bytes):
+                fetch(git, options, refspecs, is_new=is_new)
+            if not git.has(sha):
+                fetch_commit(git, sha, depth)
+        write(work_dir / ".git", FETCHED, wanted.encode())
+        if not checks_out:
+            say("Skipping Git checkout: GIT_CHECKOUT is false")
+            return
+        say(f"Checking out {sha[:8]} as detached HEAD (ref is {ref})...")
+        if not is_here:
+            check_out(git, sha)
+        if clean_flags and not is_new:
+            clean(git, work_dir, clean_flags)
+        if not is_new:
+            submodules.clear(git, work_dir)
+        if lfs:
+            large_files.pull(git, work_dir)
+        if modules is not None:
+            submodules.update(git, work_dir, modules)
+
+    with make_temporary("remuda-git-") as private:
+        config = private_config(Path(private), remote, instead_of_ssh=instead_of_ssh, isolated=isolated)
+        git = Git(work_dir, config, isolated=isolated)
+        is_new = not any(work_dir.iterdir())
+        try:
+            fill(git)
+        except (UnusableFolderError, OSError) as error:
+            if is_new or (isinstance(error, OSError) and error.errno not in IN_THE_WAY):
+                raise
+            say(f"WARNING: what an earlier job left here cannot be used ({error}); beginning with an empty folder")
+            empty(work_dir)
+            fill(git)
+
+
+def restore_rights(work_dir: Path) -> None:
+    """An earlier job may have taken them away from the owner of the folder."""
+    with closing(open_folder(str(work_dir))) as opened:
+        grant_owner(opened)
+
+
+def prepare(git: Git, work_dir: Path, remote: Remote) -> None:
+    """A repository with the right remote, whatever an earlier job left here."""
+    inside = work_dir / ".git"
+    if not is_plain(inside):
+        remove(inside)
+        inside.mkdir()
+    for name in (*LEFT_BY_A_KILLED_GIT, *COMMANDING):
+        remove(inside / name)
+    forget_alternates(inside, remote.url)
+    url = remote.url.replace("\\", "\\\\").replace('"', '\\"')
+    text = f'[core]\n\trepositoryformatversion = 0\n\tbare = false\n[remote "origin"]\n\turl = "{url}"\n'
+    write(inside, "config", text.encode())
+    if not all((inside / name).is_dir() for name in ("objects", "refs")) or not (inside / "HEAD").is_file():
+        git.run("init", "--quiet", "--template=")
+
+
+def forget_alternates(inside: Path, url: str) -> None:
+    """Other repositories whose objects count as this one's: only one that lends them is a platform's doing."""
+    for name in ("alternates", "http-alternates"):
+        path = inside / "objects/info" / name
+        with suppress(FileNotFoundError, NotADirectoryError):
+            if path.read_bytes() != lent_objects(url):
+                remove(path)
+
+
+def is_fetched(mark: Path, wanted: str) -> bool:
+    """Whether exactly this was fetched here before. The mark is a hint that a job may have made up."""
+    try:
+        return not mark.is_symlink() and mark.read_text() == wanted
+    except (OSError, UnicodeDecodeError):
+        return False
+
+
+def check_out(git: Git, sha: str, *, quiet: bool = False) -> bool:
+    """Put the commit's files in place; False, or a failed step, where that cannot be done."""
+    words = ("checkout", "-f", "-q", "--detach", sha)
+    if quiet:
+        return git.attempt(*words, quiet=True)[0] == 0
+    code, text = git.attempt(*words)
+    if code:
+        raise UnusableFolderError(f"git checkout failed: {reason(text)}")
+    return True
+
+
+def clean(git: Git, work_dir: Path, flags: list[str]) -> None:
+    """Remove what does not belong to the commit. git removes nothing from folders that may not be written to."""
+    if git.attempt("clean", *flags)[0]:
+        repair(work_dir)
+        if code := git.attempt("clean", *flags)[0]:
+            raise UnusableFolderError(f"git clean failed with exit code {code}")
+
+
+def fetch(git: Git, options: list[str], refspecs: list[str], *, is_new: bool) -> None:
+    """The wanted refs."""
+    words = ("fetch", "--force", *options, *ONLY_HERE, "origin", *refspecs)
+    if text := git.patiently(*words, is_own=not is_new):
+        if not is_new and is_damaged(text):
+            raise UnusableFolderError(f"git fetch failed: {reason(text)}")
+        raise StepError(f"git fetch failed, the server refused: {reason(text)}")
+
+
+def from_mirror(git: Git, folder: Path, url: str, options: list[str], refspecs: list[str], limit: int) -> bool:
+    """The same from a copy on this machine; False where that does not work, whatever the reason."""
+    with mirrors.mirrored(git, folder, url, refspecs, limit_bytes=limit) as source:
+        if source is None:
+            return False
+        words = ("fetch", "--force", *options, *ONLY_HERE, source, *refspecs)
+        code, text = git.attempt(*words, quiet=True)
+    if code:
+        say(f"WARNING: the mirror of the repository is of no use: {reason(text)}; asking the server")
+        mirrors.forget(folder, url)
+    return not code
+
+
+def fetch_commit(git: Git, sha: str, depth: int) -> None:
+    """The refs do not lead to the commit: the branch has moved on, or the history is cut too short."""
+    if git.patiently("fetch", "--quiet", *shallow(depth), *ONLY_HERE, "origin", sha) and depth:
+        git.patiently("fetch", "--quiet", "--unshallow", *ONLY_HERE, "origin")
+    if not git.has(sha):
+        raise StepError(f"commit {sha} is not in the repository; it may have been removed by a forced push")

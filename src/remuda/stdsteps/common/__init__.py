@@ -1,0 +1,1 @@
+"""What the standard steps share: inputs, outputs, log lines, archives, transfers, retries."""

@@ -1,0 +1,91 @@
+"""The inputs of a standard step, checked while they are read. A name nobody reads is an error, not a surprise."""
+
+import json
+import os
+from typing import Any
+
+from remuda.stdsteps.common.errors import StepError
+
+
+class Inputs:
+    """Named values; each `take` says what type is wanted and removes the value."""
+
+    def __init__(self, values: dict[str, Any]) -> None:
+        self._values = dict(values)
+
+    def text(self, name: str, default: str | None = None) -> str:
+        value = self._take(name, default)
+        if not isinstance(value, str):
+            raise StepError(f"input {name}: a text is needed")
+        return value
+
+    def number(self, name: str, default: int) -> int:
+        value = self._take(name, default)
+        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+            raise StepError(f"input {name}: a whole number, 0 or more, is needed")
+        return value
+
+    def flag(self, name: str, default: bool) -> bool:
+        value = self._take(name, default)
+        if not isinstance(value, bool):
+            raise StepError(f"input {name}: true or false is needed")
+        return value
+
+    def texts(self, name: str, default: list[str]) -> list[str]:
+        value = self._take(name, default)
+        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+            raise StepError(f"input {name}: a list of texts is needed")
+        return value
+
+    def groups(self, name: str) -> list["Inputs"]:
+        """A list of inputs of their own."""
+        return [Inputs(item) for item in self.mappings(name)]
+
+    def mapping(self, name: str) -> dict[str, Any]:
+        """Names and values that the step hands on; empty where nothing is given."""
+        value = self._take(name, {})
+        if not isinstance(value, dict):
+            raise StepError(f"input {name}: a mapping is needed")
+        return value
+
+    def mappings(self, name: str) -> list[dict[str, Any]]:
+        """The same, several times."""
+        value = self._take(name, [])
+        if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
+            raise StepError(f"input {name}: a list of mappings is needed")
+        return value
+
+    def one_of(self, name: str, choices: tuple[str, ...]) -> str:
+        value = self.text(name, choices[0]) or choices[0]
+        if value not in choices:
+            raise StepError(f"input {name}: one of {', '.join(choices)} is needed, not {value}")
+        return value
+
+    def done(self) -> None:
+        """Everything has been read."""
+        if self._values:
+            raise StepError(f"unknown inputs: {', '.join(sorted(self._values))}")
+
+    def _take(self, name: str, default: Any) -> Any:
+        value = self._values.pop(name, None)
+        if value is None:
+            value = default
+        if value is None:
+            raise StepError(f"input {name}: needed, but not given")
+        return value
+
+
+def read_inputs() -> Inputs:
+    """The inputs of this process."""
+    path = os.environ.get("REMUDA_INPUTS")
+    if not path:
+        raise StepError("REMUDA_INPUTS names no file; standard steps are started by the step runner")
+    try:
+        # Where it lies a job may put a link in its place.
+        with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            values = json.loads(file.read())
+    except (OSError, ValueError) as error:
+        raise StepError(f"the inputs in {path} cannot be read: {error}") from None
+    if not isinstance(values, dict):
+        raise StepError(f"the inputs in {path} are not a mapping")
+    return Inputs(values)

@@ -1,0 +1,26 @@
+"""Sizes as people write them, `512m` or `2g`, and as they read them. Pure."""
+
+import re
+
+from remuda.stdsteps.common.errors import StepError
+
+_UNITS = {"": 1, "b": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
+_SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,3})?) ?([bkmgt]?)(?:i?b)?", re.IGNORECASE)
+
+
+def in_bytes(text: str, name: str) -> int:
+    """A size; empty is 0."""
+    match = _SIZE.fullmatch(text.strip()) if text.strip() else None
+    if match is None:
+        if not text.strip():
+            return 0
+        raise StepError(f"{name}: {text!r} is no size; write a number of bytes, or one like 512m or 2g")
+    return int(float(match[1]) * _UNITS[match[2].lower()])
+
+
+def in_words(size: int) -> str:
+    """A size for a line of the log."""
+    for unit, name in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
+        if size >= unit:
+            return f"{size / unit:.1f} {name}"
+    return f"{size} bytes"

@@ -1,0 +1,203 @@
+"""HTTP for artifacts, caches and secrets: bodies are streamed both ways, failures that may pass are tried again.
+
+Decided here is what an answer means (`passing`): refusals are final, a server that is away is waited for, other
+trouble gets a few tries; how long, `patience` says. The job token goes only to the server it belongs to, not to where
+that server redirects. A server that refuses a long upload answers before it has read it; that answer is still read,
+so that the user learns the reason.
+"""
+
+import http.client
+import json
+import os
+import re
+import ssl
+import urllib.request
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TypeVar
+from urllib.parse import urljoin, urlsplit
+
+from remuda.stdsteps.common.errors import PlatformError, StepError
+from remuda.stdsteps.common.retries import PassingError, patiently
+
+AWAY = (0, 429, 502, 503, 504)
+"""Statuses of a server that will be there again; 0 means that there was no answer."""
+CONNECT_SECONDS, ANSWER_SECONDS = 30, 600
+MOST_REDIRECTS = 5
+REDIRECTS = (301, 302, 303, 307, 308)
+AGENT = "remuda-agent"
+CHUNK_BYTES = 256 * 1024
+_CODE = re.compile(r"<Code>(\w{1,60})</Code>")
+"""How object storages say what is wrong."""
+
+T = TypeVar("T")
+
+
+class HttpError(Exception):
+    """An answer that is not the wanted one; status 0 when there was none."""
+
+    def __init__(self, status: int, text: str, retry_after: float | None = None) -> None:
+        super().__init__(text)
+        self.status = status
+        self.retry_after = retry_after
+
+
+def passing(error: HttpError) -> PassingError | None:
+    """The same failure as one that may pass; None when the answer is final."""
+    if error.status in AWAY:
+        return PassingError(str(error), away=True, retry_after=error.retry_after)
+    if 400 <= error.status < 500 and error.status != 408:
+        return None
+    return PassingError(str(error), away=False)
+
+
+def with_retries(what: str, call: Callable[[int], T], *, patience: float | None = None) -> T:
+    """Call until it works or trying again is pointless; the call gets the number of failures so far."""
+
+    def attempt(failures: int) -> T:
+        try:
+            return call(failures)
+        except HttpError as error:
+            may_pass = passing(error)
+            if may_pass is None:
+                raise StepError(f"{what} failed: {error}") from None
+            raise may_pass from None
+
+    return patiently(what, attempt, patience=patience)
+
+
+def request(
+    method: str,
+    url: str,
+    *,
+    token: str = "",
+    body: Callable[[], Iterable[bytes]] | None = None,
+    headers: dict[str, str] | None = None,
+    redirects: int = MOST_REDIRECTS,
+    answer_seconds: float = ANSWER_SECONDS,
+) -> http.client.HTTPResponse:
+    """One request with its redirects; the answer with status 200 to 299, its body unread.
+
+    A body is sent in chunks, unless the headers tell its length.
+    """
+    origin, server = "", ""
+    for _ in range(redirects + 1):
+        if not is_address(url):
+            raise StepError(f"{url.partition('?')[0].rpartition('@')[2][:200]!r} is no address of a server")
+        target = urlsplit(url)
+        server = server or str(target.hostname)
+        origin = origin or f"{target.scheme}://{target.netloc}"
+        same = f"{target.scheme}://{target.netloc}" == origin
+        fields = {"User-Agent": AGENT, "Connection": "close"} | (headers or {})
+        if token and same:
+            fields["JOB-TOKEN"] = token
+        response = _send(method, url, fields, body() if body else None, answer_seconds)
+        if 200 <= response.status < 300:
+            return response
+        location = response.getheader("Location")
+        if response.status not in REDIRECTS or not location:
+            raise _error(response)
+        response.close()
+        url = urljoin(url, location)
+    raise PlatformError(f"the server at {server} redirects more than {redirects} times")
+
+
+def is_address(url: str) -> bool:
+    """Whether this can be the address of a server at all."""
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
+
+
+def read_some(response: http.client.HTTPResponse, most: int) -> bytes:
+    """The beginning of an answer's body."""
+    try:
+        return response.read(most)
+    except (OSError, http.client.HTTPException) as error:
+        raise HttpError(0, f"the connection to the server broke: {error}") from None
+
+
+def store(response: http.client.HTTPResponse, target: Path) -> int:
+    """Stream the body of an answer to a file; its size."""
+    wanted = response.getheader("Content-Length")
+    size = 0
+    try:
+        with target.open("wb") as file:
+            while chunk := response.read(CHUNK_BYTES):
+                size += file.write(chunk)
+    except (ConnectionError, TimeoutError, http.client.HTTPException) as error:
+        raise HttpError(0, f"the connection to the server broke: {error}") from None
+    if wanted is not None and size < int(wanted):
+        raise HttpError(0, f"the connection to the server ended after {size} of {wanted} bytes")
+    return size
+
+
+def _send(
+    method: str, url: str, headers: dict[str, str], body: Iterable[bytes] | None, answer_seconds: float
+) -> http.client.HTTPResponse:
+    connection, target = _connect(url)
+    in_chunks = body is not None and "Content-Length" not in headers
+    try:
+        try:
+            connection.request(method, target, body=body, headers=headers, encode_chunked=in_chunks)
+        except (BrokenPipeError, ConnectionResetError):
+            if body is None:
+                raise
+            # The server may have refused without reading to the end; what it said is still to be read.
+        if connection.sock is not None:
+            connection.sock.settimeout(answer_seconds)
+        response = connection.getresponse()
+        if connection.sock is not None:
+            connection.sock.close()  # as soon as the answer, which still reads from it, is closed
+        return response
+    except (OSError, http.client.HTTPException) as error:
+        connection.close()
+        server = f"{urlsplit(url).netloc.rpartition('@')[2]}: {str(error) or type(error).__name__}"
+        if isinstance(error, ssl.SSLCertVerificationError):
+            raise PlatformError(f"the server's certificate is not trusted: {server}") from None
+        raise HttpError(0, f"the server cannot be reached: {server}") from None
+
+
+def _connect(url: str) -> tuple[http.client.HTTPConnection, str]:
+    """A connection for this address, through the proxy the environment names, and what to ask for on it."""
+    parts = urlsplit(url)
+    target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    host, port = parts.hostname or "", parts.port
+    proxy = urllib.request.getproxies().get(parts.scheme)
+    if proxy and not urllib.request.proxy_bypass(parts.netloc):
+        via = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
+        if parts.scheme == "http":
+            return http.client.HTTPConnection(via.hostname or "", via.port, timeout=CONNECT_SECONDS), url
+        tunnel = http.client.HTTPSConnection(via.hostname or "", via.port, timeout=CONNECT_SECONDS, context=_tls())
+        tunnel.set_tunnel(host, port or 443)
+        return tunnel, target
+    if parts.scheme == "http":
+        return http.client.HTTPConnection(host, port, timeout=CONNECT_SECONDS), target
+    return http.client.HTTPSConnection(host, port, timeout=CONNECT_SECONDS, context=_tls()), target
+
+
+def _tls() -> ssl.SSLContext:
+    context = ssl.create_default_context()
+    if own_ca := os.environ.get("CI_SERVER_TLS_CA_FILE"):
+        context.load_verify_locations(own_ca)
+    return context
+
+
+def _error(response: http.client.HTTPResponse) -> HttpError:
+    """What the server says, in one line."""
+    with response:
+        text = read_some(response, 4096).decode(errors="replace")
+    try:
+        told = json.loads(text)
+        message = told.get("message", "") or "; ".join(told.get("errors", ()))
+    except (ValueError, AttributeError, TypeError):
+        found = _CODE.search(text)
+        message = found[1] if found else ""
+    retry_after = response.getheader("Retry-After", "")
+    return HttpError(
+        response.status,
+        f"the server answered {response.status} {response.reason}" + (f": {message}" if message else ""),
+        float(retry_after) if retry_after.isdigit() else None,
+    )

@@ -1,0 +1,1 @@
+"""The container of a job: open, close, pause, and commands in it."""

@@ -1,0 +1,189 @@
+"""What a container may use and how it is set up, in the words of config.toml, as the engine wants to hear it. Pure.
+
+The input `options` of `container` and `service` holds these words; one that is unknown is an error. The limits of a
+policy come on top, and the stricter of two counts.
+"""
+
+import difflib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from remuda.stdsteps.common.errors import StepError
+from remuda.stdsteps.common.sizes import in_bytes
+
+Wish = dict[str, Any]
+NANO = 1_000_000_000
+NETWORK = ("network_mtu", "enable_ipv6")
+"""Options that are of the job's network, and not of a container."""
+
+
+def host_config(options: Mapping[str, Any], limits: Mapping[str, Any] | None = None) -> Wish:
+    """The part of a container's creation that its options make."""
+    made: Wish = {}
+    for name, value in options.items():
+        if name not in _OPTIONS and name not in NETWORK:
+            close = difflib.get_close_matches(name, _OPTIONS, n=1)
+            hint = f"; did you mean {close[0]}?" if close else f"; known: {', '.join(_OPTIONS)}"
+            raise StepError(f"options: {name} is unknown{hint}")
+        if name in NETWORK or value in ("", None, [], {}, False):
+            continue
+        key, read = _OPTIONS[name]
+        made[key] = read(value, f"options.{name}")
+    return _limited(made, limits or {})
+
+
+def network_config(options: Mapping[str, Any]) -> Wish:
+    """The part of the making of a job's network that options make."""
+    made: Wish = {}
+    if mtu := _number(options.get("network_mtu") or 0, "options.network_mtu"):
+        made["Options"] = {"com.docker.network.driver.mtu": str(mtu)}
+    if _flag(options.get("enable_ipv6") or False, "options.enable_ipv6"):
+        made["EnableIPv6"] = True
+    return made
+
+
+def mounts(volumes: list[str]) -> tuple[list[str], dict[str, Any]]:
+    """Folders of the machine, and volumes that live as long as the container: `/host:/inside[:ro]` and `/inside`."""
+    for volume in volumes:
+        if not volume.rpartition(":")[0] and not volume.startswith("/"):
+            raise StepError(f"volumes: {volume!r} is neither a path in the container nor SOURCE:PATH[:OPTIONS]")
+    return [one for one in volumes if ":" in one], {one: {} for one in volumes if ":" not in one}
+
+
+def _limited(made: Wish, limits: Mapping[str, Any]) -> Wish:
+    """With what a policy limits each step to (its environment hands the limits on)."""
+    for key, limit in (
+        ("Memory", limits.get("memory_bytes")),
+        ("NanoCpus", int(limits["cpus"] * NANO) if limits.get("cpus") else None),
+        ("PidsLimit", limits.get("pids")),
+    ):
+        if limit and (not made.get(key) or made[key] > limit):
+            made[key] = limit
+    if made.get("Memory") and "MemorySwap" not in made and limits.get("memory_bytes"):
+        made["MemorySwap"] = made["Memory"]
+    network = limits.get("network")
+    if network is not None and not all(network):
+        made["NetworkMode"] = "none"
+    return made
+
+
+def _text(value: object, where: str) -> str:
+    if not isinstance(value, str):
+        raise StepError(f"{where}: a text is needed")
+    return value
+
+
+def _flag(value: object, where: str) -> bool:
+    if not isinstance(value, bool):
+        raise StepError(f"{where}: true or false is needed")
+    return value
+
+
+def _number(value: object, where: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | float) or value != int(value):
+        raise StepError(f"{where}: a whole number is needed")
+    return int(value)
+
+
+def _size(value: object, where: str) -> int:
+    return _number(value, where) if isinstance(value, int | float) else in_bytes(_text(value, where), where)
+
+
+def _cpus(value: object, where: str) -> int:
+    try:
+        return int(float(_text(value, where) if isinstance(value, str) else _cpu_number(value)) * NANO)
+    except ValueError:
+        raise StepError(f"{where}: {value!r} is no number of processors, like 1.5") from None
+
+
+def _cpu_number(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError
+    return value
+
+
+def _texts(value: object, where: str) -> list[str]:
+    if isinstance(value, list) and all(isinstance(one, str) for one in value):
+        return value
+    raise StepError(f"{where}: a list of texts is needed")
+
+
+def _mapping(value: object, where: str) -> dict[str, str]:
+    if isinstance(value, dict):
+        return {str(key): str(one) for key, one in value.items()}
+    raise StepError(f"{where}: a mapping of names to texts is needed")
+
+
+def _devices(value: object, where: str) -> list[dict[str, str]]:
+    found = []
+    for one in _texts(value, where):
+        source, _, rest = one.partition(":")
+        inside, _, rights = rest.partition(":")
+        found.append({"PathOnHost": source, "PathInContainer": inside or source, "CgroupPermissions": rights or "rwm"})
+    return found
+
+
+def _gpus(value: object, where: str) -> list[dict[str, Any]]:
+    """`all`, a number, or `device=ID,ID`."""
+    text = _text(value, where).strip().strip('"')
+    wish: dict[str, Any] = {"Capabilities": [["gpu"]]}
+    if text.startswith("device="):
+        return [wish | {"DeviceIDs": text.removeprefix("device=").split(",")}]
+    if text != "all" and not text.isdigit():
+        raise StepError(f"{where}: {text!r} is none of all, a number, and device=ID,ID")
+    return [wish | {"Count": -1 if text == "all" else int(text)}]
+
+
+def _log(value: object, where: str) -> dict[str, Any]:
+    return {"Type": "json-file", "Config": _mapping(value, where)}
+
+
+def _ulimits(value: object, where: str) -> list[dict[str, Any]]:
+    found = []
+    for name, text in _mapping(value, where).items():
+        soft, _, hard = text.partition(":")
+        try:
+            found.append({"Name": name, "Soft": int(soft), "Hard": int(hard or soft)})
+        except ValueError:
+            raise StepError(f"{where}.{name}: {text!r} is no limit; write SOFT or SOFT:HARD") from None
+    return found
+
+
+_OPTIONS: Mapping[str, tuple[str, Callable[[object, str], Any]]] = {
+    "memory": ("Memory", _size),
+    "memory_swap": ("MemorySwap", _size),
+    "memory_reservation": ("MemoryReservation", _size),
+    "cpus": ("NanoCpus", _cpus),
+    "cpuset_cpus": ("CpusetCpus", _text),
+    "cpuset_mems": ("CpusetMems", _text),
+    "cpu_shares": ("CpuShares", _number),
+    "cgroup_parent": ("CgroupParent", _text),
+    "gpus": ("DeviceRequests", _gpus),
+    "pids_limit": ("PidsLimit", _number),
+    "shm_size": ("ShmSize", _size),
+    "oom_kill_disable": ("OomKillDisable", _flag),
+    "oom_score_adjust": ("OomScoreAdj", _number),
+    "privileged": ("Privileged", _flag),
+    "cap_add": ("CapAdd", _texts),
+    "cap_drop": ("CapDrop", _texts),
+    "security_opt": ("SecurityOpt", _texts),
+    "group_add": ("GroupAdd", _texts),
+    "devices": ("Devices", _devices),
+    "device_cgroup_rules": ("DeviceCgroupRules", _texts),
+    "links": ("Links", _texts),
+    "volumes_from": ("VolumesFrom", _texts),
+    "volume_driver": ("VolumeDriver", _text),
+    "pid_mode": ("PidMode", _text),
+    "ipc_mode": ("IpcMode", _text),
+    "log_options": ("LogConfig", _log),
+    "dns": ("Dns", _texts),
+    "dns_search": ("DnsSearch", _texts),
+    "extra_hosts": ("ExtraHosts", _texts),
+    "sysctls": ("Sysctls", _mapping),
+    "tmpfs": ("Tmpfs", _mapping),
+    "ulimit": ("Ulimits", _ulimits),
+    "runtime": ("Runtime", _text),
+    "userns_mode": ("UsernsMode", _text),
+    "isolation": ("Isolation", _text),
+    "init": ("Init", _flag),
+}

@@ -1,0 +1,1 @@
+"""GitLab's custom executor: the stages of a job through a driver's programs."""

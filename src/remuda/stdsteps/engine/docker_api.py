@@ -1,0 +1,332 @@
+"""A container engine, as its HTTP API shows it: Docker's, or podman's service, over a unix socket or plain TCP.
+
+Decides how a call is made, which version of the API is spoken (the newest that both sides know), and what a failure is:
+the engine cannot be reached (`EngineGoneError`, the platform's), or it refuses (`EngineRefusedError`, with its status).
+What is asked of the engine, and what an answer means, callers know. Every call has a connection of its own and a time
+limit, so that an engine that dies or hangs in the middle is an error and never a wait without end.
+"""
+
+import contextlib
+import http.client
+import json
+import socket
+import struct
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+from remuda.lib.dataclass import dataclass
+from remuda.stdsteps.common.errors import PlatformError, StepError
+
+DEFAULT_HOST = "unix:///var/run/docker.sock"
+NEWEST = (1, 51)
+"""The newest version of the API that this was written for."""
+OLDEST = (1, 41)
+CALL_SECONDS = 60.0
+CONNECT_SECONDS = 10.0
+IDLE_SECONDS = 600.0
+"""How long a stream, such as that of a pull, may say nothing."""
+READ_BYTES = 64 * 1024
+STDERR = 2
+_HEAD = struct.Struct("!BxxxI")
+
+
+class EngineGoneError(PlatformError):
+    """The engine cannot be reached, or was there no longer in the middle of a call."""
+
+
+class EngineRefusedError(StepError):
+    """The engine answered with an error; what is its own failure is the platform's."""
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+        self.exit_code = PlatformError.exit_code if status >= 500 else StepError.exit_code
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Address:
+    """Where an engine listens: a socket's path, or a host and port."""
+
+    path: str = ""
+    host: str = ""
+    port: int = 0
+
+
+def parse_address(text: str) -> Address:
+    """What DOCKER_HOST and the input `engine` may say."""
+    parts = urlsplit(text)
+    if parts.scheme == "unix" and parts.path and not parts.netloc:
+        return Address(path=parts.path)
+    with contextlib.suppress(ValueError):  # of a port that is none
+        if parts.scheme in ("tcp", "http") and parts.hostname:
+            return Address(host=parts.hostname, port=parts.port or 2375)
+    raise StepError(
+        f"{text!r} is no address of a container engine; write unix:///path or tcp://host:port (without TLS)"
+    )
+
+
+class _Connection(http.client.HTTPConnection):
+    """To either kind of address."""
+
+    def __init__(self, address: Address, seconds: float) -> None:
+        super().__init__(address.host or "engine", address.port or None, timeout=seconds)
+        self._address = address
+
+    def connect(self) -> None:
+        seconds, address = self.timeout, self._address
+        if address.path:
+            self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            self.sock.settimeout(CONNECT_SECONDS)
+            self.sock.connect(address.path)
+        else:
+            self.sock = socket.create_connection((address.host, address.port), CONNECT_SECONDS)
+        self.sock.settimeout(seconds)
+
+
+class Frames:
+    """Takes apart the stream of an exec or of logs: which of stdout and stderr each part belongs to."""
+
+    def __init__(self) -> None:
+        self._head = b""
+        self._kind = 0
+        self._left = 0
+
+    def feed(self, data: bytes) -> list[tuple[int, bytes]]:
+        """What these bytes hold. A frame is not waited for: what has come of it is passed on."""
+        found = []
+        while data:
+            if not self._left:
+                missing = _HEAD.size - len(self._head)
+                self._head, data = self._head + data[:missing], data[missing:]
+                if len(self._head) < _HEAD.size:
+                    break
+                self._kind, self._left = _HEAD.unpack(self._head)
+                self._head = b""
+                continue
+            part, data = data[: self._left], data[self._left :]
+            self._left -= len(part)
+            found.append((self._kind, part))
+        return found
+
+
+class Stream:
+    """A connection that the engine has handed over to the output of a process."""
+
+    def __init__(self, connection: socket.socket, first: bytes, *, framed: bool = True) -> None:
+        """One that is not framed comes from a terminal: all of it is 1."""
+        self.has_ended = False
+        self._framed = framed
+        self._connection = connection
+        self._first = first
+        self._frames = Frames()
+
+    def fileno(self) -> int:
+        return self._connection.fileno()
+
+    @property
+    def has_more(self) -> bool:
+        """Whether something has come already that waiting for the connection would not tell of."""
+        return bool(self._first)
+
+    def read(self, seconds: float) -> list[tuple[int, bytes]] | None:
+        """What has come, as (1 or 2, bytes): an empty list when nothing came in time, None at the end."""
+        data, self._first = self._first, b""
+        if not data:
+            self._connection.settimeout(seconds)
+            try:
+                data = self._connection.recv(READ_BYTES)
+            except (TimeoutError, BlockingIOError):
+                return []
+            except OSError:
+                data = b""
+            if not data:
+                self.has_ended = True
+                return None
+        return self._frames.feed(data) if self._framed else [(1, data)]
+
+    def write(self, data: bytes) -> None:
+        """To the process's stdin, where the stream has one. One that is gone reads nothing, which is no error here."""
+        with contextlib.suppress(OSError):
+            self._connection.sendall(data)
+
+    def end_input(self) -> None:
+        """No more is written."""
+        with contextlib.suppress(OSError):
+            self._connection.shutdown(socket.SHUT_WR)
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+class Engine:
+    """One engine."""
+
+    def __init__(self, host: str = "") -> None:
+        self.host = host or DEFAULT_HOST
+        self._address = parse_address(self.host)
+
+    @property
+    def is_near(self) -> bool:
+        """Whether it may share this machine's files and processes."""
+        return bool(self._address.path)
+
+    @cached_property
+    def version(self) -> str:
+        """The version of the API to speak."""
+        connection = self._connection(CALL_SECONDS)
+        try:
+            headers = self._send(connection, "GET", "/_ping", None, {}).headers
+        finally:
+            connection.close()
+        theirs = _version(headers.get("Api-Version") or "")
+        if theirs is None:
+            raise PlatformError(f"{self.host} does not answer as a container engine does; is this its address?")
+        if theirs < OLDEST:
+            raise PlatformError(
+                f"the container engine at {self.host} is too old: it speaks version {theirs[0]}.{theirs[1]} of the "
+                f"API, and {OLDEST[0]}.{OLDEST[1]} (Docker 20.10) is needed"
+            )
+        return "{}.{}".format(*min(theirs, NEWEST))
+
+    def call(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, Any] | None = None,
+        body: Any = None,
+        headers: Mapping[str, str] | None = None,
+        seconds: float = CALL_SECONDS,
+        most: int | None = None,
+    ) -> Any:
+        """One call: the answer's JSON, or its bytes where it is none, of which no more than `most` are read."""
+        connection = self._connection(seconds)
+        try:
+            response = self._send(connection, method, self._target(path, query), body, headers or {})
+            data = self._surely(lambda: response.read(most))
+            answered = response.headers
+        finally:
+            connection.close()
+        return json.loads(data) if answered.get("Content-Type", "").startswith("application/json") and data else data
+
+    def lines(
+        self, path: str, *, query: Mapping[str, Any], headers: Mapping[str, str] | None = None
+    ) -> Iterator[dict[str, Any]]:
+        """Progress that a POST answers with, line by line."""
+        connection = self._connection(IDLE_SECONDS)
+        try:
+            response = self._send(connection, "POST", self._target(path, query), None, headers or {})
+            while line := self._surely(response.readline):
+                if not line.endswith(b"\n"):
+                    raise EngineGoneError(
+                        f"the container engine at {self.host} has broken off in the middle of an answer"
+                    )
+                if line.strip():
+                    yield json.loads(line)
+        except ValueError:
+            raise PlatformError(f"the container engine at {self.host} answers what is no JSON") from None
+        finally:
+            connection.close()
+
+    def stream(
+        self, path: str, *, query: Mapping[str, Any] | None = None, body: Any = None, framed: bool = True
+    ) -> Stream:
+        """A call after which the connection carries the output of a process."""
+        connection = self._connection(CALL_SECONDS)
+        text = json.dumps({} if body is None else body)
+        head = (
+            f"POST {self._target(path, query)} HTTP/1.1\r\nHost: engine\r\nContent-Type: application/json\r\n"
+            f"Content-Length: {len(text.encode())}\r\nConnection: Upgrade\r\nUpgrade: tcp\r\n\r\n"
+        )
+        self._surely(connection.connect)
+        try:
+            self._surely(lambda: connection.sock.sendall((head + text).encode()))
+            return self._taken_over(connection.sock, framed=framed)
+        except StepError:
+            connection.close()
+            raise
+
+    def _taken_over(self, sock: socket.socket, *, framed: bool) -> Stream:
+        answer = b""
+        while b"\r\n\r\n" not in answer:
+            part = self._surely(lambda: sock.recv(READ_BYTES))
+            if not part:
+                raise EngineGoneError(f"the container engine at {self.host} closed the connection without an answer")
+            answer += part
+        begin, _, rest = answer.partition(b"\r\n\r\n")
+        status = int(begin.split(None, 2)[1])
+        if status not in (101, 200):
+            raise EngineRefusedError(status, _message(rest, status))
+        return Stream(sock, rest, framed=framed)
+
+    @contextlib.contextmanager
+    def later(self, path: str, *, query: Mapping[str, Any]) -> Iterator[Callable[[float], Any]]:
+        """Ask now for what happens later: the answer's JSON, once it is called for, within so many seconds."""
+        connection = self._connection(CALL_SECONDS)
+        target = self._target(path, query)
+
+        def answer(seconds: float) -> Any:
+            connection.sock.settimeout(seconds)
+            response = self._surely(connection.getresponse)
+            data = self._surely(response.read)
+            if response.status >= 400:
+                raise EngineRefusedError(response.status, _message(data, response.status))
+            return json.loads(data)
+
+        with contextlib.closing(connection):
+            self._surely(lambda: connection.request("POST", target))
+            yield answer
+
+    def _connection(self, seconds: float) -> _Connection:
+        return _Connection(self._address, seconds)
+
+    def _target(self, path: str, query: Mapping[str, Any] | None) -> str:
+        words = {
+            key: json.dumps(value) if isinstance(value, dict) else str(value) for key, value in (query or {}).items()
+        }
+        return f"/v{self.version}{path}" + (f"?{urlencode(words)}" if words else "")
+
+    def _send(
+        self, connection: _Connection, method: str, target: str, body: Any, headers: Mapping[str, str]
+    ) -> http.client.HTTPResponse:
+        data = None if body is None else json.dumps(body).encode()
+        kind = {} if data is None else {"Content-Type": "application/json"}
+        self._surely(lambda: connection.request(method, target, data, {**kind, **headers}))
+        response: http.client.HTTPResponse = self._surely(connection.getresponse)
+        if response.status >= 400:
+            text = _message(self._surely(response.read), response.status)
+            connection.close()
+            raise EngineRefusedError(response.status, text)
+        return response
+
+    def _surely(self, act: Callable[[], Any]) -> Any:
+        """Do it; whatever the connection does instead means that the engine is not there."""
+        try:
+            return act()
+        except FileNotFoundError:
+            cause = "there is no such socket; is the engine installed and running?"
+        except PermissionError:
+            cause = "this user may not use the socket; add it to the engine's group (docker)"
+        except ConnectionRefusedError:
+            cause = "nobody listens there; the engine does not run"
+        except TimeoutError:
+            cause = "it does not answer in time"
+        except (http.client.HTTPException, OSError) as error:
+            cause = f"the connection broke ({str(error) or type(error).__name__})"
+        raise EngineGoneError(f"the container engine at {self.host} cannot be used: {cause}")
+
+
+def _message(body: bytes, status: int) -> str:
+    """What the engine says about an error."""
+    try:
+        text = json.loads(body.partition(b"\n")[0] if body.count(b"\n") == 1 else body)["message"]
+    except (ValueError, KeyError, TypeError):
+        text = body.decode(errors="replace").strip()
+    return str(text) or f"the container engine answered with status {status} and no reason"
+
+
+def _version(text: str) -> tuple[int, int] | None:
+    major, dot, minor = text.partition(".")
+    return (int(major), int(minor)) if dot and major.isdecimal() and minor.isdecimal() else None

@@ -1,0 +1,114 @@
+"""Which credentials a registry is given for an image. Pure.
+
+From the strongest to the weakest: what the job's variable DOCKER_AUTH_CONFIG says, what the server sent with the job,
+what the user of this machine is logged in with. Of several that fit, the one for the longest part of the image's name.
+"""
+
+import base64
+import binascii
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from remuda.lib.dataclass import dataclass
+
+HUB = "docker.io"
+_HUB_NAMES = ("index.docker.io", "registry-1.docker.io", "docker.io")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Credential:
+    """A login; `place` is a registry's host, perhaps with the beginning of a path."""
+
+    place: str
+    username: str
+    password: str
+    token: str = ""
+    """An identity token in place of a password."""
+
+    def header(self) -> str:
+        """As the engine wants it."""
+        host = self.place.partition("/")[0]
+        said = {"serveraddress": "https://index.docker.io/v1/" if host == HUB else host}
+        said |= {"identitytoken": self.token} if self.token else {"username": self.username, "password": self.password}
+        return base64.urlsafe_b64encode(json.dumps(said).encode()).decode()
+
+
+def split_image(name: str) -> tuple[str, str]:
+    """An image's name without tag and digest, and what was cut off: a tag or digest, empty where there is none."""
+    bare, at, digest = name.partition("@")
+    if at:
+        tagless, colon, tag = bare.rpartition(":")
+        return (tagless if colon and "/" not in tag else bare), digest
+    tagless, colon, tag = name.rpartition(":")
+    return (tagless, tag) if colon and "/" not in tag else (name, "")
+
+
+def full_name(image: str) -> str:
+    """The registry and the path of an image, without its tag."""
+    bare, _ = split_image(image)
+    first, slash, _ = bare.partition("/")
+    if slash and ("." in first or ":" in first or first == "localhost"):
+        return _place(bare)
+    return f"{HUB}/{bare}" if slash else f"{HUB}/library/{bare}"
+
+
+def choose(image: str, *sources: Iterable[Credential]) -> Credential | None:
+    """The credential for an image out of several sources, the strongest first."""
+    name = full_name(image)
+    for source in sources:
+        fitting = [one for one in source if name == one.place or name.startswith(f"{one.place}/")]
+        if fitting:
+            return max(fitting, key=lambda one: len(one.place))
+    return None
+
+
+def read_config(text: str) -> list[Credential]:
+    """The logins of a Docker configuration, `{"auths": {HOST: {"auth": BASE64}}}`; ValueError where it is none."""
+    document = json.loads(text)
+    auths = document.get("auths", {}) if isinstance(document, dict) else None
+    if not isinstance(auths, dict):
+        raise ValueError("it holds no mapping auths")
+    found = []
+    for place, entry in auths.items():
+        if not isinstance(entry, dict):
+            raise ValueError(f"auths.{place} is no mapping")
+        username, password = _login(entry, place)
+        token = str(entry.get("identitytoken") or "")
+        if username or token:
+            found.append(Credential(place=_place(place), username=username, password=password, token=token))
+    return found
+
+
+def from_payload(entries: Iterable[Mapping[str, Any]]) -> list[Credential]:
+    """Those that a server sends with a job: `{"type": "registry", "url", "username", "password"}`."""
+    return [
+        Credential(
+            place=_place(str(entry.get("url") or "")),
+            username=str(entry.get("username") or ""),
+            password=str(entry.get("password") or ""),
+        )
+        for entry in entries
+        if entry.get("type", "registry") == "registry" and entry.get("url")
+    ]
+
+
+def _login(entry: Mapping[str, Any], place: str) -> tuple[str, str]:
+    if not entry.get("auth"):
+        return str(entry.get("username") or ""), str(entry.get("password") or "")
+    try:
+        name, colon, password = base64.b64decode(str(entry["auth"]), validate=True).decode().partition(":")
+    except (binascii.Error, UnicodeDecodeError):
+        colon = ""
+    if not colon:
+        raise ValueError(f"auths.{place}.auth is no base64 of NAME:PASSWORD")
+    return name, password.rstrip("\0")
+
+
+def _place(text: str) -> str:
+    """A registry as it is compared: without scheme, API path and other names of the hub."""
+    bare = text.partition("://")[2] or text
+    host, _, path = bare.strip("/").partition("/")
+    path = "" if path in ("v1", "v2") else path
+    host = HUB if host in _HUB_NAMES else host
+    return f"{host}/{path}" if path else host

@@ -1,0 +1,1 @@
+"""The step `secrets`: values from a Vault, from files or from variables."""

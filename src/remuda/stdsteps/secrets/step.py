@@ -1,0 +1,117 @@
+"""Brings secrets into the environment of the steps that follow, from a Vault, from files or from other variables.
+
+A value is asked to be masked as soon as it is known, before anything else happens with it; it stands in no output and
+no line of the log. A secret that is to be a file lies in the job's exchange folder, which goes with the job; the
+variable is its path then. Either all secrets are there or the step fails.
+"""
+
+import json
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+from remuda.lib.masking import Secrets
+from remuda.stdsteps.common.errors import StepError
+from remuda.stdsteps.common.inputs import Inputs
+from remuda.stdsteps.common.log import say
+from remuda.stdsteps.common.outputs import add_lines, tell
+from remuda.stdsteps.secrets.vault import Vault, read_secret
+
+FOLDER = "secret-files"
+"""In the exchange folder. No variable has such a name: the files of those that are files are there, too."""
+LARGEST_BYTES = 1024 * 1024
+SOURCES = ("vault", "local_file", "environment")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def run(inputs: Inputs) -> None:
+    """The step."""
+    wanted, logins = inputs.mapping("secrets"), inputs.mapping("logins")
+    vault = Vault(answer_seconds=inputs.number("timeout_seconds", 30) or 30)
+    inputs.done()
+    found: dict[str, str] = {}
+    files: dict[str, bool] = {}
+    sources: dict[str, str] = {}
+    try:
+        for name, given in wanted.items():
+            if not _NAME.fullmatch(name) or not isinstance(given, dict):
+                raise StepError(f"secret {name!r}: a name of letters, digits and _ is needed, and where it comes from")
+            secret = Inputs(given)
+            files[name] = secret.flag("file", True)
+            try:
+                sources[name], found[name] = _fetched(secret, given, logins.get(name, {}), vault, is_file=files[name])
+            except StepError as error:
+                raise type(error)(f"secret {name}: {error}") from None
+            _mask(found[name])
+            if "\0" in found[name] and not files[name]:
+                raise StepError(f"secret {name}: its value holds a NUL byte, which only a file can have")
+    finally:
+        vault.log_out()
+    exported = {name: _write(name, value) if files[name] else value for name, value in found.items()}
+    _export(exported)
+    for name, source in sources.items():
+        say(f"{name}: from {source}, {'a file' if files[name] else 'a variable'}")
+    tell(names=list(found), sources=sources, files=[name for name in found if files[name]])
+
+
+def _fetched(secret: Inputs, given: dict[str, Any], login: Any, vault: Vault, *, is_file: bool) -> tuple[str, str]:
+    kinds = [kind for kind in SOURCES if given.get(kind) is not None]
+    if len(kinds) != 1:
+        raise StepError(f"exactly one of {', '.join(SOURCES)} is needed")
+    source = Inputs(secret.mapping(kinds[0]))
+    secret.done()
+    match kinds[0]:
+        case "vault":
+            return "vault", vault.value(read_secret(source, login if isinstance(login, dict) else {}))
+        case "environment":
+            variable = source.text("name")
+            source.done()
+            if variable not in os.environ:
+                raise StepError(f"there is no variable {variable}")
+            return "environment", os.environ[variable]
+    path = Path(source.text("path"))
+    source.done()
+    try:
+        with path.open("rb") as file:
+            data = file.read(LARGEST_BYTES + 1)
+    except OSError as error:
+        raise StepError(f"{path}: {error.strerror}") from None
+    if len(data) > LARGEST_BYTES:
+        raise StepError(f"{path} has more than {LARGEST_BYTES} bytes")
+    text = data.decode("utf-8", "surrogateescape")
+    # Whoever wrote the file ended its last line; that belongs to the file, not to the secret.
+    return "local_file", text if is_file else text.removesuffix("\n").removesuffix("\r")
+
+
+def _mask(value: str) -> None:
+    path = os.environ.get("REMUDA_MASKS")
+    if path:
+        add_lines(path, list(Secrets([value]).texts))
+
+
+def _write(name: str, value: str) -> str:
+    exchange = os.environ.get("REMUDA_EXCHANGE")
+    if not exchange:
+        raise StepError("REMUDA_EXCHANGE names no folder; standard steps are started by the step runner")
+    folder = Path(exchange) / FOLDER
+    if not folder.is_dir():
+        folder.mkdir(mode=0o700)
+    # A job may have put a link there; what is written must not go through it.
+    inside = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        if name in os.listdir(inside):
+            os.unlink(name, dir_fd=inside)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        with open(os.open(name, flags, 0o600, dir_fd=inside), "wb") as file:
+            file.write(value.encode("utf-8", "surrogateescape"))
+    finally:
+        os.close(inside)
+    return str(folder / name)
+
+
+def _export(values: dict[str, str]) -> None:
+    path = os.environ.get("REMUDA_EXPORTS")
+    if not path:
+        raise StepError("REMUDA_EXPORTS names no file; standard steps are started by the step runner")
+    add_lines(path, [json.dumps({"name": name, "value": value}).encode() for name, value in values.items()])

@@ -1,0 +1,151 @@
+"""Secrets out of a server that speaks Vault's HTTP (Vault, OpenBao): log in with a token of the job, read, log out.
+
+Decided here is how a secret is asked for and what an answer means; what becomes of the value, `secrets` does. One login
+serves all secrets of a step that want the same one. A redirection is not followed: what is sent is for this server.
+"""
+
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+from urllib.parse import quote
+
+from remuda.lib.dataclass import dataclass
+from remuda.stdsteps.common.errors import StepError
+from remuda.stdsteps.common.inputs import Inputs
+from remuda.stdsteps.common.transfer import HttpError, is_address, read_some, request, with_retries
+
+ENGINES = ("kv-v2", "kv-v1", "generic")
+LARGEST_ANSWER_BYTES = 4 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Server:
+    """Where, and who asks."""
+
+    url: str
+    namespace: str
+    login: str
+    """Path of the login."""
+    data: tuple[tuple[str, str], ...]
+    """What it wants to know; secret."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VaultSecret:
+    """One field of one secret."""
+
+    server: Server
+    engine: str
+    mount: str
+    path: str
+    field: str
+
+
+def read_secret(inputs: Inputs, login: Mapping[str, Any]) -> VaultSecret:
+    """What is asked for; `login` are the secret parts of the login's data."""
+    server, engine = Inputs(inputs.mapping("server")), Inputs(inputs.mapping("engine"))
+    auth = Inputs(server.mapping("auth"))
+    url, namespace = server.text("url").rstrip("/"), server.text("namespace", "")
+    auth.one_of("name", ("jwt",))
+    data = {str(key): str(value) for key, value in (auth.mapping("data") | dict(login)).items()}
+    found = VaultSecret(
+        server=Server(
+            url=url, namespace=namespace, login=_path(auth.text("path", "jwt"), "auth path"), data=tuple(data.items())
+        ),
+        engine=engine.one_of("name", ENGINES),
+        mount=_path(engine.text("path", "kv-v2"), "engine path"),
+        path=_path(inputs.text("path"), "path"),
+        field=inputs.text("field"),
+    )
+    if not is_address(url) or "?" in url or "#" in url:
+        raise StepError(f"{url!r} is no address of a server")
+    for group in (inputs, server, auth, engine):
+        group.done()
+    return found
+
+
+class Vault:
+    """The servers, as long as a step asks them."""
+
+    def __init__(self, *, answer_seconds: float) -> None:
+        self._answer_seconds = answer_seconds
+        self._tokens: dict[Server, str] = {}
+        self._read: dict[tuple[Server, str], dict[str, Any]] = {}
+
+    def value(self, secret: VaultSecret) -> str:
+        """The text of a secret."""
+        middle = "/data" if secret.engine == "kv-v2" else ""
+        place = f"{secret.mount}{middle}/{secret.path}"
+        data = self._fields(secret.server, place)
+        if secret.engine == "kv-v2":
+            inner = data.get("data")
+            data = inner if isinstance(inner, dict) else {}
+        value = data.get(secret.field)
+        if value is None:
+            raise StepError(f"the secret {place} has no field {secret.field!r}")
+        return value if isinstance(value, str) else json.dumps(value)
+
+    def log_out(self) -> None:
+        """Tokens are good for nothing any more; a server that does not do that lets them expire."""
+        for server, token in self._tokens.items():
+            with suppress(HttpError, StepError):
+                self._send("POST", server, "auth/token/revoke-self", token=token, data={})
+        self._tokens.clear()
+
+    def _fields(self, server: Server, place: str) -> dict[str, Any]:
+        if (server, place) not in self._read:
+            token = self._token(server)
+            answer = self._ask(f"reading the secret {place}", "GET", server, place, token=token)
+            self._read[server, place] = _part(answer, "data", f"the secret {place}")
+        return self._read[server, place]
+
+    def _token(self, server: Server) -> str:
+        if server not in self._tokens:
+            place = f"auth/{server.login}/login"
+            answer = self._ask("logging in for secrets", "POST", server, place, data=dict(server.data))
+            token = _part(answer, "auth", "the login").get("client_token")
+            if not isinstance(token, str) or not token:
+                raise StepError(f"the login at {server.url} gave no token")
+            self._tokens[server] = token
+        return self._tokens[server]
+
+    def _ask(self, what: str, method: str, server: Server, place: str, **rest: Any) -> Any:
+        data = with_retries(f"{what} from {server.url}", lambda _: self._send(method, server, place, **rest))
+        try:
+            return json.loads(data)
+        except (ValueError, RecursionError):
+            raise StepError(f"{server.url} answered something that is no JSON; is it the address of Vault?") from None
+
+    def _send(
+        self, method: str, server: Server, place: str, *, token: str = "", data: dict[str, str] | None = None
+    ) -> bytes:
+        body = b"" if data is None else json.dumps(data).encode()
+        headers = {"X-Vault-Request": "true"}
+        headers |= {"X-Vault-Token": token} if token else {}
+        headers |= {"X-Vault-Namespace": server.namespace} if server.namespace else {}
+        if data is not None:
+            headers |= {"Content-Type": "application/json", "Content-Length": str(len(body))}
+        with request(
+            method,
+            f"{server.url}/v1/{quote(place)}",
+            headers=headers,
+            body=None if data is None else lambda: [body],
+            redirects=0,
+            answer_seconds=self._answer_seconds,
+        ) as response:
+            return read_some(response, LARGEST_ANSWER_BYTES)
+
+
+def _part(answer: Any, name: str, what: str) -> dict[str, Any]:
+    part = answer.get(name) if isinstance(answer, dict) else None
+    if not isinstance(part, dict):
+        raise StepError(f"{what}: the server's answer has no {name!r}")
+    return part
+
+
+def _path(text: str, name: str) -> str:
+    parts = [part for part in text.split("/") if part]
+    if not parts or any(part in (".", "..") for part in parts):
+        raise StepError(f"{name}: {text!r} is none")
+    return "/".join(parts)

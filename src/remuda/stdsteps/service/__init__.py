@@ -1,0 +1,1 @@
+"""The step `service`: a container beside a job."""

@@ -1,0 +1,71 @@
+"""Signs files of the working directory: writes a statement with their digests and, beside it, its signature.
+
+The key is the runner's. Where the job's own steps run as another user or in a container, and the step is not the job's
+own idea, they cannot read it; whoever put the step there says so (`apart`), and the outputs repeat it: `protection` is
+`enforced` then and `advisory` otherwise. The step may have more rights than the job, so it follows no link that the job
+left, signs what nobody else can change meanwhile, and starts nothing that the job chose.
+"""
+
+import os
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from remuda.lib.clock import stamp
+from remuda.stdsteps.common.errors import StepError
+from remuda.stdsteps.common.file_selection import select
+from remuda.stdsteps.common.inputs import Inputs
+from remuda.stdsteps.common.log import say
+from remuda.stdsteps.common.outputs import tell
+from remuda.stdsteps.signatures.openssl import check_key, key_id, public_key, sign
+from remuda.stdsteps.signatures.statements import NAME, SUFFIX, digest_below, statement_text
+
+MOST_DIGESTS_TOLD = 1000
+
+
+def run(inputs: Inputs) -> None:
+    """The step."""
+    key, name = Path(inputs.text("key")), inputs.text("statement", NAME)
+    paths, exclude = inputs.texts("paths", []), inputs.texts("exclude", [])
+    untracked, about = inputs.flag("untracked", False), inputs.mapping("about")
+    is_apart = inputs.flag("apart", False)
+    inputs.done()
+    if "/" in name or name in ("", ".", ".."):
+        raise StepError(f"input statement: the name of a file is needed, not {name!r}")
+    check_key(key)
+    public = key_id(public_key(key))
+    root = Path.cwd()
+    own = {name, name + SUFFIX}
+    chosen = select(root, paths, exclude, untracked=untracked) - own
+    digests = {each: digest for each in chosen if (digest := digest_below(root, each)) is not None}
+    protection = "enforced" if is_apart else "advisory"
+    if not digests:
+        say("WARNING: no files to sign")
+        _remove(root, own)
+        tell(files=0, key_id=public, statement="", digests={}, protection=protection)
+        return
+    signed_at = stamp(time.time())
+    text = statement_text(digests, {**about, "signed_at": signed_at, "key_id": public, "protection": protection})
+    signature = sign(key, text)
+    _remove(root, own)
+    _write(root, name, text)
+    _write(root, name + SUFFIX, signature)
+    say(f"Signed {len(digests)} files in {name} with the key {public}")
+    if not is_apart:
+        say("The job's own steps run as the user who holds the key, so that the signature proves nothing against them")
+    told = dict(sorted(digests.items())[:MOST_DIGESTS_TOLD])
+    tell(files=len(digests), key_id=public, statement=name, digests=told, protection=protection)
+
+
+def _remove(root: Path, names: set[str]) -> None:
+    """An earlier statement must not stand beside files that it does not speak of."""
+    for name in names:
+        with suppress(FileNotFoundError):
+            os.unlink(root / name)
+
+
+def _write(root: Path, name: str, data: bytes) -> None:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    with open(os.open(root / name, flags, 0o644), "wb") as file:
+        os.fchmod(file.fileno(), 0o644)
+        file.write(data)

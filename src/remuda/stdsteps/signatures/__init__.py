@@ -1,0 +1,1 @@
+"""Signatures of artifacts: Ed25519 through `openssl`, and the statements that are signed."""

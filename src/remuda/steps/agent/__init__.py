@@ -1,0 +1,1 @@
+"""The agent as a server: its data folder, transport, gRPC service, jobs, watch streams, shells."""

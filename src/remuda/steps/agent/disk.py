@@ -1,0 +1,163 @@
+"""The disk under the agent's data folder: whether there is room, how long jobs wait for it, what its errors mean.
+
+All jobs of an agent share the disk, and one of them may fill it. Then that one's steps are ended (`disk_usage`), and
+the agent gives back what it holds in reserve: so the others go on, and the rest of that job runs, which may tidy up.
+Where no job has filled it, or the reserve is used up, what jobs would write waits for a while, so that they go on when
+there is room again. Who writes waits before (`runner`, `execution`); without room after that time the write fails, and
+the job ends with that cause.
+"""
+
+import errno
+import os
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from pathlib import Path
+
+from remuda.lib.clock import Clock
+from remuda.lib.safe_paths import remove_tree
+from remuda.steps.engine.outcome import Fault, Finished, Kind, failure
+from remuda.steps.job_files.step_files import is_jobs_doing
+
+ROOM_SECONDS = 300.0
+"""How long a full disk is waited for."""
+LOOK_SECONDS = 1.0
+LEAST_BYTES = 1024**2
+"""Less is no room; a disk so small that this is much of it needs less."""
+LEAST_FILES = 8
+"""Fewer new files are no room, either."""
+RESERVE_BYTES = 16 * 1024**2
+"""Of a small disk a sixteenth."""
+RESERVE_FILES = 64
+RESERVE = "reserve"
+_COMMANDS_FAULT = (errno.E2BIG, errno.ENAMETOOLONG)
+"""What only words, variables or names that are too long can cause."""
+
+
+def has_room(folder: Path) -> bool:
+    """Whether more can be written; where that cannot be told, whoever writes will see."""
+    try:
+        found = os.statvfs(folder)
+    except OSError:
+        return True
+    free = count_free(found, is_root=os.geteuid() == 0)
+    least = min(LEAST_BYTES, found.f_blocks * found.f_frsize // 64)
+    return free * found.f_frsize >= least and (found.f_ffree >= LEAST_FILES or found.f_files == 0)
+
+
+def count_free(found: os.statvfs_result, *, is_root: bool) -> int:
+    """How many blocks can be written. Root may use those that are kept for it, but not what ext4 keeps for itself: a
+    fiftieth of its blocks, 4096 at the most, which it counts as free."""
+    if not is_root:
+        return found.f_bavail
+    return found.f_bfree - min(found.f_bfree - found.f_bavail, found.f_blocks // 50, 4096)
+
+
+class Reserve:
+    """Room that the agent holds on its disk and gives back when the disk is full.
+
+    The file `bytes` is made last and removed first, so a reserve with all of it is whole. An agent that was killed
+    meanwhile leaves less, which the next one replaces."""
+
+    def __init__(self, data: Path) -> None:
+        self._folder = data / RESERVE
+        self._bytes = self._folder / "bytes"
+
+    def hold(self) -> None:
+        """Take it, unless it is held, or the disk has not twice as much free."""
+        with suppress(OSError):
+            found = os.statvfs(self._folder.parent)
+            size = min(RESERVE_BYTES, found.f_blocks * found.f_frsize // 16)
+            files = min(RESERVE_FILES, found.f_files // 16) if found.f_files else 0
+            if self._is_whole(size):
+                return
+            if self.release():
+                found = os.statvfs(self._folder.parent)
+            if found.f_bavail * found.f_frsize < 2 * size or (files and found.f_favail < 2 * files):
+                return
+            self._folder.mkdir(mode=0o700)
+            try:
+                for number in range(files):
+                    (self._folder / str(number)).touch()
+                with open(self._bytes, "wb") as file:
+                    os.posix_fallocate(file.fileno(), 0, size)
+            except OSError:
+                self.release()
+
+    def _is_whole(self, size: int) -> bool:
+        try:
+            return self._bytes.stat().st_size >= size
+        except FileNotFoundError:
+            return False
+
+    def release(self) -> bool:
+        """Give it back; whether there was any."""
+        if not self._folder.exists():
+            return False
+        with suppress(OSError):
+            self._bytes.unlink()
+        remove_tree(self._folder, ignore_errors=True)
+        return True
+
+
+class Room:
+    """One disk, as all jobs see it."""
+
+    def __init__(self, has_room: Callable[[Path], bool] = has_room) -> None:
+        self._has_room = has_room
+        self._full_since: float | None = None
+        self.relieve: Callable[[], Awaitable[None]] | None = None
+        """What makes room on a full disk; called once each time it becomes full."""
+
+    async def look(self, folder: Path, clock: Clock) -> None:
+        """Called now and then: a job that has filled the disk need not print anything, nor any other."""
+        if self._has_room(folder):
+            self._full_since = None
+        elif self._full_since is None:
+            await self._relieve(clock.monotonic())
+
+    async def _relieve(self, now: float) -> None:
+        self._full_since = now
+        if self.relieve is not None:
+            with suppress(OSError):
+                await self.relieve()
+
+    async def wait(self, folder: Path, clock: Clock, meanwhile: Callable[[], object] = lambda: None) -> float:
+        """Until there is room, or the disk has been full for too long; how many seconds that took. `meanwhile` is
+        called now and then: time limits and cancels hold on a full disk, too."""
+        began = now = clock.monotonic()
+        while not self._has_room(folder):
+            if self._full_since is None:
+                await self._relieve(now)
+                now = clock.monotonic()
+                continue
+            with suppress(OSError):  # nothing can be written down
+                meanwhile()
+            if now - self._full_since >= ROOM_SECONDS:
+                return now - began
+            await clock.sleep(LOOK_SECONDS)
+            now = clock.monotonic()
+        self._full_since = None
+        return now - began
+
+
+def waited(seconds: float) -> str:
+    """For the log."""
+    return f"WARNING: the job waited {seconds:.0f} s for room on the disk of its machine"
+
+
+def cause_of(error: OSError, folder: Path) -> str:
+    """What the system refused in the folder of a job."""
+    if not folder.exists():
+        return f"its folder {folder} is gone: somebody has removed it"
+    about = f": {os.fsdecode(error.filename)}" if isinstance(error.filename, str | bytes) else ""
+    return f"{error.strerror or error}{about}"
+
+
+def unstarted(error: OSError, folder: Path) -> Finished:
+    """What it means that the system refused something on the way to a step's process or beside it."""
+    if error.errno in _COMMANDS_FAULT:
+        return failure(f"the step's command cannot be started: {error.strerror}", Kind.LOAD)
+    if is_jobs_doing(error, folder):
+        name = os.path.basename(error.filename2 or error.filename)
+        return failure(f"{name}: {error.strerror}; something of the job is there", Kind.LOAD)
+    return failure(f"the agent cannot run the step: {cause_of(error, folder)}", Kind.SYSTEM, fault=Fault.RUNNER)

@@ -1,0 +1,184 @@
+"""Which job has filled a disk: what each one has put there, and the choice among them.
+
+Three things are certain to be a job's: what lies in its own folders, what its own user has in folders for everybody,
+and the files without a name that its processes hold open or have mapped. Where these lead to no job, the bytes count
+that its processes have written: some of them may have been removed since, or lie on another disk. `jobs` calls this
+when the disk under the agent's data folder is full; `disk` says when that is.
+"""
+
+import os
+import stat
+import time
+from collections import deque
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+
+from remuda.lib.dataclass import dataclass
+from remuda.steps.agent.disk import LEAST_FILES
+from remuda.steps.policy.measurement import in_words
+
+LEAST_SHARE = 10
+"""Who has less than this part of a disk has not filled it."""
+MEASURE_SECONDS = 30.0
+"""How long all jobs together are measured at the most: the others wait meanwhile."""
+_TURN = 100
+"""So many files of one job are looked at, then it is the next job's turn."""
+_UNNAMED = " (deleted)"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiskUse:
+    """What a job has put on a disk."""
+
+    bytes: int = 0
+    files: int = 0
+    written: int = 0
+    """Bytes that it has written to this disk or another one."""
+    elsewhere: int = 0
+    """Bytes that it has in its folders on other disks."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiskSearch:
+    """Where to look for what a job has put on a disk."""
+
+    paths: Iterable[Path | str | None]
+    """Files and folders. None means that a look has found nothing: it costs time, too, and the search can end there."""
+    since: float
+    """When the job began. What was changed before is not its."""
+    processes: Iterable[int] = ()
+    written: int = 0
+    """How much it is known to have written."""
+
+
+def choose_filler(taken: Mapping[str, DiskUse], *, disk_bytes: int, disk_files: int, needs_files: bool) -> str | None:
+    """Which job has filled the disk: the one with the most on it, if that is a tenth of the disk. Where nobody has so
+    much, the one that has written the most, if that is a tenth; else nobody has."""
+    if needs_files:
+        return _largest({job: one.files for job, one in taken.items()}, disk_files)
+    filler = _largest({job: one.bytes for job, one in taken.items()}, disk_bytes)
+    if filler is None:
+        filler = _largest({job: one.written - one.elsewhere for job, one in taken.items()}, disk_bytes)
+    return filler
+
+
+def _largest(shares: Mapping[str, int], whole: int) -> str | None:
+    most = max(shares, key=shares.__getitem__, default=None)
+    return most if most is not None and shares[most] * LEAST_SHARE >= whole > 0 else None
+
+
+def explain_stop(taken: DiskUse) -> str:
+    """Why the steps of the job that has filled the disk were ended, for its log."""
+    text = (
+        f"the job has filled the disk of its machine: it has put {in_words(taken.bytes)} there in {taken.files} files"
+    )
+    more = taken.written - taken.elsewhere
+    return f"{text}, and has written {in_words(more)} in all" if more > taken.bytes else text
+
+
+def lacks_files(folder: Path) -> bool:
+    """Whether it is new files that a full disk has no room for, and not bytes."""
+    found = os.statvfs(folder)
+    return found.f_files > 0 and found.f_ffree < LEAST_FILES
+
+
+def measure(jobs: Mapping[str, DiskSearch], disk: Path, seconds: float = MEASURE_SECONDS) -> dict[str, DiskUse]:
+    """What each job has put on the same disk as `disk`, as far as that can be counted in so many seconds. All jobs are
+    counted in turns, so one with very many files does not use up the time of the others.
+
+    Goes by the time of the last change of a file, which nobody can set. A file with several names counts once."""
+    until = time.monotonic() + seconds
+    device = os.stat(disk).st_dev
+    tallies = {name: _Tally(device, job.since) for name, job in jobs.items()}
+    unfinished = deque(_count(job, tallies[name]) for name, job in jobs.items())
+    while unfinished and time.monotonic() < until:
+        counting = unfinished.popleft()
+        if sum(1 for _ in islice(counting, _TURN)) == _TURN:
+            unfinished.append(counting)
+    for counting in unfinished:
+        counting.close()
+    return {
+        name: DiskUse(
+            bytes=tally.bytes,
+            files=tally.files,
+            written=max(jobs[name].written, tally.written),
+            elsewhere=tally.elsewhere,
+        )
+        for name, tally in tallies.items()
+    }
+
+
+def _count(job: DiskSearch, tally: "_Tally") -> Generator[None]:
+    """Add up what a job has. Yields after each thing it looks at, so that it can be interrupted."""
+    for pid in job.processes:
+        tally.written += written_bytes([pid])
+        for status in _open_files(pid):
+            if status is not None:
+                tally.add(status)
+            yield
+        yield
+    for path in job.paths:
+        yield
+        folders: list[str] = []
+        with suppress(OSError):
+            if path is not None and tally.add(os.lstat(path)):
+                folders.append(os.fspath(path))
+        while folders:
+            yield
+            with suppress(OSError), os.scandir(folders.pop()) as entries:
+                for entry in entries:
+                    yield
+                    with suppress(OSError):
+                        if tally.add(entry.stat(follow_symlinks=False)):
+                            folders.append(entry.path)
+
+
+class _Tally:
+    """Sums up files, each one once."""
+
+    def __init__(self, device: int, since: float) -> None:
+        self.bytes = self.files = self.elsewhere = self.written = 0
+        self._device = device
+        self._since = since
+        self._seen: set[tuple[int, int]] = set()
+
+    def add(self, status: os.stat_result) -> bool:
+        """Whether it is a folder whose content was not counted yet."""
+        is_folder = stat.S_ISDIR(status.st_mode)
+        if is_folder or status.st_nlink != 1:
+            if (status.st_dev, status.st_ino) in self._seen:
+                return False
+            self._seen.add((status.st_dev, status.st_ino))
+        if status.st_ctime >= self._since:
+            if status.st_dev == self._device:
+                self.bytes, self.files = self.bytes + status.st_blocks * 512, self.files + 1
+            else:
+                self.elsewhere += status.st_blocks * 512
+        return is_folder
+
+
+def _open_files(pid: int) -> Iterator[os.stat_result | None]:
+    """The removed files that a process holds open or has mapped, and None for any other. A mapped file exists as long
+    as the mapping does, though nobody holds it open; only root can read its size."""
+    for name in ("fd", "map_files"):
+        with suppress(OSError), os.scandir(f"/proc/{pid}/{name}") as entries:
+            for entry in entries:
+                removed = None
+                with suppress(OSError):
+                    if os.readlink(entry.path).endswith(_UNNAMED) and (status := os.stat(entry.path)).st_nlink == 0:
+                        removed = status
+                yield removed
+
+
+def written_bytes(processes: Iterable[int]) -> int:
+    """What these processes, and those that they have started and waited for, have written and not taken back before it
+    reached a disk."""
+    total = 0
+    for pid in processes:
+        with suppress(OSError):
+            pairs = (line.split(b": ") for line in Path(f"/proc/{pid}/io").read_bytes().splitlines())
+            counts = {name: int(value) for name, value in pairs}
+            total += max(0, counts[b"write_bytes"] - counts[b"cancelled_write_bytes"])
+    return total

@@ -1,0 +1,126 @@
+"""What the start request of a job says, as values for those that act on it. Nothing here is remembered."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from remuda.lib.files import write_whole
+from remuda.lib.masking import Secrets
+from remuda.steps.agent.data_folder import temporary_folder
+from remuda.steps.engine import hold
+from remuda.steps.engine.environment import AUTHORITIES, SERVER_CA, write_files
+from remuda.steps.engine.evaluation import Facts
+from remuda.steps.job_files.journal import Journal
+from remuda.steps.job_files.step_files import INSERTED_EXCHANGE
+from remuda.steps.policy.enforcement import Custody
+from remuda.steps.policy.job_user import Person
+from remuda.steps.policy.rules import parse_policy
+from remuda.steps.policy.sandbox import Sandbox
+from remuda.steps.policy.slots import limits_of
+from remuda.steps.policy.step_limits import Enclosure
+from remuda.steps.policy.values import NO_LIMITS, Policy
+from remuda.wire.proto.agent_pb2 import StartRequest
+
+
+def secrets_of(request: StartRequest) -> Secrets:
+    """Everything of a request that must not be seen."""
+    masked = (variable.value for variable in request.variables if variable.masked)
+    return Secrets((*request.masks, *masked), request.mask_prefixes)
+
+
+def read_facts(
+    request: StartRequest,
+    journal: Journal,
+    custody: Custody,
+    base_env: Mapping[str, str],
+    *,
+    is_inside: bool,
+    has_begun: bool,
+) -> Facts:
+    """What steps are evaluated with. Writes the variables that are files, unless the job `has_begun`: then they are
+    there, and its steps may have put something else in their place. `base_env` is the agent's environment."""
+    is_apart = bool(request.run_as) or request.sandbox
+    variables = write_files(journal.exchange, request.variables, is_written=has_begun)
+    files = [variable for variable in request.variables if variable.file]
+    authorities = [variable for variable in files if variable.key in AUTHORITIES] if is_inside or is_apart else []
+    return Facts(
+        base_env=dict(base_env) | custody.env if custody.env else base_env,
+        agent_env=base_env,
+        request_env=dict(request.env) | variables if request.env else variables,
+        variables=variables,
+        inserted_files=write_files(
+            journal.folder / INSERTED_EXCHANGE, files if custody.insertable() else [], is_written=has_begun
+        ),
+        authorities=write_files(journal.folder / "authorities", authorities),
+        work_dir=request.work_dir,
+        folder=journal.folder,
+        key=journal.key,
+        hold_failed_seconds=request.hold_failed_seconds,
+        deadline=journal.accepted_at + request.timeout_seconds if request.timeout_seconds else None,
+        is_confined=is_inside or is_apart,
+        inserted_env=_build_inserted_env(journal, custody.policy),
+        is_apart=is_apart,
+        is_inside=is_inside,
+    )
+
+
+def server_ca_file(folder: Path) -> Path:
+    """Where the certificates lie by which inserted steps know the server: beside what is the agent's alone."""
+    return folder / "server_ca.pem"
+
+
+def _build_inserted_env(journal: Journal, policy: Policy) -> dict[str, str]:
+    """The predefined variables of inserted steps. Writes the one that is a file."""
+    if not policy.server_ca:
+        return dict(policy.variables)
+    path = server_ca_file(journal.folder)
+    write_whole(path, policy.server_ca.encode())
+    path.chmod(0o644)
+    return {**policy.variables, SERVER_CA: str(path)}
+
+
+def read_custody(request: StartRequest, journal: Journal, person: Person | None) -> Custody:
+    """What holds for the steps of a job that run as `person`."""
+    policy = parse_policy(request.policy)
+    return Custody(
+        policy=policy,
+        person=person,
+        job=journal.folder,
+        work_dir=Path(request.work_dir),
+        key=journal.key,
+        cgroup=request.cgroup and f"/{request.cgroup.strip('/')}",
+        cgroup_limits=limits_of(
+            request.cgroup_limits.memory_bytes, request.cgroup_limits.cpus, request.cgroup_limits.pids
+        ),
+        has_own_user=request.own_user,
+        sandbox=Sandbox(
+            work_dir=request.work_dir,
+            exchange=str(journal.exchange),
+            inserted=str(journal.folder / INSERTED_EXCHANGE),
+            writable=tuple(request.writable),
+            hidden=_hidden(request, journal),
+            readable=(str(server_ca_file(journal.folder)),) if policy.server_ca else (),
+        )
+        if request.sandbox
+        else None,
+    )
+
+
+def _hidden(request: StartRequest, journal: Journal) -> tuple[str, ...]:
+    """The folders that the job is not to see: with those of the platform that of the agent's socket, wherever it is."""
+    place = temporary_folder(journal.folder.parent.parent) if request.hidden else None
+    return (*request.hidden, str(place)) if place is not None else tuple(request.hidden)
+
+
+def closing_command(
+    custody: Custody, closing: hold.Closing, folder: Path, number: int
+) -> tuple[list[str], dict[str, str]]:
+    """The command line and the environment of what was put off while the job was held; `folder` is the job's."""
+    if not closing.is_jobs or custody.person is None:
+        return list(closing.argv), dict(closing.env)
+    enclosure = Enclosure(
+        limits=NO_LIMITS,
+        work_dir=Path(closing.work_dir),
+        spec={"uid": custody.person.uid, "gid": custody.person.gid},
+        person=custody.person,
+    )
+    return enclosure.wrap(closing.argv, closing.env, hold.env_file(folder, number))

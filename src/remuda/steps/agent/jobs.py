@@ -1,0 +1,280 @@
+"""All jobs of this agent: accepted, found again at a start, cancelled, closed.
+
+A job that was accepted stays until it is closed, whatever happens to the agent or its clients. Accepting and closing
+do not await anything between looking and acting, so two calls for one id cannot get in each other's way. To end what a
+running job has on the machine takes time: until that is done it is known, and whoever closes or starts it waits. The
+agent does so, too, before it stops; a client that goes away changes nothing about it.
+"""
+
+import asyncio
+import logging
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from remuda.lib.clock import Clock
+from remuda.lib.killpoints import reach
+from remuda.steps.agent.disk import Reserve
+from remuda.steps.agent.disk_usage import choose_filler, lacks_files, measure
+from remuda.steps.agent.job_request import secrets_of
+from remuda.steps.engine.environment import check_variables
+from remuda.steps.engine.job_execution import Job
+from remuda.steps.engine.loading import Resolver
+from remuda.steps.errors import BadRequestError, UnknownJobError
+from remuda.steps.job_files.journal import Journal, stored_jobs
+from remuda.steps.language.reading import read_step
+from remuda.steps.language.values import Reference
+from remuda.steps.policy.job_user import parse_run_as
+from remuda.steps.policy.rules import parse_policy
+from remuda.steps.process.execution import Surroundings
+from remuda.steps.process.job_processes import find_members
+from remuda.steps.process.kernel import become_subreaper
+from remuda.steps.process.leftovers import Reaper
+from remuda.steps.resolving.values import Resolved
+from remuda.wire.proto.agent_pb2 import StartRequest
+
+VERSION = 1
+"""Of the meaning of a start request."""
+LONGEST_ID = 200
+
+logger = logging.getLogger(__name__)
+
+
+class Jobs:
+    """What the agent keeps, by id."""
+
+    def __init__(self, folder: Path, around: Surroundings, tasks: asyncio.TaskGroup) -> None:
+        self._folder = folder
+        self.around = around
+        if around.resolver is None:
+            self.around = replace(around, resolver=_Packages(folder.parent / "packages", around.clock))
+        self._reaper = Reaper(around.clock)
+        self._reserve = Reserve(folder.parent)
+        self._group = tasks
+        self._jobs: dict[str, Job] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._closing: dict[str, asyncio.Task[Exception | None]] = {}
+
+    def adopt(self) -> None:
+        """Find the jobs of an earlier agent again and go on with them."""
+        become_subreaper()
+        self._reserve.hold()
+        self.around.room.relieve = self._relieve_disk
+        self._folder.mkdir(mode=0o700, exist_ok=True)
+        for folder in stored_jobs(self._folder):
+            try:
+                self._keep(Job(Journal(folder), self.around, self.all))
+            except Exception:
+                logger.exception("job folder %s cannot be read and is left alone", folder)
+
+    async def start(self, request: StartRequest) -> None:
+        """Store the request and start the job. A known id is success and changes nothing."""
+        await self._closed(request.id)
+        if not 1 <= len(request.id) <= LONGEST_ID:
+            raise BadRequestError(f"id: 1 to {LONGEST_ID} characters are needed")
+        if request.id in self._jobs:
+            return
+        if request.version != VERSION:
+            raise BadRequestError(f"version: this agent knows {VERSION}, not {request.version}; use a newer agent")
+        if request.timeout_seconds < 0 or request.log_limit_bytes < 0:
+            raise BadRequestError("timeout_seconds and log_limit_bytes: 0 (no limit) or more is needed")
+        try:
+            check_variables(request)
+            _check_places(request)
+            read_step(request.steps, file="steps", job=True)
+            parse_policy(request.policy)
+            if request.run_as:
+                # Whoever keeps the list of users may be far away.
+                await asyncio.to_thread(parse_run_as, request.run_as)
+        except BadRequestError as error:
+            raise type(error)(secrets_of(request).mask(str(error))) from None
+        if request.id in self._jobs:  # by now
+            return
+        # Another agent that adopts the job may run in another directory.
+        request.work_dir = os.path.abspath(request.work_dir)
+        journal = Journal.create(self._folder, request, self.around.clock.now())
+        reach("agent.accepted")
+        self._keep(Job(journal, self.around, self.all))
+
+    def find(self, job_id: str) -> Job | None:
+        return self._jobs.get(job_id)
+
+    def get(self, job_id: str) -> Job:
+        """The same where an unknown id is an error."""
+        job = self.find(job_id)
+        if job is None:
+            raise UnknownJobError(job_id)
+        return job
+
+    def all(self) -> Iterable[Job]:
+        return self._jobs.values()
+
+    @property
+    def is_any_running(self) -> bool:
+        return bool(self._tasks or self._closing)
+
+    @property
+    def are_idle(self) -> bool:
+        """Nothing runs. Ended jobs need no agent until somebody asks for them, or until they are to be forgotten."""
+        return not self.is_any_running and not any(job.attention.is_awaited for job in self._jobs.values())
+
+    async def watch_disk(self) -> None:
+        """Make room on a full disk, and hold some back on one that has enough. Called now and then."""
+        await self.around.room.look(self._folder.parent, self.around.clock)
+        self._reserve.hold()
+
+    async def _relieve_disk(self) -> None:
+        """The disk is full: end the steps of the job that has filled it, if one has, and give the reserve back."""
+        try:
+            await self._stop_filler(self._folder.parent)
+        except OSError as error:
+            logger.warning("the job that has filled the disk cannot be stopped: %s", error)
+        finally:
+            self._reserve.release()
+
+    async def _stop_filler(self, disk: Path) -> None:
+        found = os.statvfs(disk)
+        running = {job.id: job for job in self._jobs.values() if job.can_be_stopped_for_disk}
+        users = {job.journal.key: job.uid for job in self._jobs.values()}
+        members = await asyncio.to_thread(find_members, users)
+        searches = {job.id: await job.search_disk(members[job.journal.key]) for job in running.values()}
+        uses = await asyncio.to_thread(measure, searches, disk)
+        filler = choose_filler(
+            uses,
+            disk_bytes=found.f_blocks * found.f_frsize,
+            disk_files=found.f_files,
+            needs_files=lacks_files(disk),
+        )
+        if filler is not None and running[filler].can_be_stopped_for_disk:
+            await running[filler].stop_for_disk(uses[filler], self._reserve.release)
+
+    def clean_up(self) -> None:
+        """Cancel what nobody wants any more, and forget it once it has ended. Called now and then."""
+        self._reaper.look()
+        now = self.around.clock.monotonic()
+        for job in [job for job in self._jobs.values() if job.attention.is_hopeless(now)]:
+            try:
+                if job.end is None and not job.journal.cancelled:
+                    logger.warning("job %s: its client does not come back; it is cancelled", job.id)
+                    job.cancel()
+                elif job.end is not None:
+                    logger.warning("job %s: its client does not come back; it is forgotten", job.id)
+                    self._close(job)
+            except OSError as error:
+                logger.warning("job %s cannot be cleaned up: %s", job.id, error)
+
+    async def close(self, job_id: str) -> None:
+        """Kill what runs and forget the job. If its files cannot be removed it stays known: this can be repeated.
+
+        What would stay elsewhere is closed before, so such a job is known until then.
+        """
+        job = self._jobs.get(job_id)
+        if job is not None and job_id not in self._closing:
+            self._close(job)
+        await self._closed(job_id)
+
+    def _close(self, job: Job) -> None:
+        if job.must_be_closed:
+            job.leave()
+            return
+        if job.end is not None:
+            self._forget(job)
+            return
+        job.kill()
+        task = self._tasks.pop(job.id, None)
+        if task is not None:
+            task.cancel()
+        closing = self._group.create_task(self._end(job, task), name=f"job {job.id}: close")
+        self._closing[job.id] = closing
+
+    async def _closed(self, job_id: str) -> None:
+        """Where somebody has closed it: when it is gone. The error where it is not."""
+        closing = self._closing.get(job_id)
+        if closing is not None and (error := await asyncio.shield(closing)) is not None:
+            raise error
+
+    async def _end(self, job: Job, task: asyncio.Task[None] | None) -> Exception | None:
+        """Of a job that was killed. What goes wrong is told to whoever waits, and ends no other job."""
+        try:
+            if task is not None:
+                await asyncio.wait({task})
+            await job.kill_rest()
+            self._forget(job)
+        except OSError as error:
+            logger.warning("job %s cannot be closed: %s", job.id, error)
+            return error
+        except Exception as error:
+            logger.exception("job %s cannot be closed", job.id)
+            return error
+        finally:
+            del self._closing[job.id]
+        return None
+
+    def _forget(self, job: Job) -> None:
+        self._tasks.pop(job.id, None)
+        job.destroy()
+        del self._jobs[job.id]
+
+    async def release(self, job_id: str) -> None:
+        """Let a held job go, and wait for that; for any other there is nothing to wait for."""
+        job = self._jobs.get(job_id)
+        if job is not None and job.is_held and job_id in self._tasks:
+            job.release()
+            await job.let_go.wait()
+
+    def abandon(self) -> None:
+        """Stop looking after the jobs; they go on under their shims."""
+        self._reserve.release()
+        for task in self._tasks.values():
+            task.cancel()
+
+    def _keep(self, job: Job) -> None:
+        if job.end is not None and job.is_unwanted and not job.is_held:
+            job.destroy()
+            return
+        self._jobs[job.id] = job
+        if job.end is None or job.is_held:
+            task = self._group.create_task(job.run(), name=f"job {job.id}")
+            self._tasks[job.id] = task
+            task.add_done_callback(lambda done: self._forget_task(job.id, done))
+
+    def _forget_task(self, job_id: str, task: asyncio.Task[None]) -> None:
+        if self._tasks.get(job_id) is task:
+            del self._tasks[job_id]
+            job = self._jobs.get(job_id)
+            if job is not None and job.end is not None and job.is_unwanted:
+                self._close(job)
+        self._reaper.look()
+
+
+def _check_places(request: StartRequest) -> None:
+    for place in request.writable:
+        if not os.path.isabs(place) or ".." in place.split("/"):
+            raise BadRequestError(f'writable: "{place}": a whole path is needed')
+    if ".." in request.cgroup.split("/"):
+        raise BadRequestError(f'cgroup: "{request.cgroup}": a path without .. is needed')
+
+
+class _Packages:
+    """Finds packages. What that needs is imported when the first is looked for: many an agent never does."""
+
+    def __init__(self, cache: Path, clock: Clock) -> None:
+        self._cache = cache
+        self._clock = clock
+        self._resolver: Resolver | None = None
+
+    async def resolve(
+        self,
+        reference: Reference,
+        *,
+        base: Path,
+        root: Path | None,
+        env: Mapping[str, str],
+        substitutes: Mapping[str, str] | None = None,
+    ) -> Resolved:
+        if self._resolver is None:
+            from remuda.steps.resolving.resolver import Resolver as RealResolver
+
+            self._resolver = RealResolver(self._cache, clock=self._clock)
+        return await self._resolver.resolve(reference, base=base, root=root, env=env, substitutes=substitutes)

@@ -1,0 +1,107 @@
+"""`remuda-agent proxy`: stdin and stdout are a connection to the agent of this machine, whatever leads to them.
+
+What a manager runs at the other end of ssh or of an engine's exec. Bytes are passed on and not looked at; stdout holds
+nothing else, so everything there is to say goes to stderr. It ends when either side does. With `--start` an agent is
+started first where none answers; it stays when the proxy ends.
+"""
+
+import os
+import signal
+import socket as sockets
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from remuda.lib.clock import SystemClock
+from remuda.steps.agent.data_folder import endpoint_in, socket_in
+from remuda.steps.errors import EXIT_IN_USE, AgentError
+from remuda.steps.pack.program import own_command
+
+START_SECONDS = 30.0
+"""How long an agent may take to answer."""
+LAST_SECONDS = 5.0
+"""How long the agent may take to close a connection whose client has gone."""
+_LOOK_SECONDS = 0.05
+_CHUNK_BYTES = 64 * 1024
+
+
+def proxy(data: Path, *, socket: Path | None, start: Sequence[str] | None) -> None:
+    """Pass bytes on until one side ends. `start`: options for an agent to be started where none answers."""
+    try:
+        connection = _connect(data, socket)
+    except OSError as error:
+        if start is None:
+            place = socket or socket_in(data) or data
+            raise AgentError(
+                f"no agent answers at {place} ({error.strerror or error}); start one with `serve`, or give --start"
+            ) from None
+        connection = _started(data, socket, start)
+    with connection:
+        threading.Thread(target=_send, args=(connection,), name="stdin", daemon=True).start()
+        with suppress(BrokenPipeError, ConnectionResetError, TimeoutError):
+            while data_in := connection.recv(_CHUNK_BYTES):
+                _write(data_in)
+
+
+def _connect(data: Path, socket: Path | None) -> sockets.socket:
+    if socket is None and (endpoint := endpoint_in(data)) is not None:
+        return sockets.create_connection((endpoint["host"], endpoint["port"]))
+    connection = sockets.socket(sockets.AF_UNIX, sockets.SOCK_STREAM)
+    try:
+        connection.connect(str(socket or socket_in(data) or data / "agent.sock"))
+    except OSError:
+        connection.close()
+        raise
+    return connection
+
+
+def _started(data: Path, socket: Path | None, options: Sequence[str]) -> sockets.socket:
+    """A connection to an agent that owes nothing to this process. Of several that are started at once one stays."""
+    where = ["--socket", str(socket)] if socket else []
+    command = own_command("serve", "--data", str(data), *where, *options)
+    data.mkdir(mode=0o700, parents=True, exist_ok=True)
+    said = data / f"agent.start-{os.getpid()}"
+    pid: int | None = os.posix_spawnp(
+        command[0],
+        command,
+        os.environ,
+        file_actions=[
+            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+            (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
+            # Not this process's stderr: whoever waits for its end would wait for the agent's.
+            (os.POSIX_SPAWN_OPEN, 2, str(said), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600),
+        ],
+        setsid=True,
+        setsigdef=[signal.SIGPIPE],
+    )
+    clock = SystemClock()
+    deadline = clock.monotonic() + START_SECONDS
+    try:
+        while clock.monotonic() < deadline:
+            with suppress(OSError):
+                return _connect(data, socket)
+            if pid is not None and (ended := os.waitpid(pid, os.WNOHANG))[0]:
+                pid = None
+                if os.waitstatus_to_exitcode(ended[1]) != EXIT_IN_USE:
+                    raise AgentError(f"the agent did not start: {said.read_text().strip()}")
+            time.sleep(_LOOK_SECONDS)
+        raise AgentError(f"the agent that was started does not answer: {said.read_text().strip()}")
+    finally:
+        said.unlink(missing_ok=True)
+
+
+def _send(connection: sockets.socket) -> None:
+    with suppress(OSError):
+        while data := os.read(0, _CHUNK_BYTES):
+            connection.sendall(data)
+    with suppress(OSError):
+        connection.settimeout(LAST_SECONDS)
+        connection.shutdown(sockets.SHUT_WR)
+
+
+def _write(data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(1, view) :]

@@ -1,0 +1,168 @@
+"""The agent from its start to its end: the data folder, the transport, the jobs found there, the server, the stop.
+
+The server stops at once when told to: jobs need no agent to go on, and the next one finds them. It stops by itself when
+its folder was removed: then no job can be started here, but by an agent with a new one. It can be bound to a
+command (`serve ... COMMAND`), as the step runner of others is to the one that holds its container open: that is
+started once something arrives on stdin, gets it, and the agent ends with it.
+"""
+
+import array
+import asyncio
+import fcntl
+import math
+import os
+import resource
+import signal
+import sys
+import termios
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from grpclib.server import Server
+
+from remuda.lib.clock import SystemClock
+from remuda.lib.waiting import happens
+from remuda.steps.agent.data_folder import occupied
+from remuda.steps.agent.grpc_service import AgentService, StepRunnerService, is_of_a_job
+from remuda.steps.agent.jobs import Jobs
+from remuda.steps.agent.transport import listening
+from remuda.steps.engine.environment import clean_base
+from remuda.steps.pack.program import certificates
+from remuda.steps.process.execution import Surroundings
+from remuda.steps.process.fork_server import Standby
+from remuda.steps.process.kernel import Changes, Pulse
+
+READY = "step-runner is listening on socket"
+"""What clients look for on stderr, with the socket's path behind it."""
+LOOK_SECONDS = 1.0
+"""How often is looked whether anybody needs the agent, and whether its folder is there."""
+LOST_SECONDS = 2.0
+"""How long an agent without a folder stays when nothing runs, so that clients hear how their jobs ended."""
+CLEAN_UP_SECONDS = 5.0
+"""How often is looked for jobs whose clients do not come back."""
+
+
+async def serve(
+    data: Path,
+    standby: Standby,
+    *,
+    listen_at: str | None = None,
+    socket: Path | None = None,
+    idle_exit_seconds: float | None = None,
+    command: Sequence[str] = (),
+) -> int:
+    """Serve until told to stop by SIGTERM or SIGINT, until nobody has needed the agent for that long, or until the
+    command has ended. The exit code: the command's, else 0."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    open_files = _raise_open_files()
+    authorities = certificates()
+    os.environ.update(authorities)
+    code = 0
+    with occupied(data) as is_there, listening(data, at=listen_at, socket=socket) as transport:
+        pulse = Pulse()
+        around = Surroundings(
+            clock=SystemClock(),
+            pulse=pulse,
+            changes=Changes(pulse),
+            base_env=clean_base(os.environ) | authorities,
+            open_files=open_files,
+            standby=standby,
+        )
+        async with asyncio.TaskGroup() as tasks:
+            jobs = Jobs(data.absolute() / "jobs", around, tasks)
+            jobs.adopt()
+            server = Server([AgentService(jobs, transport=transport.kind, data=data), StepRunnerService(jobs)])
+            transport.guard(server, lambda pid: is_of_a_job(pid, jobs))
+            await server.start(sock=transport.listener)
+            transport.announce(data)
+            sys.stderr.write(f"{READY} {transport.address}\n")
+            sys.stderr.flush()
+            cleaner = tasks.create_task(_clean_up(jobs), name="clean up")
+            if command:
+                code = await _with_command(command, stop)
+            else:
+                await _until_stopped(stop, server, jobs, idle_exit_seconds, is_there)
+            cleaner.cancel()
+            server.close()
+            jobs.abandon()
+        around.changes.close()
+        around.drains.close()
+    return code
+
+
+async def _until_stopped(
+    stop: asyncio.Event,
+    server: Server,
+    jobs: Jobs,
+    idle_exit_seconds: float | None,
+    is_there: Callable[[], bool],
+) -> None:
+    clock = SystemClock()
+    used_at = kept_at = clock.monotonic()
+    while not stop.is_set():
+        now = clock.monotonic()
+        if jobs.is_any_running or is_there():
+            kept_at = now
+        # The server has no public count of its connections.
+        if not jobs.are_idle or any(not handler.closing for handler in server._handlers):
+            used_at = now
+        left = math.inf if idle_exit_seconds is None else used_at + idle_exit_seconds - now
+        if left <= 0 or now - kept_at >= LOST_SECONDS:
+            return
+        await happens(stop, within_seconds=min(left, LOOK_SECONDS))
+
+
+async def _clean_up(jobs: Jobs) -> None:
+    clock = SystemClock()
+    while True:
+        await clock.sleep(CLEAN_UP_SECONDS)
+        jobs.clean_up()
+        await jobs.watch_disk()
+
+
+async def _with_command(command: Sequence[str], stop: asyncio.Event) -> int:
+    """Run the command once there is something to read, with that; nothing to read for ever: do not run it."""
+    if not await _has_input(stop):
+        return 0
+    process = await asyncio.create_subprocess_exec(*command)
+    async with asyncio.TaskGroup() as tasks:
+        stopper = tasks.create_task(_terminate_at(stop, process), name="end of the command")
+        code = await process.wait()
+        stopper.cancel()
+    return code if code >= 0 else 128 - code
+
+
+async def _terminate_at(stop: asyncio.Event, process: asyncio.subprocess.Process) -> None:
+    await stop.wait()
+    process.terminate()
+
+
+async def _has_input(stop: asyncio.Event) -> bool:
+    """Wait for bytes on stdin, and leave them there; False at its end or at a stop."""
+    loop, readable = asyncio.get_running_loop(), asyncio.Event()
+    try:
+        loop.add_reader(0, readable.set)
+    except OSError:  # files are always readable, and cannot be waited for
+        return True
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            waiting = [tasks.create_task(event.wait(), name="stdin") for event in (readable, stop)]
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            for task in waiting:
+                task.cancel()
+    finally:
+        loop.remove_reader(0)
+    waiting_bytes = array.array("i", [0])
+    fcntl.ioctl(0, termios.FIONREAD, waiting_bytes)
+    return waiting_bytes[0] > 0
+
+
+def _raise_open_files() -> int:
+    """Every running step costs the agent a descriptor; steps themselves keep the limit the agent was given."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return soft

@@ -1,0 +1,392 @@
+"""A command beside a job's steps, for somebody who looks into the job: `Shell` of the agent's service.
+
+Decided here: what is started (`prepare`: in the job's environment, with its variables, as the user of its steps, held
+to what the policy says of the job's own commands), and when it ends: with its leader, with the call, with the job, or
+when a step begins that a policy inserted. Whatever it has started in its session goes with it. In a container the
+engine's exec runs it (`container_shell`); what another agent runs, that agent is asked for. Which environment that is,
+`holding` says.
+
+On a terminal the command has a pty of its own as its controlling terminal; otherwise it has three pipes.
+"""
+
+import asyncio
+import fcntl
+import json
+import os
+import signal
+import struct
+import termios
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+
+from grpclib.server import Stream
+
+from remuda.lib.files import write_whole
+from remuda.lib.waiting import happens
+from remuda.steps.agent.jobs import Jobs
+from remuda.steps.delegation.client import CommandChannel
+from remuda.steps.delegation.files import Order
+from remuda.steps.engine.environment import fit
+from remuda.steps.engine.hold import Entrance
+from remuda.steps.engine.rights import OWN
+from remuda.steps.errors import AgentError, BadRequestError
+from remuda.steps.job_files.step_files import EXCHANGE
+from remuda.steps.language.values import ReferenceKind
+from remuda.steps.pack.program import own_command
+from remuda.steps.policy.enforcement import Custody
+from remuda.steps.policy.host_abilities import host_of
+from remuda.steps.policy.rules import decide
+from remuda.steps.policy.step_limits import Enclosure, enclose
+from remuda.steps.policy.values import NO_LIMITS, Subject
+from remuda.steps.process import leftovers, marks, shim
+from remuda.steps.process.execution import Surroundings
+from remuda.steps.process.shim_process import StepProcess
+from remuda.wire.proto import agent_pb2 as pb
+from remuda.wire.proto.agent_grpc import AgentStub
+
+MOST_AT_ONCE = 20
+"""Of one job."""
+MOST_BYTES = 64 * 1024
+GRACE_SECONDS = 5.0
+"""How long a command may take that was told to end, since something elsewhere may have to end first."""
+LARGEST_SIZE = 9999
+DEFAULT_TERM = "xterm"
+_SHELL = '[ -t 0 ] && set -- -i; if command -v bash >/dev/null 2>&1; then exec bash "$@"; else exec sh "$@"; fi'
+DEFAULT_COMMAND = ("sh", "-c", _SHELL, "sh")
+_START = """
+_remuda_work=$1
+ulimit -S -n "$2" 2>/dev/null
+shift 2
+while [ "$1" != -- ]; do echo 0 >"$1" || exit 125; shift; done
+shift
+cd "$_remuda_work" && unset _remuda_work && exec "$@"
+"""
+_numbers = count(1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """What is started."""
+
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+    work_dir: str
+    key: str
+    """Of the job, whose mark it bears."""
+    enclosure: Enclosure
+    files: tuple[Path, ...] = ()
+    """Made for it, and removed with it."""
+
+
+def prepare(entrance: Entrance, custody: Custody, folder: Path, key: str, wish: pb.ShellOpen) -> Prepared:
+    """Write what the command needs, and say how it is started; AgentError when it may not run here."""
+    number = f"shell-{os.getpid()}-{next(_numbers)}"
+    prefix, is_agents = entrance.way.prefix, entrance.way.has_agents_rights
+    term = wish.term if wish.term and wish.term.isprintable() and len(wish.term) < 100 else DEFAULT_TERM
+    env = dict(entrance.env) | ({"TERM": term} if wish.terminal else {})
+    command = tuple(wish.command) or DEFAULT_COMMAND
+    if any("\0" in word for word in command):
+        raise BadRequestError("a word of the command holds a NUL byte")
+    place = Path(entrance.work_dir)
+    enclosure = _enclosure(custody, folder, place, f"{key}.{number}", is_agents=is_agents)
+    files: tuple[Path, ...] = ()
+    is_own = prefix[:1] == (OWN,)
+    if prefix:
+        # What passes it on reads it: with the agent's rights it reads nothing that the job could change.
+        request = (folder if is_agents else folder / EXCHANGE) / f"{number}.command"
+        asked = {"command": list(command), "work_dir": entrance.work_dir, "env": fit(env).exported}
+        write_whole(request, json.dumps(asked | {"terminal": wish.terminal}).encode())
+        if (person := enclosure.person) is not None:
+            os.chown(request, person.uid, person.gid, follow_symlinks=False)
+        command, files = (*prefix, str(request)), (request,)
+        if is_own:
+            program = "container_shell" if prefix[1:2] == ("container_exec",) else prefix[1]
+            command = (*own_command("step"), program, *command[2:])
+        env = dict(entrance.outer_env) | ({"TERM": term} if wish.terminal else {})
+    if custody.sandbox is not None and not is_agents:
+        inside = folder / f"{number}.sandbox"
+        command, env = custody.wrap_command(command, fit(env).exported, inside, is_own=is_own)
+        files = (*files, inside)
+    kept = folder / f"{number}.env"
+    argv, outer = enclosure.wrap(command, fit(env).exported, kept)
+    return Prepared(
+        argv=tuple(argv),
+        env=outer,
+        work_dir=entrance.work_dir,
+        key=key,
+        enclosure=enclosure,
+        files=(*files, kept),
+    )
+
+
+def _enclosure(custody: Custody, folder: Path, work_dir: Path, key: str, *, is_agents: bool) -> Enclosure:
+    """What holds the command. It is the job's user's, in whatever the job has opened; only what passes it on into what
+    the platform has opened is the agent's."""
+    if not custody.has_a_say:
+        return Enclosure(limits=NO_LIMITS, work_dir=work_dir)
+    subject = Subject(
+        kind=ReferenceKind.LOCAL, reference="the job's own command", name="shell", path="/shell", origin="user"
+    )
+    decision = decide(custody.policy, subject)
+    if not decision.allowed:
+        raise AgentError(f"the job's step policy allows no shell: {decision.reason}")
+    enclosure = enclose(
+        host_of(folder.parent.parent, custody.cgroup),
+        decision.limits,
+        key=key,
+        work_dir=work_dir,
+        person=None if is_agents else custody.person,
+        inside=is_agents,
+        apart=is_agents or custody.person is not None,
+        slot=custody.slot,
+    )
+    if refusal := custody.refusal(enclosure):
+        enclosure.remove()
+        raise AgentError(refusal)
+    return enclosure
+
+
+class Shell:
+    """A command that runs, from its start to its end."""
+
+    def __init__(self, prepared: Prepared, wish: pb.ShellOpen, around: Surroundings) -> None:
+        self._prepared = prepared
+        self._ending = asyncio.Event()
+        """Its leader has ended, or shall."""
+        self.reason = ""
+        """Why it was ended, where the job goes on without it."""
+        self._is_killed = False
+        self._waiting: set[asyncio.Event] = set()
+        self._input, outputs = self._spawn(prepared, wish, around)
+        self._outputs = outputs
+        self._start = shim.start_time(self._process.pid) or 0
+
+    def hang_up(self) -> None:
+        """Nobody is there any more, or the job is over."""
+        if not self._process.exited.is_set():
+            self._process.signal_group(signal.SIGHUP)
+        self._end()
+
+    async def end(self, reason: str = "") -> None:
+        """Return when nothing of its session runs any more. Does not wait for whoever reads its output."""
+        self.reason = self.reason or reason
+        self.hang_up()
+        await happens(self._process.exited, within_seconds=GRACE_SECONDS)
+        if not self._is_killed:  # once: later the number may be another session's
+            self._is_killed = True
+            leftovers.end_session(self._process.pid, since=self._start)
+        await happens(self._process.exited, within_seconds=GRACE_SECONDS)
+
+    async def serve(self, stream: "Stream[pb.ShellInput, pb.ShellOutput]") -> int | None:
+        """Carry bytes both ways until it has ended; its exit code, None when that was not waited for."""
+        try:
+            await stream.send_message(pb.ShellOutput(opened=True))
+            async with asyncio.TaskGroup() as tasks:
+                listening = tasks.create_task(self._listen(stream), name="shell input")
+                async with asyncio.TaskGroup() as pumps:
+                    for file, kind in self._outputs:
+                        pumps.create_task(self._pump(file, kind, stream.send_message), name=f"shell {kind}")
+                    await self._ending.wait()
+                listening.cancel()
+        finally:
+            await self._finish()
+        status = self._process.status
+        return None if status is None else status if status >= 0 else 128 - status
+
+    async def _finish(self) -> None:
+        self.hang_up()
+        self._close_input()
+        for file, _ in self._outputs:
+            os.close(file)
+        self._outputs = ()
+        await self.end()
+        for path in self._prepared.files:
+            path.unlink(missing_ok=True)
+        self._prepared.enclosure.remove()
+
+    def _spawn(
+        self, prepared: Prepared, wish: pb.ShellOpen, around: Surroundings
+    ) -> tuple[int, tuple[tuple[int, str], ...]]:
+        """Start it: where its input goes, and where its output comes from."""
+        if wish.terminal:
+            master, slave = os.openpty()
+            resize(master, wish.size)
+            name = os.ttyname(slave)
+            if (person := prepared.enclosure.person) is not None:
+                os.chown(name, person.uid, person.gid)
+            # The leader of a session that opens a terminal has it as its controlling one.
+            actions: list[tuple[object, ...]] = [(os.POSIX_SPAWN_OPEN, 0, name, os.O_RDWR, 0)]
+            actions += [(os.POSIX_SPAWN_DUP2, 0, 1), (os.POSIX_SPAWN_DUP2, 0, 2)]
+            theirs: tuple[int, ...] = (slave,)
+            ours: tuple[int, tuple[tuple[int, str], ...]] = (os.dup(master), ((master, "data"),))
+        else:
+            (stdin, feed), (output, stdout), (errors, stderr) = os.pipe(), os.pipe(), os.pipe()
+            actions = [(os.POSIX_SPAWN_DUP2, file, place) for place, file in enumerate((stdin, stdout, stderr))]
+            theirs = (stdin, stdout, stderr)
+            ours = (feed, ((output, "data"), (errors, "errors")))
+        words = [shim.SHELL, "-c", _START, "remuda-shell", prepared.work_dir, str(around.open_files)]
+        words += [*prepared.enclosure.joins, "--", *prepared.argv]
+        with marks.marking(prepared.key):
+            pid = os.posix_spawn(
+                shim.SHELL,
+                words,
+                dict(prepared.env),
+                file_actions=actions,
+                setsid=True,
+                setsigmask=(),
+                setsigdef=shim.RESET,
+            )
+        for file in theirs:
+            os.close(file)
+        for file in (ours[0], *(file for file, _ in ours[1])):
+            os.set_blocking(file, False)
+        self._process = StepProcess(pid, start=None, child=True, pulse=around.pulse, wake=self._end)
+        return ours
+
+    def _end(self) -> None:
+        self._ending.set()
+        for event in self._waiting:
+            event.set()
+
+    async def _listen(self, stream: "Stream[pb.ShellInput, pb.ShellOutput]") -> None:
+        """What the caller sends; its going away ends the command."""
+        async for message in stream:
+            match message.WhichOneof("input"):
+                case "data":
+                    await self._write(message.data)
+                case "size" if self._input >= 0:
+                    resize(self._input, message.size)
+                case "end":
+                    self._close_input()
+        self.hang_up()
+
+    async def _write(self, data: bytes) -> None:
+        view = memoryview(data)
+        while view and self._input >= 0:
+            try:
+                view = view[os.write(self._input, view) :]
+            except BlockingIOError:
+                await self._ready(self._input, writing=True)
+            except OSError:  # it reads nothing any more
+                return
+
+    def _close_input(self) -> None:
+        if self._input >= 0:
+            os.close(self._input)
+            self._input = -1
+
+    async def _pump(self, file: int, kind: str, send: Callable[[pb.ShellOutput], Awaitable[None]]) -> None:
+        """Pass its output on until it ends; once the leader has ended, what is there."""
+        while True:
+            is_last = self._ending.is_set()
+            try:
+                data = os.read(file, MOST_BYTES)
+            except BlockingIOError:
+                if is_last:
+                    return
+                await self._ready(file)
+                continue
+            except OSError:  # a terminal that nobody has open any more
+                return
+            if not data:
+                return
+            await send(pb.ShellOutput(data=data) if kind == "data" else pb.ShellOutput(errors=data))
+
+    async def _ready(self, file: int, *, writing: bool = False) -> None:
+        """Wait until a file can be used, or the command ends."""
+        loop, event = asyncio.get_running_loop(), asyncio.Event()
+        self._waiting.add(event)
+        add, remove = (loop.add_writer, loop.remove_writer) if writing else (loop.add_reader, loop.remove_reader)
+        add(file, event.set)
+        try:
+            if not self._ending.is_set():
+                await event.wait()
+        finally:
+            remove(file)
+            self._waiting.discard(event)
+
+
+def resize(terminal: int, size: pb.TerminalSize) -> None:
+    """Tell a terminal how large it is; what is no size, or no terminal, changes nothing."""
+    if 0 < size.columns <= LARGEST_SIZE and 0 < size.rows <= LARGEST_SIZE:
+        with suppress(OSError):
+            fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", size.rows, size.columns, 0, 0))
+
+
+async def pass_on(order: Path, wish: pb.ShellOpen, stream: "Stream[pb.ShellInput, pb.ShellOutput]") -> None:
+    """The same in a job that another agent runs: everything goes there, and comes from there."""
+    given = Order.read(order)
+    there = pb.ShellOpen()
+    there.CopyFrom(wish)
+    there.id = given.id
+    async with _other_agent(given) as stub, stub.Shell.open() as call, asyncio.TaskGroup() as tasks:
+        await call.send_message(pb.ShellInput(open=there))
+
+        async def forward() -> None:
+            async for message in stream:
+                await call.send_message(message)
+            await call.end()
+
+        forwarding = tasks.create_task(forward(), name="shell input to another agent")
+        async for answer in call:
+            await stream.send_message(answer)
+        forwarding.cancel()
+
+
+@asynccontextmanager
+async def _other_agent(order: Order) -> AsyncIterator[AgentStub]:
+    channel = CommandChannel(order)
+    try:
+        yield AgentStub(channel)
+    finally:
+        await channel.end()
+
+
+async def attend(jobs: Jobs, first: pb.ShellInput, stream: "Stream[pb.ShellInput, pb.ShellOutput]") -> None:
+    """One call, from its first message to its end."""
+    try:
+        last = await _carried_out(jobs, first, stream)
+    except AgentError as error:
+        last = pb.ShellOutput(refused=str(error))
+    except OSError as error:
+        last = pb.ShellOutput(refused=f"the shell cannot be started: {error.strerror or error}")
+    if last is not None:
+        await stream.send_message(last)
+    # Whoever has read this goes; to end the call before that would cut it.
+    with suppress(TimeoutError):
+        async with asyncio.timeout(GRACE_SECONDS):
+            while await stream.recv_message() is not None:
+                pass
+
+
+async def _carried_out(
+    jobs: Jobs, first: pb.ShellInput, stream: "Stream[pb.ShellInput, pb.ShellOutput]"
+) -> pb.ShellOutput | None:
+    """The last message; None where another agent has sent it."""
+    wish = first.open
+    if first.WhichOneof("input") != "open":
+        raise BadRequestError("the first message of a shell says what to open")
+    job = jobs.get(wish.id)
+    custody = await job.custody()
+    entrance = job.entrance(custody)
+    if entrance is None:
+        state = "is over, and its environment is gone" if job.end is not None else "has not begun yet"
+        raise AgentError(f"the job {state}")
+    if entrance.way.order:
+        await pass_on(Path(entrance.way.order), wish, stream)
+        return None
+    if len(job.shells) >= MOST_AT_ONCE:
+        raise AgentError(f"the job has {MOST_AT_ONCE} shells already; end one first")
+    prepared = prepare(entrance, custody, job.journal.folder, job.journal.key, wish)
+    shell = Shell(prepared, wish, jobs.around)
+    job.shells.add(shell)
+    try:
+        code = await shell.serve(stream)
+    finally:
+        job.shells.discard(shell)
+    if shell.reason:
+        return pb.ShellOutput(refused=shell.reason)
+    return pb.ShellOutput(exit_code=128 + signal.SIGHUP if code is None else code)

@@ -1,0 +1,136 @@
+"""What runs costs just now: the processes of each job, the agent itself, the machine. Read from /proc, kept nowhere.
+
+A job's processes are found by their sessions, which the shims lead; what a step started in a session of its own is not
+counted. Where there is no /proc, everything is 0. What a step has used by its end is in its result, not here.
+"""
+
+import os
+import resource
+import shutil
+from collections.abc import Collection, Sequence
+from pathlib import Path
+
+from remuda.lib.dataclass import dataclass
+from remuda.steps.job_files.step_files import StepFiles
+from remuda.steps.process.job_processes import Stat, all_processes, read_stat
+from remuda.steps.process.shim import record, start_of, start_time
+
+_PAGE = resource.getpagesize()
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Used:
+    """Of some processes together."""
+
+    processes: int = 0
+    cpu_seconds: float = 0.0
+    memory_bytes: int = 0
+
+    def __add__(self, other: "Used") -> "Used":
+        return Used(
+            processes=self.processes + other.processes,
+            cpu_seconds=self.cpu_seconds + other.cpu_seconds,
+            memory_bytes=self.memory_bytes + other.memory_bytes,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """What a machine has, and how much of it is free."""
+
+    cpus: int
+    load_1m: float
+    memory_bytes: int
+    memory_available_bytes: int
+    disk_bytes: int
+    disk_available_bytes: int
+
+
+def of_sessions(sessions: Collection[int]) -> dict[int, Used]:
+    """What the processes of each session use, in one look at all processes of the machine."""
+    found: dict[int, Used] = {}
+    for pid in _processes():
+        stat = read_stat(pid)
+        if stat is not None and stat.session in sessions:
+            found[stat.session] = found.get(stat.session, Used()) + _used(stat)
+    return found
+
+
+def of_folders(folders: Sequence[Path]) -> list[Used]:
+    """What the jobs with these folders use, each in its place."""
+    running = [sessions_in(folder) for folder in folders]
+    used = of_sessions({session for sessions in running for session in sessions})
+    return [sum((used.get(session, Used()) for session in sessions), Used()) for sessions in running]
+
+
+def sessions_in(folder: Path) -> set[int]:
+    """The sessions that run for a job now, by the files in which shims wrote down their number and start time."""
+    found = set()
+    for claim in folder.glob("step-*.pid"):
+        serial = claim.stem.partition("-")[2]
+        files = StepFiles(folder, int(serial) if serial.isdecimal() else 0)
+        told = record(files)
+        if told is not None and told.exit_code is None and start_time(told.pid) == start_of(told, files):
+            found.add(told.pid)
+    return found
+
+
+def of_process(pid: int) -> Used:
+    stat = read_stat(pid)
+    return Used() if stat is None else _used(stat)
+
+
+def is_part_of(pid: int, sessions: Collection[int]) -> bool:
+    """Whether a process belongs to one of these sessions or was started by one that does."""
+    seen = 0
+    while pid > 1 and seen < 100:
+        stat = read_stat(pid)
+        if stat is None:
+            return False
+        if stat.session in sessions:
+            return True
+        pid, seen = stat.parent, seen + 1
+    return False
+
+
+def machine(folder: Path) -> Machine:
+    """The machine, with the disk that a folder lies on."""
+    disk = shutil.disk_usage(folder)
+    memory = _memory()
+    return Machine(
+        cpus=os.cpu_count() or 1,
+        load_1m=os.getloadavg()[0],
+        memory_bytes=memory.get("MemTotal", 0),
+        memory_available_bytes=memory.get("MemAvailable", 0),
+        disk_bytes=disk.total,
+        disk_available_bytes=disk.free,
+    )
+
+
+def open_files() -> int:
+    """How many descriptors this process has open."""
+    try:
+        return len(os.listdir("/proc/self/fd"))
+    except OSError:
+        return 0
+
+
+def _processes() -> list[int]:
+    try:
+        return all_processes()
+    except OSError:
+        return []
+
+
+def _used(stat: Stat) -> Used:
+    return Used(processes=1, cpu_seconds=stat.cpu_ticks / _TICKS, memory_bytes=stat.resident_pages * _PAGE)
+
+
+def _memory() -> dict[str, int]:
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+    except OSError:
+        return {}
+    pairs = (line.split(":") for line in lines)
+    return {name: int(rest.split()[0]) * 1024 for name, rest in pairs}

@@ -1,0 +1,260 @@
+"""The program that has a part of a job run by another agent: `remuda-agent delegate FILE`.
+
+Runs under a step's shim like any command: the log of the other job is its output, the end of that job its exit code, a
+SIGTERM cancels there. The connection is the stdin and stdout of a command (ssh, docker exec ...), which is started
+again with growing pauses when it ends too early. What was started and what came back is on the disk (`delegation`), so
+this program may be killed and started again on any line. When it gives up is decided here: the order's patience.
+"""
+
+import asyncio
+import os
+import random
+import signal
+import socket as sockets
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import IO
+
+from grpclib import GRPCError
+from grpclib.config import Configuration
+from grpclib.const import Status
+from grpclib.events import SendRequest, listen
+from grpclib.exceptions import ProtocolError, StreamTerminatedError
+from grpclib.protocol import H2Protocol
+
+from remuda.lib.backoff import Backoff
+from remuda.lib.clock import Clock, SystemClock
+from remuda.steps.agent.transport import TOKEN_KEY
+from remuda.steps.delegation.files import Order, PlainLog, Returns
+from remuda.wire.http2 import LiveChannel
+from remuda.wire.proto import agent_pb2 as pb
+from remuda.wire.proto.agent_grpc import AgentStub
+
+SYSTEM_FAILURE = "runner_system_failure"
+END_SECONDS = 10.0
+"""How long to try to tidy up in the other agent."""
+_BACKOFF = Backoff(first_seconds=0.2, ceiling_seconds=10.0)
+_REFUSALS = frozenset(
+    {Status.INVALID_ARGUMENT, Status.UNIMPLEMENTED, Status.FAILED_PRECONDITION, Status.PERMISSION_DENIED}
+    | {Status.UNAUTHENTICATED}
+)
+_WINDOWS = Configuration(http2_stream_window_size=1024 * 1024, http2_connection_window_size=8 * 1024 * 1024)
+
+
+class _LostError(Exception):
+    """The other agent cannot be reached now."""
+
+
+class _FinalError(Exception):
+    """Nothing will come of this run any more."""
+
+
+class CommandChannel(LiveChannel):
+    """A connection through a command: one process for each time that it is made."""
+
+    def __init__(self, order: Order) -> None:
+        super().__init__(path=order.command[0], config=_WINDOWS)
+        self._order = order
+        self._process: asyncio.subprocess.Process | None = None
+        self._said: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `end`
+        if order.token:
+            listen(self, SendRequest, self._add_token)
+
+    async def _create_connection(self) -> H2Protocol:
+        """Both ends of the command are one socket, which the library can use as any other."""
+        ours, theirs = sockets.socketpair()
+        with theirs:
+            self._process = await asyncio.create_subprocess_exec(
+                *self._order.command, stdin=theirs.fileno(), stdout=theirs.fileno(), stderr=self._said
+            )
+        _, protocol = await asyncio.get_running_loop().create_connection(self._protocol_factory, sock=ours)
+        return protocol
+
+    async def end(self) -> str:
+        """Close the connection, have the command end, and tell what it said and how it ended."""
+        self.close()
+        text = ""
+        if self._process is not None:
+            code = await self._ended(self._process)
+            self._said.seek(0)
+            said = self._said.read()[-2000:].decode("utf-8", "replace").strip()
+            text = f"`{' '.join(self._order.command)}` ended with {code}" + (f": {said}" if said else "")
+        self._said.close()
+        return text
+
+    async def _ended(self, process: asyncio.subprocess.Process) -> int:
+        # A connection that was lost has mostly ended it; its own exit code tells more than that of a signal.
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(1.0):
+                    return await process.wait()
+            with suppress(ProcessLookupError):
+                process.send_signal(number)
+        return await process.wait()
+
+    async def _add_token(self, event: SendRequest) -> None:
+        event.metadata[TOKEN_KEY] = self._order.token
+
+
+CONFIRM_BYTES = 1024 * 1024
+"""The other agent is told each time so much of its log has been passed on."""
+
+
+class Delegate:
+    """One order and what comes of it."""
+
+    def __init__(self, order: Order, clock: Clock) -> None:
+        self._order = order
+        self._clock = clock
+        self._returns = Returns(order.results)
+        self._cancelled = asyncio.Event()
+
+    async def run(self) -> int:
+        """Carry the order out, or go on with it; the exit code."""
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._cancelled.set)
+        while self._returns.end is None:
+            try:
+                await self._persist()
+            except _FinalError as error:
+                self._end_line()
+                _write(f"ERROR: {error}\n".encode())
+                self._returns.finish(status="failure", reason=SYSTEM_FAILURE, exit_code=-1, message=str(error))
+        if not self._returns.end.get("held"):
+            await self.close()
+        return self._returns.exit_code
+
+    async def close(self) -> None:
+        """Kill and forget the job there; best effort, because it may be gone with its machine."""
+        with suppress(_LostError, _FinalError, TimeoutError):
+            async with asyncio.timeout(END_SECONDS), self._connected() as stub:
+                await stub.Close(pb.CloseRequest(id=self._order.id))
+
+    async def _persist(self) -> None:
+        """Try until the job there has ended, or until it has been out of reach for too long."""
+        failures, reached_at = 0, self._clock.monotonic()
+        while True:
+            began = self._returns.log_offset, self._returns.next_seq
+            try:
+                return await self._attend()
+            except _LostError as error:
+                if began != (self._returns.log_offset, self._returns.next_seq):
+                    failures, reached_at = 0, self._clock.monotonic()
+                if self._clock.monotonic() - reached_at >= self._order.patience_seconds:
+                    raise _FinalError(
+                        f"the agent of the environment has been out of reach for {self._order.patience_seconds:.0f} s: "
+                        f"{error}"
+                    ) from None
+            failures += 1
+            await self._clock.sleep(_BACKOFF.delay(failures, jitter=random.random()))
+
+    async def _attend(self) -> None:
+        """Over one connection: start the job unless it is, and pass on what comes of it until it ends."""
+        async with self._connected() as stub:
+            if not self._returns.is_started:
+                if self._cancelled.is_set():
+                    # Perhaps it was started and nobody was told.
+                    await stub.Close(pb.CloseRequest(id=self._order.id))
+                    self._returns.finish(status="cancelled", reason="job_canceled", exit_code=-1, message="cancelled")
+                    return
+                await stub.Start(self._order.request())
+                self._returns.note_started()
+            async with asyncio.TaskGroup() as tasks:
+                canceller = tasks.create_task(self._cancel_there(stub), name="cancel")
+                await self._pass_on(stub)
+                canceller.cancel()
+
+    async def _cancel_there(self, stub: AgentStub) -> None:
+        await self._cancelled.wait()
+        await stub.Cancel(pb.CancelRequest(id=self._order.id))
+
+    async def _pass_on(self, stub: AgentStub) -> None:
+        returns = self._returns
+        log = PlainLog(returns)
+        confirmed = returns.log_offset
+        async with stub.Watch.open() as stream:
+            place = pb.Subscribe(id=self._order.id, log_offset=returns.log_offset, result_seq=returns.next_seq)
+            await stream.send_message(pb.WatchRequest(subscribe=place))
+            async for event in stream:
+                match event.WhichOneof("event"):
+                    case "log" if event.log.offset == log.offset:
+                        text, offset, holds_line_end = log.feed(event.log.data)
+                        _write(text)
+                        returns.note_log(offset, holds_line_end=holds_line_end)
+                        if offset - confirmed >= CONFIRM_BYTES:
+                            confirmed = offset
+                            told = pb.Confirm(id=self._order.id, log_offset=offset, result_seq=returns.next_seq)
+                            await stream.send_message(pb.WatchRequest(confirm=told))
+                    case "result" if event.result.seq == returns.next_seq:
+                        returns.add(event.result.json)
+                    case "end":
+                        self._end_line()
+                        end = event.end
+                        returns.finish(
+                            status=end.status,
+                            reason=end.reason,
+                            exit_code=end.exit_code,
+                            message=end.message,
+                            is_held=end.held_seconds > 0,
+                        )
+                        await stream.cancel()
+                        return
+                    case "unknown":
+                        raise _FinalError("the agent of the environment has lost the job: was its machine replaced?")
+                    case _:
+                        raise _LostError("the agent of the environment sent something out of order")
+        raise _LostError("the agent of the environment ended the stream")
+
+    def _end_line(self) -> None:
+        if self._returns.holds_line_end:
+            _write(b"\n")
+            self._returns.note_log(self._returns.log_offset, holds_line_end=False)
+
+    @asynccontextmanager
+    async def _connected(self) -> AsyncIterator[AgentStub]:
+        """A connection of its own, and every error as one of two kinds."""
+        channel = CommandChannel(self._order)
+        told = ""
+        try:
+            yield AgentStub(channel)
+        except BaseException as error:  # noqa: BLE001 - raised again as what it means
+            told = await channel.end()
+            raise _translated(error, told) from None
+        await channel.end()
+
+
+def _translated(error: BaseException, told: str) -> BaseException:
+    if isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    if isinstance(error, GRPCError):
+        text = f"{error.message or error.status.name}"
+        if error.status in _REFUSALS:
+            return _FinalError(f"the agent of the environment refuses the job: {text}")
+        return _LostError(f"{text}; {told}")
+    if isinstance(error, StreamTerminatedError):
+        # The library woke this task by cancelling it; taken back, or the timeout around it would believe that.
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            task.uncancel()
+    # The library has no better error for a connection that ended before the first call.
+    ended_early = isinstance(error, AttributeError) and error.name == "_transport"
+    if ended_early or isinstance(error, StreamTerminatedError | ProtocolError | OSError):
+        return _LostError(told or str(error))
+    return error
+
+
+def _write(data: bytes) -> None:
+    """To whoever keeps this program's output."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(1, view) :]
+
+
+async def delegate(order: Order) -> int:
+    return await Delegate(order, SystemClock()).run()
+
+
+async def end(order: Order) -> int:
+    """Kill and forget what an order started."""
+    await Delegate(order, SystemClock()).close()
+    return 0

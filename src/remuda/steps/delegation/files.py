@@ -1,0 +1,199 @@
+"""A part of a job that runs in another agent: what to send there, what has come back, the text of its log. Files only.
+
+`Order` is the file that says what to run and through which command the other agent is reached. `Returns` is what has
+come back so far, on the disk before it counts: results as JSON lines with the end as the last one, and beside them how
+far the log has been passed on. By these a program that was killed goes on where it stood, and nothing runs twice.
+`PlainLog` turns the other agent's stamped lines into the text that was printed. `delegate` does the talking.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import field
+from pathlib import Path
+from typing import Any, Self
+
+from remuda.lib.dataclass import dataclass
+from remuda.steps.errors import BadRequestError
+from remuda.wire.proto import agent_pb2 as pb
+
+HEADER_BYTES = 32
+_CONTINUES = b"+"
+_AGENT = b"00O"
+_LAST_WORDS = (b"Job succeeded", b"ERROR: Job failed")
+"""What the agent there says of the whole job: here that is a part of one, and its end is told otherwise."""
+_NOT_OURS = ("log_start", "log_end")
+"""Offsets in the log there; they mean nothing here."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """What to run, and where."""
+
+    command: Sequence[str]
+    """Its stdin and stdout lead to the other agent."""
+    key: str
+    """Tells this run from all others, and is the same when it is ordered again."""
+    results: Path
+    steps: str
+    work_dir: str = ""
+    env: Mapping[str, str] = field(default_factory=dict)
+    variables: Sequence[Mapping[str, Any]] = ()
+    masks: Sequence[str] = ()
+    mask_prefixes: Sequence[str] = ()
+    timeout_seconds: int = 0
+    log_limit_bytes: int = 0
+    policy: str = ""
+    run_as: str = ""
+    token: str = ""
+    """For an agent that listens on TCP."""
+    patience_seconds: float = 300.0
+    """How long the other agent may be out of reach."""
+    hold_failed_seconds: int = 0
+    """How long a job that failed there is kept, unless it is ended."""
+
+    @classmethod
+    def read(cls, file: Path) -> Self:
+        try:
+            value = json.loads(file.read_bytes())
+            order = cls(**(value | {"results": Path(value["results"])}))
+        except OSError as error:
+            raise BadRequestError(f"{file}: {error.strerror}") from None
+        except (ValueError, TypeError, KeyError) as error:
+            raise BadRequestError(f"{file} is not an order to delegate: {error}") from None
+        if not order.command or not order.key:
+            raise BadRequestError(f"{file} is not an order to delegate: command and key must not be empty")
+        return order
+
+    @property
+    def id(self) -> str:
+        """Of the job there: follows from the whole order, so nobody can guess it who does not know its secrets."""
+        text = json.dumps([self.key, self.steps, list(self.masks), [dict(one) for one in self.variables]])
+        return f"delegated-{hashlib.sha256(text.encode()).hexdigest()[:40]}"
+
+    def request(self) -> pb.StartRequest:
+        return pb.StartRequest(
+            version=1,
+            id=self.id,
+            work_dir=self.work_dir,
+            env=dict(self.env),
+            variables=[pb.Variable(**one) for one in self.variables],
+            steps=self.steps,
+            masks=self.masks,
+            mask_prefixes=self.mask_prefixes,
+            timeout_seconds=self.timeout_seconds,
+            log_limit_bytes=self.log_limit_bytes,
+            policy=self.policy,
+            run_as=self.run_as,
+            hold_failed_seconds=self.hold_failed_seconds,
+        )
+
+
+class Returns:
+    """What has come back of a delegated job."""
+
+    def __init__(self, results: Path) -> None:
+        self._results = results
+        self._place = results.with_name(results.name + ".place")
+        self.next_seq = 1
+        self.end: dict[str, Any] | None = None
+        self.is_started = False
+        self.log_offset = 0
+        self.holds_line_end = False
+        for line in _whole_lines(results):
+            event = json.loads(line)
+            if event["event"] == "end":
+                self.end = event
+            else:
+                self.next_seq = event["seq"] + 1
+        if self._place.exists() and len(words := self._place.read_text().split()) == 2:
+            self.is_started = True
+            self.log_offset, self.holds_line_end = int(words[0]), words[1] == "1"
+
+    def note_started(self) -> None:
+        self.note_log(0, holds_line_end=False)
+        self.is_started = True
+
+    def note_log(self, offset: int, *, holds_line_end: bool) -> None:
+        """Everything before this byte has been passed on, but for the end of its last line."""
+        fd = os.open(self._place, os.O_WRONLY | os.O_CREAT, 0o600)
+        try:
+            os.pwrite(fd, f"{offset:020d} {holds_line_end:d}\n".encode(), 0)
+        finally:
+            os.close(fd)
+        self.log_offset, self.holds_line_end = offset, holds_line_end
+
+    def add(self, result: bytes) -> None:
+        event = json.loads(result)
+        for name in _NOT_OURS:
+            event.pop(name, None)
+        self._append(event)
+        self.next_seq = event["seq"] + 1
+
+    def finish(self, *, status: str, reason: str, exit_code: int, message: str, is_held: bool = False) -> None:
+        """The last line: from here on the job there is not needed any more, unless it is held."""
+        event = {"event": "end", "status": status, "reason": reason, "exit_code": exit_code, "message": message}
+        event |= {"held": True} if is_held else {}
+        self._append(event)
+        self.end = event
+
+    @property
+    def exit_code(self) -> int:
+        """What the program that delegates exits with."""
+        assert self.end is not None
+        if self.end["status"] == "success":
+            return 0
+        if self.end["status"] == "cancelled":
+            return 143
+        code: int = self.end["exit_code"]
+        return code if 0 < code < 256 else 1
+
+    def _append(self, event: Mapping[str, Any]) -> None:
+        with open(os.open(self._results, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as file:
+            file.write(json.dumps(event, separators=(",", ":")).encode() + b"\n")
+
+
+class PlainLog:
+    """Stamped lines in, the text that was printed out.
+
+    A line may go on in the next one, and only that one says so: the end of a line is passed on with what follows it.
+    """
+
+    def __init__(self, returns: Returns) -> None:
+        self._returns = returns
+        self._rest = b""
+
+    @property
+    def offset(self) -> int:
+        """The first byte that has not come in yet."""
+        return self._returns.log_offset + len(self._rest)
+
+    def feed(self, data: bytes) -> tuple[bytes, int, bool]:
+        """The text of whole lines, and what to note of the log once that has been passed on."""
+        self._rest += data
+        *lines, rest = self._rest.split(b"\n")
+        offset, holds = self._returns.log_offset, self._returns.holds_line_end
+        parts: list[bytes] = []
+        for line in lines:
+            text = line[HEADER_BYTES:]
+            if line[HEADER_BYTES - 4 : HEADER_BYTES - 1] == _AGENT and text.startswith(_LAST_WORDS):
+                continue
+            if holds and line[HEADER_BYTES - 1 : HEADER_BYTES] != _CONTINUES:
+                parts.append(b"\n")
+            parts.append(text)
+            holds = True
+        offset += len(self._rest) - len(rest)
+        self._rest = rest
+        return b"".join(parts), offset, holds
+
+
+def _whole_lines(path: Path) -> list[bytes]:
+    """Lines of a file; a last one that a crash has cut is dropped."""
+    if not path.exists():
+        return []
+    data = path.read_bytes()
+    whole = data.rfind(b"\n") + 1
+    if whole < len(data):
+        os.truncate(path, whole)
+    return data[:whole].splitlines()

@@ -1,0 +1,206 @@
+"""Steps that another agent runs: what is sent there, and what becomes of the results that come back.
+
+An environment that was opened with `agent`, a command which leads to another agent, gets all its inner steps in one
+request. It is written here, with what expressions in those steps may ask for, as a third document that only an agent
+reads; `delegate` carries it there and brings results back into a file, which is folded into the tree.
+"""
+
+import asyncio
+import json
+from asyncio.subprocess import DEVNULL
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from remuda.lib.files import write_whole
+from remuda.steps.engine.evaluation import Facts, said_above
+from remuda.steps.engine.outcome import Cause, Fault, Finished, Kind, Status, cancelled, failure
+from remuda.steps.engine.rights import has_agents_rights
+from remuda.steps.engine.sequence import deadlines
+from remuda.steps.engine.tree import Inherited, Node, Tree
+from remuda.steps.errors import DefinitionError
+from remuda.steps.job_files.journal import read_request
+from remuda.steps.job_files.step_files import StepFiles
+from remuda.steps.language.evaluate import is_sensitive, reveal, sensitive
+from remuda.steps.language.references import parse_reference
+from remuda.steps.language.values import Call, Reference, ReferenceKind
+from remuda.steps.pack.program import own_command
+
+_CONTEXT = "context"
+_SYSTEM = "runner_system_failure"
+
+
+def write_order(tree: Tree, facts: Facts, node: Node, files: StepFiles) -> Path:
+    """Write down what another agent is to run; the file is not for the job's eyes. Raises DefinitionError."""
+    host = node.parent
+    assert host is not None
+    command = (host.environment or {}).get("agent")
+    if not isinstance(command, list) or not command or not all(isinstance(word, str) for word in command):
+        raise DefinitionError(f'the environment of {host.path} cannot be reached: its "agent" is no list of words')
+    if host.host is not None:
+        raise DefinitionError(f"the environment of {host.path} is an agent's, and cannot be opened inside of another")
+    if facts.is_apart and not has_agents_rights(node):
+        # What leads there is started by the agent also when the step is over: to end the job there, for a shell in it.
+        raise DefinitionError(
+            f"the environment of {host.path} is another agent's: a step of the job cannot open one where the job runs "
+            "as another user or in a sandbox. Give the job to a runner of that machine"
+        )
+    request = read_request(facts.folder)
+    policy = json.dumps(json.loads(request.policy) | {"delegated": True}) if request.policy else ""
+    order = {
+        "command": command,
+        "key": f"{facts.key}{host.path}/{host.attempt}",
+        "results": str(files.results),
+        "work_dir": facts.work_dir,
+        "env": dict(request.env),
+        "variables": [
+            {"key": one.key, "value": one.value, "file": one.file, "masked": one.masked} for one in request.variables
+        ],
+        "steps": request_text(host.call.inner, _context_of(tree, host)),
+        "masks": [*request.masks, *tree.masks],
+        "mask_prefixes": list(request.mask_prefixes),
+        "log_limit_bytes": request.log_limit_bytes,
+        "timeout_seconds": _seconds_left(node, facts),
+        "hold_failed_seconds": request.hold_failed_seconds,
+        "policy": policy,
+    }
+    write_whole(files.order, json.dumps(order).encode())
+    return files.order
+
+
+def request_text(calls: Sequence[Call], context: Inherited) -> str:
+    """The documents of a request: spec, definition, context."""
+    documents = (
+        {"spec": {"remuda": 1}},
+        {"run": [_entry(call) for call in calls]},
+        {_CONTEXT: _plain(context)},
+    )
+    return "\n---\n".join(json.dumps(document) for document in documents)
+
+
+def read_context(text: str) -> Inherited:
+    """What a request says beside its steps; nothing, unless an agent wrote it."""
+    parts = text.split("\n---\n")
+    if len(parts) != 3 or not parts[2].startswith(f'{{"{_CONTEXT}":'):
+        return Inherited()
+    try:
+        value = json.loads(parts[2])[_CONTEXT]
+        inputs, steps, exports = dict(value["inputs"]), dict(value["steps"]), dict(value["exports"])
+        marked = set(value["sensitive"])
+    except (ValueError, KeyError, TypeError):
+        raise DefinitionError(
+            "steps: the third document is no context; another version of the agent wrote it"
+        ) from None
+    return Inherited(
+        inputs={name: sensitive(one) if name in marked else one for name, one in inputs.items()},
+        steps=steps,
+        exports=exports,
+    )
+
+
+def _context_of(tree: Tree, host: Node) -> Inherited:
+    frame = host.frame
+    return Inherited(inputs=frame.entered.inputs, steps=frame.steps, exports=said_above(tree, host))
+
+
+def _plain(context: Inherited) -> dict[str, Any]:
+    """A step with a sensitive output is not told of at all: what is marked cannot be sent in parts."""
+    return {
+        "inputs": reveal(dict(context.inputs)),
+        "steps": {name: reveal(one) for name, one in context.steps.items() if not is_sensitive(one)},
+        "exports": dict(context.exports),
+        "sensitive": [name for name, value in context.inputs.items() if is_sensitive(value)],
+    }
+
+
+def _entry(call: Call) -> dict[str, Any]:
+    entry: dict[str, Any] = {"name": call.name, "origin": call.origin if call.origin == "compiled" else "user"}
+    if call.reference is not None:
+        entry |= {"step": _written(call.reference), "inputs": dict(call.inputs)}
+    if call.env:
+        entry["env"] = dict(call.env)
+    if call.condition is not None:
+        entry["if"] = call.condition
+    if call.retry is not None:
+        entry["retry"] = {"times": call.retry.times, "delay": call.retry.delay_seconds}
+    if call.timeout_seconds is not None:
+        entry["timeout"] = call.timeout_seconds
+    if call.continue_on_error:
+        entry["continue_on_error"] = True
+    if call.parallel:
+        entry["parallel"] = [_entry(one) for one in call.parallel]
+    if call.inner:
+        entry["run"] = [_entry(one) for one in call.inner]
+    return entry
+
+
+def _written(reference: Reference) -> str | dict[str, Any]:
+    """A reference such that it is read as the same again."""
+    try:
+        if parse_reference(reference.text, "") == reference:
+            return reference.text
+    except DefinitionError:
+        pass
+    rest = {"dir": reference.path, "file": reference.file}
+    rest = {key: value for key, value in rest.items() if value}
+    if reference.kind is ReferenceKind.OCI:
+        names = {"registry": reference.registry, "repository": reference.repository, "tag": reference.tag}
+        return {"oci": names | rest}
+    return {"git": {"url": reference.url, "rev": reference.version} | rest}
+
+
+def _seconds_left(node: Node, facts: Facts) -> int:
+    """Of the job's time, so that the agent there ends by itself what nobody ends from here."""
+    limits = [limit for limit, _, cause in deadlines(node, job_deadline=facts.deadline) if cause is Cause.JOB_TIMEOUT]
+    return max(1, int(min(limits) - node.started_at) + 1) if limits else 0
+
+
+def returned(
+    path: Path, count: int, place: tuple[int, int] = (0, 0)
+) -> tuple[list[dict[str, Any]], dict[str, Any] | None, tuple[int, int]]:
+    """Results that have come back since so many, the end if it has, and where to go on.
+
+    `place`: a byte, and how many results stand before it; an agent that has just come begins at 0.
+    """
+    offset, before = place
+    try:
+        with path.open("rb") as file:
+            file.seek(offset)
+            data = file.read()
+    except FileNotFoundError:
+        return [], None, place
+    whole = data[: data.rfind(b"\n") + 1]
+    events = [json.loads(line) for line in whole.splitlines()]
+    if events and events[-1]["event"] == "end":
+        # Found again by whoever asks again.
+        return events[:-1][count - before :], events[-1], place
+    return events[count - before :], None, (offset + len(whole), before + len(events))
+
+
+def folded(node: Node, event: Mapping[str, Any]) -> dict[str, Any]:
+    """A result of another agent as one of this job."""
+    assert node.parent is not None
+    path = node.parent.path
+    told = {name: value for name, value in event.items() if name not in ("version", "seq")}
+    return told | {"path": path + event["path"], "environment": path + event.get("environment", "")}
+
+
+def outcome_of(end: Mapping[str, Any]) -> Finished:
+    """How the steps there ended together."""
+    code = end["exit_code"] if end["exit_code"] >= 0 else None
+    match end["status"]:
+        case "success":
+            return Finished(status=Status.SUCCESS, exit_code=0)
+        case "cancelled":
+            return cancelled()
+    fault = Fault.RUNNER if end["reason"] == _SYSTEM else Fault.USER
+    return failure(end["message"], Kind.STEP, fault=fault, exit_code=code)
+
+
+async def end_elsewhere(files: StepFiles) -> None:
+    """Have what was started there end, where the program that started it did not come to that."""
+    if files.order.exists():
+        process = await asyncio.create_subprocess_exec(
+            *own_command("delegate", "--end", str(files.order)), stdout=DEVNULL, stderr=DEVNULL, start_new_session=True
+        )
+        await process.wait()

@@ -1,0 +1,1 @@
+"""Runs the steps of a job: tree, sequence, evaluation of expressions, execution, results."""

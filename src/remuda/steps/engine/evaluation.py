@@ -1,0 +1,276 @@
+"""What the texts of a step are worth when its turn comes: inputs, environment, command, condition, outputs. Pure.
+
+Inputs and the `env` of an entry are evaluated in the context of the step in whose file the entry stands (its *frame*),
+the `env` and the command of a definition in the context of the step itself. Environment, from the weakest: the agent's
+base, the request, job variables, CI_JOB_STATUS, exports of earlier steps, `env` of the steps around (the inner ones
+are stronger), of the entry, of the definition. A variable sees the layers below it, so that it can extend itself.
+
+A step that a policy inserted has nothing of the request, the job variables and the job's exports in its environment:
+a list of names that could change what a program does is never complete. It has the agent's base, the predefined
+variables that came with the policy, exports of its own parts, and the `env` that the policy and its package say.
+
+`runner` calls this when a step begins, and `replay` again after a crash: the same events give the same values.
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import field
+from pathlib import Path
+from typing import Any
+
+from remuda.lib.dataclass import dataclass
+from remuda.steps.engine import sequence
+from remuda.steps.engine.outcome import Cause
+from remuda.steps.engine.rights import exchange_of, find_exchange_files
+from remuda.steps.engine.sequence import Level
+from remuda.steps.engine.tree import Entered, Loaded, Node, Tree
+from remuda.steps.errors import DefinitionError
+from remuda.steps.job_files.step_files import INSERTED_EXCHANGE, StepFiles
+from remuda.steps.language.checking import check_inputs, check_outputs
+from remuda.steps.language.evaluate import Context, Sensitive, expand, expand_env, expand_text, holds, reveal
+from remuda.steps.language.values import Exec
+
+SHORTEST_SECRET = 3
+"""A sensitive text below this many characters is not masked in the log: it would be found everywhere."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What is the same for all steps of a job."""
+
+    base_env: Mapping[str, str]
+    """Of the machine, for whoever the job's steps run as; steps in another environment do not have it."""
+    agent_env: Mapping[str, str]
+    """Of the machine, for the agent's own user."""
+    request_env: Mapping[str, str]
+    """The request's, and the job variables."""
+    variables: Mapping[str, str]
+    inserted_files: Mapping[str, str] = field(default_factory=dict)
+    """Those variables that are files, as steps have them that a policy inserted."""
+    authorities: Mapping[str, str] = field(default_factory=dict)
+    """Where the job is confined: files with certificates for what opens them with the agent's rights. They are copies
+    of file variables: a path that the job names, or a file that it can replace, may be a pipe or somebody else's."""
+    work_dir: str
+    folder: Path
+    """The job's own."""
+    key: str
+    """Tells the job from all others."""
+    hold_failed_seconds: int = 0
+    """How long what it has opened stays there, where it fails."""
+    deadline: float | None = None
+    """When the job's time is used up."""
+    is_confined: bool = False
+    """Its own steps run in an environment that somebody else puts around them, or apart."""
+    inserted_env: Mapping[str, str] = field(default_factory=dict)
+    """The predefined variables of inserted steps, with values that the job cannot change."""
+    is_apart: bool = False
+    """Its own steps run as another user than the agent, or in a sandbox."""
+    is_inside: bool = False
+    """Its own steps run in an environment that the platform opens, such as a container, and never on the machine."""
+
+
+def condition_holds(tree: Tree, facts: Facts, node: Node, level: Level) -> bool:
+    """Whether a step runs whose list stands so."""
+    is_cancelled = level.stopped is Cause.CANCEL
+    context = _outer(tree, facts, node, failed=level.failed or (level.stopped is not None), cancelled=is_cancelled)
+    return holds(node.call.condition, context)
+
+
+def evaluate(tree: Tree, facts: Facts, node: Node, loaded: Loaded, serial: int) -> Entered:
+    """Everything a step begins with. Raises DefinitionError."""
+    invocation: Mapping[str, Any] = {}
+    if node.phase:
+        assert node.parent is not None
+        inputs = node.parent.entered.inputs
+        context = _own(facts, node, loaded, inputs, _environment_around(tree, facts, node), serial)
+    else:
+        outer = _outer(tree, facts, node)
+        invocation = expand_env(node.call.env, outer)
+        given = expand(dict(node.call.inputs), outer)
+        inputs = given if loaded.is_script else check_inputs(loaded.step.spec, given)
+        context = _own(facts, node, loaded, inputs, dict(outer.env) | dict(invocation), serial)
+    definition = loaded.step.definition
+    definition_env: Mapping[str, Any] = {}
+    if definition.env:
+        definition_env = expand_env(definition.env, context)
+        context = _own(facts, node, loaded, inputs, dict(context.env) | dict(definition_env), serial)
+    command, work_dir = _command(definition.exec, context, facts)
+    return Entered(
+        inputs=inputs,
+        invocation_env=invocation,
+        definition_env=definition_env,
+        command=command,
+        work_dir=work_dir,
+    )
+
+
+def reference_text(tree: Tree, facts: Facts, node: Node, text: str) -> str:
+    """The text of a reference that holds expressions."""
+    return str(reveal(expand_text(text, _outer(tree, facts, node))))
+
+
+def run_outputs(tree: Tree, facts: Facts, node: Node) -> dict[str, Any]:
+    """What a step that is a list gives, once its steps have ended well. Raises DefinitionError."""
+    assert node.loaded is not None
+    definition, spec = node.definition, node.loaded.step.spec
+    if definition.delegate is not None:
+        if definition.delegate not in node.steps:
+            raise DefinitionError(f'delegate: no step "{definition.delegate}" has run')
+        return dict(node.steps[definition.delegate]["outputs"])
+    if not definition.outputs and not spec.outputs:
+        return {}
+    env = _environment_below(tree, facts, node)
+    context = _own(facts, node, node.loaded, node.entered.inputs, env, node.serial, steps=node.steps)
+    return check_outputs(spec, expand(dict(definition.outputs), context))
+
+
+def step_environment(tree: Tree, facts: Facts, node: Node, entered: Entered | None = None) -> dict[str, str]:
+    """What a step's command finds in its environment; `entered`: what one begins with that has not begun yet."""
+    entered = entered or node.entered
+    layers = dict(_environment_around(tree, facts, node))
+    layers.update(entered.invocation_env)
+    layers.update(entered.definition_env)
+    return {name: reveal(value) for name, value in layers.items()}
+
+
+def said_above(tree: Tree, host: Node) -> dict[str, str]:
+    """What exports and the steps around have put over the variables of the job, for steps that run elsewhere."""
+    layers: dict[str, Any] = dict(tree.exports)
+    for one in reversed(list(host.up())):
+        layers.update(one.entered.invocation_env)
+        if not one.makes_environment:
+            layers.update(one.entered.definition_env)
+    return {name: reveal(value) for name, value in layers.items()}
+
+
+def secrets_in(*values: Any) -> list[str]:
+    """Texts that must not be seen because they are sensitive or part of something that is."""
+    found: list[str] = []
+    for value in values:
+        match value:
+            case Sensitive():
+                found += _texts(value.value)
+            case Mapping():
+                found += secrets_in(*value.values())
+            case list() | tuple():
+                found += secrets_in(*value)
+    return found
+
+
+def secrets_of(loaded: Loaded, entered: Entered) -> list[str]:
+    """The same of a step that begins. The text of a script is none, though a secret may stand in it: that is known."""
+    inputs = {} if loaded.is_script else entered.inputs
+    return secrets_in(inputs, entered.invocation_env, entered.definition_env)
+
+
+def _texts(value: Any) -> list[str]:
+    match value:
+        case str():
+            return [value] if len(value.strip()) >= SHORTEST_SECRET else []
+        case Mapping():
+            return [text for item in value.values() for text in _texts(item)]
+        case list() | tuple():
+            return [text for item in value for text in _texts(item)]
+        case bool() | None:
+            return []
+    return _texts(str(value))
+
+
+def _command(command: Exec | None, context: Context, facts: Facts) -> tuple[tuple[str, ...], str]:
+    if command is None:
+        return (), facts.work_dir
+    words = tuple(str(reveal(expand_text(word, context))) for word in command.command)
+    place = "" if command.work_dir is None else str(reveal(expand_text(command.work_dir, context)))
+    for word in (*words, place):
+        if "\0" in word:
+            raise DefinitionError("exec: a word of the command or its work_dir holds a NUL byte")
+    return words, os.path.normpath(os.path.join(facts.work_dir, place))
+
+
+def _outer(tree: Tree, facts: Facts, node: Node, *, failed: bool = False, cancelled: bool = False) -> Context:
+    """What the entry of a step sees."""
+    frame = node.frame
+    assert frame.loaded is not None
+    output_file, export_file, input_file = find_exchange_files(facts.folder, frame).named()
+    return Context(
+        env=_environment_around(tree, facts, node),
+        inputs=frame.entered.inputs,
+        vars=_variables(facts, node),
+        steps=frame.steps,
+        func_dir=frame.loaded.folder,
+        work_dir=facts.work_dir,
+        output_file=output_file,
+        export_file=export_file,
+        input_file=input_file,
+        failed=failed,
+        cancelled=cancelled,
+    )
+
+
+def _own(
+    facts: Facts,
+    node: Node,
+    loaded: Loaded,
+    inputs: Mapping[str, Any],
+    env: Mapping[str, Any],
+    serial: int,
+    steps: Mapping[str, Any] | None = None,
+) -> Context:
+    """What the definition of a step sees."""
+    output_file, export_file, input_file = StepFiles(facts.folder, serial, exchange_of(node)).named()
+    return Context(
+        env=env,
+        inputs=inputs,
+        vars=_variables(facts, node),
+        steps=steps or {},
+        func_dir=loaded.folder,
+        work_dir=facts.work_dir,
+        output_file=output_file,
+        export_file=export_file,
+        input_file=input_file,
+    )
+
+
+def _variables(facts: Facts, node: Node) -> Mapping[str, str]:
+    """The job variables that expressions of a step see. A policy may name any of the job, and gets the server's word
+    for those that are predefined; one that is a file is a copy which the job cannot change."""
+    if not node.is_inserted:
+        return facts.variables
+    files = facts.inserted_files if exchange_of(node) == INSERTED_EXCHANGE else {}
+    return {**facts.variables, **files, **facts.inserted_env}
+
+
+def _environment_around(tree: Tree, facts: Facts, node: Node) -> dict[str, Any]:
+    """What a step finds before its entry and its definition add anything."""
+    env: dict[str, Any] = dict(facts.base_env) if node.host is None else {}
+    insertion = node.insertion
+    env.update(facts.request_env if insertion is None else facts.inserted_env)
+    env["CI_JOB_STATUS"] = sequence.job_status(tree, node)
+    if insertion is None:
+        env.update(tree.exports)
+    else:
+        env.update(_isolate_inserted_step(tree, facts, insertion))
+        env.update(insertion.exports)
+    assert node.parent is not None
+    around = [one for one in node.parent.up() if insertion is None or one.is_inserted]
+    for one in reversed(around):
+        env.update(one.entered.invocation_env)
+        # What makes an environment does not say what is in it, apart from its own commands.
+        if not one.makes_environment or (one is node.parent and node.phase):
+            env.update(one.entered.definition_env)
+    return env
+
+
+def _isolate_inserted_step(tree: Tree, facts: Facts, insertion: Node) -> dict[str, str]:
+    """Keep what the job has set up from a step that a policy inserted: it has a home of its own, and git looks at no
+    repository that the step does not vouch for (`git -c safe.directory=...`), since its configuration is the job's."""
+    serial = insertion.serial if insertion.serial >= 0 else tree.serials
+    home = str(StepFiles(facts.folder, serial, exchange_of(insertion)).home)
+    return {"HOME": home, "GIT_CONFIG_COUNT": "0", "GIT_TEST_ASSUME_DIFFERENT_OWNER": "1"}
+
+
+def _environment_below(tree: Tree, facts: Facts, node: Node) -> dict[str, Any]:
+    env = _environment_around(tree, facts, node)
+    env.update(node.entered.invocation_env)
+    env.update(node.entered.definition_env)
+    return env

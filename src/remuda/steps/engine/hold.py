@@ -1,0 +1,259 @@
+"""A failed job that is held: what would end its environments is put off, and done when the hold is over.
+
+Decided here: which steps are put off (those that close an environment or stop services, in a job that failed and was
+not cancelled), and which environment somebody who looks into the job gets into: the outermost that is open, the last
+one opened where there are several. Where the platform puts an environment around the job's own steps it is that one or
+none, never the machine. `carrying` asks before a step runs, `runner` holds the job and ends the hold. The container of
+a job is paused from when its closing is put off until somebody opens a shell there.
+
+    closings    JSON lines, one for each step that was put off: how to run it, and the way into what it would end
+    held        JSON: what steps have exported, for the environment of a shell
+
+Invariant: what is put off is on the disk before its step counts as done, and doing it twice does no harm.
+"""
+
+import asyncio
+import json
+import logging
+import os
+from asyncio.subprocess import DEVNULL
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, field
+from pathlib import Path
+from typing import Any
+
+from remuda.lib.dataclass import dataclass
+from remuda.lib.files import write_whole
+from remuda.steps.engine.evaluation import Facts
+from remuda.steps.engine.launching import Launch
+from remuda.steps.engine.rights import OWN, exec_words, has_agents_rights, is_own, opens_with_agents_rights
+from remuda.steps.engine.tree import CLOSE, DELEGATE, Node, State, Tree, confines_own_steps
+from remuda.steps.errors import AgentError
+from remuda.steps.job_files.journal import Journal
+from remuda.steps.job_files.step_files import StepFiles
+from remuda.steps.language.values import ReferenceKind
+from remuda.steps.pack.program import own_command
+from remuda.steps.process.marks import VARIABLE
+
+CLOSING_SECONDS = 60.0
+"""How long one closing step may take that does not say it."""
+KILLED_SECONDS = 10.0
+"""How long one is waited for that was killed."""
+_STOPS = "builtin://service_stop@"
+_CLOSINGS, _HELD = "closings", "held"
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Way:
+    """How to get into an environment."""
+
+    prefix: tuple[str, ...] = ()
+    """Words before a command; none: the machine itself."""
+    order: str = ""
+    """The file by which another agent runs the steps."""
+    has_agents_rights: bool = False
+    """What passes a command on is our own program, with the agent's rights; else it is the job's, with the job's."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entrance:
+    """Where a command runs that somebody wants beside the job's steps, and what it finds there."""
+
+    way: Way
+    env: Mapping[str, str]
+    """Of the command."""
+    outer_env: Mapping[str, str]
+    """Of what passes the command on, where it runs in an environment."""
+    work_dir: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Closing:
+    """A step that was put off."""
+
+    argv: tuple[str, ...]
+    env: Mapping[str, str] = field(default_factory=dict)
+    work_dir: str = "/"
+    is_jobs: bool = False
+    """It runs as whoever the job's own steps run as."""
+    way: Way | None = None
+    """Into what it ends, where that is no part of another environment."""
+    seconds: float = CLOSING_SECONDS
+    """How long it may take."""
+
+
+def is_put_off(tree: Tree, node: Node) -> bool:
+    """Whether a step that begins would take away what a held job keeps."""
+    loaded = node.loaded
+    stops = loaded is not None and loaded.kind is ReferenceKind.BUILTIN and loaded.reference.startswith(_STOPS)
+    if tree.cancelled or node.parent is None or node.is_inserted or not (node.phase == CLOSE or stops):
+        return False
+    around = list(node.parent.up())
+    # What is tried again opens its environment anew.
+    is_final = not any(one.call.retry is not None for one in around if one.parent is not None)
+    return is_final and (tree.timed_out or any(one.decisive is not None for one in around))
+
+
+def put_off(folder: Path, node: Node, launch: Launch, *, is_jobs: bool) -> None:
+    """Write down what the step would have done."""
+    host = node.parent if node.phase == CLOSE else None
+    way = _way_of(host) if host is not None and host.host is None else None
+    wanted = host.entered.inputs.get("close_seconds") if host is not None else None
+    seconds = max(CLOSING_SECONDS, float(wanted)) if isinstance(wanted, int | float) else CLOSING_SECONDS
+    closing = Closing(
+        argv=launch.argv, env=launch.env, work_dir=launch.work_dir, is_jobs=is_jobs, way=way, seconds=seconds
+    )
+    _add(folder, closing)
+
+
+def put_off_end(folder: Path, command: Sequence[str], order: Path) -> None:
+    """The same for what another agent holds: `command` ends it, and is given a copy of the order."""
+    kept = order.with_name(f"held-{order.name}")
+    if kept.exists():
+        return
+    write_whole(kept, order.read_bytes())
+    _add(folder, Closing(argv=(*command, str(kept)), way=Way(order=str(kept))))
+
+
+def _add(folder: Path, closing: Closing) -> None:
+    with open(os.open(folder / _CLOSINGS, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as file:
+        file.write(json.dumps(asdict(closing)).encode() + b"\n")
+
+
+def closings(folder: Path) -> list[Closing]:
+    """What was put off, in the order in which it would have run."""
+    found = []
+    with suppress(FileNotFoundError):
+        for line in (folder / _CLOSINGS).read_bytes().splitlines(keepends=True):
+            if line.endswith(b"\n"):
+                try:
+                    found.append(_closing(json.loads(line)))
+                except (ValueError, KeyError, TypeError, AttributeError):
+                    # What the others end must not stay for that.
+                    logger.error("a line of %s is damaged: what it puts off is not done", folder / _CLOSINGS)
+    return found
+
+
+def _closing(value: dict[str, Any]) -> Closing:
+    way = value.pop("way")
+    return Closing(**value | {"argv": tuple(value["argv"]), "way": None if way is None else _way(way)})
+
+
+def note_exports(folder: Path, exports: Mapping[str, str]) -> None:
+    """For the environment of shells, once the tree of steps is gone."""
+    write_whole(folder / _HELD, json.dumps(dict(exports)).encode())
+
+
+def way_now(tree: Tree, journal: Journal, *, is_inside: bool) -> Way:
+    """Into a job whose steps run. `is_inside`: they never run on the machine. AgentError while there is no way.
+
+    Containers of the hooks around the checkout are no way: only that of the job's own steps is.
+    """
+    found: Way | None = None
+    for node in tree.open.values():
+        if node.is_inserted:
+            raise AgentError(no_shell_beside(node))
+        host = node.parent if node.phase == DELEGATE else node
+        if host is None or host.host is not None or (is_inside and not confines_own_steps(host.call)):
+            continue
+        if node.phase == DELEGATE:
+            found = Way(order=str(journal.step_files(node.serial).order))
+        elif node.makes_environment:
+            found = _way_of(node) or found
+    if found is None and is_inside:
+        hosts = [one for one in tree.root.children if confines_own_steps(one.call)]
+        names = ", ".join(one.call.name for one in hosts)
+        if all(one.state is State.FINISHED for one in hosts):
+            raise AgentError(f"the job's environment ({names}) is closed: its own steps are over")
+        raise AgentError(f"the job's environment ({names}) is not open yet; try again when its own steps run")
+    return found or Way()
+
+
+def no_shell_beside(inserted: Node) -> str:
+    """Why no shell is open while a step runs that a policy inserted: it could change what the step works with."""
+    assert inserted.insertion is not None
+    return (
+        f'the step "{inserted.insertion.call.name}" of a policy runs, and no shell is open beside it; try again later'
+    )
+
+
+def way_held(folder: Path, *, is_inside: bool) -> Way:
+    """Into a job that is held."""
+    found = next((one.way for one in reversed(closings(folder)) if one.way is not None), None)
+    if found is None and is_inside:
+        raise AgentError("there is nothing to look into: the job failed, and its environment was not opened")
+    return found or Way()
+
+
+def entrance(facts: Facts, way: Way, exports: Mapping[str, str]) -> Entrance:
+    """With the variables that the job's steps have."""
+    base = {} if way.prefix else dict(facts.base_env)
+    env = base | dict(facts.request_env) | dict(exports) | {VARIABLE: facts.key}
+    outer = dict(facts.agent_env if way.has_agents_rights else facts.base_env) | {VARIABLE: facts.key}
+    return Entrance(way=way, env=env, outer_env=outer, work_dir=facts.work_dir)
+
+
+def exports_held(folder: Path) -> dict[str, str]:
+    try:
+        found: dict[str, str] = json.loads((folder / _HELD).read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return found
+
+
+def keeps_container(node: Node) -> bool:
+    """True if what is put off would remove a container that the platform has opened. Steps that follow work in the
+    directory that it has, some with the agent's rights, so it has to be paused."""
+    return node.phase == CLOSE and is_own(node, {"container"}) and has_agents_rights(node)
+
+
+async def pause(launch: Launch) -> bool:
+    """Pause the container that `launch` would remove. True if nothing in it runs any more."""
+    argv = (*own_command("step"), "container_pause")
+    return await _run(argv, launch.env, launch.work_dir, CLOSING_SECONDS) == 0
+
+
+async def close(closing: Closing, argv: Sequence[str], env: Mapping[str, str]) -> None:
+    """Run a step that was put off; how it ends does not matter. OSError or ValueError where it cannot be started."""
+    await _run(argv, env, closing.work_dir, closing.seconds)
+
+
+async def _run(argv: Sequence[str], env: Mapping[str, str], work_dir: str, seconds: float) -> int | None:
+    process = await asyncio.create_subprocess_exec(
+        *argv, cwd=work_dir, env=dict(env), stdin=DEVNULL, stdout=DEVNULL, stderr=DEVNULL, start_new_session=True
+    )
+    try:
+        async with asyncio.timeout(seconds):
+            await process.wait()
+    except TimeoutError:
+        with suppress(ProcessLookupError):
+            process.kill()
+        with suppress(TimeoutError):  # what cannot be ended is not waited for
+            async with asyncio.timeout(KILLED_SECONDS):
+                await process.wait()
+    return process.returncode
+
+
+def env_file(folder: Path, number: int) -> Path:
+    """Where the environment stands of a closing that becomes another user, until it has."""
+    return StepFiles(folder, 0).base.with_name(f"closing-{number}.env")
+
+
+def _way_of(host: Node) -> Way | None:
+    prefix = exec_words(host)
+    is_ours = host.loaded is not None and host.loaded.kind is ReferenceKind.BUILTIN
+    if not prefix or (prefix[0] == OWN and not is_ours):
+        return None
+    return Way(prefix=prefix, has_agents_rights=opens_with_agents_rights(host))
+
+
+def _way(value: Mapping[str, Any]) -> Way:
+    return Way(
+        prefix=tuple(value["prefix"]),
+        order=value["order"],
+        # Not there where an older agent has written it.
+        has_agents_rights=value.get("has_agents_rights") is True,
+    )

@@ -1,0 +1,303 @@
+"""From a step that begins to the process that is started for it: its files are written, its command line decided.
+
+What runs is a script's shell, the command of a definition, or one of our own programs (`remuda-step NAME`, which only
+packages that come with the agent may name). In an environment that was opened with an `exec` prefix the command is put
+into a file instead, and the prefix with that file's path is what is started; where that environment was itself opened
+in another, the prefix is a command there. Our own programs run on the machine itself. Nothing secret is an argument.
+
+Where a job is kept in a container, what it says must not bend what runs outside of it: no variable of it decides what
+our own programs do, and none of its own steps may use them.
+"""
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import field, replace
+from pathlib import Path
+from typing import Any
+
+from remuda.lib.dataclass import dataclass
+from remuda.lib.files import write_whole
+from remuda.lib.safe_paths import remove_tree
+from remuda.steps.delegation.tree import write_order
+from remuda.steps.engine.environment import PROXIES, SERVER_CA, fit
+from remuda.steps.engine.evaluation import Facts, step_environment
+from remuda.steps.engine.rights import (
+    OWN,
+    exchange_of,
+    exec_words,
+    find_exchange_files,
+    has_agents_rights,
+    is_own,
+    is_own_program,
+)
+from remuda.steps.engine.script import script_command
+from remuda.steps.engine.sequence import GRACE_SECONDS
+from remuda.steps.engine.tree import DELEGATE, Node, Tree
+from remuda.steps.errors import DefinitionError
+from remuda.steps.job_files.step_files import EXCHANGE, StepFiles, make_empty, make_empty_folder
+from remuda.steps.language.evaluate import reveal
+from remuda.steps.language.values import ReferenceKind
+from remuda.steps.pack.program import own_command
+from remuda.steps.process.marks import VARIABLE
+
+LONG_GRACE_SECONDS = 15.0
+"""For programs that end something elsewhere before they end themselves."""
+_READ = frozenset({"CI_JOB_ID", "CI_JOB_STATUS", "REMUDA_PATIENCE_SECONDS", SERVER_CA})
+"""The variables that our own programs read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """What is started."""
+
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+    work_dir: str
+    only_for_shells: tuple[str, ...] = ()
+    """Names of variables that no program can be given, but the shell of a script can."""
+    program: tuple[str, ...] = ()
+    """Name and arguments of our own program, where it is one; `argv` starts the same."""
+    piped: bool = False
+    """Its output has to be a pipe: it may open it anew, as our own programs do not."""
+    owner: tuple[int, int] | None = None
+    """User and group whose processes may open the output anew, where they are not the agent's."""
+    joins: tuple[str, ...] = ()
+    """Control groups of the step."""
+    enclosure: Mapping[str, Any] = field(default_factory=dict)
+    """What is done before our own program runs; `argv` does the same."""
+    key: str = ""
+    """Of the job, whose mark the process bears."""
+    program_env: Mapping[str, str] | None = None
+    """For our own program, where that of `argv` is another because more rights go with it."""
+
+
+def launch(tree: Tree, facts: Facts, node: Node, files: StepFiles) -> Launch:
+    """Write what the step's program reads, and say how to start it. Raises DefinitionError."""
+    loaded, entered = node.loaded, node.entered
+    assert loaded is not None
+    os.makedirs(facts.work_dir, mode=0o700, exist_ok=True)
+    if node.phase == DELEGATE:
+        argv = own_command("delegate", str(write_order(tree, facts, node, files)))
+        return Launch(argv=tuple(argv), env=dict(facts.base_env) | {VARIABLE: facts.key}, work_dir=facts.work_dir)
+    env = step_environment(tree, facts, node)
+    if node.insertion is not None:
+        _make_home(node, node.insertion, facts.folder)
+    host = node.host
+    if is_own_program(node):
+        _refuse_outside(node)
+        _write_inputs(files, entered.inputs)
+        own = _own_variables(facts, files) | {"REMUDA_INPUTS": str(files.inputs)}
+        make_empty_folder(files.temporary)
+        # Secrets are for the job's steps, whoever fetches them.
+        exchange = EXCHANGE if is_own(node, {"secrets"}) else exchange_of(node)
+        own |= {"REMUDA_EXCHANGE": str(facts.folder / exchange), "REMUDA_TEMPORARY": str(files.temporary)}
+        if node.phase:
+            assert node.parent is not None
+            own["REMUDA_ENVIRONMENT"] = f"{facts.key}{node.parent.path}/{node.parent.attempt}"
+        return _own(entered.command[1:], _machine_env(facts, node, env) | own, facts.work_dir)
+    env |= _own_variables(facts, files)
+    _make_mentioned(node, files, find_exchange_files(facts.folder, node.frame), entered.inputs)
+    fitting = fit(env)
+    if host is not None:
+        command, large = list(entered.command), fitting.too_large if loaded.is_script else {}
+        if loaded.is_script:
+            command, text = script_command(reveal(dict(entered.inputs)), files.script, path=None, variables=large)
+            _put(files.script, text.encode("utf-8", "surrogateescape"))
+        about = {"step": node.call.name} | ({"script": str(files.script)} if loaded.is_script else {})
+        own_env = _base_env(facts, node) | {VARIABLE: facts.key}
+        started = _through(facts, host, command, entered.work_dir, fitting.exported, own_env, files, about=about)
+        return replace(started, only_for_shells=tuple(sorted(large)))
+    if loaded.is_script:
+        path = fitting.exported.get("PATH", "")
+        argv, text = script_command(reveal(dict(entered.inputs)), files.script, path=path, variables=fitting.too_large)
+        _put(files.script, text.encode("utf-8", "surrogateescape"))
+        names = tuple(sorted(fitting.too_large))
+        return Launch(
+            argv=tuple(argv),
+            env=fitting.exported,
+            work_dir=entered.work_dir,
+            only_for_shells=names,
+            piped=True,
+        )
+    _find(entered.command[0], entered.work_dir, env.get("PATH", ""))
+    return Launch(argv=entered.command, env=fitting.exported, work_dir=entered.work_dir, piped=True)
+
+
+def grace_seconds(node: Node) -> float:
+    """How long a step may take to end that was told to."""
+    if node.phase == DELEGATE:
+        return LONG_GRACE_SECONDS
+    usual = GRACE_SECONDS if node.host is None or is_own_program(node) else LONG_GRACE_SECONDS
+    # An environment may say how long everything takes that has to end there; no user does.
+    environment = node.parent if node.phase else node.host
+    if environment is None or environment.call.origin == "user" or not _is_ours(environment):
+        return usual
+    return max(usual, float(reveal(environment.entered.inputs.get("grace_seconds", 0))))
+
+
+def is_told_by_us(node: Node) -> bool:
+    """Whether what runs the step's command is our own, so that its word about whose fault it is counts.
+
+    It does not count where a user has said what it talks to.
+    """
+    host = node.host
+    return host is not None and _is_ours(host) and not host.is_users
+
+
+def _is_ours(host: Node) -> bool:
+    return host.loaded is not None and host.loaded.kind is ReferenceKind.BUILTIN
+
+
+def _refuse_outside(node: Node) -> None:
+    """What a job may not do that was put into a container by somebody else. And nobody checks out while that container
+    is open: it has the repository, and could have git run programs with the agent's rights."""
+    assert node.loaded is not None
+    host = node.host
+    while host is not None:
+        if host.call.origin != "user" and (node.call.origin == "user" or is_own(node, {"checkout"})):
+            name = node.loaded.reference.partition("@")[0]
+            raise DefinitionError(f"{name} runs on the runner's machine, outside of the job's environment {host.path}")
+        host = host.host
+
+
+def _make_home(node: Node, insertion: Node, job: Path) -> None:
+    """An empty home for the first command of what a policy inserted: something of the job may have put one there."""
+    home = find_exchange_files(job, insertion).home
+    home.parent.mkdir(mode=0o700, exist_ok=True)
+    while node is not insertion and node.index == 0 and node.parent is not None:
+        node = node.parent
+    if node is insertion:
+        with suppress(FileNotFoundError):
+            os.unlink(home) if home.is_symlink() or not home.is_dir() else remove_tree(home)
+        home.mkdir(mode=0o700)
+
+
+def _machine_env(facts: Facts, node: Node, env: Mapping[str, str]) -> dict[str, str]:
+    """What our own programs find in their environment. Where a job is kept from the agent, they get of its variables
+    only those that they read, which are none by which another program, or a configuration of it, could be chosen."""
+    if facts.is_confined:
+        is_agents = has_agents_rights(node)
+        names = _READ | _names_asked_for(node) | ({"HOME"} if node.is_inserted and not is_agents else set())
+        env = {name: env[name] for name in env if name in names or name.lower() in PROXIES}
+        if not node.is_inserted and (is_agents or not facts.is_apart):
+            env.pop(SERVER_CA, None)
+            env |= {name: path for name, path in facts.authorities.items() if name == SERVER_CA}
+    return _base_env(facts, node) | dict(env)
+
+
+def _names_asked_for(node: Node) -> set[str]:
+    """Variables that the inputs of `secrets` name. It starts no program that they could change."""
+    secrets = reveal(node.entered.inputs.get("secrets")) if is_own(node, {"secrets"}) else None
+    sources = [one.get("environment") for one in secrets.values() if isinstance(one, dict)] if secrets else []
+    return {str(source.get("name")) for source in sources if isinstance(source, dict)}
+
+
+def _base_env(facts: Facts, node: Node) -> dict[str, str]:
+    """Of the machine; whoever has the agent's rights has its home, too, and not one that the job can write to."""
+    return dict(facts.agent_env if has_agents_rights(node) else facts.base_env)
+
+
+def _through(
+    facts: Facts,
+    host: Node,
+    command: Sequence[str],
+    work_dir: str,
+    env: Mapping[str, str],
+    own_env: Mapping[str, str],
+    files: StepFiles,
+    level: int = 0,
+    about: Mapping[str, str] | None = None,
+) -> Launch:
+    """A command in an environment. `own_env`: of what is started on the machine for it. `about`: for one that does not
+    see our files, and is not told by the command."""
+    prefix = exec_words(host)
+    if not prefix:
+        raise DefinitionError(f'the environment of {host.path} cannot run commands: its "exec" is no list of words')
+    request = files.command(level)
+    told = {"command": list(command), "work_dir": work_dir, "env": dict(env), **(about or {})}
+    _put(request, json.dumps(told).encode())
+    words = (*prefix, str(request))
+    if prefix[0] == OWN:
+        if not _is_ours(host):
+            raise DefinitionError(f"the environment of {host.path} does not come with the agent, but uses its programs")
+        return _own(words[1:], dict(own_env) | {"REMUDA_FAILURE": str(files.failure)}, facts.work_dir)
+    if host.host is not None:
+        return _through(facts, host.host, words, facts.work_dir, {}, own_env, files, level + 1)
+    return Launch(argv=words, env=own_env, work_dir=facts.work_dir, piped=True)
+
+
+def _own(program: tuple[str, ...], env: Mapping[str, str], work_dir: str) -> Launch:
+    argv = (*own_command("step"), *program)
+    return Launch(argv=argv, env=fit(env).exported, work_dir=work_dir, program=program)
+
+
+def _own_variables(facts: Facts, files: StepFiles) -> dict[str, str]:
+    return {
+        "REMUDA_OUTPUTS": files.shared(".outputs"),
+        "REMUDA_EXPORTS": files.shared(".exports"),
+        "REMUDA_MASKS": files.shared(".masks"),
+        VARIABLE: facts.key,
+    }
+
+
+def _make_mentioned(node: Node, files: StepFiles, around: StepFiles, inputs: Mapping[str, Any]) -> None:
+    """Files that the step names itself exist before it starts, since its program need not know how to make them.
+    `around`: those of the list that it stands in."""
+    definition, folders = node.definition, {one.shared("").rpartition("/")[0] for one in (files, around)}
+    words: tuple[str, ...] = (*node.entered.command, *map(str, map(reveal, node.entered.definition_env.values())))
+    if definition.exec is None:
+        words = tuple(map(str, reveal(list(inputs.values()))))
+    if not any(folder in word for folder in folders for word in words):
+        return
+    for one in (files, around):
+        for path in (one.outputs, one.exports):
+            if any(str(path) in word for word in words):
+                make_empty(path)
+        if any(str(one.inputs) in word for word in words) and not one.inputs.exists():
+            _write_inputs(one, inputs if one is files else node.frame.entered.inputs)
+
+
+def _write_inputs(files: StepFiles, inputs: Mapping[str, Any]) -> None:
+    _put(files.inputs, json.dumps(reveal(dict(inputs))).encode())
+
+
+def _put(path: Path, data: bytes) -> None:
+    """Write a file that an earlier agent may have written too, and that a process of it may be reading. DefinitionError
+    where the job has put a folder there."""
+    try:
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        # Made where no step can put anything, and moved over whatever a step has put there.
+        aside = path.parent.with_name(f"{path.name}.new")
+        write_whole(aside, data)
+        try:
+            aside.rename(path)
+        except IsADirectoryError:
+            aside.unlink()
+            raise DefinitionError(f"{path.name}: it has to be a plain file; something of the job is there") from None
+        return
+    with open(file, "wb", buffering=0) as opened:
+        view = memoryview(data)
+        while view:
+            view = view[opened.write(view) :]
+
+
+def _find(program: str, work_dir: str, path: str) -> None:
+    """Say it in words where a command is not there, before a shell does."""
+    if not os.path.isdir(work_dir):
+        raise DefinitionError(f"work_dir {work_dir}: no such directory")
+    if not program:
+        raise DefinitionError('exec: "": a command needs a name')
+    if "/" in program:
+        found = os.path.join(work_dir, program)
+        if not os.path.exists(found):
+            raise DefinitionError(f'exec: "{program}": no such file or directory')
+        if os.path.isdir(found):
+            raise DefinitionError(f'exec: "{program}": this is a folder, no program')
+        return
+    for folder in path.split(os.pathsep):
+        if os.access(os.path.join(work_dir, folder, program), os.X_OK):
+            return
+    raise DefinitionError(f'exec: "{program}": executable file not found in $PATH')

@@ -1,0 +1,205 @@
+"""What the entry of a step leads to: its package is found, its definition read, and it is checked that it may be there.
+
+Refused are steps that call themselves, trees that are too deep or too large, inner steps for something that makes no
+environment. `resolving` finds packages, `language` reads them; `runner` calls this when a step's turn has come, and
+`stored` makes the same again out of the journal.
+"""
+
+import os
+import stat
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from remuda.lib.clock import SystemClock
+from remuda.steps.engine.environment import AUTHORITIES
+from remuda.steps.engine.evaluation import Facts, reference_text
+from remuda.steps.engine.tree import INSERTED, LONGEST_PATH, MOST_STEPS, Loaded, Node, Tree, phase_step
+from remuda.steps.errors import DefinitionError
+from remuda.steps.language.escaping import OPENER
+from remuda.steps.language.reading import read_step
+from remuda.steps.language.references import parse_reference
+from remuda.steps.language.values import Definition, Reference, ReferenceKind, Spec, Step
+from remuda.steps.resolving.values import Resolved
+
+SCRIPT_VERSION = "1.0.0"
+_NOTHING = Step(spec=Spec(), definition=Definition())
+_GROUP = Loaded(step=_NOTHING, reference="")
+_SCRIPT = Loaded(
+    step=_NOTHING,
+    reference=f"builtin://script@{SCRIPT_VERSION}",
+    kind=ReferenceKind.BUILTIN,
+    version=SCRIPT_VERSION,
+)
+"""The one step that the agent itself is: a text for a shell."""
+
+
+class _Nearby:
+    """A step beside its caller as it was last read; a file that was just written may yet change unnoticed."""
+
+    def __init__(self, loaded: Loaded, path: str) -> None:
+        self.loaded = loaded
+        self._path = path
+        self._state = self._now()
+
+    def is_unchanged(self) -> bool:
+        return self._state is not None and self._state == self._now()
+
+    def _now(self) -> tuple[int, int, int] | None:
+        try:
+            found = os.lstat(self._path)
+        except OSError:
+            return None
+        if not stat.S_ISREG(found.st_mode) or _CLOCK.wall() - found.st_mtime < _SETTLED_SECONDS:
+            return None
+        return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+_nearby: dict[tuple[Reference, str, str | None], _Nearby] = {}
+_MOST_NEARBY = 1000
+_SETTLED_SECONDS = 0.1
+_CLOCK = SystemClock()
+"""What the times of files are held against."""
+
+
+class Resolver(Protocol):
+    """Finds packages; `remuda.steps.resolving.resolver` has the real one."""
+
+    async def resolve(
+        self,
+        reference: Reference,
+        *,
+        base: Path,
+        root: Path | None,
+        env: Mapping[str, str],
+        substitutes: Mapping[str, str] | None = None,
+    ) -> Resolved: ...
+
+
+def loaded_at_once(node: Node) -> Loaded | None:
+    """What needs no looking up."""
+    if node.phase:
+        assert node.parent is not None
+        assert node.parent.loaded is not None
+        return replace(node.parent.loaded, step=phase_step(node))
+    reference = node.call.reference
+    if reference is None:
+        return node.loaded or _GROUP
+    if reference.kind is ReferenceKind.BUILTIN and reference.path == "script":
+        if not f"{SCRIPT_VERSION}.".startswith(f"{reference.version}." if reference.version else ""):
+            raise DefinitionError(f"{reference.text}: this agent has {_SCRIPT.reference}")
+        return _SCRIPT
+    return None
+
+
+def check_room(tree: Tree, node: Node) -> None:
+    """Refuse a step for which there is no room in the tree."""
+    if len(node.key) > LONGEST_PATH:
+        raise DefinitionError(f"steps call steps more than {LONGEST_PATH} levels deep here")
+    if tree.serials >= MOST_STEPS:
+        raise DefinitionError(f"the job has started {MOST_STEPS} steps, and may not start more")
+
+
+async def load(tree: Tree, facts: Facts, node: Node, resolver: Resolver, *, substitutes: Mapping[str, str]) -> Loaded:
+    """Find and read a step. Raises AgentError: DefinitionError or ResolveError."""
+    reference = node.call.reference
+    assert reference is not None
+    frame = node.frame
+    assert frame.loaded is not None
+    if reference.kind is ReferenceKind.DYNAMIC:
+        reference = parse_reference(reference_text(tree, facts, node, reference.text), node.call.place)
+        if reference.kind is ReferenceKind.DYNAMIC:
+            raise DefinitionError(f"{node.call.place}: the reference still holds an expression when it is evaluated")
+    elif OPENER in reference.url:
+        reference = replace(reference, url=reference_text(tree, facts, node, reference.url))
+    folder, root = frame.loaded.folder, frame.loaded.root
+    if node.call.origin == INSERTED:
+        # Beside whatever it was put, it belongs to no package of the job.
+        folder, root = "/", None
+    is_the_jobs = frame.parent is None and node.is_users
+    if facts.is_confined and is_the_jobs and reference.kind is ReferenceKind.LOCAL:
+        # It is read with the agent's rights, which whoever can put links there does not have.
+        root = facts.work_dir
+    key = (reference, folder, root)
+    if reference.kind is ReferenceKind.LOCAL and (known := _nearby.get(key)) is not None and known.is_unchanged():
+        _check(node, known.loaded)
+        return known.loaded
+    resolved = await resolver.resolve(
+        reference,
+        base=Path(folder),
+        root=Path(root) if root is not None else None,
+        env=_fetching_env(tree, facts, node),
+        substitutes=substitutes,
+    )
+    loaded = Loaded(
+        step=read_step(resolved.text, file=resolved.file),
+        reference=resolved.reference,
+        kind=resolved.kind,
+        folder=str(resolved.folder),
+        root=str(resolved.root) if resolved.root is not None else None,
+        text=resolved.text,
+        digest=resolved.digest,
+        commit=resolved.commit,
+        version=resolved.version,
+        remark=resolved.remark,
+        real=resolved.real,
+    )
+    _check(node, loaded)
+    if loaded.kind is ReferenceKind.LOCAL:
+        if len(_nearby) >= _MOST_NEARBY:
+            _nearby.clear()
+        _nearby[key] = _Nearby(loaded, loaded.reference)
+    return loaded
+
+
+def _fetching_env(tree: Tree, facts: Facts, node: Node) -> dict[str, str]:
+    """The environment that says how to reach servers: through which proxy, with which certificates and logins. Of what
+    a policy inserted, the job says nothing of that. Files of a confined job are opened by the agent as copies only."""
+    if node.is_inserted:
+        return {**facts.agent_env, **facts.inserted_env}
+    env = {**facts.request_env, **tree.exports}
+    if facts.is_confined:
+        env = {name: value for name, value in env.items() if name not in AUTHORITIES} | dict(facts.authorities)
+    return {**facts.base_env, **env}
+
+
+def _check(node: Node, loaded: Loaded) -> None:
+    caller = node.frame
+    while caller.parent is not None:
+        if caller.loaded is not None and _identity(caller.loaded) == _identity(loaded):
+            raise DefinitionError(f"the step calls itself: {caller.path} is {loaded.reference} too")
+        caller = caller.frame
+    if node.call.inner and loaded.step.definition.environment is None:
+        raise DefinitionError(f"{node.call.place}: {loaded.reference} makes no environment, so it takes no inner steps")
+
+
+def _identity(loaded: Loaded) -> tuple[ReferenceKind | None, str, str | None]:
+    return loaded.kind, loaded.reference, loaded.digest
+
+
+def as_stored(loaded: Loaded) -> dict[str, Any]:
+    """What the journal keeps of it."""
+    if loaded.kind is None or loaded.is_script:
+        return {}
+    return {
+        "reference": loaded.reference,
+        "kind": str(loaded.kind),
+        "folder": loaded.folder,
+        "root": loaded.root,
+        "text": loaded.text,
+        "digest": loaded.digest,
+        "commit": loaded.commit,
+        "version": loaded.version,
+        "real": loaded.real,
+    }
+
+
+def stored(node: Node, values: Mapping[str, Any]) -> Loaded:
+    """The same again."""
+    if not values or node.phase:
+        loaded = loaded_at_once(node)
+        assert loaded is not None
+        return loaded
+    kind = ReferenceKind(values["kind"])
+    return Loaded(step=read_step(values["text"]), **(dict(values) | {"kind": kind}))

@@ -1,0 +1,97 @@
+"""How a step and a job can end, in values. Pure; `plan` decides with them, results and the wire carry them."""
+
+from enum import StrEnum
+
+from remuda.lib.dataclass import dataclass
+
+
+class Cause(StrEnum):
+    """Why the agent ended a step's processes."""
+
+    CANCEL = "cancel"
+    JOB_TIMEOUT = "job_timeout"
+    STEP_TIMEOUT = "step_timeout"
+    LIMIT = "limit"
+
+
+class Status(StrEnum):
+    """How a step ended; all but the last also how a job ends."""
+
+    SUCCESS = "success"
+    FAILURE = "failure"
+    CANCELLED = "cancelled"
+    SKIPPED = "skipped"
+
+
+class Fault(StrEnum):
+    """Whose failure it is."""
+
+    USER = "user"
+    RUNNER = "runner"  # this machine or agent
+    PLATFORM = "platform"  # what the agent's own steps depend on
+
+
+class Kind(StrEnum):
+    """What kind of failure it is."""
+
+    EXIT = "exit"  # the command said so
+    LOAD = "load"  # it could not be found, read or evaluated; nothing ran
+    POLICY = "policy"  # it may not run here
+    LIMIT = "limit"  # it used more than it may
+    OUTPUTS = "outputs"  # what it wrote or was to give cannot be used
+    TIMEOUT = "timeout"
+    CANCEL = "cancel"
+    STEP = "step"  # one of the steps below it failed
+    SYSTEM = "system"  # the agent or the machine
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finished:
+    """How one step ended, or one attempt at it."""
+
+    status: Status
+    exit_code: int | None = None
+    error: str | None = None
+    fault: Fault | None = None
+    kind: Kind | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """How the job ended."""
+
+    status: Status
+    reason: str = ""
+    """script_failure, runner_system_failure, job_execution_timeout, job_canceled; empty on success."""
+    exit_code: int = 0
+    """Of the step that decided; -1 when it has none."""
+    message: str = ""
+    """For a status; ends in `exit status N` where there is a number, and has these words nowhere else."""
+    log_line: str = "Job succeeded"
+
+
+def failure(error: str, kind: Kind, *, fault: Fault = Fault.USER, exit_code: int | None = None) -> Finished:
+    """A step that did not do what it should. Only an exit code is told as `exit status N`, so nothing else may be."""
+    if kind not in (Kind.EXIT, Kind.STEP):
+        error = error.replace("exit status", "exit-status")
+    return Finished(status=Status.FAILURE, exit_code=exit_code, error=error, fault=fault, kind=kind)
+
+
+def cancelled(exit_code: int | None = None) -> Finished:
+    """A step that somebody stopped."""
+    return Finished(status=Status.CANCELLED, exit_code=exit_code, error="cancelled", kind=Kind.CANCEL)
+
+
+SKIPPED = Finished(status=Status.SKIPPED)
+SUCCESS = Finished(status=Status.SUCCESS)
+
+
+def broken(error: str) -> Outcome:
+    """The agent cannot go on with the job at all."""
+    return Outcome(
+        status=Status.FAILURE,
+        reason="runner_system_failure",
+        exit_code=-1,
+        message=error,
+        log_line=f"ERROR: Job failed (system failure): {error}",
+    )

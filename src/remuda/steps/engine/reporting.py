@@ -1,0 +1,202 @@
+"""What clients are told about steps: one value for every event (docs/reference/step-results.md), and what the log says
+of a failure. Pure.
+
+Nothing here is secret: sensitive values are replaced, texts are masked like the log, and large values are cut with a
+note, because results are kept and sent whole. What an event says never changes.
+"""
+
+import signal
+from collections.abc import Mapping
+from typing import Any
+
+from remuda.lib.clock import stamp
+from remuda.lib.masking import Secrets
+from remuda.steps.engine.outcome import Finished, Kind, Status
+from remuda.steps.engine.tree import INSERTED, Loaded, Node
+from remuda.steps.language.evaluate import conceal
+from remuda.steps.resolving.values import shown as without_credentials
+
+LONGEST_TEXT = 16 * 1024
+"""Of inputs, environment and command."""
+LONGEST_OUTPUT = 512 * 1024
+"""Of outputs and exports."""
+DEEPEST = 32
+"""How deep the values of a result may be nested; who keeps results takes no more than twice that."""
+_SIGNALS = frozenset(int(number) for number in signal.valid_signals())
+
+
+_TOLD = (Kind.LOAD, Kind.POLICY, Kind.LIMIT, Kind.OUTPUTS)
+"""Failures of which a step's own output says nothing."""
+
+
+def started(node: Node, secrets: Secrets, *, now: float) -> dict[str, Any]:
+    """A step begins."""
+    return _event(node, secrets, "started", now) | {"log_start": node.log_start}
+
+
+def finished(
+    node: Node,
+    result: Finished,
+    secrets: Secrets,
+    *,
+    now: float,
+    ended_at: float,
+    log: tuple[int, int],
+    retried: bool,
+    outputs: Mapping[str, Any],
+    exports: Mapping[str, str],
+    more: Mapping[str, Any],
+) -> dict[str, Any]:
+    """A step, or an attempt at it, has ended."""
+    shown = Shown(secrets)
+    event = _event(node, secrets, "finished", now) | {
+        "status": str(result.status),
+        "exit_code": result.exit_code,
+        "signal": _signal_in(result.exit_code),
+        "error": None if result.error is None else secrets.mask(result.error),
+        "error_kind": None if result.kind is None else str(result.kind),
+        "fault": None if result.fault is None else str(result.fault),
+        "started_at": node.started_text or None,
+        "finished_at": stamp(ended_at),
+        "log_start": log[0],
+        "log_end": log[1],
+    }
+    if retried:
+        event["retried"] = True
+    if node.call.reference is not None:
+        event["written"] = secrets.mask(without_credentials(node.call.reference))
+    if node.loaded is None:
+        return event | dict(more)
+    event |= _what_ran(node, shown)
+    if outputs:
+        event["outputs"] = shown.values(outputs, LONGEST_OUTPUT)
+    if exports:
+        event["exports"] = shown.values(exports, LONGEST_OUTPUT)
+    return event | dict(more)
+
+
+def _what_ran(node: Node, shown: "Shown") -> dict[str, Any]:
+    loaded, entered = node.loaded, node.entered
+    assert loaded is not None
+    told: dict[str, Any] = {}
+    if loaded.kind is not None:
+        told["resolved"] = resolved(loaded, shown.secrets)
+    if entered.inputs:
+        told["inputs"] = shown.values(entered.inputs, LONGEST_TEXT)
+    env = dict(entered.invocation_env) | dict(entered.definition_env)
+    if env:
+        told["env"] = shown.values(env, LONGEST_TEXT)
+    if entered.command:
+        told["command"] = shown.value(list(entered.command), LONGEST_TEXT)
+    if node.has_command:
+        told["work_dir"] = shown.value(entered.work_dir, LONGEST_TEXT)
+        told["log_stream"] = f"{node.stream:02x}"
+        host = node.host
+        if host is not None:
+            told["environment"] = host.path
+    return told
+
+
+def resolved(loaded: Loaded, secrets: Secrets) -> dict[str, Any]:
+    """What a reference led to."""
+    return {
+        "reference": secrets.mask(loaded.reference),
+        "digest": loaded.digest,
+        "commit": loaded.commit,
+        "version": loaded.version,
+    }
+
+
+class Shown:
+    """Values as they may be shown, all together not longer than a limit."""
+
+    def __init__(self, secrets: Secrets) -> None:
+        self.secrets = secrets
+        self._room = 0
+
+    def values(self, values: Mapping[str, Any], limit: int) -> dict[str, Any]:
+        shown: dict[str, Any] = self.value(dict(values), limit)
+        return shown
+
+    def value(self, value: Any, limit: int) -> Any:
+        self._room = limit
+        return self._show(conceal(value))
+
+    def _show(self, value: Any, depth: int = 0) -> Any:
+        self._room -= 8
+        match value:
+            case str():
+                text = self.secrets.mask(value)
+                cut = len(text) - max(self._room, 0)
+                self._room -= len(text)
+                return text if cut <= 0 else f"{text[: len(text) - cut]}… ({cut} characters more)"
+            case list() | tuple() | dict() if depth == DEEPEST:
+                return "(left out: it is nested too deeply)"
+            case list() | tuple():
+                shown: list[Any] = []
+                for number, item in enumerate(value):
+                    if self._room <= 0:
+                        return [*shown, _left_out(len(value) - number)]
+                    shown.append(self._show(item, depth + 1))
+                return shown
+            case dict():
+                named: dict[str, Any] = {}
+                for number, (key, item) in enumerate(value.items()):
+                    if self._room <= 0:
+                        return named | {"…": _left_out(len(value) - number)}
+                    name = self.secrets.mask(str(key))
+                    self._room -= len(name)
+                    named[name] = self._show(item, depth + 1)
+                return named
+        return value
+
+
+def _left_out(number: int) -> str:
+    """One note, however much it stands for."""
+    return f"({number} more: the result has no room for them)"
+
+
+def section(node: Node) -> str:
+    """The name of a step's section in the log."""
+    return node.path[1:].replace("/", ".").replace("+", "")
+
+
+def choose_end_time(written_at: float | None, *, started_at: float, now: float) -> float:
+    """When a step ended. `written_at`, if known, is the time of the file that says so: by the wall clock, which may
+    have been set meanwhile, and coarser than the agent's clock. So it counts only where it is possible."""
+    if written_at is not None and started_at <= written_at <= now:
+        return written_at
+    return max(now, started_at)
+
+
+def last_words(node: Node, result: Finished, *, again_at: float | None, now: float) -> list[str]:
+    """What the log says about a failure of which the step's own output says nothing."""
+    if result.status is not Status.FAILURE:
+        return []
+    name = node.path[1:]
+    if again_at is not None:
+        return [f'step "{name}" failed: {result.error}; attempt {node.attempt + 1} follows in {again_at - now:g} s']
+    if node.call.continue_on_error:
+        return [f'WARNING: step "{name}" failed: {result.error}']
+    return [f'ERROR: step "{name}": {result.error}'] if result.kind in _TOLD else []
+
+
+def _event(node: Node, secrets: Secrets, event: str, now: float) -> dict[str, Any]:
+    reference = node.call.reference
+    written = "" if reference is None else without_credentials(reference)
+    return {
+        "event": event,
+        "path": node.path,
+        "name": node.call.name,
+        "reference": secrets.mask(node.loaded.reference if node.loaded is not None else written),
+        "origin": INSERTED if node.is_inserted else node.call.origin,
+        "attempt": node.attempt,
+        "time": stamp(now),
+    }
+
+
+def _signal_in(exit_code: int | None) -> int | None:
+    """Shells report a death by signal N as 128 + N."""
+    if exit_code is None or exit_code - 128 not in _SIGNALS:
+        return None
+    return exit_code - 128

@@ -1,0 +1,89 @@
+"""The text of a script as its shell gets it, and which shell that is.
+
+A script runs in bash where there is one, else in sh, and stops at the first command that fails. It is a file, so its
+length has no limit and nothing of it stands in an argument list. Pure, but for looking up the shell.
+"""
+
+import shlex
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from remuda.steps.engine import powershell
+from remuda.steps.errors import DefinitionError
+
+SHELLS = ("auto", "bash", "sh", *powershell.SHELLS)
+
+# Bash puts the path of a script file before its errors, and the agent's folder means nothing to a reader. Text that is
+# evaluated is called by the name given here instead; lines count the same, and no process is started for it.
+_NAMED = 'IFS= read -r -d "" _remuda_script <"$1"; shift; eval "unset _remuda_script; $_remuda_script"'
+_CHOOSE = 'if command -v bash >/dev/null 2>&1; then exec bash -c "$2" script "$1"; else exec sh "$1"; fi'
+_USUAL = "/usr/local/bin:/usr/bin:/bin"
+_GREEN, _PLAIN = "\033[32;1m", "\033[0;m"
+
+
+def check_script(inputs: Mapping[str, Any]) -> None:
+    """Refuse what is no script."""
+    for name in inputs:
+        if name not in ("script", "shell"):
+            raise DefinitionError(f'step does not accept input with name "{name}"; a script has "script" and "shell"')
+    text = inputs.get("script")
+    is_list = isinstance(text, list) and all(isinstance(line, str) for line in text)
+    if not text or not (isinstance(text, str) or is_list):
+        raise DefinitionError('input "script": a text or a list of texts is needed, and not an empty one')
+    if inputs.get("shell", "auto") not in SHELLS:
+        raise DefinitionError(f'input "shell": one of {", ".join(SHELLS)} is needed')
+
+
+def script_command(
+    inputs: Mapping[str, Any], file: Path, *, path: str | None, variables: Mapping[str, str]
+) -> tuple[list[str], str]:
+    """How to start the shell, and what has to stand in the file. `path`: where to look for the shell; None: it is
+    elsewhere, in an environment, and is looked for there."""
+    commands, wanted = inputs["script"], inputs.get("shell", "auto")
+    if wanted in powershell.SHELLS:
+        text = powershell.powershell_text(commands, echo=echo_of, variables=variables)
+        return powershell.powershell_command(wanted, file), text
+    if path is None:
+        choose = _CHOOSE if wanted == "auto" else f'exec {wanted} "$1"'
+        text = script_text(commands, bash=None, variables=variables)
+        return ["sh", "-c", choose, "script", str(file), *([_NAMED] if wanted == "auto" else [])], text
+    shell = "/bin/sh" if wanted == "sh" else _bash(path) or "/bin/sh"
+    if wanted == "bash" and not shell.endswith("bash"):
+        raise DefinitionError('input "shell": there is no bash here; use sh, or auto')
+    is_bash = shell.endswith("bash")
+    text = script_text(commands, bash=is_bash, variables=variables)
+    # Reading stops at a NUL, which a script file may hold.
+    named = ["-c", _NAMED, "script"] if is_bash and "\0" not in text else []
+    return [shell, *named, str(file)], text
+
+
+def _bash(path: str) -> str | None:
+    """Where a job's PATH leaves out what every system has, its scripts are still written for bash."""
+    return shutil.which("bash", path=path) or shutil.which("bash", path=_USUAL)
+
+
+def script_text(commands: str | Sequence[str], *, bash: bool | None, variables: Mapping[str, str]) -> str:
+    """The file the shell reads; `bash` is None where it is not known yet."""
+    lines = [f"{key}={shlex.quote(value)}" for key, value in variables.items()]
+    match bash:
+        case True:
+            lines.append("set -eo pipefail")
+        case False:
+            lines.append("set -e")
+        case None:
+            lines.append('set -e; if [ -n "${BASH_VERSION-}" ]; then set -o pipefail; fi')
+    if isinstance(commands, str):
+        lines.append(commands)
+    else:
+        for command in commands:
+            lines += [f"printf '%s\\n' {shlex.quote(echo_of(command))}", command]
+    return "\n".join(lines) + "\n"
+
+
+def echo_of(command: str) -> str:
+    """How the log announces a command."""
+    first, _, rest = command.strip("\n").partition("\n")
+    more = " # collapsed multi-line command" if rest.strip() else ""
+    return f"{_GREEN}$ {first}{more}{_PLAIN}"

@@ -1,0 +1,337 @@
+"""What a job does next, when a running step has to end, and what its end means. Pure: values in, decisions out.
+
+`runner` asks `next_actions` after every event and `reason_to_end` whenever it looks at a running step, and does what
+they say; both can be asked again after a crash and answer the same.
+
+Steps of a list run one after the other, members of a group at the same time. The first failure ends a list and so the
+step it belongs to; the conditions decide what still runs at each level. A stopped job is not over either: steps that
+run after a failure (`always()`, `failure()`, `cancelled()`) still do, each under a limit of its own, with everything
+below them. Asking twice is asking once; Close ends everything.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from remuda.lib.dataclass import dataclass
+from remuda.steps.engine.outcome import Cause, Fault, Finished, Kind, Outcome, Status, broken, cancelled, failure
+from remuda.steps.engine.tree import OPEN, Node, State, Tree
+from remuda.steps.errors import AgentError
+
+__all__ = ["Cause", "Fault", "Finished", "Outcome", "Status"]
+
+AFTER_SECONDS = 300.0
+"""How long a step that runs after a failure may take, where it has no timeout and that of what is around is used up."""
+
+GRACE_SECONDS = 5.0
+"""Between SIGTERM and SIGKILL."""
+
+EXIT_PLATFORM = 75
+"""A standard step exits with this (EX_TEMPFAIL) when the platform broke, not the user's input."""
+
+MOST_AT_ONCE = 100
+"""No further member of a group begins while so many steps are open."""
+
+
+@dataclass(frozen=True, slots=True)
+class Enter:
+    """Find out what the step is and begin it; again, if an attempt failed."""
+
+    node: Node
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Carry the step's command to its end."""
+
+    node: Node
+
+
+@dataclass(frozen=True, slots=True)
+class Skip:
+    node: Node
+
+
+@dataclass(frozen=True, slots=True)
+class Settle:
+    """Everything below the step is finished, or it will not be tried again: so is it."""
+
+    node: Node
+    result: Finished
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """The time is used up."""
+
+    node: Node
+    cause: Cause
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Nothing until then."""
+
+    until: float
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    outcome: Outcome
+
+
+Action = Enter | Run | Skip | Settle | Stop | Wait | End
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Level:
+    """How a list of steps stands, which its conditions ask."""
+
+    failed: bool
+    stopped: Cause | None
+
+    @property
+    def is_good(self) -> bool:
+        return not self.failed and self.stopped is None
+
+
+Condition = Callable[[Node, Level], bool]
+"""Whether the condition of a step holds; raises AgentError where it cannot be told."""
+
+
+def next_actions(tree: Tree, holds: Condition, *, now: float, job_deadline: float | None = None) -> list[Action]:
+    """Everything that follows now. What is being done already is named again."""
+    if tree.root.cursor == len(tree.root.children):
+        return [End(outcome(tree))]
+    return list(_of_list(tree, tree.root, holds, now, job_deadline))
+
+
+def _of_list(tree: Tree, parent: Node, holds: Condition, now: float, job_deadline: float | None) -> Iterator[Action]:
+    """For the step or the steps of a list whose turn it is."""
+    turn = parent.children if parent.is_group else parent.children[parent.cursor : parent.cursor + 1]
+    begun = 0
+    for child in turn:
+        match child.state:
+            case State.FINISHED:
+                continue
+            case State.WAITING if child.attempt > 1:
+                yield _for_delayed(child, child.retry_at)
+            case State.WAITING:
+                if not parent.is_group or len(tree.open) + begun < MOST_AT_ONCE:
+                    begun += 1
+                    yield _for_waiting(tree, child, holds, now, job_deadline)
+            case State.DELAYED:
+                yield _for_delayed(child, now)
+            case State.ENTERED if child.has_command:
+                yield Run(child)
+            case State.ENTERED if child.cursor == len(child.children):
+                yield Settle(child, conclude(child))
+            case State.ENTERED:
+                yield from _of_list(tree, child, holds, now, job_deadline)
+
+
+def _for_waiting(tree: Tree, node: Node, holds: Condition, now: float, job_deadline: float | None) -> Action:
+    assert node.parent is not None
+    if not node.is_after:
+        # The time was used up between two steps.
+        due = _first_due(node.parent, now=now, job_deadline=job_deadline)
+        if due is not None and reaching(node.parent) is None:
+            return Stop(*due)
+    if _has_no_environment(node):
+        return Skip(node)
+    level = level_of(node.parent)
+    try:
+        runs = level.is_good if node.call.condition is None else holds(node, level)
+    except AgentError as error:
+        return Settle(node, failure(f"if: {error}", Kind.LOAD))
+    return Enter(node) if runs else Skip(node)
+
+
+def _has_no_environment(node: Node) -> bool:
+    """Whether the environment that the step is to run in was not opened, so that no condition can make it run."""
+    assert node.parent is not None
+    if node.phase or not node.parent.makes_environment:
+        return False
+    return any(
+        one.phase == OPEN and one.result and one.result.status is not Status.SUCCESS for one in node.parent.children
+    )
+
+
+def _for_delayed(node: Node, now: float) -> Action:
+    assert node.parent is not None
+    assert node.result is not None
+    cause = None if node.is_after else reaching(node.parent)
+    if cause is not None:
+        return Settle(node, cancelled(node.result.exit_code) if cause[1] is Cause.CANCEL else node.result)
+    return Enter(node) if now >= node.retry_at else Wait(node.retry_at)
+
+
+def level_of(parent: Node) -> Level:
+    """How the list of this step stands. Members of a group do not wait for each other, nor for each other's success."""
+    found = reaching(parent)
+    return Level(failed=parent.decisive is not None and not parent.is_group, stopped=found[1] if found else None)
+
+
+def reaching(node: Node) -> tuple[Node, Cause] | None:
+    """The recorded reason to end that concerns this step, and whose it is: its own, or that of one around it."""
+    for one in node.up():
+        if one.cause is not None:
+            return one, one.cause
+        if one.is_after:
+            return None
+    return None
+
+
+def deadlines(node: Node, *, job_deadline: float | None) -> list[tuple[float, Node, Cause]]:
+    """When time is used up: the step's own, that of the steps around it, the job's; and whom to end then."""
+    found: list[tuple[float, Node, Cause]] = []
+    shelter: Node | None = None
+    for one in node.up():
+        limit, cause = job_deadline, Cause.JOB_TIMEOUT
+        if one.parent is not None:
+            # What has not begun has all its time left.
+            seconds = one.call.timeout_seconds if one.state is State.ENTERED else None
+            limit, cause = None if seconds is None else one.started_at + seconds, Cause.STEP_TIMEOUT
+        if limit is not None:
+            if shelter is not None:
+                limit = max(limit, shelter.started_at + AFTER_SECONDS)
+            found.append((limit, shelter or one, cause))
+        if one.is_after:
+            if one.call.timeout_seconds is not None:
+                break
+            shelter = one
+    return found
+
+
+def next_deadline(node: Node, *, job_deadline: float | None) -> float | None:
+    """When the first of them is."""
+    return min([limit for limit, _, _ in deadlines(node, job_deadline=job_deadline)], default=None)
+
+
+def _first_due(node: Node, *, now: float, job_deadline: float | None) -> tuple[Node, Cause] | None:
+    for limit, owner, cause in deadlines(node, job_deadline=job_deadline):
+        if now >= limit:
+            return owner, cause
+    return None
+
+
+def reason_to_end(node: Node, *, now: float, job_deadline: float | None) -> tuple[Node, Cause] | None:
+    """Why the running step must end now, if it must. A cancel lets a step finish that runs after a failure anyway."""
+    return reaching(node) or _first_due(node, now=now, job_deadline=job_deadline)
+
+
+def judge(node: Node, *, exit_code: int | None, is_jobs_doing: bool = False) -> Finished:
+    """What the end of a step's processes means.
+
+    Only our own steps can say that the platform broke, and only where no user calls them: a user could have them say so
+    by their inputs. `is_jobs_doing`: a missing exit code is most probably the job's doing.
+    """
+    stopped = reaching(node)
+    if stopped is not None:
+        return _stopped(node, *stopped, exit_code=exit_code)
+    if exit_code is None and is_jobs_doing and node.is_users:
+        error = "the step's process ended without an exit code: it was killed, or the agent's files of it were changed"
+        return failure(error, Kind.EXIT)
+    if exit_code is None:
+        error = "the step's process ended without an exit code: it was killed from outside, or the machine restarted"
+        return failure(error, Kind.SYSTEM, fault=Fault.RUNNER)
+    if exit_code == 0:
+        return Finished(status=Status.SUCCESS, exit_code=0)
+    assert node.loaded is not None
+    platform = exit_code == EXIT_PLATFORM and node.loaded.is_program and not node.loaded.is_script and not node.is_users
+    fault = Fault.PLATFORM if platform else Fault.USER
+    return failure(f"exit status {exit_code}", Kind.EXIT, fault=fault, exit_code=exit_code)
+
+
+def _stopped(node: Node, owner: Node, cause: Cause, *, exit_code: int | None) -> Finished:
+    if cause is Cause.CANCEL:
+        return cancelled(exit_code)
+    if cause is Cause.LIMIT:
+        return failure(owner.cause_text, Kind.LIMIT, exit_code=exit_code)
+    if cause is Cause.JOB_TIMEOUT:
+        error = "the job took longer than its limit"
+    else:
+        seconds = owner.call.timeout_seconds
+        limit = f"its limit of {seconds:g} s" if seconds is not None else "what was left after that of the steps around"
+        error = f"the step{'' if owner is node else f' {owner.path}'} took longer than {limit}"
+    return failure(error, Kind.TIMEOUT, exit_code=exit_code)
+
+
+def conclude(node: Node) -> Finished:
+    """How a step ended whose steps have all ended; whether it can give its outputs is not known yet."""
+    stopped = reaching(node)
+    if stopped is not None:
+        return _stopped(node, *stopped, exit_code=None)
+    if node.decisive is None:
+        return Finished(status=Status.SUCCESS)
+    result = node.decisive.result
+    assert result is not None
+    return replace(result, error=f"{_named(node.decisive)}: {result.error}", kind=Kind.STEP)
+
+
+def retry_at(node: Node, result: Finished, *, now: float) -> float | None:
+    """When a step that ended so is tried again, if it is. Its own timeout is one attempt's."""
+    retry = node.call.retry
+    if retry is None or result.status is not Status.FAILURE or node.attempt > retry.times or result.kind is Kind.POLICY:
+        return None
+    assert node.parent is not None
+    if not node.is_after and reaching(node.parent) is not None:
+        return None
+    return now + retry.delay_seconds
+
+
+def job_status(tree: Tree, node: Node) -> str:
+    """CI_JOB_STATUS for a step that begins."""
+    sheltered = [one for one in node.up() if one.is_after]
+    if not sheltered:
+        return "running"
+    if tree.cancelled:
+        return "canceled"
+    failed = tree.timed_out or any(one.decisive is not None for one in list(sheltered[-1].up())[1:])
+    return "failed" if failed else "success"
+
+
+def outcome(tree: Tree) -> Outcome:
+    """How the job ended. A cancel and the job's timeout decide before any step."""
+    if tree.cancelled:
+        return Outcome(
+            status=Status.CANCELLED,
+            reason="job_canceled",
+            exit_code=-1,
+            message="the job was cancelled",
+            log_line="ERROR: Job failed: cancelled",
+        )
+    if tree.timed_out:
+        error = "the job took longer than its limit"
+        return Outcome(
+            status=Status.FAILURE,
+            reason="job_execution_timeout",
+            exit_code=-1,
+            message=error,
+            log_line=f"ERROR: Job failed: {error}",
+        )
+    decisive = tree.root.decisive
+    if decisive is None:
+        return Outcome(status=Status.SUCCESS)
+    result = decisive.result
+    assert result is not None
+    message = f"{_named(decisive)}: {result.error}"
+    if result.fault is not Fault.USER:
+        system = broken(message)
+        return system if result.exit_code is None else replace(system, exit_code=result.exit_code)
+    return Outcome(
+        status=Status.FAILURE,
+        reason="script_failure",
+        exit_code=-1 if result.exit_code is None else result.exit_code,
+        message=message,
+        log_line=f"ERROR: Job failed: {message if _has_several(tree) else result.error}",
+    )
+
+
+def _has_several(tree: Tree) -> bool:
+    """Whether a job has so many steps of its user that "exit status 1" leaves open whose that is."""
+    own = (one for one in tree.root.children if one.is_users)
+    return sum(not one.is_after for one in own) > 1
+
+
+def _named(node: Node) -> str:
+    return node.phase.removeprefix("+") if node.phase else f'step "{node.call.name}"'

@@ -1,0 +1,48 @@
+"""What a command that ended well has given: its outputs, checked against what its step declares, and its exports.
+
+A script declares nothing, so it may give anything. What opens an environment has to say how to run something there.
+Called by `carrying` once for every attempt that succeeded; the files are read in `outputs`.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from remuda.steps.engine.output_files import OutputError, read_exports, read_outputs, read_result_of_another
+from remuda.steps.engine.tree import CLOSE, DELEGATE, ENVIRONMENT, OPEN, Node
+from remuda.steps.job_files.step_files import StepFiles
+from remuda.steps.language.checking import check_outputs
+from remuda.steps.language.values import NAME
+
+
+def gather(node: Node, files: StepFiles, left: set[str]) -> tuple[Mapping[str, Any], Mapping[str, str]]:
+    """Outputs and exports; `left` says which files there are. Raises DefinitionError."""
+    exports = read_exports(files.exports) if ".exports" in left else {}
+    return _outputs(node, files, left), exports
+
+
+def _outputs(node: Node, files: StepFiles, left: set[str]) -> Mapping[str, Any]:
+    assert node.loaded is not None
+    if node.loaded.step.spec.delegates_outputs:
+        return read_result_of_another(files.outputs)
+    written = read_outputs(files.outputs) if ".outputs" in left else {}
+    if node.loaded.is_script:
+        for name in written:
+            if not NAME.fullmatch(name):
+                raise OutputError(f'output "{name[:100]}": a name of letters, digits and _ is needed')
+        return written
+    if node.phase in (DELEGATE, CLOSE):
+        return {}
+    if node.phase == OPEN:
+        return _opened(node, written)
+    return check_outputs(node.loaded.step.spec, written)
+
+
+def _opened(node: Node, written: dict[str, Any]) -> Mapping[str, Any]:
+    assert node.parent is not None
+    assert node.parent.loaded is not None
+    environment, spec = written.get(ENVIRONMENT), node.parent.loaded.step.spec
+    if not isinstance(environment, dict):
+        raise OutputError(f'output "{ENVIRONMENT}": a struct is needed that says how to run something there')
+    if ENVIRONMENT not in spec.outputs:
+        del written[ENVIRONMENT]
+    return {**check_outputs(spec, written), ENVIRONMENT: environment}

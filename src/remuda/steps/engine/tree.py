@@ -1,0 +1,448 @@
+"""The job as a tree of steps and what has happened to each of them. Pure: it changes only by what it is told.
+
+A node is one entry of a list, under the name it has there. What it is becomes known when it is entered: a command, a
+list of steps of its own, an environment around inner steps, a group whose members run at the same time. The steps that
+open and close an environment are nodes like others, before and behind the inner ones.
+
+`plan` reads the tree and says what follows; `journal` has the events from which it can be made again; `replay` does
+that. Where a step stands is its *key*, the numbers of the places on the way to it, since names need not be unique.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import field
+from enum import Enum
+from typing import Any
+
+from remuda.lib.dataclass import dataclass
+from remuda.steps.engine.outcome import Cause, Finished, Status
+from remuda.steps.language.evaluate import runs_after_failure
+from remuda.steps.language.values import Call, Definition, Exec, Place, ReferenceKind, Spec, Step
+from remuda.steps.policy.values import NOTHING_INSERTED, Inserted
+
+ENVIRONMENT = "environment"
+"""The output of a step that has opened one: how to run something there."""
+OPEN, DELEGATE, CLOSE = "+open", "+delegate", "+close"
+"""Names of the steps around an environment, and of the one that has another agent run the inner steps; no step that
+somebody wrote can have such a name."""
+INSERTED = "inserted"
+"""The origin of a step that a policy put there."""
+ONLY = "step"
+"""Name of the step that a job is which has no list."""
+LONGEST_PATH = 32
+"""How deep steps may call steps."""
+MOST_STEPS = 10_000
+"""How many steps a job may start, attempts counted."""
+
+
+_NOTHING = Step(spec=Spec(), definition=Definition())
+
+
+class State(Enum):
+    """How far a node is."""
+
+    WAITING = 0
+    ENTERED = 1  # its command runs or is about to, or its list does
+    DELAYED = 2  # it failed and is tried again
+    FINISHED = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loaded:
+    """What a reference led to."""
+
+    step: Step
+    reference: str
+    """Canonical, without credentials."""
+    kind: ReferenceKind | None = None
+    """None: nothing was looked up (a group, the phases of an environment, the job itself)."""
+    folder: str = ""
+    root: str | None = None
+    text: str = ""
+    """Of the definition, where it could be another one when it is read again."""
+    digest: str | None = None
+    commit: str | None = None
+    version: str | None = None
+    remark: str = ""
+    """What the user should know of how it was found."""
+    real: str = ""
+    """Of a local step: the path of its definition file without links."""
+
+    @property
+    def is_script(self) -> bool:
+        """Whether the engine runs its text in a shell."""
+        return self.kind is ReferenceKind.BUILTIN and self.reference.startswith("builtin://script@")
+
+    @property
+    def is_program(self) -> bool:
+        """Whether its command may be one of our own programs."""
+        return self.kind in (ReferenceKind.BUILTIN, None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entered:
+    """What was worked out when a step began; everything below it and its own command go by that."""
+
+    inputs: Mapping[str, Any] = field(default_factory=dict)
+    invocation_env: Mapping[str, str] = field(default_factory=dict)
+    definition_env: Mapping[str, str] = field(default_factory=dict)
+    command: tuple[str, ...] = ()
+    work_dir: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inherited:
+    """What the steps of a job see of the list that they were taken from, where another agent handed them on."""
+
+    inputs: Mapping[str, Any] = field(default_factory=dict)
+    steps: Mapping[str, Any] = field(default_factory=dict)
+    """Name to {"outputs": ...}."""
+    exports: Mapping[str, str] = field(default_factory=dict)
+
+
+class Node:
+    """One step, from waiting to finished. `Tree` changes it, everybody else only reads."""
+
+    __slots__ = (
+        "attempt",
+        "call",
+        "cause",
+        "cause_text",
+        "children",
+        "cursor",
+        "decisive",
+        "entered",
+        "environment",
+        "exports",
+        "folded",
+        "index",
+        "is_after",
+        "is_inserted",
+        "is_surrounded",
+        "loaded",
+        "log_start",
+        "outputs",
+        "parent",
+        "path",
+        "phase",
+        "result",
+        "retry_at",
+        "serial",
+        "started_at",
+        "started_text",
+        "state",
+        "steps",
+        "stream",
+    )  # fmt: skip
+
+    def __init__(self, call: Call, parent: "Node | None", index: int, phase: str = "") -> None:
+        self.call = call
+        self.parent = parent
+        self.index = index
+        self.phase = phase
+        """OPEN, DELEGATE or CLOSE of the environment that the parent makes."""
+        self.path: str = "" if parent is None else f"{parent.path}/{call.name}"
+        self.is_after = parent is not None and call.condition is not None and runs_after_failure(call.condition)
+        """It runs after a failure: what stops the steps around it does not stop it."""
+        self.is_inserted: bool = call.origin == INSERTED or (parent is not None and parent.is_inserted)
+        """A policy put it there, or the step that it is part of."""
+        self.is_surrounded = False
+        """What a policy wants before and after it is in its list already."""
+        self.state = State.WAITING
+        self.attempt = 1
+        self.retry_at = 0.0
+        self.result: Finished | None = None
+        self.cause: Cause | None = None
+        """Why the agent ended it and what is below."""
+        self.cause_text = ""
+        """The same in words, where the cause alone does not tell."""
+        self.outputs: Mapping[str, Any] = {}
+        self._forget()
+
+    def _forget(self) -> None:
+        """What belongs to one attempt."""
+        self.loaded: Loaded | None = None
+        self.entered = Entered()
+        self.serial = -1
+        self.stream = 0
+        self.started_at = 0.0
+        self.started_text = ""
+        self.log_start = 0
+        self.folded = 0
+        """How many results of another agent are told already."""
+        self.children: list[Node] = []
+        self.cursor = 0
+        """How many of the children are finished, where they run one after the other."""
+        self.decisive: Node | None = None
+        """The child that makes this one fail: the first in the list that failed and may not."""
+        self.steps: dict[str, Any] = {}
+        """What expressions in its own list see under `steps`."""
+        self.exports: dict[str, str] = {}
+        """Of a step that a policy inserted: those of its parts, for the later ones."""
+        self.environment: Mapping[str, Any] | None = None
+        """How to run something in the environment that it has opened."""
+
+    @property
+    def key(self) -> list[int]:
+        return [] if self.parent is None else [*self.parent.key, self.index]
+
+    @property
+    def definition(self) -> Definition:
+        assert self.loaded is not None
+        return self.loaded.step.definition
+
+    @property
+    def is_group(self) -> bool:
+        return bool(self.call.parallel)
+
+    @property
+    def has_command(self) -> bool:
+        return self.loaded is not None and (self.definition.exec is not None or self.loaded.is_script)
+
+    @property
+    def makes_environment(self) -> bool:
+        return self.loaded is not None and self.definition.environment is not None
+
+    @property
+    def frame(self) -> "Node":
+        """The step in whose file this entry stands: its inputs, its folder and its list are what expressions see."""
+        assert self.parent is not None
+        node = self.parent
+        while node.parent is not None and (node.is_group or node.makes_environment):
+            node = node.parent
+        return node
+
+    @property
+    def host(self) -> "Node | None":
+        """The step that made the environment in which this one runs; None: the machine itself.
+
+        What a policy inserted runs in none that the job made: whoever makes one decides what a command there does.
+        """
+        node = self
+        while node.parent is not None:
+            is_out_of_bounds = self.is_inserted and node.parent.is_users
+            if node.parent.makes_environment and not node.phase and not is_out_of_bounds:
+                return node.parent
+            node = node.parent
+        return None
+
+    @property
+    def is_users(self) -> bool:
+        """True if a user wrote the call: neither the manager nor a policy, nor a package that a policy inserted."""
+        return self.call.origin == "user" and not self.is_inserted
+
+    @property
+    def insertion(self) -> "Node | None":
+        """The step that a policy inserted which this one is, or is part of."""
+        node, found = self, self if self.is_inserted else None
+        while node.parent is not None and node.parent.is_inserted:
+            node = found = node.parent
+        return found
+
+    @property
+    def follows_job(self) -> bool:
+        """True if a policy inserted it behind the last of the job's own steps."""
+        if self.parent is None or self.parent.parent is not None:
+            return False
+        return all(node.is_inserted for node in self.parent.children[self.index :])
+
+    def up(self) -> Iterator["Node"]:
+        """This node and those around it."""
+        node: Node | None = self
+        while node is not None:
+            yield node
+            node = node.parent
+
+    def again(self) -> None:
+        """Begin the next attempt."""
+        self._forget()
+        self.cause = None
+        self.attempt += 1
+        self.state = State.WAITING
+
+
+class Tree:
+    """All steps of a job, and what is true for the job as a whole."""
+
+    def __init__(
+        self,
+        step: Step,
+        *,
+        work_dir: str,
+        around: Inserted = NOTHING_INSERTED,
+        insertable: Mapping[str, Call] | None = None,
+        context: Inherited | None = None,
+    ) -> None:
+        """`around`: what a policy puts around the whole job; `insertable`: what it puts around steps, by name.
+        `context`: what is known already, where this is a part of another job."""
+        place = Place(file="job", line=1)
+        self.root = Node(Call(name="", place=place), None, 0)
+        self.root.loaded = Loaded(step=step, reference="", folder=work_dir)
+        known = context or Inherited()
+        self.root.entered = Entered(work_dir=work_dir, inputs=known.inputs)
+        self.root.steps = dict(known.steps)
+        self.root.state = State.ENTERED
+        own = step.definition.run or (Call(name=ONLY, place=place),)
+        calls = (*around.before, *own, *around.after)
+        self.root.children = [Node(call, self.root, index) for index, call in enumerate(calls)]
+        if not step.definition.run:
+            # The job is one command, or one environment: it is the only step.
+            only = self.root.children[len(around.before)]
+            only.loaded, self.root.loaded = self.root.loaded, Loaded(step=_NOTHING, reference="", folder=work_dir)
+        self._insertable = insertable or {}
+        self.cancelled = False
+        self.has_stopped = False
+        """Whether there ever was a reason to end a step."""
+        self.timed_out = False
+        self.exports: dict[str, str] = dict(known.exports)
+        """Of all steps so far, job-wide."""
+        self.masks: list[str] = []
+        """What steps asked to be masked, and sensitive values."""
+        self.serials = 0
+        """How many attempts were begun."""
+        self.open: dict[int, Node] = {}
+        """Nodes that have begun and not ended, by their serial numbers."""
+
+    def find(self, key: list[int]) -> Node:
+        node = self.root
+        for index in key:
+            node = node.children[index]
+        return node
+
+    def free_stream(self) -> int:
+        """A number for the lines of one more command; those of commands that run at the same time differ."""
+        taken = {node.stream for node in self.open.values() if node.has_command}
+        return next(number for number in range(1, 256) if number not in taken)
+
+    def enter(self, node: Node, loaded: Loaded, entered: Entered, *, serial: int, stream: int, at: float) -> None:
+        """A step begins."""
+        node.loaded, node.entered = loaded, entered
+        node.serial, node.stream, node.started_at = serial, stream, at
+        node.state = State.ENTERED
+        self.serials = serial + 1
+        self.open[serial] = node
+        definition = loaded.step.definition
+        if node.is_group:
+            calls = [(call, "") for call in node.call.parallel]
+        elif definition.environment is not None:
+            calls = [(_phase_call(node, OPEN), OPEN), *((call, "") for call in node.call.inner)]
+            if definition.environment.close is not None:
+                calls.append((_phase_call(node, CLOSE), CLOSE))
+        else:
+            calls = [(call, "") for call in definition.run]
+        node.children = [Node(call, node, index, phase) for index, (call, phase) in enumerate(calls)]
+
+    def surround(self, node: Node, before: Sequence[str], after: Sequence[str]) -> None:
+        """A step whose turn has come gets others around it, in a list whose steps run one after the other."""
+        assert node.parent is not None
+        siblings = node.parent.children
+        first, last = ([Node(self._insertable[name], node.parent, 0) for name in names] for names in (before, after))
+        siblings[node.index : node.index + 1] = [*first, node, *last]
+        for index, one in enumerate(siblings):
+            one.index = index
+        node.is_surrounded = True
+
+    def finish(
+        self, node: Node, result: Finished, outputs: Mapping[str, Any], exports: Mapping[str, str], masks: list[str]
+    ) -> None:
+        """A step has ended for good."""
+        node.result, node.outputs = result, outputs
+        node.state = State.FINISHED
+        self._leave(node, exports, masks)
+        assert node.parent is not None
+        parent = node.parent
+        parent.cursor = _first_unfinished(parent)
+        decides = result.status is Status.FAILURE and not node.call.continue_on_error
+        if decides and (parent.decisive is None or node.index < parent.decisive.index):
+            parent.decisive = node
+        if not node.phase:
+            node.frame.steps[node.call.name] = {"outputs": outputs}
+        elif node.phase == OPEN:
+            parent.environment = outputs.get(ENVIRONMENT)
+            parent.outputs = {name: value for name, value in outputs.items() if name != ENVIRONMENT}
+            if "agent" in (parent.environment or {}):
+                self._delegate(parent)
+        # What was below a finished step is never looked at again.
+        node.children = []
+
+    def _delegate(self, host: Node) -> None:
+        """One step takes the place of the inner ones: it has another agent run them."""
+        first, *inner = host.children
+        close = [one for one in inner if one.phase == CLOSE]
+        instead = [Node(_phase_call(host, DELEGATE), host, 1, DELEGATE)] if len(inner) > len(close) else []
+        host.children = [first, *instead, *close]
+        for index, one in enumerate(host.children):
+            one.index = index
+
+    def fold(self, node: Node, event: Mapping[str, Any]) -> None:
+        """Another agent tells of a step that it runs."""
+        node.folded += 1
+        assert node.parent is not None
+        if "name" in event:
+            node.parent.frame.steps[event["name"]] = {"outputs": event["outputs"]}
+            self.exports.update(event["exports"])
+
+    def delay(self, node: Node, result: Finished, masks: list[str], *, until: float) -> None:
+        """An attempt has failed; the next is begun later."""
+        self._leave(node, {}, masks)
+        node.result, node.retry_at, node.state = result, until, State.DELAYED
+
+    def stop(self, node: Node, cause: Cause, text: str = "") -> None:
+        """A reason to end a step, or the whole job."""
+        self.has_stopped = True
+        if node.cause is not Cause.CANCEL:
+            node.cause, node.cause_text = cause, text
+        if cause is Cause.JOB_TIMEOUT:
+            self.timed_out = True
+        elif cause is Cause.CANCEL:
+            self.cancelled = True
+
+    def _leave(self, node: Node, exports: Mapping[str, str], masks: list[str]) -> None:
+        self.open.pop(node.serial, None)
+        self.exports.update(exports)
+        if exports and (insertion := node.insertion) is not None:
+            insertion.exports.update(exports)
+        self.masks += masks
+
+
+def _first_unfinished(parent: Node) -> int:
+    cursor = parent.cursor
+    while cursor < len(parent.children) and parent.children[cursor].state is State.FINISHED:
+        cursor += 1
+    return cursor
+
+
+def _phase_call(node: Node, phase: str) -> Call:
+    if phase != CLOSE:
+        return Call(name=phase, place=node.call.place, origin=node.call.origin)
+    # What ends something elsewhere may take its time, also when that of the job is used up; no user says how long.
+    seconds = node.entered.inputs.get("close_seconds") if node.call.origin != "user" else None
+    return Call(
+        name=phase,
+        place=node.call.place,
+        condition="always()",
+        origin=node.call.origin,
+        timeout_seconds=float(seconds) if isinstance(seconds, int | float) and seconds else None,
+    )
+
+
+def phase_step(node: Node) -> Step:
+    """What the step is that opens or closes the environment which its parent makes, or hands steps into it."""
+    assert node.parent is not None
+    if node.phase == DELEGATE:
+        return Step(spec=Spec(), definition=Definition(exec=Exec(command=(DELEGATE,))))
+    outer = node.parent.loaded
+    assert outer is not None
+    environment = outer.step.definition.environment
+    assert environment is not None
+    command: Exec | None = environment.open if node.phase == OPEN else environment.close
+    return Step(spec=Spec(), definition=Definition(exec=command))
+
+
+def is_confined(step: Step) -> bool:
+    """Whether steps of a job run in an environment that is not their author's own idea."""
+    return any(call.inner and call.origin != "user" for call in step.definition.run)
+
+
+def confines_own_steps(call: Call) -> bool:
+    """True if this makes the environment that the platform puts around steps which a user wrote."""
+    return call.origin == "compiled" and any(one.origin == "user" for one in call.inner)

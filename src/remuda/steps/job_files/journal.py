@@ -1,0 +1,382 @@
+"""The files of one job, apart from its log: what was asked, what happened so far, how it ended.
+
+    request     the StartRequest, written once
+    owner       what its client keeps with the job, apart from the request: nobody needs it as long as the client lives
+    events      JSON lines, one for everything that happened, private: outputs and exports are as they were written.
+                `public` in a line is the event a client sees; those are numbered from 1
+    step-N.*    what a running step needs (see `StepFiles`); removed when its end is stored
+    exchange/   what steps read and write: scripts, inputs, outputs, exports, values of file variables
+    inserted/   the same of steps that a policy inserted
+
+A folder appears complete or not at all (it is made aside and renamed) and disappears the same way. A last line that
+was cut by a crash is dropped when the folder is read: nobody was told about it. What the entries mean is decided
+in `replay` and `plan`; when they are written, in `runner`.
+
+Files that are not what was written to them are *damage*. What can be read before it counts, the job is ended, and in
+place of being removed its folder goes to `damaged/` beside the folder of all jobs, where the last few are kept.
+"""
+
+import errno
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import asdict, field
+from pathlib import Path
+from secrets import token_hex
+from typing import Any
+
+from google.protobuf.message import DecodeError
+
+from remuda.lib.clock import stamp
+from remuda.lib.dataclass import dataclass
+from remuda.lib.files import write_whole
+from remuda.lib.killpoints import reach
+from remuda.lib.safe_paths import remove_tree
+from remuda.steps.engine.job_usage import Account
+from remuda.steps.engine.outcome import Outcome, Status
+from remuda.steps.errors import DamagedError
+from remuda.steps.job_files.open_files import OpenFile
+from remuda.steps.job_files.step_files import EXCHANGE, INSERTED_EXCHANGE, StepFiles
+from remuda.steps.process.leftovers import Leftover
+from remuda.wire.proto.agent_pb2 import StartRequest
+
+VERSION = 2
+"""Of the private lines."""
+_PUBLIC_VERSION = 1
+_LARGE = ("variables", "env", "steps", "masks", "mask_prefixes")
+"""What of a request a job that runs has in other forms, which take less memory."""
+_NEW, _GONE = ".new-", ".gone-"
+DAMAGED = "damaged"
+MOST_DAMAGED = 5
+"""So many folders of damaged jobs are kept."""
+_DAMAGED_FILE = (errno.EISDIR, errno.EIO)
+"""What no second attempt helps against."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobEnd:
+    """How a job ended, with what a client needs to know that it has everything."""
+
+    outcome: Outcome
+    ended_at: float
+    log_bytes: int
+    log_checksum: str
+    results: int
+    used: Mapping[str, Any] = field(default_factory=dict)
+    """What the job has used, as `accounting` tells it."""
+    held_until: float = 0.0
+    """Until when its environments stay; 0: they went with its end."""
+
+
+class Journal:
+    """One job's folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.exchange = folder / EXCHANGE
+        self.accepted_at = 0.0
+        self.key = folder.name
+        """Tells this job from all others, those of other agents included."""
+        self.cancelled = False
+        self.leftovers: list[Leftover] = []
+        self.results: list[bytes] = []
+        """What clients see."""
+        self.past: list[dict[str, Any]] = []
+        """What happened to steps before this agent had the job."""
+        self.account = Account()
+        self.has_told_used = False
+        self.end: JobEnd | None = None
+        self.is_released = False
+        """It was held, and is not any more."""
+        self.is_foreign = False
+        """Another version of the agent wrote it: nothing in it can be gone on with."""
+        self.id = ""
+        """As it was accepted; empty where an earlier agent did that."""
+        self.damage = ""
+        """What is wrong with its files, in words."""
+        self._digest = ""
+        self._is_on_disk = True
+        self._path = folder / "events"
+        self._events = OpenFile(str(self._path), flags=os.O_APPEND)
+        if not self._path.exists() and any((folder / name).exists() for name in ("control", "results")):
+            self._read_former()
+        else:
+            self._read()
+
+    @classmethod
+    def create(cls, jobs: Path, request: StartRequest, now: float) -> "Journal":
+        """Store a request; from here on the job exists."""
+        folder = jobs / folder_name(request.id)
+        aside = folder.with_name(_NEW + folder.name)
+        remove_tree(aside, ignore_errors=True)
+        aside.mkdir(mode=0o700)
+        (aside / EXCHANGE).mkdir(mode=0o700)
+        if request.owner:
+            _make(aside / "owner", request.owner)
+            request.ClearField("owner")
+        data = request.SerializeToString()
+        _make(aside / "request", data)
+        accepted = {"event": "accepted", "version": VERSION, "time": now, "key": token_hex(16)}
+        accepted |= {"id": request.id, "request": _digest(data)}
+        _make(aside / "events", _line(accepted) + b"\n")
+        aside.rename(folder)
+        return cls(folder)
+
+    def read_request(self) -> StartRequest:
+        """What was asked for. DamagedError: that cannot be known."""
+        try:
+            data = (self.folder / "request").read_bytes()
+            request = StartRequest.FromString(data)
+        except DecodeError:
+            raise DamagedError("request cannot be read") from None
+        except OSError as error:
+            if error.errno not in (*_DAMAGED_FILE, errno.ENOENT):
+                raise
+            raise DamagedError(f"request cannot be read: {error.strerror}") from None
+        # A part of a request may be a request, too, of a job with other rights.
+        if folder_name(request.id) != self.folder.name or self._digest not in ("", _digest(data)):
+            raise DamagedError("request is not the one that was stored")
+        return request
+
+    def read_storage_time(self) -> float:
+        """When the request was stored, by the wall clock of that moment, as the times of all files are. `accepted_at`
+        may differ from it by hours, where that clock was set."""
+        with suppress(OSError):
+            return (self.folder / "request").stat().st_ctime
+        return self.accepted_at
+
+    def read_owner(self) -> bytes:
+        with suppress(OSError):
+            return (self.folder / "owner").read_bytes()
+        return b""
+
+    def record_damage(self, damage: str) -> None:
+        """From here on the job is one that is ended, whatever is repaired."""
+        if not self.damage:
+            self._add({"event": "damaged", "text": damage})
+            self.damage = damage
+
+    def record_cancel(self) -> None:
+        self._add({"event": "cancel"})
+        self.cancelled = True
+
+    def record_leftover(self, leftover: Leftover) -> None:
+        self._add({"event": "left_running"} | asdict(leftover))
+        self.leftovers.append(leftover)
+
+    def record(self, event: Mapping[str, Any], public: Mapping[str, Any] | None = None) -> None:
+        """Store what happened to a step, with what clients are told about it, which is numbered here."""
+        line = _line(event)
+        told = b""
+        if public is not None:
+            told = _line({"version": _PUBLIC_VERSION, "seq": len(self.results) + 1} | dict(public))
+            line = b'%s,"public":%s}' % (line[:-1], told)
+        self._store(line)
+        if public is not None:
+            if "usage" in public:
+                self.account.add(public["usage"])
+            self.results.append(told)
+            reach("agent.result_stored")
+
+    def record_used(self, used: Mapping[str, Any], now: float) -> None:
+        """Tell, once, what the job has used."""
+        if used and not self.has_told_used:
+            self.record({"event": "used"}, {"event": "used", "time": stamp(now), "used": dict(used)})
+            self.has_told_used = True
+
+    def record_end(self, end: JobEnd) -> None:
+        self._add({"event": "end"} | asdict(end))
+        self.end = end
+        reach("agent.job_ended")
+
+    def record_release(self) -> None:
+        self._add({"event": "released"})
+        self.is_released = True
+
+    def step_files(self, serial: int, folder: str = EXCHANGE) -> StepFiles:
+        return StepFiles(self.folder, serial, folder)
+
+    def remove_exchange(self) -> None:
+        """Remove what steps read and wrote."""
+        for folder in (EXCHANGE, INSERTED_EXCHANGE):
+            remove_tree(self.folder / folder, ignore_errors=True)
+
+    def remove(self) -> None:
+        """Make the folder disappear at once, its contents after that; where it is damaged, keep it for a look."""
+        self.shut()
+        if self.damage:
+            keep_damaged(self.folder)
+            return
+        gone = self.folder.with_name(_GONE + self.folder.name)
+        remove_tree(gone, ignore_errors=True)
+        with suppress(FileNotFoundError):
+            self.folder.rename(gone)
+        remove_tree(gone, ignore_errors=True)
+
+    def leave_disk(self) -> None:
+        """Nothing can be written any more: what follows is known as long as this process lives."""
+        self._is_on_disk = False
+
+    def shut(self) -> None:
+        """Nothing is written for the time being."""
+        self._events.close()
+
+    def _add(self, event: dict[str, Any]) -> None:
+        self._store(_line(event))
+
+    def _store(self, line: bytes) -> None:
+        if self._is_on_disk:
+            _append(self._events, line)
+
+    def _read(self) -> None:
+        whole = 0
+        try:
+            data = self._path.read_bytes()
+            for line in data[: data.rfind(b"\n") + 1].splitlines(keepends=True):
+                self._learn(json.loads(line))
+                whole += len(line)
+            if not whole:
+                raise ValueError("the first line is missing")
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            if isinstance(error, OSError) and error.errno not in (*_DAMAGED_FILE, errno.ENOENT):
+                raise
+            self._begin_anew(data[:whole] if whole else b"")
+            return
+        if whole < len(data):
+            os.truncate(self._path, whole)
+
+    def _begin_anew(self, whole: bytes) -> None:
+        """Keep the file for a look, and go on behind what of it can be read."""
+        aside = self._path.with_name("events.damaged")
+        if self._path.is_dir():
+            self._path.rename(aside)
+        elif self._path.exists() and not aside.exists():
+            os.link(self._path, aside)
+        self.damage = f"events cannot be read behind its first {len(whole)} bytes"
+        write_whole(self._path, whole + _line({"event": "damaged", "text": self.damage}) + b"\n")
+
+    def _learn(self, event: dict[str, Any]) -> None:
+        public = event.pop("public", None)
+        if public is not None:
+            self.account.add(public.get("usage", {}))
+            self.results.append(_line(public))
+        match event["event"]:
+            case "accepted":
+                self.accepted_at, self.key = event["time"], event.get("key", self.key)
+                self.is_foreign = event["version"] != VERSION
+                self.id, self._digest = event.get("id", ""), event.get("request", "")
+            case "damaged":
+                self.damage = event["text"]
+            case "cancel":
+                self.cancelled = True
+                self.past.append(event)
+            case "left_running":
+                processes = tuple((pid, start) for pid, start in event["processes"])
+                self.leftovers.append(Leftover(session=event["session"], processes=processes))
+            case "end":
+                self.end = _end_of(event)
+                self.past.clear()
+            case "used":
+                self.has_told_used = True
+            case "released":
+                self.is_released = True
+            case _:
+                self.past.append(event)
+
+    def _read_former(self) -> None:
+        """A folder of the first form: its results and its end can still be told."""
+        self.is_foreign = True
+        self.results = _read_lines(self.folder / "results")
+        if (self.folder / "end").exists():
+            self.end = _end_of(json.loads((self.folder / "end").read_bytes()))
+
+
+def read_request(folder: Path) -> StartRequest:
+    """What was asked for, of a job that has this folder and runs."""
+    return StartRequest.FromString((folder / "request").read_bytes())
+
+
+def keep_damaged(folder: Path) -> None:
+    """Take a job's folder out of the way, for somebody to look at; only the last few are kept."""
+    place = folder.parent.parent / DAMAGED
+    place.mkdir(mode=0o700, exist_ok=True)
+    with suppress(FileNotFoundError):
+        folder.rename(place / f"{folder.name}-{token_hex(4)}")
+    kept = sorted(place.iterdir(), key=lambda one: one.lstat().st_ctime_ns)
+    for old in kept[:-MOST_DAMAGED]:
+        remove_tree(old, ignore_errors=True)
+
+
+def without_large(request: StartRequest) -> StartRequest:
+    """What a running job needs of it. A copy: what is removed from a message is not given back while that is there."""
+    for name in _LARGE:
+        request.ClearField(name)
+    copy = StartRequest()
+    copy.CopyFrom(request)
+    return copy
+
+
+def folder_name(job_id: str) -> str:
+    """A name that no id can escape from."""
+    return hashlib.sha256(job_id.encode("utf-8", "surrogatepass")).hexdigest()[:40]
+
+
+def stored_jobs(jobs: Path) -> Iterator[Path]:
+    """Folders of complete jobs; what a crash left half made or half removed is cleared away."""
+    for folder in sorted(jobs.iterdir()):
+        if folder.name.startswith((_NEW, _GONE)):
+            remove_tree(folder, ignore_errors=True)
+        elif folder.is_dir():
+            yield folder
+
+
+_encode = json.JSONEncoder(ensure_ascii=True, separators=(",", ":")).encode
+
+
+def _line(value: Mapping[str, Any]) -> bytes:
+    return _encode(value).encode()
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def _make(path: Path, data: bytes) -> None:
+    """A file of a folder that nobody knows of yet."""
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb", buffering=0) as file:
+        view = memoryview(data)
+        while view:
+            view = view[file.write(view) :]
+
+
+def _append(file: OpenFile, line: bytes) -> None:
+    fd = file.descriptor()
+    written = os.write(fd, line + b"\n")
+    if written <= len(line):
+        os.ftruncate(fd, os.fstat(fd).st_size - written)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), file.path)
+
+
+def _read_lines(path: Path) -> list[bytes]:
+    if not path.exists():
+        return []
+    data = path.read_bytes()
+    whole = data.rfind(b"\n") + 1
+    if whole < len(data):
+        os.truncate(path, whole)
+    return data[:whole].splitlines()
+
+
+def _end_of(value: dict[str, Any]) -> JobEnd:
+    outcome = value["outcome"]
+    return JobEnd(
+        outcome=Outcome(**(outcome | {"status": Status(outcome["status"])})),
+        ended_at=value["ended_at"],
+        log_bytes=value["log_bytes"],
+        log_checksum=value["log_checksum"],
+        results=value["results"],
+        used=value.get("used", {}),
+        held_until=value.get("held_until", 0.0),
+    )

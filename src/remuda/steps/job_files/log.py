@@ -1,0 +1,400 @@
+"""The job's log: masked, time-stamped lines in one file. Its bytes and offsets are the same for agent, manager, cell.
+
+Raw output of running steps goes in, whole physical lines come out:
+    2026-11-15T09:40:00.123456Z 01O text        (00: the agent's own lines, `+` for the blank: continues the line)
+Steps that run at the same time have different numbers there, so that each line can be told from the others'.
+
+Log bytes are written first, then the *mark*, in one write: how long the log is and, for every step that is open, how
+far its raw file is consumed, the masker's state, whether its first and last lines stand in the log. Only bytes before
+the mark are ever shown, and a new agent cuts the file there and reads the raw files from the recorded offsets. So
+bytes that were shown never change, and the agent's own lines are written once.
+
+What a client has confirmed is given back to the disk while the job runs, in large pieces: a *freed* byte is never shown
+again. What nobody confirms waits, up to a limit; beyond that the log holds steps back, which wait for their output to
+be taken, and says so when they go on.
+
+An unfinished line is kept back for a moment; that needs no state of its own, because the recorded offset then
+still points to the begin of that line. Which lines the agent adds is decided in `runner`.
+"""
+
+import os
+import shutil
+import struct
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from zlib import crc32
+
+from remuda.lib.clock import Clock, stamp
+from remuda.lib.killpoints import reach
+from remuda.lib.masking import Masker, Secrets
+from remuda.steps.job_files.open_files import OpenFile
+from remuda.steps.policy.measurement import in_words
+from remuda.steps.process.kernel import punch_hole
+
+LONGEST_LINE = 64 * 1024
+"""An unfinished line above this is written in parts."""
+PARTIAL_SECONDS = 0.5
+"""An unfinished line waits this long for its end."""
+READ_BYTES = 64 * 1024
+HOLE_BYTES = 16 * 1024 * 1024
+"""Space of consumed raw output is given back in pieces of this size."""
+MOST_WAITING_BYTES = 1024**3
+"""Of a log that nobody confirms, where a job has no limit of its own; at most a tenth of what is free on the disk."""
+JOB = 2**32 - 1
+"""Stands for the job itself where the others are steps: its first and its last lines."""
+
+_CONTINUED, _IN_TOKEN, _CLOSED = 1, 2, 4
+_FULL = 1
+_HEAD = struct.Struct("<BBQI")
+_PART = struct.Struct("<IBBQI")
+_FORMER = struct.Struct("<BBIQQQI")
+_VERSION, _FORMER_VERSION = 2, 1
+
+
+@dataclass(slots=True, kw_only=True)
+class Part:
+    """What the log holds for certain of one step."""
+
+    serial: int
+    stream: int
+    raw_offset: int = 0
+    covered: int = 0
+    continued: bool = False
+    in_token: bool = False
+    closed: bool = False
+    """Its last lines are written."""
+
+    def pack(self) -> bytes:
+        flags = self.continued * _CONTINUED | self.in_token * _IN_TOKEN | self.closed * _CLOSED
+        return _PART.pack(self.serial, self.stream, flags, self.raw_offset, self.covered)
+
+
+@dataclass(slots=True, kw_only=True)
+class Mark:
+    """What the log holds for certain."""
+
+    length: int = 0
+    checksum: int = 0
+    full: bool = False
+    """The limit is reached: further output of steps is dropped."""
+
+    def pack(self, parts: Iterable[Part]) -> bytes:
+        head = _HEAD.pack(_VERSION, self.full * _FULL, self.length, self.checksum)
+        return head + b"".join([part.pack() for part in parts]) + b"\0" * _PART.size
+
+    @classmethod
+    def unpack(cls, data: bytes) -> tuple["Mark", dict[int, Part]]:
+        """A mark may be followed by the rest of a longer one: a step's number 0 in stream 0 ends it. struct.error and
+        ValueError: it is none."""
+        if data[0] not in (_VERSION, _FORMER_VERSION):
+            raise ValueError("no version of a mark")
+        if data[0] == _FORMER_VERSION:
+            _, _, _, _, length, _, checksum = _FORMER.unpack(data)
+            return cls(length=length, checksum=checksum), {}
+        _, full, length, checksum = _HEAD.unpack_from(data)
+        parts: dict[int, Part] = {}
+        for at in range(_HEAD.size, len(data) - _PART.size + 1, _PART.size):
+            serial, stream, flags, raw_offset, covered = _PART.unpack_from(data, at)
+            if stream == 0:
+                break
+            parts[serial] = Part(
+                serial=serial,
+                stream=stream,
+                raw_offset=raw_offset,
+                covered=covered,
+                continued=bool(flags & _CONTINUED),
+                in_token=bool(flags & _IN_TOKEN),
+                closed=bool(flags & _CLOSED),
+            )
+        else:
+            raise ValueError("the mark has no end")
+        return cls(length=length, checksum=checksum, full=bool(full)), parts
+
+
+class LogFile:
+    """The log of one job."""
+
+    def __init__(
+        self, folder: Path, *, secrets: Secrets, limit_bytes: int, clock: Clock, waiting_limit_bytes: int = -1
+    ) -> None:
+        """`waiting_limit_bytes`: 0 is the agent's own limit, below 0 there is none."""
+        self.secrets = secrets
+        """What is masked from now on; may be replaced by more."""
+        self.clock = clock
+        self._log = OpenFile(f"{folder}/log")
+        self._mark_file = OpenFile(f"{folder}/mark")
+        self._limit_bytes = limit_bytes
+        self.mark = Mark()
+        self._parts: dict[int, Part] = {}
+        self.damage = ""
+        """What is wrong with the files, in words. What can be shown of them is, and no byte changes its place."""
+        self.freed = self.confirmed = self._read_files(folder)
+        """Everything before the one is gone, everything before the other is safe elsewhere."""
+        self._most_waiting = waiting_limit_bytes or default_waiting_bytes(folder)
+        self._held_since: float | None = None
+        self._tail: bytes | None = None
+        """What follows the file, where nothing can be written any more."""
+
+    def _read_files(self, folder: Path) -> int:
+        """Take the log as it is marked; the first byte that is kept."""
+        for name in ("mark", "log"):
+            if (folder / name).is_dir():
+                (folder / name).rename(folder / f"{name}.damaged")
+                self.damage = f"{name} is a folder"
+        log, mark = folder / "log", folder / "mark"
+        try:
+            if mark.exists() and (data := mark.read_bytes()):
+                self.mark, self._parts = Mark.unpack(data)
+        except (struct.error, ValueError):
+            self.damage = "mark cannot be read"
+        if self.damage.startswith("mark") and log.exists():
+            shown = log.read_bytes()
+            shown = shown[: shown.rfind(b"\n") + 1]
+            self.mark = Mark(length=len(shown), checksum=crc32(shown))
+        lost = self.mark.length - (log.stat().st_size if log.exists() else 0)
+        if lost > 0:
+            self.damage = self.damage or f"log lacks its last {lost} bytes"
+            log.touch(mode=0o600)
+        if log.exists():
+            os.truncate(log, self.mark.length)
+        return self._first_kept() if lost <= 0 else self.mark.length
+
+    def read(self, offset: int, limit: int) -> bytes:
+        """Bytes that may be shown."""
+        size = min(limit, self.mark.length - offset)
+        if size <= 0:
+            return b""
+        tail = self._tail or b""
+        in_file = self.mark.length - len(tail) - offset
+        if in_file <= 0:
+            return tail[-in_file : size - in_file]
+        return os.pread(self._log.descriptor(), min(size, in_file), offset)
+
+    def leave_disk(self) -> None:
+        """Nothing can be written any more: what follows is there as long as this process."""
+        self._tail = self._tail or b""
+
+    def confirm(self, offset: int) -> None:
+        """Everything before this byte is safe elsewhere; that is never taken back."""
+        self.confirmed = max(self.confirmed, min(offset, self.mark.length))
+        if self.confirmed - self.freed >= 2 * HOLE_BYTES:
+            # What was confirmed last is kept: a client that lost its own notes is not far behind.
+            end = self.confirmed - HOLE_BYTES
+            punch_hole(self._log.descriptor(), self.freed, end - self.freed)
+            self.freed = end
+
+    def holds_back(self) -> bool:
+        """Whether so much waits that steps must not print more. Asked again, it says when that is over, also in the
+        log."""
+        waiting = self.mark.length - self.confirmed
+        if self._held_since is None:
+            if 0 < self._most_waiting <= waiting and not self.mark.full:
+                self._held_since = self.clock.monotonic()
+        elif waiting <= self._most_waiting * 3 // 4:
+            seconds = self.clock.monotonic() - self._held_since
+            self._held_since = None
+            self.say(
+                f"WARNING: output was held back for {seconds:.0f} s: {in_words(self._most_waiting)} of this log waited "
+                "on the machine's disk, and nobody fetched it"
+            )
+        return self._held_since is not None
+
+    def shut(self) -> None:
+        """Nothing is written for the time being."""
+        self._log.close()
+        self._mark_file.close()
+
+    def open(self, serial: int, *lines: str, stream: int = 1) -> None:
+        """The first lines of a step, once."""
+        if serial not in self._parts:
+            self._parts[serial] = Part(serial=serial, stream=stream)
+            if lines:
+                self._write(self._agent_lines(lines))
+
+    def say(self, *lines: str) -> None:
+        """Lines of the agent itself that may stand there twice if it dies just then."""
+        self._write(self._agent_lines(lines))
+
+    def part(self, serial: int) -> Part:
+        """Of a step that is open."""
+        return self._parts[serial]
+
+    def is_closed(self, serial: int) -> bool:
+        return serial in self._parts and self._parts[serial].closed
+
+    def close(self, serial: int, *lines: str) -> None:
+        """The last lines of a step, once. Its output is complete (`Output.finish`)."""
+        part = self._parts.setdefault(serial, Part(serial=serial, stream=1))
+        if not part.closed:
+            part.closed = True
+            try:
+                self._write(self._agent_lines(lines))
+            except OSError:
+                part.closed = False
+                raise
+
+    def forget(self, serial: int) -> None:
+        """A step whose end is stored elsewhere."""
+        self._parts.pop(serial, None)
+
+    def keep(self, serials: Collection[int]) -> None:
+        """The steps that are open, and no other."""
+        self._parts = {serial: part for serial, part in self._parts.items() if serial in serials or serial == JOB}
+
+    def write_output(self, part: Part, data: bytes, after: Part) -> None:
+        """Lines of a step's output, up to the limit; what is recorded of the step becomes `after`."""
+        if self.mark.full:
+            return
+        room = self._limit_bytes - self.mark.length
+        if self._limit_bytes and len(data) > room:
+            notice = (
+                f"The log has reached its limit of {self._limit_bytes} bytes: the job goes on, its output is dropped"
+            )
+            data = data[: data.rfind(b"\n", 0, max(room, 0)) + 1] + self._agent_lines((notice,))
+            self.mark.full = True
+        self._parts[part.serial] = after
+        self._write(data)
+
+    def _first_kept(self) -> int:
+        """Behind what was given back: a log has no other holes."""
+        if not self.mark.length:
+            return 0
+        try:
+            return min(os.lseek(self._log.descriptor(), 0, os.SEEK_DATA), self.mark.length)
+        except OSError:  # nothing but a hole, or a file system that cannot tell
+            return 0
+
+    def _agent_lines(self, lines: Iterable[str]) -> bytes:
+        head = stamp(self.clock.now()).encode() + b" 00O "
+        texts = (self.secrets.mask(line).encode("utf-8", "surrogateescape") for line in lines)
+        return b"".join(head + part + b"\n" for text in texts for part in text.split(b"\n"))
+
+    def _write(self, data: bytes) -> None:
+        # What is recorded is only read again by a new process, so that it may be changed before it is written.
+        mark = Mark(length=self.mark.length + len(data), checksum=crc32(data, self.mark.checksum), full=self.mark.full)
+        if self._tail is not None:
+            self._tail += data
+            self.mark = mark
+            return
+        if data:
+            _write_at(self._log, data, self.mark.length)
+        reach("agent.log_appended")
+        _write_at(self._mark_file, mark.pack(self._parts.values()), 0)
+        reach("agent.log_recorded")
+        self.mark = mark
+
+
+class Output:
+    """The raw output of one running step on its way into the log."""
+
+    def __init__(self, log: LogFile, serial: int, raw: Path | str) -> None:
+        self._log = log
+        self._serial = serial
+        self._raw = str(raw)
+        part = log.part(serial)
+        self._pending = b""
+        self._pending_since = 0.0
+        self._consumed = self._freed = part.raw_offset
+        self._masker = Masker(log.secrets, covered=part.covered, in_token=part.in_token)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the log takes no more of it."""
+        return self._log.mark.full
+
+    def read(self) -> bytes:
+        """What the step has written since the last time, at most one piece; `take` it."""
+        try:
+            fd = os.open(self._raw, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        except FileNotFoundError:  # it has printed nothing
+            return b""
+        try:
+            if self._log.mark.full:
+                size = os.fstat(fd).st_size - self._consumed
+                self._free(fd, self._consumed)
+                # It is dropped without being read.
+                self._consumed += size
+                return b""
+            self._free(fd, self._log.part(self._serial).raw_offset)
+            data = os.pread(fd, READ_BYTES, self._consumed)
+            if not data and os.fstat(fd).st_size < self._consumed:
+                # A program has emptied the file by opening its own output anew; what it had not read yet is lost.
+                self._consumed = self._freed = 0
+                data = os.pread(fd, READ_BYTES, 0)
+            return data
+        finally:
+            os.close(fd)
+
+    def take(self, data: bytes) -> None:
+        """Mask it and write its whole lines."""
+        self._masker.use(self._log.secrets)
+        masked = self._masker.feed(data)
+        self._consumed += len(data)
+        end = masked.rfind(b"\n") + 1
+        if end:
+            # No mask spans a line feed, so the last one written is the last one read, with a fresh masker behind it.
+            behind = len(data) - (data.rfind(b"\n") + 1)
+            whole, self._pending = self._pending + masked[:end], b""
+            self._write(whole, raw_offset=self._consumed - behind, covered=0, in_token=False, continued=False)
+            masked = masked[end:]
+        if masked:
+            if not self._pending:
+                self._pending_since = self._log.clock.now()
+            self._pending += masked
+        if len(self._pending) > LONGEST_LINE:
+            self.show_partial()
+
+    @property
+    def partial_due_at(self) -> float | None:
+        """When the unfinished line is shown as it is."""
+        return self._pending_since + PARTIAL_SECONDS if self._pending else None
+
+    def show_partial(self) -> None:
+        """Write the unfinished line with an artificial end; what follows continues it."""
+        if self._pending:
+            data, self._pending = self._pending + b"\n", b""
+            self._write(
+                data,
+                raw_offset=self._consumed - self._masker.held,
+                covered=self._masker.covered,
+                in_token=self._masker.in_token,
+                continued=True,
+            )
+
+    def finish(self) -> None:
+        """The step writes no more."""
+        self._pending += self._masker.finish()
+        self.show_partial()
+
+    def _free(self, fd: int, safe: int) -> None:
+        if safe - self._freed >= HOLE_BYTES:
+            punch_hole(fd, self._freed, safe - self._freed)
+            self._freed = safe
+
+    def _write(self, text: bytes, *, raw_offset: int, covered: int, in_token: bool, continued: bool) -> None:
+        part = self._log.part(self._serial)
+        head = b"%s %02xO" % (stamp(self._log.clock.now()).encode(), part.stream)
+        body = text[:-1].replace(b"\n", b"\n" + head + b" ")
+        after = Part(
+            serial=part.serial,
+            stream=part.stream,
+            raw_offset=raw_offset,
+            covered=covered,
+            in_token=in_token,
+            continued=continued,
+        )
+        self._log.write_output(part, head + (b"+" if part.continued else b" ") + body + b"\n", after)
+
+
+def default_waiting_bytes(folder: Path) -> int:
+    """How much of a log may wait in a folder."""
+    return min(MOST_WAITING_BYTES, shutil.disk_usage(folder).free // 10)
+
+
+def _write_at(file: OpenFile, data: bytes, offset: int) -> None:
+    fd, view = file.descriptor(), memoryview(data)
+    while view:
+        written = os.pwrite(fd, view, offset)
+        offset += written
+        view = view[written:]

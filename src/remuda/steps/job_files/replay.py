@@ -1,0 +1,135 @@
+"""The tree of a job as its journal tells it, and the events the journal tells it by. Pure.
+
+Every event is made here as a value, stored by `runner`, and then applied by the same function that applies it when the
+job is found again after a crash.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from remuda.steps.engine.evaluation import Facts, evaluate, secrets_in, secrets_of
+from remuda.steps.engine.loading import as_stored, stored
+from remuda.steps.engine.outcome import Cause, Fault, Finished, Kind, Status
+from remuda.steps.engine.tree import Entered, Loaded, Node, Tree
+from remuda.steps.language.evaluate import is_sensitive, reveal, sensitive
+from remuda.steps.policy.values import Inserted
+
+Event = dict[str, Any]
+
+
+def enter_event(
+    node: Node,
+    loaded: Loaded,
+    *,
+    serial: int,
+    stream: int,
+    at: float,
+    text: str,
+    log_start: int,
+    timeout_seconds: float | None,
+) -> Event:
+    """A step begins; the timeout is a policy's, where that is shorter than its own."""
+    event: Event = {"event": "enter", "node": node.key, "serial": serial, "stream": stream, "at": at, "text": text}
+    event["log_start"] = log_start
+    own = node.call.timeout_seconds
+    if timeout_seconds is not None and (own is None or timeout_seconds < own):
+        event["timeout"] = timeout_seconds
+    if values := as_stored(loaded):
+        event["loaded"] = values
+    return event
+
+
+def finish_event(
+    node: Node, result: Finished, outputs: Mapping[str, Any], exports: Mapping[str, str], masks: list[str]
+) -> Event:
+    """A step has ended for good."""
+    event: Event = {"event": "finish", "node": node.key, "result": _as_stored(result)}
+    if outputs:
+        event["outputs"] = reveal(dict(outputs))
+    if marked := [name for name, value in outputs.items() if is_sensitive(value)]:
+        event["sensitive"] = marked
+    if exports:
+        event["exports"] = dict(exports)
+    if masks:
+        event["masks"] = masks
+    return event
+
+
+def delay_event(node: Node, result: Finished, *, until: float, masks: list[str]) -> Event:
+    """An attempt has failed, and another follows."""
+    return {"event": "delay", "node": node.key, "result": _as_stored(result), "until": until, "masks": masks}
+
+
+def again_event(node: Node) -> Event:
+    """The next attempt begins."""
+    return {"event": "again", "node": node.key}
+
+
+def stop_event(node: Node, cause: Cause, text: str = "") -> Event:
+    """The agent ends a step."""
+    return {"event": "stop", "node": node.key, "cause": str(cause)} | ({"text": text} if text else {})
+
+
+def folded_event(node: Node, told: Mapping[str, Any]) -> Event:
+    """Another agent tells of a step that it runs; what it gave is known to later steps of the list around."""
+    event: Event = {"event": "folded", "node": node.key}
+    if told["event"] == "finished" and told["path"].count("/") == 1 and not told.get("retried"):
+        event |= {"name": told["name"], "outputs": told.get("outputs", {}), "exports": told.get("exports", {})}
+    return event
+
+
+def surround_event(node: Node, around: Inserted) -> Event:
+    """A policy puts steps around one whose turn has come."""
+    before, after = ([call.name for call in calls] for calls in (around.before, around.after))
+    return {"event": "surround", "node": node.key, "before": before, "after": after}
+
+
+def apply(tree: Tree, facts: Facts, event: Event, *, entering: tuple[Loaded, Entered] | None = None) -> None:
+    """Let an event be true. `entering`: what was worked out already for a step that begins."""
+    match event["event"]:
+        case "cancel":
+            tree.stop(tree.root, Cause.CANCEL)
+        case "enter":
+            node = tree.find(event["node"])
+            if "timeout" in event:
+                node.call = replace(node.call, timeout_seconds=event["timeout"])
+            if entering is None:
+                loaded = stored(node, event.get("loaded", {}))
+                entering = loaded, evaluate(tree, facts, node, loaded, event["serial"])
+            tree.masks += secrets_of(*entering)
+            tree.enter(node, *entering, serial=event["serial"], stream=event["stream"], at=event["at"])
+            node.started_text, node.log_start = event["text"], event["log_start"]
+        case "finish":
+            outputs = dict(event.get("outputs", {}))
+            for name in event.get("sensitive", ()):
+                outputs[name] = sensitive(outputs[name])
+            tree.masks += secrets_in(outputs)
+            result, exports = _from_stored(event["result"]), event.get("exports", {})
+            tree.finish(tree.find(event["node"]), result, outputs, exports, event.get("masks", []))
+        case "again":
+            tree.find(event["node"]).again()
+        case "delay":
+            tree.delay(tree.find(event["node"]), _from_stored(event["result"]), event["masks"], until=event["until"])
+        case "stop":
+            tree.stop(tree.find(event["node"]), Cause(event["cause"]), event.get("text", ""))
+        case "folded":
+            tree.fold(tree.find(event["node"]), event)
+        case "surround":
+            tree.surround(tree.find(event["node"]), event["before"], event["after"])
+
+
+def _as_stored(result: Finished) -> dict[str, Any]:
+    told = {"status": str(result.status), "exit_code": result.exit_code, "error": result.error}
+    told |= {"fault": result.fault and str(result.fault), "kind": result.kind and str(result.kind)}
+    return {name: value for name, value in told.items() if value is not None}
+
+
+def _from_stored(values: Mapping[str, Any]) -> Finished:
+    return Finished(
+        status=Status(values["status"]),
+        exit_code=values.get("exit_code"),
+        error=values.get("error"),
+        fault=Fault(values["fault"]) if "fault" in values else None,
+        kind=Kind(values["kind"]) if "kind" in values else None,
+    )

@@ -1,0 +1,1 @@
+"""The agent as one file, and the forms in which this program can run."""

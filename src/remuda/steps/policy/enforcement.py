@@ -1,0 +1,410 @@
+"""A job's policy, applied to the steps of its tree: what the engine asks for every step that begins, runs and ends.
+
+Decides nothing of its own: `rules` says what a policy means, `enclosure` what can be held. Here is only what question a
+step of the tree is: what it is for rules, whose limits it has with those of the steps around it, and which of our own
+programs are not held to a job's limits because they work for the job from outside. Nothing is remembered but the
+request, so an agent that adopts the job comes to the same answers.
+"""
+
+import asyncio
+import os
+import stat
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from remuda.lib.clock import Clock
+from remuda.lib.files import write_whole
+from remuda.lib.safe_paths import closing, open_folder, open_plain
+from remuda.lib.waiting import carried_through
+from remuda.steps.engine.environment import DEFAULT_PATH, PROXIES
+from remuda.steps.engine.launching import Launch
+from remuda.steps.engine.rights import (
+    ENGINE_CLIENTS,
+    exchange_of,
+    find_exchange_files,
+    has_agents_rights,
+    is_own,
+    is_own_name,
+    runs_in_container,
+)
+from remuda.steps.engine.tree import INSERTED, Entered, Loaded, Node
+from remuda.steps.errors import AgentError
+from remuda.steps.job_files.step_files import (
+    EXCHANGE,
+    INSERTED_EXCHANGE,
+    SECRETS,
+    StepFiles,
+    is_step_name,
+    make_empty,
+)
+from remuda.steps.language.evaluate import reveal
+from remuda.steps.language.values import Call, ReferenceKind
+from remuda.steps.policy import hidden_folders, ipc_cleanup, user_cleanup
+from remuda.steps.policy.host_abilities import Host, groups_name, host_of
+from remuda.steps.policy.job_user import Person, hand_over
+from remuda.steps.policy.rules import decide, decide_engine, inserted
+from remuda.steps.policy.sandbox import Sandbox, problem, variable_options
+from remuda.steps.policy.slots import SlotGroup
+from remuda.steps.policy.step_limits import Enclosure, enclose, sweep
+from remuda.steps.policy.values import NO_LIMITS, NOTHING_INSERTED, Decision, Inserted, Limits, Policy, Subject
+from remuda.steps.process.marks import VARIABLE
+
+_LOOKS, _LOOK_SECONDS = 100, 0.01
+FREE = Decision(allowed=True, rule="", reason="there is no policy")
+
+
+class Custody:
+    """Of one job."""
+
+    def __init__(
+        self,
+        *,
+        policy: Policy,
+        person: Person | None,
+        job: Path,
+        work_dir: Path,
+        key: str,
+        cgroup: str = "",
+        cgroup_limits: Limits = NO_LIMITS,
+        has_own_user: bool = False,
+        sandbox: Sandbox | None = None,
+    ) -> None:
+        """`job` is the job's folder in the agent's; `key` tells it from all others, those of other agents included.
+        `cgroup` is the control group below which its steps have theirs, `cgroup_limits` are for all of that.
+        `has_own_user`: nobody else on this machine is `person`."""
+        self.policy = policy
+        self.person = person
+        self.cgroup = cgroup
+        self._own_uid = person.uid if person and has_own_user else None
+        self.sandbox = sandbox
+        self._job = job
+        self._key = key
+        self._work_dir = work_dir
+        self._free = Enclosure(limits=NO_LIMITS, work_dir=work_dir)
+        self.slot: SlotGroup | None = None
+        """What is around all of the job."""
+        if cgroup:
+            self.slot = SlotGroup(cgroup, limits=cgroup_limits, name=groups_name(job.parent.parent), job=job)
+
+    @property
+    def has_a_say(self) -> bool:
+        """Whether anybody has said anything about this job's steps."""
+        return bool(self.policy.layers or self.cgroup) or self.person is not None
+
+    @property
+    def env(self) -> dict[str, str]:
+        """Who steps run as, for the weakest part of their environment: the agent's home is of no use to another."""
+        if self.person is None and (self.sandbox is None or self.sandbox.hidden):
+            return {}
+        temporary = f"{self._work_dir}.tmp"
+        home = temporary if os.path.isdir(temporary) else str(self._work_dir)
+        if self.person is None:
+            return {"HOME": home}
+        return {"HOME": home, "USER": str(self.person.uid), "LOGNAME": str(self.person.uid)} | self.person.env
+
+    def prepare(self, *, has_begun: bool = False) -> None:
+        """Let whoever steps run as reach what is theirs, and nothing else of the agent's: it can open folders whose
+        files it knows, and read none of them. AgentError where the job cannot be held as it is to be. `has_begun`: an
+        earlier agent has handed over what is theirs, and steps may have changed it since."""
+        if self.slot is not None:
+            self.slot.begin()
+        if self.sandbox is not None and (why := self._lacks_sandbox()) is not None:
+            raise AgentError(
+                f"the job is to run in a sandbox, which cannot be made on this machine: {why}. Install or allow it "
+                "there, or set sandbox = false for the runner"
+            )
+        if self.person is None or has_begun:
+            return
+        self._work_dir.mkdir(mode=0o755, parents=True, exist_ok=True)
+        for folder in (self._job.parent.parent, self._job.parent, self._job, self._exchange):
+            folder.chmod(stat.S_IMODE(folder.stat().st_mode) | 0o011)
+        hand_over(self._work_dir, self.person)
+
+    def remark(self) -> str | None:
+        """What the job's log should say about how it is held."""
+        if not self.cgroup or self._host.groups.folders():
+            return None
+        why = "; ".join(sorted(set(self._host.groups.lacking.values())))
+        return f"the job's processes are not in the control group {self.cgroup}: {why}"
+
+    def around_job(self) -> Inserted:
+        return inserted(self.policy)
+
+    def insertable(self) -> dict[str, Call]:
+        """Everything that the policy inserts anywhere, by name."""
+        return {one.call.name: one.call for layer in self.policy.layers for one in layer.insertions}
+
+    def decide(self, node: Node, loaded: Loaded) -> Decision:
+        """Whether a step may begin."""
+        if not self.policy.layers:
+            return FREE
+        within = self._limits_around(node)
+        if node.phase or node.is_group:
+            return Decision(allowed=True, rule="", reason="", limits=within)
+        return decide(self.policy, _subject(node, loaded), within=within)
+
+    def decide_inputs(self, node: Node, loaded: Loaded, entered: Entered, env: Mapping[str, str]) -> Decision:
+        """Whether a step may begin with what it was given. `env`: its variables, where our own programs get them."""
+        if not node.is_users or not is_own_name(loaded, ENGINE_CLIENTS):
+            return FREE
+        address = str(reveal(entered.inputs.get("engine") or "") or env.get("DOCKER_HOST", ""))
+        if not address or not (self.policy.layers or self.person or self.sandbox):
+            return FREE
+        return decide_engine(self.policy, address)
+
+    def around(self, node: Node, loaded: Loaded) -> Inserted:
+        """What is to run before and after a step that may begin."""
+        if not self.policy.layers or node.phase or node.is_group or loaded.kind is None:
+            return NOTHING_INSERTED
+        return inserted(self.policy, _subject(node, loaded))
+
+    def limits(self, node: Node) -> Limits:
+        """Of a step that has begun."""
+        return self.decide(node, node.loaded).limits if node.loaded is not None else NO_LIMITS
+
+    def enclose(self, node: Node) -> Enclosure:
+        """What holds the command of a step that has begun."""
+        if not self.has_a_say:
+            return self._free
+        is_client, is_inside = is_own(node, ENGINE_CLIENTS), runs_in_container(node)
+        is_agents = has_agents_rights(node)
+        return enclose(
+            self._host,
+            self.limits(node),
+            key=f"{self._key}.{node.serial}",
+            work_dir=self._work_dir,
+            person=None if is_agents else self.person,
+            inside=is_client or is_inside,
+            # A container that the job itself has opened, at an engine of its choice, keeps it from nothing.
+            apart=(is_inside and is_agents) or self.person is not None,
+            slot=self.slot,
+        )
+
+    def around_launch(self, launch: Launch, node: Node, enclosure: Enclosure, files: StepFiles) -> Launch:
+        """What is started in place of a step's command."""
+        env = dict(launch.env)
+        if enclosure is not self._free and is_own(node, ENGINE_CLIENTS) and enclosure.limits is not NO_LIMITS:
+            env["REMUDA_LIMITS"] = enclosure.limits.to_json()
+        if enclosure.replaces_proxies:
+            env = {name: value for name, value in env.items() if name.lower() not in PROXIES}
+        launch = self.wrap_in_sandbox(replace(launch, env=env), node, files.sandbox)
+        if enclosure is self._free:
+            return launch
+        env = dict(launch.env)
+        owner = None
+        if enclosure.person is not None:
+            self.give(files, node, has_raw=not launch.piped)
+            owner = (enclosure.person.uid, enclosure.person.gid)
+        argv, outer = enclosure.wrap(launch.argv, env, files.env)
+        return replace(
+            launch,
+            argv=tuple(argv),
+            env=outer,
+            owner=owner,
+            joins=enclosure.joins,
+            enclosure=enclosure.spec or {"joins": enclosure.joins},
+            program_env=env,
+        )
+
+    def wrap_in_sandbox(self, launch: Launch, node: Node, env_file: Path) -> Launch:
+        """Run the launch inside the job's sandbox, unless the step has the agent's rights."""
+        if self.sandbox is None or has_agents_rights(node):
+            return launch
+        argv, env = self.wrap_command(
+            launch.argv,
+            launch.env,
+            env_file,
+            is_own=bool(launch.program),
+            is_inserted=exchange_of(node) == INSERTED_EXCHANGE,
+        )
+        return replace(launch, argv=argv, env=env, program=())
+
+    def wrap_command(
+        self,
+        command: Sequence[str],
+        env: Mapping[str, str],
+        env_file: Path,
+        *,
+        is_own: bool,
+        is_inserted: bool = False,
+    ) -> tuple[tuple[str, ...], dict[str, str]]:
+        """What to start so that a command runs in the job's sandbox, and with which environment. The program that makes
+        the sandbox runs outside of it, so the command's variables go into `env_file`, from which they are set inside.
+        `is_inserted`: the sandbox has the files of inserted steps. AgentError where `is_own`, one of our own programs,
+        cannot be loaded there; DefinitionError where the variables cannot be set."""
+        assert self.sandbox is not None
+        if is_own and self.person is not None:
+            why = problem(self.person.uid, self.person.gid, shown=hidden_folders.own_places())
+            if why is not None:
+                raise AgentError(
+                    f"Remuda's own steps cannot run in the sandbox of user {self.person.uid}: {why}. Install Remuda "
+                    "and its Python where every user can read them, for example below /opt"
+                )
+        write_whole(env_file, variable_options(env))
+        if self.person is not None:
+            os.chown(env_file, self.person.uid, self.person.gid, follow_symlinks=False)
+        outer = {"PATH": DEFAULT_PATH} | ({VARIABLE: env[VARIABLE]} if VARIABLE in env else {})
+        return self.sandbox.wrap(command, env_file=str(env_file), is_own=is_own, is_inserted=is_inserted), outer
+
+    def refusal(self, enclosure: Enclosure) -> str | None:
+        """Why a step must not start here although it may run: somebody wants nothing that is only advisory."""
+        author = self.policy.refuses_advisory
+        if author is None or not enclosure.advisory:
+            return None
+        weak = "; ".join(f"{name}: {why}" for name, why in enclosure.advisory.items())
+        return f"the policy of {author} wants no step whose limits are advisory ({weak})"
+
+    def report(self, decision: Decision, enclosure: Enclosure | None) -> dict[str, Any]:
+        """`policy` of a result; nothing where nobody has a say."""
+        if not self.has_a_say or not (decision.rule or enclosure):
+            return {}
+        told: dict[str, Any] = {"decision": "allowed" if decision.allowed else "denied", "rule": decision.rule}
+        told["reason"] = decision.reason
+        return {"policy": told | (enclosure.report() if enclosure else {})}
+
+    def usage(self) -> dict[str, float]:
+        """What the whole job has used, where there is a control group around all of it."""
+        return self.slot.usage() if self.slot is not None else {}
+
+    def files_in_shared_places(self) -> Iterator[str | None]:
+        """Files and folders of the job in folders for everybody, where it has a user of its own; and None for each one
+        there that is somebody else's. Looks for them only when it is iterated."""
+        if self._own_uid is not None and not user_cleanup.is_listed(self._own_uid):
+            for entry in user_cleanup.search_files(self._own_uid):
+                yield entry and entry.path
+
+    async def sweep(self, clock: Clock) -> tuple[str, ...]:
+        """The job is over: end whatever its steps have left; what cannot be ended, in words. Who is cancelled here
+        still waits for the thread: the next job may have the same user, and one that lags behind would take from
+        that."""
+        survivors = await sweep(self._host, self._key, clock) if self.has_a_say else ()
+        if self._own_uid is not None:
+            clearing = asyncio.to_thread(_clear_user, self._own_uid)
+            await carried_through(clearing, name=f"job {self._key}: clear its user")
+        self.leave_slot()
+        return survivors
+
+    async def end_processes(self, clock: Clock) -> tuple[str, ...]:
+        """End whatever the job's steps have left running, while the job goes on: its user's files stay. Returns what
+        cannot be ended, in words."""
+        survivors = await sweep(self._host, self._key, clock) if self.has_a_say else ()
+        if self._own_uid is not None:
+            ending = asyncio.to_thread(_end_processes, self._own_uid)
+            await carried_through(ending, name=f"job {self._key}: end its user's processes")
+        return survivors
+
+    def leave_slot(self) -> None:
+        """What was made around all of the job goes; not yet, while a container of it is there."""
+        if self.slot is not None:
+            self.slot.remove()
+
+    def _lacks_sandbox(self) -> str | None:
+        if self.sandbox is not None and self.sandbox.hidden:
+            return hidden_folders.problem()
+        return problem() if self.person is None else problem(self.person.uid, self.person.gid)
+
+    @property
+    def _host(self) -> Host:
+        return host_of(self._job.parent.parent, self.cgroup)
+
+    @property
+    def _exchange(self) -> Path:
+        return self._job / EXCHANGE
+
+    def give(self, files: StepFiles, node: Node, *, has_raw: bool) -> None:
+        """Let a step of the job's user have its files, those of the list that it stands in, and those of no step.
+
+        They are made here, in a folder of the agent's, where the job's user cannot put a link in the place of one. A
+        container of the job can: then DefinitionError, or an OSError that `is_jobs_doing` knows.
+        """
+        assert self.person is not None
+        raw = [files.own(".raw")] if has_raw else []
+        for path in (*raw, *map(str, (files.outputs, files.exports, files.masks))):
+            make_empty(path)
+        steps = (files.name, find_exchange_files(self._job, node.frame).name)
+        given, folders = [*raw], [files.temporary]
+        if node.insertion is not None:
+            folders.append(find_exchange_files(self._job, node.insertion).home)
+        if is_own(node, {"secrets"}):
+            secrets = self._exchange / SECRETS
+            secrets.mkdir(mode=0o700, exist_ok=True)
+            folders.append(secrets)
+        for place in dict.fromkeys((exchange_of(node), exchange_of(node.frame))):
+            folder = self._job / place
+            if place == INSERTED_EXCHANGE:
+                folder.chmod(0o711)
+            with os.scandir(folder) as entries:
+                names = [entry.name for entry in entries if entry.is_file(follow_symlinks=False)]
+            for name in names:
+                if not _is_given(name, steps):
+                    continue
+                is_steps = name.startswith(f"{files.name}.") or place == INSERTED_EXCHANGE
+                if node.is_inserted and is_steps and _is_read(name):
+                    self._let_read(f"{folder}/{name}")
+                else:
+                    given.append(f"{folder}/{name}")
+        for name in given:
+            with closing(open_plain(name)) as file:
+                os.fchown(file, self.person.uid, self.person.gid)
+        for folder in folders:
+            with suppress(FileNotFoundError), closing(open_folder(str(folder))) as opened:
+                os.fchown(opened, self.person.uid, self.person.gid)
+
+    def _let_read(self, path: str) -> None:
+        """What an inserted step does is not for the job's user to change, as whom it runs."""
+        assert self.person is not None
+        with closing(open_plain(path)) as file:
+            os.fchown(file, os.geteuid(), self.person.gid)
+            os.fchmod(file, 0o640)
+
+    def _limits_around(self, node: Node) -> Limits:
+        parent = node.parent
+        return NO_LIMITS if parent is None or parent.parent is None else self.limits(parent)
+
+
+def _end_processes(uid: int) -> None:
+    """In a thread: the list of users, too, may be far away. Some may start another before they are killed."""
+    if user_cleanup.is_listed(uid):
+        return
+    for _ in range(_LOOKS):
+        if not user_cleanup.kill_processes(uid):
+            break
+        time.sleep(_LOOK_SECONDS)
+
+
+def _clear_user(uid: int) -> None:
+    _end_processes(uid)
+    if not user_cleanup.is_listed(uid):
+        user_cleanup.remove_files(uid)
+        ipc_cleanup.remove_memory(uid)
+
+
+def _subject(node: Node, loaded: Loaded) -> Subject:
+    return Subject(
+        # What stands in the job itself is the job's own, as a file in its folder is.
+        kind=loaded.kind or ReferenceKind.LOCAL,
+        reference=loaded.reference or "the job's own command",
+        name=node.call.name,
+        path=node.path,
+        origin=INSERTED if node.is_inserted else node.call.origin,
+        digest=loaded.digest or "",
+        commit=loaded.commit,
+        version=loaded.version,
+        real=loaded.real,
+    )
+
+
+def _is_read(file: str) -> bool:
+    """True for files of a step that say what it does, and for those of no step; it writes to the others."""
+    suffix = file.partition(".")[2]
+    return not suffix or suffix.startswith(("script", "inputs", "command"))
+
+
+def _is_given(file: str, steps: Collection[str]) -> bool:
+    """True for files of these steps, and for those that belong to no step, such as file variables."""
+    name, _, suffix = file.partition(".")
+    return name in steps or not (suffix and is_step_name(name))

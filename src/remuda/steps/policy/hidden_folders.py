@@ -1,0 +1,174 @@
+"""The machine as it is, without the platform's own folders: for jobs on the machine of a whole platform.
+
+`remuda up` and `remuda run` start jobs as the platform's own user, who could read the administrator's token, the keys
+and the database. bubblewrap puts an empty folder over each place that is hidden; what a job needs of it is put back.
+Programs, homes and the network stay. A process in there sees none outside, through whose entry in /proc it could get at
+the rest, and has not the rights that would undo it: who is not root is in a user namespace of its own, and root has
+lost them. What is left running ends with the command. The code of the platform itself can only be read: what it loads
+later is what was installed.
+
+Unlike `sandbox`, which uses it, this needs no job: `remuda run` puts its whole agent behind it. Imports nothing that
+takes time, since a run's start waits for it.
+"""
+
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from functools import cache
+
+_SEARCH = ("/usr/local/bin", "/usr/bin", "/bin")
+# What waits for the end does not go by the signals that end the command; the command itself does.
+STAY = 'trap "" HUP INT TERM; exec "$@"'
+WITH_VARIABLES = f'exec 9<"$1"; shift; {STAY}'
+"""The same with a file whose options bubblewrap reads: the variables of what runs inside."""
+FROM_FILE = ("--args", "9")
+_RIGHTS = (
+    *("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID", "SETPCAP", "SETFCAP"),
+    *("NET_BIND_SERVICE", "SYS_CHROOT"),
+)
+"""What root keeps: enough to install packages. Not: to mount, to make devices, to open files by their handles, nor to
+listen on the machine's network, where the platform's tokens go by."""
+_DEVICES = ("/dev/kvm", "/dev/fuse", "/dev/net/tun", "/dev/dri")
+"""What root gets besides the harmless ones; on a disk it could read every file."""
+
+_SHARED_PREFIXES = ("/", "/usr", "/usr/local")
+
+
+def find_program(name: str) -> str | None:
+    """The system's own, whatever PATH says."""
+    paths = (f"{folder}/{name}" for folder in _SEARCH)
+    return next((path for path in paths if os.access(path, os.X_OK)), None)
+
+
+def hide(
+    command: Sequence[str],
+    *,
+    hidden: Iterable[str],
+    kept: Iterable[str] = (),
+    lent: Iterable[str] = (),
+    fixed: Iterable[str] = (),
+    env_file: str = "",
+) -> tuple[str, ...]:
+    """What to start in place of a command. All paths are absolute. `hidden` folders are empty there, but for what is
+    `kept` of them, or `lent` for reading only. What is `fixed` outside of them is neither changed nor replaced.
+    `env_file`: options of bubblewrap that set the command's variables; without one it has those of its caller.
+    """
+    covered = _outermost(os.path.realpath(path) for path in hidden if os.path.isdir(path))
+    start = ["-c", WITH_VARIABLES, "remuda-sandbox", env_file] if env_file else ["-c", STAY, "remuda-sandbox"]
+    words = ["/bin/sh", *start, find_program("bwrap") or "bwrap", *(FROM_FILE if env_file else ())]
+    words += ["--dev-bind", "/", "/", "--unshare-pid", "--die-with-parent", "--proc", "/proc"]
+    if os.geteuid() == 0:
+        words += ["--cap-drop", "ALL", *_each("--cap-add", (f"CAP_{name}" for name in _RIGHTS))]
+        words += ["--dev", "/dev", *_bound("--dev-bind", filter(os.path.exists, _DEVICES))]
+        words += ["--ro-bind-try", "/sys", "/sys"]
+    else:
+        words += ["--unshare-user"]
+    words += _arrange(covered, kept=_below(covered, kept), lent=_below(covered, lent), fixed=_outside(covered, fixed))
+    for socket in filter(os.path.exists, _service_manager_sockets()):
+        words += ["--ro-bind", os.devnull, socket]
+    return (*words, "--", find_program("env") or "env", "--default-signal=HUP,INT,TERM", *command)
+
+
+def own_code() -> tuple[str, ...]:
+    """Name the folders that this program is loaded from, but for those that a machine's other programs are in, too:
+    jobs of root may install packages there."""
+    package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
+    home = os.path.realpath(os.path.expanduser("~"))
+    shared = (*_SHARED_PREFIXES, home, f"{home}/.local")
+    prefixes = (os.path.realpath(prefix) for prefix in (sys.prefix, sys.base_prefix))
+    return (package, *(prefix for prefix in prefixes if prefix not in shared))
+
+
+@cache
+def own_places() -> tuple[str, ...]:
+    """Name everything that a process needs to load this program, for those who do not see the whole machine."""
+    from remuda.steps.pack.program import own_file  # only here: most starts of a run need none of this
+
+    package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
+    places = [sys.prefix, sys.base_prefix, os.path.realpath(sys.executable), os.path.dirname(package)]
+    if (file := own_file()) is not None:
+        places.append(os.path.realpath(file))
+    return tuple(dict.fromkeys(places))
+
+
+@cache
+def problem() -> str | None:
+    """Why nothing can be hidden on this machine; None when it can. It is tried, which takes a few milliseconds."""
+    if find_program("bwrap") is None:
+        return "bubblewrap (bwrap) is not installed"
+    command = hide(["/bin/sh", "-c", ":"], hidden=["/var/tmp"])
+    readable, writable = os.pipe2(os.O_CLOEXEC)
+    try:
+        child = os.posix_spawn(
+            command[0],
+            command,
+            {"PATH": ":".join(_SEARCH)},
+            file_actions=[(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)]
+            + [(os.POSIX_SPAWN_DUP2, writable, number) for number in (1, 2)],
+        )
+        os.close(writable)
+        writable = -1
+        with open(readable, "rb", closefd=False) as stream:
+            complaint = stream.read(4096).decode(errors="replace").strip()
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    except OSError as error:
+        return f"bubblewrap cannot be used: {error}"
+    finally:
+        os.close(readable)
+        if writable >= 0:
+            os.close(writable)
+    return None if code == 0 else f"bubblewrap cannot be used: {complaint or code}"
+
+
+def _service_manager_sockets() -> tuple[str, ...]:
+    """Name the sockets of those who start any program for whoever asks, outside of what hides anything."""
+    if (uid := os.geteuid()) == 0:
+        return ("/run/systemd/private", "/run/dbus/system_bus_socket")
+    return (f"/run/user/{uid}/bus", f"/run/user/{uid}/systemd/private")
+
+
+def _outermost(paths: Iterable[str]) -> list[str]:
+    found: list[str] = []
+    for path in sorted(set(paths)):
+        if not any(path.startswith(f"{outer}/") for outer in found):
+            found.append(path)
+    return found
+
+
+def _below(covered: Sequence[str], paths: Iterable[str]) -> list[str]:
+    """Those that would not be seen otherwise, by their real names."""
+    real = (os.path.realpath(path) for path in paths)
+    return [path for path in real if any(path == outer or path.startswith(f"{outer}/") for outer in covered)]
+
+
+def _outside(covered: Sequence[str], paths: Iterable[str]) -> list[str]:
+    """Those that are seen as they are, by their real names."""
+    real = [os.path.realpath(path) for path in paths]
+    below = _below(covered, real)
+    return _outermost(path for path in real if path not in below)
+
+
+def _arrange(covered: Sequence[str], *, kept: Iterable[str], lent: Iterable[str], fixed: Sequence[str]) -> list[str]:
+    """Mount the outer before the inner, so that the inner is what it is meant to be. Every folder above a fixed one is
+    a mount, too: a mount cannot be moved away, to put another in its place."""
+    above = {parent for path in fixed for parent in _parents(path)}
+    mounts = [(path, 0, ["--dev-bind", path, path]) for path in above]
+    mounts += [(path, 1, ["--ro-bind-try", path, path]) for path in fixed]
+    mounts += [(path, 2, ["--tmpfs", path]) for path in covered]
+    mounts += [(path, 3, ["--ro-bind-try", path, path]) for path in lent]
+    mounts += [(path, 4, ["--bind-try", path, path]) for path in kept]
+    return [word for _, _, words in sorted(mounts) for word in words]
+
+
+def _parents(path: str) -> list[str]:
+    """Name the folders above one, but for the root."""
+    names = path.strip("/").split("/")
+    return ["/" + "/".join(names[:count]) for count in range(1, len(names))]
+
+
+def _each(option: str, values: Iterable[str]) -> list[str]:
+    return [word for value in values for word in (option, value)]
+
+
+def _bound(option: str, paths: Iterable[str]) -> list[str]:
+    return [word for path in paths for word in (option, path, path)]

@@ -1,0 +1,83 @@
+"""What this machine lets the agent hold steps to, found once when the agent starts.
+
+Only facts: what follows from them for a step is decided in `enclosure`. Nothing is believed that can be tried.
+"""
+
+import hashlib
+import os
+from collections.abc import Mapping
+from dataclasses import field
+from functools import cache
+from pathlib import Path
+
+from remuda.lib.dataclass import dataclass
+from remuda.steps.policy.enter import can_leave_network
+from remuda.steps.process.cgroups import Groups, find_groups
+
+OWN_USER = "steps run as the agent's own user, who can undo it"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    """A machine, seen from its agent."""
+
+    is_root: bool
+    groups: Groups = field(default_factory=Groups)
+    has_networks: bool = False
+    """Whether a step can be given a network of its own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ability:
+    """What holds for one name of a policy here."""
+
+    name: str
+    enforced: bool
+    """Provided that steps run as another user (`run_as`); without that everything is advisory."""
+    detail: str
+
+
+def find_host(data: Path, cgroup: str = "") -> Host:
+    """Look. `data` is the agent's folder: agents that share a machine do not share groups. `cgroup`: where they lie, if
+    not below the agent's own."""
+    groups = find_groups(groups_name(data), parent=cgroup or None)
+    return Host(is_root=os.geteuid() == 0, groups=groups, has_networks=can_leave_network())
+
+
+def groups_name(data: Path) -> str:
+    """Of the group in which those of all steps of an agent are."""
+    return "remuda-" + hashlib.sha256(os.fsencode(data.absolute())).hexdigest()[:12]
+
+
+@cache
+def host_of(data: Path, cgroup: str = "") -> Host:
+    """The same, looked for once in the life of an agent."""
+    return find_host(data, cgroup)
+
+
+def describe(host: Host) -> tuple[Ability, ...]:
+    """For people and for the agent's own report."""
+    by_groups: Mapping[str, str] = {
+        "memory": "more is killed",
+        "cpu": "more is slowed down",
+        "pids": "more cannot start",
+    }
+    found = [
+        Ability(
+            name="steps",
+            enforced=host.is_root,
+            detail="where run_as names another user" if host.is_root else f"the agent is not root: {OWN_USER}",
+        )
+    ]
+    for name, effect in by_groups.items():
+        can = host.groups.limits(name)
+        detail = f"control group; {effect}" if can else host.groups.lacking.get(name, "")
+        found.append(Ability(name=name, enforced=can and host.is_root, detail=detail))
+    networks = "a network of its own" if host.has_networks else "the kernel lets the agent make no network"
+    found.append(Ability(name="network", enforced=host.has_networks and host.is_root, detail=networks))
+    found.append(Ability(name="timeout", enforced=host.is_root, detail="ended by the agent"))
+    found.append(Ability(name="disk", enforced=False, detail=DISK))
+    return tuple(found)
+
+
+DISK = "the work folder is measured now and then, other places are not"

@@ -1,0 +1,116 @@
+"""Whom the steps of a job run as, where the agent is root: another user, out of whose reach the agent is.
+
+Decides what a request's `run_as` means on this machine, and hands folders over. Who runs as whom is the manager's
+decision. A numeric user need not exist in the user list, so that each slot can have one of its own.
+"""
+
+import os
+import pwd
+import stat
+from dataclasses import field
+from pathlib import Path
+
+from remuda.lib.dataclass import dataclass
+from remuda.lib.safe_paths import closing, open_folder, walk
+from remuda.steps.errors import AgentError, BadRequestError
+
+LARGEST_ID = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Person:
+    """A user that is not the agent's."""
+
+    uid: int
+    gid: int
+    env: dict[str, str] = field(default_factory=dict)
+    """Weaker than what the job says of itself. No HOME where the user has none."""
+
+
+def parse_run_as(text: str, *, agent_uid: int | None = None) -> Person | None:
+    """A user's name, UID or UID:GID; None for an empty text. BadRequestError when this agent cannot do that."""
+    if not text:
+        return None
+    own = os.geteuid() if agent_uid is None else agent_uid
+    person = _numeric(text) if text.replace(":", "", 1).isdecimal() else _named(text)
+    if own != 0:
+        raise BadRequestError(f"run_as: this agent is user {own}, not root, so it cannot start steps as {text}")
+    if person.uid == 0 or person.gid == 0:
+        raise BadRequestError("run_as: root is what steps are to be kept from; name another user")
+    return person
+
+
+def hand_over(folder: Path, person: Person, opened: int | None = None, *, closed: bool = False) -> None:
+    """Make a folder, and what is in it, a person's own. Nothing follows a link out of it, or in its place.
+
+    `opened` is the folder's descriptor, where the caller has one. `closed`: nobody but its owner gets in, whatever the
+    modes of what is in it.
+    """
+    if opened is None:
+        with closing(_open(folder)) as descriptor:
+            hand_over(folder, person, descriptor, closed=closed)
+        return
+    if (barrier := _barrier(folder, person)) is not None:
+        raise AgentError(
+            f"steps run as user {person.uid}, who cannot reach {folder}: {barrier} is closed to others. "
+            "Use a folder whose parents everybody may search, for example by builds_dir"
+        )
+    if os.fstat(opened).st_uid != person.uid:
+        for descriptor, names, _ in walk(opened):
+            for name in names:
+                status = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
+                # A second name of a file may lie elsewhere, and mean somebody else's file.
+                if status.st_uid != person.uid and (status.st_nlink == 1 or stat.S_ISLNK(status.st_mode)):
+                    os.chown(name, person.uid, person.gid, dir_fd=descriptor, follow_symlinks=False)
+            # The folder itself last: until then whoever it is handed to changes nothing in it.
+            os.fchown(descriptor, person.uid, person.gid)
+    if closed:
+        os.fchmod(opened, 0o700)
+
+
+def _open(folder: Path) -> int:
+    try:
+        return open_folder(str(folder))
+    except NotADirectoryError:
+        raise AgentError(f"{folder} is to be a folder of the job's, but is a link or a file; remove it") from None
+
+
+def _numeric(text: str) -> Person:
+    uid, colon, gid = text.partition(":")
+    if not uid or (colon and not gid) or max(int(uid), int(gid or 0)) > LARGEST_ID:
+        raise BadRequestError(f"run_as: {text!r} is no user; write a name, UID or UID:GID")
+    try:
+        entry = pwd.getpwuid(int(uid))
+    except KeyError:
+        return Person(uid=int(uid), gid=int(gid or uid))
+    return Person(uid=entry.pw_uid, gid=int(gid) if gid else entry.pw_gid, env=_env(entry))
+
+
+def _named(text: str) -> Person:
+    try:
+        entry = pwd.getpwnam(text)
+    except KeyError:
+        raise BadRequestError(
+            f"run_as: there is no user {text!r} on this machine; create it, or name another"
+        ) from None
+    return Person(uid=entry.pw_uid, gid=entry.pw_gid, env=_env(entry))
+
+
+def _env(entry: pwd.struct_passwd) -> dict[str, str]:
+    home = {"HOME": entry.pw_dir} if os.path.isdir(entry.pw_dir) else {}
+    return {"USER": entry.pw_name, "LOGNAME": entry.pw_name} | home
+
+
+def _barrier(folder: Path, person: Person) -> Path | None:
+    """The first folder on the way that a person may not search."""
+    for parent in reversed(folder.absolute().parents):
+        status = parent.stat()
+        if status.st_uid == person.uid:
+            bit = stat.S_IXUSR
+        elif status.st_gid == person.gid:
+            bit = stat.S_IXGRP
+        else:
+            bit = stat.S_IXOTH
+        if not status.st_mode & bit:
+            return parent
+    return None

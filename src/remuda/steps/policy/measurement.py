@@ -1,0 +1,76 @@
+"""What the kernel does not watch over for the agent is measured: the size of a folder, and where there are no control
+groups the memory and number of a step's processes. Too late by up to a look, and blind for what lies elsewhere: so
+whatever is watched over like this is called advisory, though a step that goes beyond it is ended.
+"""
+
+import asyncio
+import os
+from contextlib import suppress
+from pathlib import Path
+
+from remuda.lib.clock import Clock
+from remuda.steps.agent import usage
+
+LOOK_SECONDS = 2.0
+"""Between two looks; longer where a look takes long."""
+SHARE = 20
+"""A look may take one part in so many of all time."""
+
+
+def folder_bytes(folder: Path) -> int:
+    """What a folder takes on its disk. What vanishes meanwhile counts as nothing."""
+    total, waiting = 0, [os.fspath(folder)]
+    while waiting:
+        try:
+            with os.scandir(waiting.pop()) as entries:
+                for entry in entries:
+                    with suppress(OSError):
+                        total += entry.stat(follow_symlinks=False).st_blocks * 512
+                        if entry.is_dir(follow_symlinks=False):
+                            waiting.append(entry.path)
+        except OSError:
+            continue
+    return total
+
+
+async def until_exceeded(
+    *,
+    folder: Path,
+    disk_bytes: int | None,
+    disk_before: int = 0,
+    session: int,
+    memory_bytes: int | None,
+    pids: int | None,
+    clock: Clock,
+) -> str:
+    """Look again and again; what was exceeded, in words. Never returns while nothing is, or nothing is limited."""
+    if disk_bytes is None and memory_bytes is None and pids is None:
+        await asyncio.Event().wait()
+    while True:
+        began = clock.monotonic()
+        if disk_bytes is not None:
+            size = await asyncio.to_thread(folder_bytes, folder)
+            if error := disk_error(size, disk_bytes, before=disk_before):
+                return error
+        if memory_bytes is not None or pids is not None:
+            used = (await asyncio.to_thread(usage.of_sessions, {session})).get(session, usage.Used())
+            if memory_bytes is not None and used.memory_bytes > memory_bytes:
+                return f"the step used {in_words(used.memory_bytes)} of memory; its limit is {in_words(memory_bytes)}"
+            if pids is not None and used.processes > pids:
+                return f"the step had {used.processes} processes; its limit is {pids}"
+        await clock.sleep(max(LOOK_SECONDS, (clock.monotonic() - began) * SHARE))
+
+
+def disk_error(size: int, limit: int, *, before: int = 0) -> str | None:
+    """Why a step must end that found a folder of one size and made it another; what others put there is not its."""
+    if size - before <= limit:
+        return None
+    return f"the step put {in_words(size - before)} on the disk, in the work folder; its limit is {in_words(limit)}"
+
+
+def in_words(size: int) -> str:
+    """Bytes for people."""
+    for unit, factor in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if size >= factor:
+            return f"{size / factor:.4g} {unit}"
+    return f"{size} bytes"

@@ -1,0 +1,1 @@
+"""Processes of steps on this machine: shim, fork server, pipes, control groups, leftover processes."""

@@ -1,0 +1,442 @@
+"""One step's process and its output, from start or adoption to the end.
+
+A single loop looks at everything at once: new output, an unfinished line that has waited long enough, a reason to
+end the step, whether the process lives. It is woken by the kernel or at the next deadline, and any wake-up may be in
+vain. What is a reason to end is decided in `plan`; what the end means, too.
+
+What a command prints before it ends is in its pipe when its shim tells of the end: that much is taken, and no more.
+What it leaves running may print on, which nobody sees.
+"""
+
+import asyncio
+import os
+import signal
+import socket
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+
+from remuda.lib.clock import Clock
+from remuda.lib.killpoints import reach
+from remuda.lib.waiting import LightEvent, happens
+from remuda.steps.agent.disk import Room
+from remuda.steps.engine.launching import Launch
+from remuda.steps.engine.loading import Resolver
+from remuda.steps.engine.output_files import MOST_MASK_BYTES, MOST_MASKS, read_masks
+from remuda.steps.job_files.log import READ_BYTES, Output
+from remuda.steps.job_files.step_files import StepFiles
+from remuda.steps.process import leftovers, shim
+from remuda.steps.process.fork_server import Leader, Standby, request_of
+from remuda.steps.process.fork_servers import Leaders
+from remuda.steps.process.kernel import POLL_SECONDS, Changes, Pulse, Watch
+from remuda.steps.process.pipes import Drains, Pipe
+from remuda.steps.process.shim_process import StepProcess, Usage
+
+BATCH_SECONDS = 0.01
+"""Output is taken over at most this often, so that a step that prints much costs little."""
+CLAIM_SECONDS = 2.0
+"""How long a shim that has claimed a step may take to write down its number."""
+MOST_STARTS = 4
+"""How often a step is started whose shim cannot write down its number, because the disk is full."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What all jobs of an agent share."""
+
+    clock: Clock
+    pulse: Pulse
+    changes: Changes
+    base_env: Mapping[str, str]
+    open_files: int
+    """The limit of open files that steps get."""
+    standby: Standby | None = None
+    """Starts standard steps faster than a new Python does."""
+    drains: Drains = field(default_factory=Drains)
+    room: Room = field(default_factory=Room)
+    resolver: Resolver | None = None
+    """Finds packages; None: one of its own for the data folder."""
+
+
+class Watched:
+    """What the execution of a step needs of the job around it."""
+
+    def __init__(
+        self,
+        *,
+        has_cause: Callable[[], bool],
+        is_stopped: Callable[[], bool],
+        next_deadline: Callable[[], float | None],
+        mask: Callable[[list[str]], None],
+        look: Callable[[], None],
+        warn: Callable[[str], None],
+        grace_seconds: float,
+        holds_back: Callable[[], bool],
+        tell: Callable[[], None],
+        wait_for_room: Callable[[Callable[[], object]], Awaitable[None]],
+    ) -> None:
+        self.has_cause = has_cause
+        """Whether there is a reason to end the step; the first is written down before anything follows from it."""
+        self.is_stopped = is_stopped
+        """Whether such a reason is written down."""
+        self.next_deadline = next_deadline
+        self.mask = mask
+        self.look = look
+        """Called when the step has printed something."""
+        self.warn = warn
+        """Says something in the log."""
+        self.grace_seconds = grace_seconds
+        """Between SIGTERM and SIGKILL."""
+        self.holds_back = holds_back
+        """Whether the log takes no more for the time being."""
+        self.tell = tell
+        self.wait_for_room = wait_for_room
+        """On the disk, before anything is written there; calls what it is given while it waits."""
+
+
+class Execution:
+    """A step that runs."""
+
+    def __init__(
+        self,
+        files: StepFiles,
+        output: Output,
+        job: Watched,
+        around: Surroundings,
+        *,
+        is_new: bool = False,
+        leaders: Leaders,
+    ) -> None:
+        """`is_new`: no agent can have started it before. `leaders`: those of the job that may run a standard step."""
+        self._is_new = is_new
+        self._leaders = leaders
+        self._again: Callable[[], StepProcess | None] | None = None
+        """How to start it once more, where whoever was given it may be gone before it took it."""
+        self._launch: Launch | None = None
+        self._starts_left = MOST_STARTS
+        self._files = files
+        self._output = output
+        self._job = job
+        self._around = around
+        self._wake = LightEvent()
+        self._process: StepProcess | None = None
+        self._masks_file, self._masks_read = files.shared(".masks"), 0
+        self._terminated_at: float | None = None
+        self._killed_at: float | None = None
+        self._abandoned = False
+        self._pipe: Pipe | None = None
+        self._watch: Watch | None = None
+        """Of a file that tells what the line of a child would."""
+        self._has_unread = True
+        """Whether the raw file may hold something that was not read."""
+        self._goes_by_files = True
+        """Whether there is no line to its process."""
+        self._is_dismissed = False
+        self.record: shim.Record | None = None
+        """What the shim has left, once it has ended."""
+        self.masks: list[str] = []
+        """What the step asked to be masked."""
+        self.leader_waits = False
+        """Whether the process that ran it is there for the next one."""
+
+    @property
+    def usage(self) -> Usage | None:
+        told = self.record.usage if self.record else None
+        if told is not None:
+            return Usage(cpu_user_seconds=told[0], cpu_system_seconds=told[1], max_rss_bytes=told[2] * 1024)
+        return self._process.usage if self._process else None
+
+    @property
+    def is_jobs_doing(self) -> bool:
+        """Whether the shim, which this agent started, was killed, or has written an exit code that is not there."""
+        status = self._process.status if self._process else None
+        return status is not None and status <= 0
+
+    def look_again(self) -> None:
+        self._wake.set()
+
+    def kill(self) -> None:
+        """End everything the step started, and make sure that it cannot start any more."""
+        if self._process is not None:
+            self._process.signal_group(signal.SIGKILL)
+            leftovers.reap_soon([-self._process.pid])
+        kill_unattended(self._files, self._around)
+
+    async def run(self, prepare: Callable[[], Launch]) -> None:
+        """Start the process, or find it again, and stay with it until it has ended and its output is in the log."""
+        found = None if self._is_new else shim.record(self._files)
+        if found is None and self._job.has_cause() and shim.forbid(self._files):
+            return  # stopped between the decision to start and the start
+        process = self._adopt(found) if found else self._spawn(prepare)
+        try:
+            while True:
+                await self._job.wait_for_room(partial(self._end_if_due, process))
+                self._wake.clear()
+                self._arm()
+                # Asked before reading: whatever an ended process has written is found by this reading or the next.
+                ended = process.exited.is_set() or self._is_out_of_reach()
+                if ended and (successor := await self._winner_over(process)):
+                    process = successor
+                    continue
+                if not ended and not self._is_dismissed and self._is_told(process):
+                    self._dismiss(process)
+                size = self._take_output()
+                over = self._end_if_due(process)
+                if ended and over and not size:
+                    break
+                await self._pause(process, size)
+        except BaseException:
+            # The job goes on without this agent: what is in the pipe is for the next one.
+            self._let_go()
+            if (unused := process.release()) is not None:
+                unused.leave()
+            raise
+        if self._pipe is not None:
+            self._around.drains.add(self._pipe)
+            self._pipe = None
+        self._let_go()
+        self._look_for_masks(rest=True)
+        self._output.finish()
+        if (leader := process.release()) is not None:
+            self.leader_waits = True
+            self._leaders.keep(leader)
+        reach("agent.step_exited")
+
+    def _spawn(self, prepare: Callable[[], Launch]) -> StepProcess:
+        launch = prepare()
+        reach("agent.step_prepared")
+        if not launch.piped:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK
+            os.close(os.open(self._files.own(".raw"), flags, 0o600))
+        self._launch = launch
+        return self._start(launch)
+
+    def _start(self, launch: Launch) -> StepProcess:
+        self._starts_left -= 1
+        self._let_go()
+        if (led := self._led(launch)) is not None:
+            reach("agent.step_spawned")
+            return led
+        with self._ends(launch) as (line, ends):
+            pid = shim.spawn(
+                self._files,
+                launch.argv,
+                work_dir=launch.work_dir,
+                env=launch.env,
+                open_files=self._around.open_files,
+                joins=launch.joins,
+                key=launch.key,
+                ends=ends,
+            )
+            reach("agent.step_spawned")
+        return self._watched(pid, start=None, line=line)
+
+    def _led(self, launch: Launch, *, anew: bool = False) -> StepProcess | None:
+        """Have our own program run by a leader, if it is one and there is any."""
+        if not launch.program:
+            return None
+        request = request_of(
+            self._files,
+            launch.program,
+            work_dir=launch.work_dir,
+            env=launch.env if launch.program_env is None else launch.program_env,
+            open_files=self._around.open_files,
+            enclosure=launch.enclosure,
+            key=launch.key,
+        )
+        started = self._leaders.start(request, anew=anew)
+        if started is None:
+            return None
+        leader, is_given = started
+        self._again = partial(self._led, launch, anew=True) if is_given else None
+        return self._adopt(shim.Record(pid=leader.pid, start=leader.start), leader)
+
+    @contextmanager
+    def _ends(self, launch: Launch) -> Iterator[tuple[int, tuple[int, int] | None]]:
+        """Ours of the line, and those for the shim, as long as they are given to it. None where there is no pipe."""
+        if not launch.piped:
+            yield -1, None
+            return
+        self._pipe, printing = Pipe.make(launch.owner)
+        self._has_unread = False
+        ours, theirs = socket.socketpair()
+        try:
+            yield ours.fileno(), (theirs.fileno(), printing)
+        except BaseException:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+            os.close(printing)
+        ours.setblocking(False)
+        ours.detach()
+
+    def _adopt(self, found: shim.Record, leader: Leader | None = None) -> StepProcess:
+        self._let_go()
+        self._terminated_at, self._killed_at, self._is_dismissed = None, None, False
+        self._has_unread = True
+        process = self._watched(found.pid, start=shim.start_of(found, self._files), leader=leader)
+        if found.start == 0 and not process.exited.is_set():
+            # What holds the pipe is the shim: nobody else's output is taken for the step's.
+            self._pipe = Pipe.held_by(found.pid)
+        return process
+
+    def _watched(self, pid: int, *, start: int | None, line: int = -1, leader: Leader | None = None) -> StepProcess:
+        around = self._around
+        self._goes_by_files = line < 0
+        self._process = StepProcess(
+            pid, start=start, child=start is None, pulse=around.pulse, wake=self._wake.set, line=line, leader=leader
+        )
+        return self._process
+
+    def _arm(self) -> None:
+        if self._pipe is not None and self._takes():
+            self._pipe.arm(self._wake.set)
+        if self._goes_by_files:
+            if self._watch is None:
+                name = self._files.own(".raw") if self._pipe is None else self._files.claim
+                self._watch = self._around.changes.watch(name, self._wake.set)
+            self._watch.arm()
+
+    def _takes(self) -> bool:
+        """Whether what is in the pipe is still the step's, and there is room for it."""
+        return (not self._is_dismissed or self._job.is_stopped()) and not self._job.holds_back()
+
+    def _is_told(self, process: StepProcess) -> bool:
+        """Whether the command has ended and its shim waits to be let go."""
+        if not self._goes_by_files or self._pipe is None:
+            return process.told.is_set()
+        found = shim.record(self._files)
+        return found is not None and found.exit_code is not None
+
+    def _dismiss(self, process: StepProcess) -> None:
+        """Take what the command has printed, then let the shim go that holds it."""
+        if self._pipe is not None:
+            left = self._pipe.waiting()
+            if left and not self._output.is_full:
+                self._has_unread = True
+                self._pipe.take(self._files.own(".raw"), left)
+        self._is_dismissed = True
+        if self._pipe is not None and not self._takes():
+            self._pipe.disarm()
+        process.dismiss()
+
+    def _let_go(self) -> None:
+        """Of what is watched."""
+        if self._watch is not None:
+            self._watch.close()
+            self._watch = None
+        if self._pipe is not None:
+            self._pipe.close()
+            self._pipe = None
+
+    async def _winner_over(self, process: StepProcess) -> StepProcess | None:
+        """The shim that runs the step where ours came too late: an agent before this one had started it."""
+        if self._abandoned:
+            return None
+        deadline = self._around.clock.monotonic() + CLAIM_SECONDS
+        while (found := shim.record(self._files)) is None:
+            if self._launch is not None and self._can_start_again() and shim.withdraw(self._files):
+                return self._start(self._launch)
+            again, self._again = self._again, None
+            if again is not None and not self._job.has_cause() and (another := again()) is not None:
+                return another
+            # Ours has ended without a claim. If nobody else made one, nobody may any more.
+            if shim.forbid(self._files) or self._around.clock.monotonic() >= deadline:
+                self._abandoned = True
+                return None
+            await asyncio.sleep(POLL_SECONDS)
+        self.record = found
+        return self._adopt(found) if found.pid != process.pid else None
+
+    def _can_start_again(self) -> bool:
+        """Whether a claim without a number can only be that of a shim that has ended. There was room a moment ago."""
+        return self._is_new and self._starts_left > 0 and not self._job.has_cause()
+
+    def _take_output(self) -> int:
+        data = self._output.read() if self._has_unread else b""
+        if not data and self._pipe is not None:
+            self._has_unread = False
+            if self._output.is_full:
+                self._pipe.drop()
+            elif self._takes() and self._pipe.take(self._files.own(".raw")):
+                self._has_unread = True
+                data = self._output.read()
+        if data:
+            # Whatever the step asked to be masked before it printed this is known by now.
+            self._look_for_masks()
+            self._output.take(data)
+            self._job.look()
+        due = self._output.partial_due_at
+        if due is not None and self._around.clock.now() >= due:
+            self._output.show_partial()
+        if data or due is not None:
+            self._job.tell()
+        return len(data)
+
+    def _look_for_masks(self, *, rest: bool = False) -> None:
+        if self._masks_read >= MOST_MASK_BYTES:
+            return
+        found, self._masks_read = read_masks(self._masks_file, self._masks_read, rest=rest)
+        if len(self.masks) + len(found) > MOST_MASKS:
+            found, self._masks_read = found[: MOST_MASKS - len(self.masks)], MOST_MASK_BYTES
+        if self._masks_read >= MOST_MASK_BYTES:
+            self._job.warn(
+                f"a step may have {MOST_MASKS} texts masked, and {MOST_MASK_BYTES} bytes of them; the rest is not"
+            )
+        if found:
+            self.masks += found
+            self._job.mask(found)
+
+    def _end_if_due(self, process: StepProcess) -> bool:
+        """Signal the step where it must end. True when nothing keeps it from being over once the shim has ended."""
+        if process.exited.is_set() and not self._job.is_stopped():
+            return True
+        if not self._job.has_cause():
+            return True
+        now = self._around.clock.monotonic()
+        if self._terminated_at is None:
+            self._terminated_at = now
+            process.signal_group(signal.SIGTERM)
+            # What is stopped takes no notice of that before it goes on.
+            process.signal_group(signal.SIGCONT)
+        if self._killed_at is None and now >= self._terminated_at + self._job.grace_seconds:
+            process.signal_group(signal.SIGKILL)
+            leftovers.reap_soon([-process.pid])
+            self._killed_at = now
+        return self._killed_at is not None or not process.group_lives()
+
+    def _is_out_of_reach(self) -> bool:
+        """Whether the process was killed and does not end: it is frozen, or waits for a device. The job goes on without
+        it, and says at its end what is left."""
+        if self._killed_at is None:
+            return False
+        return self._around.clock.monotonic() >= self._killed_at + leftovers.END_SECONDS
+
+    async def _pause(self, process: StepProcess, size: int) -> None:
+        """Wait for something to happen; other jobs get their turn in any case."""
+        if size == READ_BYTES:
+            await asyncio.sleep(0)
+            return
+        if size:
+            await happens(process.exited if self._is_dismissed else process.told, within_seconds=BATCH_SECONDS)
+            return
+        now = self._around.clock.now()
+        # What the shim left behind in its group ends without telling anybody.
+        until = now + POLL_SECONDS if self._terminated_at is not None else self._job.next_deadline()
+        partial = self._output.partial_due_at
+        if partial is not None and (until is None or partial < until):
+            until = partial
+        if until is None:
+            await self._wake.wait()
+        else:
+            await happens(self._wake, within_seconds=until - now)
+
+
+def kill_unattended(files: StepFiles, around: Surroundings) -> None:
+    """The same for a step whose process nobody here knows: an earlier agent may have started it."""
+    if not shim.forbid(files) and (claim := shim.claimed(files)):
+        process = StepProcess(claim[0], start=claim[1], child=False, pulse=around.pulse, wake=lambda: None)
+        process.signal_group(signal.SIGKILL)
+        leftovers.reap_soon([-claim[0]])

@@ -1,0 +1,349 @@
+"""A process that stands by with the standard steps loaded, and forks one child for each that is to run.
+
+To start Python and import a step costs more than most steps do; a fork costs a millisecond. What it makes of a step is
+what `shim` makes of it: a leader of its own session that claims the step by its pid file, and an exit file. Steps are
+our own programs, so the leader runs the step itself and writes down how that ended; only when it is killed nobody does.
+A step may be started by either, is adopted by any agent, and outlives this process, too.
+
+A fork is cheap only until it is used: what a child writes to is copied page by page, and that takes longer than many a
+step. So a child that has run one of the usual steps well waits for another of the same job, which its *line* brings, a
+socket to its agent; it tells by it that it waits, and goes when it ends. Steps that follow each other have one leader
+then; for each of them it claims, and writes down how it ended. `leading` keeps those that wait.
+
+The standby process owes nothing to a job: it ends when its agent does, and knows no more of it than each request says.
+Where it is gone or does not answer, `spawn` says so and the agent uses the shim; the claim makes sure that a step which
+was perhaps started is not started twice.
+
+It is itself forked from the agent, early: before anything is open that it must not have, and while there is little to
+copy, but with what both need imported. So its command line is the agent's; its name, and that of its children, is
+`NAME`. `Standby` is the agent's side, `_live` the process.
+"""
+
+import contextlib
+import ctypes
+import gc
+import importlib
+import json
+import os
+import resource
+import signal
+import socket
+import struct
+import sys
+import time
+import traceback
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from remuda.lib.dataclass import dataclass
+from remuda.steps.job_files.step_files import StepFiles
+from remuda.steps.policy.enter import enter
+from remuda.steps.process import shim
+from remuda.steps.process.job_processes import LED
+from remuda.steps.process.marks import mark_this_process
+
+NAME = "remuda-standby"
+"""What tells it from the agent in a list of processes."""
+ANSWER_SECONDS = 5.0
+"""A process that takes longer for a fork is not worth waiting for."""
+_PROGRAM = "remuda.stdsteps.__main__"
+_SIZE, _STARTED = struct.Struct("!I"), struct.Struct("!QQ")
+_PR_SET_PDEATHSIG = 1
+_LOOK_SECONDS = 0.001
+_MARK = b"\0"
+"""What a line comes with."""
+WAITS = b"\n"
+"""What a leader tells by its line."""
+_ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leader:
+    """A child, seen from its agent."""
+
+    pid: int
+    start: int
+    line: int
+    """Ours of the ends of its line."""
+
+    def take(self, request: Mapping[str, Any]) -> bool:
+        """Give one that waits its next step; False where it is gone, and its line is closed."""
+        with socket.socket(fileno=os.dup(self.line)) as line:
+            line.settimeout(ANSWER_SECONDS)
+            try:
+                line.sendall(_framed(request))
+            except OSError:
+                self.leave()
+                return False
+            # It is one thing for both.
+            line.setblocking(False)
+        return True
+
+    def lives(self) -> bool:
+        with contextlib.suppress(ChildProcessError):
+            # Where the standby process is gone, it is the agent's child.
+            os.waitpid(self.pid, os.WNOHANG)
+        return shim.start_time(self.pid) == self.start
+
+    def leave(self) -> None:
+        """Let it go; at once if it waits, or else when it would."""
+        os.close(self.line)
+
+
+def request_of(
+    files: StepFiles,
+    program: Sequence[str],
+    *,
+    work_dir: Path | str,
+    env: Mapping[str, str],
+    open_files: int,
+    enclosure: Mapping[str, Any] | None = None,
+    key: str = "",
+) -> dict[str, Any]:
+    """A prepared standard step, by name and arguments. `enclosure` is what `policy.entering` does before it runs."""
+    return {
+        "base": str(files.base),
+        "program": list(program),
+        "work_dir": str(work_dir),
+        "env": dict(env),
+        "open_files": open_files,
+        "enclosure": dict(enclosure or {}),
+        "key": key,
+    }
+
+
+class Standby:
+    """The process, seen from its agent. It is there at once and answers when its imports are done."""
+
+    def __init__(self) -> None:
+        self._connection, theirs = socket.socketpair()
+        self._connection.settimeout(ANSWER_SECONDS)
+        self._parting: list[Leader] = []
+        agent = os.getpid()
+        self._pid: int | None = os.fork()
+        if self._pid == 0:
+            self._connection.close()
+            _live(theirs, agent)
+        LED.add(self._pid)
+        theirs.close()
+
+    def spawn(self, request: Mapping[str, Any]) -> Leader | None:
+        """Start a step (`request_of`). None: use the shim."""
+        if self._pid is None:
+            return None
+        line, theirs = socket.socketpair()
+        with theirs:
+            line.setblocking(False)
+            try:
+                socket.send_fds(self._connection, [_MARK], [theirs.fileno()])
+                self._connection.sendall(_framed(request))
+                answer = _received(self._connection, _STARTED.size)
+            except OSError:
+                answer = b""
+        if not answer:
+            line.close()
+            self.close()
+            return None
+        pid, start = _STARTED.unpack(answer)
+        return Leader(pid=pid, start=start, line=line.detach())
+
+    def part(self, leader: Leader) -> None:
+        """Let a leader go that waits."""
+        leader.leave()
+        self._parting = [one for one in self._parting if one.lives()] + [leader]
+
+    def close(self) -> None:
+        """End the process, and see leaders off that were let go; steps that it started go on."""
+        deadline = time.monotonic() + ANSWER_SECONDS
+        while any(leader.lives() for leader in self._parting) and time.monotonic() < deadline:
+            time.sleep(_LOOK_SECONDS)
+        self._connection.close()
+        if self._pid is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._pid, signal.SIGKILL)
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(self._pid, 0)
+            LED.discard(self._pid)
+            self._pid = None
+
+
+def _live(connection: socket.socket, agent: int) -> NoReturn:
+    """Fork as told until the agent is gone."""
+    try:
+        os.setsid()
+        # An agent that is killed amid its start takes it along, and not only when its imports are done.
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+        if os.getppid() != agent:
+            os._exit(0)
+        with contextlib.suppress(OSError):
+            Path("/proc/self/comm").write_text(NAME)
+        for number in (*_ENDING, signal.SIGQUIT):
+            signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        # Whatever stood in their place was the parent's own affair.
+        sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__
+        # Children share this memory until they write to it, and looking for garbage writes to all of it.
+        gc.disable()
+        program = importlib.import_module(_PROGRAM)
+        program.load()
+        gc.freeze()
+        # The kernel reaps the children: nobody here asks how they ended.
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+        while ends := socket.recv_fds(connection, len(_MARK), 1)[1]:
+            line = socket.socket(fileno=ends[0])
+            request = _read(connection)
+            if not request:
+                break
+            pid = os.fork()
+            if pid == 0:
+                connection.close()
+                _lead(request, line, program)
+            line.close()
+            connection.sendall(_STARTED.pack(pid, shim.start_time(pid) or 0))
+    except OSError:
+        pass
+    except BaseException:  # noqa: BLE001 - this is the end of the process, which must not go on as its parent
+        traceback.print_exc()
+    finally:
+        os._exit(0)
+
+
+def _framed(request: Mapping[str, Any]) -> bytes:
+    data = json.dumps(request).encode()
+    return _SIZE.pack(len(data)) + data
+
+
+def _read(connection: socket.socket) -> dict[str, Any]:
+    """A request, or nothing when the other side is gone."""
+    head = _received(connection, _SIZE.size)
+    data = _received(connection, *_SIZE.unpack(head)) if head else b""
+    return json.loads(data) if data else {}
+
+
+def _received(connection: socket.socket, size: int) -> bytes:
+    """So many bytes, or none when the other side is gone."""
+    data = b""
+    while len(data) < size:
+        part = connection.recv(size - len(data))
+        if not part:
+            return b""
+        data += part
+    return data
+
+
+def _lead(request: dict[str, Any], line: socket.socket, program: Any) -> NoReturn:
+    """Run the step, as the leader of a session of its own, and those that follow it."""
+    code = 1
+    try:
+        os.set_inheritable(line.fileno(), False)
+        os.setsid()
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        before = (0.0, 0.0)
+        while request:
+            code = _run(request, program.main, before)
+            if code or request["enclosure"] or request["program"][0] not in program.USUAL:
+                break
+            _rest()
+            line.sendall(WAITS)
+            request = _read(line)
+            before = _used()[:2]
+            with contextlib.suppress(OSError):
+                # The most memory that the next one uses is not that of this one.
+                Path("/proc/self/clear_refs").write_text("5")
+    except (OSError, _EndedError):
+        pass
+    finally:
+        os._exit(code)
+
+
+def _rest() -> None:
+    """Keep nothing of the step open, nor its folder, nor its variables."""
+    os.chdir("/")
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for descriptor in (0, 1, 2):
+        os.dup2(nothing, descriptor)
+    os.close(nothing)
+    os.environ.clear()
+
+
+def _used() -> tuple[float, float, int]:
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(one.ru_utime for one in used), sum(one.ru_stime for one in used), max(one.ru_maxrss for one in used)
+
+
+def _run(request: dict[str, Any], program: Any, before: tuple[float, float]) -> int:
+    """One step. How it ends is written down, unless the process is killed."""
+    for number in _ENDING:
+        signal.signal(number, _end)
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (request["open_files"], hard))
+    mark_this_process(request["key"])
+    base = request["base"]
+    try:
+        claim = os.open(f"{base}.pid", os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
+    except OSError:
+        os._exit(shim.LOST_CLAIM)
+    os.write(claim, f"{os.getpid()} {shim.start_time(os.getpid()) or 0}\n".encode())
+    os.close(claim)
+    code = _enclosed(request, program) if request["enclosure"] else _code_of(request, program)
+    user, system, most = _used()
+    # As a shell tells it, and with what a shell cannot tell.
+    with open(f"{base}.pid", "a") as file:
+        file.write(f"{code} {user - before[0]:.6f} {system - before[1]:.6f} {most}\n")
+    return code
+
+
+def _enclosed(request: dict[str, Any], program: Any) -> int:
+    """The same in a child that has other limits and rights: then its leader can still write down how it ended."""
+    # What ends the step reaches both: the child goes by it, the leader waits for that.
+    signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
+            code = _code_of(request, program)
+        finally:
+            os._exit(code)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    return code if code >= 0 else 128 - code
+
+
+def _code_of(request: dict[str, Any], program: Any) -> int:
+    """Run the step in a process as a new Python would have it."""
+    code = 1
+    try:
+        for place, descriptor in (
+            (os.open(os.devnull, os.O_RDONLY), 0),
+            (os.open(f"{request['base']}.raw", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), 1),
+        ):
+            os.dup2(place, descriptor)
+            os.close(place)
+        os.dup2(1, 2)
+        os.environ.clear()
+        os.environ.update(request["env"])
+        if request["enclosure"]:
+            os.environ.update(enter(request["enclosure"]))
+        os.chdir(request["work_dir"])
+        code = program(request["program"])
+    except _EndedError as ended:
+        code = ended.code
+    except BaseException:  # noqa: BLE001 - whatever it is ends this child, which must not go on as its parent
+        traceback.print_exc()
+    with contextlib.suppress(OSError):
+        sys.stdout.flush()
+    return code
+
+
+class _EndedError(BaseException):
+    """The step was told to end."""
+
+    def __init__(self, code: int) -> None:
+        self.code = code
+
+
+def _end(number: int, _frame: object) -> NoReturn:
+    """Once: what the step does to tidy up is not to be disturbed."""
+    signal.signal(number, signal.SIG_IGN)
+    raise _EndedError(128 + number)

@@ -1,0 +1,353 @@
+"""Which processes of this machine are a job's, and killing them until none is left. Looks into /proc; remembers no job.
+
+A process is the job's when it bears its mark (`marks`), is in a session that one of its steps has led, or was started
+by such a one. The agent is the *subreaper* of what it started, so that whoever has lost its parent is its child: those
+children and what is below them are few processes to look at. For a job that an earlier agent began, all processes of
+the machine are.
+
+A hostile program removes its mark, or takes that of another job. It cannot change its user. So where a job has a user
+that no other job of the agent has, each process of that user below the agent is the job's, and a mark on a process of
+another user counts for nothing. Above the agent the same user may be somebody else.
+
+To kill what starts others as fast as it is killed, everything is stopped first, for what is stopped starts nothing.
+When nothing new shows, everything is killed. Some live for a shorter time than a look takes: then their dead are seen,
+and the looks go on. Other jobs must not wait for any of this, so it is done in threads.
+"""
+
+import asyncio
+import os
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+
+from remuda.steps.process import marks
+
+LED: set[int] = set()
+"""Children of this process that lead running steps, or that it has started for itself: somebody waits for each."""
+_QUIET_LOOKS = 10
+"""How often in a row nothing must show of a job of which something did."""
+_PAUSE_SECONDS = 0.002
+_MOST_NAMED = 5
+_SURE_LOOKS = 1000
+"""After so many looks at once that found something, the processor is left to others in between."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stat:
+    """One process, as /proc tells of it."""
+
+    state: str
+    parent: int
+    session: int
+    start: int
+    cpu_ticks: int
+    """Those of children that it has waited for are among them."""
+    resident_pages: int
+
+    @property
+    def is_dead(self) -> bool:
+        """Whether it has ended, or at least its first thread has (`_has_ended`)."""
+        return self.state in "ZX"
+
+
+class Processes:
+    """Those of one job."""
+
+    def __init__(
+        self,
+        key: str,
+        sessions: Mapping[int, Collection[tuple[int, int]]],
+        *,
+        everywhere: bool = False,
+        uid: int | None = None,
+        is_only_user: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """`sessions`: those that steps have left behind, each with processes that were seen in it, by number and start
+        time: the number of a session is somebody else's when all of these are gone. `uid`: the user that the steps run
+        as, if that is not the agent's. `is_only_user`: True if no other job has this user; called in a thread."""
+        self._key = key
+        self._sessions = sessions
+        self._uid = uid
+        self._is_only_user = is_only_user
+        self.everywhere = everywhere
+        self._known: dict[int, int] = {}
+        """All that were ever found, with their start times: what starts them may be gone by now."""
+        self._dead: set[int] = set()
+
+    def is_quiet(self) -> bool:
+        """Whether there is nobody who could be the job's. Cheap, unless it is sought for everywhere."""
+        return not self.everywhere and not self._sessions and not self._roots()
+
+    async def look(self) -> dict[int, int]:
+        """All that live now, with their start times."""
+        return await asyncio.to_thread(self._look)
+
+    def kill(self, seconds: float) -> tuple[str, ...]:
+        """Kill them and look again until nobody is left, for at most so long. What cannot be ended, in words."""
+        until = time.monotonic() + seconds
+        stopped: set[tuple[int, int]] = set()
+        quiet = busy = 0
+        while True:
+            dead_before = len(self._dead)
+            living = set(self._look().items())
+            for process in living - stopped:
+                send(*process, signal.SIGSTOP)
+            if living <= stopped:
+                for process in living:
+                    send(*process, signal.SIGKILL)
+            is_new = not living <= stopped
+            stopped |= living
+            quiet = quiet + 1 if not living and len(self._dead) == dead_before else 0
+            if quiet >= (_QUIET_LOOKS if self._known or self._dead else 1):
+                return ()
+            if time.monotonic() >= until:
+                return describe([pid for pid, _ in living])
+            busy += 1
+            if (not is_new and len(self._dead) == dead_before) or busy > _SURE_LOOKS:
+                time.sleep(_PAUSE_SECONDS)
+
+    def _roots(self) -> list[int]:
+        """Children of this process from which there may be a way to the job's: not those that lead running steps."""
+        return [pid for pid in children_of(os.getpid()) if pid not in LED or pid in self._sessions]
+
+    def _look(self) -> dict[int, int]:
+        is_whole = self.everywhere or not _tells_children()
+        table = _table(all_processes()) if is_whole else _walk(self._roots())
+        own = os.getpid()
+        table.pop(own, None)
+        sessions = {
+            session
+            for session, processes in self._sessions.items()
+            if any(pid in table and table[pid].start == start for pid, start in processes)
+        }
+        members = {
+            pid
+            for pid, one in table.items()
+            if one.session in sessions or self._known.get(pid) == one.start or self._has_mark(pid)
+        } | self._find_of_user(table)
+        _add_descendants(members, table)
+        living = {pid: table[pid].start for pid in members if not _has_ended(pid, table[pid])}
+        for pid in members - living.keys():
+            self._dead.add(pid)
+            if table[pid].parent == own and pid not in LED:
+                reap(pid)
+        self._known |= living
+        return living
+
+    def _has_mark(self, pid: int) -> bool:
+        if not marks.has_mark(pid, self._key):
+            return False
+        return self._uid is None or read_uids(pid) <= {self._uid, os.geteuid()}
+
+    def _find_of_user(self, table: Mapping[int, Stat]) -> set[int]:
+        """The processes below the agent that the job's user has, if no other job has that user."""
+        if self._uid is None:
+            return set()
+        found = {pid for pid in _find_descendants(os.getpid(), table) if self._uid in read_uids(pid)}
+        # Asked last: a job that begins now has no process among those that were found before.
+        return found if found and self._is_only_user() else set()
+
+
+def find_members(users: Mapping[str, int | None]) -> dict[str, list[int]]:
+    """The processes of each job, in one look at all of the machine. `users`: all jobs of the agent, each with the user
+    that its steps run as, or None where that is the agent's."""
+    table = _table(all_processes())
+    marked = marks.find_marked(table, users)
+    uids = {pid: read_uids(pid) for pid in table}
+    owners = find_owners(users, marked, uids, below=_find_descendants(os.getpid(), table))
+    return assign_members(users, {pid: one.parent for pid, one in table.items()}, owners)
+
+
+def find_owners(
+    users: Mapping[str, int | None],
+    marked: Mapping[int, str],
+    uids: Mapping[int, frozenset[int]],
+    *,
+    below: Collection[int],
+) -> dict[int, str]:
+    """The job of each process that bears the mark of one and may do so, or whose user only one job has. `below`: the
+    processes below the agent."""
+    agent = os.geteuid()
+    counts = Counter(uid for uid in users.values() if uid is not None)
+    by_user = {uid: key for key, uid in users.items() if uid is not None and counts[uid] == 1}
+    owners = {}
+    for pid, own in uids.items():
+        key = marked.get(pid)
+        if key is not None:
+            user = users[key]
+            # A job of the agent's user may have processes of any user, except of those that other jobs have.
+            is_allowed = own.isdisjoint(counts) if user is None else own <= {user, agent}
+            key = key if is_allowed else None
+        if key is None and pid in below:
+            key = next((by_user[uid] for uid in own if uid in by_user), None)
+        if key is not None:
+            owners[pid] = key
+    return owners
+
+
+def assign_members(
+    keys: Collection[str], parents: Mapping[int, int], owners: Mapping[int, str]
+) -> dict[str, list[int]]:
+    """The processes of each job. One that is not among `owners` is of the same job as what has started it."""
+    members: dict[str, list[int]] = {key: [] for key in keys}
+    for pid in parents:
+        above, passed = pid, set()
+        while above in parents and above not in owners and above not in passed:
+            passed.add(above)
+            above = parents[above]
+        if above in owners:
+            members[owners[above]].append(pid)
+    return members
+
+
+def send(pid: int, start: int, number: int) -> None:
+    """Signal a process, and nobody who has its number by now."""
+    try:
+        opened = os.pidfd_open(pid)
+    except (OSError, AttributeError):  # it is gone, or the kernel has none
+        if start_time(pid) == start:
+            with suppress(OSError):
+                os.kill(pid, number)
+        return
+    try:
+        if start_time(pid) == start:
+            with suppress(OSError):
+                signal.pidfd_send_signal(opened, number)
+    finally:
+        os.close(opened)
+
+
+def reap(pid: int) -> None:
+    """Collect a child that has ended and that nobody waits for."""
+    with suppress(ChildProcessError):
+        os.waitpid(pid, os.WNOHANG)
+
+
+def children() -> list[int]:
+    """Of this process, without those that somebody here waits for: with thousands of jobs these are thousands."""
+    return [pid for pid in children_of(os.getpid()) if pid not in LED]
+
+
+def children_of(parent: int) -> list[int]:
+    """What a process has started and what has come to it; or all processes, where the kernel does not tell."""
+    found: list[int] = []
+    try:
+        for thread in os.listdir(f"/proc/{parent}/task"):
+            with suppress(FileNotFoundError), open(f"/proc/{parent}/task/{thread}/children") as file:
+                found += map(int, file.read().split())
+    except OSError:
+        return []
+    return found if found or _tells_children() else all_processes()
+
+
+def all_processes() -> list[int]:
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
+def read_stat(pid: int) -> Stat | None:
+    """What /proc tells of a process; None where there is none."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            text = file.read()
+    except OSError:
+        return None
+    fields = text[text.rindex(b")") + 2 :].split()  # the name before may hold anything
+    return Stat(
+        state=fields[0].decode(),
+        parent=int(fields[1]),
+        session=int(fields[3]),
+        start=int(fields[19]),
+        cpu_ticks=sum(map(int, fields[11:15])),
+        resident_pages=int(fields[21]),
+    )
+
+
+def read_uids(pid: int) -> frozenset[int]:
+    """The user ids of a process: real, effective, saved and of the file system. Empty where there is no process.
+
+    A program with more rights than who started it has several. The owner of /proc/PID may be root all the same."""
+    try:
+        with open(f"/proc/{pid}/status", "rb") as file:
+            line = next(line for line in file if line.startswith(b"Uid:"))
+    except (OSError, StopIteration):
+        return frozenset()
+    return frozenset(map(int, line.split()[1:]))
+
+
+def start_time(pid: int) -> int | None:
+    """The kernel's start time of a process, which tells a reused number from the process that had it before."""
+    seen = read_stat(pid)
+    return None if seen is None else seen.start
+
+
+@cache
+def _tells_children() -> bool:
+    return os.path.exists(f"/proc/self/task/{os.getpid()}/children")
+
+
+def _walk(roots: Iterable[int]) -> dict[int, Stat]:
+    """These processes and everything below them."""
+    table: dict[int, Stat] = {}
+    waiting = list(roots)
+    while waiting:
+        pid = waiting.pop()
+        if pid not in table and (seen := read_stat(pid)) is not None:
+            table[pid] = seen
+            waiting += children_of(pid)
+    return table
+
+
+def _table(pids: Iterable[int]) -> dict[int, Stat]:
+    return {pid: seen for pid in pids if (seen := read_stat(pid)) is not None}
+
+
+def _add_descendants(members: set[int], table: Mapping[int, Stat]) -> None:
+    below: dict[int, list[int]] = {}
+    for pid, one in table.items():
+        below.setdefault(one.parent, []).append(pid)
+    waiting = list(members)
+    while waiting:
+        new = [pid for pid in below.get(waiting.pop(), ()) if pid not in members]
+        members.update(new)
+        waiting += new
+
+
+def _find_descendants(pid: int, table: Mapping[int, Stat]) -> set[int]:
+    found = {pid}
+    _add_descendants(found, table)
+    return found - {pid}
+
+
+def _has_ended(pid: int, seen: Stat) -> bool:
+    """One whose first thread has ended looks dead, and is not while it has others."""
+    if not seen.is_dead:
+        return False
+    try:
+        return len(os.listdir(f"/proc/{pid}/task")) < 2
+    except OSError:
+        return True
+
+
+def describe(pids: Collection[int]) -> tuple[str, ...]:
+    """For the log: number, name and state of those that are there."""
+    told = [_description(pid) for pid in sorted(pids) if read_stat(pid) is not None]
+    return tuple(told[:_MOST_NAMED]) + ((f"{len(told) - _MOST_NAMED} more",) if len(told) > _MOST_NAMED else ())
+
+
+def _description(pid: int) -> str:
+    try:
+        with open(f"/proc/{pid}/comm", errors="replace") as file:
+            name = "".join(letter if letter.isprintable() else "?" for letter in file.read().strip())
+    except OSError:
+        name = "?"
+    seen = read_stat(pid)
+    return f"{pid} ({name}, state {seen.state if seen else '?'})"
+
+
+def warning_about(survivors: Sequence[str]) -> str:
+    """For the log of a job that leaves something behind."""
+    return f"WARNING: processes of the job cannot be ended, and are left on its machine: {', '.join(survivors)}"

@@ -1,0 +1,177 @@
+"""Processes that a step left running in the background: found when it ends, ended when the job does.
+
+Later steps may use them (a server that after_script asks), so they live as long as the job. Then nothing of a job
+stays: `runner` has them end before it stores the job's end, and a new agent finds them in the journal.
+
+A session number belongs to nobody else while one of its processes lives, but is given away again after that. So the
+processes that were seen are remembered with their start times, and a session is touched only while one of them lives.
+A program that starts a session of its own (setsid, most daemons) is found as `job_processes` says. What ended as the
+agent's child is waited for here, too.
+"""
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import Sequence
+
+from remuda.lib.clock import Clock
+from remuda.lib.dataclass import dataclass
+from remuda.steps.process import marks, shim
+from remuda.steps.process.job_processes import Processes, all_processes, children, children_of, read_stat, send
+from remuda.steps.process.kernel import POLL_SECONDS
+
+REAP_SECONDS = 10.0
+GRACE_SECONDS = 2.0
+"""How long they may take to end by themselves."""
+END_SECONDS = 10.0
+"""How long what was killed is waited for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leftover:
+    """What one step left behind: its session, and the number and start time of each process in it."""
+
+    session: int
+    processes: tuple[tuple[int, int], ...]
+
+
+def find(claim: tuple[int, int], key: str = "", *, leader_waits: bool = False) -> Leftover | None:
+    """What lives of a step whose shim, with this number and start time, has ended. Where the start time is not known
+    (0), only what has the mark of the job counts: the number may be somebody else's by now. `leader_waits`: it has not
+    ended, but is no part of the step any more."""
+    if leader_waits:
+        return _beside(claim[0])
+    reaped(-claim[0])
+    if not _group_exists(claim[0]) or (claim[1] and shim.start_time(claim[0]) not in (None, claim[1])):
+        return None
+    processes = tuple(process for process in _in_session(claim[0]) if process[1] >= claim[1])
+    if not claim[1] and not any(marks.has_mark(pid, key) for pid, _ in processes):
+        return None
+    return Leftover(session=claim[0], processes=processes) if processes else None
+
+
+def _beside(leader: int) -> Leftover | None:
+    """What was left is a child of the leader, or of this process by now."""
+    others = _in_session(leader, [*children(), *children_of(leader)])
+    processes = tuple(dict.fromkeys(process for process in others if process[0] != leader))
+    return Leftover(session=leader, processes=processes) if processes else None
+
+
+async def terminate(job: Processes, clock: Clock) -> None:
+    """Let everything of a job end by itself, within `GRACE_SECONDS`: SIGTERM, and SIGCONT for what is stopped."""
+    if not job.everywhere and job.is_quiet():
+        return
+    signalled: set[tuple[int, int]] = set()
+    deadline = clock.monotonic() + GRACE_SECONDS
+    while living := set((await job.look()).items()):
+        for process in living - signalled:
+            send(*process, signal.SIGTERM)
+            send(*process, signal.SIGCONT)
+        signalled |= living
+        if clock.monotonic() >= deadline:
+            return
+        await asyncio.sleep(POLL_SECONDS)
+
+
+async def end(job: Processes) -> tuple[str, ...]:
+    """Kill everything of a job, and look until nothing of it is left. What cannot be ended, in words."""
+    if not job.everywhere and job.is_quiet():
+        return ()
+    return await asyncio.to_thread(job.kill, END_SECONDS)
+
+
+def kill(leftovers: Sequence[Leftover]) -> None:
+    """Kill the sessions that steps left behind, at once; whatever has left them is for `end`."""
+    for leftover in leftovers:
+        for pid in _living(leftover):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+    reap_soon([pid for leftover in leftovers for pid, _ in leftover.processes])
+
+
+def end_session(session: int, *, since: int) -> None:
+    """Kill what is left of a session that this process began then, also in groups of its own; at once."""
+    found = [pid for pid, start in _in_session(session) if start >= since]
+    _signal_each(found, signal.SIGKILL)
+    reap_soon(found)
+
+
+def reap_soon(targets: Sequence[int], tries: int = 100) -> None:
+    """Wait for children that were told to end: processes, or whole groups as negative numbers."""
+    if targets and tries:
+        asyncio.get_running_loop().call_later(POLL_SECONDS, _reap, targets, tries)
+
+
+def _reap(targets: Sequence[int], tries: int) -> None:
+    reap_soon([target for target in targets if not reaped(target)], tries - 1)
+
+
+def reaped(target: int) -> bool:
+    """Collect what has ended; whether nothing is left to wait for."""
+    while True:
+        try:
+            pid, _ = os.waitpid(target, os.WNOHANG)
+        except ChildProcessError:
+            return True
+        if pid == 0:
+            return False
+
+
+class Reaper:
+    """Clears away children that have ended and that nobody waits for: those that lost their parents to a step's end.
+
+    Whoever waits for a child does so at once, so one that is still there after a while is nobody's. One with the mark
+    of a job is so at once: a job that leaves thousands of them in a second must not use up all process numbers.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._seen: dict[int, float] = {}
+
+    def look(self) -> None:
+        """Called now and then."""
+        now = self._clock.monotonic()
+        self._seen = {pid: self._seen.get(pid, now) for pid in children() if _is_dead(pid)}
+        for pid, since in self._seen.items():
+            if now - since >= REAP_SECONDS or marks.has_any_mark(pid):
+                reaped(pid)
+
+
+def _is_dead(pid: int) -> bool:
+    stat = read_stat(pid)
+    return stat is not None and stat.is_dead
+
+
+def _signal_each(pids: Sequence[int], number: int) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, number)
+
+
+def _living(leftover: Leftover) -> list[int]:
+    """The processes of the session, while it is certain that it is still the same one."""
+    if not any(shim.start_time(pid) == start for pid, start in leftover.processes):
+        return []
+    return [pid for pid, _ in _in_session(leftover.session)]
+
+
+def _group_exists(group: int) -> bool:
+    """Cheap, so that steps that leave nothing cost no search."""
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _in_session(session: int, among: Sequence[int] | None = None) -> list[tuple[int, int]]:
+    """Number and start time of each process of a session that is not dead already."""
+    found = []
+    for pid in all_processes() if among is None else among:
+        stat = read_stat(pid)
+        if stat is not None and stat.session == session and not stat.is_dead:
+            found.append((pid, stat.start))
+    return found

@@ -1,0 +1,181 @@
+"""The few lines of shell that every step's command runs under, and reading the files they leave.
+
+The shim outlives the agent. It is the leader of a session of its own, so that one signal reaches everything the step
+started, and it ignores the signals that end its command, so that it can still write down how that ended.
+
+Whoever makes the pid file, exclusively, runs the step, and adds to it how that ended. So an agent that does not know
+whether its predecessor started a step starts it again: the second shim finds the file and goes. `forbid` makes the same
+claim for nobody.
+The environment is given to the shim itself, nothing secret is an argument, and it needs only the shell.
+
+What a command prints goes into a pipe (`piping`), which the shim holds open: so nothing of it is lost while there is no
+agent. A shim that has written how its command ended tells its agent, by the socket that is its stdin, and waits: the
+agent has it go once it has taken everything out of the pipe. One whose agent has died meanwhile stops itself, and is
+ended by the next agent. Our own programs, and where no pipe can be made, have the raw file in its place, and no socket.
+"""
+
+import os
+import re
+import signal
+import stat
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from remuda.steps.job_files.step_files import StepFiles
+from remuda.steps.process.job_processes import start_time as start_time
+from remuda.steps.process.marks import marking
+
+SHELL = "/bin/sh"
+NAME = "remuda-shim"
+LOST_CLAIM = 111
+"""Exit code of a shim that found the step already started."""
+
+# Names begin with _remuda_ because assigning to a name that is in the environment would change it for the step.
+# Its own stderr is nowhere, or the shell's remark about a killed command would stand in the log. And only the subshell
+# joins the step's control groups: what is killed there for its memory must not be the shim. The start time is not asked
+# for, which would take a tenth of a short step's time: who has to tell a shim from whoever has its number now looks at
+# its arguments.
+_TEXT = r"""
+trap : TERM INT HUP PIPE
+_remuda_base=$1
+_remuda_work=$2
+set -C
+echo "$$ 0" >"$_remuda_base.pid" || exit 111
+set +C
+ulimit -S -n "$3"
+_remuda_out=$4
+shift 4
+if [ -n "$_remuda_out" ]; then exec >>"$_remuda_out"; fi
+(
+exec </dev/null 2>&1
+while [ "$1" != -- ]; do echo 0 >"$1" || exit 125; shift; done
+shift
+cd "$_remuda_work" && exec "$@"
+)
+echo "$?" >>"$_remuda_base.pid"
+if [ -n "$_remuda_out" ]; then exit 0; fi
+echo >&0 && read -r _remuda_out && exit 0
+while [ -e "$_remuda_base.pid" ]; do kill -STOP $$; done
+"""
+_CLAIM = re.compile(rb"(\d{1,10}) (\d{1,20})\n")
+_ENDED = re.compile(rb"(\d{1,3})(?: (\d+(?:\.\d+)?) (\d+(?:\.\d+)?) (\d+))?\n")
+_LAST_PID = 2**22
+"""No kernel gives a process a larger number."""
+RESET = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGPIPE, signal.SIGCHLD, signal.SIGXFSZ)
+
+
+def spawn(
+    files: StepFiles,
+    command: Sequence[str],
+    *,
+    work_dir: Path | str,
+    env: Mapping[str, str],
+    open_files: int,
+    joins: Sequence[str] = (),
+    key: str = "",
+    ends: tuple[int, int] | None = None,
+) -> int:
+    """Start a shim for a prepared step; its process number. `joins`: control groups that the command is to be in.
+    `key`: the job whose mark everything that follows from it bears.
+
+    `ends`: the socket to the agent and the pipe for output; without them output goes into the raw file, and the shim
+    goes when its command has ended.
+    """
+    out = "" if ends else files.own(".raw")
+    arguments = [SHELL, "-c", _TEXT, NAME, files.own(""), str(work_dir), str(open_files), out, *joins, "--", *command]
+    null = os.devnull
+    actions: list[tuple[Any, ...]] = [(os.POSIX_SPAWN_OPEN, 2, null, os.O_WRONLY, 0)]
+    if ends is None:
+        actions += [(os.POSIX_SPAWN_OPEN, 0, null, os.O_RDONLY, 0), (os.POSIX_SPAWN_OPEN, 1, null, os.O_WRONLY, 0)]
+    else:
+        actions += [(os.POSIX_SPAWN_DUP2, ends[0], 0), (os.POSIX_SPAWN_DUP2, ends[1], 1)]
+    with marking(key):
+        return os.posix_spawn(SHELL, arguments, env, file_actions=actions, setsid=True, setsigmask=(), setsigdef=RESET)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """What stands in the file of a step that was claimed: who runs it, and how it ended if it has."""
+
+    pid: int
+    start: int
+    """Kernel's start time of the process; 0 where it was not asked for."""
+    exit_code: int | None = None
+    """None while it runs, and where the shim did not come to write it."""
+    usage: tuple[float, float, int] | None = None
+    """Seconds of user and system time and KiB of memory, where whoever ran the step could tell."""
+    ended_at: float | None = None
+
+
+def record(files: StepFiles) -> Record | None:
+    """What is known of the shim that runs the step; None while there is none, and where the file is not as shims
+    write it: a job of the agent's own user can reach it."""
+    try:
+        file = os.open(files.claim, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        if not stat.S_ISREG(os.fstat(file).st_mode):
+            return None
+        data = os.read(file, 4096)
+        written_at = os.fstat(file).st_mtime
+    finally:
+        os.close(file)
+    found = _CLAIM.match(data)
+    if found is None:
+        return None
+    pid, start = int(found[1]), int(found[2])
+    if not 1 < pid <= _LAST_PID:
+        return None
+    rest = data[found.end() :]
+    if b"\n" not in rest:
+        return Record(pid=pid, start=start)
+    ended = _ENDED.match(rest)
+    if ended is None or (code := int(ended[1])) > 255:
+        return None
+    usage = (float(ended[2]), float(ended[3]), int(ended[4])) if ended[2] else None
+    return Record(pid=pid, start=start, exit_code=code, usage=usage, ended_at=written_at)
+
+
+def claimed(files: StepFiles) -> tuple[int, int] | None:
+    """Process number and start time of the shim that runs the step; None while there is none. The start time of one
+    that is gone is that of nobody."""
+    found = record(files)
+    return None if found is None else (found.pid, start_of(found, files))
+
+
+def start_of(found: Record, files: StepFiles) -> int:
+    """The start time of the process that wrote a claim, as long as it lives; 0 when it does not."""
+    if found.start:
+        return found.start
+    arguments = f"\0{NAME}\0{files.own('')}\0".encode("utf-8", "surrogateescape")
+    try:
+        is_it = arguments in Path(f"/proc/{found.pid}/cmdline").read_bytes()
+    except OSError:
+        is_it = False
+    return (start_time(found.pid) or 0) if is_it else 0
+
+
+def forbid(files: StepFiles) -> bool:
+    """Make sure that no shim starts this step from now on; False when one already did."""
+    try:
+        os.close(os.open(files.claim, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    except FileExistsError:
+        return False
+    except FileNotFoundError:
+        pass
+    return True
+
+
+def withdraw(files: StepFiles) -> bool:
+    """Remove the claim of a shim that has ended and could not write its number because the disk was full; whether there
+    was one. Only for who knows that nobody else has started the step."""
+    try:
+        if os.lstat(files.claim).st_size:
+            return False
+        os.unlink(files.claim)
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,220 @@
+"""The shim's process as the agent sees it: whether it lives, signals to its group, what it used.
+
+It may be a child of this agent or of a dead one. A child tells by a socket, its *line*, that its command has ended, and
+that line ends with it. The end of others is noticed through a pidfd, so thousands of them need no thread and no timer;
+where the kernel has no pidfd, they are looked at every 50 ms. A leader of standard steps (`standby`) tells by its line
+that it waits for the next one: for this step that is its end, too. A child is reaped when it ends, whether or not
+anybody still waits for it. What its end means is decided in `plan`.
+"""
+
+import asyncio
+import contextlib
+import os
+import resource
+import signal
+from collections.abc import Callable
+
+from remuda.lib.dataclass import dataclass
+from remuda.lib.waiting import LightEvent
+from remuda.steps.process import leftovers, shim
+from remuda.steps.process.fork_server import Leader
+from remuda.steps.process.job_processes import LED
+from remuda.steps.process.kernel import Pulse
+
+_BLOCK_BYTES = 512
+_ON_ITS_WAY_SECONDS = 0.001
+"""A process lets go of its line a moment before it can be waited for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """What a step's processes used, as far as they were waited for."""
+
+    cpu_user_seconds: float
+    cpu_system_seconds: float
+    max_rss_bytes: int | None
+    """Unknown where it is not above the agent's own: a new process starts with its parent's peak."""
+    io_read_bytes: int | None = None
+    io_write_bytes: int | None = None
+
+    def as_told(self) -> dict[str, float | int | None]:
+        """For a result."""
+        return {
+            "cpu_user_seconds": self.cpu_user_seconds,
+            "cpu_system_seconds": self.cpu_system_seconds,
+            "max_rss_bytes": self.max_rss_bytes,
+        } | ({} if self.io_read_bytes is None else self._moved())
+
+    def _moved(self) -> dict[str, float | int | None]:
+        return {"io_read_bytes": self.io_read_bytes, "io_write_bytes": self.io_write_bytes}
+
+
+class _Own:
+    """The most memory this process has ever had, in KiB, as far as it had to be asked for."""
+
+    peak = 0
+
+
+class StepProcess:
+    """A shim, from the moment the agent knows it until it has ended."""
+
+    def __init__(
+        self,
+        pid: int,
+        *,
+        start: int | None,
+        child: bool,
+        pulse: Pulse,
+        wake: Callable[[], None],
+        line: int = -1,
+        leader: Leader | None = None,
+    ) -> None:
+        self.pid = pid
+        self.waits = False
+        """Whether it has ended this step, and lives: a leader that waits for another."""
+        self._leader = leader
+        self.exited = LightEvent()
+        self.told = LightEvent()
+        """Its command has ended and that is written down, or it has ended itself."""
+        self.usage: Usage | None = None
+        self.status: int | None = None
+        """As the system tells it of a child: an exit code, or a signal below 0."""
+        self._child = child
+        if child:
+            LED.add(pid)
+        self._wake = wake
+        self._pulse = pulse
+        self._start = start
+        self._pidfd = -1
+        self._line = line
+        self._seen_alive = True
+        if line >= 0:
+            asyncio.get_running_loop().add_reader(line, self._hear)
+            return
+        try:
+            self._pidfd = os.pidfd_open(pid)
+        except ProcessLookupError:
+            self._found_dead()
+            return
+        except (OSError, AttributeError):  # the kernel has none, or the Python was built without
+            pulse.add(self._check)
+        # Looked at after the pidfd is open: from here on the number cannot be given to another process unnoticed.
+        if start is not None and shim.start_time(pid) != start:
+            self._found_dead()
+        elif self._pidfd >= 0:
+            asyncio.get_running_loop().add_reader(self._pidfd, self._ended)
+        if leader is not None and not self.exited.is_set():
+            asyncio.get_running_loop().add_reader(leader.line, self._hear_leader)
+
+    def release(self) -> Leader | None:
+        """The leader, if it waits; from now on it is the caller's. One that runs the step goes when it has ended it."""
+        leader, self._leader = self._leader, None
+        if leader is None or self.waits:
+            return leader
+        asyncio.get_running_loop().remove_reader(leader.line)
+        leader.leave()
+        return None
+
+    def _hear_leader(self) -> None:
+        assert self._leader is not None
+        asyncio.get_running_loop().remove_reader(self._leader.line)
+        with contextlib.suppress(OSError):
+            self.waits = bool(os.read(self._leader.line, 64))
+        # Else it has ended itself, which is noticed otherwise.
+        if self.waits:
+            self._ended()
+
+    def dismiss(self) -> None:
+        """Let a shim go that waits for that, or would."""
+        if self._line >= 0:
+            with contextlib.suppress(OSError):
+                os.write(self._line, b"\n")
+        elif self._seen_alive and not self.exited.is_set():
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(self.pid, signal.SIGKILL)
+
+    def signal_group(self, number: int) -> None:
+        """Signal everything the step started. A process that was dead when it was found has no group any more."""
+        if self._seen_alive:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pid, number)
+
+    def group_lives(self) -> bool:
+        """Whether something of the step still runs, the shim itself aside once it has ended."""
+        if not self._seen_alive:
+            return False
+        if self.exited.is_set():
+            # Dead members whose parent was the shim are the agent's children now.
+            leftovers.reaped(-self.pid)
+        try:
+            os.killpg(self.pid, 0)
+        except ProcessLookupError:
+            return False
+        except PermissionError:
+            return True
+        return True
+
+    def _hear(self) -> None:
+        try:
+            is_told = bool(os.read(self._line, 64))
+        except OSError:
+            is_told = False
+        if is_told:
+            self.told.set()
+            self._wake()
+            return
+        asyncio.get_running_loop().remove_reader(self._line)
+        os.close(self._line)
+        self._line = -1
+        self._check()
+
+    def _found_dead(self) -> None:
+        self._seen_alive = False
+        self._ended()
+
+    def _check(self) -> None:
+        """Without a pidfd: has it ended meanwhile?"""
+        if self._reap() if self._child else shim.start_time(self.pid) != self._start:
+            self._ended()
+        elif self._child:
+            asyncio.get_running_loop().call_later(_ON_ITS_WAY_SECONDS, self._check)
+
+    def _ended(self) -> None:
+        if self._pidfd >= 0:
+            asyncio.get_running_loop().remove_reader(self._pidfd)
+            os.close(self._pidfd)
+            self._pidfd = -1
+        self._pulse.remove(self._check)
+        if not self.waits:
+            self.release()
+        self._reap()
+        self.exited.set()
+        self.told.set()
+        self._wake()
+
+    def _reap(self) -> bool:
+        """Collect a child that has ended; True when there is nothing left to collect."""
+        if not self._child:
+            return True
+        try:
+            pid, status, usage = os.wait4(self.pid, os.WNOHANG)
+        except ChildProcessError:  # killed with its whole group, and waited for so
+            self._child = False
+            LED.discard(self.pid)
+            return True
+        if pid == 0:
+            return False
+        self._child = False
+        LED.discard(self.pid)
+        self.status = os.waitstatus_to_exitcode(status)
+        peak = usage.ru_maxrss
+        if peak > _Own.peak:
+            _Own.peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        self.usage = Usage(
+            cpu_user_seconds=round(usage.ru_utime, 6),
+            cpu_system_seconds=round(usage.ru_stime, 6),
+            max_rss_bytes=peak * 1024 if peak > _Own.peak else None,
+            io_read_bytes=usage.ru_inblock * _BLOCK_BYTES,
+            io_write_bytes=usage.ru_oublock * _BLOCK_BYTES,
+        )
+        return True
