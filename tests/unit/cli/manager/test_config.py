@@ -1,0 +1,144 @@
+"""`remuda manager check`, `doctor`, `schema` and `service`: what they print, and how they exit."""
+
+import json
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from remuda.cli.exits import BadInputError
+from remuda.cli.main import call
+from remuda.steps.policy import hidden_folders
+from remuda.testing.instance_groups import a_program
+
+FOLDER = Path(__file__).parents[3] / "data" / "gitlab-runner"
+
+
+def printed(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
+    code = call(["manager", *words])
+    return code, capsys.readouterr().out
+
+
+def test_a_file_that_can_be_used(capsys: pytest.CaptureFixture[str]) -> None:
+    file = str(FOLDER / "shell-single.toml")
+    code, out = printed(capsys, "check", "--config", file)
+    assert (code, out.splitlines()[-1]) == (0, f"{file}: can be used")
+    assert f"warning: {file}:5: session_server is not supported" in out
+
+
+def test_a_file_that_others_can_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text((FOLDER / "ssh.toml").read_text())
+    for mode, is_said in ((0o644, True), (0o600, False)):
+        file.chmod(mode)
+        code, out = printed(capsys, "check", "--config", str(file))
+        assert (code, "chmod 600" in out) == (0, is_said)
+
+
+def test_problems_have_their_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out = printed(capsys, "check", "--config", str(FOLDER / "sixty-keys.toml"), "--output", "json")
+    found = json.loads(out)
+    assert (code, found["usable"]) == (1, False)
+    assert {one["line"] for one in found["problems"]} >= {110, 121}
+    assert any("did you mean builds_dir?" in one["message"] for one in found["warnings"])
+
+
+def test_the_doctor_says_a_line_for_each_key(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out = printed(capsys, "doctor", "--config", str(FOLDER / "docker-basic.toml"))
+    assert code == 0
+    assert "works     runners[0].docker.image" in out
+    assert "ignored   runners[0].docker.disable_cache: there are no cache volumes" in out
+    assert out.splitlines()[-1] == "Remuda can use this file"
+    code, out = printed(capsys, "doctor", "--config", str(FOLDER / "kubernetes.toml"), "--output", "json")
+    found = json.loads(out)
+    assert (code, len(found["problems"])) == (1, 1)
+    assert {one["key"]: one["verdict"] for one in found["diagnoses"]}["runners[0].executor"] == "refused"
+
+
+def test_plugins_are_looked_for_and_asked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schema = '{"properties": {"zone": {"type": "string"}}, "additionalProperties": false}'
+    a_program(tmp_path, f"#!/bin/sh\necho '{schema}'\n", name="fleeting-plugin-here")
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    file = tmp_path / "config.toml"
+    runner = '[[runners]]\nname = "{0}"\nurl = "https://x.y"\ntoken = "glrt-{0}"\nexecutor = "instance"\n'
+    section = '[runners.autoscaler]\nplugin = "{0}"\nplugin_config = {{zoen = "x"}}\n'
+    file.write_text("".join((runner + section).format(name) for name in ("here", "gone")))
+    file.chmod(0o600)
+    code, out = printed(capsys, "check", "--config", str(file))
+    assert code == 0
+    assert f"warning: {file}:8: runners[0].autoscaler.plugin_config.zoen: there is no such setting" in out
+    assert f"warning: {file}:15: runners[1].autoscaler.plugin: on this host there is no plugin gone. Looked" in out
+    code, out = printed(capsys, "doctor", "--config", str(file))
+    assert "   8  refused   runners[0].autoscaler.plugin_config.zoen: the plugin here refuses it: there is no" in out
+    assert out.splitlines()[-1] == (
+        "Remuda can use this file, but there are no machines where a plugin refuses a setting"
+    )
+
+
+def test_a_schema_and_a_unit(capsys: pytest.CaptureFixture[str]) -> None:
+    assert json.loads(printed(capsys, "schema")[1])["properties"]["concurrent"]["type"] == "integer"
+    unit = printed(capsys, "service", "--config", "/etc/my.toml", "--user", "ci")[1]
+    assert "--config /etc/my.toml" in unit
+    assert "KillMode=process" in unit
+    assert "AbandonProcessGroup" in printed(capsys, "service", "--system", "launchd")[1]
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    for command in ("check", "doctor"):
+        with pytest.raises(BadInputError, match="there is no such file"):
+            call(["manager", command, "--config", str(tmp_path / "none.toml")])
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """Where every user can go; pytest's own folders are closed to others."""
+    with tempfile.TemporaryDirectory(prefix="remuda-test-", dir="/tmp") as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
+RUNNER = (
+    '[[runners]]\nurl = "https://gitlab.example.com"\ntoken = "glrt-x"\nexecutor = "{}"\n{}\n[runners.remuda]\n{}\n'
+)
+
+
+@pytest.mark.parametrize(
+    ("executor", "own", "is_said"),
+    [
+        ("shell", "first_uid = 20000", True),
+        ("shell", "first_uid = 20000\nsandbox = true", True),
+        ("shell", 'run_as = "builder"', True),
+        ("docker", "first_uid = 20000", True),
+        ("shell", "sandbox = true", False),
+        ("shell", "", False),
+        ("ssh", "first_uid = 20000", False),
+    ],
+)
+def test_code_that_the_users_of_jobs_cannot_read(
+    place: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    executor: str,
+    own: str,
+    is_said: bool,
+) -> None:
+    file, code = place / "config.toml", place / "closed/venv"
+    more = {
+        "docker": '[runners.docker]\nimage = "alpine"',
+        "ssh": '[runners.ssh]\nuser = "u"\nhost = "h"\npassword = "p"',
+    }
+    file.write_text(RUNNER.format(executor, more.get(executor, ""), own))
+    file.chmod(0o600)
+    code.mkdir(parents=True)
+    monkeypatch.setattr(hidden_folders, "own_places", lambda: (str(code),))
+    for folder in (code, code.parent):
+        folder.chmod(0o700)
+        result, out = printed(capsys, "check", "--config", str(file))
+        folder.chmod(0o755)
+        assert result == 0, out
+        assert (f"{folder} is closed to others" in out) == is_said, out
+        assert ("install Remuda and its Python where every user can read them" in out) == is_said
+    assert "closed to others" not in printed(capsys, "check", "--config", str(file))[1]

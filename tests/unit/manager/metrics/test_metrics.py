@@ -1,0 +1,141 @@
+"""Counting, and the page that says what is counted."""
+
+from pathlib import Path
+
+import pytest
+
+from remuda.manager.config.load import ManagerConfig, RunnerConfig
+from remuda.manager.core.open_requests import RequestLimit
+from remuda.manager.core.poll_pace import Health
+from remuda.manager.metrics.metric_table import FAMILIES, RUNNER, Family
+from remuda.manager.metrics.metrics import Load, ManagerMetrics, RunnerLabels
+from remuda.telemetry.logs import logger
+from remuda.telemetry.metrics import render
+from remuda.wire.agent_client import JobUse
+from remuda.wire.runner_api import JobInfo
+
+PAGE = Path(__file__).parents[4] / "docs" / "reference" / "metrics.md"
+ONE = RunnerConfig(name="one", url="http://cell", token="glrt-abcdefghijkl", executor="shell", limit=3)
+R = 'runner="abcdefghi",runner_name="one",system_id="s_1"'
+
+
+@pytest.fixture
+def metrics() -> ManagerMetrics:
+    made = ManagerMetrics(list)
+    made.configured(ManagerConfig(concurrent=4, runners=(ONE,)), "s_1")
+    return made
+
+
+def lines(metrics: ManagerMetrics) -> list[str]:
+    return render(metrics.registry).decode().splitlines()
+
+
+def row(family: Family) -> str:
+    if family.missing:
+        return f"| `{family.name}` | {family.missing} |"
+    names = [f"`{name}`" for name in family.labels if name not in RUNNER or not set(RUNNER) <= set(family.labels)]
+    if set(RUNNER) <= set(family.labels):
+        names.insert(0 if family.labels[0] == RUNNER[0] else len(names), "R")
+    return f"| `{family.name}` | {family.kind} | {', '.join(names) or 'none'} | {family.text} |"
+
+
+def test_the_page_has_every_metric_and_no_other() -> None:
+    rows = [line for line in PAGE.read_text().splitlines() if line.startswith(("| `gitlab", "| `remuda", "| `fleet"))]
+    assert sorted(rows) == sorted(map(row, FAMILIES))
+
+
+def test_names_are_there_once_and_counters_end_as_they_should() -> None:
+    assert len({family.name for family in FAMILIES}) == len(FAMILIES)
+    for family in FAMILIES:
+        assert (family.kind == "counter") == family.name.endswith("_total"), family.name
+        assert bool(family.buckets) == (family.kind == "histogram" and not family.missing), family.name
+
+
+def test_a_manager_that_did_nothing_says_so_with_zeros(metrics: ManagerMetrics) -> None:
+    for line in (
+        "gitlab_runner_concurrent 4.0",
+        f"gitlab_runner_limit{{{R}}} 3.0",
+        f"gitlab_runner_jobs_total{{{R}}} 0.0",
+        f"gitlab_runner_worker_health_check_failures_total{{{R}}} 0.0",
+        'gitlab_runner_process_state_info{state="starting"} 1.0',
+        'gitlab_runner_process_state_info{state="running"} 0.0',
+        'gitlab_runner_worker_slot_operations_total{operation="started"} 4.0',
+    ):
+        assert line in lines(metrics), line
+
+
+def test_a_new_configuration_changes_limits_and_counts_slots(metrics: ManagerMetrics) -> None:
+    metrics.configured(ManagerConfig(concurrent=1, runners=()), "s_1")
+    assert "gitlab_runner_worker_slots_number 1.0" in lines(metrics)
+    assert 'gitlab_runner_worker_slot_operations_total{operation="stopped"} 3.0' in lines(metrics)
+    assert not any(line.startswith("gitlab_runner_limit{") for line in lines(metrics))
+
+
+def test_what_pollers_tell_is_counted(metrics: ManagerMetrics) -> None:
+    told = metrics.told()
+    told.opened(ONE, 1)
+    told.limited(ONE, RequestLimit(hard=9, adaptive=2.2))
+    told.exceeded(ONE)
+    told.starved(ONE, False)
+    told.starved(ONE, True)
+    told.failed(ONE, Health.REFUSED)
+    told.failed(ONE, Health.TROUBLED)
+    of_requests = 'runner="abcdefghi",system_id="s_1"'
+    for line in (
+        f"gitlab_runner_request_concurrency{{{of_requests}}} 1.0",
+        f"gitlab_runner_request_concurrency_hard_limit{{{of_requests}}} 9.0",
+        f"gitlab_runner_request_concurrency_adaptive_limit{{{of_requests}}} 2.2",
+        f"gitlab_runner_request_concurrency_used_limit{{{of_requests}}} 2.0",
+        f"gitlab_runner_request_concurrency_exceeded_total{{{of_requests}}} 1.0",
+        f"gitlab_runner_worker_feeds_total{{{R}}} 1.0",
+        f"gitlab_runner_worker_feed_failures_total{{{R}}} 2.0",
+        f'gitlab_runner_worker_processing_failures_total{{failure_type="no_free_executor",{R}}} 1.0',
+        f'gitlab_runner_worker_processing_failures_total{{failure_type="other",{R}}} 1.0',
+        f"gitlab_runner_worker_health_check_failures_total{{{R}}} 1.0",
+    ):
+        assert line in lines(metrics), line
+
+
+def test_jobs_are_counted_when_they_come_and_when_they_end(metrics: ManagerMetrics) -> None:
+    about = JobInfo(time_in_queue_seconds=5, queue_size=7, queue_depth=2)
+    metrics.received(ONE, about, mode="steps", now=0.0)
+    labels = RunnerLabels(runner="abcdefghi", runner_name="one", system_id="s_1")
+    metrics.finished(labels, seconds=40, failure_reason="script_failure", mode="steps")
+    for line in (
+        'gitlab_runner_job_execution_mode_total{executor="shell",mode="steps"} 1.0',
+        f"gitlab_runner_job_queue_size{{{R}}} 7.0",
+        f'gitlab_runner_job_duration_seconds_bucket{{le="60.0",mode="steps",{R}}} 1.0',
+        f'gitlab_runner_worker_processing_failures_total{{failure_type="job_failure",{R}}} 1.0',
+    ):
+        assert line in lines(metrics), line
+
+
+def test_what_jobs_used_adds_up(metrics: ManagerMetrics) -> None:
+    labels = RunnerLabels(runner="abcdefghi", runner_name="one", system_id="s_1")
+    metrics.used(labels, JobUse(cpu_user_seconds=1.5, memory_peak_bytes=1 << 25, disk_written_bytes=7))
+    metrics.used(labels, JobUse(cpu_user_seconds=1.0))
+    metrics.used(labels, JobUse())
+    for line in (
+        f'remuda_manager_job_cpu_seconds_total{{mode="user",{R}}} 2.5',
+        f'remuda_manager_job_disk_bytes_total{{direction="written",{R}}} 7.0',
+        f"remuda_manager_job_memory_peak_bytes_count{{{R}}} 1.0",
+    ):
+        assert line in lines(metrics), line
+    assert not any("network_bytes_total{" in line for line in lines(metrics))
+
+
+def test_stages_are_measured_only_where_the_flag_is_set(metrics: ManagerMetrics) -> None:
+    metrics.staged(ONE, "step_script", 2.0)
+    assert not any("stage_duration_seconds_count" in line for line in lines(metrics))
+
+
+def test_lines_of_the_log_count(metrics: ManagerMetrics) -> None:
+    logger("manager").warning("careful")
+    logger("cell").error("not ours")
+    assert 'gitlab_runner_errors_total{level="warning"} 1.0' in lines(metrics)
+    assert 'gitlab_runner_errors_total{level="error"} 0.0' in lines(metrics)
+
+
+def test_saturation_is_the_part_of_the_slots_that_jobs_have() -> None:
+    assert Load(running=3, asking=1, free=0).saturation == 0.75
+    assert Load(running=0, asking=0, free=0).saturation == 1.0

@@ -1,0 +1,116 @@
+"""What a configuration asks of the scaler."""
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remuda.manager.config.autoscaler import AutoscalerConfig, ConnectorConfig
+from remuda.manager.config.load import RunnerConfig, inspect
+from remuda.manager.errors import ConfigError
+from remuda.manager.scaling.setup import fleet_setup, group_names, owner_of, plugins_of, runner_key
+
+HEAD = '[[runners]]\nname = "builder"\nurl = "https://x.y"\ntoken = "glrt-abcdefghijk"\n'
+AWS = HEAD + 'executor = "instance"\n[runners.autoscaler]\nplugin = "fleeting-plugin-aws"\n'
+MACHINE = (
+    HEAD + 'limit = 30\nexecutor = "docker+machine"\n[runners.machine]\nMachineDriver = "amazonec2"\n'
+    'MachineName = "ci-%s"\nMachineOptions = ["a=b"]\nMaxBuilds = 20\nMaxGrowthRate = 4\n'
+    "IdleCount = 5\nIdleTime = 1200\n"
+)
+
+
+def read(text: str) -> RunnerConfig:
+    found = inspect(text, file="config.toml", environment={})
+    if found.problems:
+        raise ConfigError(found.problems[0].in_file("config.toml"))
+    assert found.config is not None
+    return found.config.runners[0]
+
+
+def test_what_is_not_said_is_as_with_gitlab_runner() -> None:
+    setup = fleet_setup(read(AWS), system_id="s_1")
+    [group] = setup.groups
+    assert (setup.acquire_seconds, setup.update_seconds, setup.expecting_seconds) == (900, 60, 2)
+    assert (group.limits.capacity, group.limits.max_instances, group.limits.failure_threshold) == (1, 0, 3)
+    assert (group.settings.connector.keepalive_seconds, group.settings.connector.timeout_seconds) == (30, 600)
+    assert (setup.rules, setup.delete_on_shutdown) == ((), False)
+
+
+def test_what_is_said_counts(tmp_path: Path) -> None:
+    (tmp_path / "key").write_bytes(b"PRIVATE")
+    runner = read(
+        f'{AWS}max_instances = 9\ncapacity_per_instance = 3\nmax_use_count = 7\ninstance_acquire_timeout = "2m"\n'
+        f'[runners.autoscaler.plugin_config]\nname = "asg"\n[runners.autoscaler.scale_throttle]\nlimit = -1\n'
+        f'[runners.autoscaler.connector_config]\nusername = "ci"\nkey_path = "{tmp_path}/key"\nprotocol_port = 2222\n'
+        "use_external_addr = true\n"
+        '[[runners.autoscaler.policy]]\nidle_count = 2\n[[runners.autoscaler.policy]]\nidle_time = "0s"\n'
+    )
+    setup = fleet_setup(runner, system_id="s_1")
+    [group] = setup.groups
+    assert (group.name, group.config, group.use_external_addr) == ("aws", {"name": "asg"}, True)
+    assert (group.limits.max_instances, group.limits.capacity, group.limits.max_use_count) == (9, 3, 7)
+    assert (group.limits.throttle_limit, setup.acquire_seconds) == (-1, 120)
+    login = group.settings.connector
+    assert (login.username, login.key, login.port) == ("ci", b"PRIVATE", 2222)
+    assert [(rule.idle_count, rule.idle_seconds) for rule in setup.rules] == [(2, None), (0, 0.0)]
+
+
+def test_docker_machine_is_a_plugin() -> None:
+    runner = read(MACHINE)
+    [group] = fleet_setup(runner, system_id="s_1").groups
+    assert plugins_of(runner) == {"docker-machine": "docker-machine"}
+    assert group.config == {
+        "machine_driver": "amazonec2",
+        "machine_name": "ci-%s",
+        "machine_options": ["a=b"],
+        "machine_options_with_name": [],
+    }
+    assert (group.limits.max_instances, group.limits.max_use_count, group.limits.max_creating) == (30, 20, 4)
+    [rule] = fleet_setup(runner, system_id="s_1").rules
+    assert (rule.idle_count, rule.idle_seconds, rule.is_machine) == (5, 1200.0, True)
+
+
+def test_a_fallback_chain() -> None:
+    runner = read(
+        f'{AWS}capacity_per_instance = 2\nmax_instances = 4\n[runners.autoscaler.connector_config]\nusername = "ci"\n'
+        '[[runners.remuda.fallback]]\nplugin = "aws"\nmax_instances = 1\nplugin_config = {name = "b"}\n'
+        '[[runners.remuda.fallback]]\nplugin = "/opt/fleeting-plugin-own"\nname = "last"\ncapacity_per_instance = 1\n'
+        '[runners.remuda.fallback.connector_config]\nusername = "root"\n'
+    )
+    assert group_names(runner) == ("aws", "aws-2", "last")
+    first, second, third = fleet_setup(runner, system_id="s_1").groups
+    assert [one.limits.max_instances for one in (first, second, third)] == [4, 1, 0]
+    assert [one.limits.capacity for one in (first, second, third)] == [2, 2, 1]
+    assert [one.settings.connector.username for one in (first, second, third)] == ["ci", "ci", "root"]
+    assert second.config == {"name": "b"}
+
+
+def test_a_runner_is_called_the_same_after_its_token_was_renewed() -> None:
+    one, other = (
+        RunnerConfig(name="a b/c", url="https://x.y/"),
+        RunnerConfig(name="a b/c", url="https://x.y", token="t"),
+    )
+    assert runner_key(one) == runner_key(other)
+    assert owner_of(one, "s_1").startswith("s_1/a-b-c-")
+    assert runner_key(RunnerConfig(name="x", id=3, url="https://x.y")).startswith("3-")
+    assert runner_key(RunnerConfig(url="https://x.y", token="glrt-abcdefghijk")).startswith("abcdefghi-")
+
+
+def test_a_key_that_cannot_be_read_is_said_so() -> None:
+    """By the check of the file already, and once more if it goes after that."""
+    text = "connector_config.key_path: /no/such/key cannot be read: No such file"
+    with pytest.raises(ConfigError, match=rf"config.toml:9: runners\[0\].autoscaler.{text}"):
+        read(AWS + '[runners.autoscaler.connector_config]\nkey_path = "/no/such/key"\n')
+    scaling = AutoscalerConfig(plugin="aws", connector_config=ConnectorConfig(key_path="/no/such/key"))
+    with pytest.raises(ConfigError, match=text):
+        fleet_setup(RunnerConfig(executor="instance", autoscaler=scaling), system_id="s_1")
+
+
+def test_the_example_of_the_guide_works() -> None:
+    page = (Path(__file__).parents[4] / "docs/how-to/autoscaling.md").read_text()
+    first = page.partition("```toml\n")[2].partition("```")[0]
+    parsed: dict[str, Any] = tomllib.loads(first)
+    assert parsed["runners"][0]["autoscaler"]["plugin"] == "aws"
+    found = inspect(first, file="config.toml", environment={})
+    assert (found.problems, found.warnings) == ((), ())

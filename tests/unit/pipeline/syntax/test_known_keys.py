@@ -1,0 +1,76 @@
+import re
+from pathlib import Path
+
+import pytest
+
+from remuda.pipeline import compile_pipeline
+from remuda.pipeline.syntax import known_keys
+from remuda.pipeline.syntax.known_keys import Keys
+
+PAGE = Path(__file__).parents[4] / "docs/reference/pipeline-keywords.md"
+SECTIONS = {
+    "Top level": known_keys.TOP,
+    "default": known_keys.DEFAULT,
+    "Job": known_keys.JOB,
+    "workflow": known_keys.WORKFLOW,
+    "rules": known_keys.RULE,
+    "only and except": known_keys.ONLY,
+    "include": known_keys.INCLUDE,
+    "spec": known_keys.SPEC,
+    "needs": known_keys.NEED,
+    "artifacts": known_keys.ARTIFACTS,
+    "retry": known_keys.RETRY,
+    "variable": known_keys.VARIABLE,
+    "allow_failure": known_keys.ALLOW_FAILURE,
+    "parallel": known_keys.PARALLEL,
+    "inherit": known_keys.INHERIT,
+    "image": known_keys.IMAGE,
+    "services": known_keys.SERVICE,
+    "cache": known_keys.CACHE,
+    "hooks": known_keys.HOOKS,
+    "environment": known_keys.ENVIRONMENT,
+    "release": known_keys.RELEASE,
+    "secrets": known_keys.SECRET,
+    "trigger": known_keys.TRIGGER,
+    "run": known_keys.STEP,
+}
+
+
+@pytest.mark.parametrize("section", SECTIONS)
+def test_the_page_lists_every_key_with_its_status(section: str) -> None:
+    text = PAGE.read_text().split(f"## {section}\n")[1].split("\n## ")[0]
+    rows = re.findall(r"^\| `(\w+)` \| (works|compiles|not yet) \|", text, re.MULTILINE)
+    listed = Keys(
+        works=tuple(key for key, status in rows if status != "not yet"),
+        later=tuple(key for key, status in rows if status == "not yet"),
+    )
+    assert listed == SECTIONS[section]
+
+
+def test_the_example_of_the_page_compiles() -> None:
+    example = re.search(r"```yaml\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    assert example is not None
+    pipeline = compile_pipeline(example[1])
+    assert [job.name for job in pipeline.jobs] == [
+        "compile: [linux, amd64]",
+        "compile: [linux, arm64]",
+        "compile: [darwin, amd64]",
+        "compile: [darwin, arm64]",
+        "check 1/3",
+        "check 2/3",
+        "check 3/3",
+        "publish",
+    ]
+    assert pipeline.name == "fast checks of main"
+
+
+@pytest.mark.parametrize("keys", SECTIONS.values(), ids=SECTIONS)
+def test_no_key_is_listed_twice(keys: Keys) -> None:
+    every = keys.works + keys.later
+    assert len(set(every)) == len(every)
+
+
+def test_nearest_and_listed() -> None:
+    assert known_keys.nearest("artefacts", known_keys.JOB.works) == 'did you mean "artifacts"?'
+    assert known_keys.nearest("zzz", known_keys.JOB.works) == ""
+    assert known_keys.listed(["a", "b", "c"], limit=2) == "a, b, ..."
