@@ -15,12 +15,12 @@ from remuda.cell.core.pipelines.creation import new_pipeline, with_outcome
 from remuda.cell.dispatch.dispatcher import Dispatch
 from remuda.cell.dispatch.handout import Handout, NoJob
 from remuda.cell.errors import ForbiddenError, InvalidError
-from remuda.cell.pipelines.pipeline_requests import PipelineRequest
 from remuda.cell.pipelines.trigger_jobs import Bridges
 from remuda.cell.secrets.key_ring import KeyRing
 from remuda.cell.settings import CellSettings
 from remuda.cell.store.memory.store import MemoryStore
 from remuda.cell.values import USER_ID, Family, Job, Pipeline, Project, Runner
+from remuda.cell.values.pipeline_requests import PipelineRequest
 from remuda.lib.clock import VirtualClock, settle
 from remuda.model.job import JobId
 from remuda.pipeline import Facts, JobSpec, MemorySources, PipelineError, compile_pipeline

@@ -9,9 +9,9 @@ from msgspec.structs import replace
 from remuda.cell.errors import InvalidError, MistakesError
 from remuda.cell.git.repositories import GitRepos
 from remuda.cell.pipelines.creation import Pipelines
-from remuda.cell.pipelines.pipeline_requests import Choice, PipelineRequest, Upstream
 from remuda.cell.settings import CellSettings
 from remuda.cell.values import USER_ID, Job, Pipeline, Project, ProjectVariable, Schedule
+from remuda.cell.values.pipeline_requests import Choice, PipelineRequest, Upstream
 from remuda.model.job import PipelineId
 from remuda.testing.builders import a_job, a_pipeline, a_project
 from remuda.testing.clone import Clone

@@ -31,8 +31,8 @@ from remuda.cell.errors import (
     ProjectDeletedError,
     StoreError,
 )
-from remuda.cell.store.ports import Belongings
 from remuda.cell.values import Job, Page, Pipeline, Project, Runner
+from remuda.cell.values.changes import Belongings
 from remuda.lib import killpoints
 from remuda.lib.waiting import happens_by
 from remuda.model.job import FailureReason, JobId, JobState, ProjectId

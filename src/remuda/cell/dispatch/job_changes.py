@@ -24,8 +24,9 @@ from remuda.cell.operations.downtime import Presence
 from remuda.cell.pipelines.trigger_queue import Inbox
 from remuda.cell.secrets.key_ring import KeyRing
 from remuda.cell.settings import CellSettings
-from remuda.cell.store.ports import Applied, Changes, Store, Traces
+from remuda.cell.store.ports import Store, Traces
 from remuda.cell.values import Family, Job, Page, Pipeline
+from remuda.cell.values.changes import Applied, Changes
 from remuda.lib.clock import Clock
 from remuda.model.job import FINAL, HELD, OCCUPYING, FailureReason, JobId, JobState, PipelineId, ProjectId
 from remuda.model.progress import OVER

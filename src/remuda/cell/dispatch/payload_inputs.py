@@ -24,8 +24,9 @@ from remuda.cell.dispatch.artifact_dependencies import find_dependencies
 from remuda.cell.errors import CannotStartError, NotFoundError, ProjectDeletedError
 from remuda.cell.pipelines.cross_project_access import level_of
 from remuda.cell.secrets.key_ring import KeyRing
-from remuda.cell.store.ports import Belongings, Store
+from remuda.cell.store.ports import Store
 from remuda.cell.values import USER_ID, Job, Project, ProjectVariable, Runner
+from remuda.cell.values.changes import Belongings
 from remuda.cell.values.people import Level, User
 from remuda.model.job import FailureReason, JobId
 from remuda.pipeline import ExpansionError

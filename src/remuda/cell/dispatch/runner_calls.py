@@ -18,8 +18,9 @@ from remuda.cell.core.jobs.lifecycle import reason_of
 from remuda.cell.dispatch.job_changes import Motion, has_begun
 from remuda.cell.dispatch.step_results import results_of
 from remuda.cell.errors import ForbiddenError, StoreError
-from remuda.cell.store.ports import Appended, Changes
+from remuda.cell.store.ports import Appended
 from remuda.cell.values import Family, Job, StepResult
+from remuda.cell.values.changes import Changes
 from remuda.lib import killpoints
 from remuda.model.job import FINAL, HELD, FailureReason, JobId, JobState
 from remuda.wire.job_token import ExpiredError, JobClaims

@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 
 from remuda.cell.core.jobs import lifecycle
 from remuda.cell.dispatch.job_changes import Motion
-from remuda.cell.store.ports import Changes
 from remuda.cell.values import Family, Job, Pipeline
+from remuda.cell.values.changes import Changes
 from remuda.model.job import JobId, PipelineId
 
 

@@ -17,8 +17,8 @@ from remuda.cell.errors import InvalidError, TooLargeError
 from remuda.cell.git.reader import GitReading
 from remuda.cell.pipelines.included_files import FILE_LIMIT_BYTES, CellSources, Outside, TreeFiles, changes_of
 from remuda.cell.pipelines.lint import Linted, lint
-from remuda.cell.pipelines.pipeline_requests import PipelineRequest
 from remuda.cell.values import Pipeline, ProjectVariable
+from remuda.cell.values.pipeline_requests import PipelineRequest
 from remuda.pipeline import Facts, compile_pipeline
 from remuda.pipeline import Pipeline as Compiled
 from remuda.pipeline.facts import NO_SHA

@@ -36,13 +36,14 @@ from remuda.cell.pipelines.compiler_threads import Ask, Compilers
 from remuda.cell.pipelines.cross_project_access import level_of, reached
 from remuda.cell.pipelines.included_files import FILE_LIMIT_BYTES, Outside
 from remuda.cell.pipelines.lint import Linted
-from remuda.cell.pipelines.pipeline_requests import PipelineRequest
 from remuda.cell.pipelines.remote_files import RemoteFiles
 from remuda.cell.projects.refs import default_branch
 from remuda.cell.settings import CellSettings
-from remuda.cell.store.ports import Applied, Changes, Store
+from remuda.cell.store.ports import Store
 from remuda.cell.values import Family, Job, NewJob, Page, Pipeline, PipelineFilter, Project
+from remuda.cell.values.changes import Applied, Changes
 from remuda.cell.values.people import Level
+from remuda.cell.values.pipeline_requests import PipelineRequest
 from remuda.lib.clock import Clock, rfc3339
 from remuda.model.job import PipelineId
 from remuda.pipeline import Pipeline as Compiled
@@ -61,6 +62,17 @@ LINTS = 2
 
 _log = logger("cell")
 _T = TypeVar("_T")
+
+
+class Starter(Protocol):
+    """Creates pipelines; implemented by `Pipelines`."""
+
+    async def start(self, request: PipelineRequest) -> Pipeline:
+        """Create and store a pipeline. InvalidError if the file has mistakes or is missing, or if no jobs are left.
+
+        A request with an `upstream` that was answered before gets the same pipeline again.
+        """
+        ...
 
 
 class Jobs(Protocol):

@@ -15,10 +15,11 @@ from msgspec.structs import replace
 
 from remuda.cell.core.pipelines.schedules import next_time, without_pipeline
 from remuda.cell.errors import ConflictError, InvalidError, NotFoundError, StoreError
-from remuda.cell.pipelines.pipeline_requests import PipelineRequest, Starter
+from remuda.cell.pipelines.creation import Starter
 from remuda.cell.projects.refs import Commits, named_ref
 from remuda.cell.store.ports import Store
 from remuda.cell.values import Pipeline, Schedule
+from remuda.cell.values.pipeline_requests import PipelineRequest
 from remuda.lib.clock import Clock
 from remuda.lib.waiting import happens_by
 from remuda.telemetry.logs import logger

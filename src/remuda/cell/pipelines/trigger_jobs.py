@@ -20,11 +20,13 @@ from remuda.cell.dispatch.artifact_dependencies import inherited_variables
 from remuda.cell.dispatch.job_changes import Motion
 from remuda.cell.dispatch.payload_inputs import variables_of
 from remuda.cell.errors import CellError, InvalidError, NotFoundError, StoreError, TooDeepError
+from remuda.cell.pipelines.creation import Starter
 from remuda.cell.pipelines.cross_project_access import reached
-from remuda.cell.pipelines.pipeline_requests import PipelineRequest, Starter
-from remuda.cell.store.ports import Blobs, Changes, Store
+from remuda.cell.store.ports import Blobs, Store
 from remuda.cell.values import Family, Job, Pipeline, Project
+from remuda.cell.values.changes import Changes
 from remuda.cell.values.people import Level
+from remuda.cell.values.pipeline_requests import PipelineRequest
 from remuda.lib.clock import Clock
 from remuda.model.job import FailureReason, JobId, JobState
 from remuda.model.progress import OVER

@@ -30,13 +30,13 @@ from remuda.cell.git.push_hook import FORCE_REFUSED, NAMESAKE_REFUSED
 from remuda.cell.git.push_notes import PushNote, forget, has_notes, leave_note, options_for, pusher_of, read_notes
 from remuda.cell.git.repositories import GitRepos
 from remuda.cell.pipelines.creation import Pipelines
-from remuda.cell.pipelines.pipeline_requests import PipelineRequest
 from remuda.cell.projects.namespaces import Namespaces, all_projects
 from remuda.cell.projects.paths import checked_path as checked_path
 from remuda.cell.projects.refs import namesake
 from remuda.cell.store.ports import Store
 from remuda.cell.values import ORGANIZATION_ID, USER_ID, Project
 from remuda.cell.values.people import FIRST_USER, ProjectFilter, User
+from remuda.cell.values.pipeline_requests import PipelineRequest
 from remuda.lib.clock import Clock
 from remuda.lib.files import in_turn
 from remuda.lib.killpoints import reach

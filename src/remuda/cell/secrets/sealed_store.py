@@ -17,8 +17,9 @@ import msgspec
 from msgspec.structs import replace
 
 from remuda.cell.secrets.sealing import Seals
-from remuda.cell.store.ports import Applied, Belongings, Changes, Leaves, Retry, Store
+from remuda.cell.store.ports import Store
 from remuda.cell.values import Artifact, Family, Job, NewJob, Pipeline, ProjectVariable, Schedule
+from remuda.cell.values.changes import Applied, Belongings, Changes, Leaves, Retry
 from remuda.pipeline import Environment, JobSpec, Trigger
 
 _PLAIN = frozenset({int, str, float, bool, type(None)})

@@ -6,8 +6,8 @@ from msgspec import Raw
 
 from remuda.cell.core.access.tokens import JobTokens
 from remuda.cell.errors import ForbiddenError, StoreError
-from remuda.cell.store.ports import Applied, Changes
 from remuda.cell.values import Family, StepResult
+from remuda.cell.values.changes import Applied, Changes
 from remuda.model.job import JobState, PipelineId
 from remuda.testing.builders import a_spec
 from remuda.testing.memory_cell import MemoryCell

@@ -6,8 +6,8 @@ import pytest
 from remuda.cell.core.jobs import lifecycle
 from remuda.cell.dispatch.handout import Handout, NoJob
 from remuda.cell.errors import StoreError
-from remuda.cell.store.ports import Applied, Changes
 from remuda.cell.values import Family, Job
+from remuda.cell.values.changes import Applied, Changes
 from remuda.lib.clock import settle
 from remuda.model.job import HELD, JobState, PipelineId
 from remuda.testing.builders import a_spec

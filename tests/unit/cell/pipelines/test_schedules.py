@@ -10,10 +10,10 @@ from msgspec.structs import replace
 
 from remuda.cell.core.pipelines.schedules import planned
 from remuda.cell.errors import InvalidError, StoreError
-from remuda.cell.pipelines.pipeline_requests import PipelineRequest
 from remuda.cell.pipelines.schedules import Schedules
 from remuda.cell.store.memory.store import MemoryStore
 from remuda.cell.values import Page, Pipeline, Project, Schedule
+from remuda.cell.values.pipeline_requests import PipelineRequest
 from remuda.lib.clock import VirtualClock, settle
 from remuda.testing.builders import SHA, a_pipeline, a_project, a_spec, new_jobs
 

@@ -3,8 +3,8 @@
 import pytest
 
 from remuda.cell.errors import StoreError
-from remuda.cell.pipelines.pipeline_requests import PipelineRequest
 from remuda.cell.values import Pipeline
+from remuda.cell.values.pipeline_requests import PipelineRequest
 from remuda.lib.clock import settle
 from remuda.model.job import JobState, PipelineId
 from remuda.pipeline import Trigger

@@ -6,9 +6,9 @@ from remuda.cell.core.jobs import lifecycle
 from remuda.cell.secrets.sealed_store import FIELDS, Secrets, sealed
 from remuda.cell.secrets.sealing import EncryptionKeys, Seals
 from remuda.cell.store.memory.store import MemoryStore
-from remuda.cell.store.ports import Changes
 from remuda.cell.store.row_bodies import encode
 from remuda.cell.values import Artifact, Family, NewJob, Project, ProjectVariable, Schedule
+from remuda.cell.values.changes import Changes
 from remuda.model.job import JobId, ProjectId
 from remuda.pipeline import Environment, JobSpec, Need, Trigger
 from remuda.testing.builders import NOW, a_family, a_job, a_pipeline

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from remuda.cell.store.ports import Leaves
 from remuda.cell.values import Artifact, Job, Pipeline
+from remuda.cell.values.changes import Leaves
 from remuda.model.job import FINAL
 from remuda.model.progress import OVER
 from remuda.pipeline.syntax.durations import parse_duration

@@ -17,8 +17,8 @@ from msgspec.structs import replace
 
 from remuda.cell.core.jobs.lost_attempts import is_lost
 from remuda.cell.errors import InvalidError
-from remuda.cell.store.ports import Changes, Retry
 from remuda.cell.values import Family, Job, Pipeline
+from remuda.cell.values.changes import Changes, Retry
 from remuda.model.job import FINAL, OCCUPYING, FailureReason, JobEvent, JobId, JobState, after
 from remuda.model.progress import OVER, next_moves, pipeline_state, retries_left
 

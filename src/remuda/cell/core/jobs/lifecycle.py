@@ -15,8 +15,8 @@ from msgspec.structs import replace
 from remuda.cell.core.jobs import leases
 from remuda.cell.core.jobs.family import Outcome, Plan, ended
 from remuda.cell.errors import InvalidError
-from remuda.cell.store.ports import Changes
 from remuda.cell.values import MAX_PRIORITY, Family, Job, NewJob, Pipeline
+from remuda.cell.values.changes import Changes
 from remuda.model.job import FINAL, HELD, FailureReason, JobEvent, JobId, JobState
 from remuda.model.progress import When
 

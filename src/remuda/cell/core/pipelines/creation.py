@@ -12,8 +12,8 @@ from msgspec.structs import replace
 
 from remuda.cell.core.payload.predefined_variables import is_literal, of_pipeline, of_spec
 from remuda.cell.errors import InvalidError, MistakesError, TooDeepError
-from remuda.cell.pipelines.pipeline_requests import PipelineRequest
 from remuda.cell.values import NewJob, Pipeline, Project, ProjectVariable
+from remuda.cell.values.pipeline_requests import PipelineRequest
 from remuda.model.job import PipelineId
 from remuda.model.progress import waits_for_names
 from remuda.pipeline import ExpansionError, JobSpec, Mistake, artifact_sources, expand, prerequisites

@@ -17,8 +17,8 @@ import msgspec
 from remuda.cell.core.payload.predefined_variables import is_literal, of_pipeline, of_spec
 from remuda.cell.core.pipelines.creation import PARENT, given_variables
 from remuda.cell.errors import InvalidError
-from remuda.cell.pipelines.pipeline_requests import PipelineRequest, Upstream
 from remuda.cell.values import Job, Pipeline, Project, ProjectVariable
+from remuda.cell.values.pipeline_requests import PipelineRequest, Upstream
 from remuda.pipeline import ExpansionError, JobSpec, Trigger
 from remuda.pipeline.rules.globs import is_glob
 from remuda.pipeline.syntax.variable_expansion import Expansion

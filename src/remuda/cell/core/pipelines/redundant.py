@@ -7,8 +7,8 @@ was stored; `cancel` runs inside the store's transaction.
 """
 
 from remuda.cell.core.jobs.family import Plan
-from remuda.cell.store.ports import Changes
 from remuda.cell.values import Family, Job, Pipeline
+from remuda.cell.values.changes import Changes
 from remuda.model.job import JobState
 
 _NOT_BY_A_COMMIT = frozenset({"schedule", "parent_pipeline"})

@@ -9,8 +9,8 @@ transaction, as often as it likes: each looks at how things stand, not at what h
 from msgspec.structs import replace
 
 from remuda.cell.core.jobs.family import Outcome, Plan
-from remuda.cell.store.ports import Changes
 from remuda.cell.values import Family, Job, Pipeline
+from remuda.cell.values.changes import Changes
 from remuda.model.job import FailureReason, JobEvent, JobId, JobState, after
 from remuda.model.progress import OVER
 

@@ -24,10 +24,10 @@ from remuda.cell.http.gitlab.pipeline_create import FILE_LIMIT_BYTES, mistake_vi
 from remuda.cell.http.gitlab.shapes import LintShape
 from remuda.cell.http.gitlab.views import View
 from remuda.cell.pipelines.lint import Included, Linted, lint
-from remuda.cell.pipelines.pipeline_requests import PipelineRequest
 from remuda.cell.projects.refs import default_branch, named_ref
 from remuda.cell.values import Project
 from remuda.cell.values.people import Level
+from remuda.cell.values.pipeline_requests import PipelineRequest
 from remuda.pipeline import Facts, JobSpec, MemorySources
 from remuda.pipeline.facts import NO_SHA
 

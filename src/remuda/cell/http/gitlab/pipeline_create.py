@@ -20,10 +20,10 @@ from remuda.cell.http.edge.paging import page_answer, page_of
 from remuda.cell.http.gitlab.shapes import PipelineShape, PipelineSummaryShape
 from remuda.cell.http.gitlab.variables import GivenVariable, check_variable, read_given
 from remuda.cell.http.gitlab.views import View, pipeline_summary, pipeline_view
-from remuda.cell.pipelines.pipeline_requests import Choice, PipelineRequest
 from remuda.cell.projects.refs import candidates, merge_request_ref, named_ref
 from remuda.cell.values import Pipeline, PipelineFilter, Project
 from remuda.cell.values.people import Level
+from remuda.cell.values.pipeline_requests import Choice, PipelineRequest
 from remuda.pipeline import Mistake
 from remuda.wire.user_api import NewPipelineRequest
 

@@ -21,8 +21,8 @@ from remuda.cell.http.gitlab.shapes import GivenVariableShape, PipelineShape, Pi
 from remuda.cell.http.gitlab.views import pipeline_summary
 from remuda.cell.operations import retention
 from remuda.cell.projects.refs import default_branch, split_name
-from remuda.cell.store.ports import Changes
 from remuda.cell.values import Page, Pipeline, PipelineFilter
+from remuda.cell.values.changes import Changes
 from remuda.cell.values.people import Level
 from remuda.model.job import FINAL, JobState
 from remuda.model.progress import OVER

@@ -40,9 +40,9 @@ from remuda.cell.http.gitlab.shapes import PipelineShape, TriggerShape
 from remuda.cell.http.gitlab.variables import check_variable
 from remuda.cell.http.gitlab.views import user_view
 from remuda.cell.pipelines.cross_project_access import level_of
-from remuda.cell.pipelines.pipeline_requests import PipelineRequest
 from remuda.cell.values import Job, Project, TriggerToken
 from remuda.cell.values.people import Level
+from remuda.cell.values.pipeline_requests import PipelineRequest
 from remuda.lib.clock import rfc3339
 from remuda.wire.job_token import PREFIX as JOB_PREFIX
 from remuda.wire.routable_token import encode, token_hash

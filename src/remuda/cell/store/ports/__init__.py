@@ -6,8 +6,8 @@ effect but its result. That is how a decision and its consequences are stored to
 """
 
 from remuda.cell.blobs.port import Blobs, StoredBlob
-from remuda.cell.store.ports.changes import Applied, Belongings, Changes, Leaves, Retry
 from remuda.cell.store.ports.store import Store
 from remuda.cell.traces.port import Appended, Traces
+from remuda.cell.values.changes import Applied, Belongings, Changes, Leaves, Retry
 
 __all__ = ["Appended", "Applied", "Belongings", "Blobs", "Changes", "Leaves", "Retry", "Store", "StoredBlob", "Traces"]

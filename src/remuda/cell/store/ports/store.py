@@ -4,7 +4,6 @@ from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Seque
 from typing import Protocol
 
 from remuda.cell.operations.audit import ALL_EVENTS, AuditEvent, AuditFilter
-from remuda.cell.store.ports.changes import Applied, Belongings, Changes, Leaves
 from remuda.cell.store.ports.people import PeopleStore
 from remuda.cell.store.ports.starts import StartsStore
 from remuda.cell.values import (
@@ -24,6 +23,7 @@ from remuda.cell.values import (
     StepResult,
     UserToken,
 )
+from remuda.cell.values.changes import Applied, Belongings, Changes, Leaves
 from remuda.cell.values.people import ALL_PROJECTS, ALL_RUNNERS, ProjectFilter, RunnerFilter
 from remuda.model.job import JobId, JobState, PipelineId, ProjectId, RunnerId
 from remuda.pipeline import JobSpec

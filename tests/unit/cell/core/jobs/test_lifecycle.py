@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from remuda.cell.core.jobs import leases, lifecycle
 from remuda.cell.core.jobs.family import RUNTIME, Outcome, further_try
 from remuda.cell.errors import InvalidError
-from remuda.cell.store.ports import Changes
 from remuda.cell.values import Family, Job
+from remuda.cell.values.changes import Changes
 from remuda.model.job import FINAL, FailureReason, JobId, JobState, RunnerId
 from remuda.model.progress import When
 from remuda.pipeline import Environment, Trigger

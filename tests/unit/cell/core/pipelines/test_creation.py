@@ -10,8 +10,8 @@ from remuda.cell.core.pipelines.creation import (
     new_pipeline,
 )
 from remuda.cell.errors import InvalidError, MistakesError
-from remuda.cell.pipelines.pipeline_requests import PipelineRequest, Upstream
 from remuda.cell.values import USER_ID, Pipeline, ProjectVariable
+from remuda.cell.values.pipeline_requests import PipelineRequest, Upstream
 from remuda.model.job import ProjectId
 from remuda.pipeline import Environment, Need
 from remuda.testing.builders import NO_SHA, NOW, SHA, a_job, a_pipeline, a_project, a_spec

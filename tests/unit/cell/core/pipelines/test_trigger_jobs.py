@@ -4,8 +4,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from remuda.cell.core.pipelines import trigger_jobs
-from remuda.cell.store.ports import Changes
 from remuda.cell.values import Job, Pipeline
+from remuda.cell.values.changes import Changes
 from remuda.model.job import FailureReason, JobId, JobState, PipelineId
 from remuda.model.progress import OVER
 from remuda.testing.builders import NOW, a_family, a_job, a_pipeline

@@ -1,10 +1,11 @@
-"""What a decision comes to, on its way to the store and back."""
+"""Changes that a decision returns, and the values that the store returns for them."""
 
 from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from remuda.cell.values import Artifact, Job, Pipeline, Project, ProjectVariable
+from remuda.cell.values.jobs import Artifact, Job, Pipeline
+from remuda.cell.values.projects import Project, ProjectVariable
 from remuda.model.job import JobId
 from remuda.pipeline import JobSpec
 
