@@ -27,7 +27,7 @@ from remuda.lib.dataclass import dataclass
 from remuda.lib.masking import TOKEN_PREFIXES
 from remuda.steps.agent.jobs import VERSION, Jobs
 from remuda.steps.agent.watch import Watcher
-from remuda.steps.engine.environment import clean_base
+from remuda.steps.engine.process_execution import Surroundings
 from remuda.steps.errors import AgentError, DefinitionError
 from remuda.steps.language.checking import check_inputs
 from remuda.steps.language.document import read_documents
@@ -36,7 +36,7 @@ from remuda.steps.language.reading import read_step
 from remuda.steps.language.references import parse_reference, without_credentials
 from remuda.steps.language.values import Parameter as DeclaredInput
 from remuda.steps.language.values import ReferenceKind, Step, ValueType
-from remuda.steps.process.execution import Surroundings
+from remuda.steps.process.environment import clean_base
 from remuda.steps.process.kernel import Changes, Pulse
 from remuda.steps.resolving.definitions import LARGEST_BYTES
 from remuda.steps.resolving.definitions import NAMES as FILES

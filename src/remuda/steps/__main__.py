@@ -16,8 +16,8 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 
-from remuda.steps.agent.data_folder import default_data
 from remuda.steps.errors import EXIT_IN_USE, AgentError, BadRequestError, DataInUseError
+from remuda.steps.job_files.data_folder import default_data
 from remuda.steps.pack import program
 
 ARGUMENTS = "REMUDA_AGENT_ARGUMENTS"
@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if words[:1] == ["step"] and "-h" not in words and "--help" not in words:
             return _step(words[1:])
         if words[:1] == ["enclose"]:
-            from remuda.steps.policy.enter import main as enter
+            from remuda.steps.process.enclosure_entry import main as enter
 
             enter(words[1:])
         options = _parser().parse_args(words)

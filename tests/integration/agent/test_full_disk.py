@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from remuda.steps.agent.disk import has_room
+from remuda.steps.job_files.disk import has_room
 from remuda.testing.agent_process import PROGRAM, AgentProcess, follow, run_job, steps_text, until
 from remuda.wire.agent_client import JobStart
 

@@ -265,6 +265,6 @@ def _proxies(text: str) -> list[str]:
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
             words = (folder / "cmdline").read_bytes().decode(errors="replace").split("\0")
-            if "remuda.steps.policy.enter" in words and any(text in word for word in words):
+            if "remuda.steps.process.enclosure_entry" in words and any(text in word for word in words):
                 found.append(folder.name)
     return found

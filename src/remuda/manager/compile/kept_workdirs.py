@@ -32,7 +32,7 @@ def kept_job(data: Path, job_id: int) -> KeptJob | None:
         found = json.loads((_folder(data, job_id) / "job.json").read_bytes())
     except FileNotFoundError:
         return None
-    from remuda.steps.engine.environment import fit  # only here: it takes time to import
+    from remuda.steps.process.environment import fit  # only here: it takes time to import
 
     return KeptJob(
         work_dir=Path(found["work_dir"]),

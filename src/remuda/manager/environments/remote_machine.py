@@ -41,8 +41,8 @@ from remuda.steps.agent.bootstrap import (
     offers,
     read_facts,
 )
-from remuda.steps.agent.data_folder import LONGEST_SOCKET_PATH
 from remuda.steps.errors import AgentError
+from remuda.steps.job_files.data_folder import LONGEST_SOCKET_PATH
 from remuda.steps.pack.program import IDLE_EXIT_SECONDS, Form
 from remuda.wire.agent_client import AgentClient, AgentRefusedError, AgentUnavailableError
 

@@ -22,15 +22,15 @@ from grpclib.server import Stream
 from remuda import __version__
 from remuda.lib.masking import TOKEN_PREFIXES
 from remuda.lib.waiting import one_error
-from remuda.steps.agent import usage
 from remuda.steps.agent.jobs import VERSION, Jobs
 from remuda.steps.agent.watch import CHUNK_BYTES, Watcher
-from remuda.steps.engine import sequence
 from remuda.steps.engine.job_execution import Job
 from remuda.steps.errors import BadRequestError, DefinitionError, UnknownJobError
+from remuda.steps.job_tree import sequence
 from remuda.steps.pack import program
 from remuda.steps.pack.program import PROTOCOL
 from remuda.steps.policy.host_abilities import describe, host_of
+from remuda.steps.process import usage
 from remuda.steps.process.marks import has_mark_of
 from remuda.wire.proto import agent_pb2, step_runner_pb2
 from remuda.wire.proto.agent_grpc import AgentBase

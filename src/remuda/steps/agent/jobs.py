@@ -15,19 +15,19 @@ from pathlib import Path
 
 from remuda.lib.clock import Clock
 from remuda.lib.killpoints import reach
-from remuda.steps.agent.disk import Reserve
-from remuda.steps.agent.disk_usage import choose_filler, lacks_files, measure
-from remuda.steps.agent.job_request import secrets_of
-from remuda.steps.engine.environment import check_variables
 from remuda.steps.engine.job_execution import Job
+from remuda.steps.engine.job_request import secrets_of
 from remuda.steps.engine.loading import Resolver
+from remuda.steps.engine.process_execution import Surroundings
 from remuda.steps.errors import BadRequestError, UnknownJobError
+from remuda.steps.job_files.disk import Reserve
+from remuda.steps.job_files.disk_usage import choose_filler, lacks_files, measure
 from remuda.steps.job_files.journal import Journal, stored_jobs
 from remuda.steps.language.reading import read_step
 from remuda.steps.language.values import Reference
 from remuda.steps.policy.job_user import parse_run_as
 from remuda.steps.policy.rules import parse_policy
-from remuda.steps.process.execution import Surroundings
+from remuda.steps.process.environment import check_variables
 from remuda.steps.process.job_processes import find_members
 from remuda.steps.process.kernel import become_subreaper
 from remuda.steps.process.leftovers import Reaper

@@ -15,8 +15,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from remuda.lib.clock import SystemClock
-from remuda.steps.agent.data_folder import endpoint_in, socket_in
 from remuda.steps.errors import EXIT_IN_USE, AgentError
+from remuda.steps.job_files.data_folder import endpoint_in, socket_in
 from remuda.steps.pack.program import own_command
 
 START_SECONDS = 30.0

@@ -22,13 +22,13 @@ from grpclib.server import Server
 
 from remuda.lib.clock import SystemClock
 from remuda.lib.waiting import happens
-from remuda.steps.agent.data_folder import occupied
 from remuda.steps.agent.grpc_service import AgentService, StepRunnerService, is_of_a_job
 from remuda.steps.agent.jobs import Jobs
 from remuda.steps.agent.transport import listening
-from remuda.steps.engine.environment import clean_base
+from remuda.steps.engine.process_execution import Surroundings
+from remuda.steps.job_files.data_folder import occupied
 from remuda.steps.pack.program import certificates
-from remuda.steps.process.execution import Surroundings
+from remuda.steps.process.environment import clean_base
 from remuda.steps.process.fork_server import Standby
 from remuda.steps.process.kernel import Changes, Pulse
 

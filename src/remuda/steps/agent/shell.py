@@ -29,11 +29,10 @@ from remuda.lib.waiting import happens
 from remuda.steps.agent.jobs import Jobs
 from remuda.steps.delegation.client import CommandChannel
 from remuda.steps.delegation.files import Order
-from remuda.steps.engine.environment import fit
 from remuda.steps.engine.hold import Entrance
-from remuda.steps.engine.rights import OWN
+from remuda.steps.engine.process_execution import Surroundings
 from remuda.steps.errors import AgentError, BadRequestError
-from remuda.steps.job_files.step_files import EXCHANGE
+from remuda.steps.job_tree.rights import OWN
 from remuda.steps.language.values import ReferenceKind
 from remuda.steps.pack.program import own_command
 from remuda.steps.policy.enforcement import Custody
@@ -42,8 +41,9 @@ from remuda.steps.policy.rules import decide
 from remuda.steps.policy.step_limits import Enclosure, enclose
 from remuda.steps.policy.values import NO_LIMITS, Subject
 from remuda.steps.process import leftovers, marks, shim
-from remuda.steps.process.execution import Surroundings
+from remuda.steps.process.environment import fit
 from remuda.steps.process.shim_process import StepProcess
+from remuda.steps.process.step_files import EXCHANGE
 from remuda.wire.proto import agent_pb2 as pb
 from remuda.wire.proto.agent_grpc import AgentStub
 

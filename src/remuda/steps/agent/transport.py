@@ -27,8 +27,8 @@ from grpclib.events import RecvRequest, listen
 from grpclib.server import Server
 
 from remuda.lib.dataclass import dataclass
-from remuda.steps.agent.data_folder import announce, announce_endpoint, socket_path
 from remuda.steps.errors import AgentError
+from remuda.steps.job_files.data_folder import announce, announce_endpoint, socket_path
 
 TOKEN_KEY = "remuda-token"
 """The metadata of every call over TCP."""

@@ -13,18 +13,18 @@ from pathlib import Path
 from typing import Any
 
 from remuda.lib.files import write_whole
-from remuda.steps.engine.evaluation import Facts, said_above
-from remuda.steps.engine.outcome import Cause, Fault, Finished, Kind, Status, cancelled, failure
-from remuda.steps.engine.rights import has_agents_rights
-from remuda.steps.engine.sequence import deadlines
-from remuda.steps.engine.tree import Inherited, Node, Tree
 from remuda.steps.errors import DefinitionError
 from remuda.steps.job_files.journal import read_request
-from remuda.steps.job_files.step_files import StepFiles
+from remuda.steps.job_tree.evaluation import Facts, said_above
+from remuda.steps.job_tree.outcome import Cause, Fault, Finished, Kind, Status, cancelled, failure
+from remuda.steps.job_tree.rights import has_agents_rights
+from remuda.steps.job_tree.sequence import deadlines
+from remuda.steps.job_tree.tree import Inherited, Node, Tree
 from remuda.steps.language.evaluate import is_sensitive, reveal, sensitive
 from remuda.steps.language.references import parse_reference
 from remuda.steps.language.values import Call, Reference, ReferenceKind
 from remuda.steps.pack.program import own_command
+from remuda.steps.process.step_files import StepFiles
 
 _CONTEXT = "context"
 _SYSTEM = "runner_system_failure"

@@ -25,16 +25,16 @@ from typing import Any
 
 from remuda.lib.dataclass import dataclass
 from remuda.lib.files import write_whole
-from remuda.steps.engine.evaluation import Facts
 from remuda.steps.engine.launching import Launch
-from remuda.steps.engine.rights import OWN, exec_words, has_agents_rights, is_own, opens_with_agents_rights
-from remuda.steps.engine.tree import CLOSE, DELEGATE, Node, State, Tree, confines_own_steps
 from remuda.steps.errors import AgentError
 from remuda.steps.job_files.journal import Journal
-from remuda.steps.job_files.step_files import StepFiles
+from remuda.steps.job_tree.evaluation import Facts
+from remuda.steps.job_tree.rights import OWN, exec_words, has_agents_rights, is_own, opens_with_agents_rights
+from remuda.steps.job_tree.tree import CLOSE, DELEGATE, Node, State, Tree, confines_own_steps
 from remuda.steps.language.values import ReferenceKind
 from remuda.steps.pack.program import own_command
 from remuda.steps.process.marks import VARIABLE
+from remuda.steps.process.step_files import StepFiles
 
 CLOSING_SECONDS = 60.0
 """How long one closing step may take that does not say it."""

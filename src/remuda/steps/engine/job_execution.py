@@ -19,27 +19,27 @@ from typing import Protocol
 from remuda.lib.clock import Clock
 from remuda.lib.killpoints import reach
 from remuda.lib.waiting import LightEvent, happens, happens_by, one_error
-from remuda.steps.agent.client_presence import Attention
-from remuda.steps.agent.disk import cause_of
-from remuda.steps.agent.disk_usage import DiskSearch, DiskUse, explain_stop
-from remuda.steps.agent.job_request import closing_command, read_custody, read_facts, secrets_of
 from remuda.steps.delegation.tree import read_context
-from remuda.steps.engine import hold, sequence
-from remuda.steps.engine.evaluation import condition_holds
-from remuda.steps.engine.job_usage import folder_size
-from remuda.steps.engine.outcome import SKIPPED, Cause, Fault, Kind, Outcome, broken, failure
-from remuda.steps.engine.sequence import End, Enter, Run, Settle, Skip, Stop, Wait
+from remuda.steps.engine import hold
+from remuda.steps.engine.client_presence import Attention
+from remuda.steps.engine.job_request import closing_command, read_custody, read_facts, secrets_of
+from remuda.steps.engine.process_execution import Surroundings, kill_unattended
 from remuda.steps.engine.step_execution import Carrier
-from remuda.steps.engine.tree import Node, Tree, is_confined
 from remuda.steps.errors import AgentError, DamagedError, DefinitionError
-from remuda.steps.job_files import replay
+from remuda.steps.job_files.disk import cause_of
+from remuda.steps.job_files.disk_usage import DiskSearch, DiskUse, explain_stop
+from remuda.steps.job_files.job_usage import folder_size
 from remuda.steps.job_files.journal import JobEnd, Journal, without_large
 from remuda.steps.job_files.log import JOB, LogFile
+from remuda.steps.job_tree import replay, sequence
+from remuda.steps.job_tree.evaluation import condition_holds
+from remuda.steps.job_tree.outcome import SKIPPED, Cause, Fault, Kind, Outcome, broken, failure
+from remuda.steps.job_tree.sequence import End, Enter, Run, Settle, Skip, Stop, Wait
+from remuda.steps.job_tree.tree import Node, Tree, is_confined
 from remuda.steps.language.reading import read_step
 from remuda.steps.policy.enforcement import Custody
 from remuda.steps.policy.job_user import Person, parse_run_as
 from remuda.steps.process import leftovers
-from remuda.steps.process.execution import Surroundings, kill_unattended
 from remuda.steps.process.job_processes import Processes, warning_about
 from remuda.wire.proto.agent_pb2 import StartRequest
 

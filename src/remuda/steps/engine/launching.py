@@ -21,9 +21,10 @@ from remuda.lib.dataclass import dataclass
 from remuda.lib.files import write_whole
 from remuda.lib.safe_paths import remove_tree
 from remuda.steps.delegation.tree import write_order
-from remuda.steps.engine.environment import PROXIES, SERVER_CA, fit
-from remuda.steps.engine.evaluation import Facts, step_environment
-from remuda.steps.engine.rights import (
+from remuda.steps.engine.script import script_command
+from remuda.steps.errors import DefinitionError
+from remuda.steps.job_tree.evaluation import Facts, step_environment
+from remuda.steps.job_tree.rights import (
     OWN,
     exchange_of,
     exec_words,
@@ -32,15 +33,14 @@ from remuda.steps.engine.rights import (
     is_own,
     is_own_program,
 )
-from remuda.steps.engine.script import script_command
-from remuda.steps.engine.sequence import GRACE_SECONDS
-from remuda.steps.engine.tree import DELEGATE, Node, Tree
-from remuda.steps.errors import DefinitionError
-from remuda.steps.job_files.step_files import EXCHANGE, StepFiles, make_empty, make_empty_folder
+from remuda.steps.job_tree.sequence import GRACE_SECONDS
+from remuda.steps.job_tree.tree import DELEGATE, Node, Tree
 from remuda.steps.language.evaluate import reveal
 from remuda.steps.language.values import ReferenceKind
 from remuda.steps.pack.program import own_command
+from remuda.steps.process.environment import PROXIES, SERVER_CA, fit
 from remuda.steps.process.marks import VARIABLE
+from remuda.steps.process.step_files import EXCHANGE, StepFiles, make_empty, make_empty_folder
 
 LONG_GRACE_SECONDS = 15.0
 """For programs that end something elsewhere before they end themselves."""

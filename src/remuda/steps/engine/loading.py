@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from remuda.lib.clock import SystemClock
-from remuda.steps.engine.environment import AUTHORITIES
-from remuda.steps.engine.evaluation import Facts, reference_text
-from remuda.steps.engine.tree import INSERTED, LONGEST_PATH, MOST_STEPS, Loaded, Node, Tree, phase_step
 from remuda.steps.errors import DefinitionError
+from remuda.steps.job_tree.evaluation import Facts, reference_text
+from remuda.steps.job_tree.tree import INSERTED, LONGEST_PATH, MOST_STEPS, Loaded, Node, Tree, phase_step
 from remuda.steps.language.escaping import OPENER
 from remuda.steps.language.reading import read_step
 from remuda.steps.language.references import parse_reference
 from remuda.steps.language.values import Definition, Reference, ReferenceKind, Spec, Step
+from remuda.steps.process.environment import AUTHORITIES
 from remuda.steps.resolving.values import Resolved
 
 SCRIPT_VERSION = "1.0.0"

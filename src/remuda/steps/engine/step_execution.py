@@ -15,23 +15,23 @@ from remuda.lib.clock import stamp
 from remuda.lib.killpoints import reach
 from remuda.lib.safe_paths import remove_tree
 from remuda.lib.waiting import one_error
-from remuda.steps.agent.disk import unstarted, waited
 from remuda.steps.delegation.tree import end_elsewhere, folded, outcome_of, returned
-from remuda.steps.engine import hold, reporting, sequence
-from remuda.steps.engine.evaluation import Facts, evaluate, run_outputs, secrets_in, secrets_of, step_environment
+from remuda.steps.engine import hold, step_results
 from remuda.steps.engine.launching import Launch, grace_seconds, is_told_by_us, launch
 from remuda.steps.engine.loading import check_room, load, loaded_at_once
-from remuda.steps.engine.outcome import SKIPPED, Cause, Fault, Finished, Kind, Status, failure
 from remuda.steps.engine.output_files import MOST_MASKS, read_failure, read_masks
-from remuda.steps.engine.rights import exchange_of, find_exchange_files, has_private_files
+from remuda.steps.engine.process_execution import Execution, Surroundings, Watched
 from remuda.steps.engine.script import check_script
 from remuda.steps.engine.step_outputs import gather
-from remuda.steps.engine.tree import DELEGATE, Loaded, Node, State, Tree
 from remuda.steps.errors import AgentError, DefinitionError
-from remuda.steps.job_files import replay
+from remuda.steps.job_files.disk import unstarted, waited
 from remuda.steps.job_files.journal import Journal
 from remuda.steps.job_files.log import LogFile, Output
-from remuda.steps.job_files.step_files import StepFiles
+from remuda.steps.job_tree import replay, sequence
+from remuda.steps.job_tree.evaluation import Facts, evaluate, run_outputs, secrets_in, secrets_of, step_environment
+from remuda.steps.job_tree.outcome import SKIPPED, Cause, Fault, Finished, Kind, Status, failure
+from remuda.steps.job_tree.rights import exchange_of, find_exchange_files, has_private_files
+from remuda.steps.job_tree.tree import DELEGATE, Loaded, Node, State, Tree
 from remuda.steps.language.evaluate import reveal
 from remuda.steps.language.values import ReferenceKind
 from remuda.steps.pack.program import own_command
@@ -39,9 +39,9 @@ from remuda.steps.policy.enforcement import Custody
 from remuda.steps.policy.step_limits import Enclosure
 from remuda.steps.policy.values import NOTHING_INSERTED, Decision
 from remuda.steps.process import leftovers, shim
-from remuda.steps.process.execution import Execution, Surroundings, Watched
 from remuda.steps.process.fork_servers import Leaders
 from remuda.steps.process.kernel import POLL_SECONDS
+from remuda.steps.process.step_files import StepFiles
 
 _CLEAR = "\r\033[0K"
 _NEAR = (ReferenceKind.LOCAL, ReferenceKind.BUILTIN)
@@ -212,7 +212,7 @@ class Carrier:
 
     def show(self, node: Node) -> None:
         """The first line of a step in the log."""
-        first = f"section_start:{int(node.started_at)}:{reporting.section(node)}{_CLEAR}"
+        first = f"section_start:{int(node.started_at)}:{step_results.section(node)}{_CLEAR}"
         self._log.open(node.serial, first, stream=node.stream)
 
     async def _begin(self, node: Node) -> bool:
@@ -265,13 +265,13 @@ class Carrier:
         )
         replay.apply(self.tree, self.facts, event, entering=(loaded, entered))
         self._newest = serial
-        self._journal.record(event, reporting.started(node, self._log.secrets, now=now))
+        self._journal.record(event, step_results.started(node, self._log.secrets, now=now))
         return True
 
     def _deny(self, node: Node, loaded: Loaded, decision: Decision) -> None:
         more = self._custody.report(decision, None)
         if loaded.kind is not None:
-            more["resolved"] = reporting.resolved(loaded, self._log.secrets)
+            more["resolved"] = step_results.resolved(loaded, self._log.secrets)
         self.finish(node, failure(decision.reason, Kind.POLICY), more=more)
 
     def _surround(self, node: Node, loaded: Loaded) -> bool:
@@ -382,7 +382,7 @@ class Carrier:
                 outputs, exports = gather(node, files, left)
             except DefinitionError as error:
                 result = failure(str(error), Kind.OUTPUTS, exit_code=result.exit_code)
-        ended_at = reporting.choose_end_time(
+        ended_at = step_results.choose_end_time(
             record.ended_at if record is not None else None,
             started_at=node.started_at,
             now=self._around.clock.now(),
@@ -500,13 +500,13 @@ class Carrier:
         more = dict(more or {})
         if node.loaded is not None and "policy" not in more:
             more |= self._custody.report(self._custody.decide(node, node.loaded), None)
-        lines = reporting.last_words(node, result, again_at=again_at, now=now)
+        lines = step_results.last_words(node, result, again_at=again_at, now=now)
         if is_open:
-            self._log.close(serial, *lines, f"section_end:{int(ended_at)}:{reporting.section(node)}{_CLEAR}")
+            self._log.close(serial, *lines, f"section_end:{int(ended_at)}:{step_results.section(node)}{_CLEAR}")
         elif lines:
             self._log.say(*lines)
         files = self._files(node)
-        public = reporting.finished(
+        public = step_results.finished(
             node,
             result,
             self._log.secrets,

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from remuda.steps.engine.output_files import OutputError, read_exports, read_outputs, read_result_of_another
-from remuda.steps.engine.tree import CLOSE, DELEGATE, ENVIRONMENT, OPEN, Node
-from remuda.steps.job_files.step_files import StepFiles
+from remuda.steps.job_tree.tree import CLOSE, DELEGATE, ENVIRONMENT, OPEN, Node
 from remuda.steps.language.checking import check_outputs
 from remuda.steps.language.values import NAME
+from remuda.steps.process.step_files import StepFiles
 
 
 def gather(node: Node, files: StepFiles, left: set[str]) -> tuple[Mapping[str, Any], Mapping[str, str]]:

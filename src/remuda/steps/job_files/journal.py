@@ -34,12 +34,12 @@ from remuda.lib.dataclass import dataclass
 from remuda.lib.files import write_whole
 from remuda.lib.killpoints import reach
 from remuda.lib.safe_paths import remove_tree
-from remuda.steps.engine.job_usage import Account
-from remuda.steps.engine.outcome import Outcome, Status
 from remuda.steps.errors import DamagedError
+from remuda.steps.job_files.job_usage import Account
 from remuda.steps.job_files.open_files import OpenFile
-from remuda.steps.job_files.step_files import EXCHANGE, INSERTED_EXCHANGE, StepFiles
+from remuda.steps.job_tree.outcome import Outcome, Status
 from remuda.steps.process.leftovers import Leftover
+from remuda.steps.process.step_files import EXCHANGE, INSERTED_EXCHANGE, StepFiles
 from remuda.wire.proto.agent_pb2 import StartRequest
 
 VERSION = 2

@@ -99,7 +99,7 @@ def own_command(*words: str) -> list[str]:
         case Form.INSTALLED if words[:1] == ("step",):
             return [sys.executable, "-I", "-m", "remuda.stdsteps", *words[1:]]
         case Form.INSTALLED if words[:1] == ("enclose",):
-            return [sys.executable, "-I", "-m", "remuda.steps.policy.enter", *words[1:]]
+            return [sys.executable, "-I", "-m", "remuda.steps.process.enclosure_entry", *words[1:]]
         case Form.INSTALLED:
             return [sys.executable, "-I", "-m", "remuda.steps", *words]
 

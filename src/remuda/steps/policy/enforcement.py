@@ -20,9 +20,9 @@ from remuda.lib.clock import Clock
 from remuda.lib.files import write_whole
 from remuda.lib.safe_paths import closing, open_folder, open_plain
 from remuda.lib.waiting import carried_through
-from remuda.steps.engine.environment import DEFAULT_PATH, PROXIES
 from remuda.steps.engine.launching import Launch
-from remuda.steps.engine.rights import (
+from remuda.steps.errors import AgentError
+from remuda.steps.job_tree.rights import (
     ENGINE_CLIENTS,
     exchange_of,
     find_exchange_files,
@@ -31,16 +31,7 @@ from remuda.steps.engine.rights import (
     is_own_name,
     runs_in_container,
 )
-from remuda.steps.engine.tree import INSERTED, Entered, Loaded, Node
-from remuda.steps.errors import AgentError
-from remuda.steps.job_files.step_files import (
-    EXCHANGE,
-    INSERTED_EXCHANGE,
-    SECRETS,
-    StepFiles,
-    is_step_name,
-    make_empty,
-)
+from remuda.steps.job_tree.tree import INSERTED, Entered, Loaded, Node
 from remuda.steps.language.evaluate import reveal
 from remuda.steps.language.values import Call, ReferenceKind
 from remuda.steps.policy import hidden_folders, ipc_cleanup, user_cleanup
@@ -51,7 +42,9 @@ from remuda.steps.policy.sandbox import Sandbox, problem, variable_options
 from remuda.steps.policy.slots import SlotGroup
 from remuda.steps.policy.step_limits import Enclosure, enclose, sweep
 from remuda.steps.policy.values import NO_LIMITS, NOTHING_INSERTED, Decision, Inserted, Limits, Policy, Subject
+from remuda.steps.process.environment import DEFAULT_PATH, PROXIES
 from remuda.steps.process.marks import VARIABLE
+from remuda.steps.process.step_files import EXCHANGE, INSERTED_EXCHANGE, SECRETS, StepFiles, is_step_name, make_empty
 
 _LOOKS, _LOOK_SECONDS = 100, 0.01
 FREE = Decision(allowed=True, rule="", reason="there is no policy")

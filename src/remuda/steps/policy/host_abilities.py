@@ -11,8 +11,8 @@ from functools import cache
 from pathlib import Path
 
 from remuda.lib.dataclass import dataclass
-from remuda.steps.policy.enter import can_leave_network
 from remuda.steps.process.cgroups import Groups, find_groups
+from remuda.steps.process.enclosure_entry import can_leave_network
 
 OWN_USER = "steps run as the agent's own user, who can undo it"
 

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from remuda.lib.clock import Clock
-from remuda.steps.agent import usage
+from remuda.steps.process import usage
 
 LOOK_SECONDS = 2.0
 """Between two looks; longer where a look takes long."""

@@ -18,7 +18,6 @@ from typing import Any
 from remuda.lib.clock import Clock
 from remuda.lib.dataclass import dataclass
 from remuda.lib.files import write_whole
-from remuda.steps.engine.environment import DEFAULT_PATH
 from remuda.steps.pack.program import own_command
 from remuda.steps.policy import measurement
 from remuda.steps.policy.host_abilities import DISK, OWN_USER, Host
@@ -26,6 +25,7 @@ from remuda.steps.policy.job_user import Person
 from remuda.steps.policy.slots import SlotGroup
 from remuda.steps.policy.values import NO_LIMITS, Limits
 from remuda.steps.process.cgroups import StepGroup
+from remuda.steps.process.environment import DEFAULT_PATH
 from remuda.steps.process.job_processes import describe
 
 _END_SECONDS, _LOOK_SECONDS = 10.0, 0.01

@@ -37,11 +37,11 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from remuda.lib.dataclass import dataclass
-from remuda.steps.job_files.step_files import StepFiles
-from remuda.steps.policy.enter import enter
 from remuda.steps.process import shim
+from remuda.steps.process.enclosure_entry import enter
 from remuda.steps.process.job_processes import LED
 from remuda.steps.process.marks import mark_this_process
+from remuda.steps.process.step_files import StepFiles
 
 NAME = "remuda-standby"
 """What tells it from the agent in a list of processes."""

@@ -23,9 +23,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from remuda.steps.job_files.step_files import StepFiles
 from remuda.steps.process.job_processes import start_time as start_time
 from remuda.steps.process.marks import marking
+from remuda.steps.process.step_files import StepFiles
 
 SHELL = "/bin/sh"
 NAME = "remuda-shim"

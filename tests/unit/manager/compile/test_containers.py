@@ -10,7 +10,7 @@ from remuda.manager.compile.compile import CompiledJob, compile_job
 from remuda.manager.compile.step_entries import CompileError, Setting
 from remuda.manager.config.docker import DockerConfig, ServiceConfig
 from remuda.manager.config.load import RemudaConfig, RunnerConfig
-from remuda.steps.engine.tree import confines_own_steps, is_confined
+from remuda.steps.job_tree.tree import confines_own_steps, is_confined
 from remuda.steps.language.reading import read_step
 from remuda.wire.runner_api import JobPayload
 

@@ -11,7 +11,7 @@ from remuda.manager.compile.custom import ORDER
 from remuda.manager.compile.custom_scripts import plain
 from remuda.manager.compile.step_entries import CompileError, Setting, entry
 from remuda.manager.config.load import CacheConfig, CustomConfig, RemudaConfig, RunnerConfig
-from remuda.steps.engine.tree import confines_own_steps, is_confined
+from remuda.steps.job_tree.tree import confines_own_steps, is_confined
 from remuda.steps.language.reading import read_step
 from remuda.wire.runner_api import JobPayload
 

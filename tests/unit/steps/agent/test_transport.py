@@ -3,9 +3,9 @@ from pathlib import Path
 
 import pytest
 
-from remuda.steps.agent.data_folder import default_data, endpoint_in, socket_in
 from remuda.steps.agent.transport import listening
 from remuda.steps.errors import AgentError
+from remuda.steps.job_files.data_folder import default_data, endpoint_in, socket_in
 
 
 def test_a_unix_socket_for_this_user_only(tmp_path: Path) -> None:

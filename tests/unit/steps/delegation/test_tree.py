@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from remuda.steps.delegation.tree import folded, outcome_of, read_context, request_text, returned
-from remuda.steps.engine.outcome import Fault, Status
-from remuda.steps.engine.tree import DELEGATE, Inherited, Node, Tree
+from remuda.steps.job_tree.outcome import Fault, Status
+from remuda.steps.job_tree.tree import DELEGATE, Inherited, Node, Tree
 from remuda.steps.language.evaluate import Sensitive
 from remuda.steps.language.reading import read_step
 

@@ -13,16 +13,16 @@ from typing import Any
 import pytest
 
 from remuda.lib.clock import VirtualClock, settle
-from remuda.steps.agent.disk_usage import DiskUse, measure
 from remuda.steps.engine.job_execution import Job
-from remuda.steps.engine.outcome import Status
+from remuda.steps.engine.process_execution import Execution, Surroundings
+from remuda.steps.job_files.disk_usage import DiskUse, measure
 from remuda.steps.job_files.journal import Journal
-from remuda.steps.job_files.step_files import StepFiles
+from remuda.steps.job_tree.outcome import Status
 from remuda.steps.policy.step_limits import Enclosure
 from remuda.steps.process import leftovers, shim
-from remuda.steps.process.execution import Execution, Surroundings
 from remuda.steps.process.job_processes import Processes
 from remuda.steps.process.kernel import Changes, Pulse
+from remuda.steps.process.step_files import StepFiles
 from remuda.testing.agent_process import steps_text, until
 from remuda.wire.proto.agent_pb2 import StartRequest
 

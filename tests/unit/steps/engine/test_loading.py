@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from remuda.steps.engine.evaluation import Facts
 from remuda.steps.engine.loading import load
-from remuda.steps.engine.tree import Tree
 from remuda.steps.errors import DefinitionError
+from remuda.steps.job_tree.evaluation import Facts
+from remuda.steps.job_tree.tree import Tree
 from remuda.steps.language.reading import read_step
 from remuda.steps.resolving.values import Resolved
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from remuda.steps.engine.outcome import Outcome, Status
 from remuda.steps.job_files.journal import JobEnd, Journal, folder_name, stored_jobs
+from remuda.steps.job_tree.outcome import Outcome, Status
 from remuda.wire.proto.agent_pb2 import StartRequest
 
 

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from remuda.steps.engine.tree import CLOSE, OPEN, Loaded, Node, State, Tree
 from remuda.steps.errors import DefinitionError
-from remuda.steps.job_files.step_files import StepFiles
+from remuda.steps.job_tree.tree import CLOSE, OPEN, Loaded, Node, State, Tree
 from remuda.steps.language.values import (
     Call,
     Definition,
@@ -26,6 +25,7 @@ from remuda.steps.policy.enforcement import Custody
 from remuda.steps.policy.host_abilities import Host
 from remuda.steps.policy.job_user import Person
 from remuda.steps.policy.values import Policy
+from remuda.steps.process.step_files import StepFiles
 
 PERSON = Person(uid=123456, gid=123456)
 COMMAND = Definition(exec=Exec(command=("true",)))

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from remuda.steps.job_files.step_files import StepFiles
 from remuda.steps.process import shim
 from remuda.steps.process.fork_server import WAITS, Leader, Standby, request_of
+from remuda.steps.process.step_files import StepFiles
 
 ENV = {"PATH": "/usr/bin:/bin", "MARK": "given"}
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from remuda.steps.job_files.step_files import StepFiles
 from remuda.steps.process import shim
 from remuda.steps.process.pipes import Pipe
+from remuda.steps.process.step_files import StepFiles
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remuda.lib.masking import Secrets
-from remuda.steps.engine.outcome import SKIPPED, SUCCESS, Finished, Kind, failure
-from remuda.steps.engine.reporting import LONGEST_TEXT, Shown, choose_end_time, finished, started
-from remuda.steps.engine.tree import Entered, Loaded, Node, Tree
+from remuda.steps.engine.step_results import LONGEST_TEXT, Shown, choose_end_time, finished, started
+from remuda.steps.job_tree.outcome import SKIPPED, SUCCESS, Finished, Kind, failure
+from remuda.steps.job_tree.tree import Entered, Loaded, Node, Tree
 from remuda.steps.language.evaluate import Sensitive
 from remuda.steps.language.reading import read_step
 from remuda.steps.language.values import ReferenceKind

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from remuda.lib.clock import VirtualClock
-from remuda.steps.agent.disk import RESERVE, ROOM_SECONDS, Reserve, Room, cause_of, count_free, has_room
+from remuda.steps.job_files.disk import RESERVE, ROOM_SECONDS, Reserve, Room, cause_of, count_free, has_room
 
 
 class Disk:

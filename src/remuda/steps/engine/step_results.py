@@ -11,8 +11,8 @@ from typing import Any
 
 from remuda.lib.clock import stamp
 from remuda.lib.masking import Secrets
-from remuda.steps.engine.outcome import Finished, Kind, Status
-from remuda.steps.engine.tree import INSERTED, Loaded, Node
+from remuda.steps.job_tree.outcome import Finished, Kind, Status
+from remuda.steps.job_tree.tree import INSERTED, Loaded, Node
 from remuda.steps.language.evaluate import conceal
 from remuda.steps.resolving.values import shown as without_credentials
 

@@ -11,9 +11,9 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from remuda.lib.dataclass import dataclass
-from remuda.steps.job_files.step_files import StepFiles
 from remuda.steps.process.job_processes import Stat, all_processes, read_stat
 from remuda.steps.process.shim import record, start_of, start_time
+from remuda.steps.process.step_files import StepFiles
 
 _PAGE = resource.getpagesize()
 _TICKS = os.sysconf("SC_CLK_TCK")

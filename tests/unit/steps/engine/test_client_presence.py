@@ -1,6 +1,6 @@
 """How long a job waits for its client."""
 
-from remuda.steps.agent.client_presence import Attention
+from remuda.steps.engine.client_presence import Attention
 
 
 def test_a_job_waits_for_its_client_as_long_as_it_is_told_to() -> None:

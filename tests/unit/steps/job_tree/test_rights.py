@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from remuda.steps.engine import rights
-from remuda.steps.engine.outcome import SUCCESS
-from remuda.steps.engine.tree import Entered, Loaded, Node, Tree
+from remuda.steps.job_tree import rights
+from remuda.steps.job_tree.outcome import SUCCESS
+from remuda.steps.job_tree.tree import Entered, Loaded, Node, Tree
 from remuda.steps.language.reading import read_step
 from remuda.steps.language.values import Call, Place, ReferenceKind
 from remuda.steps.policy.values import Inserted

@@ -5,12 +5,10 @@ from pathlib import Path
 
 from remuda.lib.files import write_whole
 from remuda.lib.masking import Secrets
-from remuda.steps.agent.data_folder import temporary_folder
 from remuda.steps.engine import hold
-from remuda.steps.engine.environment import AUTHORITIES, SERVER_CA, write_files
-from remuda.steps.engine.evaluation import Facts
+from remuda.steps.job_files.data_folder import temporary_folder
 from remuda.steps.job_files.journal import Journal
-from remuda.steps.job_files.step_files import INSERTED_EXCHANGE
+from remuda.steps.job_tree.evaluation import Facts
 from remuda.steps.policy.enforcement import Custody
 from remuda.steps.policy.job_user import Person
 from remuda.steps.policy.rules import parse_policy
@@ -18,6 +16,8 @@ from remuda.steps.policy.sandbox import Sandbox
 from remuda.steps.policy.slots import limits_of
 from remuda.steps.policy.step_limits import Enclosure
 from remuda.steps.policy.values import NO_LIMITS, Policy
+from remuda.steps.process.environment import AUTHORITIES, SERVER_CA, write_files
+from remuda.steps.process.step_files import INSERTED_EXCHANGE
 from remuda.wire.proto.agent_pb2 import StartRequest
 
 

@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from remuda.lib.dataclass import dataclass
-from remuda.steps.engine.outcome import Cause, Fault, Finished, Kind, Outcome, Status, broken, cancelled, failure
-from remuda.steps.engine.tree import OPEN, Node, State, Tree
 from remuda.steps.errors import AgentError
+from remuda.steps.job_tree.outcome import Cause, Fault, Finished, Kind, Outcome, Status, broken, cancelled, failure
+from remuda.steps.job_tree.tree import OPEN, Node, State, Tree
 
 __all__ = ["Cause", "Fault", "Finished", "Outcome", "Status"]
 

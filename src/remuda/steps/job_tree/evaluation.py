@@ -19,16 +19,16 @@ from pathlib import Path
 from typing import Any
 
 from remuda.lib.dataclass import dataclass
-from remuda.steps.engine import sequence
-from remuda.steps.engine.outcome import Cause
-from remuda.steps.engine.rights import exchange_of, find_exchange_files
-from remuda.steps.engine.sequence import Level
-from remuda.steps.engine.tree import Entered, Loaded, Node, Tree
 from remuda.steps.errors import DefinitionError
-from remuda.steps.job_files.step_files import INSERTED_EXCHANGE, StepFiles
+from remuda.steps.job_tree import sequence
+from remuda.steps.job_tree.outcome import Cause
+from remuda.steps.job_tree.rights import exchange_of, find_exchange_files
+from remuda.steps.job_tree.sequence import Level
+from remuda.steps.job_tree.tree import Entered, Loaded, Node, Tree
 from remuda.steps.language.checking import check_inputs, check_outputs
 from remuda.steps.language.evaluate import Context, Sensitive, expand, expand_env, expand_text, holds, reveal
 from remuda.steps.language.values import Exec
+from remuda.steps.process.step_files import INSERTED_EXCHANGE, StepFiles
 
 SHORTEST_SECRET = 3
 """A sensitive text below this many characters is not masked in the log: it would be found everywhere."""

@@ -3,7 +3,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from remuda.steps.agent import usage
+from remuda.steps.process import usage
 from remuda.steps.process.shim import start_time
 
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.steps.engine import sequence
-from remuda.steps.engine.outcome import SKIPPED, Cause, Fault, Finished, Kind, Outcome, Status, failure
-from remuda.steps.engine.sequence import AFTER_SECONDS, End, Enter, Level, Run, Settle, Skip, Stop, Wait
-from remuda.steps.engine.tree import Entered, Loaded, Node, State, Tree
+from remuda.steps.job_tree import sequence
+from remuda.steps.job_tree.outcome import SKIPPED, Cause, Fault, Finished, Kind, Outcome, Status, failure
+from remuda.steps.job_tree.sequence import AFTER_SECONDS, End, Enter, Level, Run, Settle, Skip, Stop, Wait
+from remuda.steps.job_tree.tree import Entered, Loaded, Node, State, Tree
 from remuda.steps.language.evaluate import Context, holds
 from remuda.steps.language.values import (
     Call,

@@ -20,18 +20,18 @@ from functools import partial
 from remuda.lib.clock import Clock
 from remuda.lib.killpoints import reach
 from remuda.lib.waiting import LightEvent, happens
-from remuda.steps.agent.disk import Room
 from remuda.steps.engine.launching import Launch
 from remuda.steps.engine.loading import Resolver
 from remuda.steps.engine.output_files import MOST_MASK_BYTES, MOST_MASKS, read_masks
+from remuda.steps.job_files.disk import Room
 from remuda.steps.job_files.log import READ_BYTES, Output
-from remuda.steps.job_files.step_files import StepFiles
 from remuda.steps.process import leftovers, shim
 from remuda.steps.process.fork_server import Leader, Standby, request_of
 from remuda.steps.process.fork_servers import Leaders
 from remuda.steps.process.kernel import POLL_SECONDS, Changes, Pulse, Watch
 from remuda.steps.process.pipes import Drains, Pipe
 from remuda.steps.process.shim_process import StepProcess, Usage
+from remuda.steps.process.step_files import StepFiles
 
 BATCH_SECONDS = 0.01
 """Output is taken over at most this often, so that a step that prints much costs little."""

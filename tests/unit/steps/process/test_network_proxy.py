@@ -1,6 +1,6 @@
 import pytest
 
-from remuda.steps.policy.proxy import allows
+from remuda.steps.process.network_proxy import allows
 
 
 @pytest.mark.parametrize(

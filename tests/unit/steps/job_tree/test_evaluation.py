@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 
-from remuda.steps.engine.evaluation import (
+from remuda.steps.errors import DefinitionError
+from remuda.steps.job_tree import replay
+from remuda.steps.job_tree.evaluation import (
     Facts,
     condition_holds,
     evaluate,
@@ -14,11 +16,9 @@ from remuda.steps.engine.evaluation import (
     secrets_in,
     step_environment,
 )
-from remuda.steps.engine.outcome import SUCCESS, Cause
-from remuda.steps.engine.sequence import Level
-from remuda.steps.engine.tree import Entered, Loaded, Node, Tree
-from remuda.steps.errors import DefinitionError
-from remuda.steps.job_files import replay
+from remuda.steps.job_tree.outcome import SUCCESS, Cause
+from remuda.steps.job_tree.sequence import Level
+from remuda.steps.job_tree.tree import Entered, Loaded, Node, Tree
 from remuda.steps.language.evaluate import Sensitive, reveal
 from remuda.steps.language.reading import read_step
 from remuda.steps.language.values import ReferenceKind

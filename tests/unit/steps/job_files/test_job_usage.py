@@ -1,7 +1,7 @@
 from pathlib import Path
 
 from remuda.lib.clock import VirtualClock
-from remuda.steps.engine.job_usage import Account, folder_size
+from remuda.steps.job_files.job_usage import Account, folder_size
 from remuda.steps.job_files.journal import Journal
 from remuda.wire.proto.agent_pb2 import StartRequest
 

@@ -12,9 +12,9 @@ for whoever opens a shell in the job.
 from collections.abc import Collection
 from pathlib import Path
 
-from remuda.steps.engine.tree import Loaded, Node
-from remuda.steps.job_files.step_files import EXCHANGE, INSERTED_EXCHANGE, StepFiles
+from remuda.steps.job_tree.tree import Loaded, Node
 from remuda.steps.language.values import ReferenceKind
+from remuda.steps.process.step_files import EXCHANGE, INSERTED_EXCHANGE, StepFiles
 
 OWN = "remuda-step"
 """The first word of a command that is one of our own programs."""

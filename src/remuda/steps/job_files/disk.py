@@ -15,8 +15,8 @@ from pathlib import Path
 
 from remuda.lib.clock import Clock
 from remuda.lib.safe_paths import remove_tree
-from remuda.steps.engine.outcome import Fault, Finished, Kind, failure
-from remuda.steps.job_files.step_files import is_jobs_doing
+from remuda.steps.job_tree.outcome import Fault, Finished, Kind, failure
+from remuda.steps.process.step_files import is_jobs_doing
 
 ROOM_SECONDS = 300.0
 """How long a full disk is waited for."""

@@ -16,7 +16,7 @@ from itertools import islice
 from pathlib import Path
 
 from remuda.lib.dataclass import dataclass
-from remuda.steps.agent.disk import LEAST_FILES
+from remuda.steps.job_files.disk import LEAST_FILES
 from remuda.steps.policy.measurement import in_words
 
 LEAST_SHARE = 10

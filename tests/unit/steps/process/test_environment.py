@@ -2,7 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from remuda.steps.engine.environment import (
+from remuda.steps.errors import BadRequestError
+from remuda.steps.process.environment import (
     LARGEST_ENTRY_BYTES,
     LARGEST_ENVIRONMENT_BYTES,
     check_variables,
@@ -10,7 +11,6 @@ from remuda.steps.engine.environment import (
     fit,
     write_files,
 )
-from remuda.steps.errors import BadRequestError
 from remuda.wire.proto.agent_pb2 import StartRequest, Variable
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from remuda.steps.agent.data_folder import announce, occupied, socket_path
 from remuda.steps.errors import AgentError
+from remuda.steps.job_files.data_folder import announce, occupied, socket_path
 
 
 def listen(path: Path) -> None:

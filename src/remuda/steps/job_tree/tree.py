@@ -14,7 +14,7 @@ from enum import Enum
 from typing import Any
 
 from remuda.lib.dataclass import dataclass
-from remuda.steps.engine.outcome import Cause, Finished, Status
+from remuda.steps.job_tree.outcome import Cause, Finished, Status
 from remuda.steps.language.evaluate import runs_after_failure
 from remuda.steps.language.values import Call, Definition, Exec, Place, ReferenceKind, Spec, Step
 from remuda.steps.policy.values import NOTHING_INSERTED, Inserted

@@ -124,12 +124,12 @@ def _fork_proxy(lists: list[list[str]]) -> socket.socket:
     try:
         if os.fork() == 0:
             here.close()
-            from remuda.steps.policy import proxy  # before, because nobody may not be able to read it
+            from remuda.steps.process import network_proxy  # before, because nobody may not be able to read it
 
             if os.geteuid() == 0:
                 become(_NOBODY, _NOBODY)
             _, descriptors, _, _ = socket.recv_fds(there, 1, 1)
-            proxy.run(socket.socket(fileno=descriptors[0]), lists, until=watched)
+            network_proxy.run(socket.socket(fileno=descriptors[0]), lists, until=watched)
     except Exception as error:  # noqa: BLE001 - this is the end of the process, which must not go on as its parent
         sys.stderr.write(f"remuda: network: the proxy of this step cannot run: {error}\n")
     finally:

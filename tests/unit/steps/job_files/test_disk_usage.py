@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from remuda.steps.agent.disk_usage import DiskSearch, DiskUse, choose_filler, explain_stop, measure, written_bytes
+from remuda.steps.job_files.disk_usage import DiskSearch, DiskUse, choose_filler, explain_stop, measure, written_bytes
 
 
 @pytest.mark.parametrize(
