@@ -10,7 +10,7 @@ import pytest
 from remuda.steps.policy.host_abilities import Host, find_host
 from remuda.steps.policy.job_user import Person
 from remuda.steps.policy.step_limits import Enclosure, enclose
-from remuda.steps.policy.values import Limits
+from remuda.steps.process.limits import Limits
 
 NOT_ROOT = "needs root"
 

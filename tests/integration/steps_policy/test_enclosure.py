@@ -14,7 +14,7 @@ from remuda.lib.clock import SystemClock
 from remuda.steps.policy.host_abilities import Host, describe
 from remuda.steps.policy.job_user import Person
 from remuda.steps.policy.step_limits import Enclosure, enclose, sweep
-from remuda.steps.policy.values import Limits
+from remuda.steps.process.limits import Limits
 from remuda.testing.agent_process import until
 
 Run = Callable[..., tuple[subprocess.CompletedProcess[str], Enclosure]]

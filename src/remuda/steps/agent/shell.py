@@ -39,9 +39,10 @@ from remuda.steps.policy.enforcement import Custody
 from remuda.steps.policy.host_abilities import host_of
 from remuda.steps.policy.rules import decide
 from remuda.steps.policy.step_limits import Enclosure, enclose
-from remuda.steps.policy.values import NO_LIMITS, Subject
+from remuda.steps.policy.values import Subject
 from remuda.steps.process import leftovers, marks, shim
 from remuda.steps.process.environment import fit
+from remuda.steps.process.limits import NO_LIMITS
 from remuda.steps.process.shim_process import StepProcess
 from remuda.steps.process.step_files import EXCHANGE
 from remuda.wire.proto import agent_pb2 as pb

@@ -28,10 +28,8 @@ from grpclib.server import Server
 
 from remuda.lib.dataclass import dataclass
 from remuda.steps.errors import AgentError
-from remuda.steps.job_files.data_folder import announce, announce_endpoint, socket_path
+from remuda.steps.job_files.data_folder import TOKEN_KEY, announce, announce_endpoint, socket_path
 
-TOKEN_KEY = "remuda-token"
-"""The metadata of every call over TCP."""
 _LOOPBACK = "127.0.0.1"
 _CREDENTIALS = struct.Struct("3i")
 

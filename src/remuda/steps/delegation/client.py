@@ -25,8 +25,8 @@ from grpclib.protocol import H2Protocol
 
 from remuda.lib.backoff import Backoff
 from remuda.lib.clock import Clock, SystemClock
-from remuda.steps.agent.transport import TOKEN_KEY
 from remuda.steps.delegation.files import Order, PlainLog, Returns
+from remuda.steps.job_files.data_folder import TOKEN_KEY
 from remuda.wire.http2 import LiveChannel
 from remuda.wire.proto import agent_pb2 as pb
 from remuda.wire.proto.agent_grpc import AgentStub

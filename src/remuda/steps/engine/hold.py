@@ -25,7 +25,6 @@ from typing import Any
 
 from remuda.lib.dataclass import dataclass
 from remuda.lib.files import write_whole
-from remuda.steps.engine.launching import Launch
 from remuda.steps.errors import AgentError
 from remuda.steps.job_files.journal import Journal
 from remuda.steps.job_tree.evaluation import Facts
@@ -33,6 +32,7 @@ from remuda.steps.job_tree.rights import OWN, exec_words, has_agents_rights, is_
 from remuda.steps.job_tree.tree import CLOSE, DELEGATE, Node, State, Tree, confines_own_steps
 from remuda.steps.language.values import ReferenceKind
 from remuda.steps.pack.program import own_command
+from remuda.steps.process.launch import Launch
 from remuda.steps.process.marks import VARIABLE
 from remuda.steps.process.step_files import StepFiles
 

@@ -15,8 +15,9 @@ from remuda.steps.policy.rules import parse_policy
 from remuda.steps.policy.sandbox import Sandbox
 from remuda.steps.policy.slots import limits_of
 from remuda.steps.policy.step_limits import Enclosure
-from remuda.steps.policy.values import NO_LIMITS, Policy
+from remuda.steps.policy.values import Policy
 from remuda.steps.process.environment import AUTHORITIES, SERVER_CA, write_files
+from remuda.steps.process.limits import NO_LIMITS
 from remuda.steps.process.step_files import INSERTED_EXCHANGE
 from remuda.wire.proto.agent_pb2 import StartRequest
 

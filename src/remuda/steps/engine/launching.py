@@ -13,11 +13,10 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from remuda.lib.dataclass import dataclass
 from remuda.lib.files import write_whole
 from remuda.lib.safe_paths import remove_tree
 from remuda.steps.delegation.tree import write_order
@@ -39,6 +38,7 @@ from remuda.steps.language.evaluate import reveal
 from remuda.steps.language.values import ReferenceKind
 from remuda.steps.pack.program import own_command
 from remuda.steps.process.environment import PROXIES, SERVER_CA, fit
+from remuda.steps.process.launch import Launch
 from remuda.steps.process.marks import VARIABLE
 from remuda.steps.process.step_files import EXCHANGE, StepFiles, make_empty, make_empty_folder
 
@@ -46,31 +46,6 @@ LONG_GRACE_SECONDS = 15.0
 """For programs that end something elsewhere before they end themselves."""
 _READ = frozenset({"CI_JOB_ID", "CI_JOB_STATUS", "REMUDA_PATIENCE_SECONDS", SERVER_CA})
 """The variables that our own programs read."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Launch:
-    """What is started."""
-
-    argv: tuple[str, ...]
-    env: Mapping[str, str]
-    work_dir: str
-    only_for_shells: tuple[str, ...] = ()
-    """Names of variables that no program can be given, but the shell of a script can."""
-    program: tuple[str, ...] = ()
-    """Name and arguments of our own program, where it is one; `argv` starts the same."""
-    piped: bool = False
-    """Its output has to be a pipe: it may open it anew, as our own programs do not."""
-    owner: tuple[int, int] | None = None
-    """User and group whose processes may open the output anew, where they are not the agent's."""
-    joins: tuple[str, ...] = ()
-    """Control groups of the step."""
-    enclosure: Mapping[str, Any] = field(default_factory=dict)
-    """What is done before our own program runs; `argv` does the same."""
-    key: str = ""
-    """Of the job, whose mark the process bears."""
-    program_env: Mapping[str, str] | None = None
-    """For our own program, where that of `argv` is another because more rights go with it."""
 
 
 def launch(tree: Tree, facts: Facts, node: Node, files: StepFiles) -> Launch:

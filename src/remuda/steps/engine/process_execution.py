@@ -20,7 +20,6 @@ from functools import partial
 from remuda.lib.clock import Clock
 from remuda.lib.killpoints import reach
 from remuda.lib.waiting import LightEvent, happens
-from remuda.steps.engine.launching import Launch
 from remuda.steps.engine.loading import Resolver
 from remuda.steps.engine.output_files import MOST_MASK_BYTES, MOST_MASKS, read_masks
 from remuda.steps.job_files.disk import Room
@@ -29,6 +28,7 @@ from remuda.steps.process import leftovers, shim
 from remuda.steps.process.fork_server import Leader, Standby, request_of
 from remuda.steps.process.fork_servers import Leaders
 from remuda.steps.process.kernel import POLL_SECONDS, Changes, Pulse, Watch
+from remuda.steps.process.launch import Launch
 from remuda.steps.process.pipes import Drains, Pipe
 from remuda.steps.process.shim_process import StepProcess, Usage
 from remuda.steps.process.step_files import StepFiles

@@ -17,8 +17,8 @@ from remuda.lib.safe_paths import remove_tree
 from remuda.lib.waiting import one_error
 from remuda.steps.delegation.tree import end_elsewhere, folded, outcome_of, returned
 from remuda.steps.engine import hold, step_results
-from remuda.steps.engine.launching import Launch, grace_seconds, is_told_by_us, launch
-from remuda.steps.engine.loading import check_room, load, loaded_at_once
+from remuda.steps.engine.launching import grace_seconds, is_told_by_us, launch
+from remuda.steps.engine.loading import check_room, load
 from remuda.steps.engine.output_files import MOST_MASKS, read_failure, read_masks
 from remuda.steps.engine.process_execution import Execution, Surroundings, Watched
 from remuda.steps.engine.script import check_script
@@ -31,16 +31,18 @@ from remuda.steps.job_tree import replay, sequence
 from remuda.steps.job_tree.evaluation import Facts, evaluate, run_outputs, secrets_in, secrets_of, step_environment
 from remuda.steps.job_tree.outcome import SKIPPED, Cause, Fault, Finished, Kind, Status, failure
 from remuda.steps.job_tree.rights import exchange_of, find_exchange_files, has_private_files
-from remuda.steps.job_tree.tree import DELEGATE, Loaded, Node, State, Tree
+from remuda.steps.job_tree.stored_steps import loaded_at_once
+from remuda.steps.job_tree.tree import DELEGATE, NOTHING_INSERTED, Loaded, Node, State, Tree
 from remuda.steps.language.evaluate import reveal
 from remuda.steps.language.values import ReferenceKind
 from remuda.steps.pack.program import own_command
 from remuda.steps.policy.enforcement import Custody
 from remuda.steps.policy.step_limits import Enclosure
-from remuda.steps.policy.values import NOTHING_INSERTED, Decision
+from remuda.steps.policy.values import Decision
 from remuda.steps.process import leftovers, shim
 from remuda.steps.process.fork_servers import Leaders
 from remuda.steps.process.kernel import POLL_SECONDS
+from remuda.steps.process.launch import Launch
 from remuda.steps.process.step_files import StepFiles
 
 _CLEAR = "\r\033[0K"

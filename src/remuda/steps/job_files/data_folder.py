@@ -30,6 +30,8 @@ from remuda.lib.safe_paths import remove_tree
 from remuda.steps.errors import AgentError, DataInUseError
 
 FORMAT = 1
+TOKEN_KEY = "remuda-token"
+"""The metadata of a call in which a client sends the token of an agent that listens on TCP."""
 LONGEST_SOCKET_PATH = 100
 """A kernel takes 107 bytes; some clients put a suffix behind it."""
 LARGEST_LOG_BYTES = 1024 * 1024

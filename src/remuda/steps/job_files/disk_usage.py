@@ -17,7 +17,7 @@ from pathlib import Path
 
 from remuda.lib.dataclass import dataclass
 from remuda.steps.job_files.disk import LEAST_FILES
-from remuda.steps.policy.measurement import in_words
+from remuda.steps.process.usage import format_bytes
 
 LEAST_SHARE = 10
 """Who has less than this part of a disk has not filled it."""
@@ -71,11 +71,10 @@ def _largest(shares: Mapping[str, int], whole: int) -> str | None:
 
 def explain_stop(taken: DiskUse) -> str:
     """Why the steps of the job that has filled the disk were ended, for its log."""
-    text = (
-        f"the job has filled the disk of its machine: it has put {in_words(taken.bytes)} there in {taken.files} files"
-    )
+    put = f"{format_bytes(taken.bytes)} there in {taken.files} files"
+    text = f"the job has filled the disk of its machine: it has put {put}"
     more = taken.written - taken.elsewhere
-    return f"{text}, and has written {in_words(more)} in all" if more > taken.bytes else text
+    return f"{text}, and has written {format_bytes(more)} in all" if more > taken.bytes else text
 
 
 def lacks_files(folder: Path) -> bool:

@@ -29,8 +29,8 @@ from remuda.lib.clock import Clock, stamp
 from remuda.lib.killpoints import reach
 from remuda.lib.masking import Masker, Secrets
 from remuda.steps.job_files.open_files import OpenFile
-from remuda.steps.policy.measurement import in_words
 from remuda.steps.process.kernel import punch_hole
+from remuda.steps.process.usage import format_bytes
 
 LONGEST_LINE = 64 * 1024
 """An unfinished line above this is written in parts."""
@@ -195,8 +195,8 @@ class LogFile:
             seconds = self.clock.monotonic() - self._held_since
             self._held_since = None
             self.say(
-                f"WARNING: output was held back for {seconds:.0f} s: {in_words(self._most_waiting)} of this log waited "
-                "on the machine's disk, and nobody fetched it"
+                f"WARNING: output was held back for {seconds:.0f} s: {format_bytes(self._most_waiting)} of this log "
+                "waited on the machine's disk, and nobody fetched it"
             )
         return self._held_since is not None
 

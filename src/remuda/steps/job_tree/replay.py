@@ -8,12 +8,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from remuda.steps.engine.loading import as_stored, stored
 from remuda.steps.job_tree.evaluation import Facts, evaluate, secrets_in, secrets_of
 from remuda.steps.job_tree.outcome import Cause, Fault, Finished, Kind, Status
-from remuda.steps.job_tree.tree import Entered, Loaded, Node, Tree
+from remuda.steps.job_tree.stored_steps import as_stored, stored
+from remuda.steps.job_tree.tree import Entered, Inserted, Loaded, Node, Tree
 from remuda.steps.language.evaluate import is_sensitive, reveal, sensitive
-from remuda.steps.policy.values import Inserted
 
 Event = dict[str, Any]
 

@@ -17,7 +17,6 @@ from remuda.lib.dataclass import dataclass
 from remuda.steps.job_tree.outcome import Cause, Finished, Status
 from remuda.steps.language.evaluate import runs_after_failure
 from remuda.steps.language.values import Call, Definition, Exec, Place, ReferenceKind, Spec, Step
-from remuda.steps.policy.values import NOTHING_INSERTED, Inserted
 
 ENVIRONMENT = "environment"
 """The output of a step that has opened one: how to run something there."""
@@ -97,6 +96,20 @@ class Inherited:
     steps: Mapping[str, Any] = field(default_factory=dict)
     """Name to {"outputs": ...}."""
     exports: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inserted:
+    """Steps around a job or a step."""
+
+    before: tuple[Call, ...] = ()
+    after: tuple[Call, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.before or self.after)
+
+
+NOTHING_INSERTED = Inserted()
 
 
 class Node:

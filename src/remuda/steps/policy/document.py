@@ -13,8 +13,9 @@ from typing import Any
 from remuda.steps.errors import DefinitionError, PolicyError
 from remuda.steps.language.references import parse_reference
 from remuda.steps.language.values import Call, Place, Reference, ReferenceKind
-from remuda.steps.policy.values import NAMES, NO_LIMITS, Insertion, Layer, Limits, Policy, Rule, Source
+from remuda.steps.policy.values import Insertion, Layer, Policy, Rule, Source
 from remuda.steps.policy.versions import check_range
+from remuda.steps.process.limits import NAMES, NO_LIMITS, Limits
 
 VERSION = 1
 """Of the form in which layers come together."""

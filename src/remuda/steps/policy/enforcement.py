@@ -20,7 +20,6 @@ from remuda.lib.clock import Clock
 from remuda.lib.files import write_whole
 from remuda.lib.safe_paths import closing, open_folder, open_plain
 from remuda.lib.waiting import carried_through
-from remuda.steps.engine.launching import Launch
 from remuda.steps.errors import AgentError
 from remuda.steps.job_tree.rights import (
     ENGINE_CLIENTS,
@@ -31,7 +30,7 @@ from remuda.steps.job_tree.rights import (
     is_own_name,
     runs_in_container,
 )
-from remuda.steps.job_tree.tree import INSERTED, Entered, Loaded, Node
+from remuda.steps.job_tree.tree import INSERTED, NOTHING_INSERTED, Entered, Inserted, Loaded, Node
 from remuda.steps.language.evaluate import reveal
 from remuda.steps.language.values import Call, ReferenceKind
 from remuda.steps.policy import hidden_folders, ipc_cleanup, user_cleanup
@@ -41,8 +40,10 @@ from remuda.steps.policy.rules import decide, decide_engine, inserted
 from remuda.steps.policy.sandbox import Sandbox, problem, variable_options
 from remuda.steps.policy.slots import SlotGroup
 from remuda.steps.policy.step_limits import Enclosure, enclose, sweep
-from remuda.steps.policy.values import NO_LIMITS, NOTHING_INSERTED, Decision, Inserted, Limits, Policy, Subject
+from remuda.steps.policy.values import Decision, Policy, Subject
 from remuda.steps.process.environment import DEFAULT_PATH, PROXIES
+from remuda.steps.process.launch import Launch
+from remuda.steps.process.limits import NO_LIMITS, Limits
 from remuda.steps.process.marks import VARIABLE
 from remuda.steps.process.step_files import EXCHANGE, INSERTED_EXCHANGE, SECRETS, StepFiles, is_step_name, make_empty
 

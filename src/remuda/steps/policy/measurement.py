@@ -10,6 +10,7 @@ from pathlib import Path
 
 from remuda.lib.clock import Clock
 from remuda.steps.process import usage
+from remuda.steps.process.usage import format_bytes
 
 LOOK_SECONDS = 2.0
 """Between two looks; longer where a look takes long."""
@@ -55,7 +56,8 @@ async def until_exceeded(
         if memory_bytes is not None or pids is not None:
             used = (await asyncio.to_thread(usage.of_sessions, {session})).get(session, usage.Used())
             if memory_bytes is not None and used.memory_bytes > memory_bytes:
-                return f"the step used {in_words(used.memory_bytes)} of memory; its limit is {in_words(memory_bytes)}"
+                reached, limit = format_bytes(used.memory_bytes), format_bytes(memory_bytes)
+                return f"the step used {reached} of memory; its limit is {limit}"
             if pids is not None and used.processes > pids:
                 return f"the step had {used.processes} processes; its limit is {pids}"
         await clock.sleep(max(LOOK_SECONDS, (clock.monotonic() - began) * SHARE))
@@ -65,12 +67,5 @@ def disk_error(size: int, limit: int, *, before: int = 0) -> str | None:
     """Why a step must end that found a folder of one size and made it another; what others put there is not its."""
     if size - before <= limit:
         return None
-    return f"the step put {in_words(size - before)} on the disk, in the work folder; its limit is {in_words(limit)}"
-
-
-def in_words(size: int) -> str:
-    """Bytes for people."""
-    for unit, factor in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
-        if size >= factor:
-            return f"{size / factor:.4g} {unit}"
-    return f"{size} bytes"
+    grown = format_bytes(size - before)
+    return f"the step put {grown} on the disk, in the work folder; its limit is {format_bytes(limit)}"

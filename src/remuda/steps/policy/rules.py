@@ -14,23 +14,12 @@ import re
 from collections.abc import Iterable
 from functools import lru_cache
 
+from remuda.steps.job_tree.tree import NOTHING_INSERTED, Inserted
 from remuda.steps.language.values import Call, ReferenceKind
 from remuda.steps.policy.document import parse_layer, parse_policy
-from remuda.steps.policy.values import (
-    NAMES,
-    NO_LIMITS,
-    NOTHING_INSERTED,
-    Decision,
-    Inserted,
-    Layer,
-    Limits,
-    Policy,
-    Rule,
-    Source,
-    Subject,
-    stricter,
-)
+from remuda.steps.policy.values import Decision, Layer, Policy, Rule, Source, Subject
 from remuda.steps.policy.versions import is_within, sort_key
+from remuda.steps.process.limits import NAMES, NO_LIMITS, Limits, stricter
 
 __all__ = ["decide", "decide_engine", "inserted", "parse_layer", "parse_policy"]
 

@@ -16,8 +16,8 @@ from typing import Any
 
 from remuda.lib.files import write_whole
 from remuda.steps.errors import AgentError
-from remuda.steps.policy.values import Limits
 from remuda.steps.process.cgroups import Groups, StepGroup, find_groups, named_places
+from remuda.steps.process.limits import Limits
 
 NOTE = "slot"
 """In the job's folder: which groups were there before, and what they had used."""

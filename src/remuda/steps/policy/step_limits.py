@@ -23,10 +23,11 @@ from remuda.steps.policy import measurement
 from remuda.steps.policy.host_abilities import DISK, OWN_USER, Host
 from remuda.steps.policy.job_user import Person
 from remuda.steps.policy.slots import SlotGroup
-from remuda.steps.policy.values import NO_LIMITS, Limits
 from remuda.steps.process.cgroups import StepGroup
 from remuda.steps.process.environment import DEFAULT_PATH
 from remuda.steps.process.job_processes import describe
+from remuda.steps.process.limits import NO_LIMITS, Limits
+from remuda.steps.process.usage import format_bytes
 
 _END_SECONDS, _LOOK_SECONDS = 10.0, 0.01
 INSIDE = "steps in a container have the limits of the container, none of their own"
@@ -103,9 +104,9 @@ class Enclosure:
         if group is not None and (limits.memory_bytes or whole) and group.kills_for_memory():
             own = limits.memory_bytes
             if own is not None and (whole is None or own <= whole):
-                return f"the step used more memory than its limit of {measurement.in_words(own)} and was killed"
+                return f"the step used more memory than its limit of {format_bytes(own)} and was killed"
             if whole is not None:
-                return f"the job used more memory than its limit of {measurement.in_words(whole)}, and was killed"
+                return f"the job used more memory than its limit of {format_bytes(whole)}, and was killed"
         if limits.disk_bytes is not None and not self.is_inside:
             size = await asyncio.to_thread(measurement.folder_bytes, self.work_dir)
             return measurement.disk_error(size, limits.disk_bytes, before=self.disk_before)

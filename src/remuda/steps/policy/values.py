@@ -1,63 +1,11 @@
 """What a policy says, and what follows from it, as values. Nothing is read, decided or done here."""
 
-import json
 from collections.abc import Mapping
-from dataclasses import field, fields
-from typing import Any
+from dataclasses import field
 
 from remuda.lib.dataclass import dataclass
 from remuda.steps.language.values import Call, ReferenceKind
-
-AllowList = tuple[str, ...]
-"""Hosts that may be reached, as patterns: `example.com`, `*.example.com`, `example.com:443`."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """What one step may use; None is no limit."""
-
-    network: tuple[AllowList, ...] | None = None
-    """Lists that must all have a host; an empty list has none, so nothing can be reached."""
-    memory_bytes: int | None = None
-    cpus: float | None = None
-    disk_bytes: int | None = None
-    pids: int | None = None
-    timeout_seconds: float | None = None
-
-    @property
-    def reaches_nothing(self) -> bool:
-        return self.network is not None and not all(self.network)
-
-    def names(self) -> tuple[str, ...]:
-        """Which of them are limited, in the words of a policy."""
-        return tuple(NAMES[one.name] for one in fields(self) if getattr(self, one.name) is not None)
-
-    def to_json(self) -> str:
-        """For a step that makes an environment, which holds its inner steps to them."""
-        values = {one.name: getattr(self, one.name) for one in fields(self) if getattr(self, one.name) is not None}
-        return json.dumps(values)
-
-
-NAMES = {
-    "network": "network",
-    "memory_bytes": "memory",
-    "cpus": "cpu",
-    "disk_bytes": "disk",
-    "pids": "pids",
-    "timeout_seconds": "timeout",
-}
-"""Of limits, in a policy and in results."""
-NO_LIMITS = Limits()
-
-
-def stricter(one: Limits, other: Limits) -> Limits:
-    """Both at once."""
-    lists = dict.fromkeys((*(one.network or ()), *(other.network or ())))
-    values: dict[str, Any] = {}
-    for name in (name for name in NAMES if name != "network"):
-        given = [value for value in (getattr(one, name), getattr(other, name)) if value is not None]
-        values[name] = min(given, default=None)
-    return Limits(network=tuple(lists) if lists else None, **values)
+from remuda.steps.process.limits import NO_LIMITS, Limits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,28 +115,3 @@ class Decision:
     reason: str
     """In words."""
     limits: Limits = NO_LIMITS
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Inserted:
-    """Steps around a job or a step."""
-
-    before: tuple[Call, ...] = ()
-    after: tuple[Call, ...] = ()
-
-    def __bool__(self) -> bool:
-        return bool(self.before or self.after)
-
-
-NOTHING_INSERTED = Inserted()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepUsage:
-    """What a step used, with everything it started; None is unknown."""
-
-    cpu_user_seconds: float | None = None
-    cpu_system_seconds: float | None = None
-    memory_peak_bytes: int | None = None
-    io_read_bytes: int | None = None
-    io_write_bytes: int | None = None

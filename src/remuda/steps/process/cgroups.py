@@ -18,7 +18,7 @@ from dataclasses import field
 from pathlib import Path
 
 from remuda.lib.dataclass import dataclass
-from remuda.steps.policy.values import Limits, StepUsage
+from remuda.steps.process.limits import Limits, StepUsage
 
 V1 = ("memory", "cpu", "cpuacct", "pids", "blkio")
 V2 = ("memory", "cpu", "pids", "io")

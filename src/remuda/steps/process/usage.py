@@ -134,3 +134,11 @@ def _memory() -> dict[str, int]:
         return {}
     pairs = (line.split(":") for line in lines)
     return {name: int(rest.split()[0]) * 1024 for name, rest in pairs}
+
+
+def format_bytes(size: int) -> str:
+    """A size for people, such as `1.5 GiB`."""
+    for unit, factor in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if size >= factor:
+            return f"{size / factor:.4g} {unit}"
+    return f"{size} bytes"

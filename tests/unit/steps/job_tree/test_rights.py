@@ -6,10 +6,9 @@ import pytest
 
 from remuda.steps.job_tree import rights
 from remuda.steps.job_tree.outcome import SUCCESS
-from remuda.steps.job_tree.tree import Entered, Loaded, Node, Tree
+from remuda.steps.job_tree.tree import Entered, Inserted, Loaded, Node, Tree
 from remuda.steps.language.reading import read_step
 from remuda.steps.language.values import Call, Place, ReferenceKind
-from remuda.steps.policy.values import Inserted
 
 BOX = '{name: box, step: "builtin://container", origin: ORIGIN, run: [{name: in, script: "true"}]}'
 OURS = {"exec": ["remuda-step", "container_exec", "engine", "c", ""]}

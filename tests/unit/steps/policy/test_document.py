@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from remuda.steps.errors import PolicyError
 from remuda.steps.policy.document import parse_layer, parse_policy
-from remuda.steps.policy.values import Limits, Policy
+from remuda.steps.policy.values import Policy
+from remuda.steps.process.limits import Limits
 
 
 def refusal(document: Any) -> str:

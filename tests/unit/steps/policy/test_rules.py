@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remuda.steps.policy.rules import decide, decide_engine, inserted
-from remuda.steps.policy.values import Limits, Policy, Subject, stricter
+from remuda.steps.policy.values import Policy, Subject
+from remuda.steps.process.limits import Limits, stricter
 
 Build = Callable[..., Policy]
 Step = Callable[..., Subject]

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from remuda.steps.policy.values import Limits, StepUsage
 from remuda.steps.process.cgroups import StepGroup, find_groups
+from remuda.steps.process.limits import Limits, StepUsage
 
 Make = Callable[..., Path]
 

@@ -1,0 +1,64 @@
+"""Steps that are known without looking them up, and the form in which the journal keeps what was looked up. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from remuda.steps.errors import DefinitionError
+from remuda.steps.job_tree.tree import Loaded, Node, phase_step
+from remuda.steps.language.reading import read_step
+from remuda.steps.language.values import Definition, ReferenceKind, Spec, Step
+
+SCRIPT_VERSION = "1.0.0"
+_NOTHING = Step(spec=Spec(), definition=Definition())
+_GROUP = Loaded(step=_NOTHING, reference="")
+_SCRIPT = Loaded(
+    step=_NOTHING,
+    reference=f"builtin://script@{SCRIPT_VERSION}",
+    kind=ReferenceKind.BUILTIN,
+    version=SCRIPT_VERSION,
+)
+"""The one step that the agent itself is: a text for a shell."""
+
+
+def loaded_at_once(node: Node) -> Loaded | None:
+    """What needs no looking up."""
+    if node.phase:
+        assert node.parent is not None
+        assert node.parent.loaded is not None
+        return replace(node.parent.loaded, step=phase_step(node))
+    reference = node.call.reference
+    if reference is None:
+        return node.loaded or _GROUP
+    if reference.kind is ReferenceKind.BUILTIN and reference.path == "script":
+        if not f"{SCRIPT_VERSION}.".startswith(f"{reference.version}." if reference.version else ""):
+            raise DefinitionError(f"{reference.text}: this agent has {_SCRIPT.reference}")
+        return _SCRIPT
+    return None
+
+
+def as_stored(loaded: Loaded) -> dict[str, Any]:
+    """What the journal keeps of it."""
+    if loaded.kind is None or loaded.is_script:
+        return {}
+    return {
+        "reference": loaded.reference,
+        "kind": str(loaded.kind),
+        "folder": loaded.folder,
+        "root": loaded.root,
+        "text": loaded.text,
+        "digest": loaded.digest,
+        "commit": loaded.commit,
+        "version": loaded.version,
+        "real": loaded.real,
+    }
+
+
+def stored(node: Node, values: Mapping[str, Any]) -> Loaded:
+    """The same again."""
+    if not values or node.phase:
+        loaded = loaded_at_once(node)
+        assert loaded is not None
+        return loaded
+    kind = ReferenceKind(values["kind"])
+    return Loaded(step=read_step(values["text"]), **(dict(values) | {"kind": kind}))
