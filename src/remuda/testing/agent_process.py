@@ -58,6 +58,11 @@ class Seen:
         """How each step ended, by name."""
         return {event["name"]: event["status"] for event in self.results if event["event"] == "finished"}
 
+    def result_of(self, path: str) -> dict[str, Any]:
+        """The result of the only attempt at a step."""
+        [event] = [event for event in self.results if event["event"] == "finished" and event["path"] == path]
+        return event
+
     @property
     def next_seq(self) -> int:
         """The number of the result that comes next."""

@@ -1,3 +1,4 @@
+import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -7,6 +8,14 @@ import pytest
 from remuda.testing.agent_process import AgentProcess, Seen, run_job, steps_text
 from remuda.testing.step_server import StepServer, a_repository, serving
 from remuda.wire.agent_client import JobStart
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """A folder that other users can enter; those of pytest are closed to them."""
+    with tempfile.TemporaryDirectory(prefix="remuda-test-", dir="/tmp") as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
 
 
 @pytest.fixture

@@ -7,8 +7,7 @@ have it wait.
 import asyncio
 import os
 import sys
-import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -33,14 +32,6 @@ FILES = ("remuda.steps.policy.user_cleanup", "remove_files")
 USERS = ("remuda.steps.policy.user_cleanup", "is_listed")
 PROCESSES = ("remuda.steps.process.job_processes", "all_processes")
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
-
-
-@pytest.fixture
-def place() -> Iterator[Path]:
-    """Where another user can reach what it may; pytest's own folders are closed to others."""
-    with tempfile.TemporaryDirectory(prefix="remuda-test-", dir="/tmp") as folder:
-        Path(folder).chmod(0o755)
-        yield Path(folder)
 
 
 @asynccontextmanager

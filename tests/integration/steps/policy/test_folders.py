@@ -1,8 +1,6 @@
 """Folders of jobs whose steps run as another user, as the manager makes them."""
 
 import os
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,13 +13,6 @@ from remuda.manager.environments.port import JobPlace
 from remuda.manager.errors import EnvironmentLostError
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
-
-
-@pytest.fixture
-def reachable() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="remuda-test-", dir="/tmp") as folder:
-        Path(folder).chmod(0o755)
-        yield Path(folder)
 
 
 def a_place(builds: Path) -> JobPlace:
@@ -37,16 +28,16 @@ def a_place(builds: Path) -> JobPlace:
     )
 
 
-async def test_user_of_a_slot_owns_its_folders(reachable: Path, tmp_path: Path) -> None:
+async def test_user_of_a_slot_owns_its_folders(place: Path, tmp_path: Path) -> None:
     environment = LocalEnvironment(tmp_path / "data", clock=SystemClock())
-    prepared = await environment.prepare(a_place(reachable), "local")
+    prepared = await environment.prepare(a_place(place), "local")
     work = Path(prepared.work_dir)
     (work / "file").touch()
-    again = await environment.prepare(a_place(reachable), "local")
+    again = await environment.prepare(a_place(place), "local")
     assert again == prepared
     owners = {folder: os.stat(folder).st_uid for folder in (work, f"{work}.tmp", prepared.cache_dir)}
     assert set(owners.values()) == {200003}
-    assert Path(prepared.cache_dir) == reachable / "cache/200003"
+    assert Path(prepared.cache_dir) == place / "cache/200003"
 
 
 async def test_folders_out_of_reach_are_named(tmp_path: Path) -> None:
@@ -56,16 +47,16 @@ async def test_folders_out_of_reach_are_named(tmp_path: Path) -> None:
         await environment.prepare(a_place(tmp_path), "local")
 
 
-async def test_a_folder_of_a_job_is_not_gone_through(reachable: Path, tmp_path: Path) -> None:
+async def test_a_folder_of_a_job_is_not_gone_through(place: Path, tmp_path: Path) -> None:
     """Where a project's path is that of another one with more behind it, the other's user could replace its folder."""
     environment = LocalEnvironment(tmp_path / "data", clock=SystemClock())
-    work = Path((await environment.prepare(a_place(reachable), "local")).work_dir)
-    precious = reachable / "precious"
+    work = Path((await environment.prepare(a_place(place), "local")).work_dir)
+    precious = place / "precious"
     precious.mkdir()
     (precious / "file").touch()
     (work / "deeper").symlink_to(precious)
     os.lchown(work / "deeper", 200003, 200003)
-    inner = Path((await environment.prepare(replace(a_place(reachable), project="g/p/deeper"), "local")).work_dir)
+    inner = Path((await environment.prepare(replace(a_place(place), project="g/p/deeper"), "local")).work_dir)
     assert inner == work / "deeper"
     assert not inner.is_symlink()
     assert inner.stat().st_uid == 200003
@@ -73,16 +64,16 @@ async def test_a_folder_of_a_job_is_not_gone_through(reachable: Path, tmp_path: 
     assert (precious.stat().st_uid, (precious / "file").stat().st_uid) == (0, 0)
 
 
-async def test_a_deep_tree_gets_its_new_owner(reachable: Path, tmp_path: Path) -> None:
+async def test_a_deep_tree_gets_its_new_owner(place: Path, tmp_path: Path) -> None:
     environment = LocalEnvironment(tmp_path / "data", clock=SystemClock())
-    work = Path((await environment.prepare(a_place(reachable), "local")).work_dir)
+    work = Path((await environment.prepare(a_place(place), "local")).work_dir)
     here = os.open(work, os.O_RDONLY)
     for _ in range(1200):
         os.mkdir("folder", dir_fd=here)
         inner = os.open("folder", os.O_RDONLY, dir_fd=here)
         os.close(here)
         here = inner
-    await environment.prepare(replace(a_place(reachable), run_as="200004"), "local")
+    await environment.prepare(replace(a_place(place), run_as="200004"), "local")
     assert os.fstat(here).st_uid == os.stat(work).st_uid == 200004
     os.close(here)
     remove_tree(work / "folder")

@@ -3,28 +3,19 @@
 import json
 import os
 import sys
-import tempfile
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from remuda.steps.policy.host_abilities import Host, find_host
-from remuda.testing.agent_process import AgentProcess, Seen, run_job, steps_text, through_deaths, until
+from remuda.testing.agent_process import AgentProcess, run_job, steps_text, through_deaths, until
 from remuda.wire.agent_client import AgentRefusedError, JobStart, JobVariable
 
 EAT = "head -c 200000000 /dev/zero | tail -c 190000000 >/dev/null"
 REACH = f'{sys.executable} -c \'import socket; socket.create_connection(("127.0.0.1", {{}}), 5); print("reached")\''
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
-
-
-@pytest.fixture
-def place() -> Iterator[Path]:
-    """Where another user can reach what it may; pytest's own folders are closed to others."""
-    with tempfile.TemporaryDirectory(prefix="remuda-test-", dir="/tmp") as folder:
-        Path(folder).chmod(0o755)
-        yield Path(folder)
 
 
 @pytest.fixture
@@ -63,17 +54,12 @@ def a_package(folder: Path, definition: str) -> str:
     return str(folder)
 
 
-def finished(seen: Seen, path: str) -> dict[str, Any]:
-    [event] = [one for one in seen.results if one["event"] == "finished" and one["path"] == path]
-    return event
-
-
 async def test_denied_step_fails_with_the_rule_and_nothing_runs(
     agent: AgentProcess, a_job: Callable[..., JobStart], place: Path
 ) -> None:
     rules = [{"name": "no scripts", "deny": "builtin:script", "reason": "use steps"}]
     seen = await run_job(agent, a_job(f"touch {place}/ran", policy={"rules": rules}))
-    event = finished(seen, "/s0")
+    event = seen.result_of("/s0")
     assert (event["status"], event["fault"], event["error_kind"]) == ("failure", "user", "policy")
     assert event["error"] == 'builtin://script@1.0.0 is denied by "no scripts" in the policy of runner r: use steps'
     assert (event["policy"]["decision"], event["policy"]["rule"]) == ("denied", "runner r: no scripts")
@@ -88,7 +74,7 @@ async def test_nested_step_is_denied(agent: AgentProcess, a_job: Callable[..., J
     policy = {"rules": [{"deny": f"local:{inner}/**"}]}
     seen = await run_job(agent, a_job({"name": "outer", "step": "./outer"}, policy=policy))
     assert seen.statuses == {"first": "success", "inner": "failure", "outer": "failure"}
-    assert finished(seen, "/outer/inner")["error_kind"] == "policy"
+    assert seen.result_of("/outer/inner")["error_kind"] == "policy"
     assert not (place / "ran").exists()
 
 
@@ -100,7 +86,7 @@ async def test_step_reached_through_an_expression_is_denied(
     variables = [JobVariable(key="WHICH", value="evil")]
     job = a_job(entry, policy={"rules": [{"deny": "local"}]}, variables=variables)
     seen = await run_job(agent, job)
-    assert finished(seen, "/it")["policy"]["decision"] == "denied"
+    assert seen.result_of("/it")["policy"]["decision"] == "denied"
     assert not (place / "ran").exists()
 
 
@@ -123,7 +109,7 @@ async def test_steps_are_inserted_before_and_after(agent: AgentProcess, a_job: C
         b"works",
         b"scanned",
     ]
-    assert finished(seen, "/audit")["policy"]["rule"] == "runner r: inserted steps"
+    assert seen.result_of("/audit")["policy"]["rule"] == "runner r: inserted steps"
 
 
 async def test_steps_are_inserted_around_a_nested_step(
@@ -238,7 +224,7 @@ async def test_step_without_network_cannot_connect(
     cut = await run_job(agent, a_job(REACH.format(web), id="cut", policy={"limits": {"network": "none"}}))
     assert cut.statuses == {"s0": "failure"}
     assert any(b"ConnectionRefusedError" in line for line in cut.lines)
-    assert "network" in finished(cut, "/s0")["policy"]["advisory"]
+    assert "network" in cut.result_of("/s0")["policy"]["advisory"]
 
 
 async def test_step_over_its_memory_is_killed_and_named(
@@ -247,7 +233,7 @@ async def test_step_over_its_memory_is_killed_and_named(
     if not host.groups.limits("memory"):
         pytest.skip("this machine cannot")
     seen = await run_job(agent, a_job("echo fits", EAT, policy={"limits": {"memory": "64m"}}))
-    event = finished(seen, "/s1")
+    event = seen.result_of("/s1")
     assert (event["status"], event["fault"]) == ("failure", "user")
     assert event["error"] == "the step used more memory than its limit of 64 MiB and was killed"
     assert any(event["error"].encode() in line for line in seen.agent_lines)
@@ -260,12 +246,12 @@ async def test_killed_process_counts_though_the_script_goes_on(
     if not host.groups.limits("memory"):
         pytest.skip("this machine cannot")
     seen = await run_job(agent, a_job(f"{EAT} || echo never mind", policy={"limits": {"memory": "64m"}}))
-    assert finished(seen, "/s0")["error"] == "the step used more memory than its limit of 64 MiB and was killed"
+    assert seen.result_of("/s0")["error"] == "the step used more memory than its limit of 64 MiB and was killed"
 
 
 async def test_time_is_limited(agent: AgentProcess, a_job: Callable[..., JobStart]) -> None:
     seen = await run_job(agent, a_job("sleep 60", policy={"limits": {"timeout": 1}}))
-    assert finished(seen, "/s0")["error"] == "the step took longer than its limit of 1 s"
+    assert seen.result_of("/s0")["error"] == "the step took longer than its limit of 1 s"
 
 
 async def test_what_was_there_before_a_step_is_not_its_growth(
@@ -282,7 +268,7 @@ async def test_what_was_there_before_a_step_is_not_its_growth(
 async def test_full_disk_ends_the_step(agent: AgentProcess, a_job: Callable[..., JobStart]) -> None:
     script = "for i in 1 2 3; do head -c 900000 /dev/zero >$i; done; sleep 60"
     seen = await run_job(agent, a_job(script, policy={"limits": {"disk": "1m"}}))
-    event = finished(seen, "/s0")
+    event = seen.result_of("/s0")
     assert event["status"] == "failure"
     assert event["error"].endswith("its limit is 1 MiB")
 
@@ -291,7 +277,7 @@ async def test_as_the_agents_own_user_the_result_says_advisory(
     agent: AgentProcess, a_job: Callable[..., JobStart]
 ) -> None:
     seen = await run_job(agent, a_job("true", policy={"limits": {"memory": "64m", "timeout": 60}}))
-    told = finished(seen, "/s0")["policy"]
+    told = seen.result_of("/s0")["policy"]
     assert (told["enforced"], told["advisory"]) == ([], ["steps", "memory", "timeout"])
     assert "own user" in told["why"]["steps"]
 
@@ -312,7 +298,7 @@ async def test_agent_of_a_plain_user_says_advisory_and_limits_as_it_can(
             await run_job(process, a_job("true", id="2", run_as="123456"))
     assert b"1000" in seen.lines
     assert any(b"ConnectionRefusedError" in line for line in seen.lines)
-    told = finished(seen, "/s0")["policy"]
+    told = seen.result_of("/s0")["policy"]
     assert (told["enforced"], told["advisory"]) == ([], ["steps", "network"])
 
 
@@ -320,8 +306,8 @@ async def test_who_wants_nothing_advisory_gets_no_step(
     agent: AgentProcess, a_job: Callable[..., JobStart], place: Path
 ) -> None:
     seen = await run_job(agent, a_job(f"touch {place}/ran", policy={"advisory": "deny"}))
-    assert finished(seen, "/s0")["error_kind"] == "policy"
-    assert "wants no step whose limits are advisory (steps: " in finished(seen, "/s0")["error"]
+    assert seen.result_of("/s0")["error_kind"] == "policy"
+    assert "wants no step whose limits are advisory (steps: " in seen.result_of("/s0")["error"]
     assert not (place / "ran").exists()
 
 
@@ -342,7 +328,7 @@ async def test_as_another_user_policy_is_enforced_and_the_agent_out_of_reach(
     job = a_job("rm -f x", script, "echo $V; cat made", policy={"limits": {"pids": 100}}, run_as="123456")
     seen = await run_job(agent, job)
     assert seen.statuses == {"s0": "success", "s1": "success", "s2": "success"}, seen.lines
-    told = finished(seen, "/s1")["policy"]
+    told = seen.result_of("/s1")["policy"]
     assert set(told["enforced"]) >= {"steps"}
     assert "steps" not in told["advisory"]
     assert b"123456" in seen.lines
@@ -361,7 +347,7 @@ async def test_a_local_reference_leads_to_nothing_that_only_the_agent_may_read(
     (place / "work/linked/func.yml").symlink_to(place / "outside/func.yml")
     entry = {"name": "it", "step": step.format(place=place)}
     seen = await run_job(agent, a_job(entry, run_as="123456"))
-    assert finished(seen, "/it")["error_kind"] == "load"
+    assert seen.result_of("/it")["error_kind"] == "load"
     assert b"s3cret" not in seen.log
 
 
@@ -422,7 +408,7 @@ async def test_another_users_job_goes_on_when_the_agent_dies(place: Path, a_job:
         await process.start()
         (place / "work/go").touch()
         seen = await through_deaths(process, job)
-    assert finished(seen, "/s0")["error"] == "the step used more memory than its limit of 64 MiB and was killed"
+    assert seen.result_of("/s0")["error"] == "the step used more memory than its limit of 64 MiB and was killed"
 
 
 async def test_policy_that_cannot_be_read_is_refused(agent: AgentProcess, a_job: Callable[..., JobStart]) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from remuda.steps.pack.zip_file import pack
 from remuda.steps.policy import sandbox
-from remuda.testing.agent_process import AgentProcess, Seen, follow, run_job, steps_text, until
+from remuda.testing.agent_process import AgentProcess, follow, run_job, steps_text, until
 from remuda.wire.agent_client import AgentClient, JobStart, JobVariable
 from remuda.wire.agent_shell import ShellData, ShellExit, ShellWish, open_shell
 
@@ -137,11 +137,6 @@ def a_job(place: Path, *entries: dict[str, Any], policy: dict[str, Any] | None =
     )
 
 
-def finished(seen: Seen, path: str) -> dict[str, Any]:
-    [event] = [one for one in seen.results if one["event"] == "finished" and one["path"] == path]
-    return event
-
-
 def an_engine_of_the_job(place: Path, words: list[str]) -> tuple[dict[str, Any], ...]:
     """Steps of a job that serve an engine and use it; the engine writes into all outputs that it can open."""
     line = json.dumps({"name": "environment", "value": {"exec": words}})
@@ -172,7 +167,7 @@ async def test_an_engine_that_a_job_names_gives_no_rights(agent: AgentProcess, p
     seen = await run_job(agent, a_job(place, *steps, sandbox=is_sandboxed))
     who = place / "work/who"
     assert not who.exists() or who.read_text() == f"{UID}\n", "a step of the job ran with the agent's rights"
-    event = finished(seen, "/both/mine/box")
+    event = seen.result_of("/both/mine/box")
     assert event["error_kind"] == "policy", seen.log.decode()
     assert "engine" in event["error"]
 
@@ -188,7 +183,7 @@ async def test_what_a_job_opens_at_an_allowed_engine_runs_as_the_job(
     if (place / "work/who").exists():  # the job was faster than the agent
         assert (place / "work/who").read_text() == f"{UID}\n"
         assert (place / "work/seen").read_bytes() == b""
-    assert finished(seen, "/both/mine/box/in")["policy"]["enforced"] == ["steps"]
+    assert seen.result_of("/both/mine/box/in")["policy"]["enforced"] == ["steps"]
 
 
 def an_environment_of_the_job(place: Path, enter: str, *inner: dict[str, Any], close: str = "true") -> dict[str, Any]:
@@ -298,7 +293,7 @@ async def test_a_job_leads_the_agent_to_no_other_agent(agent: AgentProcess, plac
     (place / "work/mine/enter").write_text(f"id -u >>{place}/work/who\n")
     seen = await run_job(agent, a_job(place, entry, sandbox=is_sandboxed))
     assert seen.check().status == "failure"
-    assert "another agent's" in finished(seen, "/mine")["error"]
+    assert "another agent's" in seen.result_of("/mine")["error"]
     assert not (place / "work/who").exists()
 
 
@@ -316,7 +311,7 @@ async def test_an_inserted_step_does_not_run_in_an_environment_of_the_job(
     assert seen.check().status == "success", seen.log.decode()
     assert seen.lines.count(INTERCEPTED.encode()) == 1, "the step itself, and no other"
     assert seen.lines[-2:] == [b"scanned", str(UID).encode()] or seen.lines[:2] == [b"scanned", str(UID).encode()]
-    assert "environment" not in finished(seen, "/mine/scan")
+    assert "environment" not in seen.result_of("/mine/scan")
 
 
 @pytest.mark.parametrize("is_sandboxed", HELD)
@@ -457,5 +452,5 @@ async def test_a_deny_of_a_path_is_not_passed_by_a_link(agent: AgentProcess, pla
     entries = [{"name": f"s{at}", "step": way, "continue_on_error": True} for at, way in enumerate(ways)]
     seen = await run_job(agent, a_job(place, *entries, policy=policy))
     assert seen.statuses == dict.fromkeys(("s0", "s1", "s2", "s3"), "failure"), seen.log.decode()
-    assert {finished(seen, f"/s{at}")["error_kind"] for at in range(4)} == {"policy"}
+    assert {seen.result_of(f"/s{at}")["error_kind"] for at in range(4)} == {"policy"}
     assert b"ran" not in seen.lines

@@ -3,7 +3,6 @@
 import asyncio
 import os
 import sys
-import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -37,13 +36,6 @@ use:
 def _quiet() -> None:
     """A cell in a thread logs while pytest swaps the standard streams."""
     configure(level="error", log_format="text", stream=sys.__stderr__)
-
-
-@pytest.fixture
-def place() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="remuda-test-", dir="/tmp") as folder:
-        Path(folder).chmod(0o755)
-        yield Path(folder)
 
 
 @pytest.fixture

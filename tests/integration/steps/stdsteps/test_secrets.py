@@ -36,11 +36,6 @@ def run(agent: AgentProcess, a_job: Callable[..., JobStart]) -> Callable[..., An
     return call
 
 
-def ended(seen: Seen, name: str) -> dict[str, Any]:
-    [event] = [one for one in seen.results if one["event"] == "finished" and one["name"] == name]
-    return event
-
-
 async def test_a_value_is_a_variable_of_later_steps_and_shows_nowhere(run: Any, vault: FakeVault) -> None:
     script = f'test "$PASSWORD" = {PASSWORD} && test "$PORT" = 5432 && echo "it is $PASSWORD" && env >dump && cat dump'
     seen = await run({"PASSWORD": vault.secret(), "PORT": vault.secret("port")}, script)
@@ -49,7 +44,7 @@ async def test_a_value_is_a_variable_of_later_steps_and_shows_nowhere(run: Any, 
     shown = b"\n".join(seen.lines) + json.dumps(seen.results).encode()
     for secret in (PASSWORD, JWT, TOKEN):
         assert secret.encode() not in shown
-    told = ended(seen, "resolve_secrets")
+    told = seen.result_of("/resolve_secrets")
     assert told["outputs"] == {
         "names": ["PASSWORD", "PORT"],
         "sources": {"PASSWORD": "vault", "PORT": "vault"},
@@ -71,7 +66,7 @@ async def test_a_file_holds_the_value_and_goes_with_the_job(run: Any, vault: Fak
     assert (tmp_path / "work/copy").read_text() == "first line\nsecond line\n}"
     assert b"600" in seen.lines
     assert seen.lines.count(b"[MASKED]") == 2
-    assert ended(seen, "resolve_secrets")["outputs"]["files"] == ["KEY", "OLD"]
+    assert seen.result_of("/resolve_secrets")["outputs"]["files"] == ["KEY", "OLD"]
     where = Path((tmp_path / "work/where").read_text().strip())
     assert where.name == "KEY"
     assert where.parent.parent.name == "exchange"
@@ -86,7 +81,7 @@ async def test_files_and_other_variables_are_sources_too(run: Any, tmp_path: Pat
     seen = await run(secrets, 'echo "$ONE/$TWO/$GIVEN"')
     assert seen.check().status == "success", seen.lines
     assert b"[MASKED]/[MASKED]/[MASKED]" in seen.lines
-    assert ended(seen, "resolve_secrets")["outputs"]["sources"] == {"ONE": "local_file", "TWO": "environment"}
+    assert seen.result_of("/resolve_secrets")["outputs"]["sources"] == {"ONE": "local_file", "TWO": "environment"}
 
 
 @pytest.mark.parametrize(
@@ -131,5 +126,5 @@ async def test_a_vault_that_does_not_answer_is_the_platforms_fault(run: Any, vau
     vault.answers = [-1, -1, -1, -1]
     seen = await run({"A": vault.secret()}, patience=1, timeout_seconds=1)
     status = seen.check()
-    assert (status.status, ended(seen, "resolve_secrets")["exit_code"]) == ("failure", 75)
+    assert (status.status, seen.result_of("/resolve_secrets")["exit_code"]) == ("failure", 75)
     assert any(b"cannot be reached" in line for line in seen.lines), seen.lines

@@ -3,9 +3,8 @@
 import io
 import os
 import subprocess
-import tempfile
 import zipfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +23,6 @@ from remuda.wire.agent_client import JobStart, JobVariable
 from remuda.wire.runner_api import JobPayload
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
-
-
-@pytest.fixture
-def place() -> Iterator[Path]:
-    """Where another user can reach what it may; pytest's own folders are closed to others."""
-    with tempfile.TemporaryDirectory(prefix="remuda-test-", dir="/tmp") as folder:
-        Path(folder).chmod(0o755)
-        yield Path(folder)
 
 
 @pytest.fixture
@@ -72,11 +63,6 @@ def a_script(text: str) -> dict[str, Any]:
     return {"name": "script", "step": "builtin://script", "inputs": {"script": text}}
 
 
-def ended(seen: Seen, name: str) -> dict[str, Any]:
-    [event] = [one for one in seen.results if one["event"] == "finished" and one["name"] == name]
-    return event
-
-
 def uploaded(server: StepServer) -> zipfile.ZipFile:
     [form] = server.forms
     return zipfile.ZipFile(io.BytesIO(form[form.index(b"PK") :]))
@@ -87,7 +73,7 @@ async def test_a_signed_artifact_verifies_and_a_changed_one_does_not(
 ) -> None:
     seen = await run(open_agent, place, a_script("mkdir out; echo built >out/app"), *entries(server, key))
     assert seen.check().status == "success", seen.lines
-    told = ended(seen, "sign_artifacts")["outputs"]
+    told = seen.result_of("/sign_artifacts")["outputs"]
     assert (told["files"], told["protection"]) == (1, "advisory")
     archive = uploaded(server)
     assert {"out/app", NAME, NAME + SUFFIX} <= set(archive.namelist())
@@ -123,8 +109,8 @@ async def test_the_key_is_out_of_reach_of_another_users_job(
     )
     assert seen.check().status == "success", seen.lines
     # The job's own idea has the job's rights only.
-    assert ended(seen, "mine")["status"] == "failure"
-    assert ended(seen, "sign_artifacts")["outputs"]["protection"] == "enforced"
+    assert seen.result_of("/mine")["status"] == "failure"
+    assert seen.result_of("/sign_artifacts")["outputs"]["protection"] == "enforced"
     archive = uploaded(server)
     assert archive.read("out/app") == b"123456\n"
     assert read_statement(archive.read(NAME)).predicate["protection"] == "enforced"
@@ -157,7 +143,7 @@ async def test_a_job_cannot_choose_what_runs_with_the_agents_rights(
         run_as="123456",
         variables=[JobVariable(key=name, value=value) for name, value in variables.items()],
     )
-    assert ended(seen, "sign_artifacts")["status"] == "success", seen.lines
+    assert seen.result_of("/sign_artifacts")["status"] == "success", seen.lines
     ran = place / "work/ran"
     assert not ran.exists() or "0" not in ran.read_text().split()
 
