@@ -49,7 +49,7 @@ def test_a_run_without_arguments_reads_no_options(tmp_path: Path) -> None:
 def test_a_runs_cell_goes_without_the_servers_command_line() -> None:
     program = (
         "import sys\n"
-        "from remuda.cli import cell_process\n"
+        "from remuda.localrun import cell_process\n"
         "cell_process._load()\n"
         "assert 'uvicorn.server' in sys.modules\n"
         "loaded = [name for name in ('click', 'uvicorn.main', 'multiprocessing') if name in sys.modules]\n"

@@ -30,7 +30,7 @@ exit 3
 """
 OLD_KERNEL = """
 import os, sys
-from remuda.steps import kernel
+from remuda.steps.process import kernel
 from remuda.steps.__main__ import main
 del os.pidfd_open
 kernel._libc = object()

@@ -71,7 +71,7 @@ def test_the_pack_is_the_same_every_time(packed: Path, tmp_path: Path) -> None:
 
 
 def test_what_was_compiled_is_used(packed: Path, bare_python: str) -> None:
-    assert loaded_from(packed, bare_python) == f"{packed}/remuda/steps/service.pyc"
+    assert loaded_from(packed, bare_python) == f"{packed}/remuda/steps/agent/grpc_service.pyc"
 
 
 def test_another_python_goes_by_the_sources(packed: Path, bare_python: str, tmp_path: Path) -> None:

@@ -108,7 +108,7 @@ async def test_nothing_is_left_of_a_step_that_is_killed(
 SAVE = """
 import os, sys
 from pathlib import Path
-from remuda.stdsteps import cache_save
+from remuda.stdsteps.cache_save import step as cache_save
 
 def stall(output, *rest, **more):
     Path(output).write_bytes(b"half an archive")
