@@ -1,15 +1,11 @@
-"""How calls of an instance group fail, on both sides of the wire; the texts are read by people.
+"""Errors of an instance group's calls, on both sides of the wire. Callers retry on TemporaryError only.
 
-Every error is one of two: temporary or permanent. Whoever retries decides by that alone.
+The texts are for people.
 """
 
+from remuda.plugins.errors import PermanentError, TemporaryError
 
-class TemporaryError(Exception):
-    """It may work later: the provider is busy, the plugin has ended and is started again, a call took too long."""
-
-
-class PermanentError(Exception):
-    """It will not work until somebody changes something: a wrong setting, a program that is no plugin."""
+__all__ = ["PermanentError", "TemporaryError", "UnhealthyError", "UnsupportedError"]
 
 
 class UnsupportedError(PermanentError):
@@ -17,4 +13,7 @@ class UnsupportedError(PermanentError):
 
 
 class UnhealthyError(TemporaryError):
-    """From a heartbeat: the plugin says that the instance is not well. Not raised when the plugin cannot be asked."""
+    """From a heartbeat: the plugin reports that the instance is unhealthy.
+
+    Not raised when the plugin cannot be reached.
+    """

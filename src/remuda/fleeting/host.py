@@ -18,7 +18,6 @@ from grpclib.client import Channel
 
 from remuda.fleeting.client import Deadlines, HungError, WireGroup
 from remuda.fleeting.errors import PermanentError, TemporaryError
-from remuda.fleeting.output import Gate, Line, Reader, Splitter
 from remuda.fleeting.plugin_search import find_program
 from remuda.fleeting.port import (
     ConnectInfo,
@@ -35,6 +34,7 @@ from remuda.fleeting.streams import ENDS, hold_broker, read_stdio
 from remuda.lib.backoff import Backoff
 from remuda.lib.clock import Clock, SystemClock
 from remuda.lib.waiting import carried_through
+from remuda.plugins.output import Gate, Line, Reader, Splitter
 from remuda.telemetry.logs import logger
 from remuda.wire.proto import fleeting_process_pb2 as pb
 from remuda.wire.proto.fleeting_process_grpc import GRPCControllerStub

@@ -21,13 +21,13 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from remuda.fleeting.errors import PermanentError
-from remuda.fleeting.launch import first_line
 from remuda.fleeting.plugin_search import PREFIX, PROGRAM, is_program, version_folder, versions
 from remuda.fleeting.program_info import Told, ask_version
 from remuda.fleeting.references import Reference, Version, parse_reference, parse_version, version_of_folder
 from remuda.lib.dataclass import dataclass
 from remuda.lib.files import sync_folder
 from remuda.lib.safe_paths import remove_tree
+from remuda.plugins.launch import first_line
 
 MARK = "com.gitlab.fleeting.layer"
 LARGEST_BYTES = 1024**3

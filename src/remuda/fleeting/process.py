@@ -17,12 +17,12 @@ from contextlib import suppress
 from grpclib.client import Channel
 from grpclib.config import Configuration
 
-from remuda.fleeting import launch
 from remuda.fleeting.errors import PermanentError, TemporaryError
 from remuda.fleeting.handshake import LONGEST_LINE_BYTES, Handshake, environment, read_handshake
-from remuda.fleeting.output import LastWords, Line, Reader, Splitter
 from remuda.fleeting.status_details import Details
 from remuda.lib.socket_folder import SocketFolder
+from remuda.plugins import launch
+from remuda.plugins.output import LastWords, Line, Reader, Splitter
 from remuda.wire.http2 import LiveChannel
 
 START_SECONDS = 60.0
@@ -73,7 +73,7 @@ class PluginProcess:
         """A channel to it, once it has said its line. TemporaryError, PermanentError."""
         identity = None
         if self._wants_tls:
-            from remuda.fleeting.certificates import new_identity
+            from remuda.plugins.certificates import new_identity
 
             identity = await asyncio.to_thread(new_identity)
         shown = identity.certificate.decode() if identity is not None else ""
@@ -84,7 +84,7 @@ class PluginProcess:
             raise PermanentError(f"{self.program}: {error}") from error
         if identity is None:
             return _channel(handshake)
-        from remuda.fleeting.certificates import client_context
+        from remuda.plugins.certificates import client_context
 
         return _channel(handshake, client_context(identity, handshake.certificate))
 

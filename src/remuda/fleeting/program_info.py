@@ -19,9 +19,9 @@ import msgspec
 from remuda.fleeting.errors import PermanentError
 from remuda.fleeting.handshake import COOKIE
 from remuda.fleeting.handshake import PREFIX as TOLD
-from remuda.fleeting.launch import cause
 from remuda.fleeting.plugin_search import PREFIX
 from remuda.lib.dataclass import dataclass
+from remuda.plugins.launch import cause
 
 SECONDS = 10.0
 SCHEMA_SECONDS = 5.0

@@ -137,7 +137,7 @@ async def _serve(plugin: Plugin[Any], stdout: TextIO, parent: int) -> None:
     context, certificate = None, b""
     if shown := os.environ.get(CLIENT_CERTIFICATE):
         # Only here: most hosts do not ask, and the library takes a while to import.
-        from remuda.fleeting.certificates import new_identity, server_context
+        from remuda.plugins.certificates import new_identity, server_context
 
         identity = new_identity()
         context, certificate = server_context(identity, shown), identity.der

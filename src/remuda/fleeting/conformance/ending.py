@@ -6,13 +6,13 @@ import signal
 import sys
 from contextlib import closing, suppress
 
-from remuda.fleeting import launch
 from remuda.fleeting.conformance.life import Life, need
 from remuda.fleeting.conformance.values import Check, FailedError
 from remuda.fleeting.handshake import environment, read_handshake
 from remuda.fleeting.process import END_SECONDS, START_SECONDS
 from remuda.lib.processes import reap
 from remuda.lib.socket_folder import SocketFolder
+from remuda.plugins import launch
 
 ORPHAN_SECONDS = 10.0
 _HOST = """

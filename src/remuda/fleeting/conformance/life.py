@@ -18,9 +18,9 @@ from remuda.fleeting.client import translated
 from remuda.fleeting.codec import connector_to_wire
 from remuda.fleeting.conformance.values import Check, CheckError, FailedError, NotedError, Outcome, Result, Trial
 from remuda.fleeting.errors import PermanentError, TemporaryError
-from remuda.fleeting.output import Line
 from remuda.fleeting.process import PluginProcess
 from remuda.fleeting.streams import ENDS, hold_broker, read_stdio
+from remuda.plugins.output import Line
 from remuda.wire.proto import fleeting_pb2 as pb
 from remuda.wire.proto import fleeting_process_pb2 as own
 from remuda.wire.proto.fleeting_abilities_grpc import AbilitiesStub

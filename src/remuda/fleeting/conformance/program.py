@@ -10,10 +10,10 @@ from remuda.fleeting.conformance.life import Life, need
 from remuda.fleeting.conformance.values import Check, FailedError, NotedError
 from remuda.fleeting.errors import PermanentError, TemporaryError
 from remuda.fleeting.handshake import COOKIE
-from remuda.fleeting.launch import cause
 from remuda.fleeting.program_info import SECONDS, ask_version, by_hand
 from remuda.fleeting.references import parse_version
 from remuda.lib.processes import reap
+from remuda.plugins.launch import cause
 
 
 async def _version(life: Life) -> None:

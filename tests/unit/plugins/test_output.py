@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.fleeting.output import LONGEST_BYTES, MOST_LINES, Gate, LastWords, Line, Reader, Splitter
+from remuda.plugins.output import LONGEST_BYTES, MOST_LINES, Gate, LastWords, Line, Reader, Splitter
 
 
 @given(st.lists(st.binary(max_size=50)))

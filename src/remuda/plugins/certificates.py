@@ -15,8 +15,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from remuda.fleeting.errors import PermanentError
 from remuda.lib.dataclass import dataclass
+from remuda.plugins.errors import PermanentError
 
 NAME = "localhost"
 """The name that both sides' certificates have."""

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from remuda.fleeting.certificates import NAME, client_context, new_identity, server_context
 from remuda.fleeting.errors import PermanentError
+from remuda.plugins.certificates import NAME, client_context, new_identity, server_context
 
 
 async def greeting(path: Path, server: ssl.SSLContext, client: ssl.SSLContext) -> bytes:
