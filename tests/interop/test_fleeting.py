@@ -15,7 +15,7 @@ from grpclib.reflection.v1alpha.reflection_pb2 import ServerReflectionRequest
 
 from remuda.fleeting import Connector, InstanceState, PermanentError, Settings, UnhealthyError, UnsupportedError
 from remuda.fleeting.host import HostedGroup
-from remuda.fleeting.process import PluginProcess
+from remuda.fleeting.process import FleetingProcess
 from remuda.lib.backoff import Backoff
 from remuda.testing.agent_process import until
 from remuda.testing.instance_groups import PlainGroup, a_plugin
@@ -168,7 +168,7 @@ def facts(file: FileDescriptorProto) -> set[tuple[object, ...]]:
 
 
 async def test_the_protocol_is_upstreams_to_the_letter() -> None:
-    process = PluginProcess(built("fleeting-plugin-dummy"), say=lambda _: None)
+    process = FleetingProcess(built("fleeting-plugin-dummy"), say=lambda _: None)
     channel = await process.start()
     try:
         for symbol, ours in (("proto.InstanceGroup", fleeting_pb2), ("plugin.GRPCBroker", fleeting_process_pb2)):

@@ -14,7 +14,7 @@ from grpclib.const import Status
 from grpclib.exceptions import ProtocolError, StreamTerminatedError
 
 from remuda.environments.errors import ConfigurationError, LostError, TemporaryError
-from remuda.environments.host import PluginProcess
+from remuda.environments.host import EnvironmentProcess
 from remuda.environments.tunnel import Tunnel, open_tunnel
 from remuda.environments.values import Folders, Place, to_wire
 from remuda.wire.proto import environment_pb2 as pb
@@ -48,7 +48,7 @@ def translated(what: str) -> Iterator[None]:
 class PluginClient:
     """Calls of one running plugin."""
 
-    def __init__(self, process: PluginProcess) -> None:
+    def __init__(self, process: EnvironmentProcess) -> None:
         self._process = process
         self._channel = process.channel()
         self._stub = EnvironmentStub(self._channel)

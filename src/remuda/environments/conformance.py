@@ -17,7 +17,7 @@ from typing import Any
 from remuda.environments.client import PluginClient
 from remuda.environments.errors import ConfigurationError, LostError, PluginError, TemporaryError
 from remuda.environments.handshake import HOOKS_AND_USAGE, VERSIONS
-from remuda.environments.host import END_SECONDS, PluginProcess
+from remuda.environments.host import END_SECONDS, EnvironmentProcess
 from remuda.environments.values import Folders, Place
 from remuda.wire.agent_client import (
     AgentClient,
@@ -62,7 +62,7 @@ class _Life:
     folder: Path
     version: int
     said: list[str] = field(default_factory=list)
-    process: PluginProcess | None = None
+    process: EnvironmentProcess | None = None
     client: PluginClient | None = None
     capacity: int | None = None
     machine: str = ""
@@ -73,7 +73,7 @@ class _Life:
     )
 
     async def start(self) -> None:
-        self.process = PluginProcess(self.program, versions=(self.version,), say=self.said.append)
+        self.process = EnvironmentProcess(self.program, versions=(self.version,), say=self.said.append)
         await self.process.start()
         self.client = PluginClient(self.process)
 
@@ -118,7 +118,7 @@ async def check_plugin(program: str, config: dict[str, Any], folder: Path) -> As
 
 
 async def _versions(program: str) -> tuple[int, ...]:
-    process = PluginProcess(program, say=lambda _: None)
+    process = EnvironmentProcess(program, say=lambda _: None)
     try:
         await process.start()
         assert process.handshake is not None

@@ -19,7 +19,6 @@ COOKIE = "REMUDA_ENVIRONMENT_PLUGIN"
 """The variable by which a plugin knows that a host started it: the versions that the host speaks."""
 SOCKETS = "REMUDA_ENVIRONMENT_SOCKETS"
 """The variable with a folder for the plugin's socket, which only the host's user can open."""
-LONGEST_LINE_BYTES = 4096
 _VERSIONS = re.compile(r"[0-9]{1,6}(,[0-9]{1,6})*")
 
 
@@ -32,7 +31,7 @@ class Handshake:
 
     @property
     def line(self) -> str:
-        return f"{MAGIC}|{in_words(self.versions, ',')}|unix|{self.path}"
+        return f"{MAGIC}|{join_versions(self.versions, ',')}|unix|{self.path}"
 
 
 def read_handshake(line: str) -> Handshake:
@@ -55,11 +54,11 @@ def common_version(plugin: Collection[int], host: Collection[int] = VERSIONS) ->
     if not shared:
         newer = "Remuda" if max(plugin) > max(host) else "plugin"
         raise PluginError(
-            f"no protocol version in common: the plugin speaks {in_words(plugin)}, this Remuda {in_words(host)}; "
-            f"use a newer {newer}"
+            f"no protocol version in common: the plugin speaks {join_versions(plugin)}, "
+            f"this Remuda {join_versions(host)}; use a newer {newer}"
         )
     return max(shared)
 
 
-def in_words(versions: Collection[int], between: str = ", ") -> str:
+def join_versions(versions: Collection[int], between: str = ", ") -> str:
     return between.join(str(one) for one in sorted(versions))

@@ -9,13 +9,12 @@ import json
 import os
 import signal
 import sys
-import tempfile
 import threading
 import traceback
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from grpclib import GRPCError
 from grpclib.const import Status
@@ -25,6 +24,7 @@ from remuda.environments.errors import ConfigurationError, LostError, TemporaryE
 from remuda.environments.handshake import COOKIE, SOCKETS, Handshake
 from remuda.environments.plugin import Connection, Plugin
 from remuda.environments.values import from_wire
+from remuda.plugins.serving import listen, reserve_stdout
 from remuda.wire.proto import environment_pb2 as pb
 from remuda.wire.proto.environment_grpc import EnvironmentBase
 
@@ -42,26 +42,20 @@ def serve(plugin: Plugin) -> int:
             "To try it out: remuda environment check PATH-OF-THIS-PROGRAM\n"
         )
         return 1
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the host's to decide about
-    with os.fdopen(os.dup(1), "w") as stdout:
-        os.dup2(2, 1)
-        asyncio.run(_serve(plugin, stdout.fileno()))
+    with reserve_stdout() as stdout:
+        asyncio.run(_serve(plugin, stdout))
     return 0
 
 
-async def _serve(plugin: Plugin, stdout: int) -> None:
+async def _serve(plugin: Plugin, stdout: TextIO) -> None:
     loop, ended = asyncio.get_running_loop(), asyncio.Event()
     loop.add_signal_handler(signal.SIGTERM, ended.set)
     threading.Thread(target=_until_stdin_ends, args=(loop, ended), name="stdin", daemon=True).start()
-    with tempfile.TemporaryDirectory(prefix="plugin-", dir=os.environ.get(SOCKETS) or None) as folder:
-        path = Path(folder) / "socket"
-        server = Server([_Service(plugin)])
-        await server.start(path=str(path))
-        line = Handshake(versions=tuple(plugin.versions), path=str(path)).line
-        os.write(stdout, f"{line}\n".encode())
+    async with listen(Server([_Service(plugin)]), os.environ.get(SOCKETS)) as path:
+        stdout.write(f"{Handshake(versions=tuple(plugin.versions), path=str(path)).line}\n")
+        stdout.flush()
         await ended.wait()
-        server.close()
-        await plugin.close()
+    await plugin.close()
 
 
 def _until_stdin_ends(loop: asyncio.AbstractEventLoop, ended: asyncio.Event) -> None:

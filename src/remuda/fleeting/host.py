@@ -29,12 +29,13 @@ from remuda.fleeting.port import (
     TaggedInstance,
     Wishes,
 )
-from remuda.fleeting.process import END_SECONDS, START_SECONDS, PluginProcess
+from remuda.fleeting.process import END_SECONDS, FleetingProcess
 from remuda.fleeting.streams import ENDS, hold_broker, read_stdio
 from remuda.lib.backoff import Backoff
 from remuda.lib.clock import Clock, SystemClock
 from remuda.lib.waiting import carried_through
-from remuda.plugins.output import Gate, Line, Reader, Splitter
+from remuda.plugins.output import Line, RateLimit, Reader, Splitter
+from remuda.plugins.process import START_SECONDS
 from remuda.telemetry.logs import logger
 from remuda.wire.proto import fleeting_process_pb2 as pb
 from remuda.wire.proto.fleeting_process_grpc import GRPCControllerStub
@@ -67,9 +68,9 @@ class HostedGroup:
         self._start_seconds = start_seconds
         self._end_seconds = end_seconds
         self._log = logger("fleeting").bind(plugin=Path(plugin).name)
-        self._gate = Gate()
+        self._rate_limit = RateLimit()
         self._told: tuple[Mapping[str, Any], Settings] | None = None
-        self._process: PluginProcess | None = None
+        self._process: FleetingProcess | None = None
         self._group: WireGroup | None = None
         self._cause: Exception = TemporaryError("it has not been started")
         self._keeper: asyncio.Task[None] | None = None
@@ -156,7 +157,7 @@ class HostedGroup:
         except TemporaryError as error:
             if isinstance(error.__cause__, GRPCError) or not await process.has_ended():
                 raise
-            raise TemporaryError(process.with_words(f"ended with {process.code}")) from error
+            raise TemporaryError(process.describe(f"ended with {process.exit_code}")) from error
 
     async def _keep(self, running: "asyncio.Future[ProviderInfo]") -> None:
         failures = 0
@@ -170,9 +171,9 @@ class HostedGroup:
                     else:
                         self._log.info("the plugin runs again", program=process.program, version=self.info.version)
                     await process.ended.wait()
-                    await process.last_words()
+                    await process.read_last_words()
                     hung = f"{self._cause}; " if isinstance(self._cause, HungError) else ""
-                    self._cause = TemporaryError(hung + process.with_words(f"ended with {process.code}"))
+                    self._cause = TemporaryError(hung + process.describe(f"ended with {process.exit_code}"))
             except (TemporaryError, PermanentError) as error:
                 self._cause = error
             except Exception as error:  # noqa: BLE001 - whatever it is, nobody else would start the plugin again
@@ -187,10 +188,10 @@ class HostedGroup:
             await self._clock.sleep(pause)
 
     @asynccontextmanager
-    async def _started(self) -> AsyncIterator[PluginProcess]:
+    async def _started(self) -> AsyncIterator[FleetingProcess]:
         """A process that has been told what it has to know; it is ended with the block."""
         assert self._told is not None
-        process = self._process = PluginProcess(
+        process = self._process = FleetingProcess(
             find_program(self._plugin),
             say=self._say,
             auto_mtls=self._auto_mtls,
@@ -211,8 +212,8 @@ class HostedGroup:
                 self.info = await group.init(*self._told)
             except TemporaryError as error:
                 if process.ended.is_set() or not isinstance(error.__cause__, GRPCError):
-                    await process.last_words()
-                    raise TemporaryError(process.with_words(f"failed in Init: {error}")) from error
+                    await process.read_last_words()
+                    raise TemporaryError(process.describe(f"failed in Init: {error}")) from error
                 raise
             self._cause = TemporaryError("it has ended")
             self._group = group
@@ -222,7 +223,7 @@ class HostedGroup:
             # To its end, though the group is closed meanwhile: else nobody would wait for the process.
             await carried_through(self._end(process, channel, side), name=f"end of {self._plugin}")
 
-    async def _end(self, process: PluginProcess, channel: Channel | None, side: "list[asyncio.Task[None]]") -> None:
+    async def _end(self, process: FleetingProcess, channel: Channel | None, side: "list[asyncio.Task[None]]") -> None:
         if channel is not None and not process.ended.is_set():
             # Go's plugins end before they have answered.
             with suppress(*ENDS):
@@ -246,10 +247,10 @@ class HostedGroup:
         return hear
 
     def _say(self, line: Line) -> None:
-        if not self._gate.passes(self._clock.monotonic()):
+        if not self._rate_limit.allows(self._clock.monotonic()):
             return
-        if left_out := self._gate.left_out():
-            self._log.warning("the plugin writes too much; lines were left out", lines=left_out)
+        if dropped := self._rate_limit.take_dropped():
+            self._log.warning("the plugin writes too much; lines were left out", lines=dropped)
         log = self._log.bind(values=line.values) if line.values else self._log
         getattr(log, line.level)(line.text)
 

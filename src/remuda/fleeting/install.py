@@ -21,13 +21,14 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from remuda.fleeting.errors import PermanentError
-from remuda.fleeting.plugin_search import PREFIX, PROGRAM, is_program, version_folder, versions
+from remuda.fleeting.plugin_search import PREFIX, PROGRAM, version_folder, versions
 from remuda.fleeting.program_info import Told, ask_version
 from remuda.fleeting.references import Reference, Version, parse_reference, parse_version, version_of_folder
 from remuda.lib.dataclass import dataclass
 from remuda.lib.files import sync_folder
 from remuda.lib.safe_paths import remove_tree
-from remuda.plugins.launch import first_line
+from remuda.plugins.launch import read_interpreter
+from remuda.plugins.programs import is_program
 
 MARK = "com.gitlab.fleeting.layer"
 LARGEST_BYTES = 1024**3
@@ -208,7 +209,7 @@ def _asked(program: Path, file: Path) -> Told:
     try:
         return ask_version(program, named=file)
     except PermanentError as error:
-        if "python" not in first_line(str(program)):
+        if "python" not in read_interpreter(str(program)):
             raise
         raise PermanentError(f"{error} A plugin in Python is installed with pip, which brings its modules") from error
 

@@ -28,6 +28,7 @@ from remuda.fleeting.references import (
     version_of_folder,
 )
 from remuda.lib.dataclass import dataclass
+from remuda.plugins.programs import find_on_path, is_program, path_folders
 
 PREFIX = "fleeting-plugin-"
 PROGRAM = "plugin"
@@ -88,7 +89,7 @@ def find_program(name: str, env: Mapping[str, str] = os.environ) -> str:
             with suppress(PermanentError):  # no such name is installed; on PATH there may be one
                 found = installed_program(parse_reference(name), plugin_folder(env))
         elif where is Where.ON_PATH:
-            found = next((folder / wanted for folder in _path(env) if is_program(folder / wanted)), None)
+            found = find_on_path(wanted, env)
         elif _announced(wanted):
             found = beside_us(wanted)
         if found is not None and is_program(found):
@@ -126,18 +127,9 @@ def list_plugins(env: Mapping[str, str] = os.environ) -> list[Found]:
     return sorted(newest_first, key=lambda one: (one.name, list(Where).index(one.where)))
 
 
-def is_program(path: Path) -> bool:
-    """A file that may be executed."""
-    return path.is_file() and os.access(path, os.X_OK)
-
-
 def beside_us(program: str) -> Path:
     """Where pip puts programs of distributions that are installed with us."""
     return Path(sys.executable).parent / program
-
-
-def _path(env: Mapping[str, str]) -> list[Path]:
-    return [Path(one).absolute() for one in env.get("PATH", os.defpath).split(os.pathsep) if one]
 
 
 def _announced(program: str) -> EntryPoint | None:
@@ -169,7 +161,7 @@ def _distributions() -> Iterator[Found]:
 
 
 def _on_path(env: Mapping[str, str]) -> Iterator[Found]:
-    for folder in _path(env):
+    for folder in path_folders(env):
         for program in sorted(folder.glob(f"{PREFIX}*")):
             if is_program(program):
                 yield Found(name=program.name.removeprefix(PREFIX), where=Where.ON_PATH, program=program)

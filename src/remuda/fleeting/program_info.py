@@ -21,7 +21,7 @@ from remuda.fleeting.handshake import COOKIE
 from remuda.fleeting.handshake import PREFIX as TOLD
 from remuda.fleeting.plugin_search import PREFIX
 from remuda.lib.dataclass import dataclass
-from remuda.plugins.launch import cause
+from remuda.plugins.launch import explain_start_error
 
 SECONDS = 10.0
 SCHEMA_SECONDS = 5.0
@@ -60,7 +60,7 @@ def ask_version(program: Path, *, named: Path | None = None) -> Told:
     except subprocess.TimeoutExpired:
         raise PermanentError(f"{name} version: no answer within {SECONDS:.0f} s; is it a plugin?") from None
     except OSError as error:
-        raise PermanentError(f"{name} cannot be started: {cause(str(program), error)}") from None
+        raise PermanentError(f"{name} cannot be started: {explain_start_error(str(program), error)}") from None
     told = read_version(done.stdout.decode(errors="replace"))
     if done.returncode != 0 or told is None:
         lines = (done.stderr or done.stdout).decode(errors="replace").strip().splitlines()

@@ -38,11 +38,10 @@ from remuda.fleeting.program_info import CAPABILITIES_KEY
 from remuda.fleeting.sdk import Plugin, capabilities, mistake
 from remuda.fleeting.services import services
 from remuda.fleeting.status_details import Details
+from remuda.plugins.serving import listen, reserve_stdout
 
 LOOK_SECONDS = 0.5
 """How often the parent is looked for."""
-SHORT_FOLDER = "/tmp"
-LONGEST_PATH_BYTES = 100
 BOOTSTRAP_FOLDER = "/plugins"
 PACKED_VERSION = "FLEETING_PLUGIN_PKG_VERSION"
 """Of the image that the program came in."""
@@ -78,9 +77,7 @@ def serve(plugin: Plugin[Any], arguments: Sequence[str] | None = None) -> int:
         )
         return 1
     parent = os.getppid()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    with os.fdopen(os.dup(1), "w") as stdout:
-        os.dup2(2, 1)
+    with reserve_stdout() as stdout:
         _log_as_hosts_read(sys.stderr)
         asyncio.run(_serve(plugin, stdout, parent))
     return 0
@@ -141,11 +138,8 @@ async def _serve(plugin: Plugin[Any], stdout: TextIO, parent: int) -> None:
 
         identity = new_identity()
         context, certificate = server_context(identity, shown), identity.der
-    folder = _folder()
-    try:
-        path = folder / "socket"
-        await server.start(path=str(path), ssl=context)
-        _share(folder, path)
+    async with listen(server, os.environ.get(SOCKETS), context) as path:
+        _share(path)
         version = chosen_version(os.environ.get(OFFERED, ""))
         line = Handshake(version=version, network="unix", address=str(path), certificate=certificate).line
         stdout.write(f"{line}\n")
@@ -154,30 +148,14 @@ async def _serve(plugin: Plugin[Any], stdout: TextIO, parent: int) -> None:
             with suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_SECONDS):
                     await ended.wait()
-        server.close()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(1.0):
-                await server.wait_closed()
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
-def _folder() -> Path:
-    """One of our own for the socket: where the host says, and where its path is not too long."""
-    wanted = os.environ.get(SOCKETS) or tempfile.gettempdir()
-    made = Path(tempfile.mkdtemp(prefix="plugin", dir=wanted))
-    if len(os.fsencode(made / "socket")) <= LONGEST_PATH_BYTES:
-        return made
-    made.rmdir()
-    return Path(tempfile.mkdtemp(prefix="plugin", dir=SHORT_FOLDER))
-
-
-def _share(folder: Path, path: Path) -> None:
-    """With a group, where the host runs as somebody else and names it."""
+def _share(path: Path) -> None:
+    """Open the socket to a group, if the host runs as another user and names one."""
     if group := os.environ.get(SOCKETS_GROUP):
-        for one, mode in ((folder, 0o750), (path, 0o660)):
-            shutil.chown(one, group=int(group) if group.isdigit() else group)
-            one.chmod(mode)
+        for file, mode in ((path.parent, 0o750), (path, 0o660)):
+            shutil.chown(file, group=int(group) if group.isdigit() else group)
+            file.chmod(mode)
 
 
 class _HostFormat(logging.Formatter):

@@ -1,8 +1,8 @@
-"""Becomes a plugin's program that ends when its host does. Run as a script of its own, so nothing of ours is imported.
+"""Script that turns into a plugin's program, which the kernel then kills when its host dies.
 
-The kernel tells a process of its parent's death if it asked for that; most programs never ask. Asking survives becoming
-another program, so it is done here, before. The parent is the thread that started it: the host's loop. Where the kernel
-knows nothing of the kind the program is on its own. Why a program cannot be started is put into words here, for all.
+The host runs it as a script with `-I -S`, so it imports the standard library only. PR_SET_PDEATHSIG survives exec, so
+it is set here for programs that do not set it themselves. The kernel watches the thread that started the process: the
+one of the host's event loop. On other systems than Linux nothing is set.
 """
 
 import ctypes
@@ -15,26 +15,26 @@ NOT_STARTED = 127
 
 
 def main(host: str, program: str) -> None:
-    """Never returns."""
+    """Replace this process by `program`. Never returns. `host`: process id of the host."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         if os.getppid() != int(host):
-            sys.exit(NOT_STARTED)  # the host ended before the kernel knew
+            sys.exit(NOT_STARTED)  # the host died before the signal was set
     try:
         os.execv(program, [program])
     except OSError as error:
-        sys.exit(f"{program} cannot be started: {cause(program, error)}")
+        sys.exit(f"{program} cannot be started: {explain_start_error(program, error)}")
 
 
-def cause(program: str, error: OSError) -> str:
-    """Why it cannot be started. Of a script whose interpreter is missing the system says that there is no such file."""
-    if isinstance(error, FileNotFoundError) and (interpreter := first_line(program)):
+def explain_start_error(program: str, error: OSError) -> str:
+    """Why a program cannot be started. For a script with a missing interpreter the system reports only ENOENT."""
+    if isinstance(error, FileNotFoundError) and (interpreter := read_interpreter(program)):
         return f"the interpreter of its first line, {interpreter}, is not there"
     return error.strerror or str(error)
 
 
-def first_line(program: str) -> str:
-    """What a script is to be run with; empty where it is no script."""
+def read_interpreter(program: str) -> str:
+    """The command after `#!` in a script's first line; empty for other files."""
     try:
         with open(program, "rb") as file:
             line = file.readline(200)

@@ -1,7 +1,7 @@
-"""What a plugin writes, as lines of our log: which level, which text, which values. Pure.
+"""Output of a plugin as lines for our log: level, text, values. Pure.
 
-Go plugins write hclog's JSON to stderr, and so does the SDK; others write what they like. A plugin that writes without
-end costs a bounded piece of memory and no more than `MOST_LINES` lines of log a second; what was left out is counted.
+Go plugins and our SDK write hclog's JSON to stderr; other programs write plain text. Memory is bounded however much a
+plugin writes, and at most `MOST_LINES` lines a second go to the log; the rest is counted.
 """
 
 import json
@@ -22,26 +22,28 @@ _LAST_LINES = 5
 _LAST_BYTES = 300
 _FRAME = re.compile(r"\s(\S+\.go:\d+)( \+0x[0-9a-f]+)?")
 _LIBRARY = re.compile(r"/pkg/mod/|@v|/vendor/|/go[^/]*/src/[^./]+/|^runtime/")
-"""Of Go: modules that were fetched, and what comes with it."""
+"""Source files of Go's standard library and of modules that were fetched."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
     """One line of a plugin for our log."""
 
+    raw: str
+    """As the plugin wrote it."""
     level: str
     text: str
     values: dict[str, Any]
 
 
 class Splitter:
-    """Bytes to lines; a line that is too long comes in pieces."""
+    """Splits bytes into lines; a line that is too long comes in pieces."""
 
     def __init__(self) -> None:
         self._rest = b""
 
     def feed(self, data: bytes) -> Iterator[str]:
-        """The lines that are whole now; no data: what is left."""
+        """Lines that are complete now. Empty data ends the input: the rest comes as a line."""
         *lines, self._rest = (self._rest + data).split(b"\n") if data else (self._rest, b"")
         while len(self._rest) > LONGEST_BYTES:
             lines.append(self._rest[:LONGEST_BYTES])
@@ -53,79 +55,78 @@ class Splitter:
 
 
 class Reader:
-    """Lines to what is logged. It remembers that a Go program panics: all that follows is an error."""
+    """Gives each line its level. All lines after the start of a Go panic are errors."""
 
     def __init__(self) -> None:
         self._is_panicking = False
 
-    def read(self, text: str) -> Line:
-        logged = _logged(text)
+    def read(self, raw: str) -> Line:
+        logged = _read_hclog(raw)
         if logged is not None:
             return logged
-        self._is_panicking = self._is_panicking or text.startswith(_PANICS)
-        prefix, _, rest = text.partition(" ")
+        self._is_panicking = self._is_panicking or raw.startswith(_PANICS)
+        prefix, _, rest = raw.partition(" ")
         level = "error" if self._is_panicking else _PREFIXES.get(prefix)
-        return Line(level=level or "debug", text=rest if prefix in _PREFIXES else text, values={})
+        return Line(raw=raw, level=level or "debug", text=rest if prefix in _PREFIXES else raw, values={})
 
 
 class LastWords:
-    """What is worth telling of a program that has ended: its last lines; of one in Go that panicked why, and in which
-    line of its author's, after which come many lines about libraries."""
+    """Lines that explain why a program ended: the last ones, or of a Go panic its message and the first source line
+    outside of libraries."""
 
     def __init__(self) -> None:
         self._lines: list[str] = []
         self._panic = ""
         self._frame = ""
 
-    def hear(self, text: str, line: Line) -> None:
-        """A line as it came, and as it was read."""
+    def add(self, line: Line) -> None:
         if self._panic:
-            found = _FRAME.fullmatch(text)
-            if found and not self._frame and not _LIBRARY.search(found[1]):
-                self._frame = found[1]
-        elif text.startswith(_PANICS):
-            self._panic = text[:_LAST_BYTES]
+            frame = _FRAME.fullmatch(line.raw)
+            if frame and not self._frame and not _LIBRARY.search(frame[1]):
+                self._frame = frame[1]
+        elif line.raw.startswith(_PANICS):
+            self._panic = line.raw[:_LAST_BYTES]
         else:
             first, *more = line.text.splitlines() or [""]
-            # Of a traceback it is the end that says why.
-            said = f"{first} ... {more[-1]}" if more else first
-            self._lines = [*self._lines[1 - _LAST_LINES :], said[:_LAST_BYTES]]
+            # The last line of a traceback names the error.
+            summary = f"{first} ... {more[-1]}" if more else first
+            self._lines = [*self._lines[1 - _LAST_LINES :], summary[:_LAST_BYTES]]
 
     @property
     def lines(self) -> list[str]:
-        return [one for one in (self._panic, self._frame) if one] or self._lines
+        return [line for line in (self._panic, self._frame) if line] or self._lines
 
 
-class Gate:
-    """How many lines of a second pass. Time comes in."""
+class RateLimit:
+    """Lets `MOST_LINES` lines a second pass. The caller gives the time."""
 
     def __init__(self) -> None:
         self._second = -1
-        self._passed = 0
-        self._left_out = 0
+        self._lines = 0
+        self._dropped = 0
 
-    def passes(self, now: float) -> bool:
+    def allows(self, now: float) -> bool:
         if int(now) != self._second:
-            self._second, self._passed = int(now), 0
-        self._passed += 1
-        self._left_out += self._passed > MOST_LINES
-        return self._passed <= MOST_LINES
+            self._second, self._lines = int(now), 0
+        self._lines += 1
+        self._dropped += self._lines > MOST_LINES
+        return self._lines <= MOST_LINES
 
-    def left_out(self) -> int:
-        """Lines that did not pass since this was last asked."""
-        count, self._left_out = self._left_out, 0
+    def take_dropped(self) -> int:
+        """Number of lines that were dropped since the last call."""
+        count, self._dropped = self._dropped, 0
         return count
 
 
-def _logged(text: str) -> Line | None:
-    if not text.startswith("{"):
+def _read_hclog(raw: str) -> Line | None:
+    if not raw.startswith("{"):
         return None
     try:
-        found = json.loads(text)
+        entry = json.loads(raw)
     except (ValueError, RecursionError):
         return None
-    level = _LEVELS.get(str(found.get("@level")))
+    level = _LEVELS.get(str(entry.get("@level")))
     if level is None:
         return None
-    values = {name: value for name, value in list(found.items())[:_MOST_VALUES] if not name.startswith("@")}
-    return Line(level=level, text=str(found.get("@message", "")), values=values)
+    values = {name: value for name, value in list(entry.items())[:_MOST_VALUES] if not name.startswith("@")}
+    return Line(raw=raw, level=level, text=str(entry.get("@message", "")), values=values)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from remuda.environments.host import END_SECONDS, EnvironmentProcess
 from remuda.lib.waiting import happens
 from remuda.manager.environments.port import JobPlace
 from remuda.manager.errors import EnvironmentLostError, EnvironmentTemporaryError
@@ -21,9 +22,9 @@ STEPS = '{"spec": {"remuda": 1}}\n---\n{"run": [{"name": "wait", "script": "slee
 OLD = {"    async def open(": "    versions = (1,)\n\n    async def open("}
 HOST = """
 import asyncio, sys
-from remuda.environments.host import PluginProcess
+from remuda.environments.host import EnvironmentProcess
 async def main():
-    process = PluginProcess(sys.argv[1], say=print)
+    process = EnvironmentProcess(sys.argv[1], say=print)
     await process.start()
     print(process.pid, flush=True)
     await asyncio.sleep(60)
@@ -176,3 +177,16 @@ async def test_what_it_prints_is_in_the_log(tmp_path: Path, capsys: pytest.Captu
         await happens(asyncio.Event(), within_seconds=0.2)
     configure(level="error", log_format="text", stream=sys.__stderr__)
     assert "talks of itself" in capsys.readouterr().out
+
+
+async def test_a_child_that_holds_the_pipes_does_not_delay_the_end(tmp_path: Path) -> None:
+    program = tmp_path / "program"
+    program.write_text("#!/bin/sh\necho 'remuda-environment|1|unix|/nowhere'\nsleep 60 <&0 &\ncat > /dev/null\n")
+    program.chmod(0o755)
+    process = EnvironmentProcess(str(program), say=print)
+    await process.start()
+    try:
+        async with asyncio.timeout(END_SECONDS):
+            assert await process.close()
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)

@@ -20,7 +20,7 @@ from remuda.fleeting import InstanceState, PermanentError, Settings, TemporaryEr
 from remuda.fleeting.client import Deadlines
 from remuda.fleeting.host import HostedGroup
 from remuda.fleeting.plugin_search import find_program
-from remuda.fleeting.process import PluginProcess
+from remuda.fleeting.process import FleetingProcess
 from remuda.lib.backoff import Backoff
 from remuda.lib.socket_folder import SocketFolder
 from remuda.testing.agent_process import until
@@ -148,7 +148,7 @@ async def test_missing_submessage_survived(host: Host, tmp_path: Path) -> None:
     assert await ours.update() == {}
 
     # The other side: a host that leaves out settings, or the connector in them.
-    process = PluginProcess(str(a_plugin(tmp_path / "ours")), say=lambda _: None)
+    process = FleetingProcess(str(a_plugin(tmp_path / "ours")), say=lambda _: None)
     try:
         channel = await process.start()
         stub = InstanceGroupStub(channel)

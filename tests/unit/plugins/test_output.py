@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.plugins.output import LONGEST_BYTES, MOST_LINES, Gate, LastWords, Line, Reader, Splitter
+from remuda.plugins.output import LONGEST_BYTES, MOST_LINES, LastWords, Line, RateLimit, Reader, Splitter
 
 
 @given(st.lists(st.binary(max_size=50)))
@@ -28,22 +28,24 @@ def test_a_line_without_end_comes_in_pieces() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "line"),
+    ("text", "level", "said", "values"),
     [
-        ("anything", Line(level="debug", text="anything", values={})),
-        ("[WARN] careful", Line(level="warning", text="careful", values={})),
-        ("[TRACE] x", Line(level="debug", text="x", values={})),
+        ("anything", "debug", "anything", {}),
+        ("[WARN] careful", "warning", "careful", {}),
+        ("[TRACE] x", "debug", "x", {}),
         (
             '{"@level":"info","@message":"up","@timestamp":"2026","addr":"a:1"}',
-            Line(level="info", text="up", values={"addr": "a:1"}),
+            "info",
+            "up",
+            {"addr": "a:1"},
         ),
-        ('{"@level":"odd","@message":"up"}', Line(level="debug", text='{"@level":"odd","@message":"up"}', values={})),
-        ("{no json", Line(level="debug", text="{no json", values={})),
-        ("panic: oh", Line(level="error", text="panic: oh", values={})),
+        ('{"@level":"odd","@message":"up"}', "debug", '{"@level":"odd","@message":"up"}', {}),
+        ("{no json", "debug", "{no json", {}),
+        ("panic: oh", "error", "panic: oh", {}),
     ],
 )
-def test_levels_of_lines(text: str, line: Line) -> None:
-    assert Reader().read(text) == line
+def test_levels_of_lines(text: str, level: str, said: str, values: dict[str, str]) -> None:
+    assert Reader().read(text) == Line(raw=text, level=level, text=said, values=values)
 
 
 def test_what_follows_a_panic_is_an_error() -> None:
@@ -87,7 +89,7 @@ TRACE = json.dumps({"@level": "error", "@message": "a fault\nTraceback:\n  File 
 def test_the_last_words_say_why(printed: str, words: list[str]) -> None:
     reader, last = Reader(), LastWords()
     for text in Splitter().feed(f"{printed}\n".encode()):
-        last.hear(text, reader.read(text))
+        last.add(reader.read(text))
     assert last.lines == words
 
 
@@ -97,7 +99,7 @@ def test_any_line_is_read(text: str) -> None:
 
 
 def test_more_lines_than_a_log_should_have_are_counted() -> None:
-    gate = Gate()
-    assert sum(gate.passes(1.5) for _ in range(MOST_LINES + 30)) == MOST_LINES
-    assert gate.passes(2.0)
-    assert (gate.left_out(), gate.left_out()) == (30, 0)
+    limit = RateLimit()
+    assert sum(limit.allows(1.5) for _ in range(MOST_LINES + 30)) == MOST_LINES
+    assert limit.allows(2.0)
+    assert (limit.take_dropped(), limit.take_dropped()) == (30, 0)

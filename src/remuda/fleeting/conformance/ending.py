@@ -9,10 +9,11 @@ from contextlib import closing, suppress
 from remuda.fleeting.conformance.life import Life, need
 from remuda.fleeting.conformance.values import Check, FailedError
 from remuda.fleeting.handshake import environment, read_handshake
-from remuda.fleeting.process import END_SECONDS, START_SECONDS
+from remuda.fleeting.process import END_SECONDS
 from remuda.lib.processes import reap
 from remuda.lib.socket_folder import SocketFolder
 from remuda.plugins import launch
+from remuda.plugins.process import START_SECONDS
 
 ORPHAN_SECONDS = 10.0
 _HOST = """
@@ -36,7 +37,7 @@ async def _told(life: Life) -> None:
             await life.process.ended.wait()
     except TimeoutError:
         raise FailedError(f"it was still there {life.trial.end_seconds:.0f} s after GRPCController.Shutdown") from None
-    need(life.process.code == 0, f"it ended with {life.process.code}")
+    need(life.process.exit_code == 0, f"it ended with {life.process.exit_code}")
 
 
 async def _orphaned(life: Life) -> None:

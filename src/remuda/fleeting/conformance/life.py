@@ -18,7 +18,7 @@ from remuda.fleeting.client import translated
 from remuda.fleeting.codec import connector_to_wire
 from remuda.fleeting.conformance.values import Check, CheckError, FailedError, NotedError, Outcome, Result, Trial
 from remuda.fleeting.errors import PermanentError, TemporaryError
-from remuda.fleeting.process import PluginProcess
+from remuda.fleeting.process import FleetingProcess
 from remuda.fleeting.streams import ENDS, hold_broker, read_stdio
 from remuda.plugins.output import Line
 from remuda.wire.proto import fleeting_pb2 as pb
@@ -42,7 +42,7 @@ class Life:
 
     def __init__(self, trial: Trial) -> None:
         self.trial = trial
-        self.process: PluginProcess | None = None
+        self.process: FleetingProcess | None = None
         self.channel: Channel | None = None
         self.info = pb.InitResponse()
         self.before: dict[str, int] | None = None
@@ -80,7 +80,7 @@ class Life:
     async def start(self) -> None:
         """A process, with what hosts keep open besides."""
         await self.stop()
-        self.process = PluginProcess(self.trial.program, say=self._hear, stray=self.stray.append)
+        self.process = FleetingProcess(self.trial.program, say=self._hear, stray=self.stray.append)
         self.channel = await self.process.start()
         self._side = [
             asyncio.create_task(read_stdio(self.channel, lambda _: None), name="stdio of the plugin"),
@@ -210,11 +210,11 @@ class Life:
                 await self.process.ended.wait()
         if not self.process.ended.is_set():
             return False
-        await self.process.last_words()
+        await self.process.read_last_words()
         return True
 
     def words(self, what: str) -> str:
-        return self.process.with_words(what) if self.process is not None else what
+        return self.process.describe(what) if self.process is not None else what
 
 
 def is_going(state: int) -> bool:
@@ -258,7 +258,7 @@ async def judged(check: Check, life: Life) -> Result:
     is_dead = outcome is not Outcome.NOTED and await life.has_died(wait=outcome is Outcome.FAILED)
     if was_running and is_dead:
         assert life.process is not None
-        died = life.words(f"ended with {life.process.code}")
+        died = life.words(f"ended with {life.process.exit_code}")
         outcome, happened = Outcome.FAILED, f"{happened}; {died}" if happened else died
     return Result(
         name=check.name,

@@ -13,7 +13,7 @@ from remuda.fleeting.handshake import COOKIE
 from remuda.fleeting.program_info import SECONDS, ask_version, by_hand
 from remuda.fleeting.references import parse_version
 from remuda.lib.processes import reap
-from remuda.plugins.launch import cause
+from remuda.plugins.launch import explain_start_error
 
 
 async def _version(life: Life) -> None:
@@ -36,7 +36,7 @@ async def _by_hand(life: Life) -> None:
             start_new_session=True,
         )
     except OSError as error:
-        raise FailedError(f"it cannot be started: {cause(life.trial.program, error)}") from None
+        raise FailedError(f"it cannot be started: {explain_start_error(life.trial.program, error)}") from None
     try:
         async with asyncio.timeout(SECONDS):
             printed, _ = await process.communicate()
@@ -54,7 +54,7 @@ async def _handshake(life: Life) -> None:
     try:
         await life.start()
     except TemporaryError as error:
-        if life.process is None or life.process.code is None:
+        if life.process is None or life.process.exit_code is None:
             raise
         raise FailedError(str(error), to_do="mend why it ended; its last words say so, if anything does") from error
 
@@ -81,7 +81,7 @@ async def _bad_config(life: Life) -> None:
 async def _is_alive(life: Life) -> None:
     if await life.has_died(wait=True):
         assert life.process is not None
-        raise FailedError(life.words(f"ended with {life.process.code}"))
+        raise FailedError(life.words(f"ended with {life.process.exit_code}"))
 
 
 CHECKS = (

@@ -17,7 +17,7 @@ import msgspec
 from remuda.environments.client import PluginClient
 from remuda.environments.errors import ConfigurationError, LostError, PluginError, TemporaryError
 from remuda.environments.handshake import HOOKS_AND_USAGE
-from remuda.environments.host import PluginProcess, find_plugin
+from remuda.environments.host import EnvironmentProcess, find_plugin
 from remuda.environments.values import Place
 from remuda.lib.backoff import Backoff
 from remuda.lib.clock import Clock
@@ -52,7 +52,7 @@ class PluginEnvironment:
         """Keys of jobs of which the running plugin does not know that they have their machines."""
         self._capacity: int | None = 0
         self._client: PluginClient | None = None
-        self._process: PluginProcess | None = None
+        self._process: EnvironmentProcess | None = None
         self._version = 0
         self._cause = "it is being started"
         self._up = asyncio.Event()
@@ -240,7 +240,7 @@ class PluginEnvironment:
 
     async def _run_once(self) -> None:
         """Start it and stay until it has ended, which is an error."""
-        process = PluginProcess(find_plugin(self._wanted.plugin), say=self._log.info)
+        process = EnvironmentProcess(find_plugin(self._wanted.plugin), say=self._log.info)
         client: PluginClient | None = None
         try:
             self._version = await process.start()
@@ -274,7 +274,7 @@ class PluginEnvironment:
             raise PluginError(f"the plugin's folder {folder} cannot be made: {error.strerror}") from error
         return folder
 
-    async def _until_ended(self, process: PluginProcess) -> None:
+    async def _until_ended(self, process: EnvironmentProcess) -> None:
         await process.ended.wait()
         raise PluginError(f"{process.program} has ended")
 

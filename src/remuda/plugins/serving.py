@@ -1,0 +1,57 @@
+"""What programs of plugins in Python share: stdout for the handshake alone, and a server on a socket of their own."""
+
+import asyncio
+import os
+import shutil
+import signal
+import ssl
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from pathlib import Path
+from typing import TextIO
+
+from grpclib.server import Server
+
+SHORT_FOLDER = "/tmp"
+LONGEST_PATH_BYTES = 100
+CLOSE_SECONDS = 1.0
+
+
+@contextmanager
+def reserve_stdout() -> Iterator[TextIO]:
+    """Yield stdout for the handshake. What the plugin prints goes to stderr, which the host logs.
+
+    SIGINT is ignored: Ctrl-C reaches the host, too, and the host ends its plugins.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    sys.stdout.flush()
+    with os.fdopen(os.dup(1), "w") as stdout:
+        os.dup2(2, 1)
+        yield stdout
+
+
+@asynccontextmanager
+async def listen(server: Server, sockets: str | None, context: ssl.SSLContext | None = None) -> AsyncIterator[Path]:
+    """Serve at a socket below the folder `sockets` of the host. Yields its path; stops the server with the block."""
+    folder = _socket_folder(sockets or tempfile.gettempdir())
+    try:
+        path = folder / "socket"
+        await server.start(path=str(path), ssl=context)
+        yield path
+        server.close()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CLOSE_SECONDS):
+                await server.wait_closed()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _socket_folder(parent: str) -> Path:
+    """A new folder below `parent`, or below /tmp where the path of a socket would be too long for the system."""
+    folder = Path(tempfile.mkdtemp(prefix="plugin", dir=parent))
+    if len(os.fsencode(folder / "socket")) <= LONGEST_PATH_BYTES:
+        return folder
+    folder.rmdir()
+    return Path(tempfile.mkdtemp(prefix="plugin", dir=SHORT_FOLDER))
