@@ -117,7 +117,7 @@ class CellService:
         edge = await self._assembled(store, folder)
         await edge.projects.namespaces.adopt_projects()
         folder.share()
-        await edge.dispatch.start()
+        await edge.dispatch.sync.load()
         await store.warm()
         # What is there now stays: later collections need not look at it again, and are over sooner.
         gc.collect()
@@ -144,8 +144,8 @@ class CellService:
             lambda: self._announce(ready),
         )
         async with asyncio.TaskGroup() as group:
-            group.create_task(edge.dispatch.watch(stop), name="cell sweep")
-            group.create_task(edge.dispatch.look_ahead(stop), name="cell look ahead")
+            group.create_task(edge.dispatch.timeouts.watch(stop), name="cell sweep")
+            group.create_task(edge.dispatch.handout.refresh_caches(stop), name="cell cache refresh")
             group.create_task(self._bridges(edge).watch(stop), name="cell trigger jobs")
             group.create_task(edge.projects.watch(stop), name="cell repositories")
             group.create_task(edge.schedules.watch(stop), name="cell schedules")
@@ -153,12 +153,12 @@ class CellService:
             group.create_task(self._reread_keys(stop), name="cell encryption keys")
             group.create_task(edge.events.watch(stop), name="cell events")
             group.create_task(edge.shells.watch(stop), name="cell shells")
-            group.create_task(edge.dispatch.presence.watch(stop), name="cell presence")
-            follower = group.create_task(edge.dispatch.follow(), name="cell other processes")
+            group.create_task(edge.dispatch.timeouts.presence.watch(stop), name="cell presence")
+            follower = group.create_task(edge.dispatch.sync.follow(), name="cell other processes")
             group.create_task(server.serve(sockets=[listener]), name="cell http")
             await stop.wait()
             follower.cancel()
-            edge.dispatch.stop_polls()
+            edge.dispatch.memory.held_polls.stop()
             edge.events.stop()
             edge.shells.stop()
             server.leave()
@@ -204,7 +204,7 @@ class CellService:
         presence = Presence(clock, folder.presence)
         presence.begin()
         dispatch = Dispatch(store, traces, clock, settings, keys, presence)
-        pipelines = Pipelines(store=store, repos=repos, jobs=dispatch, clock=clock, settings=settings)
+        pipelines = Pipelines(store=store, repos=repos, changes=dispatch.changes, clock=clock, settings=settings)
         projects = Projects(
             store=store, repos=repos, pipelines=pipelines, clock=clock, pipelines_per_push=settings.pipelines_per_push
         )
@@ -220,8 +220,8 @@ class CellService:
             schedules=Schedules(store=store, repos=repos, starter=pipelines, clock=clock),
             managers=Managers(store, clock),
             metrics=CellMetrics(),
-            events=Events(store, dispatch.changed_jobs, clock),
-            shells=Shells(ShellFiles(folder.looking), clock, settings, dispatch.stops),
+            events=Events(store, dispatch.memory.changed_jobs, clock),
+            shells=Shells(ShellFiles(folder.looking), clock, settings, dispatch.memory.stops),
             parsers=Parsers(memory_bytes=settings.parse_memory_bytes, folder=folder.path),
             clock=clock,
             registry=await Registry.open(store, clock, settings) if settings.registry else None,
@@ -264,7 +264,8 @@ class CellService:
         return Bridges(
             store=edge.store,
             blobs=edge.blobs,
-            dispatch=edge.dispatch,
+            changes=edge.dispatch.changes,
+            queue=edge.dispatch.memory.trigger_jobs,
             starter=edge.pipelines,
             find_ref=partial(named_or_default_ref, edge.projects.repos),
             clock=self._clock,

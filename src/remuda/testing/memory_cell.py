@@ -13,7 +13,7 @@ from remuda.cell.blobs.memory import MemoryBlobs, MemoryTraces
 from remuda.cell.core.pipelines.creation import new_jobs as compiled_jobs
 from remuda.cell.core.pipelines.creation import new_pipeline, with_outcome
 from remuda.cell.dispatch.dispatcher import Dispatch
-from remuda.cell.dispatch.handout import Handout, NoJob
+from remuda.cell.dispatch.handout import Assignment, NoJob
 from remuda.cell.errors import ForbiddenError, InvalidError
 from remuda.cell.pipelines.trigger_jobs import Bridges
 from remuda.cell.secrets.key_ring import KeyRing
@@ -75,7 +75,7 @@ class MemoryStarter:
         pipeline = with_outcome(new, compiled)
         jobs = compiled_jobs(compiled.jobs, pipeline, request.project, (), _SETTINGS.url)
         family = await self.store.add_pipeline(pipeline, jobs, now=self.clock.now())
-        await self.dispatch.announce(family.jobs)
+        self.dispatch.memory.announce(family.jobs)
         return family.pipeline
 
     async def find_ref(self, project: Project, name: str) -> tuple[str, str] | None:
@@ -115,7 +115,7 @@ class MemoryCell:
         """A pipeline with these jobs."""
         pipeline = a_pipeline(project_id=self.project.id)
         family = await self.store.add_pipeline(pipeline, new_jobs(*specs), now=self.clock.now())
-        await self.dispatch.announce(family.jobs)
+        self.dispatch.memory.announce(family.jobs)
         return family
 
     @property
@@ -129,7 +129,8 @@ class MemoryCell:
         return Bridges(
             store=self.store,
             blobs=self.blobs,
-            dispatch=self.dispatch,
+            changes=self.dispatch.changes,
+            queue=self.dispatch.memory.trigger_jobs,
             starter=self.starter,
             find_ref=self.starter.find_ref,
             clock=self.clock,
@@ -158,10 +159,10 @@ class MemoryCell:
         gone: asyncio.Event | None = None,
         features: Mapping[str, bool] | None = None,
         two_phase: bool = True,
-    ) -> Handout | NoJob:
+    ) -> Assignment | NoJob:
         """What POST /jobs/request does. With `hold` it shows a cursor, and says for how long it can wait."""
         self._requests += 1
-        return await self.dispatch.request_job(
+        return await self.dispatch.handout.request_job(
             runner or self.runner,
             RequestJob(
                 system_id="s_abcdefabcdef",
@@ -190,13 +191,13 @@ class MemoryCell:
     ) -> tuple[Job, str]:
         """Poll, expecting a job: the job and its token."""
         handout = await self.poll(graceful=graceful, request_id=request_id, runner=runner, two_phase=two_phase)
-        assert isinstance(handout, Handout)
+        assert isinstance(handout, Assignment)
         return handout.job, handout.payload.token
 
     async def start(self, *, graceful: bool = False) -> tuple[Job, str]:
         """Take a job and acknowledge it."""
         job, token = await self.take(graceful=graceful)
-        return await self.dispatch.touch(job), token
+        return await self.dispatch.runner_calls.touch(job), token
 
     async def put(
         self,
@@ -210,7 +211,7 @@ class MemoryCell:
         may_have_begun: bool = False,
     ) -> tuple[int, str]:
         """What PUT /jobs/:id does: the status code and the Job-Status."""
-        job = await self.dispatch.holder(token, ended=True)
+        job = await self.dispatch.runner_calls.authenticate(token, ended=True)
         output = TraceOutput(bytesize=bytesize) if bytesize is not None else None
         update = UpdateJob(
             state=state,
@@ -220,13 +221,13 @@ class MemoryCell:
             info=RunnerInfo(name=manager),
             remuda_may_have_begun=may_have_begun,
         )
-        updated = await self.dispatch.update(job, update)
+        updated = await self.dispatch.runner_calls.update_job(job, update)
         return updated.code, updated.job.status()
 
     async def refusal(self, token: str) -> str | None:
         """The Job-Status that comes with the refusal of a token."""
         try:
-            await self.dispatch.holder(token)
+            await self.dispatch.runner_calls.authenticate(token)
         except ForbiddenError as error:
             return error.job_status
         raise AssertionError("the token opens a job")
@@ -279,7 +280,7 @@ class MemoryCell:
         """With the sweeps going on."""
         stop = asyncio.Event()
         async with asyncio.TaskGroup() as group:
-            group.create_task(self.dispatch.watch(stop), name="watch")
+            group.create_task(self.dispatch.timeouts.watch(stop), name="watch")
             group.create_task(self.bridges.watch(stop), name="trigger jobs")
             await settle()
             yield
@@ -289,5 +290,5 @@ class MemoryCell:
 async def _dispatch(store: MemoryStore, traces: MemoryTraces, clock: VirtualClock) -> Dispatch:
     keys = KeyRing(store, clock, cell_id=1, issuer="https://ci.example")
     dispatch = Dispatch(store, traces, clock, _SETTINGS, keys)
-    await dispatch.start()
+    await dispatch.sync.load()
     return dispatch

@@ -41,7 +41,7 @@ class Desk:
         self.clone.run("init", "--quiet", "-b", "main")
         settings = CellSettings(data=folder, public_url="https://ci.example")
         self.pipelines = Pipelines(
-            store=cell.store, repos=self.repos, jobs=cell.dispatch, clock=cell.clock, settings=settings
+            store=cell.store, repos=self.repos, changes=cell.dispatch.changes, clock=cell.clock, settings=settings
         )
         self.project: Project = a_project()
         self.sha = ""
@@ -93,7 +93,7 @@ async def test_a_request_becomes_a_pipeline(desk: Desk) -> None:
         "later": "created",
     }
     assert jobs["test"].artifacts_from == ("build",)
-    assert desk.cell.dispatch.waiting() == 1, "the queue knows"
+    assert len(desk.cell.dispatch.memory.waiting_jobs) == 1, "the queue knows"
     assert desk.repos.has_ref_file("repo", f"refs/pipelines/{pipeline.id}")
 
 

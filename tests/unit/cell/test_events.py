@@ -26,7 +26,7 @@ async def cell() -> MemoryCell:
 @asynccontextmanager
 async def telling(cell: MemoryCell) -> AsyncIterator[Events]:
     """Events while the block runs."""
-    events, stop = Events(cell.store, cell.dispatch.changed_jobs, cell.clock), asyncio.Event()
+    events, stop = Events(cell.store, cell.dispatch.memory.changed_jobs, cell.clock), asyncio.Event()
     async with asyncio.TaskGroup() as group:
         group.create_task(events.watch(stop), name="events")
         await settle()
@@ -75,8 +75,8 @@ async def test_all_jobs_are_told_before_the_end_of_their_pipeline(cell: MemoryCe
             at = events.buffer.last
             await cell.put(token, "failed")
             # As another process hears of it: of one job first, of the other one later.
-            cell.dispatch.changed_jobs.take()
-            cell.dispatch.changed_jobs.note(family.jobs[0].id)
+            cell.dispatch.memory.changed_jobs.take()
+            cell.dispatch.memory.changed_jobs.note(family.jobs[0].id)
             await cell.clock.advance(GATHER_SECONDS)
             assert [(one["kind"], one.get("name"), one["status"]) for one in told(events, at)] == [
                 ("job", "build", "failed"),
@@ -88,8 +88,8 @@ async def test_all_jobs_are_told_before_the_end_of_their_pipeline(cell: MemoryCe
 async def test_nothing_is_noted_or_kept_while_nobody_watches(cell: MemoryCell) -> None:
     async with telling(cell) as events:
         await cell.push(a_spec("build"))
-        assert not cell.dispatch.changed_jobs.wanted
-        assert cell.dispatch.changed_jobs.take() == ([], False)
+        assert not cell.dispatch.memory.changed_jobs.wanted
+        assert cell.dispatch.memory.changed_jobs.take() == ([], False)
         with events.watched(runners=False):
             await settle()
         await cell.push(a_spec("build"))
@@ -97,7 +97,7 @@ async def test_nothing_is_noted_or_kept_while_nobody_watches(cell: MemoryCell) -
         at = events.buffer.last
         assert at
         await cell.clock.advance(LINGER_SECONDS + LOOK_SECONDS)
-        assert not cell.dispatch.changed_jobs.wanted
+        assert not cell.dispatch.memory.changed_jobs.wanted
         assert events.buffer.after(at, at_most=1) is None
 
 
@@ -107,7 +107,7 @@ async def test_the_same_state_is_told_once(cell: MemoryCell) -> None:
             family = await cell.push(a_spec("build"))
             await cell.clock.advance(1)
             at = events.buffer.last
-            cell.dispatch.changed_jobs.note(family.jobs[0].id)
+            cell.dispatch.memory.changed_jobs.note(family.jobs[0].id)
             await cell.clock.advance(1)
             assert told(events, at) == []
 
@@ -130,7 +130,7 @@ async def test_what_may_have_been_missed_is_a_reset(cell: MemoryCell, how_many: 
         with events.watched(runners=False) as watcher:
             await settle()
             at = events.buffer.last
-            cell.dispatch.changed_jobs.note(*map(JobId, range(how_many)))
+            cell.dispatch.memory.changed_jobs.note(*map(JobId, range(how_many)))
             await cell.clock.advance(GATHER_SECONDS)
             assert watcher.wake.is_set()
             assert events.buffer.after(at, at_most=1) is None
@@ -152,7 +152,7 @@ async def test_a_store_that_fails_is_a_reset(cell: MemoryCell, monkeypatch: pyte
             monkeypatch.undo()
             await cell.clock.advance(60)
             at = events.buffer.last
-            cell.dispatch.changed_jobs.note(family.jobs[0].id)
+            cell.dispatch.memory.changed_jobs.note(family.jobs[0].id)
             await cell.clock.advance(1)
             assert told(events, at)
 

@@ -13,7 +13,7 @@ from remuda.testing.memory_cell import MemoryCell
 async def test_the_queue_follows_at_once(cell: MemoryCell) -> None:
     family = await cell.push(a_spec("first"), a_spec("second"), a_spec("third"))
     third = await cell.newest(family, "third")
-    changed = await cell.dispatch.prioritize_job(third.id, 7)
+    changed = await cell.dispatch.user_commands.prioritize_job(third.id, 7)
     assert changed.priority == 7
     assert (await cell.job(third.id)).priority == 7
     job, _ = await cell.take()
@@ -22,14 +22,14 @@ async def test_the_queue_follows_at_once(cell: MemoryCell) -> None:
 
 async def test_a_job_whose_turn_has_not_come_keeps_its_priority_for_then(cell: MemoryCell) -> None:
     family = await cell.push(a_spec("build", stage="build", stage_index=0), a_spec("slow"), a_spec("quick"))
-    await cell.dispatch.prioritize_job((await cell.newest(family, "quick")).id, 1)
+    await cell.dispatch.user_commands.prioritize_job((await cell.newest(family, "quick")).id, 1)
     assert [await cell.run_next() for _ in range(3)] == ["build", "quick", "slow"]
 
 
 async def test_another_process_learns_of_it_with_its_next_sweep(cell: MemoryCell) -> None:
     family = await cell.push(a_spec("first"), a_spec("second"))
     other = await cell.reopen()
-    await cell.dispatch.prioritize_job((await cell.newest(family, "second")).id, 1)
+    await cell.dispatch.user_commands.prioritize_job((await cell.newest(family, "second")).id, 1)
     async with other.watching():
         job, _ = await other.take()
     assert job.name == "second"
@@ -37,7 +37,7 @@ async def test_another_process_learns_of_it_with_its_next_sweep(cell: MemoryCell
 
 async def test_a_further_try_keeps_it(cell: MemoryCell) -> None:
     family = await cell.push(a_spec("flaky", retry_max=1))
-    await cell.dispatch.prioritize_job((await cell.newest(family, "flaky")).id, 5)
+    await cell.dispatch.user_commands.prioritize_job((await cell.newest(family, "flaky")).id, 5)
     await cell.run_next("failed")
     again = await cell.newest(family, "flaky")
     assert (again.tries, again.priority) == (2, 5)
@@ -45,7 +45,7 @@ async def test_a_further_try_keeps_it(cell: MemoryCell) -> None:
 
 async def test_there_is_no_such_job(cell: MemoryCell) -> None:
     with pytest.raises(NotFoundError):
-        await cell.dispatch.prioritize_job(99, 1)
+        await cell.dispatch.user_commands.prioritize_job(99, 1)
 
 
 @pytest.mark.parametrize("priority", [-100, 0, 100])

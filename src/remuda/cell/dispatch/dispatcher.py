@@ -1,15 +1,43 @@
-"""The cell's jobs in motion, as one: handing out, what runners say, what people want, what time brings, and why.
+"""Builds the services of dispatch over one shared memory.
 
-Nothing is decided here. `motion` is what the parts share, and says how a crash is survived; `claims`, `holders`,
-`orders`, `sweeps` and `explanations` are the parts. The HTTP edge and `remuda.cell.service` use it as a whole.
+`remuda.cell.service` creates one `Dispatch` a process. Callers use the service that they need, such as
+`dispatch.handout.request_job(...)`.
 """
 
 from remuda.cell.dispatch.explanations import Explanations
-from remuda.cell.dispatch.handout import Claims
-from remuda.cell.dispatch.runner_calls import Holders
-from remuda.cell.dispatch.timeouts import Sweeps
-from remuda.cell.dispatch.user_commands import Orders
+from remuda.cell.dispatch.handout import Handout
+from remuda.cell.dispatch.job_changes import JobChanges
+from remuda.cell.dispatch.memory import DispatchMemory
+from remuda.cell.dispatch.runner_calls import RunnerCalls
+from remuda.cell.dispatch.store_sync import StoreSync
+from remuda.cell.dispatch.timeouts import Timeouts
+from remuda.cell.dispatch.user_commands import UserCommands
+from remuda.cell.operations.downtime import Presence
+from remuda.cell.secrets.key_ring import KeyRing
+from remuda.cell.settings import CellSettings
+from remuda.cell.store.ports import Store, Traces
+from remuda.lib.clock import Clock
 
 
-class Dispatch(Claims, Holders, Orders, Sweeps, Explanations):
-    """The cell's jobs in motion."""
+class Dispatch:
+    """The services that move jobs from waiting to ended."""
+
+    def __init__(
+        self,
+        store: Store,
+        traces: Traces,
+        clock: Clock,
+        settings: CellSettings,
+        keys: KeyRing,
+        presence: Presence | None = None,
+    ) -> None:
+        self.memory = DispatchMemory(clock, cell_id=settings.cell_id)
+        self.sync = StoreSync(store, self.memory, clock)
+        self.changes = JobChanges(store, traces, self.memory, clock)
+        self.handout = Handout(store, self.memory, self.changes, keys, clock, settings)
+        self.runner_calls = RunnerCalls(store, traces, self.memory, self.changes, keys, clock, settings)
+        self.user_commands = UserCommands(store, self.memory, self.changes, clock)
+        self.timeouts = Timeouts(
+            store, self.memory, self.sync, self.changes, presence or Presence(clock), clock, settings
+        )
+        self.explanations = Explanations(store, self.memory, clock)

@@ -1,11 +1,11 @@
-"""Handing jobs out: which of the waiting jobs a runner gets, and what happens when nobody is there to take it.
+"""Hands waiting jobs out to runners.
 
-Decided here is little: `remuda.queue` says which job, `core.leases` what a lease is, `polls` who is woken, and
-`core.deference` who leaves a job to others. A payload goes out only when the lease of its job is stored; what it is
-made of comes with the lease. A hand-out is first tried with the job and the runner as they are known, which takes one
-call of the store, and only where that fails with what they are now. The HTTP edge calls `take_job`, then `request_job`.
+`remuda.queue` chooses the job, `core.jobs.leases` makes the lease, `held_polls` wakes a poll when a job arrives, and
+`core.waiting.priority_delay` lets a runner leave a job to a better one. The HTTP edge calls `try_request_job`, which
+needs one call of the store because it trusts the cached job and runner, and then, if that gave nothing, `request_job`.
 
-Invariant: a job is handed out again only while it is leased, under a new epoch; once it has started, never.
+Invariants: a payload goes out only after the lease of its job is stored. A job is handed out again only while it is
+leased, under a new epoch; once it has started, never.
 """
 
 import asyncio
@@ -22,7 +22,9 @@ from remuda.cell.core.jobs import leases
 from remuda.cell.core.waiting.poll_hold import hold_seconds
 from remuda.cell.core.waiting.priority_delay import Offer, deference_seconds, offers_of
 from remuda.cell.dispatch.held_polls import HangUp
-from remuda.cell.dispatch.job_changes import Motion, has_begun
+from remuda.cell.dispatch.job_cache import has_begun
+from remuda.cell.dispatch.job_changes import JobChanges
+from remuda.cell.dispatch.memory import DispatchMemory
 from remuda.cell.dispatch.payload_inputs import gather_payload, keep, policy_settings
 from remuda.cell.errors import (
     CannotStartError,
@@ -31,30 +33,35 @@ from remuda.cell.errors import (
     ProjectDeletedError,
     StoreError,
 )
+from remuda.cell.secrets.key_ring import KeyRing
+from remuda.cell.settings import CellSettings
+from remuda.cell.store.ports import Store
 from remuda.cell.values import Job, Page, Pipeline, Project, Runner
 from remuda.cell.values.changes import Belongings
 from remuda.lib import killpoints
+from remuda.lib.clock import Clock
 from remuda.lib.waiting import happens_by
 from remuda.model.job import FailureReason, JobId, JobState, ProjectId
 from remuda.model.runner import Fingerprint, RunnerType
+from remuda.telemetry.logs import logger
 from remuda.wire.runner_api import JobInfo, JobPayload, RequestJob
 
-MANY = 5
-"""More jobs of a project than this are not counted for the runner: it is a label of a metric there."""
-
-
+MAX_COUNTED_JOBS = 5
+"""Higher numbers of jobs of a project are sent to the runner as "5+": it is a label of a metric there."""
 OFFERS_SECONDS = 10.0
-"""For so long it is good enough to know which runners there are."""
-LOOK_AHEAD_SECONDS = 4.0
-"""More often than keys and runners have to be read again."""
+"""How old the list of all runners may be."""
+REFRESH_SECONDS = 4.0
+"""How often keys and runners are read. It is shorter than the time for which they are cached."""
 ALIKE = 32
-"""Where so many jobs wait that are as good as each other, a process of a cell begins with every second of them. If each
-process chose the oldest, they would choose the same, and every second claim would be lost to another one. Nobody says
-who has the even ones: a process whose claim was lost draws anew, until two are apart."""
+"""If so many equally good jobs wait, each process of a cell prefers every second of them. If each process chose the
+oldest, all would choose the same one, and every second lease would fail. A process whose lease failed draws anew
+whether it takes the even or the odd ones."""
 _ALL = Page(size=100_000)
 
+_log = logger("cell")
 
-class Handout(msgspec.Struct, frozen=True, kw_only=True):
+
+class Assignment(msgspec.Struct, frozen=True, kw_only=True):
     """A job for the runner that asked."""
 
     job: Job
@@ -65,105 +72,125 @@ class Handout(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NoJob(msgspec.Struct, frozen=True, kw_only=True):
-    """Nothing now. The cursor goes back to the runner, which shows it with its next request."""
+    """There is no job now. The runner sends the cursor back with its next request."""
 
     cursor: str
 
 
 class _Leased(NamedTuple):
-    """A job that was leased, and what its payload is made of, if that came with the lease."""
+    """A leased job, with the parts of its payload if they were read together with the lease."""
 
     job: Job
-    has: Belongings | None = None
+    parts: Belongings | None = None
 
 
 class _RunnerChangedError(Exception):
-    """A runner is not what it was when it began to wait: paused, offering something else, with another token, gone."""
+    """The runner changed while its poll was held: it was paused or removed, or has other tags or another token."""
 
-    def __init__(self, now: Runner | None) -> None:
+    def __init__(self, runner: Runner | None) -> None:
         super().__init__()
-        self.now = now
+        self.runner = runner
 
 
-class Claims(Motion):
-    """The part of dispatch that hands out."""
+class Handout:
+    """Chooses, leases and delivers jobs."""
 
-    _offers: frozenset[Offer] = frozenset()
-    _offers_at = -math.inf
-    _parity = 0
+    def __init__(
+        self,
+        store: Store,
+        memory: DispatchMemory,
+        changes: JobChanges,
+        keys: KeyRing,
+        clock: Clock,
+        settings: CellSettings,
+    ) -> None:
+        self._store = store
+        self._memory = memory
+        self._changes = changes
+        self._keys = keys
+        self._clock = clock
+        self._settings = settings
+        self._waiting_jobs = memory.waiting_jobs
+        self._held_polls = memory.held_polls
+        self._offers: frozenset[Offer] = frozenset()
+        self._offers_at = -math.inf
+        self._parity = 0
 
-    async def take_job(
+    async def try_request_job(
         self, runner: Runner, request: RequestJob, *, request_id: str, ip: str, gone: HangUp
-    ) -> Handout | NoJob | None:
-        """The first job that waits for this runner, which need not have been read now: a hand-out to one that is
-        another by now is not stored. None when nothing is, for whatever reason: `request_job` looks closely.
+    ) -> Assignment | NoJob | None:
+        """Hand out the first waiting job to a runner that may be cached. None if that fails: call `request_job`.
+
+        The store refuses the lease if the runner has changed.
         """
         now = self._clock.now()
-        job_id = None if self._polls.stopped or runner.paused else self._choose(runner.fingerprint(), now)
-        if job_id is None or await self._deference(runner, job_id) > 0:
+        job_id = None if self._held_polls.stopped or runner.paused else self._choose(runner.fingerprint(), now)
+        if job_id is None or await self._priority_delay(runner, job_id) > 0:
             return None
-        terms = self._terms(runner, request, request_id, now)
-        leased = await self._lease(job_id, terms, now, runner, is_woken=False, closely=False)
+        terms = self._lease_terms(runner, request, request_id, now)
+        leased = await self._lease(job_id, terms, now, runner, is_woken=False, use_cache_only=True)
         if leased is None:
             return None
         return await self._deliver(leased, runner, _features(request), ip=ip, gone=gone)
 
     async def request_job(
         self, runner: Runner, request: RequestJob, *, request_id: str, ip: str, gone: HangUp
-    ) -> Handout | NoJob:
-        """The job this runner gets, or none; held while there is none as `core.poll_hold` says."""
+    ) -> Assignment | NoJob:
+        """Hand out a job, or hold the poll for as long as `core.waiting.poll_hold` allows until there is one."""
         if request_id and (again := await self._store.leased_by_request(runner.id, request_id)):
-            self._log.info("job handed out again to the same request", job=again.id, runner=runner.id)
+            _log.info("job handed out again to the same request", job=again.id, runner=runner.id)
             return await self._deliver(_Leased(again), runner, _features(request), ip=ip, gone=gone)
         is_woken = False
         began = self._clock.monotonic()
-        while not (self._polls.stopped or runner.paused or gone.is_set()):
+        while not (self._held_polls.stopped or runner.paused or gone.is_set()):
             try:
-                leased = await self._claim(runner, request, request_id, is_woken=is_woken)
+                leased = await self._lease_first(runner, request, request_id, is_woken=is_woken)
             except _RunnerChangedError as changed:
                 is_woken = False
-                if changed.now is None or changed.now.token_hash != runner.token_hash:
+                if changed.runner is None or changed.runner.token_hash != runner.token_hash:
                     break
-                runner = changed.now
+                runner = changed.runner
                 continue
             if leased is not None:
                 return await self._deliver(leased, runner, _features(request), ip=ip, gone=gone)
-            left = began + hold_seconds(request, runner, self._settings) - self._clock.monotonic()
-            is_woken = await self._polls.hold(runner.fingerprint(), left, gone, priority=runner.priority)
+            seconds = began + hold_seconds(request, runner, self._settings) - self._clock.monotonic()
+            is_woken = await self._held_polls.hold(runner.fingerprint(), seconds, gone, priority=runner.priority)
             if not is_woken:
                 break
-        self._polls.wake()
-        return NoJob(cursor=self.cursor)
+        self._held_polls.wake()
+        return NoJob(cursor=self._memory.cursor)
 
-    async def _claim(self, runner: Runner, request: RequestJob, request_id: str, *, is_woken: bool) -> "_Leased | None":
-        """Lease the first waiting job that fits; a job that was lost to someone else is dropped.
+    async def _lease_first(
+        self, runner: Runner, request: RequestJob, request_id: str, *, is_woken: bool
+    ) -> _Leased | None:
+        """Lease the first waiting job that fits; None if there is none.
 
-        `is_woken`: the runner is known from before it waited; _RunnerChangedError when it is another by now.
+        `is_woken`: `runner` was read before its poll was held; _RunnerChangedError if it has changed since.
         """
         try:
             while (job_id := self._choose(runner.fingerprint(), self._clock.now())) is not None:
-                if (pause := await self._deference(runner, job_id)) > 0:
+                if (pause := await self._priority_delay(runner, job_id)) > 0:
                     await self._clock.sleep(pause)
                     continue
                 now = self._clock.now()
-                terms = self._terms(runner, request, request_id, now)
+                terms = self._lease_terms(runner, request, request_id, now)
                 leased = await self._lease(job_id, terms, now, runner, is_woken=is_woken)
                 if leased is not None:
                     return leased
                 self._parity = random.randrange(2)
             return None
         finally:
-            self._polls.wake()
+            self._held_polls.wake()
 
     def _choose(self, fingerprint: Fingerprint, now: float) -> JobId | None:
-        """The job that this process would give to such a runner now."""
-        job_id = self._waiting.choose(fingerprint, now)
-        if job_id is None or not self._settings.is_shared or self._waiting.as_good(job_id) < ALIKE:
+        """The waiting job that this process prefers for such a runner."""
+        job_id = self._waiting_jobs.choose(fingerprint, now)
+        if job_id is None or not self._settings.is_shared or self._waiting_jobs.as_good(job_id) < ALIKE:
             return job_id
-        alike = self._waiting.alike(job_id, ALIKE)
-        return next((one for one in alike if one % 2 == self._parity), job_id)
+        alike = self._waiting_jobs.alike(job_id, ALIKE)
+        return next((other for other in alike if other % 2 == self._parity), job_id)
 
-    def _terms(self, runner: Runner, request: RequestJob, request_id: str, now: float) -> leases.Lease:
+    def _lease_terms(self, runner: Runner, request: RequestJob, request_id: str, now: float) -> leases.Lease:
         return leases.Lease(
             runner_id=runner.id,
             system_id=request.system_id,
@@ -173,129 +200,142 @@ class Claims(Motion):
             two_phase=bool(_features(request).get("two_phase_job_commit")),
         )
 
-    async def _deference(self, runner: Runner, job_id: JobId) -> float:
-        """How many seconds this runner leaves the job to a better one that may wait at another process."""
-        how, now = self._waiting.how(job_id), self._clock.now()
-        if how is None or not self._settings.is_shared:
+    async def _priority_delay(self, runner: Runner, job_id: JobId) -> float:
+        """Seconds for which this runner leaves the job to a better one that may poll another process."""
+        waiting, now = self._waiting_jobs.how(job_id), self._clock.now()
+        if waiting is None or not self._settings.is_shared:
             return 0.0
         if self._clock.monotonic() - self._offers_at >= OFFERS_SECONDS:
-            await self._read_offers()
-        return deference_seconds(runner.priority, how.key, self._offers, since=how.since, now=now)
+            await self._load_offers()
+        return deference_seconds(runner.priority, waiting.key, self._offers, since=waiting.since, now=now)
 
-    async def _read_offers(self) -> None:
+    async def _load_offers(self) -> None:
         self._offers_at = self._clock.monotonic()
         runners, _ = await self._store.runners(_ALL)
         self._offers = offers_of(runners, await self._store.all_managers(), self._clock.now())
 
-    async def look_ahead(self, stop: asyncio.Event) -> None:
-        """Until told to stop: read what hand-outs need from time to time before they do, so that none waits for it."""
+    async def refresh_caches(self, stop: asyncio.Event) -> None:
+        """Read signing keys and runners before their caches expire, until `stop` is set, so that no hand-out has to."""
         while not stop.is_set():
             try:
                 await self._keys.load()
                 if self._settings.is_shared:
-                    await self._read_offers()
+                    await self._load_offers()
             except StoreError as error:
-                self._log.warning("what hand-outs need cannot be read now", error=str(error))
-            await happens_by(self._clock, stop, within_seconds=LOOK_AHEAD_SECONDS, name="look ahead")
+                _log.warning("cannot refresh signing keys and runners; serving from cache", error=str(error))
+            await happens_by(self._clock, stop, within_seconds=REFRESH_SECONDS, name="refresh caches")
 
     async def _lease(
-        self, job_id: JobId, terms: leases.Lease, now: float, runner: Runner, *, is_woken: bool, closely: bool = True
-    ) -> "_Leased | None":
-        """Lease a job that was chosen, None when that is not stored. It is tried with what is known of the job and the
-        runner, and then, `closely`, with what they are now: a job that does not wait any more is then dropped."""
-        if job_id not in self._waiting:
-            return None  # somebody else here has taken it since it was chosen
-        ahead = [] if job_id in self._newest else list(self._waiting.alike(job_id, ALIKE))
-        waiting, known = self._waiting.take(job_id), self._newest.pop(job_id, None)
+        self,
+        job_id: JobId,
+        terms: leases.Lease,
+        now: float,
+        runner: Runner,
+        *,
+        is_woken: bool,
+        use_cache_only: bool = False,
+    ) -> _Leased | None:
+        """Lease a chosen job; None if that is not stored.
+
+        First tries with the cached job and runner. If the store refuses, reads both and tries again, unless
+        `use_cache_only`; a job that is not pending any more leaves the queue.
+        """
+        if job_id not in self._waiting_jobs:
+            return None  # another request of this process took it since it was chosen
+        recent_jobs = self._memory.recent_jobs
+        ahead = [] if job_id in recent_jobs else list(self._waiting_jobs.alike(job_id, ALIKE))
+        waiting, pending = self._waiting_jobs.take(job_id), recent_jobs.pop(job_id, None)
         leased: _Leased | None = None
-        may_wait = True
+        may_be_pending = True
         try:
-            known = known or await self._read_ahead(job_id, ahead)
-            hoped = leases.lease(known, terms, now) if known else None
-            if known and hoped and (has := await self._store.lease_job(known, hoped, runner, policy_settings(hoped))):
-                leased = _Leased(hoped, has)
-            elif closely:
-                if is_woken and (found := await self._store.runner(runner.id)) != runner:
-                    raise _RunnerChangedError(found)
+            pending = pending or await self._read_ahead(job_id, ahead)
+            row = leases.lease(pending, terms, now) if pending else None
+            if pending and row and (parts := await self._store.lease_job(pending, row, runner, policy_settings(row))):
+                leased = _Leased(row, parts)
+            elif not use_cache_only:
+                if is_woken and (current := await self._store.runner(runner.id)) != runner:
+                    raise _RunnerChangedError(current)
                 row = await self._store.change_job(job_id, lambda job: leases.lease(job, terms, now))
                 leased = _Leased(row) if row else None
-                may_wait = False
+                may_be_pending = False
         finally:
-            # After an error nobody knows. If it was stored, the next one to choose it finds out, and the lease ends.
-            if leased is None and may_wait and waiting:
-                self._waiting.put_back(job_id, waiting)
-                self._polls.wake()
+            # After an error it is unknown whether the lease was stored. If it was, it expires.
+            if leased is None and may_be_pending and waiting:
+                self._waiting_jobs.put_back(job_id, waiting)
+                self._held_polls.wake()
         if leased is not None:
             job = leased.job
-            self._note(job)
-            self.changed_jobs.note(job.id)
-            self._pick_ups.note(runner.fingerprint(), at=now, since=job.pending_at or job.created_at)
+            self._memory.track_assigned(job)
+            self._memory.changed_jobs.note(job.id)
+            self._memory.pick_ups.note(runner.fingerprint(), at=now, since=job.pending_at or job.created_at)
         return leased
 
     async def _read_ahead(self, job_id: JobId, ahead: Sequence[JobId]) -> Job | None:
-        """Read a job that many others went before, with those that come next, and note them as if they were new."""
+        """Read a job that is no longer cached, together with those that follow it in the queue."""
         jobs = {job.id: job for job in await self._store.some_jobs(ahead)}
-        known = jobs.pop(job_id, None)
+        chosen = jobs.pop(job_id, None)
         for job in jobs.values():
-            if job.id in self._waiting and job.state is JobState.PENDING:
-                self._note_newest(job)
-        return known
+            if job.id in self._waiting_jobs and job.state is JobState.PENDING:
+                self._memory.remember_recent(job)
+        return chosen
 
     async def _deliver(
-        self, leased: "_Leased", runner: Runner, features: Mapping[str, bool], *, ip: str, gone: HangUp
-    ) -> Handout | NoJob:
+        self, leased: _Leased, runner: Runner, features: Mapping[str, bool], *, ip: str, gone: HangUp
+    ) -> Assignment | NoJob:
         job = leased.job
         killpoints.reach("cell.leased")
         try:
-            has = leased.has or await self._store.belongings(job, policy_settings(job))
-            handout = await self._handout(job, runner, features, has)
+            parts = leased.parts or await self._store.belongings(job, policy_settings(job))
+            assignment = await self._assignment(job, runner, features, parts)
         except ProjectDeletedError as error:
-            await self._end_unasked(job, FailureReason.PROJECT_DELETED, str(error))
-            return NoJob(cursor=self.cursor)
+            await self._changes.fail(job, FailureReason.PROJECT_DELETED, str(error))
+            return NoJob(cursor=self._memory.cursor)
         except NotFoundError as error:
-            await self._end_unasked(job, FailureReason.DATA_INTEGRITY_FAILURE, str(error))
-            return NoJob(cursor=self.cursor)
+            await self._changes.fail(job, FailureReason.DATA_INTEGRITY_FAILURE, str(error))
+            return NoJob(cursor=self._memory.cursor)
         except MissingDependencyError as error:
-            await self._end_unasked(job, FailureReason.MISSING_DEPENDENCY_FAILURE, str(error))
-            return NoJob(cursor=self.cursor)
+            await self._changes.fail(job, FailureReason.MISSING_DEPENDENCY_FAILURE, str(error))
+            return NoJob(cursor=self._memory.cursor)
         except CannotStartError as error:
-            await self._end_unasked(job, error.reason, str(error))
-            return NoJob(cursor=self.cursor)
+            await self._changes.fail(job, error.reason, str(error))
+            return NoJob(cursor=self._memory.cursor)
         except StoreError:
             with contextlib.suppress(StoreError):
-                await self.release(job)
+                await self._changes.release(job)
             raise
-        except Exception as error:  # noqa: BLE001 - it would be handed out again for ever, and no runner would get it
-            self._log.error("a job's payload cannot be made", job=job.id, exc_info=error)
-            message = "the cell failed to make what a runner needs for it; its log says how"
-            await self._end_unasked(job, FailureReason.SCHEDULER_FAILURE, message, before_script=True)
-            return NoJob(cursor=self.cursor)
+        except Exception as error:  # noqa: BLE001 - otherwise it would be handed out again for ever
+            _log.error("cannot build the payload of a job", job=job.id, exc_info=error)
+            message = "the cell failed to build its payload; the log of the cell has the error"
+            await self._changes.fail(job, FailureReason.SCHEDULER_FAILURE, message, before_script=True)
+            return NoJob(cursor=self._memory.cursor)
         if gone.is_set():
-            await self.release(job)
-            return NoJob(cursor=self.cursor)
-        self._log.debug("job handed out", job=job.id, runner=runner.id, system_id=job.system_id, ip=ip, epoch=job.epoch)
-        return handout
+            await self._changes.release(job)
+            return NoJob(cursor=self._memory.cursor)
+        _log.debug("job handed out", job=job.id, runner=runner.id, system_id=job.system_id, ip=ip, epoch=job.epoch)
+        return assignment
 
-    async def _handout(self, job: Job, runner: Runner, features: Mapping[str, bool], has: Belongings) -> Handout:
+    async def _assignment(
+        self, job: Job, runner: Runner, features: Mapping[str, bool], parts: Belongings
+    ) -> Assignment:
         draft = await gather_payload(
             self._store,
             self._keys,
             job,
             runner,
-            has,
+            parts,
             features=features,
             public_url=self._settings.public_url,
             now=self._clock.wall(),
         )
         job = await keep(self._store, draft)
-        self._known.note(job, in_running=has_begun(draft.of.pipeline))
+        self._memory.job_cache.note(job, in_running=has_begun(draft.of.pipeline))
         payload = replace(draft.payload, job_info=self._with_count(draft.payload.job_info, runner))
-        return Handout(job=job, runner=runner, payload=payload, project=draft.of.project, pipeline=draft.of.pipeline)
+        return Assignment(job=job, runner=runner, payload=payload, project=draft.of.project, pipeline=draft.of.pipeline)
 
     def _with_count(self, info: JobInfo, runner: Runner) -> JobInfo:
-        """With how much else of the project is with runners; GitLab tells it only to runners that all share."""
-        others = max(self._busy[ProjectId(info.project_id)] - 1, 0)
-        count = str(others) if others < MANY else f"{MANY}+"
+        """With the number of other assigned jobs of the project. As in GitLab, only instance runners get it."""
+        others = max(self._memory.assigned_per_project[ProjectId(info.project_id)] - 1, 0)
+        count = str(others) if others < MAX_COUNTED_JOBS else f"{MAX_COUNTED_JOBS}+"
         is_shared = runner.type is RunnerType.INSTANCE
         return replace(info, project_jobs_running_on_instance_runners_count=count if is_shared else "+Inf")
 

@@ -1,7 +1,7 @@
-"""What a runner says about the job that it holds: it has started, it is alive, it logs, it has results, it has ended.
+"""Calls of a runner about its job: it started, it is alive, it logs, it has results, it ended.
 
-Decided here: which token opens which job, and that the end of a job is put off while its log lacks bytes. What an end
-comes to is decided in `core.lifecycle`. The HTTP edge calls this for every request with a job token.
+Checks which job a token belongs to, and delays the end of a job while bytes of its log are missing. The HTTP edge calls
+this for every request with a job token.
 
 Invariant: the trace is durable before the end of its job is stored.
 """
@@ -15,47 +15,78 @@ import msgspec
 from remuda.cell.core.jobs import leases, lifecycle, lost_attempts
 from remuda.cell.core.jobs.family import Outcome
 from remuda.cell.core.jobs.lifecycle import reason_of
-from remuda.cell.dispatch.job_changes import Motion, has_begun
+from remuda.cell.dispatch.job_cache import has_begun
+from remuda.cell.dispatch.job_changes import JobChanges
+from remuda.cell.dispatch.memory import DispatchMemory
 from remuda.cell.dispatch.step_results import results_of
 from remuda.cell.errors import ForbiddenError, StoreError
-from remuda.cell.store.ports import Appended
+from remuda.cell.secrets.key_ring import KeyRing
+from remuda.cell.settings import CellSettings
+from remuda.cell.store.ports import Appended, Store, Traces
 from remuda.cell.values import Family, Job, StepResult
 from remuda.cell.values.changes import Changes
 from remuda.lib import killpoints
-from remuda.model.job import FINAL, HELD, FailureReason, JobId, JobState
+from remuda.lib.clock import Clock
+from remuda.model.job import FINAL, HELD, FailureReason, JobId, JobState, PipelineId
+from remuda.telemetry.logs import logger
 from remuda.wire.job_token import ExpiredError, JobClaims
 from remuda.wire.routable_token import TokenError
 from remuda.wire.runner_api import MANAGER_NAME, UpdateJob
 
-_SHORT_TRACE_PATIENCE_SECONDS = 300
-"""How long a final state is put off because the runner says that its trace has more bytes than have arrived."""
-
-
+_TRACE_PATIENCE_SECONDS = 300
+"""How long the end of a job is delayed while its trace is shorter than, or differs from, what the runner logged."""
 REPORTS_STEPS = MANAGER_NAME
-"""What a manager calls itself that sends the results of all steps before it sends the end of the job."""
+"""Name of managers that send the results of all steps before they send the end of the job."""
+
+_log = logger("cell")
 
 
 class Updated(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer to a job's update: a status code, and the job for the Job-Status header."""
+    """Answer to an update of a job: the HTTP status code, and the job for the Job-Status header."""
 
     code: int
     job: Job
 
 
-class Holders(Motion):
-    """The part of dispatch that listens to runners."""
+class RunnerCalls:
+    """What a runner may do with a job token."""
 
-    async def holder(self, token: str, job_id: int | None = None, *, ended: bool = False, scope: str = "job") -> Job:
-        """The job that this token opens; ForbiddenError when it opens none, or not `job_id`, or not for this purpose.
+    def __init__(
+        self,
+        store: Store,
+        traces: Traces,
+        memory: DispatchMemory,
+        changes: JobChanges,
+        keys: KeyRing,
+        clock: Clock,
+        settings: CellSettings,
+    ) -> None:
+        self._store = store
+        self._traces = traces
+        self._memory = memory
+        self._changes = changes
+        self._keys = keys
+        self._clock = clock
+        self._settings = settings
+        self._ending: set[JobId] = set()
+        """Jobs whose trace is sealed and whose end is being stored."""
+        self._starting: dict[PipelineId, asyncio.Event] = {}
+        """Pipelines of which a job that may be the first is being started; set when that is stored or has failed."""
 
-        A token opens a job while a runner has it. With `ended` also afterwards, for what a runner may send twice; then
-        it may be the job as it was a few seconds ago (`known_jobs`).
+    async def authenticate(
+        self, token: str, job_id: int | None = None, *, ended: bool = False, scope: str = "job"
+    ) -> Job:
+        """The job of a token. ForbiddenError if the token is invalid, or for another job or scope.
+
+        A token is valid while a runner has the job. With `ended` also afterwards, for calls that a runner may repeat;
+        the job may then be a few seconds old (`job_cache`).
         """
+        cache = self._memory.job_cache
         try:
-            job = await (self._keys.opens(token, scope, self._known.get) if ended else self._keys.opens(token, scope))
+            job = await (self._keys.opens(token, scope, cache.get) if ended else self._keys.opens(token, scope))
         except ExpiredError as error:
             if ended and error.claims.job_id == job_id:
-                raise await self._outlived(error.claims) from None
+                raise await self._fail_expired(error.claims) from None
             raise ForbiddenError(f"the job token is not accepted: {error}") from None
         except TokenError as error:
             raise ForbiddenError(f"the job token is not accepted: {error}") from None
@@ -63,31 +94,31 @@ class Holders(Motion):
             raise ForbiddenError("the job token belongs to another job")
         if job.state not in HELD and not (ended and job.state in FINAL):
             raise ForbiddenError(f"the job is {job.status()}", job_status=job.status())
-        if job is not self._known.get(job.id):
-            self._known.note(job)
+        if job is not cache.get(job.id):
+            cache.note(job)
         return job
 
-    def holder_known(self, token: str, job_id: int) -> Job | None:
-        """The same where nothing has to be asked for; None where something has, and wherever the answer may be no."""
-        job = self._keys.opens_known(token, "job", self._known.get)
+    def authenticate_from_cache(self, token: str, job_id: int) -> Job | None:
+        """The job of a token if keys and job are cached; None otherwise, and if the token may be invalid."""
+        job = self._keys.opens_known(token, "job", self._memory.job_cache.get)
         return job if job is not None and job.id == job_id and job.state in HELD else None
 
-    async def _outlived(self, claims: JobClaims) -> ForbiddenError:
-        """A job outlived its token, so nobody can say any more how it ended: it has failed.
+    async def _fail_expired(self, claims: JobClaims) -> ForbiddenError:
+        """Fail a job that ran until its token expired: its runner cannot report any more.
 
-        A token that was over before the job was handed out was never its own.
+        A token that expired before the job was handed out belongs to an earlier hand-out and changes nothing.
         """
         job = await self._store.job(JobId(claims.job_id))
         if job is None or job.epoch != claims.epoch or claims.expires_at <= (job.leased_at or 0):
             return ForbiddenError("the job token is not accepted: it has expired")
         if job.state in HELD:
             message = "it ran on after its timeout, until its token had expired"
-            await self._end_unasked(job, FailureReason.JOB_TOKEN_EXPIRED, message)
+            await self._changes.fail(job, FailureReason.JOB_TOKEN_EXPIRED, message)
         row = await self._store.job(job.id) or job
         return ForbiddenError("the job token has expired", job_status=row.status())
 
     async def touch(self, job: Job) -> Job:
-        """The runner spoke: a leased job has started now, a started one is alive."""
+        """Note a sign of life: a leased job starts now, a started one is alive. Most need no write."""
         now = self._clock.now()
         if not leases.needs_touch(job, now, self._settings):
             return job
@@ -96,42 +127,41 @@ class Holders(Motion):
         else:
             touched = await self._acknowledge(job, now)
         if touched is None:
-            raise self._lost(await self._store.job(job.id))
-        self._known.note(touched)
+            raise _not_assigned(await self._store.job(job.id))
+        self._memory.job_cache.note(touched)
         if job.state is JobState.LEASED:
             killpoints.reach("cell.acknowledged")
-            self.changed_jobs.note(job.id)
+            self._memory.changed_jobs.note(job.id)
         return touched
 
     async def _acknowledge(self, job: Job, now: float) -> Job | None:
-        """Store that the runner spoke, and nothing about the pipeline."""
+        """Store the sign of life in the job alone."""
         return await self._store.change_job(job.id, lambda row: leases.acknowledge(row, job.epoch, now), known=job)
 
     async def _start(self, job: Job, now: float) -> Job | None:
-        """The job after its start; None when it is not this epoch's any more.
+        """Store the start of a job; None if it was handed out again since (its epoch differs).
 
-        Its pipeline may begin to run with it. Otherwise the start changes nothing about the pipeline, and the other
-        jobs need not be read. The jobs of a new pipeline start nearly at the same time: those that come while it is
-        looked at for the first one wait for what that comes to.
+        Only the first start changes the pipeline, and only then the other jobs have to be read. The jobs of a new
+        pipeline start nearly at the same time: the others wait here until the first start is stored.
         """
-        while (other := self._starting.get(job.pipeline_id)) and not self._known.is_in_running(job):
+        while (other := self._starting.get(job.pipeline_id)) and not self._memory.job_cache.is_in_running(job):
             await other.wait()
-        if self._known.is_in_running(job):
+        if self._memory.job_cache.is_in_running(job):
             return await self._acknowledge(job, now)
         done = self._starting[job.pipeline_id] = asyncio.Event()
         try:
-            moment = self._known.moment()
+            moment = self._memory.job_cache.next_moment()
             pipeline = await self._store.pipeline(job.pipeline_id)
             if pipeline is None or not has_begun(pipeline):
                 return await self._start_first(job, now)
-            self._known.note_running(pipeline.id, since=moment)
+            self._memory.job_cache.note_running(pipeline.id, since=moment)
         finally:
             del self._starting[job.pipeline_id]
             done.set()
         return await self._acknowledge(job, now)
 
     async def _start_first(self, job: Job, now: float) -> Job | None:
-        moment = self._known.moment()
+        moment = self._memory.job_cache.next_moment()
         runs = False
 
         def decide(family: Family) -> Changes:
@@ -140,22 +170,22 @@ class Holders(Motion):
             runs = has_begun(changes.pipeline or family.pipeline)
             return changes
 
-        applied = await self.change(job.pipeline_id, decide)
+        applied = await self._changes.change(job.pipeline_id, decide)
         if runs:
-            self._known.note_running(job.pipeline_id, since=moment)
+            self._memory.job_cache.note_running(job.pipeline_id, since=moment)
         return next((changed for changed in applied.jobs if changed.id == job.id), None)
 
     async def append_trace(self, job: Job, start: int, data: bytes) -> Appended:
-        """Add to the log. Of a job that is over only bytes are taken that are there already."""
+        """Append to the log. For an ended job only bytes that are stored already are accepted."""
         if job.state in FINAL:
             appended = await self._traces.compare(job.id, start, data)
             if not appended.taken:
-                raise self._lost(job)
+                raise _not_assigned(job)
             return appended
         job = await self.touch(job)
         is_over = start + len(data) > self._settings.trace_limit_bytes
         if is_over and start <= await self._traces.size(job.id):
-            await self._end_unasked(
+            await self._changes.fail(
                 job,
                 FailureReason.TRACE_SIZE_EXCEEDED,
                 f"the log is limited to {self._settings.trace_limit_bytes} bytes",
@@ -167,17 +197,17 @@ class Holders(Motion):
         if not appended.taken and start <= appended.size:
             row = await self._store.job(job.id)
             if row is None or row.epoch != job.epoch or row.state not in HELD:
-                raise self._lost(row)
+                raise _not_assigned(row)
             if job.id not in self._ending:
-                # Sealed for an end that could then not be stored.
+                # The trace was sealed for an end that could not be stored.
                 await self._traces.reopen(job.id)
                 appended = await self._traces.append(job.id, start, data)
         if appended.taken:
             killpoints.reach("cell.trace_appended")
         return appended
 
-    def append_known(self, job: Job, start: int, data: bytes) -> Appended | None:
-        """The same for the next piece of a log about which nothing else is to be done; None for any other."""
+    def append_trace_now(self, job: Job, start: int, data: bytes) -> Appended | None:
+        """Append the next piece of a log without awaiting; None if `append_trace` has to do it."""
         is_over = start + len(data) > self._settings.trace_limit_bytes
         if is_over or leases.needs_touch(job, self._clock.now(), self._settings):
             return None
@@ -191,17 +221,17 @@ class Holders(Motion):
         return appended
 
     async def add_results(self, job: Job, results: Sequence[StepResult]) -> int:
-        """Store step results; the next sequence number wanted."""
+        """Store step results; returns the next expected sequence number."""
         if job.state in FINAL:
-            raise self._lost(job)
+            raise _not_assigned(job)
         await self.touch(job)
         limit = self._settings.results_total_limit_bytes
         following = await self._store.add_results(job.id, results, limit_bytes=limit)
         killpoints.reach("cell.result_stored")
         return following
 
-    async def update(self, job: Job, update: UpdateJob, *, refused: str | None = None) -> Updated:
-        """Take in what a runner says of its job's state. `refused`: why the cell cannot let a success be one."""
+    async def update_job(self, job: Job, update: UpdateJob, *, refused: str | None = None) -> Updated:
+        """Apply the state that a runner reports. `refused`: why the cell turns a success into a failure."""
         if update.state == "running" and job.state in HELD:
             return Updated(code=200, job=await self.touch(job))
         if update.state not in ("success", "failed", "running"):
@@ -217,9 +247,8 @@ class Holders(Motion):
             self._ending.discard(job.id)
 
     async def _end(self, job: Job, update: UpdateJob, refused: str | None) -> Updated:
-        # The trace is durable before the end is stored: a job that is over has its whole log.
         size, checksum = await self._traces.seal(job.id)
-        if await self._is_other_log(job, update, checksum):
+        if await self._has_wrong_checksum(job, update, checksum):
             await self._traces.reopen(job.id)
             return Updated(code=412, job=await self.touch(job))
         succeeded = update.state == "success" and refused is None
@@ -232,45 +261,46 @@ class Holders(Motion):
             reported=update.state,
             trace_bytes=size,
             trace_checksum=checksum,
-            before_script=reason in lost_attempts.POSSIBLE and not await self._has_begun(job, update, size),
+            before_script=reason in lost_attempts.POSSIBLE and not await self._may_have_begun_script(job, update, size),
         )
-        ended = await self._finish(job, outcome)
+        ended = await self._changes.finish(job, outcome)
         if ended is None:
             row = await self._store.job(job.id)
             if row is None or row.epoch != job.epoch or row.reported != update.state:
-                raise self._lost(row)
+                raise _not_assigned(row)
             return Updated(code=200, job=row)
         killpoints.reach("cell.finished")
-        self._log.debug("job ended", job=job.id, state=ended.state.value, reason=ended.failure_reason)
+        _log.debug("job ended", job=job.id, state=ended.state.value, reason=ended.failure_reason)
         return Updated(code=200, job=ended)
 
-    async def _is_other_log(self, job: Job, update: UpdateJob, checksum: str) -> bool:
-        """Whether the runner logged other bytes than are stored. It is asked to send them again for some minutes; then
-        the end counts, and what is stored stays."""
+    async def _has_wrong_checksum(self, job: Job, update: UpdateJob, checksum: str) -> bool:
+        """True if the stored log differs from the runner's, so that the runner has to send it again.
+
+        After `_TRACE_PATIENCE_SECONDS` the end is accepted with the log that is stored.
+        """
         said = (update.output.checksum if update.output else None) or update.checksum or ""
         now = self._clock.now()
         if not said.startswith("crc32:") or said == checksum:
             return False
-        put_off_at = job.end_put_off_at
-        if put_off_at is not None and now - put_off_at >= _SHORT_TRACE_PATIENCE_SECONDS:
+        if job.end_put_off_at is not None and now - job.end_put_off_at >= _TRACE_PATIENCE_SECONDS:
             return False
-        self._log.warning("log checksum differs from the runner's; asked for the log again", job=job.id, said=said)
+        _log.warning("log checksum differs from the runner's; asked for the log again", job=job.id, said=said)
         changed = await self._store.change_job(job.id, lambda row: leases.refuse_log(row, job.epoch, now))
         if changed is not None:
-            self._known.note(changed)
+            self._memory.job_cache.note(changed)
         return True
 
     async def _drop_refused_log(self, job: Job) -> bool:
-        """Forget a log that was refused, because its runner sends it again; False: it was not refused."""
-        # Another process may have refused it, so what is known of the job here is not enough.
+        """Remove a log that was refused, because its runner sends it again; False if it was not refused."""
+        # Another process may have refused it, so the cached job is not enough.
         row = await self._store.job(job.id)
         if row is None or row.epoch != job.epoch or not row.is_log_refused or row.state not in HELD:
             return False
         await self._traces.remove(job.id)
         return True
 
-    async def _has_begun(self, job: Job, update: UpdateJob, size: int) -> bool:
-        """Whether the job's own script has begun, or may have."""
+    async def _may_have_begun_script(self, job: Job, update: UpdateJob, size: int) -> bool:
+        """True unless it is certain that the script of the job never began."""
         if update.remuda_may_have_begun:
             return True
         if update.info is not None and update.info.name == REPORTS_STEPS:
@@ -287,23 +317,23 @@ class Holders(Motion):
         return lost_attempts.began_by_log(bytes(log), size)
 
     async def _lacks_trace(self, job: Job, update: UpdateJob) -> bool:
-        """Whether the runner says it logged more than has arrived; believed for some minutes, then the end counts."""
+        """True if the runner logged more bytes than arrived. After `_TRACE_PATIENCE_SECONDS` the end is accepted."""
         said = update.output.bytesize if update.output else None
         if said is None or said <= await self._traces.size(job.id):
             return False
         now = self._clock.now()
         if job.end_put_off_at is None:
-            # Stored, because the runner's next calls may be another process's.
+            # Stored, because the runner's next call may reach another process.
             await self._store.change_job(job.id, lambda row: leases.put_off_end(row, job.epoch, now))
             return True
-        return now - job.end_put_off_at < _SHORT_TRACE_PATIENCE_SECONDS
+        return now - job.end_put_off_at < _TRACE_PATIENCE_SECONDS
 
-    @staticmethod
-    def _lost(job: Job | None) -> ForbiddenError:
-        status = job.status() if job else None
-        return ForbiddenError(f"the job is not this runner's any more (it is {status or 'gone'})", job_status=status)
+
+def _not_assigned(job: Job | None) -> ForbiddenError:
+    status = job.status() if job else None
+    return ForbiddenError(f"the job is not this runner's any more (it is {status or 'gone'})", job_status=status)
 
 
 def _restarts_log(start: int, data: bytes, appended: Appended) -> bool:
-    """True if a piece at offset 0 is not simply the next one: the runner sends its log again."""
+    """True if the runner sends its log again from the beginning."""
     return start == 0 and (not appended.taken or appended.size > len(data))

@@ -1,56 +1,69 @@
-"""What people want of jobs and pipelines: cancel, play, retry, unschedule.
+"""Commands of users on jobs and pipelines: cancel, play, retry, unschedule, prioritize.
 
-Decided here is nothing but what is read again for the answer; `core.lifecycle` decides, and says InvalidError where a
-wish makes no sense. The HTTP edge calls this.
+`core.jobs.lifecycle` decides, and raises InvalidError if a command does not fit the state of the job. The HTTP edge
+calls this. Pipelines are canceled by `JobChanges.cancel_pipeline`.
 """
 
 from collections.abc import Callable, Mapping
 
 from remuda.cell.core.jobs import lifecycle
-from remuda.cell.dispatch.job_changes import Motion
+from remuda.cell.dispatch.job_changes import JobChanges, load_job, load_pipeline
+from remuda.cell.dispatch.memory import DispatchMemory
+from remuda.cell.store.ports import Store
 from remuda.cell.values import Family, Job, Pipeline
 from remuda.cell.values.changes import Changes
+from remuda.lib.clock import Clock
 from remuda.model.job import JobId, PipelineId
 
 
-class Orders(Motion):
-    """The part of dispatch that does what people ask for. Pipelines are canceled by `Motion`, which needs that too."""
+class UserCommands:
+    """Executes what users ask for. Each command returns the job or pipeline as it is stored afterwards."""
+
+    def __init__(self, store: Store, memory: DispatchMemory, changes: JobChanges, clock: Clock) -> None:
+        self._store = store
+        self._memory = memory
+        self._changes = changes
+        self._clock = clock
 
     async def cancel_job(self, job_id: int, *, force: bool = False) -> Job:
-        """Stop a job: gracefully where its runner can, else or by `force` at once. One that is over stays as it is."""
-        return await self._act(job_id, lambda family, found, now: lifecycle.cancel(family, found, now, force=force))
+        """Cancel a job: gracefully if its runner can, else or with `force` at once. An ended job stays as it is."""
+        return await self._change(
+            job_id, lambda family, number, now: lifecycle.cancel(family, number, now, force=force)
+        )
 
     async def play_job(self, job_id: int, variables: Mapping[str, str] | None = None) -> Job:
-        """Start a manual or delayed job now, with variables that it alone has."""
-        given = variables or {}
-        return await self._act(job_id, lambda family, found, now: lifecycle.play(family, found, now, given))
+        """Start a manual or delayed job now, with variables of its own."""
+        own = variables or {}
+        return await self._change(job_id, lambda family, number, now: lifecycle.play(family, number, now, own))
 
     async def unschedule_job(self, job_id: int) -> Job:
-        """Let a delayed job wait for a person instead."""
-        return await self._act(job_id, lifecycle.unschedule)
+        """Turn a delayed job into a manual one."""
+        return await self._change(job_id, lifecycle.unschedule)
 
     async def prioritize_job(self, job_id: int, priority: int) -> Job:
-        """Let a job that no runner has yet go before others, or after them."""
-        await self._job(job_id)
+        """Set the priority of a job that has no runner yet."""
+        await load_job(self._store, job_id)
         now = self._clock.now()
         changed = await self._store.change_job(JobId(job_id), lambda job: lifecycle.prioritize(job, priority, now))
         if changed is not None:
-            await self.announce([changed])
-        return await self._job(job_id)
+            self._memory.announce([changed])
+        return await load_job(self._store, job_id)
 
     async def retry_job(self, job_id: int) -> Job:
-        """Run a job once more, as a new one, which is returned."""
-        old = await self._job(job_id)
-        applied = await self.change(old.pipeline_id, lambda family: lifecycle.retry(family, old.id, self._clock.now()))
+        """Run a job once more, as a new job, which is returned."""
+        old = await load_job(self._store, job_id)
+        applied = await self._changes.change(
+            old.pipeline_id, lambda family: lifecycle.retry(family, old.id, self._clock.now())
+        )
         return next(job for job in applied.jobs if job.name == old.name and job.id != old.id)
 
     async def retry_pipeline(self, pipeline_id: int) -> Pipeline:
-        """Run what failed or was canceled once more."""
-        found = PipelineId(pipeline_id)
-        await self.change(found, lambda family: lifecycle.retry_all(family, self._clock.now()))
-        return await self._pipeline(found)
+        """Run the failed and canceled jobs of a pipeline once more."""
+        number = PipelineId(pipeline_id)
+        await self._changes.change(number, lambda family: lifecycle.retry_all(family, self._clock.now()))
+        return await load_pipeline(self._store, number)
 
-    async def _act(self, job_id: int, decide: Callable[[Family, JobId, float], Changes]) -> Job:
-        job = await self._job(job_id)
-        await self.change(job.pipeline_id, lambda family: decide(family, job.id, self._clock.now()))
-        return await self._job(job_id)
+    async def _change(self, job_id: int, decide: Callable[[Family, JobId, float], Changes]) -> Job:
+        job = await load_job(self._store, job_id)
+        await self._changes.change(job.pipeline_id, lambda family: decide(family, job.id, self._clock.now()))
+        return await load_job(self._store, job_id)

@@ -27,6 +27,7 @@ from remuda.cell.core.pipelines.creation import (
     new_pipeline,
     with_outcome,
 )
+from remuda.cell.dispatch.job_changes import JobChanges
 from remuda.cell.dispatch.payload_inputs import variables_of
 from remuda.cell.errors import CellError, InvalidError, MistakesError, StoreError
 from remuda.cell.git.reader import GitReading
@@ -40,8 +41,7 @@ from remuda.cell.pipelines.remote_files import RemoteFiles
 from remuda.cell.projects.refs import default_branch
 from remuda.cell.settings import CellSettings
 from remuda.cell.store.ports import Store
-from remuda.cell.values import Family, Job, NewJob, Page, Pipeline, PipelineFilter, Project
-from remuda.cell.values.changes import Applied, Changes
+from remuda.cell.values import NewJob, Page, Pipeline, PipelineFilter, Project
 from remuda.cell.values.people import Level
 from remuda.cell.values.pipeline_requests import PipelineRequest
 from remuda.lib.clock import Clock, rfc3339
@@ -75,16 +75,6 @@ class Starter(Protocol):
         ...
 
 
-class Jobs(Protocol):
-    """Whoever has the jobs that are in motion."""
-
-    async def announce(self, jobs: Sequence[Job]) -> None: ...
-
-    def count_ends(self, before: Family | None, applied: Applied) -> None: ...
-
-    async def change(self, pipeline_id: PipelineId, decide: Callable[[Family], Changes]) -> Applied: ...
-
-
 class _Planned(msgspec.Struct, frozen=True, kw_only=True):
     """A pipeline that could be stored."""
 
@@ -96,10 +86,12 @@ class _Planned(msgspec.Struct, frozen=True, kw_only=True):
 class Pipelines:
     """Makes the pipelines of one cell."""
 
-    def __init__(self, *, store: Store, repos: GitRepos, jobs: Jobs, clock: Clock, settings: CellSettings) -> None:
+    def __init__(
+        self, *, store: Store, repos: GitRepos, changes: JobChanges, clock: Clock, settings: CellSettings
+    ) -> None:
         self._store = store
         self._repos = repos
-        self._jobs = jobs
+        self._changes = changes
         self._clock = clock
         self._settings = settings
         self._remote = RemoteFiles(settings.remote_includes, limit_bytes=FILE_LIMIT_BYTES)
@@ -284,8 +276,7 @@ class Pipelines:
             due_at=request.due_at,
         )
         await self.keep_commit(request.project, family.pipeline)
-        self._jobs.count_ends(None, Applied(jobs=family.jobs, pipeline=family.pipeline))
-        await self._jobs.announce(family.jobs)
+        self._changes.announce_pipeline(family)
         if family.jobs:
             await self._cancel_redundant(family.pipeline)
         return family.pipeline
@@ -295,7 +286,7 @@ class Pipelines:
         try:
             for old in await self._store.open_pipelines(newest.project_id, newest.ref):
                 if redundant.is_replaced(old, newest):
-                    applied = await self._jobs.change(old.id, partial(redundant.cancel, now=self._clock.now()))
+                    applied = await self._changes.change(old.id, partial(redundant.cancel, now=self._clock.now()))
                     if applied.jobs:
                         _log.info("a newer pipeline replaces an older one", pipeline=old.id, by=newest.id)
         except CellError as error:

@@ -17,11 +17,12 @@ from remuda.cell.blobs.archives import small_entry
 from remuda.cell.core.pipelines import downstream, trigger_jobs
 from remuda.cell.core.pipelines.downstream import Asker
 from remuda.cell.dispatch.artifact_dependencies import inherited_variables
-from remuda.cell.dispatch.job_changes import Motion
+from remuda.cell.dispatch.job_changes import JobChanges
 from remuda.cell.dispatch.payload_inputs import variables_of
 from remuda.cell.errors import CellError, InvalidError, NotFoundError, StoreError, TooDeepError
 from remuda.cell.pipelines.creation import Starter
 from remuda.cell.pipelines.cross_project_access import reached
+from remuda.cell.pipelines.trigger_queue import Inbox
 from remuda.cell.store.ports import Blobs, Store
 from remuda.cell.values import Family, Job, Pipeline, Project
 from remuda.cell.values.changes import Changes
@@ -60,7 +61,8 @@ class Bridges:
         *,
         store: Store,
         blobs: Blobs,
-        dispatch: Motion,
+        changes: JobChanges,
+        queue: Inbox,
         starter: Starter,
         find_ref: FindRef,
         clock: Clock,
@@ -68,7 +70,8 @@ class Bridges:
     ) -> None:
         self._store = store
         self._blobs = blobs
-        self._dispatch = dispatch
+        self._changes = changes
+        self._queue = queue
         self._starter = starter
         self._find_ref = find_ref
         self._clock = clock
@@ -83,7 +86,7 @@ class Bridges:
                 worker.cancel()
 
     async def _work(self) -> None:
-        inbox = self._dispatch.trigger_jobs
+        inbox = self._queue
         while True:
             job_id = await inbox.take()
             try:
@@ -109,13 +112,13 @@ class Bridges:
             await self._change(job, lambda family, now: trigger_jobs.stop(family, job_id, now))
             return
         if job.state is JobState.CANCELING and started.is_child and started.status not in OVER:
-            await self._dispatch.cancel_pipeline(started.id)
+            await self._changes.cancel_pipeline(started.id)
         latest = await self._store.pipeline(started.id) or started
         strategy = spec.trigger.strategy
         await self._change(job, lambda family, now: trigger_jobs.follow(family, job_id, latest, strategy, now))
 
     async def _change(self, job: Job, decide: Callable[[Family, float], Changes]) -> Job:
-        await self._dispatch.change(job.pipeline_id, lambda family: decide(family, self._clock.now()))
+        await self._changes.change(job.pipeline_id, lambda family: decide(family, self._clock.now()))
         return await self._store.job(job.id) or job
 
     async def _start(self, job: Job, trigger: Trigger) -> Pipeline | None:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from remuda.cell.dispatch.artifact_dependencies import inherited_variables
-from remuda.cell.dispatch.handout import Handout, NoJob
+from remuda.cell.dispatch.handout import Assignment, NoJob
 from remuda.cell.values import Artifact, Family, Job
 from remuda.cell.values.people import Member, Namespace, User
 from remuda.model.job import JobState
@@ -24,7 +24,7 @@ async def leave(cell: MemoryCell, job: Job, kind: str = "archive", **given: Any)
 async def push(cell: MemoryCell, *specs: JobSpec, **pipeline: Any) -> Family:
     new = a_pipeline(**({"project_id": cell.project.id} | pipeline))
     family = await cell.store.add_pipeline(new, new_jobs(*specs), now=NOW)
-    await cell.dispatch.announce(family.jobs)
+    cell.dispatch.memory.announce(family.jobs)
     return family
 
 
@@ -41,7 +41,7 @@ async def succeed(cell: MemoryCell, **variables: str) -> Job:
 async def handed_out(cell: MemoryCell) -> tuple[dict[str, str], list[int]]:
     """What the next job gets: its variables, and the jobs whose archives it downloads."""
     handout = await cell.poll()
-    assert isinstance(handout, Handout)
+    assert isinstance(handout, Assignment)
     variables = {variable.key: variable.value for variable in handout.payload.variables}
     return variables, [one.id for one in handout.payload.dependencies or ()]
 
@@ -138,7 +138,7 @@ async def test_what_is_missing_fails_the_job(cell: MemoryCell, need: OutsideNeed
     assert reason in message
     # Each message says what to do, and nothing else does.
     assert advice in message
-    assert (await cell.dispatch.why(family.jobs[0].id)).advice == ()
+    assert (await cell.dispatch.explanations.explain_job(family.jobs[0].id)).advice == ()
 
 
 async def test_a_need_without_artifacts_is_not_missed(cell: MemoryCell) -> None:

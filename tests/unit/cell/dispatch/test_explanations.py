@@ -27,7 +27,7 @@ async def test_a_job_that_waits_for_a_runner(cell: MemoryCell) -> None:
     for _ in range(2):
         await cell.clock.advance(30)
         await cell.start()
-    told = await cell.dispatch.why((await cell.newest(family, "three")).id)
+    told = await cell.dispatch.explanations.explain_job((await cell.newest(family, "three")).id)
     assert told.runners is not None
     assert (told.runners.matching, told.runners.busy) == (1, 1)
     assert told.queue is not None
@@ -36,10 +36,10 @@ async def test_a_job_that_waits_for_a_runner(cell: MemoryCell) -> None:
     assert told.estimate.text == "about 30 s (2 pick-ups in the last 10 minutes)"
     assert told.summary == "waits for a runner: 1 fits, 0 without a job and 1 busy; it is next"
     await cell.clock.advance(60)
-    stalled = await cell.dispatch.why((await cell.newest(family, "three")).id)
+    stalled = await cell.dispatch.explanations.explain_job((await cell.newest(family, "three")).id)
     assert stalled.estimate is not None
     assert stalled.estimate.seconds == 60
-    gpu = await cell.dispatch.why((await cell.newest(family, "gpu")).id)
+    gpu = await cell.dispatch.explanations.explain_job((await cell.newest(family, "gpu")).id)
     assert gpu.advice == ("no runner has the tag gpu: register one or change the tags",)
     assert gpu.estimate is None
 
@@ -47,7 +47,7 @@ async def test_a_job_that_waits_for_a_runner(cell: MemoryCell) -> None:
 async def test_a_job_that_waits_for_a_resource_group(cell: MemoryCell) -> None:
     first = await cell.push(a_spec("deploy", resource_group="prod"))
     second = await cell.push(a_spec("deploy", resource_group="prod"))
-    told = await cell.dispatch.why((await cell.newest(second, "deploy")).id)
+    told = await cell.dispatch.explanations.explain_job((await cell.newest(second, "deploy")).id)
     assert told.waits_for[0].job is not None
     assert told.waits_for[0].job.id == (await cell.newest(first, "deploy")).id
 
@@ -59,16 +59,16 @@ async def test_trigger_jobs_and_what_they_start(cell: MemoryCell) -> None:
         await settle()
         go = await cell.newest(family, "go")
         child = await cell.child(family)
-        told = await cell.dispatch.why(go.id)
+        told = await cell.dispatch.explanations.explain_job(go.id)
         assert told.summary == f"waits for pipeline {child.pipeline.id} of acme/shop, which is pending"
-        inner = await cell.dispatch.why(child.jobs[0].id)
+        inner = await cell.dispatch.explanations.explain_job(child.jobs[0].id)
         assert inner.upstream is not None
         assert inner.upstream.id == go.id
 
 
 async def test_there_is_no_such_job(cell: MemoryCell) -> None:
     with pytest.raises(NotFoundError):
-        await cell.dispatch.why(99)
+        await cell.dispatch.explanations.explain_job(99)
 
 
 async def test_a_count_that_takes_long_is_made_less_often(cell: MemoryCell, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,26 +83,26 @@ async def test_a_count_that_takes_long_is_made_less_often(cell: MemoryCell, monk
     monkeypatch.setattr(cell.store, "coming_jobs", slow)
     for seconds in (0, 20, 9, 1):
         await cell.clock.advance(seconds)
-        await cell.dispatch.demand()
+        await cell.dispatch.explanations.count_demand()
     assert reads == 2, "the second time after ten times as long as it took"
 
 
 async def test_demand_follows_what_happens(cell: MemoryCell) -> None:
     await be_seen(cell)
     await cell.push(a_spec("one"), a_spec("two"), a_spec("later", stage="deploy", stage_index=2))
-    [key] = (await cell.dispatch.demand()).keys
+    [key] = (await cell.dispatch.explanations.count_demand()).keys
     assert (key.running, key.ready, key.created.next) == (0, 2, 1)
     await cell.start()
-    assert (await cell.dispatch.demand()).keys == (key,), "a moment ago is good enough"
+    assert (await cell.dispatch.explanations.count_demand()).keys == (key,), "a moment ago is good enough"
     await cell.clock.advance(10)
-    counted = await cell.dispatch.demand()
+    counted = await cell.dispatch.explanations.count_demand()
     [key] = counted.keys
     assert counted.by_runner == {cell.runner.id: (key,)}
     [share] = key.shares
     assert (key.running, key.ready) == (share.running, share.ready) == (1, 1)
     await cell.run_next()
     await cell.clock.advance(10)
-    [key] = (await cell.dispatch.demand()).keys
+    [key] = (await cell.dispatch.explanations.count_demand()).keys
     assert (key.running, key.ready, key.created.next) == (1, 0, 1)
 
 
@@ -110,15 +110,15 @@ async def test_what_was_left_to_a_person_long_ago_is_no_demand(cell: MemoryCell)
     await be_seen(cell)
     gate = a_spec("gate", when=When.MANUAL, allow_failure=False)
     await cell.push(gate, a_spec("deploy", stage="deploy", stage_index=2))
-    [key] = (await cell.dispatch.demand()).keys
+    [key] = (await cell.dispatch.explanations.count_demand()).keys
     assert key.created.held == 2
     await cell.clock.advance(HELD_SECONDS)
-    assert (await cell.dispatch.demand()).keys == ()
+    assert (await cell.dispatch.explanations.count_demand()).keys == ()
 
 
 async def test_a_paused_runner_will_take_other_jobs_first_when_it_is_resumed(cell: MemoryCell) -> None:
     family = await cell.push(a_spec("plain"), a_spec("gpu", tags=("gpu",)))
     await cell.store.change_runner(cell.runner.id, lambda row: replace(row, paused=True, tags=("gpu",)))
-    told = await cell.dispatch.why((await cell.newest(family, "gpu")).id)
+    told = await cell.dispatch.explanations.explain_job((await cell.newest(family, "gpu")).id)
     assert told.queue is not None
     assert (told.queue.ahead, told.queue.competing) == (1, 2)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from remuda.cell.dispatch.handout import ALIKE, Handout, NoJob
+from remuda.cell.dispatch.handout import ALIKE, Assignment, NoJob
 from remuda.cell.errors import StoreError
 from remuda.cell.secrets.key_ring import KeyRing
 from remuda.cell.settings import CellSettings
@@ -75,7 +75,7 @@ class TestHandingOut:
         taken: list[int] = []
 
         async def worker() -> None:
-            while isinstance(handout := await cell.poll(), Handout):
+            while isinstance(handout := await cell.poll(), Assignment):
                 taken.append(handout.job.id)
                 await cell.put(handout.payload.token, "running")
                 await asyncio.sleep(0)
@@ -102,7 +102,7 @@ class TestHandingOut:
             patch.setattr(cell.store, "change_job", fail)
             with pytest.raises(StoreError):
                 await cell.poll()
-        assert isinstance(await cell.poll(), Handout)
+        assert isinstance(await cell.poll(), Assignment)
 
     async def test_a_store_that_fails_while_the_payload_is_made_releases_the_job(
         self, cell: MemoryCell, monkeypatch: pytest.MonkeyPatch
@@ -117,7 +117,7 @@ class TestHandingOut:
             with pytest.raises(StoreError):
                 await cell.poll()
         handout = await cell.poll()
-        assert isinstance(handout, Handout)
+        assert isinstance(handout, Assignment)
         assert handout.job.epoch == 2
 
     async def test_a_job_whose_payload_can_never_be_made_fails_and_holds_up_no_other(self, cell: MemoryCell) -> None:
@@ -126,7 +126,7 @@ class TestHandingOut:
         taken = []
         for _ in range(4):
             handout = await cell.poll()
-            if isinstance(handout, Handout):
+            if isinstance(handout, Assignment):
                 taken.append(handout.job.name)
             seen.add((await cell.newest(family, "odd")).id)
         assert taken == ["plain"]
@@ -200,9 +200,9 @@ class TestOrder:
             await settle()
             await cell.push(a_spec())
             await settle()
-            assert isinstance(first.result(), Handout)
+            assert isinstance(first.result(), Assignment)
             assert not usual.done()
-            cell.dispatch.stop_polls()
+            cell.dispatch.memory.held_polls.stop()
 
 
 class TestLongPolls:
@@ -227,7 +227,7 @@ class TestLongPolls:
             await cell.push(a_spec())
             await settle()
             assert held.done()
-        assert isinstance(held.result(), Handout)
+        assert isinstance(held.result(), Assignment)
 
     async def test_a_manager_that_does_not_say_that_it_can_wait_is_answered_at_once(self, cell: MemoryCell) -> None:
         async with asyncio.timeout(30):
@@ -249,7 +249,7 @@ class TestLongPolls:
             # As if another process had leased and released it before the poll came to it.
             await cell.store.change_job(family.jobs[0].id, lambda job: structs.replace(job, epoch=job.epoch + 1))
         handout = held.result()
-        assert isinstance(handout, Handout)
+        assert isinstance(handout, Assignment)
         assert handout.job.epoch == 2
         assert await cell.put(handout.payload.token, "running") == (200, "running")
 
@@ -276,18 +276,18 @@ class TestLongPolls:
             with pytest.raises(StoreError):
                 await held
         handout = await cell.poll()
-        assert isinstance(handout, Handout)
+        assert isinstance(handout, Assignment)
         assert handout.job.epoch == 2
 
     async def test_a_held_poll_ends_after_its_time(self, cell: MemoryCell) -> None:
         async with asyncio.TaskGroup() as group:
             held = group.create_task(cell.poll(hold=True))
             await cell.clock.advance(49.9)
-            assert cell.dispatch.held_polls() == 1
+            assert len(cell.dispatch.memory.held_polls) == 1
             await cell.clock.advance(0.1)
             assert held.done()
         assert isinstance(held.result(), NoJob)
-        assert cell.dispatch.held_polls() == 0
+        assert len(cell.dispatch.memory.held_polls) == 0
 
     async def test_a_held_poll_is_not_woken_by_a_job_that_does_not_fit(self, cell: MemoryCell) -> None:
         async with asyncio.TaskGroup() as group:
@@ -303,7 +303,7 @@ class TestLongPolls:
         async with asyncio.TaskGroup() as group:
             held = [group.create_task(cell.poll(hold=True)) for _ in range(5)]
             await settle()
-            cell.dispatch.stop_polls()
+            cell.dispatch.memory.held_polls.stop()
             await settle()
             assert all(isinstance(poll.result(), NoJob) for poll in held)
         await cell.push(a_spec())
@@ -319,7 +319,7 @@ class TestLongPolls:
             await cell.push(a_spec())
             await settle()
             assert isinstance(leaver.result(), NoJob)
-            assert isinstance(stayer.result(), Handout)
+            assert isinstance(stayer.result(), Assignment)
 
     async def test_a_poll_that_cannot_look_when_woken_passes_the_job_on(
         self, cell: MemoryCell, monkeypatch: pytest.MonkeyPatch
@@ -343,7 +343,7 @@ class TestLongPolls:
             monkeypatch.setattr(cell.store, "runner", once)
             await cell.push(a_spec())
             await settle()
-            assert isinstance(second.result(), Handout)
+            assert isinstance(second.result(), Assignment)
 
     async def test_a_poll_that_is_cancelled_when_woken_passes_the_job_on(self, cell: MemoryCell) -> None:
         async with asyncio.TaskGroup() as group:
@@ -355,7 +355,7 @@ class TestLongPolls:
             first.cancel()
             await settle()
             assert first.cancelled()
-            assert isinstance(second.result(), Handout)
+            assert isinstance(second.result(), Assignment)
 
     async def test_a_poll_woken_for_one_job_that_takes_another_leaves_nobody_waiting(self, cell: MemoryCell) -> None:
         both = await cell.store.add_runner(a_runner(token_hash="1" * 64, tags=("a", "b"), run_untagged=False))
@@ -368,10 +368,10 @@ class TestLongPolls:
                 await settle()
             await cell.push(a_spec("a", tags=("a",)), a_spec("b", tags=("b",)))
             await settle()
-            assert isinstance(polls[0].result(), Handout)
-            assert isinstance(polls[2].result(), Handout)
+            assert isinstance(polls[0].result(), Assignment)
+            assert isinstance(polls[2].result(), Assignment)
             assert not polls[1].done()
-            cell.dispatch.stop_polls()
+            cell.dispatch.memory.held_polls.stop()
 
     async def test_a_runner_paused_while_it_waits_passes_the_job_on(self, cell: MemoryCell) -> None:
         other = await cell.store.add_runner(a_runner(token_hash="1" * 64))
@@ -384,7 +384,7 @@ class TestLongPolls:
             await cell.push(a_spec())
             await settle()
             assert isinstance(paused.result(), NoJob)
-            assert isinstance(waiting.result(), Handout)
+            assert isinstance(waiting.result(), Assignment)
 
     async def test_many_held_polls_share_many_jobs(self, cell: MemoryCell) -> None:
         async with asyncio.TaskGroup() as group:
@@ -393,22 +393,24 @@ class TestLongPolls:
             await cell.push(*(a_spec(f"job{number}") for number in range(30)))
             await settle(200)
             answers = [poll.result() for poll in held if poll.done()]
-            assert len({answer.job.id for answer in answers if isinstance(answer, Handout)}) == 30
-            assert cell.dispatch.held_polls() == 20
-            cell.dispatch.stop_polls()
+            assert len({answer.job.id for answer in answers if isinstance(answer, Assignment)}) == 30
+            assert len(cell.dispatch.memory.held_polls) == 20
+            cell.dispatch.memory.held_polls.stop()
 
 
 class TestTakingAtOnce:
     """A runner that is known from an earlier request, which may be another by now."""
 
-    async def take(self, cell: MemoryCell, runner: Runner, request_id: str = "r1") -> Handout | NoJob | None:
+    async def take(self, cell: MemoryCell, runner: Runner, request_id: str = "r1") -> Assignment | NoJob | None:
         request = RequestJob(system_id="s_1", info=RunnerInfo(features=FEATURES))
-        return await cell.dispatch.take_job(runner, request, request_id=request_id, ip="", gone=asyncio.Event())
+        return await cell.dispatch.handout.try_request_job(
+            runner, request, request_id=request_id, ip="", gone=asyncio.Event()
+        )
 
     async def test_the_first_job_is_handed_out(self, cell: MemoryCell) -> None:
         family = await cell.push(a_spec("one"), a_spec("two"))
         handout = await self.take(cell, cell.runner)
-        assert isinstance(handout, Handout)
+        assert isinstance(handout, Assignment)
         assert (handout.job.id, handout.job.state) == (family.jobs[0].id, JobState.LEASED)
         assert await cell.store.job(handout.job.id) == handout.job
 
@@ -419,13 +421,13 @@ class TestTakingAtOnce:
         await cell.store.put_runner(structs.replace(cell.runner, token_hash="rotated"))
         assert await self.take(cell, cell.runner) is None
         await cell.store.put_runner(cell.runner)
-        assert isinstance(await self.take(cell, cell.runner), Handout)
+        assert isinstance(await self.take(cell, cell.runner), Assignment)
 
     async def test_a_call_that_has_a_job_gets_no_other(self, cell: MemoryCell) -> None:
         await cell.push(a_spec("one"), a_spec("two"))
-        assert isinstance(await self.take(cell, cell.runner), Handout)
+        assert isinstance(await self.take(cell, cell.runner), Assignment)
         assert await self.take(cell, cell.runner) is None
-        assert isinstance(await self.take(cell, cell.runner, "r2"), Handout)
+        assert isinstance(await self.take(cell, cell.runner, "r2"), Assignment)
 
     async def test_nothing_is_known_where_nothing_waits(self, cell: MemoryCell) -> None:
         assert await self.take(cell, cell.runner) is None
@@ -439,4 +441,4 @@ class TestTakingAtOnce:
         gone = structs.replace(cell.runner, tags=("gpu",))
         await cell.push(a_spec(tags=("gpu",)))
         assert await self.take(cell, gone) is None
-        assert isinstance(await held, Handout)
+        assert isinstance(await held, Assignment)

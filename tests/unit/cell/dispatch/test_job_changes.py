@@ -117,7 +117,7 @@ class Pipelines(RuleBasedStateMachine):
     def push(self, specs: list[dict[str, Any]]) -> None:
         self.run(self.cell.push(*(a_spec(f"job{n}", **given) for n, given in enumerate(specs))))
 
-    @precondition(lambda self: self.cell.dispatch.waiting())
+    @precondition(lambda self: bool(self.cell.dispatch.memory.waiting_jobs))
     @rule(acknowledged=st.booleans())
     def hand_out(self, acknowledged: bool) -> None:
         self.held.append(self.run(self.cell.start() if acknowledged else self.cell.take()))
@@ -135,29 +135,29 @@ class Pipelines(RuleBasedStateMachine):
     @precondition(lambda self: self.jobs())
     @rule(data=st.data())
     def cancel(self, data: st.DataObject) -> None:
-        self.run(self.cell.dispatch.cancel_job(data.draw(st.sampled_from(self.jobs())).id))
+        self.run(self.cell.dispatch.user_commands.cancel_job(data.draw(st.sampled_from(self.jobs())).id))
 
     @precondition(lambda self: self.jobs())
     @rule(data=st.data())
     def cancel_pipeline(self, data: st.DataObject) -> None:
-        self.run(self.cell.dispatch.cancel_pipeline(data.draw(st.sampled_from(self.jobs())).pipeline_id))
+        self.run(self.cell.dispatch.changes.cancel_pipeline(data.draw(st.sampled_from(self.jobs())).pipeline_id))
 
     @precondition(lambda self: self.jobs(JobState.SUCCESS, JobState.FAILED, JobState.CANCELED))
     @rule(data=st.data())
     def retry(self, data: st.DataObject) -> None:
         over = self.jobs(JobState.SUCCESS, JobState.FAILED, JobState.CANCELED)
-        self.run(self.cell.dispatch.retry_job(data.draw(st.sampled_from(over)).id))
+        self.run(self.cell.dispatch.user_commands.retry_job(data.draw(st.sampled_from(over)).id))
 
     @precondition(lambda self: self.jobs())
     @rule(data=st.data())
     def retry_pipeline(self, data: st.DataObject) -> None:
-        self.run(self.cell.dispatch.retry_pipeline(data.draw(st.sampled_from(self.jobs())).pipeline_id))
+        self.run(self.cell.dispatch.user_commands.retry_pipeline(data.draw(st.sampled_from(self.jobs())).pipeline_id))
 
     @precondition(lambda self: self.jobs(JobState.MANUAL, JobState.SCHEDULED))
     @rule(data=st.data())
     def play(self, data: st.DataObject) -> None:
         found = data.draw(st.sampled_from(self.jobs(JobState.MANUAL, JobState.SCHEDULED)))
-        self.run(self.cell.dispatch.play_job(found.id))
+        self.run(self.cell.dispatch.user_commands.play_job(found.id))
 
     @rule(seconds=st.sampled_from([10, 31]))
     def pass_time(self, seconds: int) -> None:
@@ -186,7 +186,7 @@ class Pipelines(RuleBasedStateMachine):
         for _ in range(500):
             if self.held:
                 self._end(*self.held.pop(), "success")
-            elif self.cell.dispatch.waiting():
+            elif len(self.cell.dispatch.memory.waiting_jobs):
                 self.held.append(self.run(self.cell.start()))
             elif self.jobs(JobState.SCHEDULED):
                 self.pass_time(31)

@@ -14,7 +14,7 @@ SCRIPT = b"section_start:1700000001:step_script\r\x1b[0K$ make\n"
 async def lose(cell: MemoryCell, log: bytes = PREPARING) -> Job:
     """A runner takes a job, logs this and says that its machine broke."""
     job, token = await cell.start()
-    await cell.dispatch.append_trace(job, 0, log)
+    await cell.dispatch.runner_calls.append_trace(job, 0, log)
     assert await cell.put(token, "failed", reason="runner_system_failure") == (200, "failed")
     return await cell.job(job.id)
 
@@ -29,7 +29,7 @@ async def test_a_lost_job_is_tried_again_twice_and_keeps_its_own_tries(cell: Mem
     first = await lose(cell)
     assert (first.lost, first.retried) == (True, True)
     assert await tries(cell, family) == (JobState.PENDING, 1, 1)
-    why = await cell.dispatch.why(first.id)
+    why = await cell.dispatch.explanations.explain_job(first.id)
     assert why.summary.endswith("tried again as job 2 because its script had not begun, which counts for nobody")
     await lose(cell)
     assert await tries(cell, family) == (JobState.PENDING, 1, 2)
@@ -45,7 +45,7 @@ async def test_a_person_who_retries_begins_anew(cell: MemoryCell) -> None:
     for _ in range(3):
         await lose(cell)
     assert await tries(cell, family) == (JobState.FAILED, 1, 2)
-    await cell.dispatch.retry_job((await cell.newest(family, "build")).id)
+    await cell.dispatch.user_commands.retry_job((await cell.newest(family, "build")).id)
     assert await tries(cell, family) == (JobState.PENDING, 1, 0)
 
 
@@ -60,9 +60,9 @@ async def test_a_manager_that_reports_steps_is_believed(cell: MemoryCell) -> Non
     steps = [{"origin": "compiled", "event": "started", "name": "checkout"}, {"origin": "user", "event": "started"}]
     for number, step in enumerate(steps, start=1):
         job, token = await cell.start()
-        await cell.dispatch.append_trace(job, 0, b"no sections at all")
+        await cell.dispatch.runner_calls.append_trace(job, 0, b"no sections at all")
         body = msgspec.Raw(msgspec.json.encode(step))
-        await cell.dispatch.add_results(job, [StepResult(job_id=job.id, seq=1, body=body)])
+        await cell.dispatch.runner_calls.add_results(job, [StepResult(job_id=job.id, seq=1, body=body)])
         await cell.put(token, "failed", reason="runner_system_failure", manager="remuda-manager")
         assert await tries(cell, family) == ((JobState.PENDING, 1, 1) if number == 1 else (JobState.FAILED, 1, 1))
 

@@ -1,6 +1,6 @@
 import pytest
 
-from remuda.cell.dispatch.handout import Handout, NoJob
+from remuda.cell.dispatch.handout import Assignment, NoJob
 from remuda.cell.secrets.key_ring import KeyRing
 from remuda.cell.values import Artifact, ProjectVariable
 from remuda.model.job import JobId, JobState
@@ -40,7 +40,7 @@ async def test_a_job_gets_the_archives_of_the_newest_tries(cell: MemoryCell) -> 
             newest = job.id
         await cell.put(token, "success")
     handout = await cell.poll()
-    assert isinstance(handout, Handout)
+    assert isinstance(handout, Assignment)
     assert handout.payload.dependencies is not None
     assert [(each.id, each.name, each.token) for each in handout.payload.dependencies] == [
         (newest, "maker", handout.payload.token)
@@ -51,7 +51,7 @@ async def test_a_job_gets_its_projects_variables(cell: MemoryCell) -> None:
     await cell.store.put_variable(ProjectVariable(project_id=cell.project.id, key="WHO", value="me"), replace=False)
     await cell.push(a_spec())
     handout = await cell.poll()
-    assert isinstance(handout, Handout)
+    assert isinstance(handout, Assignment)
     assert "me" in {variable.value for variable in handout.payload.variables if variable.key == "WHO"}
     assert handout.payload.git_info.repo_url.endswith("@ci.example:8443/root/acme/shop.git")
 

@@ -5,7 +5,7 @@ import pytest
 
 from remuda.cell.core.payload.payload import for_other_runners
 from remuda.cell.core.payload.step_policies import changed_policy, setting_name
-from remuda.cell.dispatch.handout import Handout
+from remuda.cell.dispatch.handout import Assignment
 from remuda.cell.dispatch.payload_view import disclosed_payload, secrets_of
 from remuda.cell.errors import InvalidError
 from remuda.cell.values import ProjectVariable
@@ -22,7 +22,7 @@ async def test_as_a_runner_gets_it_but_for_secrets(cell: MemoryCell) -> None:
     before = await disclosed_payload(cell.store, family.jobs[0], public_url=URL, now=NOW)
     assert before["steps"][0]["script"] == ["make"]
     handout = await cell.poll()
-    assert isinstance(handout, Handout)
+    assert isinstance(handout, Assignment)
     job = await cell.job(handout.job.id)
     shown = await disclosed_payload(cell.store, job, public_url=URL, now=NOW)
     text = msgspec.json.encode(shown).decode()
@@ -45,13 +45,13 @@ async def test_a_trigger_job_has_none(cell: MemoryCell) -> None:
 async def test_policies_go_out_with_the_job(cell: MemoryCell) -> None:
     await cell.push(a_spec("one"), a_spec("two"))
     handout = await cell.poll()
-    assert isinstance(handout, Handout)
+    assert isinstance(handout, Assignment)
     assert handout.payload.remuda == {"predefined": {}}
     assert b'"remuda"' not in msgspec.json.encode(for_other_runners(handout.payload))
     scope = ("project", cell.project.id)
     await cell.store.put_setting(setting_name(scope), changed_policy(None, {"deny": ["x"]}, None, 1))
     handout = await cell.poll()
-    assert isinstance(handout, Handout)
+    assert isinstance(handout, Assignment)
     assert isinstance(handout.payload.remuda, dict)
     assert handout.payload.remuda.keys() == {"predefined", "step_policy"}
     assert for_other_runners(handout.payload).remuda == {

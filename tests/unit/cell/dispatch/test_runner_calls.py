@@ -19,9 +19,9 @@ class TestTokens:
         await cell.push(a_spec("one"), a_spec("two"))
         one, token = await cell.take()
         two, _ = await cell.take()
-        assert (await cell.dispatch.holder(token, one.id)).id == one.id
+        assert (await cell.dispatch.runner_calls.authenticate(token, one.id)).id == one.id
         with pytest.raises(ForbiddenError):
-            await cell.dispatch.holder(token, two.id)
+            await cell.dispatch.runner_calls.authenticate(token, two.id)
 
     @pytest.mark.parametrize("token", ["", "glcbt-", "glcbt-a.b.c", "glrt-x", "🐎" * 2000])
     async def test_nonsense_is_refused(self, cell: MemoryCell, token: str) -> None:
@@ -38,19 +38,19 @@ class TestTokens:
         _, token = await cell.start()
         await cell.put(token, "failed", reason="script_failure")
         assert await cell.refusal(token) == "failed"
-        assert (await cell.dispatch.holder(token, ended=True)).state is JobState.FAILED
+        assert (await cell.dispatch.runner_calls.authenticate(token, ended=True)).state is JobState.FAILED
 
     async def test_a_token_ends_with_its_time(self, cell: MemoryCell) -> None:
         await cell.push(a_spec())
         job, token = await cell.start()
         await cell.clock.advance(3600 + 299)
-        await cell.dispatch.holder(token)
+        await cell.dispatch.runner_calls.authenticate(token)
         await cell.clock.advance(2)
         assert await cell.refusal(token) is None
         assert (await cell.job(job.id)).state is JobState.RUNNING, "only its runner, with state or log, speaks for it"
         for _ in range(2):
             with pytest.raises(ForbiddenError) as refused:
-                await cell.dispatch.holder(token, job.id, ended=True)
+                await cell.dispatch.runner_calls.authenticate(token, job.id, ended=True)
             assert refused.value.job_status == "failed"
         ended = await cell.job(job.id)
         assert (ended.state, ended.failure_reason) == (JobState.FAILED, "job_token_expired")
@@ -106,7 +106,7 @@ class TestUpdates:
         async with asyncio.TaskGroup() as group:
             both = [group.create_task(cell.put(token, "failed", reason="script_failure")) for _ in range(2)]
         assert [put.result() for put in both] == [(200, "failed")] * 2
-        assert cell.dispatch.waiting() == 1
+        assert len(cell.dispatch.memory.waiting_jobs) == 1
 
     async def test_a_final_state_without_acknowledgement_counts(self, cell: MemoryCell) -> None:
         family = await cell.push(a_spec())
@@ -131,9 +131,9 @@ class TestUpdates:
     async def test_an_end_waits_for_the_rest_of_the_trace_but_not_for_ever(self, cell: MemoryCell) -> None:
         await cell.push(a_spec("one"), a_spec("two"))
         job, token = await cell.start()
-        await cell.dispatch.append_trace(job, 0, b"four")
+        await cell.dispatch.runner_calls.append_trace(job, 0, b"four")
         assert await cell.put(token, "success", bytesize=9) == (202, "running")
-        await cell.dispatch.append_trace(job, 4, b" more")
+        await cell.dispatch.runner_calls.append_trace(job, 4, b" more")
         assert await cell.put(token, "success", bytesize=9) == (200, "success")
 
         _, token = await cell.start()
@@ -154,7 +154,7 @@ class TestUpdates:
     ) -> None:
         await cell.push(a_spec())
         job, token = await cell.start()
-        await cell.dispatch.append_trace(job, 0, b"four")
+        await cell.dispatch.runner_calls.append_trace(job, 0, b"four")
 
         async def full(*_: object) -> None:
             raise StoreError("the disk is full")
@@ -163,17 +163,17 @@ class TestUpdates:
             patched.setattr(cell.store, "change_family", full)
             with pytest.raises(StoreError):
                 await cell.put(token, "success")
-        assert not (await cell.dispatch.append_trace(job, 2, b"other")).taken
-        assert (await cell.dispatch.append_trace(job, 4, b" more")).size == 9
+        assert not (await cell.dispatch.runner_calls.append_trace(job, 2, b"other")).taken
+        assert (await cell.dispatch.runner_calls.append_trace(job, 4, b" more")).size == 9
         assert await cell.put(token, "success") == (200, "success")
         assert (await cell.job(job.id)).trace_bytes == 9
         with pytest.raises(ForbiddenError):
-            await cell.dispatch.append_trace(job, 9, b"too late")
+            await cell.dispatch.runner_calls.append_trace(job, 9, b"too late")
 
     async def test_the_end_has_the_traces_size_and_checksum(self, cell: MemoryCell) -> None:
         await cell.push(a_spec())
         job, token = await cell.start()
-        await cell.dispatch.append_trace(job, 0, b"hello")
+        await cell.dispatch.runner_calls.append_trace(job, 0, b"hello")
         await cell.put(token, "success")
         ended = await cell.job(job.id)
         assert (ended.trace_bytes, ended.trace_checksum, ended.exit_code) == (5, "crc32:3610a686", 0)
@@ -194,7 +194,7 @@ class TestTracesAndResults:
         await cell.push(a_spec())
         job, _ = await cell.start()
         appends = [(0, b"hello"), (0, b"hello"), (3, b"lo world"), (20, b"gap"), (0, b"other")]
-        answers = [await cell.dispatch.append_trace(job, *append) for append in appends]
+        answers = [await cell.dispatch.runner_calls.append_trace(job, *append) for append in appends]
         assert [(each.taken, each.size) for each in answers] == [
             (True, 5), (True, 5), (True, 11), (False, 11), (False, 11),
         ]  # fmt: skip
@@ -202,22 +202,22 @@ class TestTracesAndResults:
     async def test_a_job_that_is_over_takes_only_what_it_has(self, cell: MemoryCell) -> None:
         await cell.push(a_spec())
         job, token = await cell.start()
-        await cell.dispatch.append_trace(job, 0, b"hello")
+        await cell.dispatch.runner_calls.append_trace(job, 0, b"hello")
         await cell.put(token, "success")
-        over = await cell.dispatch.holder(token, ended=True)
-        assert (await cell.dispatch.append_trace(over, 0, b"hello")).taken
+        over = await cell.dispatch.runner_calls.authenticate(token, ended=True)
+        assert (await cell.dispatch.runner_calls.append_trace(over, 0, b"hello")).taken
         for start, data in ((5, b" more"), (0, b"other")):
             with pytest.raises(ForbiddenError) as refusal:
-                await cell.dispatch.append_trace(over, start, data)
+                await cell.dispatch.runner_calls.append_trace(over, start, data)
             assert refusal.value.job_status == "success"
 
     async def test_a_trace_beyond_the_limit_fails_the_job(self, cell: MemoryCell) -> None:
         await cell.push(a_spec())
         job, _ = await cell.start()
-        await cell.dispatch.append_trace(job, 0, b"x" * 1000)
-        assert not (await cell.dispatch.append_trace(job, 5000, b"far away")).taken
+        await cell.dispatch.runner_calls.append_trace(job, 0, b"x" * 1000)
+        assert not (await cell.dispatch.runner_calls.append_trace(job, 5000, b"far away")).taken
         with pytest.raises(ForbiddenError) as refusal:
-            await cell.dispatch.append_trace(job, 1000, b"x")
+            await cell.dispatch.runner_calls.append_trace(job, 1000, b"x")
         assert refusal.value.job_status == "failed"
         ended = await cell.job(job.id)
         assert (ended.failure_reason, ended.trace_bytes) == ("trace_size_exceeded", 1000)
@@ -229,9 +229,10 @@ class TestTracesAndResults:
         def result(seq: int) -> StepResult:
             return StepResult(job_id=job.id, seq=seq, body=Raw(b"{}"))
 
-        assert await cell.dispatch.add_results(job, [result(1), result(2)]) == 3
+        assert await cell.dispatch.runner_calls.add_results(job, [result(1), result(2)]) == 3
         assert await cell.status(job.id) == "running"
-        assert await cell.dispatch.add_results(job, [result(2), result(3), result(5)]) == 4
+        assert await cell.dispatch.runner_calls.add_results(job, [result(2), result(3), result(5)]) == 4
         await cell.put(token, "success")
+        job = await cell.dispatch.runner_calls.authenticate(token, ended=True)
         with pytest.raises(ForbiddenError):
-            await cell.dispatch.add_results(await cell.dispatch.holder(token, ended=True), [result(4)])
+            await cell.dispatch.runner_calls.add_results(job, [result(4)])

@@ -64,11 +64,11 @@ def test_a_look_at_all_jobs_makes_up_for_what_was_not_heard_of() -> None:
 async def test_a_cancel_is_told_and_also_after_a_restart(cell: MemoryCell) -> None:
     await cell.push(a_spec())
     job, token = await cell.start(graceful=True)
-    await cell.dispatch.cancel_job(job.id)
+    await cell.dispatch.user_commands.cancel_job(job.id)
     manager = (cell.runner.id, "s_abcdefabcdef")
     expected = (WantedStop(job_id=job.id, status="canceling"),)
-    assert cell.dispatch.stops.of_manager(*manager) == expected
+    assert cell.dispatch.memory.stops.of_manager(*manager) == expected
     again = await cell.reopen()
-    assert again.dispatch.stops.of_manager(*manager) == expected
+    assert again.dispatch.memory.stops.of_manager(*manager) == expected
     await again.put(token, "failed", reason="job_canceled")
-    assert again.dispatch.stops.of_manager(*manager) == ()
+    assert again.dispatch.memory.stops.of_manager(*manager) == ()

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 import pytest
 
 from remuda.cell.core.jobs import lifecycle
-from remuda.cell.dispatch.handout import Handout, NoJob
+from remuda.cell.dispatch.handout import Assignment, NoJob
 from remuda.cell.errors import StoreError
 from remuda.cell.values import Family, Job
 from remuda.cell.values.changes import Applied, Changes
@@ -52,7 +52,7 @@ class TestLeases:
             await cell.clock.advance(30)
             held = group.create_task(cell.poll(hold=True))
             await cell.clock.advance(31)
-            assert isinstance(held.result(), Handout)
+            assert isinstance(held.result(), Assignment)
 
     async def test_a_runner_that_sends_only_traces_keeps_its_job(self, cell: MemoryCell) -> None:
         await cell.push(a_spec())
@@ -61,8 +61,8 @@ class TestLeases:
             size = 0
             for _ in range(60):
                 await cell.clock.advance(3)
-                job = await cell.dispatch.holder(token)
-                size = (await cell.dispatch.append_trace(job, size, b"line\n")).size
+                job = await cell.dispatch.runner_calls.authenticate(token)
+                size = (await cell.dispatch.runner_calls.append_trace(job, size, b"line\n")).size
             assert job.state is JobState.RUNNING
             assert isinstance(await cell.poll(), NoJob)
             assert await cell.put(token, "success") == (200, "success")
@@ -70,7 +70,7 @@ class TestLeases:
     async def test_a_client_that_vanished_releases_its_job_at_once(self, cell: MemoryCell) -> None:
         await cell.push(a_spec())
         job, token = await cell.take()
-        await cell.dispatch.release(job)
+        await cell.dispatch.changes.release(job)
         again, _ = await cell.take()
         assert (again.id, again.epoch) == (job.id, 2)
         assert await cell.refusal(token) is None
@@ -79,7 +79,7 @@ class TestLeases:
         await cell.push(a_spec())
         job, token = await cell.take()
         await cell.put(token, "running")
-        await cell.dispatch.release(job)
+        await cell.dispatch.changes.release(job)
         assert await cell.status(job.id) == "running"
         assert isinstance(await cell.poll(), NoJob)
 
@@ -87,7 +87,7 @@ class TestLeases:
         family = await cell.push(a_spec())
         async with cell.watching():
             job, token = await cell.start()
-            await cell.dispatch.append_trace(job, 0, b"half a li")
+            await cell.dispatch.runner_calls.append_trace(job, 0, b"half a li")
             await cell.clock.advance(1800)
             assert await cell.status(job.id) == "running"
             await cell.clock.advance(60)
@@ -152,19 +152,19 @@ class TestLeases:
 
     async def test_a_restart_finds_what_waits(self, cell: MemoryCell) -> None:
         await cell.push(a_spec())
-        cursor = cell.dispatch.cursor
+        cursor = cell.dispatch.memory.cursor
         await cell.clock.advance(1)
         cell = await cell.reopen()
-        assert cell.dispatch.waiting() == 1
-        assert cell.dispatch.cursor != cursor
-        assert isinstance(await cell.poll(), Handout)
+        assert len(cell.dispatch.memory.waiting_jobs) == 1
+        assert cell.dispatch.memory.cursor != cursor
+        assert isinstance(await cell.poll(), Assignment)
 
     async def test_a_sweep_finds_a_job_that_nobody_announced(self, cell: MemoryCell) -> None:
         family = await cell.push(a_spec())
-        cell.dispatch._waiting.discard(family.jobs[0].id)
+        cell.dispatch.memory.waiting_jobs.discard(family.jobs[0].id)
         async with cell.watching():
             await cell.clock.advance(61)
-        assert isinstance(await cell.poll(), Handout)
+        assert isinstance(await cell.poll(), Assignment)
 
     async def test_sweeps_outlive_a_store_that_fails(self, cell: MemoryCell, monkeypatch: pytest.MonkeyPatch) -> None:
         await cell.push(a_spec())
@@ -208,7 +208,7 @@ class TestDelayed:
         await cell.clock.advance(600 + 3599)
         cell = await cell.reopen()
         async with cell.watching():
-            assert isinstance(await cell.poll(), Handout)
+            assert isinstance(await cell.poll(), Assignment)
 
     async def test_a_job_whose_time_is_long_past_is_not_started(self, cell: MemoryCell) -> None:
         family = await cell.push(self.spec, a_spec("other", when="delayed", start_in_seconds=4300))
@@ -231,7 +231,7 @@ class TestDelayed:
                 patch.setattr(cell.store, "change_family", fail)
                 await cell.clock.advance(602)
             await cell.clock.advance(5)
-            assert isinstance(await cell.poll(), Handout)
+            assert isinstance(await cell.poll(), Assignment)
 
 
 async def test_a_sweep_passes_on_a_group_that_nobody_passed_on(cell: MemoryCell) -> None:
@@ -257,7 +257,7 @@ class TestMeanwhile:
         family = await cell.push(a_spec("one"), a_spec("two"), a_spec("three"))
         await cell.take()
         await self.sweep(cell, monkeypatch, reads, cell.take())
-        told = await cell.dispatch.why((await cell.newest(family, "three")).id)
+        told = await cell.dispatch.explanations.explain_job((await cell.newest(family, "three")).id)
         assert told.queue is not None
         assert (told.queue.project_running, told.queue.competing) == (2, 1)
 
@@ -265,7 +265,7 @@ class TestMeanwhile:
         family = await cell.push(a_spec("one"), a_spec("two"))
         _, token = await cell.take()
         await self.sweep(cell, monkeypatch, HELD, cell.put(token, "success"))
-        told = await cell.dispatch.why((await cell.newest(family, "two")).id)
+        told = await cell.dispatch.explanations.explain_job((await cell.newest(family, "two")).id)
         assert told.queue is not None
         assert told.queue.project_running == 0
 

@@ -74,7 +74,7 @@ async def test_a_job_that_outlives_its_time(cell: MemoryCell, graceful: bool, st
     async with cell.watching():
         job, token = await cell.start(graceful=graceful)
         if graceful:
-            await cell.dispatch.cancel_job(job.id)
+            await cell.dispatch.user_commands.cancel_job(job.id)
         for _ in range(15):
             await cell.clock.advance(100)
             await cell.put(token, "running")
@@ -89,7 +89,7 @@ async def test_a_canceled_job_of_which_nothing_is_heard(cell: MemoryCell) -> Non
     family = await cell.push(a_spec())
     async with cell.watching():
         job, _ = await cell.start(graceful=True)
-        await cell.dispatch.cancel_job(job.id)
+        await cell.dispatch.user_commands.cancel_job(job.id)
         await cell.clock.advance(1900)
     ended = await cell.newest(family, "build")
     assert (ended.state, ended.failure_reason) == (JobState.CANCELED, "no_updates_canceling")

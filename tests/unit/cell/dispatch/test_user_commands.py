@@ -1,6 +1,6 @@
 import pytest
 
-from remuda.cell.dispatch.handout import Handout, NoJob
+from remuda.cell.dispatch.handout import Assignment, NoJob
 from remuda.cell.errors import InvalidError, NotFoundError
 from remuda.model.job import JobState
 from remuda.testing.builders import a_spec
@@ -11,10 +11,11 @@ class TestCancel:
     async def test_a_runner_that_can_stops_gracefully(self, cell: MemoryCell) -> None:
         family = await cell.push(a_spec())
         job, token = await cell.start(graceful=True)
-        assert (await cell.dispatch.cancel_job(job.id)).state is JobState.CANCELING
-        assert (await cell.dispatch.cancel_job(job.id)).state is JobState.CANCELING
+        assert (await cell.dispatch.user_commands.cancel_job(job.id)).state is JobState.CANCELING
+        assert (await cell.dispatch.user_commands.cancel_job(job.id)).state is JobState.CANCELING
         assert await cell.put(token, "running") == (200, "canceling")
-        assert (await cell.dispatch.append_trace(await cell.dispatch.holder(token), 0, b"cleaning up")).taken
+        job = await cell.dispatch.runner_calls.authenticate(token)
+        assert (await cell.dispatch.runner_calls.append_trace(job, 0, b"cleaning up")).taken
         assert await cell.put(token, "failed", reason="job_canceled") == (200, "canceled")
         assert await cell.put(token, "failed", reason="job_canceled") == (200, "canceled")
         assert await cell.statuses(family) == {"build": "canceled", "pipeline": "canceled"}
@@ -22,8 +23,8 @@ class TestCancel:
     async def test_a_runner_that_cannot_is_cut_off(self, cell: MemoryCell) -> None:
         await cell.push(a_spec())
         job, token = await cell.start()
-        await cell.dispatch.append_trace(job, 0, b"hello")
-        assert (await cell.dispatch.cancel_job(job.id)).state is JobState.CANCELED
+        await cell.dispatch.runner_calls.append_trace(job, 0, b"hello")
+        assert (await cell.dispatch.user_commands.cancel_job(job.id)).state is JobState.CANCELED
         assert (await cell.job(job.id)).trace_checksum == "crc32:3610a686"
         assert await cell.refusal(token) == "canceled"
         assert await cell.put(token, "failed") == (403, "canceled")
@@ -31,20 +32,20 @@ class TestCancel:
     async def test_a_leased_job_is_canceled_at_once(self, cell: MemoryCell) -> None:
         await cell.push(a_spec())
         job, token = await cell.take(graceful=True)
-        assert (await cell.dispatch.cancel_job(job.id)).state is JobState.CANCELED
+        assert (await cell.dispatch.user_commands.cancel_job(job.id)).state is JobState.CANCELED
         assert await cell.refusal(token) == "canceled"
 
     async def test_a_pending_job_leaves_the_queue(self, cell: MemoryCell) -> None:
         family = await cell.push(a_spec())
-        await cell.dispatch.cancel_job(family.jobs[0].id)
-        assert cell.dispatch.waiting() == 0
+        await cell.dispatch.user_commands.cancel_job(family.jobs[0].id)
+        assert len(cell.dispatch.memory.waiting_jobs) == 0
         assert isinstance(await cell.poll(), NoJob)
 
     async def test_a_silent_canceling_job_ends_canceled(self, cell: MemoryCell) -> None:
         await cell.push(a_spec())
         async with cell.watching():
             job, token = await cell.start(graceful=True)
-            await cell.dispatch.cancel_job(job.id)
+            await cell.dispatch.user_commands.cancel_job(job.id)
             for _ in range(10):
                 await cell.clock.advance(30)
                 assert await cell.put(token, "running") == (200, "canceling"), "a long after_script is no silence"
@@ -55,17 +56,17 @@ class TestCancel:
     async def test_a_whole_pipeline(self, cell: MemoryCell) -> None:
         family = await cell.push(a_spec("a"), a_spec("b"), a_spec("c", stage="deploy", stage_index=2, when="always"))
         await cell.start()
-        assert (await cell.dispatch.cancel_pipeline(family.pipeline.id)).status == "canceled"
+        assert (await cell.dispatch.changes.cancel_pipeline(family.pipeline.id)).status == "canceled"
         assert set((await cell.statuses(family)).values()) == {"canceled"}
 
     async def test_what_does_not_exist(self, cell: MemoryCell) -> None:
         for call in (
-            cell.dispatch.cancel_job,
-            cell.dispatch.retry_job,
-            cell.dispatch.play_job,
-            cell.dispatch.unschedule_job,
-            cell.dispatch.cancel_pipeline,
-            cell.dispatch.retry_pipeline,
+            cell.dispatch.user_commands.cancel_job,
+            cell.dispatch.user_commands.retry_job,
+            cell.dispatch.user_commands.play_job,
+            cell.dispatch.user_commands.unschedule_job,
+            cell.dispatch.changes.cancel_pipeline,
+            cell.dispatch.user_commands.retry_pipeline,
         ):
             with pytest.raises(NotFoundError):
                 await call(99)
@@ -92,10 +93,11 @@ class TestCancelOfWhatWasHandedOut:
         family = await cell.push(a_spec())
         job, token = await cell.take(graceful=True, two_phase=False)
         await cell.clock.advance(1)
-        canceling = await cell.dispatch.cancel_job(job.id)
+        canceling = await cell.dispatch.user_commands.cancel_job(job.id)
         assert (canceling.state, canceling.started_at) == (JobState.CANCELING, job.leased_at)
         await cell.clock.advance(2)
-        assert (await cell.dispatch.append_trace(await cell.dispatch.holder(token), 0, b"after_script")).taken
+        job = await cell.dispatch.runner_calls.authenticate(token)
+        assert (await cell.dispatch.runner_calls.append_trace(job, 0, b"after_script")).taken
         assert await cell.put(token, "running") == (200, "canceling")
         assert await cell.put(token, "failed", reason="job_canceled") == (200, "canceled")
         ended = await cell.job(job.id)
@@ -108,7 +110,7 @@ class TestCancelOfWhatWasHandedOut:
         await cell.push(a_spec())
         job, token = await cell.take(two_phase=False)
         await cell.clock.advance(1)
-        canceled = await cell.dispatch.cancel_job(job.id)
+        canceled = await cell.dispatch.user_commands.cancel_job(job.id)
         assert (canceled.state, canceled.started_at) == (JobState.CANCELED, job.leased_at)
         assert await cell.refusal(token) == "canceled"
 
@@ -129,7 +131,7 @@ class TestCancelOfWhatWasHandedOut:
         await cell.push(a_spec())
         async with cell.watching():
             job, token = await cell.take(graceful=True, two_phase=False)
-            await cell.dispatch.cancel_job(job.id)
+            await cell.dispatch.user_commands.cancel_job(job.id)
             await cell.clock.advance(61)
         ended = await cell.job(job.id)
         assert (ended.state, ended.failure_reason) == (JobState.CANCELED, "no_updates_canceling")
@@ -138,16 +140,16 @@ class TestCancelOfWhatWasHandedOut:
     async def test_a_job_that_was_canceled_while_its_caller_hung_up_is_over_at_once(self, cell: MemoryCell) -> None:
         await cell.push(a_spec())
         job, _ = await cell.take(graceful=True, two_phase=False)
-        await cell.dispatch.cancel_job(job.id)
-        await cell.dispatch.release(job)
+        await cell.dispatch.user_commands.cancel_job(job.id)
+        await cell.dispatch.changes.release(job)
         assert await cell.status(job.id) == "canceled"
 
     async def test_a_word_of_the_runner_is_worth_more_than_the_release(self, cell: MemoryCell) -> None:
         await cell.push(a_spec())
         job, token = await cell.take(graceful=True, two_phase=False)
-        await cell.dispatch.cancel_job(job.id)
+        await cell.dispatch.user_commands.cancel_job(job.id)
         assert await cell.put(token, "running") == (200, "canceling")
-        await cell.dispatch.release(job)
+        await cell.dispatch.changes.release(job)
         assert await cell.status(job.id) == "canceling"
 
 
@@ -155,9 +157,9 @@ class TestForce:
     async def test_what_is_being_canceled_is_over_at_once(self, cell: MemoryCell) -> None:
         family = await cell.push(a_spec())
         job, token = await cell.start(graceful=True)
-        assert (await cell.dispatch.cancel_job(job.id)).state is JobState.CANCELING
+        assert (await cell.dispatch.user_commands.cancel_job(job.id)).state is JobState.CANCELING
         for _ in range(2):
-            assert (await cell.dispatch.cancel_job(job.id, force=True)).state is JobState.CANCELED
+            assert (await cell.dispatch.user_commands.cancel_job(job.id, force=True)).state is JobState.CANCELED
         assert await cell.refusal(token) == "canceled"
         assert await cell.statuses(family) == {"build": "canceled", "pipeline": "canceled"}
 
@@ -165,14 +167,14 @@ class TestForce:
         family = await cell.push(a_spec("runs"), a_spec("waits"))
         await cell.start(graceful=True)
         for job in family.jobs:
-            await cell.dispatch.cancel_job(job.id, force=True)
+            await cell.dispatch.user_commands.cancel_job(job.id, force=True)
         assert set((await cell.statuses(family)).values()) == {"canceled"}
 
     async def test_what_is_over_stays_as_it_is(self, cell: MemoryCell) -> None:
         await cell.push(a_spec())
         job, token = await cell.start()
         await cell.put(token, "success")
-        assert (await cell.dispatch.cancel_job(job.id, force=True)).state is JobState.SUCCESS
+        assert (await cell.dispatch.user_commands.cancel_job(job.id, force=True)).state is JobState.SUCCESS
 
     async def test_a_trigger_job_waits_for_its_pipeline_all_the_same(self, cell: MemoryCell) -> None:
         cell.files[cell.project.path] = {"child.yml": "inner: {script: [sleep 1]}\n"}
@@ -180,7 +182,7 @@ class TestForce:
         async with cell.watching():
             await cell.start(graceful=True)
             go = await cell.newest(family, "go")
-            assert (await cell.dispatch.cancel_job(go.id, force=True)).state is JobState.CANCELING
+            assert (await cell.dispatch.user_commands.cancel_job(go.id, force=True)).state is JobState.CANCELING
 
 
 class TestRetry:
@@ -208,7 +210,7 @@ class TestRetry:
         family = await cell.push(a_spec("flaky"), a_spec("next", stage="deploy", stage_index=2))
         first, token = await cell.start()
         await cell.put(token, "failed", reason="script_failure")
-        fresh = await cell.dispatch.retry_job(first.id)
+        fresh = await cell.dispatch.user_commands.retry_job(first.id)
         assert (fresh.state, fresh.tries) == (JobState.PENDING, 1)
         assert await cell.statuses(family) == {"flaky": "pending", "next": "created", "pipeline": "pending"}
         for name in ("flaky", "next"):
@@ -223,20 +225,20 @@ class TestRetry:
         for _ in range(2):
             last, token = await cell.start()
             await cell.put(token, "failed", reason="script_failure")
-        assert cell.dispatch.ended_jobs == {"failed": 2, "skipped": 1}
-        assert cell.dispatch.ended_pipelines == {"failed": 1}
-        await cell.dispatch.retry_job(last.id)
-        assert cell.dispatch.ended_jobs == {"failed": 2, "skipped": 1}
+        assert cell.dispatch.memory.ended_jobs == {"failed": 2, "skipped": 1}
+        assert cell.dispatch.memory.ended_pipelines == {"failed": 1}
+        await cell.dispatch.user_commands.retry_job(last.id)
+        assert cell.dispatch.memory.ended_jobs == {"failed": 2, "skipped": 1}
 
     async def test_a_job_is_retried_once_only(self, cell: MemoryCell) -> None:
         await cell.push(a_spec())
         job, token = await cell.start()
         with pytest.raises(InvalidError, match="running"):
-            await cell.dispatch.retry_job(job.id)
+            await cell.dispatch.user_commands.retry_job(job.id)
         await cell.put(token, "success")
-        await cell.dispatch.retry_job(job.id)
+        await cell.dispatch.user_commands.retry_job(job.id)
         with pytest.raises(InvalidError, match="was retried"):
-            await cell.dispatch.retry_job(job.id)
+            await cell.dispatch.user_commands.retry_job(job.id)
 
     async def test_a_whole_pipeline_in_its_order(self, cell: MemoryCell) -> None:
         family = await cell.push(a_spec("a"), a_spec("b"), a_spec("c", stage="deploy", stage_index=2))
@@ -244,7 +246,7 @@ class TestRetry:
         await cell.put(token, "success")
         _, token = await cell.start()
         await cell.put(token, "failed", reason="script_failure")
-        assert (await cell.dispatch.retry_pipeline(family.pipeline.id)).status == "running"
+        assert (await cell.dispatch.user_commands.retry_pipeline(family.pipeline.id)).status == "running"
         assert await cell.statuses(family) == {"a": "success", "b": "pending", "c": "created", "pipeline": "running"}
 
 
@@ -252,26 +254,26 @@ async def test_a_manual_job_starts_when_played(cell: MemoryCell) -> None:
     family = await cell.push(a_spec("gate", when="manual"), a_spec("next", stage="deploy", stage_index=2))
     assert await cell.statuses(family) == {"gate": "manual", "next": "created", "pipeline": "manual"}
     assert isinstance(await cell.poll(), NoJob)
-    played = await cell.dispatch.play_job(family.jobs[0].id)
+    played = await cell.dispatch.user_commands.play_job(family.jobs[0].id)
     assert played.state is JobState.PENDING
     with pytest.raises(InvalidError):
-        await cell.dispatch.play_job(played.id)
-    assert isinstance(await cell.poll(), Handout)
+        await cell.dispatch.user_commands.play_job(played.id)
+    assert isinstance(await cell.poll(), Assignment)
 
 
 async def test_what_a_person_gives_with_a_manual_job_is_kept(cell: MemoryCell) -> None:
     family = await cell.push(a_spec("gate", when="manual"))
-    played = await cell.dispatch.play_job(family.jobs[0].id, {"TARGET": "prod"})
+    played = await cell.dispatch.user_commands.play_job(family.jobs[0].id, {"TARGET": "prod"})
     assert played.play_variables == {"TARGET": "prod"}
 
 
 async def test_a_delayed_job_may_wait_for_a_person_or_start_at_once(cell: MemoryCell) -> None:
     spec = a_spec("later", when="delayed", start_in_seconds=600)
     first, second = await cell.push(spec), await cell.push(spec)
-    assert (await cell.dispatch.unschedule_job(first.jobs[0].id)).state is JobState.MANUAL
+    assert (await cell.dispatch.user_commands.unschedule_job(first.jobs[0].id)).state is JobState.MANUAL
     with pytest.raises(InvalidError):
-        await cell.dispatch.unschedule_job(first.jobs[0].id)
-    assert (await cell.dispatch.play_job(second.jobs[0].id)).state is JobState.PENDING
+        await cell.dispatch.user_commands.unschedule_job(first.jobs[0].id)
+    assert (await cell.dispatch.user_commands.play_job(second.jobs[0].id)).state is JobState.PENDING
     async with cell.watching():
         await cell.clock.advance(3600)
     assert await cell.statuses(first) == {"later": "manual", "pipeline": "manual"}

@@ -66,7 +66,7 @@ class Kept:
         """A pipeline with one job, to its end; the job has logged and left an archive."""
         family = await self.cell.push(a_spec("make"))
         job, token = await self.cell.start()
-        await self.cell.dispatch.append_trace(job, 0, b"hello")
+        await self.cell.dispatch.runner_calls.append_trace(job, 0, b"hello")
         await self.leave(job)
         await self.cell.put(token, state, reason=None if state == "success" else "script_failure")
         assert job.pipeline_id == family.pipeline.id
@@ -90,7 +90,7 @@ async def test_a_trace_is_archived_when_its_job_is_over_and_it_was_seen_twice(ke
     job = await kept.run()
     await kept.cell.push(a_spec("make"))
     running, _ = await kept.cell.start()
-    await kept.cell.dispatch.append_trace(running, 0, b"live")
+    await kept.cell.dispatch.runner_calls.append_trace(running, 0, b"live")
     upkeep = kept.upkeep()
     assert await upkeep.archive_traces() == 0
     assert await upkeep.archive_traces() == 1
@@ -183,7 +183,7 @@ use: {stage: test, script: [use], when: manual}
     await kept.cell.clock.advance(2 * DAY)
     assert await kept.upkeep(keep_latest_artifacts=False).remove_expired() == 1
     use = await kept.cell.newest(family, "use")
-    await kept.cell.dispatch.play_job(use.id)
+    await kept.cell.dispatch.user_commands.play_job(use.id)
     await settle()
     assert isinstance(await kept.cell.poll(), NoJob)
     stored = await kept.cell.job(use.id)

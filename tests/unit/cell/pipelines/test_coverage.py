@@ -46,7 +46,7 @@ def test_an_expression_that_takes_too_long(monkeypatch: pytest.MonkeyPatch) -> N
 async def ended(cell: MemoryCell, expression: str, log: bytes, state: str = "success") -> int:
     await cell.push(a_spec(coverage=expression))
     job, token = await cell.start()
-    await cell.dispatch.append_trace(job, 0, log)
+    await cell.dispatch.runner_calls.append_trace(job, 0, log)
     await cell.put(token, state)
     return job.id
 
@@ -68,7 +68,7 @@ async def test_what_cannot_be_measured_changes_nothing(cell: MemoryCell) -> None
 async def test_a_job_that_runs_is_not_measured(cell: MemoryCell) -> None:
     await cell.push(a_spec(coverage=r"/\d+%/"))
     job, _ = await cell.start()
-    await cell.dispatch.append_trace(job, 0, b"50%\n")
+    await cell.dispatch.runner_calls.append_trace(job, 0, b"50%\n")
     assert await measure_coverage(cell.store, cell.traces, job) == job
 
 

@@ -36,7 +36,7 @@ class TestAChild:
     async def test_is_started_at_once_and_never_by_a_runner(self, cell: MemoryCell) -> None:
         async with cell.watching():
             family = await cell.push_file("go: {trigger: {include: child.yml}}")
-            assert cell.dispatch.waiting() == 0
+            assert len(cell.dispatch.memory.waiting_jobs) == 0
             await settle()
             assert await cell.statuses(family) == {"go": "success", "pipeline": "success"}
             child = await cell.child(family)
@@ -257,7 +257,7 @@ class TestAnotherProject:
         async with cell.watching():
             family = await cell.push_file("go: {trigger: {project: acme/other, strategy: depend}}")
             await settle()
-            await cell.dispatch.cancel_pipeline(family.pipeline.id)
+            await cell.dispatch.changes.cancel_pipeline(family.pipeline.id)
             await settle()
             assert await cell.statuses(family) == {"go": "canceled", "pipeline": "canceled"}
             assert await cell.run_next() == "other-job"

@@ -64,7 +64,7 @@ class TestStrategies:
             child = await cell.child(family)
             assert child.pipeline.status == "manual"
             assert (await cell.statuses(family))["go"] == "running"
-            await cell.dispatch.play_job(child.jobs[0].id)
+            await cell.dispatch.user_commands.play_job(child.jobs[0].id)
             await cell.run_next()
             assert (await cell.statuses(family))["go"] == "success"
 
@@ -86,7 +86,7 @@ class TestStrategies:
             await settle()
             await cell.run_next("failed")
             child = await cell.child(family)
-            await cell.dispatch.retry_pipeline(child.pipeline.id)
+            await cell.dispatch.user_commands.retry_pipeline(child.pipeline.id)
             await settle()
             assert await cell.statuses(family) == {"go": "running", "after": "created", "pipeline": "running"}
             job = await cell.newest(family, "go")
@@ -100,11 +100,11 @@ class TestStrategies:
             await settle()
             await cell.run_next("failed")
             first = await cell.child(family)
-            await cell.dispatch.retry_job((await cell.newest(family, "go")).id)
+            await cell.dispatch.user_commands.retry_job((await cell.newest(family, "go")).id)
             await settle()
             second = await cell.child(family)
             assert second.pipeline.id != first.pipeline.id
-            await cell.dispatch.retry_pipeline(first.pipeline.id)
+            await cell.dispatch.user_commands.retry_pipeline(first.pipeline.id)
             await settle()
             assert (await cell.statuses(family))["go"] == "running"
             assert await cell.run_next() == "child-job"
@@ -127,9 +127,9 @@ class TestCancel:
             await settle()
             child = await cell.child(family)
             grandchild = await cell.child(child)
-            await cell.dispatch.cancel_pipeline(family.pipeline.id)
+            await cell.dispatch.changes.cancel_pipeline(family.pipeline.id)
             await settle()
-            assert cell.dispatch.waiting() == 0
+            assert len(cell.dispatch.memory.waiting_jobs) == 0
             every = (family.pipeline.id, child.pipeline.id, grandchild.pipeline.id)
             assert await self.statuses(cell, *every) == ["canceled"] * 3
 
@@ -138,7 +138,7 @@ class TestCancel:
             family = await cell.push_file(DEPEND)
             await settle()
             _, token = await cell.start(graceful=True)
-            await cell.dispatch.cancel_job((await cell.newest(family, "go")).id)
+            await cell.dispatch.user_commands.cancel_job((await cell.newest(family, "go")).id)
             await settle()
             assert await cell.statuses(family) == {"go": "canceling", "after": "created", "pipeline": "running"}
             await cell.put(token, "failed", reason="job_canceled")
@@ -169,7 +169,7 @@ class TestCancel:
 
     async def test_before_the_pipeline_was_started(self, cell: MemoryCell) -> None:
         family = await cell.push_file(DEPEND)
-        await cell.dispatch.cancel_job((await cell.newest(family, "go")).id)
+        await cell.dispatch.user_commands.cancel_job((await cell.newest(family, "go")).id)
         async with cell.watching():
             await settle()
         assert (await cell.statuses(family))["go"] == "canceled"
@@ -180,7 +180,7 @@ class TestCancel:
         start = MemoryStarter.start
 
         async def start_slowly(starter: MemoryStarter, request: PipelineRequest) -> Pipeline:
-            await cell.dispatch.cancel_pipeline(family.pipeline.id)
+            await cell.dispatch.changes.cancel_pipeline(family.pipeline.id)
             return await start(starter, request)
 
         monkeypatch.setattr(MemoryStarter, "start", start_slowly)
@@ -223,7 +223,7 @@ class TestDeaths:
             await cell.run_next()
             assert (await cell.statuses(family))["go"] == "success"
             assert await cell.store.downstream(job.id) == await cell.store.pipeline(started.id)
-            assert cell.dispatch.waiting() == 1, "the next stage, and no second child"
+            assert len(cell.dispatch.memory.waiting_jobs) == 1, "the next stage, and no second child"
 
     async def test_after_the_downstream_pipelines_end(self, cell: MemoryCell) -> None:
         family = await cell.push_file(DEPEND)
@@ -240,7 +240,7 @@ class TestDeaths:
         family = await cell.push_file(DEPEND)
         job = await cell.newest(family, "go")
         await cell.bridges.look(job.id)
-        await cell.dispatch.cancel_job(job.id)
+        await cell.dispatch.user_commands.cancel_job(job.id)
         cell = await cell.reopen()
         async with cell.watching():
             await settle()
@@ -274,7 +274,7 @@ class TestDeaths:
 
         monkeypatch.setattr(MemoryStarter, "start", fail)
         family = await cell.store.add_pipeline(a_pipeline(project_id=cell.project.id), A_TRIGGER, now=0)
-        await cell.dispatch.announce(family.jobs)
+        cell.dispatch.memory.announce(family.jobs)
         async with cell.watching():
             await settle()
         assert (await cell.newest(family, "go")).failure_reason == "data_integrity_failure"

@@ -126,7 +126,7 @@ class TestOpaque:
         job, _ = await cell.take()
         ring = a_ring(cell, opaque=True)
         token = await issued(cell, ring, job)
-        await cell.dispatch.release(job)
+        await cell.dispatch.changes.release(job)
         again, _ = await cell.take()
         assert again.id == job.id
         assert await is_refused(ring, token)

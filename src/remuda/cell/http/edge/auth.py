@@ -73,4 +73,5 @@ async def job_of(edge: Edge, token: str, job_id: int | None = None, *, scope: st
     for this purpose."""
     if not token or len(token) > _MAX_TOKEN:
         raise forbidden()
-    return await edge.dispatch.touch(await edge.dispatch.holder(token, job_id, scope=scope))
+    calls = edge.dispatch.runner_calls
+    return await calls.touch(await calls.authenticate(token, job_id, scope=scope))

@@ -51,10 +51,10 @@ async def metrics(edge: Edge, request: Request) -> Response:
     text = edge.metrics.text(
         jobs=await edge.store.count_jobs(),
         pipelines=await edge.store.count_pipelines(),
-        ended_jobs=edge.dispatch.ended_jobs,
-        ended_pipelines=edge.dispatch.ended_pipelines,
-        waiting=edge.dispatch.waiting(),
-        polls=edge.dispatch.held_polls(),
+        ended_jobs=edge.dispatch.memory.ended_jobs,
+        ended_pipelines=edge.dispatch.memory.ended_pipelines,
+        waiting=len(edge.dispatch.memory.waiting_jobs),
+        polls=len(edge.dispatch.memory.held_polls),
         watchers=len(edge.events),
     )
     return Response(text, headers={"Content-Type": CONTENT_TYPE})

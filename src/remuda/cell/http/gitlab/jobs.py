@@ -269,7 +269,7 @@ async def cancel(edge: Edge, request: Request) -> Response:
     asked = await parameters(request, CancelJob, limit_bytes=edge.settings.body_limit_bytes)
     if asked.force and (caller_of(request).level_in(project) or 0) < Level.MAINTAINER:
         raise forbidden("only maintainers of the project cancel a job by force")
-    return await _answer(edge, await edge.dispatch.cancel_job(job.id, force=bool(asked.force)), 201)
+    return await _answer(edge, await edge.dispatch.user_commands.cancel_job(job.id, force=bool(asked.force)), 201)
 
 
 async def retry(edge: Edge, request: Request) -> Response:
@@ -279,7 +279,7 @@ async def retry(edge: Edge, request: Request) -> Response:
         raise forbidden("Job is not retryable")
     check_acts_on(caller_of(request), project, job)
     try:
-        return await _answer(edge, await edge.dispatch.retry_job(job.id), 201)
+        return await _answer(edge, await edge.dispatch.user_commands.retry_job(job.id), 201)
     except InvalidError:
         raise forbidden("Job is not retryable") from None
 
@@ -291,7 +291,7 @@ async def play(edge: Edge, request: Request) -> Response:
     given = await parameters(request, Play, limit_bytes=edge.settings.body_limit_bytes)
     variables, _ = read_given(given.job_variables_attributes)
     try:
-        return await _answer(edge, await edge.dispatch.play_job(job.id, variables))
+        return await _answer(edge, await edge.dispatch.user_commands.play_job(job.id, variables))
     except InvalidError:
         raise bad_request("Unplayable Job") from None
 
@@ -301,7 +301,7 @@ async def unschedule(edge: Edge, request: Request) -> Response:
     job, project = await job_in_path(edge, request)
     check_acts_on(caller_of(request), project, job)
     try:
-        return await _answer(edge, await edge.dispatch.unschedule_job(job.id))
+        return await _answer(edge, await edge.dispatch.user_commands.unschedule_job(job.id))
     except InvalidError:
         raise bad_request("Job is not scheduled") from None
 

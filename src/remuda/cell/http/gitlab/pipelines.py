@@ -162,14 +162,14 @@ async def cancel(edge: Edge, request: Request) -> Response:
     """POST /projects/:id/pipelines/:pipeline_id/cancel."""
     pipeline, project = await pipeline_in_path(edge, request)
     check_acts_on(caller_of(request), project, pipeline)
-    return answer(edge, await edge.dispatch.cancel_pipeline(pipeline.id), project)
+    return answer(edge, await edge.dispatch.changes.cancel_pipeline(pipeline.id), project)
 
 
 async def retry(edge: Edge, request: Request) -> Response:
     """POST /projects/:id/pipelines/:pipeline_id/retry."""
     pipeline, project = await pipeline_in_path(edge, request)
     check_acts_on(caller_of(request), project, pipeline)
-    return answer(edge, await edge.dispatch.retry_pipeline(pipeline.id), project, 201)
+    return answer(edge, await edge.dispatch.user_commands.retry_pipeline(pipeline.id), project, 201)
 
 
 async def remove(edge: Edge, request: Request) -> Response:
@@ -179,7 +179,7 @@ async def remove(edge: Edge, request: Request) -> Response:
     """
     pipeline, project = await pipeline_in_path(edge, request)
     if pipeline.status not in OVER:
-        await edge.dispatch.cancel_pipeline(pipeline.id)
+        await edge.dispatch.changes.cancel_pipeline(pipeline.id)
     if pipeline.upstream_job_id is not None:
         upstream = await edge.store.job(pipeline.upstream_job_id)
         if upstream is not None and upstream.state not in FINAL:

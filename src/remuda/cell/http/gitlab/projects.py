@@ -231,7 +231,7 @@ async def remove_project(edge: Edge, project: Project) -> None:
             break
         pipelines |= {job.pipeline_id for job in jobs}
     for pipeline_id in sorted(pipelines):
-        await edge.dispatch.cancel_pipeline(pipeline_id)
+        await edge.dispatch.changes.cancel_pipeline(pipeline_id)
 
 
 async def _leave_runners(edge: Edge, project: Project) -> None:

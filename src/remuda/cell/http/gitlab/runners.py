@@ -197,7 +197,7 @@ async def managers(edge: Edge, request: Request) -> Response:
     """GET /runners/:id/managers."""
     runner = await runner_in_path(edge, request)
     now = edge.clock.now()
-    jobs = edge.dispatch.jobs_by_manager(runner.id)
+    jobs = edge.dispatch.explanations.jobs_by_manager(runner.id)
     found = await edge.store.managers(runner.id)
     views = [manager_view(one, now, running_jobs=jobs[one.system_id]) for one in found]
     return slice_answer(request, views)

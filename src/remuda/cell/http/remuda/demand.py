@@ -23,12 +23,12 @@ async def show(edge: Edge, request: Request) -> Response:
     shown = request.headers.get("runner-token")
     if shown is None:
         await admit(edge, ADMINISTRATOR, request)
-        return json_answer(Demand(keys=(await edge.dispatch.demand()).keys))
+        return json_answer(Demand(keys=(await edge.dispatch.explanations.count_demand()).keys))
     runner = await auth.runner_of(edge, shown)
     # A manager whose room is all taken asks for no job; that it asks for this shows that it is there.
     ip = request.client.host if request.client else ""
     await edge.managers.seen(runner.id, request.query_params.get("system_id"), None, ip)
-    counted = await edge.dispatch.demand()
+    counted = await edge.dispatch.explanations.count_demand()
     keys = counted.by_runner.get(runner.id)
     if keys is None:
         keys = tuple(replace(key, shares=()) for key in counted.keys if _is_for(key, runner))

@@ -32,7 +32,9 @@ class JobChange(msgspec.Struct, kw_only=True):
 async def why(edge: Edge, request: Request) -> Response:
     """GET /api/remuda/v1/jobs/:job_id/why."""
     job, caller = await any_job_in_path(edge, request), caller_of(request)
-    told = await edge.dispatch.why(job.id, sees=lambda project: (caller.level_in(project) or 0) >= Level.REPORTER)
+    told = await edge.dispatch.explanations.explain_job(
+        job.id, sees=lambda project: (caller.level_in(project) or 0) >= Level.REPORTER
+    )
     return json_answer(told)
 
 
@@ -51,7 +53,9 @@ async def change(edge: Edge, request: Request) -> Response:
     project = await edge.store.project(job.project_id)
     if asked.priority > (project.priority if project else 0) and not caller.user.is_admin:
         raise forbidden("only an administrator gives a job a higher priority than its project has")
-    return json_answer(await with_times(edge, await edge.dispatch.prioritize_job(job.id, asked.priority), caller))
+    return json_answer(
+        await with_times(edge, await edge.dispatch.user_commands.prioritize_job(job.id, asked.priority), caller)
+    )
 
 
 ENDPOINTS = (

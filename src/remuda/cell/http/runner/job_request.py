@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from starlette.types import Receive, Scope, Send
 
 from remuda.cell.core.payload.payload import for_other_runners, ref_of, without_ref
-from remuda.cell.dispatch.handout import Handout, NoJob
+from remuda.cell.dispatch.handout import Assignment, NoJob
 from remuda.cell.http.edge import auth
 from remuda.cell.http.edge.bodies import Body, HangUp, decode_fast, first_headers
 from remuda.cell.http.edge.endpoints import Edge
@@ -39,13 +39,13 @@ async def request_job(edge: Edge, scope: Scope, receive: Receive, send: Send, *,
     message = decode_fast(raw, scope, first_headers(scope).get(b"content-type", b""), _decoder, RequestJob)
     ip = scope["client"][0] if scope.get("client") else ""
     outcome = await _outcome(edge, message, request_id=shown_id, ip=ip, gone=body.hang_up)
-    if isinstance(outcome, Handout):
+    if isinstance(outcome, Assignment):
         outcome = await _made_ready(edge, outcome, body.hang_up)
     match outcome:
         case NoJob():
             await no_content({"X-GitLab-Last-Update": outcome.cursor})(scope, receive, send)
-        case Handout():
-            headers = {"X-GitLab-Last-Update": edge.dispatch.cursor}
+        case Assignment():
+            headers = {"X-GitLab-Last-Update": edge.dispatch.memory.cursor}
             async with _released_on_failure(edge, outcome):
                 is_ours = message.info is not None and message.info.name == MANAGER_NAME
                 payload = outcome.payload if is_ours else for_other_runners(outcome.payload)
@@ -54,20 +54,20 @@ async def request_job(edge: Edge, scope: Scope, receive: Receive, send: Send, *,
             edge.metrics.handed_out(waited, shared=outcome.runner.type is RunnerType.INSTANCE)
 
 
-async def _outcome(edge: Edge, message: RequestJob, *, request_id: str, ip: str, gone: HangUp) -> Handout | NoJob:
+async def _outcome(edge: Edge, message: RequestJob, *, request_id: str, ip: str, gone: HangUp) -> Assignment | NoJob:
     """Most runners ask again and again and are what they were; who gets no job as such a one is looked up."""
     known = edge.managers.runner_known_by(token_hash(message.token))
     if known is not None and await edge.managers.is_seen(known.id, message.system_id, message.info, ip, message.load):
-        outcome = await edge.dispatch.take_job(known, message, request_id=request_id, ip=ip, gone=gone)
+        outcome = await edge.dispatch.handout.try_request_job(known, message, request_id=request_id, ip=ip, gone=gone)
         if outcome is not None:
             return outcome
     runner = await auth.runner_of(edge, message.token)
     await edge.managers.seen(runner.id, message.system_id, message.info, ip, message.load)
     edge.managers.know_runner(runner)
-    return await edge.dispatch.request_job(runner, message, request_id=request_id, ip=ip, gone=gone)
+    return await edge.dispatch.handout.request_job(runner, message, request_id=request_id, ip=ip, gone=gone)
 
 
-async def _made_ready(edge: Edge, handout: Handout, gone: HangUp) -> Handout:
+async def _made_ready(edge: Edge, handout: Assignment, gone: HangUp) -> Assignment:
     """The last thing before the answer, while it is still noticed that the caller hangs up."""
     ref = ref_of(handout.payload)
     async with _released_on_failure(edge, handout):
@@ -80,10 +80,10 @@ async def _made_ready(edge: Edge, handout: Handout, gone: HangUp) -> Handout:
 
 
 @asynccontextmanager
-async def _released_on_failure(edge: Edge, handout: Handout) -> AsyncIterator[None]:
+async def _released_on_failure(edge: Edge, handout: Assignment) -> AsyncIterator[None]:
     try:
         yield
     except Exception:
         _log.warning("a job could not be delivered", job=handout.job.id)
-        await edge.dispatch.release(handout.job)
+        await edge.dispatch.changes.release(handout.job)
         raise

@@ -140,13 +140,13 @@ async def update_job(edge: Edge, job_id: str, scope: Scope, receive: Receive, se
     token = asked.token or headers.get(b"job-token", b"").decode("latin-1")
     if not token:
         raise bad_parameter("token is missing")
-    job = await edge.dispatch.holder(token, int(job_id), ended=True)
+    job = await edge.dispatch.runner_calls.authenticate(token, int(job_id), ended=True)
     await edge.managers.heard(job, asked.info, scope["client"][0] if scope.get("client") else "")
     # Its release is part of a success, so it is there before the success is.
     is_end = asked.state in ("success", "failed") and job.state in _GOING_ON and not job.ends_alone
     spec = await edge.store.job_spec(job.id) if is_end else None
     refused = await edge.releases.make_for(job, spec) if is_end and asked.state == "success" else None
-    updated = await edge.dispatch.update(job, asked, refused=refused)
+    updated = await edge.dispatch.runner_calls.update_job(job, asked, refused=refused)
     _compare(edge, asked, updated)
     await measure_coverage(edge.store, edge.traces, updated.job, spec)
     answer = JsonBytes(b"%d" % updated.code, updated.code, job_headers(edge, updated.job))

@@ -76,7 +76,7 @@ async def add(edge: Edge, request: Request) -> Response:
         StepResult(job_id=job.id, seq=number, body=msgspec.Raw(body))
         for number, body in zip(numbers, bodies, strict=True)
     ]
-    following = await edge.dispatch.add_results(job, results)
+    following = await edge.dispatch.runner_calls.add_results(job, results)
     status = 409 if any(result.seq >= following for result in results) else 200
     return json_answer(StepResultsTaken(next_seq=following), status, job_headers(edge, job))
 

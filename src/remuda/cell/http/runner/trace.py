@@ -39,7 +39,7 @@ async def patch_trace(edge: Edge, job_id: int, scope: Scope, receive: Receive, s
         raise forbidden()
     # The job is read when all bytes are there: its status tells a runner that it was canceled.
     data = await Body(receive).read(edge.settings.trace_piece_limit_bytes)
-    job = await edge.dispatch.holder(token, job_id, ended=True)
+    job = await edge.dispatch.runner_calls.authenticate(token, job_id, ended=True)
     await edge.managers.heard(job, None, scope["client"][0] if scope.get("client") else "")
     said = sent.get(b"content-range", b"").decode("latin-1")
     start = parse_content_range(said)
@@ -47,7 +47,7 @@ async def patch_trace(edge: Edge, job_id: int, scope: Scope, receive: Receive, s
         raise bad_request("Missing header Content-Range, or it is not <start>-<end>")
     if not fits_content_range(said, len(data)):
         raise bad_request(f"Content-Range is {said[:100]}, and {len(data)} bytes came; <end> is the last byte's place")
-    appended = await edge.dispatch.append_trace(job, start, data)
+    appended = await edge.dispatch.runner_calls.append_trace(job, start, data)
     await _answer(edge, job, appended)(scope, receive, send)
 
 
@@ -56,7 +56,7 @@ def known_job(edge: Edge, job_id: int, scope: Scope) -> Job | None:
     sent = first_headers(scope)
     if scope["query_string"] or b"x-forwarded-for" in sent:
         return None
-    job = edge.dispatch.holder_known(sent.get(b"job-token", b"").decode("latin-1"), job_id)
+    job = edge.dispatch.runner_calls.authenticate_from_cache(sent.get(b"job-token", b"").decode("latin-1"), job_id)
     ip = scope["client"][0] if scope.get("client") else ""
     return job if job is not None and edge.managers.is_noted(job, ip) else None
 
@@ -67,7 +67,7 @@ def take_known(edge: Edge, job: Job, scope: Scope, data: bytes) -> JsonBytes | N
     start = parse_content_range(said)
     if start is None or len(data) > edge.settings.trace_piece_limit_bytes or not fits_content_range(said, len(data)):
         return None
-    appended = edge.dispatch.append_known(job, start, data)
+    appended = edge.dispatch.runner_calls.append_trace_now(job, start, data)
     return None if appended is None else _answer(edge, job, appended)
 
 

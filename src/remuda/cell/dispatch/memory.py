@@ -1,0 +1,152 @@
+"""The state of the dispatcher in memory: waiting jobs, held polls, assigned jobs, caches and counters.
+
+All services of this folder share one `DispatchMemory`. Its methods are synchronous, so the state is consistent between
+two awaits of a caller. Everything but the counters can be rebuilt from the store (`store_sync`), so a crash or a lost
+hint of another process costs time, never a job.
+"""
+
+import asyncio
+from collections import Counter, OrderedDict
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+
+from remuda.cell.dispatch.held_polls import HeldPolls
+from remuda.cell.dispatch.job_cache import JobCache
+from remuda.cell.dispatch.stop_requests import StopRequests
+from remuda.cell.events import ChangedJobs
+from remuda.cell.pipelines.trigger_queue import Inbox
+from remuda.cell.values import Family, Job
+from remuda.cell.values.changes import Applied
+from remuda.lib.clock import Clock
+from remuda.model.job import FINAL, HELD, OCCUPYING, JobId, JobState, ProjectId
+from remuda.model.progress import OVER
+from remuda.queue import WaitingJobs
+from remuda.queue.pickups import PickUps
+from remuda.wire.routable_token import to_base36
+
+_MOST_RECENT = 1000
+
+
+class DispatchMemory:
+    """What one process of a cell knows about jobs and polls."""
+
+    def __init__(self, clock: Clock, *, cell_id: int) -> None:
+        self.waiting_jobs = WaitingJobs()
+        self.held_polls = HeldPolls(self.waiting_jobs, clock)
+        self.trigger_jobs = Inbox()
+        self.changed_jobs = ChangedJobs()
+        self.stops = StopRequests(clock)
+        self.job_cache = JobCache(clock)
+        self.pick_ups = PickUps()
+        self.assigned_jobs: dict[JobId, Job] = {}
+        """Jobs that runners have, each as it was when it was handed out."""
+        self.assigned_per_project: Counter[ProjectId] = Counter()
+        self.recent_jobs: OrderedDict[JobId, Job] = OrderedDict()
+        """Jobs that were enqueued last, as they were then. Most are handed out without being read again."""
+        self.has_new_delayed_job = asyncio.Event()
+        """Set when a job got its start time, so that `timeouts` computes its next wake-up anew."""
+        self.listening_since = clock.now()
+        """Since when this process could hear runners without a gap."""
+        self.ended_jobs: Counter[str] = Counter()
+        """How many jobs this process ended, by state."""
+        self.ended_pipelines: Counter[str] = Counter()
+        """How many pipelines ended, by status. A pipeline that is retried ends more than once."""
+        self._cell_id = cell_id
+        self._enqueued = 0
+        self._recorded: dict[JobId, Job] | None = None
+
+    @property
+    def cursor(self) -> str:
+        """Position of the queue: the cell, this process, and how many jobs were enqueued."""
+        return f"c{self._cell_id}-{to_base36(int(self.listening_since * 1000))}-{to_base36(self._enqueued)}"
+
+    def announce(self, jobs: Sequence[Job]) -> None:
+        """Take over jobs as they were stored. Pending ones wait for a runner, trigger jobs for the cell itself."""
+        enqueued = 0
+        for job in jobs:
+            self.job_cache.forget(job.id)
+            self.stops.note(job)
+            if job.is_trigger:
+                if job.state in OCCUPYING:
+                    self.trigger_jobs.put(job.id)
+            elif job.state is not JobState.PENDING:
+                self.waiting_jobs.discard(job.id)
+            elif self._was_handed_out_since(job):
+                continue
+            elif job.id not in self.waiting_jobs:
+                self.waiting_jobs.add(job.id, job.key(), priority=job.priority, since=job.pending_at or job.created_at)
+                self.remember_recent(job)
+                enqueued += 1
+            else:
+                self.waiting_jobs.prioritize(job.id, job.priority)
+                continue
+            self.track_assigned(job)
+            self.changed_jobs.note(job.id)
+            if job.state is JobState.SCHEDULED:
+                self.has_new_delayed_job.set()
+        self._enqueued += enqueued
+        for _ in range(min(enqueued, len(self.held_polls))):
+            # If no job fits a held poll, looking at all polls again for each of them would only cost time.
+            if not self.held_polls.wake():
+                break
+
+    def remember_recent(self, job: Job) -> None:
+        """Keep a pending job as it was read, for a hand-out without a further read."""
+        self.recent_jobs[job.id] = job
+        if len(self.recent_jobs) > _MOST_RECENT:
+            self.recent_jobs.popitem(last=False)
+
+    def _was_handed_out_since(self, job: Job) -> bool:
+        """True if this process handed the job out after it was read as pending."""
+        assigned = self.assigned_jobs.get(job.id)
+        return assigned is not None and assigned.epoch > job.epoch
+
+    def track_assigned(self, job: Job) -> None:
+        """Count the assigned jobs of each project: the queue prefers projects with fewer of them."""
+        if self._recorded is not None:
+            self._recorded[job.id] = job
+        is_assigned = _is_assigned(job)
+        if is_assigned is (job.id in self.assigned_jobs):
+            return
+        if is_assigned:
+            self.assigned_jobs[job.id] = job
+            self.assigned_per_project[job.project_id] += 1
+        else:
+            del self.assigned_jobs[job.id]
+            self.assigned_per_project[job.project_id] -= 1
+        self.waiting_jobs.occupy(job.project_id, self.assigned_per_project[job.project_id])
+        if not self.assigned_per_project[job.project_id]:
+            del self.assigned_per_project[job.project_id]
+
+    @contextmanager
+    def record_changes(self) -> Iterator[dict[JobId, Job]]:
+        """Collect the jobs that this process changes while it reads the store: they are newer than what it reads."""
+        self._recorded = {}
+        try:
+            yield self._recorded
+        finally:
+            self._recorded = None
+
+    def replace_assigned(self, jobs: Iterable[Job]) -> None:
+        """Count the assigned jobs anew, from all jobs that runners or the cell itself have."""
+        jobs = list(jobs)
+        self.stops.note_all(jobs)
+        before = set(self.assigned_per_project)
+        self.assigned_jobs = {job.id: job for job in jobs if _is_assigned(job)}
+        self.assigned_per_project = Counter(job.project_id for job in self.assigned_jobs.values())
+        for project_id in before | set(self.assigned_per_project):
+            self.waiting_jobs.occupy(project_id, self.assigned_per_project[project_id])
+
+    def count_ends(self, before: Family | None, applied: Applied) -> None:
+        """Count the jobs and the pipeline that a change ended. `before` is None for a new pipeline."""
+        were_over = {job.id for job in before.jobs if job.state in FINAL} if before else frozenset()
+        self.ended_jobs.update(
+            job.state.value for job in applied.jobs if job.state in FINAL and job.id not in were_over
+        )
+        was_over = before is not None and before.pipeline.status in OVER
+        if applied.pipeline and applied.pipeline.status in OVER and not was_over:
+            self.ended_pipelines[applied.pipeline.status] += 1
+
+
+def _is_assigned(job: Job) -> bool:
+    return job.state in HELD and not job.is_trigger

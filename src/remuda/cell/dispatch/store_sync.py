@@ -1,0 +1,67 @@
+"""Brings the memory of the dispatcher in line with the store.
+
+Several processes may share one store: each hands jobs out and ends them. Their hints (`follow`) arrive within moments
+but may be lost; `timeouts` therefore reads everything again with every sweep.
+"""
+
+from collections.abc import Sequence
+from contextlib import aclosing
+
+from remuda.cell.dispatch.memory import DispatchMemory
+from remuda.cell.errors import StoreError
+from remuda.cell.store.ports import Store
+from remuda.cell.values import Job
+from remuda.lib.clock import Clock
+from remuda.model.job import HELD, JobState
+from remuda.telemetry.logs import logger
+
+_log = logger("cell")
+
+
+class StoreSync:
+    """Reads jobs that this process or others stored into `DispatchMemory`."""
+
+    def __init__(self, store: Store, memory: DispatchMemory, clock: Clock) -> None:
+        self._store = store
+        self._memory = memory
+        self._clock = clock
+
+    async def load(self) -> None:
+        """Fill the memory at the start of the process."""
+        self._memory.listening_since = self._clock.now()
+        await self.load_assigned()
+        self._memory.announce(await self._store.jobs_in([JobState.PENDING]))
+
+    async def load_assigned(self) -> Sequence[Job]:
+        """Read all jobs that runners or the cell itself have, and count them anew."""
+        with self._memory.record_changes() as changes:
+            jobs = await self._store.jobs_in(HELD)
+            newest = {job.id: job for job in jobs} | changes
+        self._memory.replace_assigned(newest.values())
+        return jobs
+
+    async def load_pending(self) -> Sequence[Job]:
+        """Read the pending jobs, and those that this process believes to be pending and that are not."""
+        waiting = list(self._memory.waiting_jobs)
+        pending = await self._store.jobs_in([JobState.PENDING])
+        self._memory.announce(pending)
+        if gone := set(waiting) - {job.id for job in pending}:
+            self._memory.announce(await self._store.some_jobs(gone))
+        return pending
+
+    async def follow(self) -> None:
+        """Read the jobs that other processes of the cell report as changed. Runs until it is cancelled."""
+        async with aclosing(self._store.changes()) as changes:
+            async for job_ids in changes:
+                self._memory.changed_jobs.note(*job_ids)
+                self._memory.job_cache.forget(*job_ids)
+                try:
+                    if job_ids:
+                        jobs = await self._store.some_jobs(job_ids)
+                    else:
+                        jobs = await self._store.jobs_in([JobState.PENDING])
+                except StoreError as error:
+                    _log.warning("cannot read jobs that another process changed", error=str(error))
+                else:
+                    # Trigger jobs and delayed ones belong to the process that stored them.
+                    self._memory.announce([job for job in jobs if not job.is_trigger])
