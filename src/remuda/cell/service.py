@@ -24,10 +24,12 @@ from uvicorn.config import Config
 from uvicorn.server import Server
 
 from remuda.cell.blobs.folder import FolderBlobs
+from remuda.cell.blobs.port import Blobs
 from remuda.cell.blobs.upload_parsers import Parsers
 from remuda.cell.dispatch.dispatcher import Dispatch
 from remuda.cell.errors import CellError
 from remuda.cell.events import Events
+from remuda.cell.git.push_files import PushFiles
 from remuda.cell.git.repositories import GitRepos
 from remuda.cell.http.edge.app import CellApp
 from remuda.cell.http.edge.connections import BACKLOG, Connection, connections_within
@@ -53,7 +55,7 @@ from remuda.cell.settings import OPAQUE, CellSettings
 from remuda.cell.shells.files import ShellFiles
 from remuda.cell.shells.shells import Shells
 from remuda.cell.store.open import open_store
-from remuda.cell.store.ports import Blobs, Store
+from remuda.cell.store.ports import Store
 from remuda.cell.traces.archive import ArchivedTraces
 from remuda.cell.traces.files import FileTraces
 from remuda.cell.values import ORGANIZATION_ID, USER_ID, UserToken
@@ -195,6 +197,7 @@ class CellService:
             push_limit_bytes=settings.push_limit_bytes,
         )
         repos.prepare()
+        pushes = PushFiles(folder.repos)
         blobs = await self._blobs(store, folder)
         traces = ArchivedTraces(FileTraces(folder.traces), blobs)
         keys = KeyRing(
@@ -206,7 +209,12 @@ class CellService:
         dispatch = Dispatch(store, traces, clock, settings, keys, presence)
         pipelines = Pipelines(store=store, repos=repos, changes=dispatch.changes, clock=clock, settings=settings)
         projects = Projects(
-            store=store, repos=repos, pipelines=pipelines, clock=clock, pipelines_per_push=settings.pipelines_per_push
+            store=store,
+            repos=repos,
+            pushes=pushes,
+            pipelines=pipelines,
+            clock=clock,
+            pipelines_per_push=settings.pipelines_per_push,
         )
         return Edge(
             settings=settings,

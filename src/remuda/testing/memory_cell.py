@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from remuda.cell.blobs.memory import MemoryBlobs, MemoryTraces
+from remuda.cell.blobs.memory import MemoryBlobs
 from remuda.cell.core.pipelines.creation import new_jobs as compiled_jobs
 from remuda.cell.core.pipelines.creation import new_pipeline, with_outcome
 from remuda.cell.dispatch.dispatcher import Dispatch
@@ -19,6 +19,7 @@ from remuda.cell.pipelines.trigger_jobs import Bridges
 from remuda.cell.secrets.key_ring import KeyRing
 from remuda.cell.settings import CellSettings
 from remuda.cell.store.memory.store import MemoryStore
+from remuda.cell.traces.memory import MemoryTraces
 from remuda.cell.values import USER_ID, Family, Job, Pipeline, Project, Runner
 from remuda.cell.values.pipeline_requests import PipelineRequest
 from remuda.lib.clock import VirtualClock, settle

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from remuda.cell.blobs.folder import FolderBlobs
-from remuda.cell.blobs.memory import MemoryBlobs, MemoryTraces
+from remuda.cell.blobs.memory import MemoryBlobs
 from remuda.cell.secrets.sealed_store import sealed
 from remuda.cell.secrets.sealing import EncryptionKeys, Seals
 from remuda.cell.store.memory.store import MemoryStore
@@ -18,6 +18,7 @@ from remuda.cell.store.postgres.store import PostgresStore
 from remuda.cell.store.sqlite.store import SqliteStore
 from remuda.cell.traces.archive import ArchivedTraces
 from remuda.cell.traces.files import FileTraces
+from remuda.cell.traces.memory import MemoryTraces
 from remuda.testing.postgres_server import PostgresServer
 from remuda.testing.s3_server import PROGRAM as S3_PROGRAM
 from remuda.testing.s3_server import S3Server

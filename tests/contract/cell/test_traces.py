@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from remuda.cell.store.ports import Appended, Traces
+from remuda.cell.traces.port import Appended, Traces
 from remuda.model.job import JobId
 
 JOB = JobId(1)

@@ -15,11 +15,12 @@ from urllib.parse import quote, urlsplit
 
 import pytest
 
-from remuda.cell.git import repositories
+from remuda.cell.git import program
+from remuda.cell.git.port import GitRequest
+from remuda.cell.git.program import GitProgram, end_git
+from remuda.cell.git.push_files import PushFiles
 from remuda.cell.git.push_hook import HOOK
-from remuda.cell.git.push_notes import read_notes
 from remuda.cell.git.repositories import GitRepos
-from remuda.cell.git.smart_http import GitCall, serve
 from remuda.cell.http.edge.errors import ClientGoneError
 from remuda.cell.projects.projects import Projects
 from remuda.cell.values import Project
@@ -436,7 +437,7 @@ exec {shutil.which("mktemp")} "$@"
     }
     moved = f"{'0' * 40} {'1' * 40} refs/heads/main\n"
     subprocess.run(["sh", "-c", HOOK], env=environment, input=moved, text=True, check=True, timeout=30)
-    [note] = read_notes(repo)
+    [note] = PushFiles(repo.parent).notes(repo.name)
     assert (note.refs, note.options) == ({"refs/heads/main": "1" * 40}, ("ci.skip",))
 
 
@@ -474,13 +475,13 @@ async def test_a_fetch_follows_no_grafts_and_leaves_nothing_in_the_log(tmp_path:
     async def send(piece: bytes) -> None:
         answer.append(piece)
 
-    call = GitCall(
+    request = GitRequest(
         method="POST",
         service="git-upload-pack",
         content_type="application/x-git-upload-pack-request",
         protocol=version,
     )
-    assert await serve(repos, "work/.git", call, pieces(), start=start, send=send) == ""
+    assert await repos.serve("work/.git", request, pieces(), start=start, send=send) == ""
     pack = b"".join(answer)
     # Two commits and their tree.
     assert pack[pack.index(b"PACK") :][4:12] == struct.pack(">II", 2, 3)
@@ -492,7 +493,7 @@ async def test_a_fetch_whose_client_has_gone_ends_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: float
 ) -> None:
     """Only a push has something to remove. git does not notice that nobody reads its answer any more."""
-    monkeypatch.setattr(repositories, "STOP_SECONDS", 600)
+    monkeypatch.setattr(program, "STOP_SECONDS", 600)
     clone = Clone(tmp_path / "work")
     clone.run("init", "--quiet", "-b", "main")
     (clone.folder / "large").write_bytes(os.urandom(10_000_000))
@@ -509,10 +510,10 @@ async def test_a_fetch_whose_client_has_gone_ends_at_once(
         raise ClientGoneError
 
     kind = "application/x-git-upload-pack-request"
-    call = GitCall(method="POST", service="git-upload-pack", content_type=kind)
+    request = GitRequest(method="POST", service="git-upload-pack", content_type=kind)
     async with asyncio.timeout(30):
         with pytest.raises(ExceptionGroup) as caught:
-            await serve(GitRepos(tmp_path, tmp_path / "hooks"), "work/.git", call, pieces(), start=start, send=send)
+            await GitRepos(tmp_path, tmp_path / "hooks").serve("work/.git", request, pieces(), start=start, send=send)
     assert isinstance(caught.value.exceptions[0], ClientGoneError)
 
 
@@ -525,17 +526,13 @@ async def test_git_whose_output_is_not_read_leaves_no_pipe(tmp_path: Path, size:
     clone.run("init", "--quiet", "-b", "main")
     (clone.folder / "large").write_bytes(bytes(size))
     clone.commit()
-    environment = GitRepos(tmp_path, tmp_path / "hooks").environment
-    process = await repositories.spawn_git(
-        *("--git-dir", str(clone.folder / ".git"), "cat-file", "blob", "main:large"),
-        environment=environment,
-        with_input=False,
-    )
+    git = GitProgram(tmp_path, os.environ)
+    process = await git.start("cat-file", "blob", "main:large", repo="work/.git")
     pipe = process._transport.get_pipe_transport(1)  # type: ignore[attr-defined]
     async with asyncio.timeout(30):
         # The reader has enough; the rest of a small file has room in the pipe, so that git can end.
         while pipe.is_reading() or (size == SMALLER and process.returncode is None):  # noqa: ASYNC110 - git tells nobody
             await asyncio.sleep(0.01)
         assert not pipe.is_closing()
-        await repositories.end_git(process)
+        await end_git(process)
     assert pipe.is_closing()

@@ -34,6 +34,7 @@ class Desk:
 
     def __init__(self, cell: MemoryCell, folder: Path) -> None:
         self.cell = cell
+        self.folder = folder
         self.store = cell.store
         self.repos = GitRepos(folder / "repos", folder / "hooks")
         self.repos.prepare()
@@ -52,7 +53,7 @@ class Desk:
             await self.repos.create("repo", "main")
             self.project = await self.store.add_project(a_project(path="acme/app", repo_path="repo"))
         self.sha = self.clone.commit(**files)
-        self.clone.run("push", "--quiet", str(self.repos.path("repo")), "HEAD:refs/heads/main")
+        self.clone.run("push", "--quiet", str(self.folder / "repos/repo"), "HEAD:refs/heads/main")
         return self.sha
 
     def request(self, **given: Any) -> PipelineRequest:
@@ -166,7 +167,7 @@ async def test_children_of_children_of_children(desk: Desk) -> None:
 
 async def test_a_child_of_a_merge_request_is_told_of_it(desk: Desk) -> None:
     of_request = "a: {script: [x], rules: [{if: $CI_MERGE_REQUEST_IID}]}\nbuild: {script: [x]}\n"
-    desk.clone.run("push", "--quiet", str(desk.repos.path("repo")), "HEAD:refs/merge-requests/4/head")
+    desk.clone.run("push", "--quiet", str(desk.folder / "repos/repo"), "HEAD:refs/merge-requests/4/head")
     asked = {"ref": "refs/merge-requests/4/head", "text": of_request}
     parent = await desk.start(source="merge_request_event", **asked)
     assert list(await desk.jobs(parent)) == ["a"]

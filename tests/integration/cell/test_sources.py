@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import pytest
 
-from remuda.cell.git.reader import GitReading
+from remuda.cell.git.port import Reader
 from remuda.cell.git.repositories import GitRepos
 from remuda.cell.pipelines.creation import LINTS
 from remuda.cell.pipelines.included_files import CellSources, Outside, TreeFiles, changes_of
@@ -31,11 +31,11 @@ def clone(tmp_path: Path) -> Clone:
 
 
 @pytest.fixture
-def reading(tmp_path: Path, clone: Clone) -> Iterator[GitReading]:
+def reading(tmp_path: Path, clone: Clone) -> Iterator[Reader]:
     """Reads `repo`, to which `published` copies the clone."""
     repos = GitRepos(tmp_path / "repos", tmp_path / "hooks")
     repos.prepare()
-    with GitReading(repos) as reading:
+    with repos.open_reader() as reading:
         yield reading
 
 
@@ -45,7 +45,7 @@ def published(clone: Clone, name: str = "repo") -> str:
     return name
 
 
-def sources(reading: GitReading, sha: str, *projects: Project) -> CellSources:
+def sources(reading: Reader, sha: str, *projects: Project) -> CellSources:
     known = {project.path: project for project in projects}
     refused = SourceProblem(reason="no")
     return CellSources(reading, "repo", sha, Outside(find_project=known.get, fetch=lambda _: refused, host=HOST))
@@ -56,7 +56,7 @@ def reason(found: object) -> str:
     return found.reason
 
 
-def test_local_files_at_the_commit(clone: Clone, reading: GitReading) -> None:
+def test_local_files_at_the_commit(clone: Clone, reading: Reader) -> None:
     first = clone.commit(**{"ci/a.yml": "first", "ci/deep/b c.yml": "b", "bad.yml": "x", "ünï.yml": "u"})
     (clone.folder / "bad.yml").write_bytes(b"\xff")
     (clone.folder / "big.yml").write_text("#" * 1_100_000)
@@ -78,7 +78,7 @@ def test_local_files_at_the_commit(clone: Clone, reading: GitReading) -> None:
 @pytest.mark.parametrize(
     "path", ["", "ci", "none.yml", "../a.yml", "/etc/passwd", "a\nHEAD:ci/a.yml", "a\0b", "\ud800"]
 )
-def test_paths_that_are_no_files(clone: Clone, reading: GitReading, path: str) -> None:
+def test_paths_that_are_no_files(clone: Clone, reading: Reader, path: str) -> None:
     sha = clone.commit(**{"ci/a.yml": "a"})
     published(clone)
     found = sources(reading, sha)
@@ -86,7 +86,7 @@ def test_paths_that_are_no_files(clone: Clone, reading: GitReading, path: str) -
     assert found.local("ci/a.yml") == "a", "the next question has its own answer"
 
 
-def test_files_of_other_projects(clone: Clone, reading: GitReading) -> None:
+def test_files_of_other_projects(clone: Clone, reading: Reader) -> None:
     clone.commit(**{"a.yml": "old"})
     clone.run("tag", "v1")
     clone.run("branch", "v1")
@@ -124,7 +124,7 @@ def test_files_of_other_projects(clone: Clone, reading: GitReading) -> None:
         assert "has no ref" in reason(found.project("acme/lib", ref, found.project_glob("acme/lib", ref, "*.yml")[0]))
 
 
-def test_components(clone: Clone, reading: GitReading) -> None:
+def test_components(clone: Clone, reading: Reader) -> None:
     for version in ("1.0.0", "v1.2.0", "1.10.0", "1.11.0-rc.1", "2.0.0", "x"):
         clone.commit(**{"templates/lint.yml": version, "templates/test/template.yml": f"test {version}"})
         clone.run("tag", version)
@@ -157,7 +157,7 @@ def test_components(clone: Clone, reading: GitReading) -> None:
         assert "no component" in reason(at("1.0.0", name)), name
 
 
-def test_what_changed(clone: Clone, reading: GitReading) -> None:
+def test_what_changed(clone: Clone, reading: Reader) -> None:
     first = clone.commit(**{"a": "1", "b": "1", "old name": "same"})
     clone.run("checkout", "--quiet", "-b", "feature")
     (clone.folder / "old name").rename(clone.folder / "new name")

@@ -1,5 +1,6 @@
 """A disk that takes no more, as the kernel shows it: a limit on the size of files, in a process of its own."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ from remuda.cell.git.repositories import GitRepos
 
 LIMITED = """
 import asyncio, resource, signal, sys
+import os
 from pathlib import Path
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (LIMIT, LIMIT))
@@ -84,15 +86,15 @@ def test_the_store_keeps_what_it_has(tmp_path: Path) -> None:
     run(STORE, 400_000, tmp_path)
 
 
-async def test_git_says_so_in_its_own_words(tmp_path: Path) -> None:
+async def test_git_says_so_in_its_own_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     git = tmp_path / "bin" / "git"
     git.parent.mkdir()
     git.write_text(
         "#!/bin/sh\ncat > /dev/null\necho \"fatal: sha1 file '<stdout>' write error. Out of diskspace\" >&2\nexit 128\n"
     )
     git.chmod(0o700)
+    monkeypatch.setenv("PATH", f"{git.parent}:{os.environ['PATH']}")
     repos = GitRepos(tmp_path / "repos", tmp_path / "hooks")
-    repos.environment["PATH"] = f"{git.parent}:{repos.environment['PATH']}"
     repos.prepare()
     with pytest.raises(StoreError):
         await repos.put_ref("any.git", "refs/heads/main", "0" * 40)

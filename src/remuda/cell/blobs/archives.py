@@ -17,9 +17,9 @@ from typing import BinaryIO, Protocol, TypeVar
 
 import msgspec
 
+from remuda.cell.blobs.port import Blobs
 from remuda.cell.blobs.zip_directory import ZipEntry, find_data, scan_directory
 from remuda.cell.errors import InvalidError, NotFoundError, TooLargeError
-from remuda.cell.store.ports import Blobs
 
 T = TypeVar("T")
 

@@ -11,15 +11,14 @@ import contextlib
 import errno
 import hashlib
 import os
-import re
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from pathlib import Path
 from typing import IO, BinaryIO, ParamSpec, TypeVar, cast
 from uuid import uuid4
 
-from remuda.cell.errors import InvalidError, NotFoundError, StoreError, TooLargeError
-from remuda.cell.store.ports import StoredBlob
+from remuda.cell.blobs.port import StoredBlob, check_key
+from remuda.cell.errors import NotFoundError, StoreError, TooLargeError
 from remuda.lib.files import sync, sync_folder
 
 P = ParamSpec("P")
@@ -29,7 +28,6 @@ _PIECE_BYTES = 1024 * 1024
 """What is written or read at once, in a thread: large enough that the hop does not count."""
 
 _LEFT_SECONDS = 24 * 3600
-_KEY = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*(/[A-Za-z0-9_][A-Za-z0-9._-]*)*", re.ASCII)
 
 
 class FolderBlobs:
@@ -122,14 +120,7 @@ class FolderBlobs:
                     yield StoredBlob(key=str(path.relative_to(self._kept)), modified_at=path.stat().st_mtime)
 
     def _path(self, key: str) -> Path:
-        return self._kept / checked(key)
-
-
-def checked(key: str) -> str:
-    """The key, if it is one; InvalidError otherwise."""
-    if len(key) > 500 or not _KEY.fullmatch(key):
-        raise InvalidError(f"{key!r} is no key for a blob: names of letters, digits, '.', '_' and '-' with '/' between")
-    return key
+        return self._kept / check_key(key)
 
 
 async def _threaded(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

@@ -1,78 +1,18 @@
-"""Traces and blobs in memory: the public twins of the file adapters, for unit tests."""
+"""Blobs in memory, for unit tests: passes the same contract suite as the other adapters."""
 
 import hashlib
-import zlib
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator
 from io import BytesIO
 from pathlib import Path
 from typing import BinaryIO
 
+from remuda.cell.blobs.port import StoredBlob
 from remuda.cell.errors import NotFoundError, TooLargeError
-from remuda.cell.store.ports import Appended, StoredBlob
 from remuda.lib.clock import Clock, SystemClock
-from remuda.model.job import JobId
-
-
-class MemoryTraces:
-    """Logs that are gone with their process."""
-
-    def __init__(self) -> None:
-        self._bytes: dict[JobId, bytearray] = {}
-        self._sealed: set[JobId] = set()
-        self._archived: set[JobId] = set()
-
-    async def size(self, job_id: JobId) -> int:
-        return len(self._bytes.get(job_id, b""))
-
-    async def append(self, job_id: JobId, start: int, data: bytes) -> Appended:
-        return self._appended(job_id, start, data)
-
-    def append_now(self, job_id: JobId, start: int, data: bytes) -> Appended | None:
-        appended = self._appended(job_id, start, data)
-        return appended if appended.taken else None
-
-    def _appended(self, job_id: JobId, start: int, data: bytes) -> Appended:
-        trace = self._bytes.setdefault(job_id, bytearray())
-        there = trace[start : start + len(data)]
-        rest = data[len(there) :]
-        taken = 0 <= start <= len(trace) and data[: len(there)] == there and not (rest and job_id in self._sealed)
-        if taken:
-            trace += rest
-        return Appended(taken=taken, size=len(trace))
-
-    async def compare(self, job_id: JobId, start: int, data: bytes) -> Appended:
-        trace = self._bytes.get(job_id, b"")
-        taken = 0 <= start <= len(trace) and trace[start : start + len(data)] == data
-        return Appended(taken=taken, size=len(trace))
-
-    async def read(self, job_id: JobId, start: int = 0) -> AsyncIterator[bytes]:
-        rest = bytes(self._bytes.get(job_id, b"")[start:])
-        if rest:
-            yield rest
-
-    async def seal(self, job_id: JobId) -> tuple[int, str]:
-        self._sealed.add(job_id)
-        trace = self._bytes.get(job_id, b"")
-        return len(trace), f"crc32:{zlib.crc32(trace):08x}"
-
-    async def reopen(self, job_id: JobId) -> None:
-        self._sealed.discard(job_id)
-
-    async def unarchived(self) -> Sequence[JobId]:
-        return [job_id for job_id in self._bytes if job_id not in self._archived]
-
-    async def archive(self, job_id: JobId) -> None:
-        if job_id in self._sealed:
-            self._archived.add(job_id)
-
-    async def remove(self, job_id: JobId) -> None:
-        self._bytes.pop(job_id, None)
-        self._sealed.discard(job_id)
-        self._archived.discard(job_id)
 
 
 class MemoryBlobs:
-    """Blobs that are gone with their process."""
+    """Blobs of one process."""
 
     def __init__(self, clock: Clock | None = None) -> None:
         self._blobs: dict[str, bytes] = {}

@@ -24,9 +24,8 @@ import obstore
 from obstore.exceptions import BaseError
 from obstore.store import AzureStore, GCSStore, S3Store
 
-from remuda.cell.blobs.folder import checked
+from remuda.cell.blobs.port import StoredBlob, check_key
 from remuda.cell.errors import CellError, NotFoundError, StoreError, TooLargeError
-from remuda.cell.store.ports import StoredBlob
 
 if TYPE_CHECKING:
     from obstore.store import ClientConfig, ObjectStore, RetryConfig
@@ -84,13 +83,13 @@ class ObjectBlobs:
         parts = _Parts(data, limit_bytes, part_bytes)
         first = await parts.following()
         if len(first) < part_bytes:
-            await self._do(obstore.put_async(self._store, checked(key), first, use_multipart=False))
+            await self._do(obstore.put_async(self._store, check_key(key), first, use_multipart=False))
         else:
             turn = _Turn(self._uploads)
             try:
                 await obstore.put_async(
                     self._store,
-                    checked(key),
+                    check_key(key),
                     parts.all_from(first, turn),
                     chunk_size=part_bytes,
                     max_concurrency=_PARTS_AT_ONCE,
@@ -107,14 +106,14 @@ class ObjectBlobs:
         with file.open("rb") as content:
             await self._do(
                 obstore.put_async(
-                    self._store, checked(key), content, chunk_size=_PART_BYTES, max_concurrency=_PARTS_AT_ONCE
+                    self._store, check_key(key), content, chunk_size=_PART_BYTES, max_concurrency=_PARTS_AT_ONCE
                 )
             )
         file.unlink(missing_ok=True)
 
     async def size(self, key: str) -> int | None:
         try:
-            return (await obstore.head_async(self._store, checked(key)))["size"]
+            return (await obstore.head_async(self._store, check_key(key)))["size"]
         except FileNotFoundError:
             return None
         except BaseError as error:
@@ -132,7 +131,7 @@ class ObjectBlobs:
 
     def opened(self, key: str) -> BinaryIO:
         try:
-            size = obstore.head(self._store, checked(key))["size"]
+            size = obstore.head(self._store, check_key(key))["size"]
         except FileNotFoundError:
             raise NotFoundError(f"there is no blob {key}") from None
         except BaseError as error:
@@ -148,7 +147,7 @@ class ObjectBlobs:
 
     async def remove(self, key: str) -> None:
         try:
-            await obstore.delete_async(self._store, checked(key))
+            await obstore.delete_async(self._store, check_key(key))
         except FileNotFoundError:
             return
         except BaseError as error:
@@ -156,7 +155,7 @@ class ObjectBlobs:
 
     async def listed(self, prefix: str) -> AsyncIterator[StoredBlob]:
         try:
-            async for page in obstore.list(self._store, checked(prefix), chunk_size=_LIST_BLOBS):
+            async for page in obstore.list(self._store, check_key(prefix), chunk_size=_LIST_BLOBS):
                 for one in page:
                     yield StoredBlob(key=one["path"], modified_at=one["last_modified"].timestamp())
         except _OURS as error:

@@ -1,10 +1,13 @@
 """Artifacts and other large things that are written once."""
 
+import re
 from collections.abc import AsyncGenerator, AsyncIterator
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
 import msgspec
+
+from remuda.cell.errors import InvalidError
 
 
 class StoredBlob(msgspec.Struct, frozen=True, kw_only=True):
@@ -12,6 +15,16 @@ class StoredBlob(msgspec.Struct, frozen=True, kw_only=True):
 
     key: str
     modified_at: float
+
+
+_KEY = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*(/[A-Za-z0-9_][A-Za-z0-9._-]*)*", re.ASCII)
+
+
+def check_key(key: str) -> str:
+    """The key unchanged; InvalidError when it has other characters than keys may have."""
+    if len(key) > 500 or not _KEY.fullmatch(key):
+        raise InvalidError(f"{key!r} is no key for a blob: names of letters, digits, '.', '_' and '-' with '/' between")
+    return key
 
 
 class Blobs(Protocol):

@@ -1,1 +1,1 @@
-"""The bare repositories of a cell, and the `git` programs that work on them."""
+"""The bare repositories of a cell: the port, and the adapter that runs the `git` program."""

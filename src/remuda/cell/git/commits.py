@@ -1,8 +1,7 @@
-"""From GitLab's file actions to the one commit they ask for, written as a stream for `git fast-import`.
+"""Turns GitLab's file actions into one commit, as a stream for `git fast-import`.
 
-Decided here: which paths a commit may touch, what each action needs to find in the tree, and the bytes that git is
-given. Pure: the tree comes in as a value. `remuda.cell.git.repositories` runs git, `remuda.cell.projects.projects` says
-for whom.
+Checks which paths a commit may touch and what each action needs in the tree, and builds the bytes for git. Pure: the
+tree is a value. `remuda.cell.projects.projects` makes the commits, `remuda.cell.git.repositories` runs git.
 
 Invariant: no byte of a stream outside a counted `data` block comes from the user unquoted, so nobody can smuggle a
 command for fast-import into a path, a name or a message.
@@ -23,7 +22,7 @@ FILE, EXECUTABLE, SYMLINK = "100644", "100755", "120000"
 
 _MAX_PATH = 4096
 _MAX_NAME_PART_BYTES = 255 - len(".lock")
-"""Each part of a ref's name is a file, beside which git makes a lock."""
+"""Each part of a ref's name is a file, and git creates a lock file beside it."""
 _BAD_IN_REF = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|//|/\.|\.lock(/|$)")
 # Characters that HFS+ drops when it compares names: `.g<U+200C>it` would be `.git` there.
 _IGNORED_ON_HFS = dict.fromkeys([*range(0x200C, 0x2010), *range(0x202A, 0x202F), *range(0x206A, 0x2070), 0xFEFF])
@@ -41,15 +40,15 @@ class FileAction(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """A file in a tree: its mode and either the object that is there or new bytes."""
+    """A file in a tree."""
 
     mode: str
     content: str | bytes
-    """An object's name, or the bytes of a new one."""
+    """The name of an existing blob, or the bytes of a new one."""
 
 
 class NewCommit(msgspec.Struct, frozen=True, kw_only=True):
-    """A commit to be made on a branch."""
+    """A commit that is to be created on a branch."""
 
     branch: str
     parent: str | None
@@ -58,13 +57,13 @@ class NewCommit(msgspec.Struct, frozen=True, kw_only=True):
     author_email: str
     at: int
     changes: Mapping[str, Entry | None]
-    """Path to what stands there afterwards; None where nothing does."""
+    """The new entry of each changed path; None: the path is removed."""
 
 
 def is_branch_name(name: str) -> bool:
-    """Whether git takes it as the name of a branch or tag, and nothing else (a commit, a ref, an option) is called so.
+    """True if git accepts it as the name of a branch or tag, and it cannot mean a commit, a full ref or an option.
 
-    A push is refused other names by `push_hook`.
+    `push_hook` refuses pushes to other names.
     """
     if not name or len(name) > 255 or name[0] in "-./" or name[-1] in "./" or name in ("@", "HEAD"):
         return False
@@ -75,8 +74,8 @@ def is_branch_name(name: str) -> bool:
     return not _BAD_IN_REF.search(name) and not re.fullmatch(r"[0-9a-f]{40}|[0-9a-f]{64}", name)
 
 
-def checked_path(path: str) -> str:
-    """A path inside the repository, as it is; InvalidError when it leads out of it or into git's own folder."""
+def check_path(path: str) -> str:
+    """The path unchanged; InvalidError when it leads out of the repository or into git's own folder."""
     parts = path.split("/")
     if not path or len(path) > _MAX_PATH or any(len(part.encode()) > 255 for part in parts):
         raise InvalidError("a file path has 1 to 4096 characters, and 255 bytes between two slashes")
@@ -91,52 +90,52 @@ def checked_path(path: str) -> str:
     return path
 
 
-def plan(tree: Mapping[str, Entry], actions: Sequence[FileAction]) -> dict[str, Entry | None]:
-    """What the actions change in the tree, done one after the other; InvalidError when one of them cannot be done."""
+def apply_actions(tree: Mapping[str, Entry], actions: Sequence[FileAction]) -> dict[str, Entry | None]:
+    """The changes that the actions make to the tree, in their order; InvalidError when one is impossible."""
     after = _Tree(tree)
     for action in actions:
-        path = checked_path(action.file_path)
+        path = check_path(action.file_path)
         match action.action:
             case "create":
                 after.add(path, Entry(EXECUTABLE if action.execute_filemode else FILE, _content(action)))
             case "update":
-                after.replace(path, Entry(after.existing(path).mode, _content(action)))
+                after.replace(path, Entry(after.require(path).mode, _content(action)))
             case "delete":
                 after.remove(path)
             case "move":
                 if not action.previous_path:
                     raise InvalidError("You must provide a previous path")
-                moved = after.remove(checked_path(action.previous_path))
+                moved = after.remove(check_path(action.previous_path))
                 content = moved.content if action.content is None else _content(action)
                 after.add(path, Entry(moved.mode, content))
             case "chmod":
                 mode = EXECUTABLE if action.execute_filemode else FILE
-                after.replace(path, Entry(mode, after.existing(path).content))
+                after.replace(path, Entry(mode, after.require(path).content))
             case _:
                 raise InvalidError("actions[action] does not have a valid value: create, update, delete, move or chmod")
     return after.changes
 
 
 def is_done(before: Mapping[str, Entry], after: Mapping[str, Entry], actions: Sequence[FileAction]) -> bool:
-    """Whether these actions, and nothing else, lead from one tree to the other: the request came twice."""
+    """True if exactly these actions lead from one tree to the other, so the request is a repetition."""
     try:
-        changes = plan(before, actions)
+        changes = apply_actions(before, actions)
     except InvalidError:
         return False
-    wanted = dict(before)
+    expected = dict(before)
     for path, entry in changes.items():
         if entry is None:
-            wanted.pop(path, None)
+            expected.pop(path, None)
         elif isinstance(entry.content, str):
-            wanted[path] = entry
+            expected[path] = entry
         else:
             name = hashlib.sha1(b"blob %d\0" % len(entry.content) + entry.content, usedforsecurity=False).hexdigest()
-            wanted[path] = Entry(entry.mode, name)
-    return wanted == after
+            expected[path] = Entry(entry.mode, name)
+    return expected == after
 
 
 class _Tree:
-    """A tree with changes laid over it; counts the files below each folder to see where a file cannot stand."""
+    """A tree with changes. Counts the files below each folder, because a file cannot replace a folder in use."""
 
     def __init__(self, tree: Mapping[str, Entry]) -> None:
         self._tree = tree
@@ -146,7 +145,7 @@ class _Tree:
     def find(self, path: str) -> Entry | None:
         return self.changes[path] if path in self.changes else self._tree.get(path)
 
-    def existing(self, path: str) -> Entry:
+    def require(self, path: str) -> Entry:
         entry = self.find(path)
         if entry is None:
             raise InvalidError("A file with this name doesn't exist")
@@ -166,17 +165,17 @@ class _Tree:
         self.changes[path] = entry
 
     def remove(self, path: str) -> Entry:
-        entry = self.existing(path)
+        entry = self.require(path)
         self._folders.subtract(_folders(path))
         self.changes[path] = None
         return entry
 
 
 def _folders(path: str) -> Iterator[str]:
-    at = path.find("/")
-    while at >= 0:
-        yield path[:at]
-        at = path.find("/", at + 1)
+    slash = path.find("/")
+    while slash >= 0:
+        yield path[:slash]
+        slash = path.find("/", slash + 1)
 
 
 def _content(action: FileAction) -> bytes:
@@ -198,7 +197,7 @@ FAST_IMPORT_END = b"done\n"
 
 
 def fast_import(commit: NewCommit) -> Iterator[bytes]:
-    """The commit as fast-import reads it; git answers with the commit's name, and moves the branch at the end."""
+    """The commit for fast-import. git answers with the commit's name and moves the branch after `FAST_IMPORT_END`."""
     who = f"{_plain(commit.author_name)} <{_plain(commit.author_email)}> {commit.at} +0000".encode()
     yield b"commit refs/heads/%s\nmark :1\n" % commit.branch.encode()
     yield b"author %s\ncommitter %s\n" % (who, who)
@@ -208,11 +207,11 @@ def fast_import(commit: NewCommit) -> Iterator[bytes]:
     # Removals first: a file may take the place of a folder that the same commit empties.
     for path, entry in sorted(commit.changes.items(), key=lambda change: change[1] is not None):
         if entry is None:
-            yield b"D %s\n" % _quoted(path)
+            yield b"D %s\n" % _quote(path)
         elif isinstance(entry.content, str):
-            yield b"M %s %s %s\n" % (entry.mode.encode(), entry.content.encode(), _quoted(path))
+            yield b"M %s %s %s\n" % (entry.mode.encode(), entry.content.encode(), _quote(path))
         else:
-            yield b"M %s inline %s\n" % (entry.mode.encode(), _quoted(path))
+            yield b"M %s inline %s\n" % (entry.mode.encode(), _quote(path))
             yield from _data(entry.content)
     yield b"\nget-mark :1\n"
 
@@ -224,9 +223,9 @@ def _data(content: bytes) -> Iterator[bytes]:
 
 
 def _plain(text: str) -> str:
-    """A name or an address without what ends a line or a field in a commit's head."""
+    """A name or mail address without the characters that end a line or field in a commit's header."""
     return re.sub(r"[\x00-\x1f\x7f<>]", "", text).strip() or "unknown"
 
 
-def _quoted(path: str) -> bytes:
+def _quote(path: str) -> bytes:
     return b'"' + path.encode().replace(b"\\", b"\\\\").replace(b'"', b'\\"') + b'"'

@@ -1,10 +1,9 @@
 """The environment of every git process of a cell.
 
-Decided here: git's settings. They are the cell's own, never those of the machine or of a user; git asks nothing; and it
-takes objects as they are, whatever `refs/replace` and grafts of a repository say, for whoever can push such a ref could
-otherwise change what a commit on a protected branch contains. `adapters.git`, `git_reading` and `git_http` use it.
+git uses the cell's settings, never those of the machine or of a user, and never prompts. It ignores `refs/replace` and
+grafts: with them, whoever may push such a ref could change what a commit on a protected branch contains.
 
-Invariant: of the cell's own environment git gets PATH alone.
+Invariant: git gets only PATH from the cell's own environment.
 """
 
 import os
@@ -22,7 +21,7 @@ _SETTINGS = (
     ("http.maxRequestBuffer", str(LISTS_LIMIT_BYTES)),
     ("uploadpack.allowAnySHA1InWant", "true"),
     ("uploadpack.allowFilter", "true"),
-    # Of several that fit the last counts: all are hidden but these.
+    # The last match counts: all refs are hidden but these.
     ("uploadpack.hideRefs", "refs"),
     ("uploadpack.hideRefs", "!refs/heads"),
     ("uploadpack.hideRefs", "!refs/tags"),
@@ -32,22 +31,22 @@ _SETTINGS = (
     ("receive.autogc", "false"),
     ("receive.denyDeleteCurrent", "refuse"),
     ("receive.shallowUpdate", "false"),
-    # The cell alone makes the first, nobody the second: they are neither offered to a push nor taken from one.
+    # Only the cell creates the first, nobody the second: they are neither shown to a push nor accepted from one.
     ("receive.hideRefs", "refs/pipelines"),
     ("receive.hideRefs", "refs/replace"),
-    # Nobody asks for signed pushes, but who sends one would choose what these programs read.
+    # The sender of a signed push would choose what these programs read.
     ("gpg.program", "false"),
     ("gpg.x509.program", "false"),
     ("gpg.ssh.program", "false"),
     ("gc.auto", "0"),
 )
 _NO_FILE = f"{os.devnull}/none"
-"""A file that nobody can make. git silently goes on without it; an empty graft file gets a hint that it is deprecated,
-which `git upload-pack` shows whatever `advice.graftFileDeprecated` says, because it does not read that setting."""
+"""A path that cannot exist. git ignores a missing graft file; for an empty one `git upload-pack` prints a deprecation
+hint, whatever `advice.graftFileDeprecated` says, because it does not read that setting."""
 
 
 def make_environment(root: Path, hooks: Path, push_limit_bytes: int) -> dict[str, str]:
-    """What git gets for the repositories below `root`; a limit of 0 is none."""
+    """The environment for the repositories below `root`; a limit of 0 means no limit."""
     settings = [*_SETTINGS, ("core.hooksPath", str(hooks)), ("receive.maxInputSize", str(push_limit_bytes))]
     if not is_disk_waited_for():
         settings.append(("core.fsync", "none"))

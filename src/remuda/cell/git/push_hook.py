@@ -1,48 +1,45 @@
-"""The program that git runs before a push moves refs: it refuses pushes, and notes what the others ask for.
+"""The pre-receive hook: a shell script that refuses pushes, and writes a note with the options of the others.
 
-Decided here: which refs people may push. Branches, tags and merge requests only: whatever else a repository holds means
-something to git itself (`refs/replace` changes what objects contain) or to the cell. A name that can be mistaken for
-something else (a commit, an option, `HEAD`, a whole ref) is none, and no tag gets the name of the protected branch.
-What is there already may be removed whatever its name. The refs that the pusher may not move, or move forward only,
-and whether the first branch is theirs to push, come from `remuda.cell.http.git.smart_http`.
+People may push branches, tags and merge requests only: other refs mean something to git itself (`refs/replace` changes
+what objects contain) or to the cell. A name that can be mistaken for something else (a commit, an option, `HEAD`, a
+full ref) is refused, and so is a tag with the name of the protected branch. Existing refs may be removed whatever their
+names. `PushRules` says which refs this person may not push; `remuda.cell.http.git.smart_http` makes them.
 
-Invariants: a refused push leaves no note; no line of a note comes from a push option, except after the word that says
-so. At the time of the hook git has not checked the names of the refs yet; one with a line feed in it is read as two,
-and each of them must pass.
+Invariants: a refused push leaves no note; every line of a note that comes from a push option starts with `option `. At
+the time of the hook git has not checked the names of the refs; a name with a line feed is read as two, and both must
+pass.
 """
 
-FOLDER = "push-notes"
+from remuda.cell.git.port import FIRST_REFUSED, FORCE_REFUSED, NAMESAKE_REFUSED, PushRules
 
-USER_VARIABLE = "REMUDA_USER"
-"""Names the person who pushes to the hook."""
-REFUSED_VARIABLE = "REMUDA_REFUSED_REF"
-"""Names the ref that this person may not push to."""
-FIRST_VARIABLE = "REMUDA_REFUSE_FIRST"
-"""Not empty: there is no default branch yet, and this person may not push the branch that becomes it."""
-FORWARD_VARIABLE = "REMUDA_FORWARD_REF"
-"""Names the ref that may only get commits on top of those it has: nobody may force a push to it."""
-NAMESAKE_VARIABLE = "REMUDA_NAMESAKE_REF"
-"""Names the tag that nobody may push, because the protected branch has its name."""
+NOTES = "push-notes"
+"""The folder in a repository where the hook writes its notes."""
 
-FORCE_REFUSED = (
-    "is protected, and this is a force push: it would take commits away from it. Push to another branch, or let a "
-    "maintainer allow force pushes: PATCH /projects/:id/protected_branches/:name with allow_force_push=true"
-)
-FIRST_REFUSED = (
-    "cannot be pushed: the project has no default branch yet, and its first branch becomes that, which is protected. "
-    "Let a maintainer push the first branch"
-)
-NAMESAKE_REFUSED = (
-    "has the name of the protected branch, and whoever asks for that branch could get the tag instead; give the tag "
-    "another name"
-)
-_TAKEN = (
+_USER = "REMUDA_USER"
+_REFUSED = "REMUDA_REFUSED_REF"
+_FIRST = "REMUDA_REFUSE_FIRST"
+_FORWARD = "REMUDA_FORWARD_REF"
+_NAMESAKE = "REMUDA_NAMESAKE_REF"
+
+
+def hook_variables(rules: PushRules) -> dict[str, str]:
+    """The environment by which the hook learns the rules of a push."""
+    return {
+        _USER: str(rules.user_id) if rules.user_id is not None else "",
+        _REFUSED: rules.refused_ref,
+        _FIRST: "yes" if rules.refuses_first else "",
+        _NAMESAKE: rules.namesake_ref,
+        _FORWARD: rules.forward_ref,
+    }
+
+
+_BAD_NAME = (
     "cannot be pushed; push to a branch (refs/heads/NAME), a tag (refs/tags/NAME) or a merge request "
     "(refs/merge-requests/NUMBER/head or refs/merge-requests/NUMBER/merge). NAME is not HEAD, not the whole name of a "
     "commit, and does not begin with refs/ or a dash"
 )
 
-# Without a name or options a note is needed only to outdo an older one of the same ref and commit.
+# Without a user or options a note is needed only to replace an older one of the same ref and commit.
 HOOK = f"""#!/bin/sh
 line_feed='
 '
@@ -53,9 +50,9 @@ refuse() {{
   exit 1
 }}
 count=${{GIT_PUSH_OPTION_COUNT:-0}}
-folder=$GIT_DIR/{FOLDER}
+folder=$GIT_DIR/{NOTES}
 exec 3>/dev/null
-if [ "$count" -gt 0 ] || [ -n "${USER_VARIABLE}" ] || [ -d "$folder" ]; then
+if [ "$count" -gt 0 ] || [ -n "${_USER}" ] || [ -d "$folder" ]; then
   tries=0
   until mkdir -p "$folder" && note=$(mktemp "$folder/.XXXXXXXXXX"); do
     # The cell may just have removed the folder, because it was empty.
@@ -64,13 +61,13 @@ if [ "$count" -gt 0 ] || [ -n "${USER_VARIABLE}" ] || [ -d "$folder" ]; then
   done
   exec 3>"$note" || exit 1
 fi
-printf 'user %s\\n' "${USER_VARIABLE}" >&3 || exit 1
+printf 'user %s\\n' "${_USER}" >&3 || exit 1
 while read -r old new ref; do
-  if [ -n "${REFUSED_VARIABLE}" ] && [ "$ref" = "${REFUSED_VARIABLE}" ]; then
+  if [ -n "${_REFUSED}" ] && [ "$ref" = "${_REFUSED}" ]; then
     refuse "You may not push to $ref, which is protected; push to another branch, or ask a maintainer."
   fi
   case $ref in
-  refs/heads/*) [ -z "${FIRST_VARIABLE}" ] || refuse "$ref {FIRST_REFUSED}." ;;
+  refs/heads/*) [ -z "${_FIRST}" ] || refuse "$ref {FIRST_REFUSED}." ;;
   esac
   case $new in
   *[!0]*)
@@ -88,20 +85,20 @@ while read -r old new ref; do
       ;;
     esac
     case $name in
-    '' | HEAD | refs/* | -*) refuse "$ref {_TAKEN}" ;;
+    '' | HEAD | refs/* | -*) refuse "$ref {_BAD_NAME}" ;;
     esac
     case ${{#name}} in
     40 | 64)
       case $name in
       *[!0-9a-f]*) ;;
-      *) refuse "$ref {_TAKEN}" ;;
+      *) refuse "$ref {_BAD_NAME}" ;;
       esac
       ;;
     esac
-    if [ "$ref" = "${NAMESAKE_VARIABLE}" ]; then
+    if [ "$ref" = "${_NAMESAKE}" ]; then
       refuse "$ref {NAMESAKE_REFUSED}"
     fi
-    if [ "$ref" = "${FORWARD_VARIABLE}" ]; then
+    if [ "$ref" = "${_FORWARD}" ]; then
       case $old in
       *[!0]*) git merge-base --is-ancestor "$old" "$new" || refuse "$ref {FORCE_REFUSED}" ;;
       esac

@@ -1,8 +1,8 @@
-"""Limits on what git would hold in memory of a request: the lists of refs, commits and options.
+"""Limits the parts of a request that git holds in memory: the lists of refs, commits and options.
 
-Decided here: how much of them is passed on to git. The pack of a push goes to the disk, where git limits it by itself
-(`receive.maxInputSize`); it also limits how long a fetch's list is (`http.maxRequestBuffer`), but not what comes out of
-a compressed one. So bodies are unpacked here. Used by `remuda.cell.git.smart_http`.
+git writes the pack of a push to the disk and limits it by itself (`receive.maxInputSize`). It also limits the list of a
+fetch (`http.maxRequestBuffer`), but not after decompression, so bodies are unpacked here. Used by
+`remuda.cell.git.smart_http`.
 """
 
 import zlib
@@ -15,7 +15,7 @@ _HEAD_BYTES = 4
 
 
 async def unpack(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """What a gzip'd body holds, in small pieces; it ends where that ends or is damaged."""
+    """The content of a gzip'd body in small pieces; ends early where the body is damaged."""
     inflater = zlib.decompressobj(wbits=31)
     async for packed in pieces:
         rest, piece = packed, bytes(_PIECE_BYTES)
@@ -32,25 +32,25 @@ async def unpack(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
 
 
 async def limit_lists(pieces: AsyncIterator[bytes], limit_bytes: int = LISTS_LIMIT_BYTES) -> AsyncIterator[bytes]:
-    """A push; it ends where its lists, which stand before the pack, are beyond the limit, and then git fails.
+    """The body of a push; ends early when the lists before the pack exceed the limit, and then git fails.
 
-    They are packets: four hexadecimal digits with the length, themselves included, and so many bytes.
+    The lists are packets: four hexadecimal digits with the length, themselves included, then the bytes.
     """
     head, skipped, seen, is_list = b"", 0, 0, True
     async for piece in pieces:
-        at = 0
-        while is_list and at < len(piece):
+        position = 0
+        while is_list and position < len(piece):
             if skipped:
-                step = min(skipped, len(piece) - at)
+                step = min(skipped, len(piece) - position)
                 skipped -= step
             else:
-                step = min(_HEAD_BYTES - len(head), len(piece) - at)
-                head += piece[at : at + step]
+                step = min(_HEAD_BYTES - len(head), len(piece) - position)
+                head += piece[position : position + step]
                 if len(head) == _HEAD_BYTES:
                     is_list = _is_hexadecimal(head)
                     skipped = max(int(head, 16) - _HEAD_BYTES, 0) if is_list else 0
                     head = b""
-            at += step
+            position += step
         seen += len(piece) if is_list else 0
         if seen > limit_bytes:
             return

@@ -11,9 +11,10 @@ import uuid
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+from remuda.cell.blobs.port import Blobs
 from remuda.cell.errors import CellError, DataFolderError, NotFoundError
 from remuda.cell.operations.data_folder import STORE
-from remuda.cell.store.ports import Blobs, Store
+from remuda.cell.store.ports import Store
 from remuda.cell.values import Page
 from remuda.lib.files import write_whole
 

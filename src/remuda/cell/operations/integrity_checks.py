@@ -9,14 +9,15 @@ from collections.abc import AsyncIterator
 
 import msgspec
 
+from remuda.cell.blobs.port import Blobs
 from remuda.cell.errors import CellError
 from remuda.cell.secrets.key_files import CHECK, seals_for
 from remuda.cell.secrets.resealing import keys_in_use
 from remuda.cell.settings import CellSettings
 from remuda.cell.store import migrations
-from remuda.cell.store.ports import Blobs, Traces
 from remuda.cell.store.row_bodies import decode
 from remuda.cell.store.tables import Tables, check_known
+from remuda.cell.traces.port import Traces
 from remuda.cell.values import Artifact, Job, Project
 
 COUNTED = ("organizations", "namespaces", "users", "projects", "pipelines", "jobs", "runners", "artifacts", "schedules")

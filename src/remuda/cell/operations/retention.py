@@ -6,9 +6,11 @@ more, and `remuda.cell.operations.upkeep` removes them. What a job has left afte
 
 from msgspec.structs import replace
 
+from remuda.cell.blobs.port import Blobs
 from remuda.cell.core.jobs import artifact_expiry
 from remuda.cell.errors import InvalidError
-from remuda.cell.store.ports import Blobs, Store, Traces
+from remuda.cell.store.ports import Store
+from remuda.cell.traces.port import Traces
 from remuda.cell.values import Page
 from remuda.lib.killpoints import reach
 from remuda.model.job import JobId, PipelineId

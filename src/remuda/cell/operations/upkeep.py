@@ -15,13 +15,15 @@ from collections.abc import Awaitable, Callable
 
 from msgspec.structs import replace
 
+from remuda.cell.blobs.port import Blobs
 from remuda.cell.core.jobs import artifact_expiry
 from remuda.cell.core.jobs.blob_keys import ARTIFACTS, TRACES, job_of_artifact, job_of_trace
 from remuda.cell.errors import CellError
 from remuda.cell.operations.retention import remove_pipeline
 from remuda.cell.secrets.key_ring import retire
 from remuda.cell.settings import CellSettings
-from remuda.cell.store.ports import Blobs, Store, Traces
+from remuda.cell.store.ports import Store
+from remuda.cell.traces.port import Traces
 from remuda.cell.values import Job, Page, Pipeline, PipelineFilter, Project
 from remuda.cell.values.people import ProjectFilter
 from remuda.lib.clock import Clock

@@ -14,7 +14,7 @@ import msgspec
 from remuda.cell.core.payload.predefined_variables import REGISTRY, is_literal, of_pipeline, of_project
 from remuda.cell.core.pipelines.creation import PARENT, given_variables, merge_request_iid, new_pipeline
 from remuda.cell.errors import InvalidError, TooLargeError
-from remuda.cell.git.reader import GitReading
+from remuda.cell.git.port import Reader
 from remuda.cell.pipelines.included_files import FILE_LIMIT_BYTES, CellSources, Outside, TreeFiles, changes_of
 from remuda.cell.pipelines.lint import Linted, lint
 from remuda.cell.values import Pipeline, ProjectVariable
@@ -55,7 +55,7 @@ class Known(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def compiled(
-    request: PipelineRequest, known: Known, reading: GitReading, outside: Outside
+    request: PipelineRequest, known: Known, reading: Reader, outside: Outside
 ) -> tuple[Pipeline, Compiled] | None:
     """The pipeline as it would be stored, and its compiled file; None when the commit has no such file.
 
@@ -82,7 +82,7 @@ def compiled(
     return pipeline, chosen
 
 
-def linted(request: PipelineRequest, known: Known, reading: GitReading, outside: Outside) -> Linted | None:
+def linted(request: PipelineRequest, known: Known, reading: Reader, outside: Outside) -> Linted | None:
     """What would come of the file; None when the commit has no such file, InvalidError when it cannot be read."""
     text = _text(request, reading)
     if text is None:
@@ -96,7 +96,7 @@ def linted(request: PipelineRequest, known: Known, reading: GitReading, outside:
     )
 
 
-def described(request: PipelineRequest, known: Known, reading: GitReading) -> Pipeline:
+def described(request: PipelineRequest, known: Known, reading: Reader) -> Pipeline:
     """The pipeline with everything that the repository tells about it."""
     repo, told = request.project.repo_path, {**known.of_commit, **known.of_user}
     told["CI_DEFAULT_BRANCH"] = known.default_branch
@@ -121,7 +121,7 @@ def described(request: PipelineRequest, known: Known, reading: GitReading) -> Pi
     return msgspec.structs.replace(pipeline, predefined=told | of_registry)
 
 
-def _merge_request(request: PipelineRequest, known: Known, reading: GitReading, iid: int) -> dict[str, str]:
+def _merge_request(request: PipelineRequest, known: Known, reading: Reader, iid: int) -> dict[str, str]:
     if request.source == PARENT and request.upstream is not None:
         above = request.upstream.pipeline.predefined
         names = [name for name in above if name.startswith("CI_MERGE_REQUEST_")]
@@ -146,7 +146,7 @@ def _merge_request(request: PipelineRequest, known: Known, reading: GitReading, 
     )
 
 
-def _facts(request: PipelineRequest, known: Known, pipeline: Pipeline, reading: GitReading) -> Facts:
+def _facts(request: PipelineRequest, known: Known, pipeline: Pipeline, reading: Reader) -> Facts:
     repo, sha = request.project.repo_path, request.sha
     own = of_pipeline(pipeline, request.project, known.url)
     variables, raw = given_variables(pipeline, known.variables)
@@ -176,7 +176,7 @@ def _before(request: PipelineRequest, pipeline: Pipeline) -> str | None:
     return pipeline.before_sha
 
 
-def _text(request: PipelineRequest, reading: GitReading) -> str | None:
+def _text(request: PipelineRequest, reading: Reader) -> str | None:
     if request.text is not None:
         if len(request.text.encode(errors="replace")) > FILE_LIMIT_BYTES:
             raise InvalidError(f"the pipeline file is larger than {FILE_LIMIT_BYTES} bytes; split it")

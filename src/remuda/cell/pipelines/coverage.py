@@ -14,7 +14,8 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from remuda.cell.errors import CellError
-from remuda.cell.store.ports import Store, Traces
+from remuda.cell.store.ports import Store
+from remuda.cell.traces.port import Traces
 from remuda.cell.values import Job
 from remuda.model.job import FINAL
 from remuda.pipeline import JobSpec

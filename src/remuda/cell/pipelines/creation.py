@@ -30,8 +30,7 @@ from remuda.cell.core.pipelines.creation import (
 from remuda.cell.dispatch.job_changes import JobChanges
 from remuda.cell.dispatch.payload_inputs import variables_of
 from remuda.cell.errors import CellError, InvalidError, MistakesError, StoreError
-from remuda.cell.git.reader import GitReading
-from remuda.cell.git.repositories import GitError, GitRepos
+from remuda.cell.git.port import GitError, Reader, Repositories
 from remuda.cell.pipelines.compilation import Known, compiled, described, linted
 from remuda.cell.pipelines.compiler_threads import Ask, Compilers
 from remuda.cell.pipelines.cross_project_access import level_of, reached
@@ -87,7 +86,7 @@ class Pipelines:
     """Makes the pipelines of one cell."""
 
     def __init__(
-        self, *, store: Store, repos: GitRepos, changes: JobChanges, clock: Clock, settings: CellSettings
+        self, *, store: Store, repos: Repositories, changes: JobChanges, clock: Clock, settings: CellSettings
     ) -> None:
         self._store = store
         self._repos = repos
@@ -234,7 +233,7 @@ class Pipelines:
 
     async def _in_thread(
         self,
-        work: Callable[[PipelineRequest, Known, GitReading, Outside], _T],
+        work: Callable[[PipelineRequest, Known, Reader, Outside], _T],
         request: PipelineRequest,
         known: Known,
         compilers: Compilers,
@@ -261,7 +260,7 @@ class Pipelines:
                 host=urlsplit(self._settings.url).netloc,
                 other_hosts=self._settings.component_hosts,
             )
-            with GitReading(self._repos) as reading:
+            with self._repos.open_reader() as reading:
                 return work(request, known, reading, outside)
 
         return await compilers.run(run)

@@ -13,7 +13,7 @@ from functools import cache
 import msgspec
 
 from remuda.cell.errors import TooLargeError
-from remuda.cell.git.reader import GitReading
+from remuda.cell.git.port import Reader
 from remuda.cell.values import Project
 from remuda.pipeline import Component, ComponentAddress, SourceProblem, Sources
 from remuda.pipeline.errors import quoted
@@ -43,7 +43,7 @@ class Outside(msgspec.Struct, frozen=True, kw_only=True):
 class CellSources(Sources):
     """The files that a pipeline of one commit may include."""
 
-    def __init__(self, reading: GitReading, repo: str, sha: str, outside: Outside) -> None:
+    def __init__(self, reading: Reader, repo: str, sha: str, outside: Outside) -> None:
         self._reading = reading
         self._repo = repo
         self._sha = sha
@@ -148,7 +148,7 @@ class CellSources(Sources):
 class TreeFiles(Mapping[str, str]):
     """The files of a commit with the names of their contents; listed when a rule first asks."""
 
-    def __init__(self, reading: GitReading, repo: str, sha: str) -> None:
+    def __init__(self, reading: Reader, repo: str, sha: str) -> None:
         self._files = cache(lambda: reading.files(repo, sha))
 
     def __getitem__(self, path: str) -> str:
@@ -161,13 +161,13 @@ class TreeFiles(Mapping[str, str]):
         return len(self._files())
 
 
-def changes_of(reading: GitReading, repo: str, sha: str, before: str | None) -> ChangedFiles:
+def changes_of(reading: Reader, repo: str, sha: str, before: str | None) -> ChangedFiles:
     """What changed: since `before`, which is None where nobody can tell, or since the history parted from a ref's."""
 
     @cache
     def changed(compare_to: str | None) -> frozenset[str] | SourceProblem | None:
         if compare_to is None:
-            return reading.changed(repo, before, sha) if before else None
+            return reading.changed_files(repo, before, sha) if before else None
         other = reading.commit(repo, compare_to)
         if other is None:
             reason = f"there is no ref {quoted(compare_to)} in this repository"
@@ -176,7 +176,7 @@ def changes_of(reading: GitReading, repo: str, sha: str, before: str | None) -> 
         if base is None:
             reason = f"the commit and {quoted(compare_to)} have no common history"
             return SourceProblem(reason=reason, suggestion="compare with a ref that it comes from")
-        return reading.changed(repo, base, sha)
+        return reading.changed_files(repo, base, sha)
 
     return changed
 

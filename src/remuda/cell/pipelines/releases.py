@@ -17,6 +17,7 @@ import msgspec
 from msgspec.structs import replace
 
 from remuda.cell.blobs.archives import small_entry
+from remuda.cell.blobs.port import Blobs
 from remuda.cell.core.payload.variables import Circumstances, expansion, given, predefined
 from remuda.cell.dispatch.artifact_dependencies import Dependencies, find_dependencies
 from remuda.cell.dispatch.payload_inputs import circumstances
@@ -30,7 +31,7 @@ from remuda.cell.errors import (
 )
 from remuda.cell.git.commits import is_branch_name
 from remuda.cell.projects.projects import Projects
-from remuda.cell.store.ports import Blobs, Store
+from remuda.cell.store.ports import Store
 from remuda.cell.values import Job, Project, Release, Runner
 from remuda.lib.clock import Clock
 from remuda.model.job import JobId, RunnerId

@@ -12,9 +12,10 @@ from collections.abc import Sequence
 
 import msgspec
 
+from remuda.cell.blobs.port import Blobs
 from remuda.cell.blobs.upload_parsers import Parsers
 from remuda.cell.errors import NotFoundError
-from remuda.cell.store.ports import Blobs, Store
+from remuda.cell.store.ports import Store
 from remuda.cell.values import Artifact, Job
 from remuda.model.job import PipelineId
 from remuda.wire.junit import JunitLimits, JunitReader, TestCase, UnreadableError

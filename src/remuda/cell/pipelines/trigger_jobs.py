@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from remuda.cell.blobs.archives import small_entry
+from remuda.cell.blobs.port import Blobs
 from remuda.cell.core.pipelines import downstream, trigger_jobs
 from remuda.cell.core.pipelines.downstream import Asker
 from remuda.cell.dispatch.artifact_dependencies import inherited_variables
@@ -23,7 +24,7 @@ from remuda.cell.errors import CellError, InvalidError, NotFoundError, StoreErro
 from remuda.cell.pipelines.creation import Starter
 from remuda.cell.pipelines.cross_project_access import reached
 from remuda.cell.pipelines.trigger_queue import Inbox
-from remuda.cell.store.ports import Blobs, Store
+from remuda.cell.store.ports import Store
 from remuda.cell.values import Family, Job, Pipeline, Project
 from remuda.cell.values.changes import Changes
 from remuda.cell.values.people import Level

@@ -17,18 +17,14 @@ import re
 import secrets
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 import msgspec
 
 from remuda.cell.core.pipelines.creation import merge_request_iid
-from remuda.cell.core.pipelines.push_options import Wishes, read_wishes
+from remuda.cell.core.pipelines.push_options import read_wishes
 from remuda.cell.errors import CellError, ConflictError, ForbiddenError, InvalidError
-from remuda.cell.git.commits import FileAction, NewCommit, is_branch_name, is_done, plan
-from remuda.cell.git.open_pushes import OpenPushes
-from remuda.cell.git.push_hook import FORCE_REFUSED, NAMESAKE_REFUSED
-from remuda.cell.git.push_notes import PushNote, forget, has_notes, leave_note, options_for, pusher_of, read_notes
-from remuda.cell.git.repositories import GitRepos
+from remuda.cell.git.commits import FileAction, NewCommit, apply_actions, is_branch_name, is_done
+from remuda.cell.git.port import FORCE_REFUSED, NAMESAKE_REFUSED, Pushes, PushNote, Repositories, find_note
 from remuda.cell.pipelines.creation import Pipelines
 from remuda.cell.projects.namespaces import Namespaces, all_projects
 from remuda.cell.projects.paths import checked_path as checked_path
@@ -38,7 +34,6 @@ from remuda.cell.values import ORGANIZATION_ID, USER_ID, Project
 from remuda.cell.values.people import FIRST_USER, ProjectFilter, User
 from remuda.cell.values.pipeline_requests import PipelineRequest
 from remuda.lib.clock import Clock
-from remuda.lib.files import in_turn
 from remuda.lib.killpoints import reach
 from remuda.lib.waiting import happens_by
 from remuda.model.job import ProjectId
@@ -78,7 +73,14 @@ class Projects:
     """The projects of one cell."""
 
     def __init__(
-        self, *, store: Store, repos: GitRepos, pipelines: Pipelines, clock: Clock, pipelines_per_push: int
+        self,
+        *,
+        store: Store,
+        repos: Repositories,
+        pushes: Pushes,
+        pipelines: Pipelines,
+        clock: Clock,
+        pipelines_per_push: int,
     ) -> None:
         self.repos = repos
         self.namespaces = Namespaces(store, clock)
@@ -88,7 +90,7 @@ class Projects:
         self._pipelines_per_push = pipelines_per_push
         self._locks: dict[ProjectId, asyncio.Lock] = {}
         self._unsynced: set[ProjectId] = set()
-        self._pushes = OpenPushes(repos.root / "pushes")
+        self._pushes = pushes
         self._commits = asyncio.Semaphore(COMMITS_AT_ONCE)
         self._left: dict[str, float] = {}
         """Pushes whose process is gone, and since when that is known."""
@@ -148,8 +150,7 @@ class Projects:
         """Remove the repository of a project that was deleted; a look at it that is under way ends first."""
         async with self._locks.setdefault(project.id, asyncio.Lock()):
             self._unsynced.discard(project.id)
-            if self.repos.path(project.repo_path).exists():
-                await self.repos.remove(project.repo_path)
+            await self.repos.remove(project.repo_path)
 
     async def commit(self, project: Project, request: CommitRequest, user: User = FIRST_USER) -> str:
         """Make a commit from file actions and start what it starts; its name. A repeated request changes nothing."""
@@ -168,7 +169,7 @@ class Projects:
     @asynccontextmanager
     async def moving(self, project: Project) -> AsyncIterator[None]:
         """Around whatever moves refs of a project: what that starts is started, by another process if this one dies."""
-        with self._pushes.begun(project.id) as acted_on:
+        with self._pushes.begin(project.id) as acted_on:
             try:
                 yield
             finally:
@@ -179,9 +180,8 @@ class Projects:
 
     def note(self, project: Project, refs: Mapping[str, str], user_id: int) -> None:
         """Note who lets refs lead there, before they do. Whoever made the project is understood."""
-        repository = self.repos.path(project.repo_path)
-        if user_id != project.creator_id or has_notes(repository):
-            leave_note(repository, refs, user_id)
+        if user_id != project.creator_id or self._pushes.has_notes(project.repo_path):
+            self._pushes.add_note(project.repo_path, refs, user_id)
 
     async def put_refs(self, project: Project, refs: Mapping[str, str], user: User) -> None:
         """Let refs lead to commits that are there, as a push by this person would; GitError when that cannot be."""
@@ -215,7 +215,7 @@ class Projects:
         parent = await self._parent(project, request)
         tree = await self.repos.tree(repo, parent) if parent else {}
         try:
-            changes = plan(tree, request.actions)
+            changes = apply_actions(tree, request.actions)
         except InvalidError:
             last = await self.repos.commit(repo, parent) if parent else None
             if last is None or last.message.strip() != request.commit_message.strip():
@@ -267,11 +267,11 @@ class Projects:
 
     async def sync_refs(self, project: Project) -> None:
         """Start a pipeline for every branch, tag and merge request that has moved since the cell last acted on it."""
-        async with self._locks.setdefault(project.id, asyncio.Lock()), in_turn(self._turn(project)):
+        async with self._locks.setdefault(project.id, asyncio.Lock()), self._pushes.take_turn(project.repo_path):
             self._unsynced.add(project.id)
             refs = await self.repos.refs(project.repo_path)
             # After the refs: a push that has moved one has left its note before.
-            notes = read_notes(self.repos.path(project.repo_path))
+            notes = self._pushes.notes(project.repo_path)
             seen = await self._store.seen_refs(project.id)
             gone = dict.fromkeys(ref for ref in seen if ref not in refs)
             if gone:
@@ -279,16 +279,11 @@ class Projects:
             await self._follow_first_branch(project, refs)
             moved = {ref: sha for ref, sha in refs.items() if seen.get(ref) != sha}
             pushed = await self._pushed(project, refs, notes)
-            wishes = {ref: read_wishes(options_for(notes, ref, sha)) for ref, sha in pushed.items() if ref in moved}
-            pushers = {ref: pusher_of(notes, ref, pushed.get(ref, "")) for ref in moved}
-            await self._act_on_all(project, moved, seen, wishes, pushers)
+            notes_of = {ref: note for ref in moved if (note := find_note(notes, ref, pushed.get(ref, ""))) is not None}
+            await self._act_on_all(project, moved, seen, notes_of)
             if notes:
-                forget(self.repos.path(project.repo_path), notes, pushed, self._clock.now())
+                self._pushes.remove_notes(project.repo_path, notes, pushed, self._clock.now())
             self._unsynced.discard(project.id)
-
-    def _turn(self, project: Project) -> Path:
-        """The file by which the processes of a cell take turns: each must see what the one before it acted on."""
-        return self.repos.path(project.repo_path) / "acted-on.lock"
 
     async def _pushed(self, project: Project, refs: Mapping[str, str], notes: Sequence[PushNote]) -> dict[str, str]:
         """Where the refs in the notes lead now: a tag with a message is an object of its own."""
@@ -303,8 +298,7 @@ class Projects:
         project: Project,
         moved: Mapping[str, str],
         seen: Mapping[str, str],
-        wishes: Mapping[str, Wishes],
-        users: Mapping[str, int | None],
+        notes: Mapping[str, PushNote],
     ) -> None:
         """As many pipelines as one push may start, the default branch's first; the rest is only seen."""
         default = f"refs/heads/{self.repos.head(project.repo_path)}"
@@ -312,14 +306,7 @@ class Projects:
         started = 0
         while left and started < self._pipelines_per_push:
             ref, sha = next(iter(left.items()))
-            started += await self._act_on(
-                project,
-                ref,
-                sha,
-                before_sha=seen.get(ref, NO_COMMIT),
-                wishes=wishes.get(ref, Wishes()),
-                user_id=users.get(ref) or project.creator_id,
-            )
+            started += await self._act_on(project, ref, sha, before_sha=seen.get(ref, NO_COMMIT), note=notes.get(ref))
             del left[ref]
         if left:
             if self._pipelines_per_push:
@@ -333,14 +320,13 @@ class Projects:
         if branches and self.repos.head(project.repo_path) not in branches:
             await self.repos.put_head(project.repo_path, branches[0])
 
-    async def _act_on(
-        self, project: Project, ref: str, sha: str, *, before_sha: str, wishes: Wishes, user_id: int
-    ) -> bool:
-        """Whether there was a pipeline to start."""
+    async def _act_on(self, project: Project, ref: str, sha: str, *, before_sha: str, note: PushNote | None) -> bool:
+        """Start the pipeline of a ref that moved; False when there is none to start."""
         is_request = ref.startswith("refs/merge-requests/")
         if is_request and merge_request_iid(ref) is None:
             await self._store.see_refs(project.id, {ref: sha})
             return False
+        wishes = read_wishes(note.options if note else ())
         if wishes.ignored:
             _log.warning("push options that make no sense", project=project.path, ref=ref, options=wishes.ignored)
         commit = await self.repos.commit(project.repo_path, sha)
@@ -354,7 +340,7 @@ class Projects:
             inputs=wishes.inputs,
             predefined=wishes.merge_request if is_request else {},
             sees=(ref, sha),
-            user_id=user_id,
+            user_id=(note.user_id if note else None) or project.creator_id,
         )
         is_skipped = wishes.skip or bool(_SKIP.search(commit.message if commit else ""))
         return await self._pipelines.push(request, is_skipped=is_skipped) is not None
@@ -393,7 +379,7 @@ class Projects:
                     for project in await all_projects(self._store, ProjectFilter(removed=True)):
                         await self._drop(project)
                     looks.pop(0)
-                left = self._pushes.left()
+                left = self._pushes.find_abandoned()
                 self._unsynced.update(left.values())
                 for project_id in sorted(self._unsynced):
                     await self._look_again(project_id)

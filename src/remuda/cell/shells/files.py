@@ -1,16 +1,15 @@
-"""Shells and held jobs as plain files beside the traces, so that any process of a cell serves any side of them.
+"""Shells and jobs on hold as plain files beside the traces: the adapter of `remuda.cell.shells.port.ShellStore`.
 
     shells/ID/about      what was asked for, written once
     shells/ID/input      bytes to the command, and
     shells/ID/output     bytes from it: both only grow, and their length is where the next piece begins
-    shells/ID/*.seen     how far its reader is; the file's time is when the reader was last there
+    shells/ID/*.seen     the byte its reader needs next; the file's time is when the reader last called
     shells/ID/begun      a manager attends to it
     shells/ID/over       why it is over; written once
-    held/JOB             a held job, as its manager tells it
+    held/JOB             a job on hold, as its manager reported it
     watching/MANAGER     empty; its time is when the manager last asked what is wanted
 
-Times of files are the clock's, not the disk's. Nothing is waited for or decided here. A shell appears whole or not at
-all, and disappears so.
+Times of files come from the clock, not from the disk. A shell appears and disappears as a whole.
 """
 
 import hashlib
@@ -22,50 +21,21 @@ from pathlib import Path
 import msgspec
 
 from remuda.cell.errors import StoreError
-from remuda.cell.store.ports import Appended
-from remuda.cell.traces.files import overlap
+from remuda.cell.shells.port import INPUT, OUTPUT, About, JobHold
+from remuda.lib.append_only import Appended, append
 from remuda.lib.files import write_whole
 from remuda.lib.safe_paths import remove_tree
 
-INPUT, OUTPUT = "input", "output"
-
-
-class About(msgspec.Struct, frozen=True, kw_only=True):
-    """A shell that was asked for."""
-
-    id: str
-    job_id: int
-    runner_id: int
-    system_id: str
-    user_id: int
-    created_at: float
-    command: tuple[str, ...] = ()
-    terminal: bool = True
-    columns: int = 80
-    rows: int = 24
-    term: str = ""
-
-
-class Held(msgspec.Struct, frozen=True, kw_only=True):
-    """A held job."""
-
-    job_id: int
-    runner_id: int
-    system_id: str
-    until: float
-    release: bool = False
-    """Somebody does not need it any more."""
-
 
 class ShellFiles:
-    """In one folder."""
+    """The shells and holds in one folder."""
 
     def __init__(self, folder: Path) -> None:
         self._shells = folder / "shells"
         self._held = folder / "held"
         self._watching = folder / "watching"
-        for one in (self._shells, self._held, self._watching):
-            one.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for part in (self._shells, self._held, self._watching):
+            part.mkdir(parents=True, exist_ok=True, mode=0o700)
 
     def add(self, about: About, now: float) -> None:
         aside = self._shells / f".{about.id}"
@@ -88,8 +58,7 @@ class ShellFiles:
     def ids(self) -> list[str]:
         return [name for name in os.listdir(self._shells) if not name.startswith(".")]
 
-    def changed_at(self) -> int:
-        """Changes when a shell comes or goes, or a held job is to be let go."""
+    def version(self) -> int:
         return os.stat(self._shells).st_mtime_ns ^ os.stat(self._held).st_mtime_ns
 
     def size(self, shell: str, stream: str) -> int:
@@ -99,27 +68,20 @@ class ShellFiles:
             return 0
 
     def append(self, shell: str, stream: str, start: int, data: bytes, now: float) -> Appended:
-        """Bytes at their place; those that are there already are fine."""
         path = self._shells / shell / stream
         try:
             file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
             try:
-                size = os.fstat(file).st_size
-                there = overlap(file, size, start, data)
-                if there is None:
-                    return Appended(taken=False, size=size)
-                view, end = memoryview(data)[there:], size
-                while view:
-                    written = os.pwrite(file, view, end)
-                    view, end = view[written:], end + written
+                appended = append(file, os.fstat(file).st_size, start, data)
             finally:
                 os.close(file)
-            os.utime(path, (now, now))
+            if appended.taken:
+                os.utime(path, (now, now))
         except FileNotFoundError:
             return Appended(taken=False, size=0)
         except OSError as error:
             raise _store_error(error) from error
-        return Appended(taken=True, size=end)
+        return appended
 
     def read(self, shell: str, stream: str, start: int, count: int) -> bytes:
         try:
@@ -131,8 +93,7 @@ class ShellFiles:
         finally:
             os.close(file)
 
-    def note_seen(self, shell: str, stream: str, offset: int, now: float) -> None:
-        """A reader is there, and has everything before this byte."""
+    def note_reader(self, shell: str, stream: str, offset: int, now: float) -> None:
         path = self._shells / shell / f"{stream}.seen"
         with suppress(FileNotFoundError):
             file = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
@@ -142,16 +103,14 @@ class ShellFiles:
                 os.close(file)
             os.utime(path, (now, now))
 
-    def seen(self, shell: str, stream: str) -> tuple[int, float]:
-        """How far its reader is, and when it was last there."""
+    def reader(self, shell: str, stream: str) -> tuple[int, float]:
         path = self._shells / shell / f"{stream}.seen"
         try:
             return int(path.read_bytes() or b"0"), path.stat().st_mtime
         except FileNotFoundError:
             return 0, 0.0
 
-    def moved_at(self, shell: str) -> float:
-        """When the last byte came, either way."""
+    def last_append_at(self, shell: str) -> float:
         try:
             return max(os.stat(self._shells / shell / stream).st_mtime for stream in (INPUT, OUTPUT))
         except FileNotFoundError:
@@ -165,15 +124,13 @@ class ShellFiles:
         return (self._shells / shell / "begun").exists()
 
     def end(self, shell: str, reason: str, now: float) -> None:
-        """The first reason counts."""
         path = self._shells / shell / "over"
         with suppress(FileNotFoundError):
             if not path.exists():
                 write_whole(path, reason.encode())
                 os.utime(path, (now, now))
 
-    def over(self, shell: str) -> tuple[str, float] | None:
-        """Why, and since when; None while it is not."""
+    def end_of(self, shell: str) -> tuple[str, float] | None:
         path = self._shells / shell / "over"
         try:
             return path.read_text(), path.stat().st_mtime
@@ -186,41 +143,34 @@ class ShellFiles:
             (self._shells / shell).rename(gone)
         remove_tree(gone, ignore_errors=True)
 
-    def sweep_halves(self) -> None:
-        """What was being made or removed when its process died; only when no other process is there."""
-        for name in os.listdir(self._shells):
-            if name.startswith("."):
-                remove_tree(self._shells / name, ignore_errors=True)
+    def put_hold(self, hold: JobHold) -> None:
+        write_whole(self._held / str(hold.job_id), msgspec.json.encode(hold))
 
-    def hold(self, held: Held) -> None:
-        write_whole(self._held / str(held.job_id), msgspec.json.encode(held))
-
-    def held(self, job_id: int) -> Held | None:
+    def hold_of(self, job_id: int) -> JobHold | None:
         with suppress(FileNotFoundError, msgspec.DecodeError):
-            return msgspec.json.decode((self._held / str(job_id)).read_bytes(), type=Held)
+            return msgspec.json.decode((self._held / str(job_id)).read_bytes(), type=JobHold)
         return None
 
-    def all_held(self) -> Iterator[Held]:
+    def holds(self) -> Iterator[JobHold]:
         for name in os.listdir(self._held):
-            if name.isdigit() and (found := self.held(int(name))) is not None:
-                yield found
+            if name.isdigit() and (hold := self.hold_of(int(name))) is not None:
+                yield hold
 
-    def let_go(self, job_id: int) -> None:
+    def remove_hold(self, job_id: int) -> None:
         (self._held / str(job_id)).unlink(missing_ok=True)
 
-    def note_watching(self, runner_id: int, system_id: str, now: float) -> None:
+    def note_manager(self, runner_id: int, system_id: str, now: float) -> None:
         path = self._watching / _manager(runner_id, system_id)
         path.touch(mode=0o600)
         os.utime(path, (now, now))
 
-    def watched_at(self, runner_id: int, system_id: str) -> float:
-        """When this manager last asked what is wanted; 0: never."""
+    def manager_seen_at(self, runner_id: int, system_id: str) -> float:
         try:
             return (self._watching / _manager(runner_id, system_id)).stat().st_mtime
         except FileNotFoundError:
             return 0.0
 
-    def forget_watching(self, before: float) -> None:
+    def forget_managers(self, before: float) -> None:
         for path in self._watching.iterdir():
             with suppress(FileNotFoundError):
                 if path.stat().st_mtime < before:

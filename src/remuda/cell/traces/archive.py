@@ -9,10 +9,11 @@ people read parts of them by byte offsets. When to archive is decided by `remuda
 import zlib
 from collections.abc import AsyncIterator, Sequence
 
+from remuda.cell.blobs.port import Blobs
 from remuda.cell.core.jobs.blob_keys import trace_key
 from remuda.cell.errors import NotFoundError, StoreError
-from remuda.cell.store.ports import Appended, Blobs
 from remuda.cell.traces.files import FileTraces
+from remuda.cell.traces.port import Appended
 from remuda.model.job import JobId
 
 

@@ -23,8 +23,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from remuda.cell.errors import StoreError
-from remuda.cell.store.ports import Appended
 from remuda.cell.store.write_batching import Together
+from remuda.lib.append_only import Appended, append, overlap
 from remuda.lib.files import is_disk_waited_for
 from remuda.model.job import JobId
 
@@ -81,7 +81,7 @@ class FileTraces:
         try:
             live = self._live_file(job_id)
             if live is not None:
-                return _write(*live, start, data)
+                return append(*live, start, data)
         except OSError as error:
             raise _store_error(error) from error
         return await self.compare(job_id, start, data)
@@ -89,7 +89,7 @@ class FileTraces:
     def append_now(self, job_id: JobId, start: int, data: bytes) -> Appended | None:
         try:
             live = self._live_file(job_id)
-            appended = None if live is None else _write(*live, start, data)
+            appended = None if live is None else append(*live, start, data)
         except OSError as error:
             raise _store_error(error) from error
         return appended if appended is not None and appended.taken else None
@@ -308,25 +308,6 @@ class FileTraces:
         return file, size
 
 
-def _write(file: int, size: int, start: int, data: bytes) -> Appended:
-    """Add bytes to an open file of that size."""
-    there = overlap(file, size, start, data)
-    if there is None:
-        return Appended(taken=False, size=size)
-    rest = memoryview(data)[there:]
-    end = size
-    try:
-        while rest:
-            written = os.pwrite(file, rest, end)
-            rest = rest[written:]
-            end += written
-    except OSError:
-        if os.fstat(file).st_size == end:  # else another process has gone on behind these bytes
-            os.ftruncate(file, size)
-        raise
-    return Appended(taken=True, size=end)
-
-
 def _has_at_least(path: str, size: int) -> bool:
     """Whether there is a file with so many bytes."""
     try:
@@ -353,14 +334,6 @@ def _sum(file: int) -> tuple[int, str]:
         checksum = zlib.crc32(piece, checksum)
         size += len(piece)
     return size, f"crc32:{checksum:08x}"
-
-
-def overlap(file: int, size: int, start: int, data: bytes) -> int | None:
-    """How many of the bytes are there already; None when they differ, or begin behind the end."""
-    if not 0 <= start <= size:
-        return None
-    there = min(size - start, len(data))
-    return there if not there or os.pread(file, there, start) == data[:there] else None
 
 
 def _store_error(error: OSError) -> StoreError:

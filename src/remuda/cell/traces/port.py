@@ -3,16 +3,8 @@
 from collections.abc import AsyncIterator, Sequence
 from typing import Protocol
 
-import msgspec
-
+from remuda.lib.append_only import Appended as Appended
 from remuda.model.job import JobId
-
-
-class Appended(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of an append: whether it was taken, and the size now."""
-
-    taken: bool
-    size: int
 
 
 class Traces(Protocol):
@@ -20,16 +12,16 @@ class Traces(Protocol):
 
     async def size(self, job_id: JobId) -> int: ...
 
-    async def append(self, job_id: JobId, start: int, data: bytes) -> "Appended":
+    async def append(self, job_id: JobId, start: int, data: bytes) -> Appended:
         """Add bytes at `start`. Bytes that are there already and equal are accepted; a gap or other bytes are not."""
         ...
 
-    def append_now(self, job_id: JobId, start: int, data: bytes) -> "Appended | None":
+    def append_now(self, job_id: JobId, start: int, data: bytes) -> Appended | None:
         """The same where nothing has to be waited for; None, and nothing is done, where something has, and for bytes
         that are not taken."""
         ...
 
-    async def compare(self, job_id: JobId, start: int, data: bytes) -> "Appended":
+    async def compare(self, job_id: JobId, start: int, data: bytes) -> Appended:
         """What an append comes to when the job is over: only what is there already is taken, and nothing written."""
         ...
 

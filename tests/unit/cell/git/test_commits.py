@@ -9,11 +9,11 @@ from remuda.cell.git.commits import (
     Entry,
     FileAction,
     NewCommit,
-    checked_path,
+    apply_actions,
+    check_path,
     fast_import,
     is_branch_name,
     is_done,
-    plan,
 )
 
 TREE = {
@@ -28,7 +28,7 @@ def an_action(action: str, file_path: str, **more: object) -> FileAction:
 
 
 def test_each_action() -> None:
-    assert plan(
+    assert apply_actions(
         TREE,
         [
             an_action("create", "new", content="text"),
@@ -52,9 +52,9 @@ def test_a_folder_that_was_emptied_can_become_a_file() -> None:
         an_action("move", "x.c", previous_path="src/lib/x.c"),
         an_action("create", "src", content="now a file"),
     ]
-    assert plan(TREE, actions)["src"] == Entry("100644", b"now a file")
+    assert apply_actions(TREE, actions)["src"] == Entry("100644", b"now a file")
     with pytest.raises(InvalidError, match="directory with this name"):
-        plan(TREE, actions[1:])
+        apply_actions(TREE, actions[1:])
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_a_folder_that_was_emptied_can_become_a_file() -> None:
 )
 def test_actions_that_cannot_be_done(action: FileAction) -> None:
     with pytest.raises(InvalidError):
-        plan(TREE, [action])
+        apply_actions(TREE, [action])
 
 
 def test_a_repeated_request_is_known() -> None:
@@ -92,7 +92,7 @@ def test_a_repeated_request_is_known() -> None:
 @given(st.text(max_size=40))
 def test_no_path_leads_out(path: str) -> None:
     try:
-        parts = checked_path(path).split("/")
+        parts = check_path(path).split("/")
     except InvalidError:
         return
     assert not path.startswith("/")

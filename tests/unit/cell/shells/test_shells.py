@@ -10,7 +10,8 @@ from remuda.cell.dispatch.stop_requests import StopRequests
 from remuda.cell.errors import ConflictError, NotFoundError, StoreError
 from remuda.cell.settings import CellSettings
 from remuda.cell.shells import shells as module
-from remuda.cell.shells.files import INPUT, OUTPUT, About, ShellFiles
+from remuda.cell.shells.files import ShellFiles
+from remuda.cell.shells.port import INPUT, OUTPUT, About
 from remuda.cell.shells.shells import Shells
 from remuda.cell.values import Job
 from remuda.lib.clock import VirtualClock, settle
@@ -62,7 +63,7 @@ async def ask(
 ) -> tuple[list[str], tuple[int, ...]]:
     told = tuple(HeldJob(job_id=job_id, seconds=600) for job_id in held)
     asked = LookRequest(system_id=system, shells=known, held=told)
-    found = await shells.wanted(runner, asked, theirs=held)
+    found = await shells.poll(runner, asked, theirs=held)
     return [one.id for one in found.shells], found.release
 
 
@@ -166,26 +167,26 @@ async def test_shell_that_nobody_attends_to_ends(
     shells: Shells, clock: VirtualClock, *, person: bool, manager: bool, reason: str
 ) -> None:
     about = opened(shells)
-    shells._files.begin(about.id)
+    shells._store.begin(about.id)
     for _ in range(100):
         clock.jump(30)
         for stream, is_there in ((OUTPUT, person), (INPUT, manager)):
             if is_there:
-                shells._files.note_seen(about.id, stream, 0, clock.now())
+                shells._store.note_reader(about.id, stream, 0, clock.now())
         shells.sweep()
         if shells.state(about)[0] == "over":
             break
     assert reason in shells.state(about)[1]
     clock.jump(module.KEPT_SECONDS + 1)
     shells.sweep()
-    assert shells._files.ids() == []
+    assert shells._store.ids() == []
 
 
 async def test_shell_for_which_no_manager_comes_ends(shells: Shells, clock: VirtualClock) -> None:
     about = opened(shells)
     assert not shells.is_connected(a_job())
     clock.jump(module.GONE_SECONDS + 1)
-    shells._files.note_seen(about.id, OUTPUT, 0, clock.now())
+    shells._store.note_reader(about.id, OUTPUT, 0, clock.now())
     shells.sweep()
     assert shells.state(about) == ("over", "no runner manager came for it")
     await ask(shells)
@@ -206,18 +207,18 @@ def test_a_flood_of_shells_is_bounded(shells: Shells) -> None:
 async def test_held_jobs_are_what_their_manager_says(shells: Shells, clock: VirtualClock) -> None:
     await ask(shells, held=(7, 8))
     await ask(shells, runner=4, held=(9,))
-    assert [one.job_id for one in shells.all_held()] == [7, 8, 9]
-    assert shells.held(7) is not None
+    assert [one.job_id for one in shells.holds()] == [7, 8, 9]
+    assert shells.hold_of(7) is not None
     await ask(shells, held=(8,))
-    assert [one.job_id for one in shells.all_held()] == [8, 9]
+    assert [one.job_id for one in shells.holds()] == [8, 9]
     asked = LookRequest(system_id=SYSTEM, held=(HeldJob(job_id=9, seconds=1), HeldJob(job_id=8, seconds=600)))
-    await shells.wanted(3, asked, theirs={8})
-    assert [(one.job_id, one.runner_id) for one in shells.all_held()] == [(8, 3), (9, 4)], "another manager's job"
+    await shells.poll(3, asked, theirs={8})
+    assert [(one.job_id, one.runner_id) for one in shells.holds()] == [(8, 3), (9, 4)], "another manager's job"
     clock.jump(601)
-    assert shells.all_held() == []
+    assert shells.holds() == []
     clock.jump(module.KEPT_SECONDS)
     shells.sweep()
-    assert shells._files.held(8) is None
+    assert shells._store.hold_of(8) is None
 
 
 async def test_released_job_is_named_until_its_manager_knows(shells: Shells) -> None:
@@ -227,9 +228,9 @@ async def test_released_job_is_named_until_its_manager_knows(shells: Shells) -> 
     shells.release(7)
     assert await ask(shells, held=(7,)) == ([], (7,))
     told = LookRequest(system_id=SYSTEM, held=(HeldJob(job_id=7, seconds=600),), releasing=(7,))
-    assert (await shells.wanted(3, told, theirs={7})).release == ()
+    assert (await shells.poll(3, told, theirs={7})).release == ()
     assert await ask(shells) == ([], ())
-    assert shells.held(7) is None
+    assert shells.hold_of(7) is None
 
 
 async def test_manager_is_told_at_once_which_of_its_jobs_to_stop(tmp_path: Path, clock: VirtualClock) -> None:
@@ -238,15 +239,15 @@ async def test_manager_is_told_at_once_which_of_its_jobs_to_stop(tmp_path: Path,
     job = msgspec.structs.replace(a_job(), system_id=SYSTEM, leased_at=1.0)
     canceling = WantedStop(job_id=7, status="canceling")
     async with asyncio.timeout(30):
-        waiting = asyncio.ensure_future(shells.wanted(3, LookRequest(system_id=SYSTEM, stops=()), theirs=()))
+        waiting = asyncio.ensure_future(shells.poll(3, LookRequest(system_id=SYSTEM, stops=()), theirs=()))
         await settle()
         assert not waiting.done()
         stops.note(msgspec.structs.replace(job, state=JobState.CANCELING))
         assert (await waiting).stops == (canceling,)
-        assert (await shells.wanted(3, LookRequest(system_id=SYSTEM, stops=()), theirs=())).stops == (canceling,)
+        assert (await shells.poll(3, LookRequest(system_id=SYSTEM, stops=()), theirs=())).stops == (canceling,)
         # Whoever knows it waits on, and so does one that knows nothing of this.
-        knowing = asyncio.ensure_future(shells.wanted(3, LookRequest(system_id=SYSTEM, stops=(canceling,)), theirs=()))
-        older = asyncio.ensure_future(shells.wanted(3, LookRequest(system_id=SYSTEM), theirs=()))
+        knowing = asyncio.ensure_future(shells.poll(3, LookRequest(system_id=SYSTEM, stops=(canceling,)), theirs=()))
+        older = asyncio.ensure_future(shells.poll(3, LookRequest(system_id=SYSTEM), theirs=()))
         await settle()
         assert (knowing.done(), older.done()) == (False, False)
         stops.note(msgspec.structs.replace(job, state=JobState.CANCELED))

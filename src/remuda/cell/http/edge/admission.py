@@ -16,7 +16,7 @@ from starlette.requests import Request
 
 from remuda.cell.core.access import rights
 from remuda.cell.errors import StoreError
-from remuda.cell.git.push_hook import FIRST_REFUSED
+from remuda.cell.git.port import FIRST_REFUSED
 from remuda.cell.http.edge import auth
 from remuda.cell.http.edge.access import Access, Kind
 from remuda.cell.http.edge.endpoints import Edge

@@ -19,7 +19,7 @@ from remuda.cell.errors import (
     StoreError,
     TooLargeError,
 )
-from remuda.cell.git.repositories import GitError
+from remuda.cell.git.port import GitError
 
 RETRY_AFTER_SECONDS = StoreError.retry_after_seconds
 

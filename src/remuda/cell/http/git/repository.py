@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from remuda.cell.errors import InvalidError
 from remuda.cell.git.commits import is_branch_name
-from remuda.cell.git.repositories import GitError
+from remuda.cell.git.port import GitError
 from remuda.cell.http.edge.access import in_project
 from remuda.cell.http.edge.admission import caller_of, check_push
 from remuda.cell.http.edge.bodies import parameters

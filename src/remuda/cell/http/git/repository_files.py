@@ -13,8 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from remuda.cell.git.commits import EXECUTABLE, FileAction
-from remuda.cell.git.listing import Listed, listing
-from remuda.cell.git.repositories import LIST_LIMIT_BYTES, GitRepos
+from remuda.cell.git.port import LIST_LIMIT_BYTES, Contents, TreeEntry
 from remuda.cell.http.edge.access import in_project
 from remuda.cell.http.edge.admission import caller_of, check_push
 from remuda.cell.http.edge.bodies import parameters
@@ -76,8 +75,8 @@ async def list_tree(edge: Edge, request: Request) -> Response:
     page = page_of(request)
     first = (page.number - 1) * page.size
 
-    def read(limit_bytes: int) -> Awaitable[list[Listed]]:
-        return listing(edge.projects.repos, project.repo_path, sha, path, is_deep=is_deep, limit_bytes=limit_bytes)
+    def read(limit_bytes: int) -> Awaitable[list[TreeEntry]]:
+        return edge.projects.repos.list_entries(project.repo_path, sha, path, is_deep=is_deep, limit_bytes=limit_bytes)
 
     async with large_content(edge.parsers, read, limit_bytes=LIST_LIMIT_BYTES) as found:
         if path and not found:
@@ -124,9 +123,9 @@ async def show(edge: Edge, request: Request) -> Response:
         return await large_answer(edge, msgspec.json.encode(shown), "application/json")
 
 
-async def _entry(repos: GitRepos, project: Project, sha: str, path: str) -> Listed:
+async def _entry(repos: Contents, project: Project, sha: str, path: str) -> TreeEntry:
     """What the folder of a file says of it; 404 when that is no file."""
-    found = await listing(repos, project.repo_path, sha, path, is_deep=False, is_folder=False)
+    found = await repos.list_entries(project.repo_path, sha, path, is_deep=False, is_folder=False)
     if not found:
         raise not_found("File")
     return found[0]

@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from remuda.cell.errors import ConflictError, InvalidError
 from remuda.cell.git.commits import is_branch_name
-from remuda.cell.git.listing import Tag, tags
+from remuda.cell.git.port import Tag
 from remuda.cell.http.edge.access import in_project
 from remuda.cell.http.edge.admission import caller_of, check_push
 from remuda.cell.http.edge.bodies import parameters
@@ -113,14 +113,14 @@ async def list_tags(edge: Edge, request: Request) -> Response:
     """GET /projects/:id/repository/tags: the last by their names first."""
     project, page = await project_in_path(edge, request), page_of(request)
     search, sort = request.query_params.get("search", ""), request.query_params.get("sort", "desc")
-    found = [tag for tag in await tags(edge.projects.repos, project.repo_path) if search in tag.name]
+    found = [tag for tag in await edge.projects.repos.tags(project.repo_path) if search in tag.name]
     ordered = found if sort == "asc" else found[::-1]
     shown = ordered[(page.number - 1) * page.size : page.number * page.size]
     return page_answer(request, await _views(edge, project, shown), len(found), page)
 
 
 async def _tag(edge: Edge, project: Project, name: str) -> Tag:
-    known = await tags(edge.projects.repos, project.repo_path)
+    known = await edge.projects.repos.tags(project.repo_path)
     found = next((tag for tag in known if tag.name == name), None)
     if found is None:
         raise not_found("Tag")

@@ -11,7 +11,6 @@ Invariant: when a push is answered, what it started is stored; when its client g
 """
 
 import re
-from collections.abc import Mapping
 from contextlib import nullcontext
 from urllib.parse import parse_qs, unquote
 
@@ -21,14 +20,7 @@ from starlette.types import Receive, Scope, Send
 
 from remuda.cell.core.access.job_token_scope import admits, explain_refusal
 from remuda.cell.errors import ConflictError, ForbiddenError, InvalidError
-from remuda.cell.git.push_hook import (
-    FIRST_VARIABLE,
-    FORWARD_VARIABLE,
-    NAMESAKE_VARIABLE,
-    REFUSED_VARIABLE,
-    USER_VARIABLE,
-)
-from remuda.cell.git.smart_http import GitCall, serve
+from remuda.cell.git.port import GitRequest, PushRules
 from remuda.cell.http.edge import auth
 from remuda.cell.http.edge.admission import Caller, person
 from remuda.cell.http.edge.bodies import Body
@@ -76,12 +68,12 @@ async def _serve(edge: Edge, path: str, service: str, scope: Scope, receive: Rec
         wanted = parse_qs(scope["query_string"].decode("latin-1")).get("service", [""])[0]
     if scope["method"] != ("GET" if service == "info/refs" else "POST"):
         raise _RefusedError(405, "Method Not Allowed")
-    project, hook = await _permitted(edge, path, wanted, headers)
+    project, rules = await _permitted(edge, path, wanted, headers)
     if wanted not in (FETCH, PUSH):
         raise _RefusedError(403, "Only git's smart HTTP protocol is served; use git 1.6.6 or newer")
     is_push = service == PUSH
     body = Body(receive)
-    call = GitCall(
+    git_request = GitRequest(
         method=scope["method"],
         service=service,
         # Not what was sent: of a parameter that is there twice git may take the other one.
@@ -90,7 +82,7 @@ async def _serve(edge: Edge, path: str, service: str, scope: Scope, receive: Rec
         content_encoding=headers.get("content-encoding", ""),
         protocol=headers.get("git-protocol", ""),
         user="remuda" if wanted == PUSH else "",
-        hook=hook,
+        rules=rules,
     )
 
     async def start(status: int, found: list[tuple[bytes, bytes]]) -> None:
@@ -100,22 +92,21 @@ async def _serve(edge: Edge, path: str, service: str, scope: Scope, receive: Rec
         await send({"type": "http.response.body", "body": piece, "more_body": True})
 
     async with edge.projects.moving(project) if is_push else nullcontext():
-        said = await serve(
-            edge.projects.repos,
+        said = await edge.projects.repos.serve(
             project.repo_path,
-            call,
+            git_request,
             body.pieces(),
             start=start,
             send=send_piece,
-            abandoned=None if is_push else body.hang_up.wait,
+            wait_hang_up=None if is_push else body.hang_up.wait,
         )
         if said:
             _log.info("git said", project=project.path, service=service, said=said[-500:])
     await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-async def _permitted(edge: Edge, path: str, wanted: str, headers: Headers) -> tuple[Project, Mapping[str, str]]:
-    """The project, if the caller may do this with it, and what git's hook is told of a push."""
+async def _permitted(edge: Edge, path: str, wanted: str, headers: Headers) -> tuple[Project, PushRules | None]:
+    """The project, if the caller may do this with it, and the rules of a push for git's hook."""
     basic = auth.basic_in(headers)
     if basic and basic[0] == JOB_USER:
         try:
@@ -127,7 +118,7 @@ async def _permitted(edge: Edge, path: str, wanted: str, headers: Headers) -> tu
             raise _RefusedError(404, "There is no such project, or not for this job's token")
         if wanted == PUSH:
             raise _RefusedError(403, "A job's token may fetch, not push")
-        return project, {}
+        return project, None
     try:
         caller = await person(edge, basic[1] if basic else auth.user_token_in(headers))
     except ApiError:
@@ -143,7 +134,7 @@ async def _permitted(edge: Edge, path: str, wanted: str, headers: Headers) -> tu
         raise _RefusedError(404, f"There is no project {path}, or not for you")
     if level < (Level.DEVELOPER if wanted == PUSH else Level.REPORTER):
         raise _RefusedError(403, f"Your level in {path} is too low: fetching is for reporters, pushing for developers")
-    return project, await _told(edge, project, caller.user.id, level) if wanted == PUSH else {}
+    return project, await _push_rules(edge, project, caller.user.id, level) if wanted == PUSH else None
 
 
 async def _fetched_by(edge: Edge, job: Job, path: str) -> Project | None:
@@ -162,17 +153,17 @@ async def _fetched_by(edge: Edge, job: Job, path: str) -> Project | None:
     return project
 
 
-async def _told(edge: Edge, project: Project, user_id: int, level: int) -> dict[str, str]:
+async def _push_rules(edge: Edge, project: Project, user_id: int, level: int) -> PushRules:
     """Who pushes, where that is not understood; which refs are not theirs to push, or only forward."""
     protected = await edge.projects.protected_ref(project)
     is_refused = level < Level.MAINTAINER
-    return {
-        USER_VARIABLE: str(user_id) if is_refused or user_id != project.creator_id else "",
-        REFUSED_VARIABLE: protected if protected is not None and is_refused else "",
-        FIRST_VARIABLE: "yes" if protected is None and is_refused else "",
-        NAMESAKE_VARIABLE: namesake(protected) if protected is not None else "",
-        FORWARD_VARIABLE: protected if protected is not None and not project.allow_force_push else "",
-    }
+    return PushRules(
+        user_id=user_id if is_refused or user_id != project.creator_id else None,
+        refused_ref=protected if protected is not None and is_refused else "",
+        refuses_first=protected is None and is_refused,
+        namesake_ref=namesake(protected) if protected is not None else "",
+        forward_ref=protected if protected is not None and not project.allow_force_push else "",
+    )
 
 
 async def _made_by_push(edge: Edge, caller: Caller, path: str) -> Project | None:

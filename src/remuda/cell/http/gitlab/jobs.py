@@ -15,7 +15,7 @@ from starlette.responses import Response
 from remuda.cell.core.jobs import job_times
 from remuda.cell.dispatch.step_results import results_of
 from remuda.cell.errors import InvalidError
-from remuda.cell.git.repositories import Commit
+from remuda.cell.git.port import Commit
 from remuda.cell.http.edge import auth
 from remuda.cell.http.edge.access import JOB, USER, in_project, of_job
 from remuda.cell.http.edge.admission import Caller, caller_of, check_acts_on
@@ -159,7 +159,7 @@ async def list_all(edge: Edge, request: Request) -> Response:
     if request.query_params.get("held", "").lower() not in ("true", "1"):
         return await _page(edge, request, project_ids=projects)
     page = page_of(request)
-    held = await edge.store.some_jobs({JobId(one.job_id) for one in edge.shells.all_held()})
+    held = await edge.store.some_jobs({JobId(one.job_id) for one in edge.shells.holds()})
     own = [job for job in reversed(held) if projects is None or job.project_id in projects]
     shown = await describe(edge, own[(page.number - 1) * page.size : page.number * page.size], caller_of(request))
     told = [{**one, "held_until": _held_until(edge, JobId(one["id"]))} for one in shown]
@@ -215,7 +215,7 @@ async def with_times(edge: Edge, job: Job, caller: Caller) -> TimedJobShape:
 
 
 def _held_until(edge: Edge, job_id: JobId) -> str | None:
-    held = edge.shells.held(job_id)
+    held = edge.shells.hold_of(job_id)
     return None if held is None else rfc3339(held.until)
 
 

@@ -6,7 +6,7 @@ Pure functions of values. What a field needs from elsewhere (a commit's message,
 from collections.abc import Sequence
 from typing import Any
 
-from remuda.cell.git.repositories import Commit
+from remuda.cell.git.port import Commit
 from remuda.cell.http.gitlab.shapes import (
     BranchShape,
     CommitShape,

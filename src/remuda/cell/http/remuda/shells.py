@@ -17,7 +17,7 @@ from remuda.cell.http.edge.bodies import Body, parameters
 from remuda.cell.http.edge.endpoints import Edge, Endpoint
 from remuda.cell.http.edge.errors import ApiError, JsonBytes, bad_parameter, bad_request, json_answer, no_content
 from remuda.cell.http.edge.lookup import any_job_in_path, text_in_path
-from remuda.cell.shells.files import INPUT, OUTPUT, About
+from remuda.cell.shells.port import INPUT, OUTPUT, About
 from remuda.cell.shells.shells import PIECE_BYTES
 from remuda.cell.values.people import Level
 from remuda.wire.runner_api import fits_content_range, parse_content_range

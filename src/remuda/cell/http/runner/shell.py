@@ -15,7 +15,7 @@ from remuda.cell.http.edge.endpoints import Edge, Endpoint
 from remuda.cell.http.edge.errors import json_answer, no_content
 from remuda.cell.http.edge.lookup import MAX_DIGITS, text_in_path
 from remuda.cell.http.remuda.shells import STREAM, taken, told
-from remuda.cell.shells.files import INPUT, OUTPUT, About
+from remuda.cell.shells.port import INPUT, OUTPUT, About
 from remuda.cell.values import LEGACY
 from remuda.model.job import JobId
 from remuda.wire.shell import LookRequest, Wanted
@@ -33,7 +33,7 @@ async def wanted(edge: Edge, request: Request) -> Response:
     rows = await edge.store.some_jobs(named) if named else ()
     manager = (runner.id, asked.system_id or LEGACY)
     theirs = {row.id for row in rows if (row.runner_id, row.system_id or LEGACY) == manager}
-    return json_answer(await edge.shells.wanted(runner.id, asked, theirs=theirs))
+    return json_answer(await edge.shells.poll(runner.id, asked, theirs=theirs))
 
 
 async def receive(edge: Edge, request: Request) -> Response:

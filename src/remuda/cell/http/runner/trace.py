@@ -20,7 +20,7 @@ from remuda.cell.http.edge.endpoints import Edge, Endpoint
 from remuda.cell.http.edge.errors import ApiError, JsonBytes, bad_parameter, bad_request, forbidden
 from remuda.cell.http.edge.lookup import any_job_in_path, job_in_path
 from remuda.cell.http.edge.streaming import Streamed
-from remuda.cell.store.ports import Appended
+from remuda.cell.traces.port import Appended
 from remuda.cell.values import Job
 from remuda.cell.values.people import Level
 from remuda.wire.runner_api import fits_content_range, parse_content_range

@@ -12,7 +12,7 @@ from remuda.cell.errors import (
     StoreError,
     TooLargeError,
 )
-from remuda.cell.git.repositories import GitError
+from remuda.cell.git.port import GitError
 from remuda.cell.http.edge.errors import refusal, unwrapped
 
 

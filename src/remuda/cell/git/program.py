@@ -1,0 +1,125 @@
+"""Runs the `git` program for the repositories below one folder: environment, deadline, limits, errors.
+
+The other modules of this package use it and decide which commands to run.
+
+Invariant: a git process, with its helpers, has ended when the call that started it returns.
+"""
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from remuda.cell.errors import CellError, StoreError, TooLargeError
+from remuda.cell.git.port import GitError
+from remuda.lib.processes import reap
+
+DEADLINE_SECONDS = 60
+STOP_SECONDS = 3
+"""How long git may take to remove its temporary files after its input has ended; then it is killed."""
+_DISK = ("No space left on device", "Out of diskspace", "Disk quota exceeded", "Read-only file system")
+
+
+class GitProgram:
+    """The `git` program with the cell's environment."""
+
+    def __init__(self, root: Path, environment: Mapping[str, str]) -> None:
+        self.root = root
+        self.environment = dict(environment)
+
+    def path(self, repo: str) -> Path:
+        return self.root / repo
+
+    async def run(self, *args: str, repo: str | None = None) -> bytes:
+        """git's output; GitError or StoreError when it fails."""
+        code, out, err = await self.call(*args, repo=repo)
+        if code != 0:
+            raise self.failure(args[0], err)
+        return out
+
+    async def call(self, *args: str, repo: str | None = None, stdin: Iterable[bytes] = ()) -> tuple[int, bytes, bytes]:
+        """git's exit code, output and error output."""
+        process = await self.start(*args, repo=repo, with_input=bool(stdin))
+        try:
+            async with asyncio.timeout(DEADLINE_SECONDS):
+                out, err = await process.communicate(b"".join(stdin) if stdin else None)
+                return await process.wait(), out, err
+        except TimeoutError:
+            raise late(args[0]) from None
+        finally:
+            await end_git(process)
+
+    async def read(self, *args: str, repo: str, what: str, limit_bytes: int) -> tuple[int, bytes]:
+        """git's exit code and output; TooLargeError, with the name `what`, when the output is longer than the limit."""
+        process = await self.start(*args, repo=repo)
+        assert process.stdout is not None
+        content = bytearray()
+        try:
+            async with asyncio.timeout(DEADLINE_SECONDS):
+                while piece := await process.stdout.read(65536):
+                    content += piece
+                    if len(content) > limit_bytes:
+                        raise TooLargeError(f"{what} is larger than {limit_bytes} bytes")
+                return await process.wait(), bytes(content)
+        except TimeoutError:
+            raise late(args[0]) from None
+        finally:
+            await end_git(process)
+
+    async def start(
+        self, *args: str, repo: str | None = None, with_input: bool = False, environment: Mapping[str, str] = {}
+    ) -> asyncio.subprocess.Process:
+        """Start git; StoreError when the machine cannot start programs now. The caller ends it."""
+        where = ("--git-dir", str(self.path(repo))) if repo else ()
+        try:
+            return await asyncio.create_subprocess_exec(
+                "git",
+                *where,
+                *args,
+                stdin=asyncio.subprocess.PIPE if with_input else asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+                env={**self.environment, **environment},
+                # A group of its own: git starts helpers, and they end with it.
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise StoreError(f"cannot start git: {error}") from error
+
+    def failure(self, command: str, err: bytes) -> CellError:
+        """StoreError for a full or broken disk, else GitError, with git's message."""
+        text = self.hide_root(err.decode(errors="replace")).strip()[-500:] or "no message"
+        kind = StoreError if any(cause in text for cause in _DISK) else GitError
+        return kind(f"git {command}: {text}")
+
+    def hide_root(self, text: str) -> str:
+        """git's message without the path of the data folder: the text may reach a user."""
+        return text.replace(f"{self.root}/", "")
+
+
+def late(command: str) -> GitError:
+    return GitError(f"git {command} took longer than {DEADLINE_SECONDS} s")
+
+
+async def end_git(process: asyncio.subprocess.Process) -> None:
+    """Kill it unless it has ended, and close its pipes: unread output is dropped."""
+    if process.returncode is None:
+        kill_git(process)
+    await reap(process)
+
+
+async def stop_git(process: asyncio.subprocess.Process) -> None:
+    """Close its input and wait a moment before `end_git`: a git that is killed leaves its temporary files."""
+    if process.returncode is None and process.stdin is not None:
+        process.stdin.close()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(STOP_SECONDS):
+                await process.wait()
+    await end_git(process)
+
+
+def kill_git(process: asyncio.subprocess.Process) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
