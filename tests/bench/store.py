@@ -30,9 +30,11 @@ LEASE = leases.Lease(runner_id=RunnerId(1), system_id="s", request_id=None, unti
 
 async def filled(store: Store) -> list[Job]:
     """Pending jobs of many pipelines, those of one not next to each other."""
-    project = await store.add_project(a_project(path=f"root/app{time.monotonic_ns()}"))
+    project = await store.projects.add_project(a_project(path=f"root/app{time.monotonic_ns()}"))
     jobs = new_jobs(*(a_spec(f"job{number}") for number in range(JOBS_OF_ONE)))
-    families = [await store.add_pipeline(a_pipeline(project_id=project.id), jobs, now=NOW) for _ in range(PIPELINES)]
+    families = [
+        await store.pipelines.add_pipeline(a_pipeline(project_id=project.id), jobs, now=NOW) for _ in range(PIPELINES)
+    ]
     return [family.jobs[number] for number in range(JOBS_OF_ONE) for family in families]
 
 
@@ -55,14 +57,14 @@ async def figures(store: Store) -> tuple[float, float]:
     """Claims a second, and lives a second: leased, acknowledged, ended with what follows for the pipeline."""
 
     async def claim(job: Job) -> Job | None:
-        return await store.change_job(job.id, lambda row: leases.lease(row, LEASE, NOW))
+        return await store.jobs.change_job(job.id, lambda row: leases.lease(row, LEASE, NOW))
 
     async def live(job: Job) -> None:
         leased = await claim(job)
         assert leased is not None
-        await store.change_job(job.id, lambda row: leases.acknowledge(row, leased.epoch, NOW))
+        await store.jobs.change_job(job.id, lambda row: leases.acknowledge(row, leased.epoch, NOW))
         outcome = Outcome(succeeded=True, reported="success")
-        await store.change_family(
+        await store.pipelines.change_family(
             job.pipeline_id, lambda family: lifecycle.finish(family, job.id, leased.epoch, outcome, NOW)
         )
 

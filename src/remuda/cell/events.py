@@ -182,7 +182,7 @@ class Events:
         if missed:
             self._miss()
         for start in range(0, len(changed), _AT_ONCE):
-            await self._tell_jobs(await self._store.some_jobs(changed[start : start + _AT_ONCE]))
+            await self._tell_jobs(await self._store.jobs.load_jobs(changed[start : start + _AT_ONCE]))
             self._wake()
 
     async def _tell_jobs(self, jobs: Iterable[Job]) -> None:
@@ -191,13 +191,13 @@ class Events:
             by_pipeline.setdefault(job.pipeline_id, []).append(job)
         for pipeline_id, changed in by_pipeline.items():
             is_known = (EventKind.PIPELINE, int(pipeline_id)) in self._told
-            pipeline = await self._store.pipeline(pipeline_id)
+            pipeline = await self._store.pipelines.load_pipeline(pipeline_id)
             if pipeline is not None and not is_known:
                 self._tell_pipeline(pipeline)
             # Of a new pipeline another process tells only the jobs that wait for a runner; and whoever watches until a
             # pipeline is over should have heard of all its jobs by then.
             if pipeline is not None and (pipeline.status in OVER if is_known else pipeline.created_at >= self._since):
-                family = await self._store.family(pipeline_id)
+                family = await self._store.pipelines.load_family(pipeline_id)
                 changed = list(family.jobs) if family else changed
             for job in changed:
                 self._tell_job(job)
@@ -252,12 +252,12 @@ class Events:
         if not any(watcher.runners for watcher in self._watchers):
             return
         contacts: dict[RunnerId, float] = {}
-        for manager in await self._store.all_managers():
+        for manager in await self._store.runners.list_all_managers():
             contacts[manager.runner_id] = max(manager.contacted_at, contacts.get(manager.runner_id, 0))
         found: dict[RunnerId, tuple[Runner, bytes]] = {}
         now = self._clock.now()
         for number in range(1, 1_000_000):
-            runners, total = await self._store.runners(Page(number=number, size=_PAGE))
+            runners, total = await self._store.runners.list_runners(Page(number=number, size=_PAGE))
             for runner in runners:
                 status = status_of(runner.created_at, contacts.get(runner.id), now)
                 found[runner.id] = (runner, _encode(runner_event(runner, status)))

@@ -120,7 +120,7 @@ class CellService:
         await edge.projects.namespaces.adopt_projects()
         folder.share()
         await edge.dispatch.sync.load()
-        await store.warm()
+        await store.warm_up()
         # What is there now stays: later collections need not look at it again, and are over sooner.
         gc.collect()
         gc.freeze()
@@ -283,12 +283,12 @@ class CellService:
     async def _ensure_tokens(self, store: Store) -> None:
         """The administrator's token and the registration token: those given, else made by the first start."""
         given = self.settings.admin_token
-        if given is None and not await store.user_tokens():
+        if given is None and not await store.people.list_user_tokens():
             given = self.admin_token_generated = new_admin_token(self.settings.cell_id)
-        if given is not None and await store.user_token(token_hash(given)) is None:
+        if given is not None and await store.people.find_user_token(token_hash(given)) is None:
             token = UserToken(token_hash=token_hash(given), name="administrator", created_at=self._clock.now())
-            await store.add_user_token(token)
-            await store.add_audit_event(
+            await store.people.add_user_token(token)
+            await store.settings.add_audit_event(
                 AuditEvent(
                     created_at=self._clock.now(),
                     action="personal_access_token_created",

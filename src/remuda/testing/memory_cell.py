@@ -52,7 +52,7 @@ class MemoryStarter:
 
     async def start(self, request: PipelineRequest) -> Pipeline:
         """As the cell does it."""
-        known = await self.store.downstream(request.upstream.job.id) if request.upstream else None
+        known = await self.store.pipelines.find_downstream(request.upstream.job.id) if request.upstream else None
         if known is not None:
             return known
         files = self.files.get(request.project.path, {})
@@ -75,7 +75,7 @@ class MemoryStarter:
             raise InvalidError(compiled.skipped)
         pipeline = with_outcome(new, compiled)
         jobs = compiled_jobs(compiled.jobs, pipeline, request.project, (), _SETTINGS.url)
-        family = await self.store.add_pipeline(pipeline, jobs, now=self.clock.now())
+        family = await self.store.pipelines.add_pipeline(pipeline, jobs, now=self.clock.now())
         self.dispatch.memory.announce(family.jobs)
         return family.pipeline
 
@@ -103,8 +103,8 @@ class MemoryCell:
     async def open(cls) -> "MemoryCell":
         """A fresh cell."""
         clock, store = VirtualClock(), MemoryStore()
-        project = await store.add_project(a_project())
-        runner = await store.add_runner(a_runner(tags=("linux",)))
+        project = await store.projects.add_project(a_project())
+        runner = await store.runners.add_runner(a_runner(tags=("linux",)))
         traces = MemoryTraces()
         return cls(store, traces, clock, await _dispatch(store, traces, clock), project, runner)
 
@@ -115,7 +115,7 @@ class MemoryCell:
     async def push(self, *specs: JobSpec) -> Family:
         """A pipeline with these jobs."""
         pipeline = a_pipeline(project_id=self.project.id)
-        family = await self.store.add_pipeline(pipeline, new_jobs(*specs), now=self.clock.now())
+        family = await self.store.pipelines.add_pipeline(pipeline, new_jobs(*specs), now=self.clock.now())
         self.dispatch.memory.announce(family.jobs)
         return family
 
@@ -145,7 +145,7 @@ class MemoryCell:
         request = PipelineRequest(
             project=self.project, source="push", ref=ref, sha=SHA, text=text, variables=variables or {}, user_id=USER_ID
         )
-        family = await self.store.family((await self.starter.start(request)).id)
+        family = await self.store.pipelines.load_family((await self.starter.start(request)).id)
         assert family is not None
         return family
 
@@ -242,21 +242,21 @@ class MemoryCell:
 
     async def newest(self, family: Family, name: str) -> Job:
         """The newest try of a job."""
-        now = await self.store.family(family.pipeline.id)
+        now = await self.store.pipelines.load_family(family.pipeline.id)
         assert now is not None
         return next(job for job in now.jobs if job.name == name)
 
     async def child(self, family: Family, name: str = "go") -> Family:
         """The pipeline that a trigger job started."""
-        pipeline = await self.store.downstream((await self.newest(family, name)).id)
+        pipeline = await self.store.pipelines.find_downstream((await self.newest(family, name)).id)
         assert pipeline is not None
-        found = await self.store.family(pipeline.id)
+        found = await self.store.pipelines.load_family(pipeline.id)
         assert found is not None
         return found
 
     async def job(self, job_id: int) -> Job:
         """The job as it is stored."""
-        job = await self.store.job(JobId(job_id))
+        job = await self.store.jobs.load_job(JobId(job_id))
         assert job is not None
         return job
 
@@ -266,13 +266,13 @@ class MemoryCell:
 
     async def pipeline(self, family: Family) -> Pipeline:
         """The pipeline as it is stored."""
-        pipeline = await self.store.pipeline(family.pipeline.id)
+        pipeline = await self.store.pipelines.load_pipeline(family.pipeline.id)
         assert pipeline is not None
         return pipeline
 
     async def statuses(self, family: Family) -> dict[str, str]:
         """The newest job of each name, and the pipeline under its own name."""
-        now = await self.store.family(family.pipeline.id)
+        now = await self.store.pipelines.load_family(family.pipeline.id)
         assert now is not None
         return {job.name: job.status() for job in now.jobs} | {"pipeline": now.pipeline.status}
 

@@ -32,88 +32,93 @@ from remuda.testing.builders import NOW, a_pipeline, a_project, a_runner, a_spec
 
 @pytest.fixture
 async def project(store: Store) -> Project:
-    return await store.add_project(a_project())
+    return await store.projects.add_project(a_project())
 
 
 async def push(store: Store, project: Project, *specs: JobSpec) -> Family:
-    return await store.add_pipeline(a_pipeline(project_id=project.id), new_jobs(*specs), now=NOW)
+    return await store.pipelines.add_pipeline(a_pipeline(project_id=project.id), new_jobs(*specs), now=NOW)
 
 
 class TestKeysAndPeople:
     async def test_keys_come_back_in_their_order(self, store: Store) -> None:
-        assert await store.signing_keys() == {}
-        await store.add_signing_key("b", b"1")
-        await store.add_signing_key("a", b"2")
-        assert list((await store.signing_keys()).items()) == [("b", b"1"), ("a", b"2")]
+        assert await store.settings.load_signing_keys() == {}
+        await store.settings.add_signing_key("b", b"1")
+        await store.settings.add_signing_key("a", b"2")
+        assert list((await store.settings.load_signing_keys()).items()) == [("b", b"1"), ("a", b"2")]
         with pytest.raises(ConflictError):
-            await store.add_signing_key("a", b"3")
-        assert (await store.signing_keys())["a"] == b"2"
-        await store.remove_signing_key("b")
-        await store.remove_signing_key("b")
-        assert await store.signing_keys() == {"a": b"2"}
-        await store.add_signing_key("b", b"4")
-        assert list(await store.signing_keys()) == ["a", "b"]
+            await store.settings.add_signing_key("a", b"3")
+        assert (await store.settings.load_signing_keys())["a"] == b"2"
+        await store.settings.remove_signing_key("b")
+        await store.settings.remove_signing_key("b")
+        assert await store.settings.load_signing_keys() == {"a": b"2"}
+        await store.settings.add_signing_key("b", b"4")
+        assert list(await store.settings.load_signing_keys()) == ["a", "b"]
 
     async def test_settings(self, store: Store) -> None:
-        assert await store.setting("x") is None
-        await store.put_setting("x", "1")
-        await store.put_setting("x", "2")
-        assert await store.setting("x") == "2"
+        assert await store.settings.load_setting("x") is None
+        await store.settings.put_setting("x", "1")
+        await store.settings.put_setting("x", "2")
+        assert await store.settings.load_setting("x") == "2"
 
     async def test_user_tokens(self, store: Store) -> None:
         first = UserToken(token_hash="h1", name="root")
-        await store.put_user_token(first)
-        await store.put_user_token(UserToken(token_hash="h2", name="other"))
-        await store.put_user_token(replace(first, name="admin"))
-        assert await store.user_token("h1") == replace(first, name="admin")
-        assert await store.user_token("h3") is None
-        assert [token.name for token in await store.user_tokens()] == ["admin", "other"]
+        await store.people.put_user_token(first)
+        await store.people.put_user_token(UserToken(token_hash="h2", name="other"))
+        await store.people.put_user_token(replace(first, name="admin"))
+        assert await store.people.find_user_token("h1") == replace(first, name="admin")
+        assert await store.people.find_user_token("h3") is None
+        assert [token.name for token in await store.people.list_user_tokens()] == ["admin", "other"]
 
     async def test_it_is_writable(self, store: Store) -> None:
-        await store.writable()
-        await store.writable()
+        await store.check_writable()
+        await store.check_writable()
 
 
 class TestProjects:
     async def test_a_project_gets_an_id_of_the_cell(self, store: Store) -> None:
-        first = await store.add_project(a_project(id=ProjectId(77)))
-        second = await store.add_project(a_project(path="acme/other"))
+        first = await store.projects.add_project(a_project(id=ProjectId(77)))
+        second = await store.projects.add_project(a_project(path="acme/other"))
         assert (first.id, second.id) == (1, 2)
-        assert await store.project(first.id) == first
-        assert await store.project(ProjectId(77)) is None
+        assert await store.projects.load_project(first.id) == first
+        assert await store.projects.load_project(ProjectId(77)) is None
 
     async def test_paths_are_unique_without_regard_to_case(self, store: Store, project: Project) -> None:
-        assert await store.project_by_path("ACME/Shop") == project
+        assert await store.projects.find_project("ACME/Shop") == project
         with pytest.raises(ConflictError, match="Acme/SHOP"):
-            await store.add_project(a_project(path="Acme/SHOP"))
-        assert await store.project_by_path("acme/none") is None
+            await store.projects.add_project(a_project(path="Acme/SHOP"))
+        assert await store.projects.find_project("acme/none") is None
 
     async def test_lists_are_pages_newest_first(self, store: Store) -> None:
         for number in range(5):
-            await store.add_project(a_project(path=f"acme/p{number}", name=f"Näme {number}"))
-        found, total = await store.projects(Page(number=2, size=2))
+            await store.projects.add_project(a_project(path=f"acme/p{number}", name=f"Näme {number}"))
+        found, total = await store.projects.list_projects(Page(number=2, size=2))
         assert ([project.path for project in found], total) == (["acme/p2", "acme/p1"], 5)
-        found, total = await store.projects(Page(), ProjectFilter(search="NÄME 3"))
+        found, total = await store.projects.list_projects(Page(), ProjectFilter(search="NÄME 3"))
         assert ([project.path for project in found], total) == (["acme/p3"], 1)
-        assert await store.projects(Page(), ProjectFilter(search="%")) == ([], 0)
-        assert await store.projects(Page(number=9)) == ([], 5)
+        assert await store.projects.list_projects(Page(), ProjectFilter(search="%")) == ([], 0)
+        assert await store.projects.list_projects(Page(number=9)) == ([], 5)
 
     async def test_variables(self, store: Store, project: Project) -> None:
         variable = ProjectVariable(project_id=project.id, key="B", value="1", masked=True)
-        assert not await store.put_variable(variable, replace=True)
-        assert await store.put_variable(variable, replace=False)
-        assert not await store.put_variable(replace(variable, value="2"), replace=False)
-        assert await store.put_variable(replace(variable, value="3"), replace=True)
-        assert await store.put_variable(replace(variable, key="A"), replace=False)
-        assert [(each.key, each.value) for each in await store.variables(project.id)] == [("A", "1"), ("B", "3")]
-        assert await store.remove_variable(project.id, "A")
-        assert not await store.remove_variable(project.id, "A")
-        assert await store.variables(ProjectId(9)) == []
+        assert not await store.projects.put_variable(variable, replace=True)
+        assert await store.projects.put_variable(variable, replace=False)
+        assert not await store.projects.put_variable(replace(variable, value="2"), replace=False)
+        assert await store.projects.put_variable(replace(variable, value="3"), replace=True)
+        assert await store.projects.put_variable(replace(variable, key="A"), replace=False)
+        assert [(each.key, each.value) for each in await store.projects.list_variables(project.id)] == [
+            ("A", "1"),
+            ("B", "3"),
+        ]
+        assert await store.projects.remove_variable(project.id, "A")
+        assert not await store.projects.remove_variable(project.id, "A")
+        assert await store.projects.list_variables(ProjectId(9)) == []
 
     async def test_seen_refs(self, store: Store, project: Project) -> None:
-        await store.see_refs(project.id, {"refs/heads/a": "1", "refs/heads/b": "2"})
-        await store.see_refs(project.id, {"refs/heads/a": None, "refs/heads/b": "3", "refs/heads/c": None})
-        assert await store.seen_refs(project.id) == {"refs/heads/b": "3"}
+        await store.projects.put_seen_refs(project.id, {"refs/heads/a": "1", "refs/heads/b": "2"})
+        await store.projects.put_seen_refs(
+            project.id, {"refs/heads/a": None, "refs/heads/b": "3", "refs/heads/c": None}
+        )
+        assert await store.projects.load_seen_refs(project.id) == {"refs/heads/b": "3"}
 
 
 class TestPipelines:
@@ -124,35 +129,35 @@ class TestPipelines:
             (2, "b", JobState.CREATED),
         ]
         assert (family.pipeline.id, family.pipeline.iid, family.pipeline.status) == (1, 1, "pending")
-        assert await store.family(family.pipeline.id) == family
-        assert await store.pipeline(family.pipeline.id) == family.pipeline
+        assert await store.pipelines.load_family(family.pipeline.id) == family
+        assert await store.pipelines.load_pipeline(family.pipeline.id) == family.pipeline
 
     async def test_iids_count_per_project(self, store: Store, project: Project) -> None:
-        other = await store.add_project(a_project(path="acme/other"))
+        other = await store.projects.add_project(a_project(path="acme/other"))
         iids = [(await push(store, owner)).pipeline.iid for owner in (project, project, other, project)]
         assert iids == [1, 2, 1, 3]
 
     async def test_a_pipeline_without_jobs_keeps_its_status(self, store: Store, project: Project) -> None:
         broken = a_pipeline(project_id=project.id, status="failed", yaml_errors="line 3")
-        family = await store.add_pipeline(broken, [], now=NOW)
+        family = await store.pipelines.add_pipeline(broken, [], now=NOW)
         assert (family.pipeline.status, family.pipeline.yaml_errors, family.jobs) == ("failed", "line 3", ())
 
     async def test_the_ref_is_seen_with_the_pipeline(self, store: Store, project: Project) -> None:
         pipeline = a_pipeline(project_id=project.id)
-        await store.add_pipeline(pipeline, new_jobs(a_spec()), now=NOW, sees=("refs/heads/main", "abc"))
-        assert await store.seen_refs(project.id) == {"refs/heads/main": "abc"}
+        await store.pipelines.add_pipeline(pipeline, new_jobs(a_spec()), now=NOW, sees=("refs/heads/main", "abc"))
+        assert await store.projects.load_seen_refs(project.id) == {"refs/heads/main": "abc"}
 
     async def test_a_project_must_exist(self, store: Store) -> None:
         with pytest.raises(NotFoundError):
             await push(store, a_project(id=ProjectId(9)), a_spec())
-        assert await store.count_jobs() == {}
+        assert await store.jobs.count_jobs() == {}
 
     async def test_lists(self, store: Store, project: Project) -> None:
         for ref, status in (("main", "created"), ("topic", "failed"), ("main", "failed")):
-            await store.add_pipeline(a_pipeline(project_id=project.id, ref=ref, status=status), [], now=NOW)
+            await store.pipelines.add_pipeline(a_pipeline(project_id=project.id, ref=ref, status=status), [], now=NOW)
 
         async def ids(**wanted: Any) -> list[int]:
-            found, total = await store.pipelines(project.id, Page(), PipelineFilter(**wanted))
+            found, total = await store.pipelines.list_pipelines(project.id, Page(), PipelineFilter(**wanted))
             assert total == len(found)
             return [pipeline.id for pipeline in found]
 
@@ -163,8 +168,8 @@ class TestPipelines:
         assert await ids(order_by="status", ascending=True) == [1, 2, 3]
         assert await ids(sha="none") == []
         assert await ids(statuses=()) == []
-        assert await store.pipelines(ProjectId(9), Page()) == ([], 0)
-        assert await store.count_pipelines() == {"created": 1}, "those that are not over"
+        assert await store.pipelines.list_pipelines(ProjectId(9), Page()) == ([], 0)
+        assert await store.pipelines.count_pipelines() == {"created": 1}, "those that are not over"
 
     async def test_lists_by_everything_else(self, store: Store, project: Project) -> None:
         for given in (
@@ -173,10 +178,10 @@ class TestPipelines:
             {"source": "parent_pipeline", "is_child": True, "upstream_job_id": JobId(5)},
             {"yaml_errors": "line 3", "created_at": NOW - 10},
         ):
-            await store.add_pipeline(a_pipeline(project_id=project.id, status="failed", **given), [], now=NOW)
+            await store.pipelines.add_pipeline(a_pipeline(project_id=project.id, status="failed", **given), [], now=NOW)
 
         async def ids(**wanted: Any) -> list[int]:
-            found, total = await store.pipelines(project.id, Page(), PipelineFilter(**wanted))
+            found, total = await store.pipelines.list_pipelines(project.id, Page(), PipelineFilter(**wanted))
             assert total == len(found)
             return [pipeline.id for pipeline in found]
 
@@ -195,26 +200,26 @@ class TestPipelines:
         assert await ids(order_by="user_id", ascending=True) == [1, 2, 4]
 
     async def test_what_does_not_exist(self, store: Store) -> None:
-        assert await store.family(PipelineId(9)) is None
-        assert await store.pipeline(PipelineId(9)) is None
+        assert await store.pipelines.load_family(PipelineId(9)) is None
+        assert await store.pipelines.load_pipeline(PipelineId(9)) is None
         with pytest.raises(NotFoundError):
-            await store.change_family(PipelineId(9), lambda family: Changes())
+            await store.pipelines.change_family(PipelineId(9), lambda family: Changes())
 
 
 class TestJobs:
     async def test_a_job_has_its_spec_beside_it(self, store: Store, project: Project) -> None:
         spec = a_spec(script=("make",), variables={"A": "$B"})
         family = await push(store, project, spec)
-        assert await store.job_spec(family.jobs[0].id) == spec
-        assert await store.job(family.jobs[0].id) == family.jobs[0]
-        assert await store.job(JobId(9)) is None
-        assert await store.job_spec(JobId(9)) is None
+        assert await store.jobs.load_spec(family.jobs[0].id) == spec
+        assert await store.jobs.load_job(family.jobs[0].id) == family.jobs[0]
+        assert await store.jobs.load_job(JobId(9)) is None
+        assert await store.jobs.load_spec(JobId(9)) is None
 
     async def test_a_change_may_be_declined(self, store: Store, project: Project) -> None:
         job = (await push(store, project, a_spec())).jobs[0]
-        assert await store.change_job(job.id, lambda row: None) is None
-        assert await store.change_job(JobId(9), lambda row: row) is None
-        assert await store.job(job.id) == job
+        assert await store.jobs.change_job(job.id, lambda row: None) is None
+        assert await store.jobs.change_job(JobId(9), lambda row: row) is None
+        assert await store.jobs.load_job(job.id) == job
 
     async def test_what_a_payload_is_made_of_comes_at_one_go(self, store: Store, project: Project) -> None:
         spec = a_spec("build")
@@ -226,20 +231,20 @@ class TestJobs:
             ProjectVariable(project_id=ProjectId(0), group_id=8, key="O", value="another group"),
             ProjectVariable(project_id=ProjectId(0), key="C", value="cell"),
         ):
-            assert await store.put_variable(variable, replace=False)
-        await store.put_setting("policy", "strict")
+            assert await store.projects.put_variable(variable, replace=False)
+        await store.settings.put_setting("policy", "strict")
         job = replace(family.jobs[0], group_ids=(7,))
-        found = await store.belongings(job, ["policy", "none"])
+        found = await store.jobs.load_belongings(job, ["policy", "none"])
         assert (found.spec, found.pipeline, found.project) == (spec, family.pipeline, project)
         assert [variable.key for variable in found.variables] == ["C", "G", "A", "B"]
         assert found.settings == {"policy": "strict"}
         missing = replace(job, id=JobId(99), pipeline_id=PipelineId(99), project_id=ProjectId(99), group_ids=())
-        assert await store.belongings(missing) == Belongings(
+        assert await store.jobs.load_belongings(missing) == Belongings(
             spec=None, pipeline=None, project=None, variables=[found.variables[0]], settings={}
         )
-        runner = await store.add_runner(a_runner())
+        runner = await store.runners.add_runner(a_runner())
         leased = replace(job, state=JobState.LEASED, runner_id=runner.id)
-        assert await store.lease_job(family.jobs[0], leased, runner, ["policy", "none"]) == found
+        assert await store.jobs.lease_job(family.jobs[0], leased, runner, ["policy", "none"]) == found
 
     async def test_a_job_that_is_known_need_not_be_what_it_was(self, store: Store, project: Project) -> None:
         known = (await push(store, project, a_spec("build"))).jobs[0]
@@ -247,15 +252,15 @@ class TestJobs:
         def tried(job: Job) -> Job | None:
             return replace(job, tries=job.tries + 1)
 
-        first = await store.change_job(known.id, tried, known=known)
+        first = await store.jobs.change_job(known.id, tried, known=known)
         assert first is not None
         assert first.tries == 2
-        again = await store.change_job(known.id, tried, known=known)
+        again = await store.jobs.change_job(known.id, tried, known=known)
         assert again is not None
         assert again.tries == 3
-        assert await store.job(known.id) == again
+        assert await store.jobs.load_job(known.id) == again
         # What is known may be too old for the decision: then the stored job has the say.
-        met = await store.change_job(known.id, lambda job: job if job.tries == 3 else None, known=known)
+        met = await store.jobs.change_job(known.id, lambda job: job if job.tries == 3 else None, known=known)
         assert met == again
 
     async def test_exactly_one_of_many_claims_wins(self, store: Store, project: Project) -> None:
@@ -270,10 +275,10 @@ class TestJobs:
             return decide
 
         async with asyncio.TaskGroup() as group:
-            claims = [group.create_task(store.change_job(job.id, claim(n))) for n in range(50)]
+            claims = [group.create_task(store.jobs.change_job(job.id, claim(n))) for n in range(50)]
         winners = [claimed.result() for claimed in claims if claimed.result()]
         assert len(winners) == 1
-        assert await store.job(job.id) == winners[0]
+        assert await store.jobs.load_job(job.id) == winners[0]
 
     async def test_a_decision_that_raises_changes_nothing_and_disturbs_nobody(
         self, store: Store, project: Project
@@ -284,14 +289,14 @@ class TestJobs:
             raise InvalidError("no")
 
         async with asyncio.TaskGroup() as group:
-            good = group.create_task(store.change_job(family.jobs[0].id, lambda row: replace(row, epoch=5)))
-            bad = group.create_task(_caught(store.change_family(family.pipeline.id, refuse)))
-            also = group.create_task(store.put_setting("after", "all"))
+            good = group.create_task(store.jobs.change_job(family.jobs[0].id, lambda row: replace(row, epoch=5)))
+            bad = group.create_task(_caught(store.pipelines.change_family(family.pipeline.id, refuse)))
+            also = group.create_task(store.settings.put_setting("after", "all"))
         assert isinstance(bad.result(), InvalidError)
         assert good.result() is not None
         assert also.done()
-        assert await store.setting("after") == "all"
-        assert (await store.job(family.jobs[0].id) or family.jobs[0]).epoch == 5
+        assert await store.settings.load_setting("after") == "all"
+        assert (await store.jobs.load_job(family.jobs[0].id) or family.jobs[0]).epoch == 5
 
     async def test_changes_of_a_family_come_together(self, store: Store, project: Project) -> None:
         family = await push(store, project, a_spec("a"), a_spec("b"))
@@ -305,26 +310,26 @@ class TestJobs:
                 pipeline=replace(now.pipeline, status="running"),
             )
 
-        applied = await store.change_family(family.pipeline.id, decide)
+        applied = await store.pipelines.change_family(family.pipeline.id, decide)
         assert [(job.id, job.state, job.tries) for job in applied.jobs] == [
             (1, JobState.FAILED, 1),
             (2, JobState.SUCCESS, 1),
             (3, JobState.PENDING, 2),
         ]
-        now = await store.family(family.pipeline.id)
+        now = await store.pipelines.load_family(family.pipeline.id)
         assert now is not None
         assert now.pipeline == applied.pipeline
         assert sorted(job.id for job in now.jobs) == [2, 3]
-        assert await store.job_spec(JobId(3)) == await store.job_spec(a.id)
+        assert await store.jobs.load_spec(JobId(3)) == await store.jobs.load_spec(a.id)
 
     async def test_lists(self, store: Store, project: Project) -> None:
         first = await push(store, project, a_spec("a"), a_spec("b"))
-        other = await store.add_project(a_project(path="acme/other"))
+        other = await store.projects.add_project(a_project(path="acme/other"))
         await push(store, other, a_spec("c"))
-        await store.change_job(first.jobs[0].id, lambda row: replace(row, state=JobState.FAILED, retried=True))
+        await store.jobs.change_job(first.jobs[0].id, lambda row: replace(row, state=JobState.FAILED, retried=True))
 
         async def names(**wanted: Any) -> list[str]:
-            found, total = await store.jobs(Page(), **wanted)
+            found, total = await store.jobs.list_jobs(Page(), **wanted)
             assert total == len(found)
             return [job.name for job in found]
 
@@ -345,76 +350,76 @@ class TestJobs:
         await push(store, project, a_spec("t", trigger=Trigger(project="acme/other")))
         assert await names(is_trigger=True) == ["t"]
         assert await names(is_trigger=False) == ["c", "b"]
-        page, total = await store.jobs(Page(number=2, size=1), with_retried=True)
+        page, total = await store.jobs.list_jobs(Page(number=2, size=1), with_retried=True)
         assert ([job.name for job in page], total) == (["c"], 4)
 
     async def test_what_waits_and_what_is_held(self, store: Store, project: Project) -> None:
         states = (JobState.PENDING, JobState.LEASED, JobState.RUNNING, JobState.CANCELING, JobState.SUCCESS)
         family = await push(store, project, *(a_spec(state.value) for state in states))
         for job, state in zip(family.jobs, states, strict=True):
-            await store.change_job(job.id, partial(replace, state=state))
-        assert [job.name for job in await store.jobs_in([JobState.PENDING])] == ["pending"]
-        assert [job.name for job in await store.jobs_in(HELD)] == ["leased", "running", "canceling"]
-        assert await store.count_jobs() == dict.fromkeys((state.value for state in states[:-1]), 1)
+            await store.jobs.change_job(job.id, partial(replace, state=state))
+        assert [job.name for job in await store.jobs.list_jobs_in([JobState.PENDING])] == ["pending"]
+        assert [job.name for job in await store.jobs.list_jobs_in(HELD)] == ["leased", "running", "canceling"]
+        assert await store.jobs.count_jobs() == dict.fromkeys((state.value for state in states[:-1]), 1)
 
     async def test_many_jobs_are_read_a_piece_at_a_time(
         self, store: Store, project: Project, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(paging, "PIECE", 2)
         family = await push(store, project, *(a_spec(f"job{number}") for number in range(7)))
-        assert [job.id for job in await store.jobs_in([JobState.PENDING])] == [job.id for job in family.jobs]
+        assert [job.id for job in await store.jobs.list_jobs_in([JobState.PENDING])] == [job.id for job in family.jobs]
 
     async def test_what_a_request_got(self, store: Store, project: Project) -> None:
         job = (await push(store, project, a_spec())).jobs[0]
         leased = replace(job, state=JobState.LEASED, runner_id=RunnerId(4), request_id="r1")
-        await store.change_job(job.id, lambda row: leased)
-        assert await store.leased_by_request(RunnerId(4), "r1") == leased
-        assert await store.leased_by_request(RunnerId(5), "r1") is None
-        assert await store.leased_by_request(RunnerId(4), "r2") is None
-        await store.change_job(job.id, lambda row: replace(row, state=JobState.RUNNING))
-        assert await store.leased_by_request(RunnerId(4), "r1") is None
+        await store.jobs.change_job(job.id, lambda row: leased)
+        assert await store.jobs.find_leased_job(RunnerId(4), "r1") == leased
+        assert await store.jobs.find_leased_job(RunnerId(5), "r1") is None
+        assert await store.jobs.find_leased_job(RunnerId(4), "r2") is None
+        await store.jobs.change_job(job.id, lambda row: replace(row, state=JobState.RUNNING))
+        assert await store.jobs.find_leased_job(RunnerId(4), "r1") is None
 
 
 class TestHandOuts:
     async def test_a_job_and_a_runner_that_are_what_was_known(self, store: Store, project: Project) -> None:
         job = (await push(store, project, a_spec())).jobs[0]
-        runner = await store.add_runner(a_runner())
+        runner = await store.runners.add_runner(a_runner())
         leased = replace(job, state=JobState.LEASED, runner_id=runner.id, request_id="r1", epoch=1)
-        assert not await store.lease_job(replace(job, tries=2), leased, runner)
-        assert not await store.lease_job(job, leased, replace(runner, paused=True))
-        assert await store.job(job.id) == job
-        assert await store.lease_job(job, leased, runner)
-        assert await store.job(job.id) == leased
-        assert not await store.lease_job(job, leased, runner)
+        assert not await store.jobs.lease_job(replace(job, tries=2), leased, runner)
+        assert not await store.jobs.lease_job(job, leased, replace(runner, paused=True))
+        assert await store.jobs.load_job(job.id) == job
+        assert await store.jobs.lease_job(job, leased, runner)
+        assert await store.jobs.load_job(job.id) == leased
+        assert not await store.jobs.lease_job(job, leased, runner)
 
     async def test_a_runner_that_is_gone_gets_none(self, store: Store, project: Project) -> None:
         job = (await push(store, project, a_spec())).jobs[0]
-        runner = await store.add_runner(a_runner())
-        await store.remove_runner(runner.id)
+        runner = await store.runners.add_runner(a_runner())
+        await store.runners.remove_runner(runner.id)
         leased = replace(job, state=JobState.LEASED, runner_id=runner.id)
-        assert not await store.lease_job(job, leased, runner)
-        assert await store.job(job.id) == job
+        assert not await store.jobs.lease_job(job, leased, runner)
+        assert await store.jobs.load_job(job.id) == job
 
     async def test_a_call_that_has_a_job_gets_no_other(self, store: Store, project: Project) -> None:
         one, two = (await push(store, project, a_spec("one"), a_spec("two"))).jobs
-        runner = await store.add_runner(a_runner())
+        runner = await store.runners.add_runner(a_runner())
 
         def to_call(job: Job, request_id: str | None) -> Job:
             return replace(job, state=JobState.LEASED, runner_id=runner.id, request_id=request_id)
 
         async with asyncio.TaskGroup() as group:
-            tries = [group.create_task(store.lease_job(job, to_call(job, "r1"), runner)) for job in (one, two)]
+            tries = [group.create_task(store.jobs.lease_job(job, to_call(job, "r1"), runner)) for job in (one, two)]
         assert [done.result() is None for done in tries].count(True) == 1
         left = one if tries[0].result() is None else two
-        assert not await store.lease_job(left, to_call(left, "r1"), runner)
-        assert await store.lease_job(left, to_call(left, "r2"), runner)
+        assert not await store.jobs.lease_job(left, to_call(left, "r1"), runner)
+        assert await store.jobs.lease_job(left, to_call(left, "r2"), runner)
 
     async def test_calls_without_an_id_get_as_many_as_they_like(self, store: Store, project: Project) -> None:
         jobs = (await push(store, project, a_spec("one"), a_spec("two"))).jobs
-        runner = await store.add_runner(a_runner())
+        runner = await store.runners.add_runner(a_runner())
         for job in jobs:
             leased = replace(job, state=JobState.LEASED, runner_id=runner.id)
-            assert await store.lease_job(job, leased, runner)
+            assert await store.jobs.lease_job(job, leased, runner)
 
 
 class TestEndsBesideOthers:
@@ -424,13 +429,13 @@ class TestEndsBesideOthers:
         def over(job: Job) -> Job:
             return replace(job, state=JobState.SUCCESS)
 
-        assert not await store.end_beside(third, over(third))
-        assert not await store.end_beside(replace(second, tries=2), over(second))
-        assert await store.end_beside(second, over(second))
-        assert not await store.end_beside(second, over(second))
-        await store.change_job(third.id, lambda row: replace(row, state=JobState.RUNNING))
-        assert await store.end_beside(first, over(first))
-        states = [job.state for job in await store.some_jobs([first.id, second.id, third.id])]
+        assert not await store.jobs.end_beside(third, over(third))
+        assert not await store.jobs.end_beside(replace(second, tries=2), over(second))
+        assert await store.jobs.end_beside(second, over(second))
+        assert not await store.jobs.end_beside(second, over(second))
+        await store.jobs.change_job(third.id, lambda row: replace(row, state=JobState.RUNNING))
+        assert await store.jobs.end_beside(first, over(first))
+        states = [job.state for job in await store.jobs.load_jobs([first.id, second.id, third.id])]
         assert states == [JobState.SUCCESS, JobState.SUCCESS, JobState.RUNNING]
 
     @pytest.mark.parametrize(
@@ -441,13 +446,13 @@ class TestEndsBesideOthers:
     ) -> None:
         first, second = (await push(store, project, a_spec("one"), a_spec("two"))).jobs
         await push(store, project, a_spec("of another pipeline"))
-        await store.change_job(second.id, lambda row: replace(row, state=state))
-        assert not await store.end_beside(first, replace(first, state=JobState.SUCCESS))
+        await store.jobs.change_job(second.id, lambda row: replace(row, state=state))
+        assert not await store.jobs.end_beside(first, replace(first, state=JobState.SUCCESS))
 
     async def test_a_try_that_another_replaced_does_not_count(self, store: Store, project: Project) -> None:
         first, second = (await push(store, project, a_spec("one"), a_spec("two"))).jobs
-        await store.change_job(second.id, lambda row: replace(row, retried=True))
-        assert not await store.end_beside(first, replace(first, state=JobState.SUCCESS))
+        await store.jobs.change_job(second.id, lambda row: replace(row, retried=True))
+        assert not await store.jobs.end_beside(first, replace(first, state=JobState.SUCCESS))
 
     async def test_of_all_that_end_at_the_same_time_the_last_is_decided_about(
         self, store: Store, project: Project
@@ -456,13 +461,13 @@ class TestEndsBesideOthers:
 
         async def end(job: Job) -> None:
             over = replace(job, state=JobState.SUCCESS)
-            if not await store.end_beside(job, over):
-                await store.change_family(job.pipeline_id, lambda family: _ended(family, over))
+            if not await store.jobs.end_beside(job, over):
+                await store.pipelines.change_family(job.pipeline_id, lambda family: _ended(family, over))
 
         async with asyncio.TaskGroup() as group:
             for job in jobs:
                 group.create_task(end(job))
-        pipeline = await store.pipeline(jobs[0].pipeline_id)
+        pipeline = await store.pipelines.load_pipeline(jobs[0].pipeline_id)
         assert pipeline is not None
         assert pipeline.status == "success"
 
@@ -476,41 +481,41 @@ def _ended(family: Family, over: Job) -> Changes:
 
 class TestRunners:
     async def test_runners(self, store: Store) -> None:
-        first = await store.add_runner(a_runner(token_hash="a", tags=("x",)))
-        second = await store.add_runner(a_runner(token_hash="b"))
+        first = await store.runners.add_runner(a_runner(token_hash="a", tags=("x",)))
+        second = await store.runners.add_runner(a_runner(token_hash="b"))
         with pytest.raises(ConflictError):
-            await store.add_runner(a_runner(token_hash="a"))
-        assert await store.runner(first.id) == first
-        assert await store.runner_by_token("b") == second
-        assert await store.runners(Page()) == ([second, first], 2)
-        await store.put_runner(replace(first, paused=True, token_hash="c"))
-        assert await store.runner_by_token("a") is None
-        assert (await store.runner_by_token("c")) == replace(first, paused=True, token_hash="c")
-        assert await store.remove_runner(second.id)
-        assert not await store.remove_runner(second.id)
-        assert await store.runner(second.id) is None
+            await store.runners.add_runner(a_runner(token_hash="a"))
+        assert await store.runners.load_runner(first.id) == first
+        assert await store.runners.find_runner("b") == second
+        assert await store.runners.list_runners(Page()) == ([second, first], 2)
+        await store.runners.put_runner(replace(first, paused=True, token_hash="c"))
+        assert await store.runners.find_runner("a") is None
+        assert (await store.runners.find_runner("c")) == replace(first, paused=True, token_hash="c")
+        assert await store.runners.remove_runner(second.id)
+        assert not await store.runners.remove_runner(second.id)
+        assert await store.runners.load_runner(second.id) is None
         with pytest.raises(NotFoundError):
-            await store.put_runner(second)
+            await store.runners.put_runner(second)
 
     async def test_an_id_is_never_used_twice(self, store: Store) -> None:
-        first = await store.add_runner(a_runner())
-        await store.remove_runner(first.id)
-        assert (await store.add_runner(a_runner())).id == first.id + 1
+        first = await store.runners.add_runner(a_runner())
+        await store.runners.remove_runner(first.id)
+        assert (await store.runners.add_runner(a_runner())).id == first.id + 1
 
     async def test_managers(self, store: Store) -> None:
-        runner = await store.add_runner(a_runner())
+        runner = await store.runners.add_runner(a_runner())
         for system_id in ("s_2", "s_1"):
-            await store.put_manager(RunnerManager(runner_id=runner.id, system_id=system_id, contacted_at=NOW))
+            await store.runners.put_manager(RunnerManager(runner_id=runner.id, system_id=system_id, contacted_at=NOW))
         later = RunnerManager(runner_id=runner.id, system_id="s_1", contacted_at=NOW + 1, features=("cancelable",))
-        await store.put_manager(later)
-        assert await store.manager(runner.id, "s_1") == later
-        assert [manager.system_id for manager in await store.managers(runner.id)] == ["s_1", "s_2"]
-        assert await store.remove_manager(runner.id, "s_2")
-        assert not await store.remove_manager(runner.id, "s_2")
-        await store.remove_runner(runner.id)
-        assert await store.managers(runner.id) == []
+        await store.runners.put_manager(later)
+        assert await store.runners.load_manager(runner.id, "s_1") == later
+        assert [manager.system_id for manager in await store.runners.list_managers(runner.id)] == ["s_1", "s_2"]
+        assert await store.runners.remove_manager(runner.id, "s_2")
+        assert not await store.runners.remove_manager(runner.id, "s_2")
+        await store.runners.remove_runner(runner.id)
+        assert await store.runners.list_managers(runner.id) == []
         with pytest.raises(NotFoundError):
-            await store.put_manager(later)
+            await store.runners.put_manager(later)
 
 
 class TestResultsAndArtifacts:
@@ -520,30 +525,33 @@ class TestResultsAndArtifacts:
         def result(seq: int, text: str = "{}") -> StepResult:
             return StepResult(job_id=job.id, seq=seq, body=Raw(text.encode()))
 
-        assert await store.results(job.id) == []
-        assert await store.add_results(job.id, [], limit_bytes=1000) == 1
-        assert await store.add_results(job.id, [result(2)], limit_bytes=1000) == 1
-        assert await store.add_results(job.id, [result(1, '{"a": 1}'), result(2)], limit_bytes=1000) == 3
-        assert await store.add_results(job.id, [result(1, '{"other": 1}'), result(3), result(5)], limit_bytes=1000) == 4
-        stored = await store.results(job.id)
+        assert await store.jobs.list_results(job.id) == []
+        assert await store.jobs.add_results(job.id, [], limit_bytes=1000) == 1
+        assert await store.jobs.add_results(job.id, [result(2)], limit_bytes=1000) == 1
+        assert await store.jobs.add_results(job.id, [result(1, '{"a": 1}'), result(2)], limit_bytes=1000) == 3
+        assert (
+            await store.jobs.add_results(job.id, [result(1, '{"other": 1}'), result(3), result(5)], limit_bytes=1000)
+            == 4
+        )
+        stored = await store.jobs.list_results(job.id)
         assert [each.seq for each in stored] == [1, 2, 3]
         assert bytes(stored[0].body) == b'{"a": 1}'
         with pytest.raises(NotFoundError):
-            await store.add_results(JobId(9), [result(1)], limit_bytes=1000)
+            await store.jobs.add_results(JobId(9), [result(1)], limit_bytes=1000)
 
     async def test_an_artifact_is_stored_once(self, store: Store, project: Project) -> None:
         job = (await push(store, project, a_spec())).jobs[0]
         archive = Artifact(
             job_id=job.id, type="archive", format="zip", filename="a.zip", size=3, sha256="x", blob="k", created_at=NOW
         )
-        assert await store.put_artifact(archive) == archive
-        assert await store.put_artifact(replace(archive, sha256="y", blob="l")) == archive
+        assert await store.jobs.put_artifact(archive) == archive
+        assert await store.jobs.put_artifact(replace(archive, sha256="y", blob="l")) == archive
         junit = replace(archive, type="junit", blob="m")
-        await store.put_artifact(junit)
-        assert await store.artifacts(job.id) == [archive, junit]
-        assert await store.artifacts(JobId(9)) == []
+        await store.jobs.put_artifact(junit)
+        assert await store.jobs.list_artifacts(job.id) == [archive, junit]
+        assert await store.jobs.list_artifacts(JobId(9)) == []
         with pytest.raises(NotFoundError):
-            await store.put_artifact(replace(archive, job_id=JobId(9)))
+            await store.jobs.put_artifact(replace(archive, job_id=JobId(9)))
 
 
 async def _caught(call: Awaitable[object]) -> InvalidError | None:

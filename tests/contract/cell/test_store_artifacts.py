@@ -30,13 +30,13 @@ def an_artifact(job_id: int, kind: str, look_at: float | None = None) -> Artifac
 @pytest.fixture
 async def jobs(store: Store) -> Sequence[Job]:
     """Two jobs with three artifacts each."""
-    project = await store.add_project(a_project())
-    family = await store.add_pipeline(
+    project = await store.projects.add_project(a_project())
+    family = await store.pipelines.add_pipeline(
         a_pipeline(project_id=project.id), new_jobs(a_spec("one"), a_spec("two")), now=1.0
     )
     for number, job in enumerate(family.jobs):
         for at, kind in enumerate(TYPES):
-            await store.put_artifact(an_artifact(job.id, kind, look_at=10.0 * at + number if at else None))
+            await store.jobs.put_artifact(an_artifact(job.id, kind, look_at=10.0 * at + number if at else None))
     return family.jobs
 
 
@@ -47,19 +47,19 @@ async def test_a_job_and_its_artifacts_change_together(store: Store, jobs: Seque
         kept = replace(artifacts[2], look_at=None)
         return Leaves(job=replace(job, artifacts_gone=True, erased_at=5.0), artifacts=(kept,))
 
-    gone = await store.change_artifacts(jobs[0].id, decide)
+    gone = await store.jobs.change_artifacts(jobs[0].id, decide)
     assert [one.blob for one in gone] == [f"artifacts/{jobs[0].id}/archive", f"artifacts/{jobs[0].id}/dotenv"]
-    assert await store.artifacts(jobs[0].id) == [an_artifact(jobs[0].id, "junit")]
-    stored = await store.job(jobs[0].id)
+    assert await store.jobs.list_artifacts(jobs[0].id) == [an_artifact(jobs[0].id, "junit")]
+    stored = await store.jobs.load_job(jobs[0].id)
     assert stored is not None
     assert (stored.artifacts_gone, stored.erased_at) == (True, 5.0)
-    assert [one.type for one in await store.artifacts(jobs[1].id)] == sorted(TYPES)
+    assert [one.type for one in await store.jobs.list_artifacts(jobs[1].id)] == sorted(TYPES)
 
 
 async def test_a_decision_may_decline(store: Store, jobs: Sequence[Job]) -> None:
-    assert await store.change_artifacts(jobs[0].id, lambda job, artifacts: None) == ()
-    assert await store.change_artifacts(JobId(10**9), lambda job, artifacts: Leaves(job=job, artifacts=())) == ()
-    assert len(await store.artifacts(jobs[0].id)) == 3
+    assert await store.jobs.change_artifacts(jobs[0].id, lambda job, artifacts: None) == ()
+    assert await store.jobs.change_artifacts(JobId(10**9), lambda job, artifacts: Leaves(job=job, artifacts=())) == ()
+    assert len(await store.jobs.list_artifacts(jobs[0].id)) == 3
 
 
 async def test_a_decision_that_fails_changes_nothing(store: Store, jobs: Sequence[Job]) -> None:
@@ -67,13 +67,13 @@ async def test_a_decision_that_fails_changes_nothing(store: Store, jobs: Sequenc
         raise ValueError
 
     with pytest.raises(ValueError):
-        await store.change_artifacts(jobs[0].id, fail)
-    assert len(await store.artifacts(jobs[0].id)) == 3
+        await store.jobs.change_artifacts(jobs[0].id, fail)
+    assert len(await store.jobs.list_artifacts(jobs[0].id)) == 3
 
 
 async def test_what_is_due_comes_in_order_and_no_more_than_wanted(store: Store, jobs: Sequence[Job]) -> None:
     async def due(now: float, limit: int = 10) -> list[tuple[int, str]]:
-        return [(one.job_id, one.type) for one in await store.due_artifacts(now, limit=limit)]
+        return [(one.job_id, one.type) for one in await store.jobs.list_due_artifacts(now, limit=limit)]
 
     first, second = (job.id for job in jobs)
     assert await due(9) == []
@@ -85,6 +85,6 @@ async def test_what_is_due_comes_in_order_and_no_more_than_wanted(store: Store, 
     def put_off(job: Job, artifacts: Sequence[Artifact]) -> Leaves:
         return Leaves(job=job, artifacts=tuple(replace(one, look_at=50.0) for one in artifacts))
 
-    await store.change_artifacts(first, put_off)
+    await store.jobs.change_artifacts(first, put_off)
     assert await due(49) == [(second, "dotenv"), (second, "junit")]
     assert await due(50) == [(second, "dotenv"), (second, "junit"), *((first, kind) for kind in TYPES)]

@@ -26,7 +26,7 @@ EVENTS = (
 
 
 async def kept(store: Store) -> list[AuditEvent]:
-    return [await store.add_audit_event(event) for event in EVENTS]
+    return [await store.settings.add_audit_event(event) for event in EVENTS]
 
 
 async def test_events_get_ids_and_come_back_whole(store: Store) -> None:
@@ -34,15 +34,15 @@ async def test_events_get_ids_and_come_back_whole(store: Store) -> None:
     assert [event.id for event in added] == sorted(event.id for event in added)
     assert added[0].id in range(range_of_cell(1).first, range_of_cell(1).last + 1)
     for event in added:
-        assert await store.audit_event(event.id) == event
-    assert await store.audit_event(added[-1].id + 1) is None
+        assert await store.settings.load_audit_event(event.id) == event
+    assert await store.settings.load_audit_event(added[-1].id + 1) is None
 
 
 async def test_pages_are_newest_first(store: Store) -> None:
     added = await kept(store)
-    assert await store.audit_events(Page(size=3)) == (added[:0:-1], 4)
-    assert await store.audit_events(Page(number=2, size=3)) == (added[:1], 4)
-    found, _ = await store.audit_events(Page(ascending=True, after=added[1].id, counted=False))
+    assert await store.settings.list_audit_events(Page(size=3)) == (added[:0:-1], 4)
+    assert await store.settings.list_audit_events(Page(number=2, size=3)) == (added[:1], 4)
+    found, _ = await store.settings.list_audit_events(Page(ascending=True, after=added[1].id, counted=False))
     assert found == added[2:]
 
 
@@ -59,21 +59,23 @@ async def test_pages_are_newest_first(store: Store) -> None:
 )
 async def test_filters(store: Store, wanted: AuditFilter, places: list[int]) -> None:
     added = await kept(store)
-    assert await store.audit_events(Page(), wanted) == ([added[place] for place in places], len(places))
+    assert await store.settings.list_audit_events(Page(), wanted) == ([added[place] for place in places], len(places))
 
 
 async def test_old_ones_go_a_piece_at_a_time(store: Store) -> None:
     added = await kept(store)
-    assert await store.remove_audit_events(NOW + 2, limit=1) == 1
-    assert await store.remove_audit_events(NOW + 2, limit=5) == 1
-    assert await store.remove_audit_events(NOW + 2, limit=5) == 0
-    assert (await store.audit_events(Page()))[0] == [added[3], added[2]]
-    later = await store.add_audit_event(EVENTS[0])
+    assert await store.settings.remove_audit_events(NOW + 2, limit=1) == 1
+    assert await store.settings.remove_audit_events(NOW + 2, limit=5) == 1
+    assert await store.settings.remove_audit_events(NOW + 2, limit=5) == 0
+    assert (await store.settings.list_audit_events(Page()))[0] == [added[3], added[2]]
+    later = await store.settings.add_audit_event(EVENTS[0])
     assert later.id > added[-1].id
 
 
 @settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(name=st.text(), target=st.text(st.characters(codec="utf-8")))
 async def test_any_text_is_kept(store: Store, name: str, target: str) -> None:
-    added = await store.add_audit_event(AuditEvent(created_at=NOW, action="x", author_name=name, target=target))
-    assert await store.audit_event(added.id) == added
+    added = await store.settings.add_audit_event(
+        AuditEvent(created_at=NOW, action="x", author_name=name, target=target)
+    )
+    assert await store.settings.load_audit_event(added.id) == added

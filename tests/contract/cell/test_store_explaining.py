@@ -15,20 +15,20 @@ from remuda.testing.builders import NOW, a_pipeline, a_project, a_runner, a_spec
 
 @pytest.fixture
 async def project(store: Store) -> Project:
-    return await store.add_project(a_project())
+    return await store.projects.add_project(a_project())
 
 
 async def a_stored_job(store: Store, project: Project, **spec: Any) -> Job:
-    family = await store.add_pipeline(a_pipeline(project_id=project.id), new_jobs(a_spec(**spec)), now=NOW)
+    family = await store.pipelines.add_pipeline(a_pipeline(project_id=project.id), new_jobs(a_spec(**spec)), now=NOW)
     return family.jobs[0]
 
 
 class TestSettings:
     async def test_several_at_once(self, store: Store) -> None:
-        await store.put_setting("a", "1")
-        await store.put_setting("b", "2")
-        assert await store.settings(["a", "b", "c"]) == {"a": "1", "b": "2"}
-        assert await store.settings([]) == {}
+        await store.settings.put_setting("a", "1")
+        await store.settings.put_setting("b", "2")
+        assert await store.settings.load_settings(["a", "b", "c"]) == {"a": "1", "b": "2"}
+        assert await store.settings.load_settings([]) == {}
 
     async def test_changed_by_what_they_are(self, store: Store) -> None:
         seen: list[str | None] = []
@@ -37,37 +37,37 @@ class TestSettings:
             seen.append(old)
             return (old or "") + "x"
 
-        assert await store.change_setting("a", longer) == "x"
-        assert await store.change_setting("a", longer) == "xx"
+        assert await store.settings.change_setting("a", longer) == "x"
+        assert await store.settings.change_setting("a", longer) == "xx"
         assert seen == [None, "x"]
-        assert await store.change_setting("a", lambda old: None) is None
-        assert await store.setting("a") == "xx"
+        assert await store.settings.change_setting("a", lambda old: None) is None
+        assert await store.settings.load_setting("a") == "xx"
 
     async def test_a_decision_that_fails_changes_nothing(self, store: Store) -> None:
-        await store.put_setting("a", "1")
+        await store.settings.put_setting("a", "1")
 
         def refuse(old: str | None) -> str | None:
             raise ValueError(old)
 
         with pytest.raises(ValueError):
-            await store.change_setting("a", refuse)
-        assert await store.setting("a") == "1"
+            await store.settings.change_setting("a", refuse)
+        assert await store.settings.load_setting("a") == "1"
 
 
 async def test_results_in_parts(store: Store, project: Project) -> None:
     job = await a_stored_job(store, project)
     results = [StepResult(job_id=job.id, seq=number, body=msgspec.Raw(b"{}")) for number in range(1, 8)]
-    await store.add_results(job.id, results, limit_bytes=100)
+    await store.jobs.add_results(job.id, results, limit_bytes=100)
 
     async def numbers(**given: Any) -> list[int]:
-        return [result.seq for result in await store.results(job.id, **given)]
+        return [result.seq for result in await store.jobs.list_results(job.id, **given)]
 
     assert await numbers() == [1, 2, 3, 4, 5, 6, 7]
     assert await numbers(after=5) == [6, 7]
     assert await numbers(after=2, limit=3) == [3, 4, 5]
     assert await numbers(limit=2) == [1, 2]
     assert await numbers(after=7) == []
-    assert await store.results(JobId(99), after=1, limit=1) == []
+    assert await store.jobs.list_results(JobId(99), after=1, limit=1) == []
 
 
 async def test_results_up_to_a_limit(store: Store, project: Project) -> None:
@@ -77,31 +77,31 @@ async def test_results_up_to_a_limit(store: Store, project: Project) -> None:
         return StepResult(job_id=job.id, seq=number, body=msgspec.Raw(body))
 
     async def add(*results: StepResult) -> int:
-        return await store.add_results(job.id, results, limit_bytes=20)
+        return await store.jobs.add_results(job.id, results, limit_bytes=20)
 
     assert await add(result(1)) == 2
     assert await add(result(1), result(2)) == 3
     assert await add(result(3), result(4)) == 5, "taken, though not kept"
     for _ in range(2):
         assert await add(result(5), result(6)) == 7
-    stored = await store.results(job.id)
+    stored = await store.jobs.list_results(job.id)
     assert [(one.seq, one.total_bytes, one.is_note) for one in stored] == [(1, 8, False), (2, 16, False), (3, 0, True)]
     assert msgspec.json.decode(stored[2].body)["event"] == "cut"
 
 
 async def test_managers_of_all_runners(store: Store) -> None:
-    assert await store.all_managers() == []
-    runners = [await store.add_runner(a_runner(token_hash=str(number) * 64)) for number in range(2)]
+    assert await store.runners.list_all_managers() == []
+    runners = [await store.runners.add_runner(a_runner(token_hash=str(number) * 64)) for number in range(2)]
     made = [
         RunnerManager(runner_id=runner.id, system_id=system_id, contacted_at=NOW, capacity=4)
         for runner in runners
         for system_id in ("r_a", "s_b")
     ]
     for manager in reversed(made):
-        await store.put_manager(manager)
-    assert await store.all_managers() == made
-    await store.remove_runner(runners[0].id)
-    assert await store.all_managers() == made[2:]
+        await store.runners.put_manager(manager)
+    assert await store.runners.list_all_managers() == made
+    await store.runners.remove_runner(runners[0].id)
+    assert await store.runners.list_all_managers() == made[2:]
 
 
 async def test_who_has_a_resource_group(store: Store, project: Project) -> None:
@@ -109,10 +109,10 @@ async def test_who_has_a_resource_group(store: Store, project: Project) -> None:
     second = await a_stored_job(store, project, resource_group="production")
     assert (first.state, second.state) == (JobState.PENDING, JobState.WAITING_FOR_RESOURCE)
     await a_stored_job(store, project, resource_group="production")
-    assert await store.first_of_group(project.id, "production", OCCUPYING) == first
-    assert await store.first_of_group(project.id, "production", [JobState.WAITING_FOR_RESOURCE]) == second
-    assert await store.first_of_group(project.id, "staging", OCCUPYING) is None
-    assert await store.first_of_group(ProjectId(99), "production", OCCUPYING) is None
+    assert await store.jobs.find_first_of_group(project.id, "production", OCCUPYING) == first
+    assert await store.jobs.find_first_of_group(project.id, "production", [JobState.WAITING_FOR_RESOURCE]) == second
+    assert await store.jobs.find_first_of_group(project.id, "staging", OCCUPYING) is None
+    assert await store.jobs.find_first_of_group(ProjectId(99), "production", OCCUPYING) is None
 
 
 async def test_jobs_that_are_coming(store: Store, project: Project) -> None:
@@ -121,10 +121,10 @@ async def test_jobs_that_are_coming(store: Store, project: Project) -> None:
 
     async def add(status: str, at: float, *states: JobState) -> None:
         specs = [a_spec(f"{status} {state}") for state in states]
-        family = await store.add_pipeline(a_pipeline(project_id=project.id), new_jobs(*specs), now=NOW)
+        family = await store.pipelines.add_pipeline(a_pipeline(project_id=project.id), new_jobs(*specs), now=NOW)
         for job, state in zip(family.jobs, states, strict=True):
-            await store.change_job(job.id, partial(replace, state=state))
-        await store.change_family(
+            await store.jobs.change_job(job.id, partial(replace, state=state))
+        await store.pipelines.change_family(
             family.pipeline.id,
             lambda now: Changes(jobs=(), pipeline=replace(now.pipeline, status=status, updated_at=at)),
         )
@@ -134,29 +134,29 @@ async def test_jobs_that_are_coming(store: Store, project: Project) -> None:
     await add("manual", NOW - 10, *states)
     await add("manual", NOW - 11, *states)
     await add("waiting_for_resource", NOW - 999, *states)
-    coming = await store.coming_jobs(states, held_since=NOW - 11)
+    coming = await store.jobs.list_coming_jobs(states, held_since=NOW - 11)
     assert [job.name for job in coming] == [
         f"{status} {state}" for status in ("running", "manual", "waiting_for_resource") for state in states
     ]
     assert [job.id for job in coming] == sorted(job.id for job in coming)
-    assert len(await store.coming_jobs([JobState.CREATED], held_since=NOW)) == 2
-    assert await store.count_pipelines() == {"running": 1, "manual": 2, "waiting_for_resource": 1}
+    assert len(await store.jobs.list_coming_jobs([JobState.CREATED], held_since=NOW)) == 2
+    assert await store.pipelines.count_pipelines() == {"running": 1, "manual": 2, "waiting_for_resource": 1}
 
 
 async def test_jobs_of_a_runner(store: Store, project: Project) -> None:
     specs = [a_spec(state) for state in JobState]
-    family = await store.add_pipeline(a_pipeline(project_id=project.id), new_jobs(*specs), now=NOW)
+    family = await store.pipelines.add_pipeline(a_pipeline(project_id=project.id), new_jobs(*specs), now=NOW)
     for job, state in zip(family.jobs, JobState, strict=True):
-        await store.change_job(job.id, partial(replace, state=state, runner_id=RunnerId(4)))
+        await store.jobs.change_job(job.id, partial(replace, state=state, runner_id=RunnerId(4)))
     await a_stored_job(store, project)
     newest = [job.name for job in reversed(family.jobs)]
 
     async def names(page: Page, *states: str) -> tuple[list[str], int]:
-        found, total = await store.jobs(page, runner_id=RunnerId(4), states=states)
+        found, total = await store.jobs.list_jobs(page, runner_id=RunnerId(4), states=states)
         return [job.name for job in found], total
 
     assert await names(Page()) == (newest, len(newest))
     assert await names(Page(size=3, number=2)) == (newest[3:6], len(newest))
     assert await names(Page(size=3, counted=False, ascending=True)) == (newest[-1:-4:-1], 0)
     assert await names(Page(), "failed", "running") == ([one for one in newest if one in ("failed", "running")], 2)
-    assert await store.jobs(Page(), runner_id=RunnerId(5)) == ([], 0)
+    assert await store.jobs.list_jobs(Page(), runner_id=RunnerId(5)) == ([], 0)

@@ -16,11 +16,11 @@ from remuda.testing.builders import a_pipeline, a_project, a_runner, a_spec, new
 @pytest.fixture
 async def family(store: Store) -> Family:
     """A project with a pipeline of five jobs; there are two more projects and two more pipelines."""
-    projects = [await store.add_project(a_project(path=f"acme/{name}")) for name in ("one", "two", "three")]
+    projects = [await store.projects.add_project(a_project(path=f"acme/{name}")) for name in ("one", "two", "three")]
     specs = new_jobs(*(a_spec(f"job{number}") for number in range(5)))
-    first = await store.add_pipeline(a_pipeline(project_id=projects[0].id), specs, now=1.0)
+    first = await store.pipelines.add_pipeline(a_pipeline(project_id=projects[0].id), specs, now=1.0)
     for _ in range(2):
-        await store.add_pipeline(a_pipeline(project_id=projects[0].id), new_jobs(a_spec("other")), now=2.0)
+        await store.pipelines.add_pipeline(a_pipeline(project_id=projects[0].id), new_jobs(a_spec("other")), now=2.0)
     return first
 
 
@@ -32,13 +32,13 @@ async def walk(store: Store, family: Family, what: str, page: Page) -> list[int]
         found: Sequence[object]
         match what:
             case "projects":
-                found, total = await store.projects(page)
+                found, total = await store.projects.list_projects(page)
             case "pipelines":
-                found, total = await store.pipelines(project_id, page)
+                found, total = await store.pipelines.list_pipelines(project_id, page)
             case "users":
-                found, total = await store.users(page)
+                found, total = await store.people.list_users(page)
             case _:
-                found, total = await store.jobs(page, project_id=project_id)
+                found, total = await store.jobs.list_jobs(page, project_id=project_id)
         assert total == 0
         assert len(found) <= page.size
         if not found:
@@ -59,16 +59,16 @@ async def test_a_walk_meets_everything_once(store: Store, family: Family, what: 
 
 async def test_what_comes_meanwhile_moves_nothing(store: Store, family: Family) -> None:
     page = Page(size=2, ascending=False, counted=False)
-    first, _ = await store.projects(page)
-    added = await store.add_project(a_project(path="acme/four"))
-    rest, _ = await store.projects(replace(page, before=first[-1].id))
+    first, _ = await store.projects.list_projects(page)
+    added = await store.projects.add_project(a_project(path="acme/four"))
+    rest, _ = await store.projects.list_projects(replace(page, before=first[-1].id))
     assert added not in rest
     assert {one.id for one in first}.isdisjoint(one.id for one in rest)
 
 
 async def test_bounds_count_with_numbered_pages_too(store: Store, family: Family) -> None:
     ids = [job.id for job in family.jobs]
-    found, total = await store.jobs(
+    found, total = await store.jobs.list_jobs(
         Page(after=ids[0], before=ids[4], ascending=True), project_id=family.pipeline.project_id
     )
     assert ([job.id for job in found], total) == (ids[1:4], 3)
@@ -78,34 +78,34 @@ async def test_a_pipeline_goes_with_all_it_has(store: Store, family: Family) -> 
     job = family.jobs[0]
     again = replace(job, id=JobId(0))
     retried = replace(job, retried=True)
-    applied = await store.change_family(
+    applied = await store.pipelines.change_family(
         family.pipeline.id, lambda _: Changes(jobs=(retried,), retries=(Retry(of=job.id, job=again),))
     )
     new = next(one for one in applied.jobs if one.id != job.id)
-    await store.add_results(job.id, [StepResult(job_id=job.id, seq=1, body=msgspec.Raw(b"{}"))], limit_bytes=1000)
-    await store.put_artifact(
+    await store.jobs.add_results(job.id, [StepResult(job_id=job.id, seq=1, body=msgspec.Raw(b"{}"))], limit_bytes=1000)
+    await store.jobs.put_artifact(
         Artifact(
             job_id=job.id, type="archive", format="zip", filename="a", size=1, sha256="x", blob="b", created_at=1.0
         )
     )
-    others, _ = await store.pipelines(family.pipeline.project_id, Page())
+    others, _ = await store.pipelines.list_pipelines(family.pipeline.project_id, Page())
 
-    assert await store.remove_pipeline(family.pipeline.id)
-    assert not await store.remove_pipeline(family.pipeline.id)
-    assert await store.pipeline(family.pipeline.id) is None
-    assert await store.family(family.pipeline.id) is None
+    assert await store.pipelines.remove_pipeline(family.pipeline.id)
+    assert not await store.pipelines.remove_pipeline(family.pipeline.id)
+    assert await store.pipelines.load_pipeline(family.pipeline.id) is None
+    assert await store.pipelines.load_family(family.pipeline.id) is None
     for job_id in (job.id, new.id):
-        assert await store.job(job_id) is None
-        assert await store.job_spec(job_id) is None
-        assert await store.results(job_id) == []
-        assert await store.artifacts(job_id) == []
-    left, _ = await store.pipelines(family.pipeline.project_id, Page())
+        assert await store.jobs.load_job(job_id) is None
+        assert await store.jobs.load_spec(job_id) is None
+        assert await store.jobs.list_results(job_id) == []
+        assert await store.jobs.list_artifacts(job_id) == []
+    left, _ = await store.pipelines.list_pipelines(family.pipeline.project_id, Page())
     assert [one.id for one in left] == [one.id for one in others if one.id != family.pipeline.id]
-    assert len((await store.jobs(Page(), project_id=family.pipeline.project_id))[0]) == 2
-    assert not await store.remove_pipeline(PipelineId(10**9))
+    assert len((await store.jobs.list_jobs(Page(), project_id=family.pipeline.project_id))[0]) == 2
+    assert not await store.pipelines.remove_pipeline(PipelineId(10**9))
 
 
 async def test_nobody_has_a_tag_that_no_text_can_hold(store: Store) -> None:
-    await store.add_runner(a_runner(tags=("linux",)))
-    assert await store.runners(Page(), RunnerFilter(tags=("linux",))) != ([], 0)
-    assert await store.runners(Page(), RunnerFilter(tags=("\0",))) == ([], 0)
+    await store.runners.add_runner(a_runner(tags=("linux",)))
+    assert await store.runners.list_runners(Page(), RunnerFilter(tags=("linux",))) != ([], 0)
+    assert await store.runners.list_runners(Page(), RunnerFilter(tags=("\0",))) == ([], 0)

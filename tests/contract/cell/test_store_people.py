@@ -39,44 +39,44 @@ async def a_user(store: Store, name: str, organization_id: int = 1) -> User:
         id=0, username=name, name=name.title(), email=f"{name}@x.org", created_at=1, organization_id=organization_id
     )
     own = Namespace(id=0, path=name, name=name, created_at=1, organization_id=organization_id)
-    return await store.add_user(user, own)
+    return await store.people.add_user(user, own)
 
 
 class TestPlaces:
     async def test_the_first_ones_are_there(self, store: Store) -> None:
-        assert await store.organization(1) == FIRST_ORGANIZATION
-        assert await store.namespace(1) == await store.namespace_by_path("ROOT") == FIRST_NAMESPACE
-        assert await store.user(1) == await store.user_by_name("Root") == FIRST_USER
+        assert await store.people.load_organization(1) == FIRST_ORGANIZATION
+        assert await store.people.load_namespace(1) == await store.people.find_namespace("ROOT") == FIRST_NAMESPACE
+        assert await store.people.load_user(1) == await store.people.find_user("Root") == FIRST_USER
 
     async def test_organizations(self, store: Store) -> None:
-        added = await store.add_organization(Organization(id=0, path="Acme", name="Acme", created_at=1))
+        added = await store.people.add_organization(Organization(id=0, path="Acme", name="Acme", created_at=1))
         assert added.id != 1
-        assert await store.organizations() == [FIRST_ORGANIZATION, added]
+        assert await store.people.list_organizations() == [FIRST_ORGANIZATION, added]
         with pytest.raises(ConflictError):
-            await store.add_organization(Organization(id=0, path="acme", name="Other", created_at=1))
+            await store.people.add_organization(Organization(id=0, path="acme", name="Other", created_at=1))
 
     async def test_a_path_is_a_group_or_a_project(self, store: Store) -> None:
-        group = await store.add_namespace(a_group("Acme"))
-        await store.add_project(a_project(path="acme/shop", namespace_id=group.id))
+        group = await store.people.add_namespace(a_group("Acme"))
+        await store.projects.add_project(a_project(path="acme/shop", namespace_id=group.id))
         for path in ("ACME", "acme/Shop"):
             with pytest.raises(ConflictError):
-                await store.add_namespace(a_group(path))
+                await store.people.add_namespace(a_group(path))
         with pytest.raises(ConflictError):
-            await store.add_project(a_project(path="acme"))
+            await store.projects.add_project(a_project(path="acme"))
 
     async def test_lists_of_groups(self, store: Store) -> None:
         ada = Member(owner=("group", 0), user_id=7, level=50, created_at=NOW)
-        acme = await store.add_namespace(a_group("acme", visibility="internal"), first=ada)
-        assert await store.members(("group", acme.id)) == [replace(ada, owner=("group", acme.id))]
-        tools = await store.add_namespace(a_group("acme/tools", parent_id=acme.id, above=(acme.id,)))
-        deep = await store.add_namespace(a_group("acme/tools/x", parent_id=tools.id, above=(tools.id, acme.id)))
-        far = await store.add_namespace(a_group("far", organization_id=7, visibility="public"))
+        acme = await store.people.add_namespace(a_group("acme", visibility="internal"), first=ada)
+        assert await store.people.list_members(("group", acme.id)) == [replace(ada, owner=("group", acme.id))]
+        tools = await store.people.add_namespace(a_group("acme/tools", parent_id=acme.id, above=(acme.id,)))
+        deep = await store.people.add_namespace(a_group("acme/tools/x", parent_id=tools.id, above=(tools.id, acme.id)))
+        far = await store.people.add_namespace(a_group("far", organization_id=7, visibility="public"))
         user = await a_user(store, "ada")
-        own = await store.namespace(user.namespace_id)
+        own = await store.people.load_namespace(user.namespace_id)
         assert own is not None
 
         async def found(**wanted: object) -> list[str]:
-            listed, total = await store.namespaces(Page(), NamespaceFilter(**wanted))  # type: ignore[arg-type]
+            listed, total = await store.people.list_namespaces(Page(), NamespaceFilter(**wanted))  # type: ignore[arg-type]
             assert total == len(listed)
             return [one.path for one in listed]
 
@@ -91,95 +91,99 @@ class TestPlaces:
         assert await found(sight=stranger) == ["acme", "ada"]
         member = Sight(organization_id=1, namespace_id=own.id, group_ids=frozenset({tools.id, far.id}))
         assert await found(sight=member) == ["acme", "acme/tools", "acme/tools/x", "ada"]
-        await store.put_namespace(replace(deep, description="changed"))
-        assert await store.namespace(deep.id) == replace(deep, description="changed")
+        await store.people.put_namespace(replace(deep, description="changed"))
+        assert await store.people.load_namespace(deep.id) == replace(deep, description="changed")
         with pytest.raises(NotFoundError):
-            await store.put_namespace(replace(deep, id=99))
+            await store.people.put_namespace(replace(deep, id=99))
 
     async def test_a_group_is_removed_when_nothing_is_in_it(self, store: Store) -> None:
-        acme = await store.add_namespace(a_group("acme"))
-        tools = await store.add_namespace(a_group("acme/tools", parent_id=acme.id, above=(acme.id,)))
-        project = await store.add_project(a_project(path="acme/tools/p", namespace_id=tools.id))
-        await store.put_member(Member(owner=("group", tools.id), user_id=1, level=30, created_at=1))
-        await store.put_variable(ProjectVariable(group_id=tools.id, key="K", value="v"), replace=False)
+        acme = await store.people.add_namespace(a_group("acme"))
+        tools = await store.people.add_namespace(a_group("acme/tools", parent_id=acme.id, above=(acme.id,)))
+        project = await store.projects.add_project(a_project(path="acme/tools/p", namespace_id=tools.id))
+        await store.people.put_member(Member(owner=("group", tools.id), user_id=1, level=30, created_at=1))
+        await store.projects.put_variable(ProjectVariable(group_id=tools.id, key="K", value="v"), replace=False)
         for group in (acme, tools):
             with pytest.raises(ConflictError):
-                await store.remove_namespace(group.id)
-        await store.change_project(project.id, lambda row: replace(row, path="acme/tools/gone", removed_at=NOW))
-        assert await store.remove_namespace(tools.id)
-        assert not await store.remove_namespace(tools.id)
-        assert await store.members(("group", tools.id)) == []
-        assert await store.shared_variables([tools.id]) == []
-        assert await store.remove_namespace(acme.id)
+                await store.people.remove_namespace(group.id)
+        await store.projects.change_project(
+            project.id, lambda row: replace(row, path="acme/tools/gone", removed_at=NOW)
+        )
+        assert await store.people.remove_namespace(tools.id)
+        assert not await store.people.remove_namespace(tools.id)
+        assert await store.people.list_members(("group", tools.id)) == []
+        assert await store.projects.list_shared_variables([tools.id]) == []
+        assert await store.people.remove_namespace(acme.id)
 
 
 class TestPeople:
     async def test_users_have_a_namespace(self, store: Store) -> None:
         ada = await a_user(store, "ada")
-        own = await store.namespace(ada.namespace_id)
+        own = await store.people.load_namespace(ada.namespace_id)
         assert own is not None
         assert (own.path, own.owner_id, own.is_group) == ("ada", ada.id, False)
         for taken in ("ADA", "root"):
             with pytest.raises(ConflictError):
                 await a_user(store, taken)
-        await store.add_namespace(a_group("bob"))
+        await store.people.add_namespace(a_group("bob"))
         with pytest.raises(ConflictError):
             await a_user(store, "bob")
-        assert await store.user_by_name("bob") is None
+        assert await store.people.find_user("bob") is None
 
     async def test_lists_of_users(self, store: Store) -> None:
         ada, bob = await a_user(store, "ada"), await a_user(store, "bob", organization_id=7)
-        assert await store.users(Page()) == ([bob, ada, FIRST_USER], 3)
-        assert await store.users(Page(size=1, number=2)) == ([ada], 3)
-        assert await store.users(Page(), search="AD") == ([ada, FIRST_USER], 2)
-        assert await store.users(Page(), search="bob@x.org", organization_id=7) == ([bob], 1)
-        assert await store.users(Page(), search="@x.org") == ([], 0)
-        assert await store.users(Page(), organization_id=1) == ([ada, FIRST_USER], 2)
-        await store.put_user(replace(ada, state="blocked", email="new@x.org"))
-        assert (await store.users(Page(), search="new@x.org"))[0][0].state == "blocked"
+        assert await store.people.list_users(Page()) == ([bob, ada, FIRST_USER], 3)
+        assert await store.people.list_users(Page(size=1, number=2)) == ([ada], 3)
+        assert await store.people.list_users(Page(), search="AD") == ([ada, FIRST_USER], 2)
+        assert await store.people.list_users(Page(), search="bob@x.org", organization_id=7) == ([bob], 1)
+        assert await store.people.list_users(Page(), search="@x.org") == ([], 0)
+        assert await store.people.list_users(Page(), organization_id=1) == ([ada, FIRST_USER], 2)
+        await store.people.put_user(replace(ada, state="blocked", email="new@x.org"))
+        assert (await store.people.list_users(Page(), search="new@x.org"))[0][0].state == "blocked"
         with pytest.raises(NotFoundError):
-            await store.put_user(replace(ada, id=99))
+            await store.people.put_user(replace(ada, id=99))
 
     async def test_members(self, store: Store) -> None:
         first = Member(owner=("group", 5), user_id=2, level=Level.GUEST, created_at=1)
         second = Member(owner=("project", 5), user_id=2, level=Level.OWNER, created_at=1, expires_at=9.0)
         third = Member(owner=("group", 5), user_id=1, level=Level.OWNER, created_at=1)
         for member in (first, second, third):
-            await store.put_member(member)
-        assert await store.members(("group", 5)) == [third, first]
-        assert await store.memberships(2) == [first, second]
-        await store.put_member(replace(first, level=20))
-        assert (await store.members(("group", 5)))[1].level == 20
-        assert await store.remove_member(("group", 5), 2)
-        assert not await store.remove_member(("group", 5), 2)
-        assert await store.memberships(2) == [second]
+            await store.people.put_member(member)
+        assert await store.people.list_members(("group", 5)) == [third, first]
+        assert await store.people.list_memberships(2) == [first, second]
+        await store.people.put_member(replace(first, level=20))
+        assert (await store.people.list_members(("group", 5)))[1].level == 20
+        assert await store.people.remove_member(("group", 5), 2)
+        assert not await store.people.remove_member(("group", 5), 2)
+        assert await store.people.list_memberships(2) == [second]
 
     async def test_tokens(self, store: Store) -> None:
-        first = await store.add_user_token(UserToken(token_hash="h1", name="one", user_id=2, scopes=("read_api",)))
+        first = await store.people.add_user_token(
+            UserToken(token_hash="h1", name="one", user_id=2, scopes=("read_api",))
+        )
         assert first.id > 0
-        assert await store.user_token("h1") == await store.user_token_by_id(first.id) == first
+        assert await store.people.find_user_token("h1") == await store.people.load_user_token(first.id) == first
         with pytest.raises(ConflictError):
-            await store.add_user_token(UserToken(token_hash="h1", name="again"))
-        other = await store.add_user_token(UserToken(token_hash="h2", name="two", user_id=3))
-        assert await store.user_tokens_of(2) == [first]
-        assert await store.user_tokens_of(None) == [first, other]
+            await store.people.add_user_token(UserToken(token_hash="h1", name="again"))
+        other = await store.people.add_user_token(UserToken(token_hash="h2", name="two", user_id=3))
+        assert await store.people.list_user_tokens_of(2) == [first]
+        assert await store.people.list_user_tokens_of(None) == [first, other]
 
-        new = await store.add_user_token(replace(first, token_hash="h3"), instead_of=first.id)
+        new = await store.people.add_user_token(replace(first, token_hash="h3"), instead_of=first.id)
         assert new.id not in (first.id, other.id)
-        assert await store.user_token("h1") == replace(first, revoked=True)
+        assert await store.people.find_user_token("h1") == replace(first, revoked=True)
         with pytest.raises(ConflictError):
-            await store.add_user_token(replace(first, token_hash="h4"), instead_of=first.id)
-        assert await store.user_token("h4") is None
+            await store.people.add_user_token(replace(first, token_hash="h4"), instead_of=first.id)
+        assert await store.people.find_user_token("h4") is None
 
-        assert await store.change_user_token(new.id, lambda _: None) is None
-        assert await store.change_user_token(99, lambda row: row) is None
-        changed = await store.change_user_token(new.id, lambda row: replace(row, last_used_at=5.0))
-        assert changed == await store.user_token("h3") == replace(new, last_used_at=5.0)
+        assert await store.people.change_user_token(new.id, lambda _: None) is None
+        assert await store.people.change_user_token(99, lambda row: row) is None
+        changed = await store.people.change_user_token(new.id, lambda row: replace(row, last_used_at=5.0))
+        assert changed == await store.people.find_user_token("h3") == replace(new, last_used_at=5.0)
 
 
 class TestVariables:
     async def test_of_a_project_of_groups_and_of_all(self, store: Store) -> None:
-        project = await store.add_project(a_project())
+        project = await store.projects.add_project(a_project())
         kept = [
             ProjectVariable(key="A", value="all"),
             ProjectVariable(group_id=3, key="A", value="three"),
@@ -188,18 +192,18 @@ class TestVariables:
             ProjectVariable(project_id=project.id, key="A", value="own in prod", environment_scope="prod"),
         ]
         for variable in kept:
-            assert await store.put_variable(variable, replace=False)
-            assert not await store.put_variable(variable, replace=False)
-        assert await store.variables(project.id) == kept[3:]
-        assert await store.shared_variables([]) == kept[:1]
-        assert await store.shared_variables([4, 3]) == kept[:3]
-        assert await store.put_variable(replace(kept[4], value="new"), replace=True)
-        assert [one.value for one in await store.variables(project.id)] == ["own", "new"]
-        assert not await store.remove_variable(project.id, "A", "staging")
-        assert await store.remove_variable(project.id, "A", "prod")
-        assert await store.remove_variable(ProjectId(0), "A", "prod", group_id=4)
-        assert await store.remove_variable(ProjectId(0), "A")
-        assert await store.shared_variables([3, 4]) == [kept[1]]
+            assert await store.projects.put_variable(variable, replace=False)
+            assert not await store.projects.put_variable(variable, replace=False)
+        assert await store.projects.list_variables(project.id) == kept[3:]
+        assert await store.projects.list_shared_variables([]) == kept[:1]
+        assert await store.projects.list_shared_variables([4, 3]) == kept[:3]
+        assert await store.projects.put_variable(replace(kept[4], value="new"), replace=True)
+        assert [one.value for one in await store.projects.list_variables(project.id)] == ["own", "new"]
+        assert not await store.projects.remove_variable(project.id, "A", "staging")
+        assert await store.projects.remove_variable(project.id, "A", "prod")
+        assert await store.projects.remove_variable(ProjectId(0), "A", "prod", group_id=4)
+        assert await store.projects.remove_variable(ProjectId(0), "A")
+        assert await store.projects.list_shared_variables([3, 4]) == [kept[1]]
 
 
 class TestProjects:
@@ -211,10 +215,13 @@ class TestProjects:
             "wide": {"namespace_id": 4, "group_ids": (4,), "visibility": "internal"},
             "far": {"organization_id": 7, "namespace_id": 6, "group_ids": (6,), "visibility": "public"},
         }
-        return {name: await store.add_project(a_project(path=f"x/{name}", **more)) for name, more in given.items()}  # type: ignore[arg-type]
+        return {
+            name: await store.projects.add_project(a_project(path=f"x/{name}", **more))  # type: ignore[arg-type]
+            for name, more in given.items()
+        }
 
     async def found(self, store: Store, **wanted: object) -> list[str]:
-        listed, total = await store.projects(Page(), ProjectFilter(**wanted))  # type: ignore[arg-type]
+        listed, total = await store.projects.list_projects(Page(), ProjectFilter(**wanted))  # type: ignore[arg-type]
         assert total == len(listed)
         return [one.path.removeprefix("x/") for one in listed]
 
@@ -237,14 +244,16 @@ class TestProjects:
     ) -> None:
         near = projects["near"]
         with pytest.raises(ConflictError):
-            await store.change_project(near.id, lambda row: replace(row, path="X/Wide"))
-        assert await store.change_project(near.id, lambda _: None) is None
-        gone = await store.change_project(near.id, lambda row: replace(row, path="x/near-deleted", removed_at=NOW))
-        assert await store.project(near.id) == gone
-        assert await store.project_by_path("x/near") is None
+            await store.projects.change_project(near.id, lambda row: replace(row, path="X/Wide"))
+        assert await store.projects.change_project(near.id, lambda _: None) is None
+        gone = await store.projects.change_project(
+            near.id, lambda row: replace(row, path="x/near-deleted", removed_at=NOW)
+        )
+        assert await store.projects.load_project(near.id) == gone
+        assert await store.projects.find_project("x/near") is None
         assert await self.found(store, group_id=4) == ["wide"]
         assert await self.found(store, removed=True) == ["near-deleted"]
-        await store.add_project(a_project(path="x/near"))
+        await store.projects.add_project(a_project(path="x/near"))
 
 
 class TestRunners:
@@ -257,11 +266,12 @@ class TestRunners:
             "project": a_runner(type=RunnerType.PROJECT, project_ids=(ProjectId(3), ProjectId(4))),
         }
         return {
-            name: await store.add_runner(replace(one, token_hash=name, created_at=NOW)) for name, one in given.items()
+            name: await store.runners.add_runner(replace(one, token_hash=name, created_at=NOW))
+            for name, one in given.items()
         }
 
     async def found(self, store: Store, **wanted: object) -> list[str]:
-        listed, total = await store.runners(Page(), RunnerFilter(**wanted))  # type: ignore[arg-type]
+        listed, total = await store.runners.list_runners(Page(), RunnerFilter(**wanted))  # type: ignore[arg-type]
         assert total == len(listed)
         return [one.token_hash for one in listed]
 
@@ -282,7 +292,7 @@ class TestRunners:
         for name, at in contacts.items():
             for system_id, seconds in (("s_1", 0), ("s_2", 1_000_000)):
                 manager = RunnerManager(runner_id=runners[name].id, system_id=system_id, contacted_at=at - seconds)
-                await store.put_manager(manager)
+                await store.runners.put_manager(manager)
         by_status = {status: await self.found(store, status=status, now=NOW) for status in STATUSES}
         assert by_status == {
             "online": ["all"],
@@ -294,8 +304,8 @@ class TestRunners:
 
     async def test_change(self, store: Store, runners: dict[str, Runner]) -> None:
         runner = runners["all"]
-        assert await store.change_runner(runner.id, lambda _: None) is None
-        assert await store.change_runner(RunnerId(99), lambda row: row) is None
-        changed = await store.change_runner(runner.id, lambda row: replace(row, token_hash="new"))
-        assert changed == await store.runner_by_token("new") == replace(runner, token_hash="new")
-        assert await store.runner_by_token("all") is None
+        assert await store.runners.change_runner(runner.id, lambda _: None) is None
+        assert await store.runners.change_runner(RunnerId(99), lambda row: row) is None
+        changed = await store.runners.change_runner(runner.id, lambda row: replace(row, token_hash="new"))
+        assert changed == await store.runners.find_runner("new") == replace(runner, token_hash="new")
+        assert await store.runners.find_runner("all") is None

@@ -15,7 +15,7 @@ from remuda.testing.builders import NOW, a_pipeline, a_project, a_spec, new_jobs
 
 @pytest.fixture
 async def project(store: Store) -> Project:
-    return await store.add_project(a_project())
+    return await store.projects.add_project(a_project())
 
 
 def a_schedule(project: Project, **given: Any) -> Schedule:
@@ -44,84 +44,84 @@ def a_trigger(project: Project, token_hash: str) -> TriggerToken:
 
 
 async def set_state(store: Store, job: Job, state: JobState) -> None:
-    await store.change_job(job.id, lambda row: replace(row, state=state))
+    await store.jobs.change_job(job.id, lambda row: replace(row, state=state))
 
 
 async def with_group(store: Store, project: Project, group: str) -> Family:
     jobs = [replace(new, resource_group=group) for new in new_jobs(a_spec("deploy"))]
-    return await store.add_pipeline(a_pipeline(project_id=project.id), jobs, now=NOW)
+    return await store.pipelines.add_pipeline(a_pipeline(project_id=project.id), jobs, now=NOW)
 
 
 class TestSchedules:
     async def test_they_are_kept_until_they_are_removed(self, store: Store, project: Project) -> None:
-        first = await store.add_schedule(a_schedule(project))
-        second = await store.add_schedule(a_schedule(project, description="weekly"))
+        first = await store.schedules.add_schedule(a_schedule(project))
+        second = await store.schedules.add_schedule(a_schedule(project, description="weekly"))
         assert first.id != second.id
-        assert await store.schedule(first.id) == first
-        assert list(await store.schedules(project.id)) == [first, second]
-        assert await store.remove_schedule(first.id)
-        assert not await store.remove_schedule(first.id)
-        assert list(await store.schedules(project.id)) == [second]
+        assert await store.schedules.load_schedule(first.id) == first
+        assert list(await store.schedules.list_schedules(project.id)) == [first, second]
+        assert await store.schedules.remove_schedule(first.id)
+        assert not await store.schedules.remove_schedule(first.id)
+        assert list(await store.schedules.list_schedules(project.id)) == [second]
 
     async def test_a_change_is_decided_on_what_is_stored(self, store: Store, project: Project) -> None:
-        added = await store.add_schedule(a_schedule(project))
-        changed = await store.change_schedule(added.id, lambda row: replace(row, cron="1 1 * * *"))
-        assert changed == await store.schedule(added.id) == replace(added, cron="1 1 * * *")
-        assert await store.change_schedule(added.id, lambda row: None) is None
-        assert await store.change_schedule(added.id + 1, lambda row: row) is None
-        assert await store.schedule(added.id) == changed
+        added = await store.schedules.add_schedule(a_schedule(project))
+        changed = await store.schedules.change_schedule(added.id, lambda row: replace(row, cron="1 1 * * *"))
+        assert changed == await store.schedules.load_schedule(added.id) == replace(added, cron="1 1 * * *")
+        assert await store.schedules.change_schedule(added.id, lambda row: None) is None
+        assert await store.schedules.change_schedule(added.id + 1, lambda row: row) is None
+        assert await store.schedules.load_schedule(added.id) == changed
 
     async def test_due_are_active_ones_whose_time_has_come(self, store: Store, project: Project) -> None:
-        late = await store.add_schedule(a_schedule(project, next_run_at=NOW - 5))
-        later = await store.add_schedule(a_schedule(project, next_run_at=NOW - 9))
-        await store.add_schedule(a_schedule(project, next_run_at=NOW + 1))
-        await store.add_schedule(a_schedule(project, next_run_at=None))
-        off = await store.add_schedule(a_schedule(project, next_run_at=NOW - 1, active=False))
-        assert list(await store.due_schedules(NOW)) == [later, late]
-        await store.change_schedule(off.id, lambda row: replace(row, active=True))
-        await store.change_schedule(late.id, lambda row: replace(row, next_run_at=NOW + 60))
-        assert [schedule.id for schedule in await store.due_schedules(NOW)] == [later.id, off.id]
+        late = await store.schedules.add_schedule(a_schedule(project, next_run_at=NOW - 5))
+        later = await store.schedules.add_schedule(a_schedule(project, next_run_at=NOW - 9))
+        await store.schedules.add_schedule(a_schedule(project, next_run_at=NOW + 1))
+        await store.schedules.add_schedule(a_schedule(project, next_run_at=None))
+        off = await store.schedules.add_schedule(a_schedule(project, next_run_at=NOW - 1, active=False))
+        assert list(await store.schedules.list_due_schedules(NOW)) == [later, late]
+        await store.schedules.change_schedule(off.id, lambda row: replace(row, active=True))
+        await store.schedules.change_schedule(late.id, lambda row: replace(row, next_run_at=NOW + 60))
+        assert [schedule.id for schedule in await store.schedules.list_due_schedules(NOW)] == [later.id, off.id]
 
     async def test_a_pipeline_is_stored_together_with_the_next_time(self, store: Store, project: Project) -> None:
-        due = await store.add_schedule(a_schedule(project, next_run_at=NOW))
-        family = await store.add_pipeline(
+        due = await store.schedules.add_schedule(a_schedule(project, next_run_at=NOW))
+        family = await store.pipelines.add_pipeline(
             a_pipeline(project_id=project.id),
             new_jobs(a_spec()),
             now=NOW,
             schedule=replace(due, next_run_at=NOW + 60),
         )
-        stored = await store.schedule(due.id)
+        stored = await store.schedules.load_schedule(due.id)
         assert stored == replace(due, next_run_at=NOW + 60, last_pipeline_id=family.pipeline.id)
 
     async def test_a_schedule_that_was_changed_or_removed_meanwhile_stays_so(
         self, store: Store, project: Project
     ) -> None:
-        read = await store.add_schedule(a_schedule(project, next_run_at=NOW))
+        read = await store.schedules.add_schedule(a_schedule(project, next_run_at=NOW))
         theirs = replace(read, cron="1 1 * * *", next_run_at=NOW + 5)
-        await store.change_schedule(read.id, lambda row: theirs)
+        await store.schedules.change_schedule(read.id, lambda row: theirs)
         ran = replace(read, next_run_at=NOW + 60)
-        family = await store.add_pipeline(a_pipeline(project_id=project.id), [], now=NOW, schedule=ran)
-        assert await store.schedule(read.id) == replace(theirs, last_pipeline_id=family.pipeline.id)
-        await store.remove_schedule(read.id)
-        await store.add_pipeline(a_pipeline(project_id=project.id), [], now=NOW, schedule=ran)
-        assert await store.schedule(read.id) is None
+        family = await store.pipelines.add_pipeline(a_pipeline(project_id=project.id), [], now=NOW, schedule=ran)
+        assert await store.schedules.load_schedule(read.id) == replace(theirs, last_pipeline_id=family.pipeline.id)
+        await store.schedules.remove_schedule(read.id)
+        await store.pipelines.add_pipeline(a_pipeline(project_id=project.id), [], now=NOW, schedule=ran)
+        assert await store.schedules.load_schedule(read.id) is None
 
 
 class TestTriggers:
     async def test_they_are_found_by_their_token(self, store: Store, project: Project) -> None:
-        added = await store.add_trigger(a_trigger(project, "h1"))
-        assert await store.trigger_by_token("h1") == added
-        assert await store.trigger_by_token("h2") is None
+        added = await store.schedules.add_trigger(a_trigger(project, "h1"))
+        assert await store.schedules.find_trigger("h1") == added
+        assert await store.schedules.find_trigger("h2") is None
         with pytest.raises(ConflictError):
-            await store.add_trigger(a_trigger(project, "h1"))
+            await store.schedules.add_trigger(a_trigger(project, "h1"))
         used = replace(added, last_used_at=NOW)
-        await store.put_trigger(used)
-        assert list(await store.triggers(project.id)) == [used]
-        assert await store.remove_trigger(added.id)
-        assert not await store.remove_trigger(added.id)
-        assert await store.trigger_by_token("h1") is None
+        await store.schedules.put_trigger(used)
+        assert list(await store.schedules.list_triggers(project.id)) == [used]
+        assert await store.schedules.remove_trigger(added.id)
+        assert not await store.schedules.remove_trigger(added.id)
+        assert await store.schedules.find_trigger("h1") is None
         with pytest.raises(NotFoundError):
-            await store.put_trigger(used)
+            await store.schedules.put_trigger(used)
 
 
 class TestReleases:
@@ -129,16 +129,16 @@ class TestReleases:
         def release(tag: str, at: float) -> Release:
             return Release(project_id=project.id, tag=tag, name=tag, created_at=at, released_at=at)
 
-        assert not await store.put_release(release("v1", NOW), replace=True)
-        assert await store.put_release(release("v1", NOW), replace=False)
-        assert not await store.put_release(release("v1", NOW), replace=False)
-        assert await store.put_release(release("v2", NOW + 1), replace=False)
-        assert [one.tag for one in await store.releases(project.id)] == ["v2", "v1"]
-        assert await store.put_release(release("v1", NOW + 2), replace=True)
-        assert [one.tag for one in await store.releases(project.id)] == ["v1", "v2"]
-        assert await store.remove_release(project.id, "v1")
-        assert not await store.remove_release(project.id, "v1")
-        assert [one.tag for one in await store.releases(project.id)] == ["v2"]
+        assert not await store.schedules.put_release(release("v1", NOW), replace=True)
+        assert await store.schedules.put_release(release("v1", NOW), replace=False)
+        assert not await store.schedules.put_release(release("v1", NOW), replace=False)
+        assert await store.schedules.put_release(release("v2", NOW + 1), replace=False)
+        assert [one.tag for one in await store.schedules.list_releases(project.id)] == ["v2", "v1"]
+        assert await store.schedules.put_release(release("v1", NOW + 2), replace=True)
+        assert [one.tag for one in await store.schedules.list_releases(project.id)] == ["v1", "v2"]
+        assert await store.schedules.remove_release(project.id, "v1")
+        assert not await store.schedules.remove_release(project.id, "v1")
+        assert [one.tag for one in await store.schedules.list_releases(project.id)] == ["v2"]
 
 
 class TestDownstream:
@@ -146,24 +146,28 @@ class TestDownstream:
         self, store: Store, project: Project
     ) -> None:
         new = a_pipeline(project_id=project.id, upstream_job_id=JobId(7))
-        first = await store.add_pipeline(new, new_jobs(a_spec("a")), now=NOW)
-        again = await store.add_pipeline(new, new_jobs(a_spec("b")), now=NOW + 1)
+        first = await store.pipelines.add_pipeline(new, new_jobs(a_spec("a")), now=NOW)
+        again = await store.pipelines.add_pipeline(new, new_jobs(a_spec("b")), now=NOW + 1)
         assert again == first
-        assert await store.downstream(JobId(7)) == first.pipeline
-        assert await store.downstream(JobId(8)) is None
-        other = await store.add_pipeline(a_pipeline(project_id=project.id), new_jobs(a_spec("a")), now=NOW)
-        another = await store.add_pipeline(a_pipeline(project_id=project.id), new_jobs(a_spec("a")), now=NOW)
+        assert await store.pipelines.find_downstream(JobId(7)) == first.pipeline
+        assert await store.pipelines.find_downstream(JobId(8)) is None
+        other = await store.pipelines.add_pipeline(a_pipeline(project_id=project.id), new_jobs(a_spec("a")), now=NOW)
+        another = await store.pipelines.add_pipeline(a_pipeline(project_id=project.id), new_jobs(a_spec("a")), now=NOW)
         assert len({first.pipeline.id, other.pipeline.id, another.pipeline.id}) == 3
 
     async def test_open_pipelines_are_those_of_the_ref_that_are_not_over(self, store: Store, project: Project) -> None:
         added = [
-            (await store.add_pipeline(a_pipeline(project_id=project.id, ref=ref), new_jobs(a_spec()), now=NOW)).pipeline
+            (
+                await store.pipelines.add_pipeline(
+                    a_pipeline(project_id=project.id, ref=ref), new_jobs(a_spec()), now=NOW
+                )
+            ).pipeline
             for ref in ("main", "main", "main", "other")
         ]
         for pipeline, status in zip(added, ("running", "success", "manual", "running"), strict=True):
             changed = replace(pipeline, status=status)
-            await store.change_family(pipeline.id, lambda _, changed=changed: Changes(pipeline=changed))  # type: ignore[misc]
-        found = await store.open_pipelines(project.id, "main")
+            await store.pipelines.change_family(pipeline.id, lambda _, changed=changed: Changes(pipeline=changed))  # type: ignore[misc]
+        found = await store.pipelines.list_open_pipelines(project.id, "main")
         assert [(pipeline.id, pipeline.status) for pipeline in found] == [
             (added[0].id, "running"),
             (added[2].id, "manual"),
@@ -174,10 +178,12 @@ class TestResourceGroups:
     async def test_a_group_is_taken_while_another_pipelines_job_has_it(self, store: Store, project: Project) -> None:
         first = await with_group(store, project, "production")
         second = await with_group(store, project, "production")
-        elsewhere = await with_group(store, await store.add_project(a_project(path="acme/other")), "production")
+        elsewhere = await with_group(
+            store, await store.projects.add_project(a_project(path="acme/other")), "production"
+        )
 
         async def taken(family: Family) -> frozenset[str]:
-            found = await store.family(family.pipeline.id)
+            found = await store.pipelines.load_family(family.pipeline.id)
             assert found is not None
             return found.taken
 
@@ -192,12 +198,12 @@ class TestResourceGroups:
 
 class TestSeveralProcesses:
     async def test_of_two_that_run_a_schedule_for_one_time_one_does(self, store: Store, project: Project) -> None:
-        due = await store.add_schedule(a_schedule(project, next_run_at=NOW))
+        due = await store.schedules.add_schedule(a_schedule(project, next_run_at=NOW))
         ran = replace(due, next_run_at=NOW + 60)
 
         async def run() -> Family | None:
             try:
-                return await store.add_pipeline(
+                return await store.pipelines.add_pipeline(
                     a_pipeline(project_id=project.id), new_jobs(a_spec()), now=NOW, schedule=ran, due_at=NOW
                 )
             except ConflictError:
@@ -207,12 +213,12 @@ class TestSeveralProcesses:
             runs = [group.create_task(run()) for _ in range(5)]
         started = [run.result() for run in runs if run.result()]
         assert len(started) == 1
-        assert (await store.pipelines(project.id, Page()))[1] == 1
-        assert (await store.schedule(due.id) or due).next_run_at == NOW + 60
+        assert (await store.pipelines.list_pipelines(project.id, Page()))[1] == 1
+        assert (await store.schedules.load_schedule(due.id) or due).next_run_at == NOW + 60
 
     async def test_jobs_by_their_ids(self, store: Store, project: Project) -> None:
         jobs = new_jobs(a_spec("a"), a_spec("b"), a_spec("c"))
-        family = await store.add_pipeline(a_pipeline(project_id=project.id), jobs, now=NOW)
+        family = await store.pipelines.add_pipeline(a_pipeline(project_id=project.id), jobs, now=NOW)
         a, _, c = family.jobs
-        assert list(await store.some_jobs([c.id, JobId(99), a.id])) == [a, c]
-        assert list(await store.some_jobs([])) == []
+        assert list(await store.jobs.load_jobs([c.id, JobId(99), a.id])) == [a, c]
+        assert list(await store.jobs.load_jobs([])) == []

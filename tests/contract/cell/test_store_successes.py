@@ -9,46 +9,46 @@ from remuda.testing.builders import NOW, a_pipeline, a_project, a_spec, new_jobs
 
 
 async def test_the_newest_success_of_a_name_on_a_ref(store: Store) -> None:
-    project = await store.add_project(a_project())
-    other = await store.add_project(a_project(path="acme/other"))
+    project = await store.projects.add_project(a_project())
+    other = await store.projects.add_project(a_project(path="acme/other"))
 
     async def ended(state: JobState, ref: str = "main", project_id: int = project.id) -> Job:
         pipeline = a_pipeline(project_id=project_id, ref=ref)
-        family = await store.add_pipeline(pipeline, new_jobs(a_spec("build"), a_spec("test")), now=NOW)
+        family = await store.pipelines.add_pipeline(pipeline, new_jobs(a_spec("build"), a_spec("test")), now=NOW)
         job = replace(family.jobs[0], state=state)
-        await store.change_family(family.pipeline.id, lambda _: Changes(jobs=(job,)))
+        await store.pipelines.change_family(family.pipeline.id, lambda _: Changes(jobs=(job,)))
         return job
 
-    assert await store.newest_success(project.id, "main", "build") is None
+    assert await store.jobs.find_newest_success(project.id, "main", "build") is None
     await ended(JobState.SUCCESS)
     newest = await ended(JobState.SUCCESS)
     await ended(JobState.FAILED)
     await ended(JobState.SUCCESS, ref="other")
     await ended(JobState.SUCCESS, project_id=other.id)
-    assert await store.newest_success(project.id, "main", "build") == newest
-    assert await store.newest_success(project.id, "main", "test") is None
+    assert await store.jobs.find_newest_success(project.id, "main", "build") == newest
+    assert await store.jobs.find_newest_success(project.id, "main", "test") is None
 
 
 async def test_the_newest_success_of_a_branch_or_a_tag_of_the_same_name(store: Store) -> None:
-    project = await store.add_project(a_project())
+    project = await store.projects.add_project(a_project())
     ended: dict[bool, Job] = {}
     for is_tag in (False, True):
         pipeline = a_pipeline(project_id=project.id, ref="main", tag=is_tag)
-        family = await store.add_pipeline(pipeline, new_jobs(a_spec("build")), now=NOW)
+        family = await store.pipelines.add_pipeline(pipeline, new_jobs(a_spec("build")), now=NOW)
         ended[is_tag] = job = replace(family.jobs[0], state=JobState.SUCCESS)
-        await store.change_family(family.pipeline.id, lambda _, job=job: Changes(jobs=(job,)))  # type: ignore[misc]
-    assert await store.newest_success(project.id, "main", "build") == ended[True]
+        await store.pipelines.change_family(family.pipeline.id, lambda _, job=job: Changes(jobs=(job,)))  # type: ignore[misc]
+    assert await store.jobs.find_newest_success(project.id, "main", "build") == ended[True]
     for is_tag, job in ended.items():
-        assert await store.newest_success(project.id, "main", "build", tag=is_tag) == job
+        assert await store.jobs.find_newest_success(project.id, "main", "build", tag=is_tag) == job
 
 
 async def test_which_refs_are_seen(store: Store) -> None:
-    project = await store.add_project(a_project())
-    other = await store.add_project(a_project(path="acme/other"))
-    await store.see_refs(project.id, {"refs/heads/main": "a" * 40, "refs/tags/v1": "b" * 40})
-    assert await store.is_ref_seen(project.id, "refs/heads/main")
-    assert not await store.is_ref_seen(project.id, "refs/heads/v1")
-    assert not await store.is_ref_seen(other.id, "refs/heads/main")
-    await store.see_refs(project.id, {"refs/heads/main": None})
-    assert not await store.is_ref_seen(project.id, "refs/heads/main")
-    assert not await store.is_ref_seen(project.id, "refs/heads/\0")
+    project = await store.projects.add_project(a_project())
+    other = await store.projects.add_project(a_project(path="acme/other"))
+    await store.projects.put_seen_refs(project.id, {"refs/heads/main": "a" * 40, "refs/tags/v1": "b" * 40})
+    assert await store.projects.is_ref_seen(project.id, "refs/heads/main")
+    assert not await store.projects.is_ref_seen(project.id, "refs/heads/v1")
+    assert not await store.projects.is_ref_seen(other.id, "refs/heads/main")
+    await store.projects.put_seen_refs(project.id, {"refs/heads/main": None})
+    assert not await store.projects.is_ref_seen(project.id, "refs/heads/main")
+    assert not await store.projects.is_ref_seen(project.id, "refs/heads/\0")

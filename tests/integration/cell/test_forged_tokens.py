@@ -314,16 +314,16 @@ def forged_runner_tokens(scene: Scene) -> dict[str, str]:
 async def stored_hash(cell: ServedCell, runner_id: int) -> str:
     """What somebody would find who could read the store."""
     async with opened(cell) as store:
-        runner = await store.runner(RunnerId(runner_id))
+        runner = await store.runners.load_runner(RunnerId(runner_id))
         assert runner is not None
         return runner.token_hash
 
 
 async def expire_runner(cell: ServedCell, token: str) -> None:
     async with opened(cell) as store:
-        runner = await store.runner_by_token(token_hash(token))
+        runner = await store.runners.find_runner(token_hash(token))
         assert runner is not None
-        await store.change_runner(runner.id, lambda row: replace(row, token_expires_at=1.0))
+        await store.runners.change_runner(runner.id, lambda row: replace(row, token_expires_at=1.0))
 
 
 @pytest.mark.parametrize("endpoint", of_kind(Kind.RUNNER))
@@ -397,9 +397,9 @@ def persons(scene: Scene) -> dict[str, tuple[str, int]]:
 
 async def expire(cell: ServedCell, token: str) -> None:
     async with opened(cell) as store:
-        row = await store.user_token(token_hash(token))
+        row = await store.people.find_user_token(token_hash(token))
         assert row is not None
-        await store.change_user_token(row.id, lambda old: replace(old, expires_at=1.0))
+        await store.people.change_user_token(row.id, lambda old: replace(old, expires_at=1.0))
 
 
 @pytest.mark.parametrize("endpoint", of_kind(*PERSONS))

@@ -51,7 +51,7 @@ class Desk:
         """A commit that the cell has."""
         if not self.sha:
             await self.repos.create("repo", "main")
-            self.project = await self.store.add_project(a_project(path="acme/app", repo_path="repo"))
+            self.project = await self.store.projects.add_project(a_project(path="acme/app", repo_path="repo"))
         self.sha = self.clone.commit(**files)
         self.clone.run("push", "--quiet", str(self.folder / "repos/repo"), "HEAD:refs/heads/main")
         return self.sha
@@ -65,7 +65,7 @@ class Desk:
         return await self.pipelines.start(self.request(**given))
 
     async def jobs(self, pipeline: Pipeline) -> dict[str, Job]:
-        family = await self.store.family(pipeline.id)
+        family = await self.store.pipelines.load_family(pipeline.id)
         assert family is not None
         return {job.name: job for job in family.jobs}
 
@@ -109,8 +109,12 @@ async def test_rules_see_what_jobs_get(desk: Desk) -> None:
         "KEY": "secret",
         "GIVEN": "more",
     }
-    await desk.store.put_variable(ProjectVariable(project_id=desk.project.id, key="KEY", value="secret"), replace=False)
-    await desk.store.put_variable(ProjectVariable(project_id=desk.project.id, key="GIVEN", value="less"), replace=False)
+    await desk.store.projects.put_variable(
+        ProjectVariable(project_id=desk.project.id, key="KEY", value="secret"), replace=False
+    )
+    await desk.store.projects.put_variable(
+        ProjectVariable(project_id=desk.project.id, key="GIVEN", value="less"), replace=False
+    )
     rules = " && ".join(f'${name} == "{value}"' for name, value in names.items())
     pipeline = await desk.start(text=f"a: {{script: [x], rules: [{{if: '{rules}'}}]}}\n", variables={"GIVEN": "more"})
     assert list(await desk.jobs(pipeline)) == ["a"]
@@ -142,7 +146,7 @@ async def test_what_cannot_be_started(desk: Desk) -> None:
         await desk.start(text="workflow: {rules: [{if: $NO}]}\na: {script: [x]}\n")
     with pytest.raises(InvalidError, match="will not run for the selected trigger"):
         await desk.start(text="a: {script: [x], rules: [{if: $NO}]}\n")
-    assert list(await desk.store.open_pipelines(desk.project.id, "main")) == []
+    assert list(await desk.store.pipelines.list_open_pipelines(desk.project.id, "main")) == []
 
 
 async def test_a_trigger_job_starts_one_pipeline(desk: Desk) -> None:
@@ -179,7 +183,7 @@ async def test_a_child_of_a_merge_request_is_told_of_it(desk: Desk) -> None:
 
 
 async def test_a_schedule_is_stored_with_its_pipeline(desk: Desk) -> None:
-    schedule = await desk.store.add_schedule(
+    schedule = await desk.store.schedules.add_schedule(
         Schedule(
             id=0,
             project_id=desk.project.id,
@@ -194,7 +198,7 @@ async def test_a_schedule_is_stored_with_its_pipeline(desk: Desk) -> None:
     pipeline = await desk.start(source="schedule", schedule=replace(schedule, next_run_at=20.0))
     assert pipeline.schedule_id == schedule.id
     assert pipeline.predefined["CI_PIPELINE_SCHEDULE_DESCRIPTION"] == "Every night"
-    kept = await desk.store.schedule(schedule.id)
+    kept = await desk.store.schedules.load_schedule(schedule.id)
     assert kept is not None
     assert (kept.next_run_at, kept.last_pipeline_id) == (20.0, pipeline.id)
 

@@ -289,12 +289,12 @@ def test_a_rotation_that_was_cut_off_is_made_whole(tmp_path: Path, monkeypatch: 
 
 async def _old_store(path: Path) -> None:
     store = SqliteStore.open(path, 1)
-    project = await store.add_project(Project(id=ProjectId(0), path="root/app", name="app", created_at=NOW))
+    project = await store.projects.add_project(Project(id=ProjectId(0), path="root/app", name="app", created_at=NOW))
     for at in range(20):
         variable = ProjectVariable(project_id=project.id, key=f"OLD{at}", value=f"{SECRET}-{at}" + "x" * 3000)
-        await store.put_variable(variable, replace=False)
-    await store.remove_variable(project.id, "OLD3")
-    await store.put_setting("registration_token", SECRET)
+        await store.projects.put_variable(variable, replace=False)
+    await store.projects.remove_variable(project.id, "OLD3")
+    await store.settings.put_setting("registration_token", SECRET)
     await store.close()
 
 

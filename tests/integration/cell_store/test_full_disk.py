@@ -58,12 +58,12 @@ STORE = """
 async def main():
     store = SqliteStore.open(folder / "cell.sqlite", 1)
     stored = 0
-    while await said(store.put_setting(f"s{stored}", "x" * 5000)) != "StoreError":
+    while await said(store.settings.put_setting(f"s{stored}", "x" * 5000)) != "StoreError":
         stored += 1
     assert stored > 3
     for number in range(stored):
-        assert await store.setting(f"s{number}") == "x" * 5000
-    assert await store.setting(f"s{stored}") is None
+        assert await store.settings.load_setting(f"s{number}") == "x" * 5000
+    assert await store.settings.load_setting(f"s{stored}") is None
     await store.close()
 """
 

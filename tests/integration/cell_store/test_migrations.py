@@ -61,15 +61,15 @@ async def test_a_file_of_an_old_schema_is_brought_up_to_date(tmp_path: Path, ver
     for _ in range(2):
         store = SqliteStore.open(path, 1)
         try:
-            assert await store.job(JOB.id) == JOB
-            family = await store.family(PIPELINE.id)
+            assert await store.jobs.load_job(JOB.id) == JOB
+            family = await store.pipelines.load_family(PIPELINE.id)
             assert family is not None
             assert family.jobs == (JOB,)
-            assert await store.open_pipelines(PIPELINE.project_id, PIPELINE.ref) == [PIPELINE]
-            assert await store.schedules(PIPELINE.project_id) == []
-            assert await store.variables(PIPELINE.project_id) == [VARIABLE]
-            assert await store.user_tokens_of(USER_ID) == [TOKEN]
-            assert await store.namespace_by_path("root") == FIRST_NAMESPACE
+            assert await store.pipelines.list_open_pipelines(PIPELINE.project_id, PIPELINE.ref) == [PIPELINE]
+            assert await store.schedules.list_schedules(PIPELINE.project_id) == []
+            assert await store.projects.list_variables(PIPELINE.project_id) == [VARIABLE]
+            assert await store.people.list_user_tokens_of(USER_ID) == [TOKEN]
+            assert await store.people.find_namespace("root") == FIRST_NAMESPACE
         finally:
             await store.close()
     new = tmp_path / "new.sqlite"

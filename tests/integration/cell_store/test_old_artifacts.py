@@ -44,12 +44,12 @@ async def test_they_expire_as_if_they_were_stored_now(tmp_path: Path) -> None:
         db.execute("INSERT INTO artifacts VALUES (?, ?, ?)", (JOB.id, "archive", msgspec.json.encode(body)))
     store = SqliteStore.open(path, 1)
     try:
-        assert [one.blob for one in await store.due_artifacts(1000.0, limit=10)] == [old.blob]
-        await store.change_artifacts(
+        assert [one.blob for one in await store.jobs.list_due_artifacts(1000.0, limit=10)] == [old.blob]
+        await store.jobs.change_artifacts(
             JOB.id, lambda job, had: without_expired(job, had, now=2000.0, default="never", is_kept=False)
         )
-        assert await store.due_artifacts(2000.0, limit=10) == []
+        assert await store.jobs.list_due_artifacts(2000.0, limit=10) == []
         week = 1000.0 + 7 * 86_400
-        assert [one.expires_at for one in await store.due_artifacts(week, limit=10)] == [week]
+        assert [one.expires_at for one in await store.jobs.list_due_artifacts(week, limit=10)] == [week]
     finally:
         await store.close()

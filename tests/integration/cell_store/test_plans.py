@@ -21,37 +21,47 @@ PAGE = Page(counted=False)
 
 QUESTIONS: dict[str, tuple[Callable[[Store], Awaitable[object]], set[str]]] = {
     "newest success of a ref": (
-        lambda store: store.pipelines(PROJECT, PAGE, PipelineFilter(ref="ref-7", statuses=("success",))),
+        lambda store: store.pipelines.list_pipelines(PROJECT, PAGE, PipelineFilter(ref="ref-7", statuses=("success",))),
         {"pipelines_of_ref"},
     ),
     "pipelines of a ref": (
-        lambda store: store.pipelines(PROJECT, PAGE, PipelineFilter(ref="ref-7")),
+        lambda store: store.pipelines.list_pipelines(PROJECT, PAGE, PipelineFilter(ref="ref-7")),
         {"pipelines_listed_by_ref"},
     ),
-    "open pipelines of a ref": (lambda store: store.open_pipelines(PROJECT, "ref-7"), {"pipelines_of_ref"}),
-    "jobs of a runner": (lambda store: store.jobs(PAGE, runner_id=RunnerId(3), with_retried=True), {"jobs_of_runner"}),
+    "open pipelines of a ref": (
+        lambda store: store.pipelines.list_open_pipelines(PROJECT, "ref-7"),
+        {"pipelines_of_ref"},
+    ),
+    "jobs of a runner": (
+        lambda store: store.jobs.list_jobs(PAGE, runner_id=RunnerId(3), with_retried=True),
+        {"jobs_of_runner"},
+    ),
     "jobs of a runner in states": (
-        lambda store: store.jobs(PAGE, runner_id=RunnerId(3), states=["running", "leased"], with_retried=True),
+        lambda store: store.jobs.list_jobs(
+            PAGE, runner_id=RunnerId(3), states=["running", "leased"], with_retried=True
+        ),
         {"jobs_of_runner"},
     ),
     "jobs of a project in a state": (
-        lambda store: store.jobs(PAGE, project_id=PROJECT, states=["failed"], with_retried=True, is_trigger=False),
+        lambda store: store.jobs.list_jobs(
+            PAGE, project_id=PROJECT, states=["failed"], with_retried=True, is_trigger=False
+        ),
         {"jobs_listed_by_state"},
     ),
     "jobs of a project in states": (
-        lambda store: store.jobs(PAGE, project_id=PROJECT, states=["failed", "running"], with_retried=True),
+        lambda store: store.jobs.list_jobs(PAGE, project_id=PROJECT, states=["failed", "running"], with_retried=True),
         {"jobs_listed_by_state"},
     ),
     "jobs of a pipeline": (
-        lambda store: store.jobs(PAGE, project_id=PROJECT, pipeline_id=PipelineId(77), is_trigger=False),
+        lambda store: store.jobs.list_jobs(PAGE, project_id=PROJECT, pipeline_id=PipelineId(77), is_trigger=False),
         {"jobs_of_pipeline"},
     ),
     "jobs that are coming": (
-        lambda store: store.coming_jobs([JobState.CREATED, JobState.MANUAL], held_since=9_990),
+        lambda store: store.jobs.list_coming_jobs([JobState.CREATED, JobState.MANUAL], held_since=9_990),
         {"pipelines_open", "jobs_of_pipeline"},
     ),
-    "how many jobs": (lambda store: store.count_jobs(), {"jobs_by_state"}),
-    "how many pipelines": (lambda store: store.count_pipelines(), {"pipelines_open"}),
+    "how many jobs": (lambda store: store.jobs.count_jobs(), {"jobs_by_state"}),
+    "how many pipelines": (lambda store: store.pipelines.count_pipelines(), {"pipelines_open"}),
 }
 
 

@@ -31,7 +31,7 @@ async def worker(store, project, number):
     while True:
         jobs = new_jobs(a_spec("a"), a_spec("b", stage="deploy", stage_index=2))
         try:
-            family = await store.add_pipeline(a_pipeline(project_id=project.id), jobs, now=NOW)
+            family = await store.pipelines.add_pipeline(a_pipeline(project_id=project.id), jobs, now=NOW)
             print(family.pipeline.id, flush=True)
         except StoreError as error:
             assert error.retry_after_seconds
@@ -40,7 +40,7 @@ async def worker(store, project, number):
 
 async def main():
     store = await PostgresStore.open(sys.argv[1], 1)
-    project = await store.add_project(a_project())
+    project = await store.projects.add_project(a_project())
     async with asyncio.TaskGroup() as group:
         for number in range(8):
             group.create_task(worker(store, project, number))
@@ -87,11 +87,13 @@ async def test_what_was_reported_is_there_after_the_server_was_killed(tmp_path: 
         await child.wait()
         store = await PostgresStore.open(server.url(), 1)
         try:
-            found, total = await store.pipelines((await store.projects(Page()))[0][0].id, Page(size=100_000))
+            found, total = await store.pipelines.list_pipelines(
+                (await store.projects.list_projects(Page()))[0][0].id, Page(size=100_000)
+            )
             assert reported <= {pipeline.id for pipeline in found}
             assert sorted(pipeline.iid for pipeline in found) == list(range(1, total + 1))
             for pipeline in found:
-                family = await store.family(pipeline.id)
+                family = await store.pipelines.load_family(pipeline.id)
                 assert family is not None
                 assert [job.state for job in family.jobs] == [JobState.PENDING, JobState.CREATED]
         finally:
@@ -100,7 +102,7 @@ async def test_what_was_reported_is_there_after_the_server_was_killed(tmp_path: 
 
 async def test_a_database_belongs_to_its_cell(database: str) -> None:
     store = await PostgresStore.open(database, 3)
-    project = await store.add_project(a_project())
+    project = await store.projects.add_project(a_project())
     assert project.id == range_of_cell(3).first
     await store.close()
     with pytest.raises(DataFolderError, match=r"belongs to cell 3, not to cell 2.*--cell-id 3"):
@@ -144,17 +146,17 @@ async def test_an_older_database_is_migrated_with_what_it_holds(database: str) -
     await db.execute("INSERT INTO settings VALUES ('kept', 'yes')")
     await db.close()
     store = await PostgresStore.open(database, 1)
-    assert await store.setting("kept") == "yes"
-    assert (await store.add_project(a_project())).id == 1
+    assert await store.settings.load_setting("kept") == "yes"
+    assert (await store.projects.add_project(a_project())).id == 1
     await store.close()
 
 
 async def test_iids_are_counted_whoever_adds(database: str) -> None:
     stores = [await PostgresStore.open(database, 1) for _ in range(3)]
-    project = await stores[0].add_project(a_project())
+    project = await stores[0].projects.add_project(a_project())
 
     async def add(store: PostgresStore) -> Family:
-        return await store.add_pipeline(a_pipeline(project_id=project.id), new_jobs(a_spec()), now=NOW)
+        return await store.pipelines.add_pipeline(a_pipeline(project_id=project.id), new_jobs(a_spec()), now=NOW)
 
     async with asyncio.TaskGroup() as group:
         adding = [group.create_task(add(stores[number % 3])) for number in range(60)]
@@ -165,11 +167,11 @@ async def test_iids_are_counted_whoever_adds(database: str) -> None:
 
 async def test_a_resource_group_is_given_once(database: str) -> None:
     stores = [await PostgresStore.open(database, 1) for _ in range(3)]
-    project = await stores[0].add_project(a_project())
+    project = await stores[0].projects.add_project(a_project())
     jobs = [replace(new, resource_group="production") for new in new_jobs(a_spec("deploy"))]
 
     async def add(store: PostgresStore) -> Family:
-        return await store.add_pipeline(a_pipeline(project_id=project.id), jobs, now=NOW)
+        return await store.pipelines.add_pipeline(a_pipeline(project_id=project.id), jobs, now=NOW)
 
     async with asyncio.TaskGroup() as group:
         adding = [group.create_task(add(stores[number % 3])) for number in range(30)]
@@ -182,14 +184,14 @@ async def test_a_resource_group_is_given_once(database: str) -> None:
 async def test_changes_of_a_job_and_of_its_family_are_not_lost(database: str) -> None:
     """Each adds one, on what it finds: a change on what was not there any more would be missing in the end."""
     stores = [await PostgresStore.open(database, 1) for _ in range(3)]
-    project = await stores[0].add_project(a_project())
-    added = await stores[0].add_pipeline(
+    project = await stores[0].projects.add_project(a_project())
+    added = await stores[0].pipelines.add_pipeline(
         a_pipeline(project_id=project.id), new_jobs(*(a_spec(name) for name in "abc")), now=NOW
     )
     job = added.jobs[1]
 
     async def alone(store: PostgresStore) -> None:
-        await store.change_job(job.id, lambda row: replace(row, epoch=row.epoch + 1))
+        await store.jobs.change_job(job.id, lambda row: replace(row, epoch=row.epoch + 1))
 
     async def together(store: PostgresStore) -> None:
         from remuda.cell.store.ports import Changes
@@ -197,13 +199,13 @@ async def test_changes_of_a_job_and_of_its_family_are_not_lost(database: str) ->
         def decide(family: Family) -> Changes:
             return Changes(jobs=tuple(replace(row, epoch=row.epoch + 1) for row in family.jobs))
 
-        await store.change_family(added.pipeline.id, decide)
+        await store.pipelines.change_family(added.pipeline.id, decide)
 
     async with asyncio.TaskGroup() as group:
         for number in range(40):
             group.create_task(alone(stores[number % 3]))
             group.create_task(together(stores[number % 3]))
-    family = await stores[0].family(added.pipeline.id)
+    family = await stores[0].pipelines.load_family(added.pipeline.id)
     assert family is not None
     assert [row.epoch for row in family.jobs] == [40, 80, 40]
     for store in stores:
@@ -212,24 +214,26 @@ async def test_changes_of_a_job_and_of_its_family_are_not_lost(database: str) ->
 
 async def test_changes_at_the_same_time_concern_only_their_callers(store: PostgresStore) -> None:
     """One store makes them together; what one of them raises, and a further try, are nothing to the others."""
-    project = await store.add_project(a_project())
+    project = await store.projects.add_project(a_project())
     added = [
-        await store.add_pipeline(
+        await store.pipelines.add_pipeline(
             a_pipeline(project_id=project.id), new_jobs(*(a_spec(name) for name in "abcd")), now=NOW
         )
         for _ in range(6)
     ]
 
     async def end(job: Job) -> None:
-        await store.change_job(job.id, lambda row: leases.lease(row, TERMS, NOW), known=job)
-        await store.change_job(job.id, lambda row: leases.acknowledge(row, 1, NOW))
+        await store.jobs.change_job(job.id, lambda row: leases.lease(row, TERMS, NOW), known=job)
+        await store.jobs.change_job(job.id, lambda row: leases.acknowledge(row, 1, NOW))
         outcome = Outcome(succeeded=job.name != "b", reason=FailureReason.SCRIPT_FAILURE, reported="x")
-        ended = await store.change_family(job.pipeline_id, lambda of: lifecycle.finish(of, job.id, 1, outcome, NOW))
+        ended = await store.pipelines.change_family(
+            job.pipeline_id, lambda of: lifecycle.finish(of, job.id, 1, outcome, NOW)
+        )
         assert [one.id for one in ended.jobs] == [job.id]
 
     async def refused(pipeline_id: PipelineId) -> None:
         with pytest.raises(InvalidError):
-            await store.change_family(pipeline_id, lambda of: lifecycle.play(of, of.jobs[0].id, NOW, {}))
+            await store.pipelines.change_family(pipeline_id, lambda of: lifecycle.play(of, of.jobs[0].id, NOW, {}))
 
     async with asyncio.TaskGroup() as group:
         for family in added:
@@ -238,15 +242,19 @@ async def test_changes_at_the_same_time_concern_only_their_callers(store: Postgr
                 group.create_task(refused(family.pipeline.id))
     async with asyncio.TaskGroup() as group:
         for family in added:
-            group.create_task(store.change_family(family.pipeline.id, lambda of: lifecycle.retry_all(of, NOW)))
-            group.create_task(store.change_family(family.pipeline.id, lambda of: lifecycle.cancel_all(of, NOW)))
+            group.create_task(
+                store.pipelines.change_family(family.pipeline.id, lambda of: lifecycle.retry_all(of, NOW))
+            )
+            group.create_task(
+                store.pipelines.change_family(family.pipeline.id, lambda of: lifecycle.cancel_all(of, NOW))
+            )
     for family in added:
-        found = await store.family(family.pipeline.id)
+        found = await store.pipelines.load_family(family.pipeline.id)
         assert found is not None
         states = {job.name: job.state.value for job in found.jobs}
         assert states.pop("b") in ("pending", "canceled")
         assert states == dict.fromkeys("acd", "success")
-        assert (await store.jobs(Page(), pipeline_id=family.pipeline.id, with_retried=True))[1] == 5
+        assert (await store.jobs.list_jobs(Page(), pipeline_id=family.pipeline.id, with_retried=True))[1] == 5
 
 
 async def test_others_hear_of_jobs(database: str) -> None:
@@ -254,7 +262,7 @@ async def test_others_hear_of_jobs(database: str) -> None:
     heard: asyncio.Queue[list[JobId]] = asyncio.Queue()
 
     async def listen(store: PostgresStore, into: asyncio.Queue[list[JobId]]) -> None:
-        async for told in store.changes():
+        async for told in store.watch_changes():
             into.put_nowait(sorted(told))
 
     async with asyncio.TaskGroup() as group:
@@ -288,14 +296,14 @@ async def test_others_hear_of_jobs(database: str) -> None:
 
 
 async def test_a_server_that_is_gone_is_said(store: PostgresStore, database: str) -> None:
-    await store.put_setting("a", "b")
+    await store.settings.put_setting("a", "b")
     db = await asyncpg.connect(database)
     name = database.rpartition("/")[2]
     await db.execute(f"ALTER DATABASE {name} SET default_transaction_read_only = on")
     await db.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'remuda%'")
-    assert await store.setting("a") == "b"
+    assert await store.settings.load_setting("a") == "b"
     with pytest.raises(StoreError, match="primary"):
-        await store.writable()
+        await store.check_writable()
     await db.execute(f"ALTER DATABASE {name} RESET default_transaction_read_only")
     await db.close()
 
@@ -304,33 +312,33 @@ async def test_a_closed_store_says_so(database: str) -> None:
     store = await PostgresStore.open(database, 1)
     await store.close()
     with pytest.raises(StoreError):
-        await store.put_setting("a", "b")
+        await store.settings.put_setting("a", "b")
     with pytest.raises(StoreError):
-        await store.setting("a")
+        await store.settings.load_setting("a")
     await store.close()
 
 
 async def test_text_that_no_column_holds(store: PostgresStore) -> None:
-    project = await store.add_project(a_project(name="a\0b", description="c\0d"))
+    project = await store.projects.add_project(a_project(name="a\0b", description="c\0d"))
     long = "x" * 300
     jobs = new_jobs(a_spec("n\0me"), a_spec(long))
-    family = await store.add_pipeline(a_pipeline(project_id=project.id, ref=long, name="\0"), jobs, now=NOW)
+    family = await store.pipelines.add_pipeline(a_pipeline(project_id=project.id, ref=long, name="\0"), jobs, now=NOW)
     for job in family.jobs:
         done = replace(job, state=JobState.SUCCESS)
-        await store.change_job(job.id, lambda row, done=done: done)  # type: ignore[misc]
-        assert await store.newest_success(project.id, job.ref, job.name) == done
-    assert await store.newest_success(project.id, long, "x" * 301) is None
-    assert await store.open_pipelines(project.id, long) == [family.pipeline]
-    assert (await store.projects(Page()))[0] == [project]
-    assert await store.project_by_path("acme/shop\0") is None
-    assert await store.runner_by_token("\0") is None
+        await store.jobs.change_job(job.id, lambda row, done=done: done)  # type: ignore[misc]
+        assert await store.jobs.find_newest_success(project.id, job.ref, job.name) == done
+    assert await store.jobs.find_newest_success(project.id, long, "x" * 301) is None
+    assert await store.pipelines.list_open_pipelines(project.id, long) == [family.pipeline]
+    assert (await store.projects.list_projects(Page()))[0] == [project]
+    assert await store.projects.find_project("acme/shop\0") is None
+    assert await store.runners.find_runner("\0") is None
 
 
 async def test_ends_at_several_processes_at_once_end_their_pipelines(store: PostgresStore, database: str) -> None:
     """Most are stored without a look at the pipeline; whichever that are, the pipeline is over with the last one."""
     other = await PostgresStore.open(database, 1)
-    project = await store.add_project(a_project())
-    runner = await store.add_runner(a_runner())
+    project = await store.projects.add_project(a_project())
+    runner = await store.runners.add_runner(a_runner())
     terms = replace(TERMS, runner_id=runner.id)
     alone = 0
 
@@ -355,11 +363,11 @@ async def test_ends_at_several_processes_at_once_end_their_pipelines(store: Post
 
     new = [replace(job, ends_alone=True) for job in new_jobs(*(a_spec(f"job{number}") for number in range(10)))]
     for _ in range(20):
-        family = await store.add_pipeline(a_pipeline(project_id=project.id), new, now=NOW)
+        family = await store.pipelines.add_pipeline(a_pipeline(project_id=project.id), new, now=NOW)
         async with asyncio.TaskGroup() as group:
             for number, job in enumerate(family.jobs):
                 group.create_task(live(job, store if number % 2 else other))
-        pipeline = await store.pipeline(family.pipeline.id)
+        pipeline = await store.pipelines.load_pipeline(family.pipeline.id)
         assert pipeline is not None
         assert pipeline.status == "success"
     assert alone

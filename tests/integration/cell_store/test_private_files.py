@@ -27,7 +27,7 @@ def modes(folder: Path) -> dict[str, int]:
 
 async def test_the_database_is_its_users_alone_from_the_beginning(tmp_path: Path, no_mask: None) -> None:
     store = SqliteStore.open(tmp_path / "cell.sqlite", 1)
-    await store.writable()
+    await store.check_writable()
     assert modes(tmp_path) == dict.fromkeys(("cell.sqlite", "cell.sqlite-wal", "cell.sqlite-shm"), 0o600)
     await store.close()
 
@@ -35,7 +35,7 @@ async def test_the_database_is_its_users_alone_from_the_beginning(tmp_path: Path
 async def test_one_that_others_could_read_is_closed_to_them(tmp_path: Path) -> None:
     path = tmp_path / "cell.sqlite"
     other = SqliteStore.open(path, 1)
-    await other.writable()
+    await other.check_writable()
     for name in modes(tmp_path):
         (tmp_path / name).chmod(0o644)
     store = SqliteStore.open(path, 1)

@@ -26,12 +26,12 @@ from remuda.testing.builders import NOW, a_pipeline, a_project, a_spec, new_jobs
 async def worker(store, project, number):
     while True:
         jobs = new_jobs(a_spec("a"), a_spec("b", stage="deploy", stage_index=2))
-        family = await store.add_pipeline(a_pipeline(project_id=project.id), jobs, now=NOW)
+        family = await store.pipelines.add_pipeline(a_pipeline(project_id=project.id), jobs, now=NOW)
         print(family.pipeline.id, flush=True)
 
 async def main():
     store = SqliteStore.open(Path(sys.argv[1]), 1)
-    project = await store.add_project(a_project())
+    project = await store.projects.add_project(a_project())
     async with asyncio.TaskGroup() as group:
         for number in range(8):
             group.create_task(worker(store, project, number))
@@ -51,11 +51,13 @@ async def test_what_was_reported_is_there_after_kill_9(tmp_path: Path) -> None:
     await child.wait()
     store = SqliteStore.open(path, 1)
     try:
-        found, total = await store.pipelines((await store.projects(Page()))[0][0].id, Page(size=100_000))
+        found, total = await store.pipelines.list_pipelines(
+            (await store.projects.list_projects(Page()))[0][0].id, Page(size=100_000)
+        )
         assert reported <= {pipeline.id for pipeline in found}
         assert sorted(pipeline.iid for pipeline in found) == list(range(1, total + 1))
         for pipeline in found:
-            family = await store.family(pipeline.id)
+            family = await store.pipelines.load_family(pipeline.id)
             assert family is not None
             assert [job.state for job in family.jobs] == [JobState.PENDING, JobState.CREATED]
     finally:
@@ -69,13 +71,13 @@ async def test_what_was_reported_is_there_after_kill_9(tmp_path: Path) -> None:
 async def test_everything_is_there_after_a_restart(tmp_path: Path) -> None:
     path = tmp_path / "cell.sqlite"
     store = SqliteStore.open(path, 3)
-    project = await store.add_project(a_project())
-    family = await store.add_pipeline(a_pipeline(project_id=project.id), new_jobs(a_spec()), now=NOW)
+    project = await store.projects.add_project(a_project())
+    family = await store.pipelines.add_pipeline(a_pipeline(project_id=project.id), new_jobs(a_spec()), now=NOW)
     await store.close()
     store = SqliteStore.open(path, 3)
-    assert await store.family(family.pipeline.id) == family
+    assert await store.pipelines.load_family(family.pipeline.id) == family
     assert project.id == range_of_cell(3).first
-    assert (await store.add_project(a_project(path="acme/other"))).id == project.id + 1
+    assert (await store.projects.add_project(a_project(path="acme/other"))).id == project.id + 1
     await store.close()
 
 
@@ -114,7 +116,7 @@ def test_what_is_no_store_is_refused(tmp_path: Path) -> None:
 
 async def test_a_full_disk_is_said_and_nothing_is_half_written(tmp_path: Path) -> None:
     store = SqliteStore.open(tmp_path / "cell.sqlite", 1)
-    project = await store.add_project(a_project())
+    project = await store.projects.add_project(a_project())
     pages = await store._writer.run(lambda db: db.execute("PRAGMA page_count").fetchone()[0])
     await store._writer.run(lambda db: db.execute(f"PRAGMA max_page_count = {pages + 20}").fetchone())
     jobs = new_jobs(*(a_spec(f"job{number}") for number in range(50)))
@@ -123,15 +125,15 @@ async def test_a_full_disk_is_said_and_nothing_is_half_written(tmp_path: Path) -
     async def fill() -> None:
         nonlocal stored
         while True:
-            await store.add_pipeline(a_pipeline(project_id=project.id), jobs, now=NOW)
+            await store.pipelines.add_pipeline(a_pipeline(project_id=project.id), jobs, now=NOW)
             stored += 1
 
     with pytest.raises(StoreError, match=r"full.*free some space"):
         await fill()
-    assert (await store.jobs(Page()))[1] == stored * 50
+    assert (await store.jobs.list_jobs(Page()))[1] == stored * 50
     await store._writer.run(lambda db: db.execute("PRAGMA max_page_count = 100000").fetchone())
-    await store.writable()
-    family = await store.add_pipeline(a_pipeline(project_id=project.id), new_jobs(a_spec()), now=NOW)
+    await store.check_writable()
+    family = await store.pipelines.add_pipeline(a_pipeline(project_id=project.id), new_jobs(a_spec()), now=NOW)
     assert family.pipeline.iid == stored + 1
     await store.close()
 
@@ -144,26 +146,26 @@ async def test_one_operation_that_cannot_be_stored_does_not_fail_those_beside_it
         db.execute("INSERT INTO nowhere VALUES (1)")
 
     async with asyncio.TaskGroup() as group:
-        good = [group.create_task(store.put_setting(f"s{number}", "x")) for number in range(20)]
+        good = [group.create_task(store.settings.put_setting(f"s{number}", "x")) for number in range(20)]
         with pytest.raises(StoreError, match="nowhere"):
             await store._write(broken)
-        good += [group.create_task(store.put_setting(f"t{number}", "x")) for number in range(20)]
-    assert await store.setting("half") is None
-    assert await store.setting("s19") == await store.setting("t19") == "x"
+        good += [group.create_task(store.settings.put_setting(f"t{number}", "x")) for number in range(20)]
+    assert await store.settings.load_setting("half") is None
+    assert await store.settings.load_setting("s19") == await store.settings.load_setting("t19") == "x"
     await store.close()
 
 
 async def test_a_read_sees_every_write_that_was_reported(tmp_path: Path) -> None:
     store = SqliteStore.open(tmp_path / "cell.sqlite", 1)
-    project = await store.add_project(a_project())
+    project = await store.projects.add_project(a_project())
     jobs = new_jobs(*(a_spec(f"job{number}") for number in range(100)))
-    family = await store.add_pipeline(a_pipeline(project_id=project.id), jobs, now=NOW)
+    family = await store.pipelines.add_pipeline(a_pipeline(project_id=project.id), jobs, now=NOW)
 
     async def change(number: int) -> None:
         job = family.jobs[number]
         for epoch in range(1, 6):
-            await store.change_job(job.id, lambda row: replace(row, epoch=epoch))  # noqa: B023
-            seen = await store.job(job.id)
+            await store.jobs.change_job(job.id, lambda row: replace(row, epoch=epoch))  # noqa: B023
+            seen = await store.jobs.load_job(job.id)
             assert seen is not None
             assert seen.epoch == epoch
 
@@ -176,9 +178,9 @@ async def test_a_read_sees_every_write_that_was_reported(tmp_path: Path) -> None
 async def test_a_long_list_leaves_the_loop_to_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(paging, "PIECE", 10)
     store = SqliteStore.open(tmp_path / "cell.sqlite", 1)
-    project = await store.add_project(a_project())
+    project = await store.projects.add_project(a_project())
     jobs = new_jobs(*(a_spec(f"job{number}") for number in range(100)))
-    await store.add_pipeline(a_pipeline(project_id=project.id), jobs, now=NOW)
+    await store.pipelines.add_pipeline(a_pipeline(project_id=project.id), jobs, now=NOW)
     turns = 0
 
     async def other() -> None:
@@ -189,7 +191,7 @@ async def test_a_long_list_leaves_the_loop_to_others(tmp_path: Path, monkeypatch
 
     async with asyncio.TaskGroup() as group:
         beside = group.create_task(other())
-        assert len(await store.jobs_in([JobState.PENDING])) == 100
+        assert len(await store.jobs.list_jobs_in([JobState.PENDING])) == 100
         beside.cancel()
     assert turns >= 9
     await store.close()
@@ -197,7 +199,7 @@ async def test_a_long_list_leaves_the_loop_to_others(tmp_path: Path, monkeypatch
 
 async def test_what_is_asked_with_every_push_and_end_costs_the_same_in_a_long_history(tmp_path: Path) -> None:
     store = SqliteStore.open(tmp_path / "cell.sqlite", 1)
-    project = await store.add_project(a_project())
+    project = await store.projects.add_project(a_project())
     costs: list[tuple[int, int]] = []
 
     async def cost(asked: Awaitable[object]) -> int:
@@ -218,13 +220,13 @@ async def test_what_is_asked_with_every_push_and_end_costs_the_same_in_a_long_hi
     for many in (1, 10, 500):
         for number in range(many):
             over = a_pipeline(project_id=project.id, ref=f"topic-{number}", status="success")
-            await store.add_pipeline(over, (), now=NOW)
+            await store.pipelines.add_pipeline(over, (), now=NOW)
         jobs = new_jobs(*(a_spec(f"deploy-{number}", resource_group=f"group-{number}") for number in range(many)))
-        await store.add_pipeline(a_pipeline(project_id=project.id, ref="topic"), jobs, now=NOW)
+        await store.pipelines.add_pipeline(a_pipeline(project_id=project.id, ref="topic"), jobs, now=NOW)
         costs.append(
             (
-                await cost(store.open_pipelines(project.id, "main")),
-                await cost(store.first_of_group(project.id, "production", [JobState.WAITING_FOR_RESOURCE])),
+                await cost(store.pipelines.list_open_pipelines(project.id, "main")),
+                await cost(store.jobs.find_first_of_group(project.id, "production", [JobState.WAITING_FOR_RESOURCE])),
             )
         )
     assert all(later <= earlier + 2 for earlier, later in zip(*costs[1:], strict=True)), costs
@@ -235,7 +237,7 @@ async def test_a_closed_store_says_so(tmp_path: Path) -> None:
     store = SqliteStore.open(tmp_path / "cell.sqlite", 1)
     await store.close()
     with pytest.raises(StoreError, match="closed"):
-        await store.put_setting("a", "b")
+        await store.settings.put_setting("a", "b")
     with pytest.raises(StoreError):
-        await store.setting("a")
+        await store.settings.load_setting("a")
     await store.close()

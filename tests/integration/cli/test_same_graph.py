@@ -67,15 +67,15 @@ async def graph(data: Path, pipeline: int | None = None) -> tuple[list[dict[str,
     store, _ = await open_store(CellSettings(data=data, admin_token="never called"))
     try:
         if pipeline is None:
-            newest, _ = await store.pipelines(ProjectId(1), Page())
+            newest, _ = await store.pipelines.list_pipelines(ProjectId(1), Page())
             pipeline = newest[0].id
-        family = await store.family(PipelineId(pipeline))
+        family = await store.pipelines.load_family(PipelineId(pipeline))
         assert family is not None
-        project = await store.project(family.pipeline.project_id)
+        project = await store.projects.load_project(family.pipeline.project_id)
         assert project is not None
         jobs = []
         for job in sorted(family.jobs, key=lambda job: job.name):
-            spec = await store.job_spec(job.id)
+            spec = await store.jobs.load_spec(job.id)
             assert spec is not None
             told = {name: getattr(spec, name) for name in spec.__struct_fields__}
             jobs.append(told | {"waits_for": job.waits_for, "by_stage": job.by_stage, "environment": job.environment})

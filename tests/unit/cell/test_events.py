@@ -119,7 +119,7 @@ async def test_a_hint_that_was_lost_is_made_up_for(cell: MemoryCell) -> None:
             await cell.clock.advance(1)
             at = events.buffer.last
             # As another process would do it, of which nothing is heard.
-            await cell.store.change_job(family.jobs[0].id, lambda job: replace(job, state=JobState.SKIPPED))
+            await cell.store.jobs.change_job(family.jobs[0].id, lambda job: replace(job, state=JobState.SKIPPED))
             await cell.clock.advance(2 * LOOK_SECONDS)
             assert [one["status"] for one in told(events, at)] == ["skipped"]
 
@@ -145,7 +145,7 @@ async def test_a_store_that_fails_is_a_reset(cell: MemoryCell, monkeypatch: pyte
             async def fails(job_ids: object) -> Any:
                 raise StoreError("the disk is full")
 
-            monkeypatch.setattr(cell.store, "some_jobs", fails)
+            monkeypatch.setattr(cell.store.jobs, "load_jobs", fails)
             family = await cell.push(a_spec("build"))
             await cell.clock.advance(1)
             assert events.buffer.after(at, at_most=1) is None
@@ -162,11 +162,11 @@ async def test_runners_come_change_and_go(cell: MemoryCell) -> None:
         with events.watched(runners=True):
             await events.ready()
             at = events.buffer.last
-            new = await cell.store.add_runner(a_runner(tags=("arm",), token_hash="new"))
+            new = await cell.store.runners.add_runner(a_runner(tags=("arm",), token_hash="new"))
             await cell.clock.advance(RUNNERS_SECONDS)
-            await cell.store.put_runner(replace(new, paused=True))
+            await cell.store.runners.put_runner(replace(new, paused=True))
             await cell.clock.advance(RUNNERS_SECONDS)
-            await cell.store.remove_runner(new.id)
+            await cell.store.runners.remove_runner(new.id)
             await cell.clock.advance(RUNNERS_SECONDS)
             seen = told(events, at)
             assert [one.get("paused", False) for one in seen] == [False, True, True]
@@ -178,6 +178,6 @@ async def test_runners_are_not_read_for_those_who_do_not_want_them(cell: MemoryC
     async with telling(cell) as events:
         with events.watched(runners=False):
             await cell.clock.advance(RUNNERS_SECONDS)
-            await cell.store.add_runner(a_runner(token_hash="new"))
+            await cell.store.runners.add_runner(a_runner(token_hash="new"))
             await cell.clock.advance(10 * RUNNERS_SECONDS)
             assert told(events, 0) == []

@@ -64,14 +64,14 @@ async def _makers_here(store: Store, job: Job, family: Family | None = None) -> 
     """The newest tries of the jobs of its own pipeline, with what they left."""
     if not job.artifacts_from:
         return []
-    family = family or await store.family(job.pipeline_id)
+    family = family or await store.pipelines.load_family(job.pipeline_id)
     wanted = frozenset(job.artifacts_from)
     makers = [maker for maker in family.jobs if maker.name in wanted] if family else []
     for maker in makers:
         if maker.erased or maker.artifacts_gone:
             what = "were erased" if maker.erased else "have expired or were deleted"
             raise MissingDependencyError(f'the artifacts of job "{maker.name}" {what}; run that job again')
-    return [(maker, await store.artifacts(maker.id)) for maker in makers]
+    return [(maker, await store.jobs.list_artifacts(maker.id)) for maker in makers]
 
 
 async def _makers_elsewhere(store: Store, of: Circumstances, now: float) -> list[Made]:
@@ -88,7 +88,7 @@ async def _makers_elsewhere(store: Store, of: Circumstances, now: float) -> list
         except ExpansionError as error:
             raise MissingDependencyError(f"a need of this job {error}") from None
         maker = await (_in_pipeline(store, of, named) if need.pipeline else _in_project(store, of, named, now))
-        left = await store.artifacts(maker.id)
+        left = await store.jobs.list_artifacts(maker.id)
         if not left or maker.erased or maker.artifacts_gone:
             raise MissingDependencyError(
                 f"{_words(named)} left no artifacts, and this job needs them; run that job again"
@@ -106,8 +106,8 @@ async def _in_project(store: Store, of: Circumstances, need: OutsideNeed, now: f
         )
     if not admits(project, of.project, is_reading=True):
         raise MissingDependencyError(f"this job needs artifacts, and {explain_refusal(project, of.project)}")
-    ref, is_tag = await split_name(store, project.id, need.ref)
-    job = await store.newest_success(project.id, ref, need.job, tag=is_tag)
+    ref, is_tag = await split_name(store.projects, project.id, need.ref)
+    job = await store.jobs.find_newest_success(project.id, ref, need.job, tag=is_tag)
     if job is None:
         raise MissingDependencyError(
             f"{_words(need)} has never succeeded, and this job needs its artifacts; run that job first"
@@ -117,7 +117,7 @@ async def _in_project(store: Store, of: Circumstances, need: OutsideNeed, now: f
 
 async def _in_pipeline(store: Store, of: Circumstances, need: OutsideNeed) -> Job:
     number = need.pipeline if need.pipeline.isascii() and need.pipeline.isdigit() and len(need.pipeline) <= 18 else ""
-    other = await store.family(PipelineId(int(number))) if number else None
+    other = await store.pipelines.load_family(PipelineId(int(number))) if number else None
     if other is None or await _root(store, other.pipeline) != await _root(store, of.pipeline):
         raise MissingDependencyError(
             f'this job needs artifacts of pipeline "{need.pipeline}", which is no parent or child of its own; '
@@ -134,7 +134,7 @@ async def _in_pipeline(store: Store, of: Circumstances, need: OutsideNeed) -> Jo
 async def _root(store: Store, pipeline: Pipeline) -> PipelineId:
     """The pipeline at the top of a family of parents and children."""
     while pipeline.is_child and pipeline.upstream_pipeline_id is not None:
-        upstream = await store.pipeline(pipeline.upstream_pipeline_id)
+        upstream = await store.pipelines.load_pipeline(pipeline.upstream_pipeline_id)
         if upstream is None:
             break
         pipeline = upstream

@@ -66,9 +66,9 @@ class Explanations:
         return counted
 
     async def _count(self, now: float) -> DemandCount:
-        coming = await self._store.coming_jobs(demand.AHEAD, held_since=now - demand.HELD_SECONDS)
-        runners, _ = await self._store.runners(_ALL)
-        managers = await self._store.all_managers()
+        coming = await self._store.jobs.list_coming_jobs(demand.AHEAD, held_since=now - demand.HELD_SECONDS)
+        runners, _ = await self._store.runners.list_runners(_ALL)
+        managers = await self._store.runners.list_all_managers()
         ready, running = self._memory.waiting_jobs.waiting(), list(self._memory.assigned_jobs.values())
 
         def count() -> DemandCount:
@@ -92,24 +92,27 @@ class Explanations:
     async def explain_job(self, job_id: int, *, sees: Callable[[Project], bool] = lambda _project: True) -> JobWhy:
         """Why a job waits, or ended as it did. Paths and jobs of projects that the caller does not see are left out."""
         job = await load_job(self._store, job_id)
-        family, project = await self._store.family(job.pipeline_id), await self._store.project(job.project_id)
+        family, project = (
+            await self._store.pipelines.load_family(job.pipeline_id),
+            await self._store.projects.load_project(job.project_id),
+        )
         if family is None or project is None:
             raise NotFoundError(f"job {job_id} lacks its pipeline or project in the store")
-        downstream = await self._store.downstream(job.id) if job.is_trigger else None
-        target = await self._store.project(downstream.project_id) if downstream else None
+        downstream = await self._store.pipelines.find_downstream(job.id) if job.is_trigger else None
+        target = await self._store.projects.load_project(downstream.project_id) if downstream else None
         upstream_id = family.pipeline.upstream_job_id
-        upstream = await self._store.job(upstream_id) if upstream_id is not None else None
-        source = await self._store.project(upstream.project_id) if upstream else None
+        upstream = await self._store.jobs.load_job(upstream_id) if upstream_id is not None else None
+        source = await self._store.projects.load_project(upstream.project_id) if upstream else None
         holder = None
         if job.state is JobState.WAITING_FOR_RESOURCE:
-            holder = await self._store.first_of_group(job.project_id, job.resource_group, OCCUPYING)
+            holder = await self._store.jobs.find_first_of_group(job.project_id, job.resource_group, OCCUPYING)
         return explain(
             Situation(
                 job=job,
                 family=family,
                 project=project.path,
                 now=self._clock.now(),
-                runner=await self._store.runner(job.runner_id) if job.runner_id is not None else None,
+                runner=await self._store.runners.load_runner(job.runner_id) if job.runner_id is not None else None,
                 holder=holder,
                 downstream=downstream,
                 downstream_project=target.path if target and sees(target) else "",
@@ -133,9 +136,9 @@ class Explanations:
 
     async def _load_runners(self) -> tuple[Seen, ...]:
         """All runners, with their last contact and their number of jobs."""
-        runners, _ = await self._store.runners(_ALL)
+        runners, _ = await self._store.runners.list_runners(_ALL)
         contacts: dict[RunnerId, float] = {}
-        for manager in await self._store.all_managers():
+        for manager in await self._store.runners.list_all_managers():
             contacts[manager.runner_id] = max(contacts.get(manager.runner_id, 0.0), manager.contacted_at)
         jobs = Counter(job.runner_id for job in self._memory.assigned_jobs.values())
         return tuple(

@@ -137,7 +137,7 @@ class Handout:
         self, runner: Runner, request: RequestJob, *, request_id: str, ip: str, gone: HangUp
     ) -> Assignment | NoJob:
         """Hand out a job, or hold the poll for as long as `core.waiting.poll_hold` allows until there is one."""
-        if request_id and (again := await self._store.leased_by_request(runner.id, request_id)):
+        if request_id and (again := await self._store.jobs.find_leased_job(runner.id, request_id)):
             _log.info("job handed out again to the same request", job=again.id, runner=runner.id)
             return await self._deliver(_Leased(again), runner, _features(request), ip=ip, gone=gone)
         is_woken = False
@@ -211,8 +211,8 @@ class Handout:
 
     async def _load_offers(self) -> None:
         self._offers_at = self._clock.monotonic()
-        runners, _ = await self._store.runners(_ALL)
-        self._offers = offers_of(runners, await self._store.all_managers(), self._clock.now())
+        runners, _ = await self._store.runners.list_runners(_ALL)
+        self._offers = offers_of(runners, await self._store.runners.list_all_managers(), self._clock.now())
 
     async def refresh_caches(self, stop: asyncio.Event) -> None:
         """Read signing keys and runners before their caches expire, until `stop` is set, so that no hand-out has to."""
@@ -250,12 +250,16 @@ class Handout:
         try:
             pending = pending or await self._read_ahead(job_id, ahead)
             row = leases.lease(pending, terms, now) if pending else None
-            if pending and row and (parts := await self._store.lease_job(pending, row, runner, policy_settings(row))):
+            if (
+                pending
+                and row
+                and (parts := await self._store.jobs.lease_job(pending, row, runner, policy_settings(row)))
+            ):
                 leased = _Leased(row, parts)
             elif not use_cache_only:
-                if is_woken and (current := await self._store.runner(runner.id)) != runner:
+                if is_woken and (current := await self._store.runners.load_runner(runner.id)) != runner:
                     raise _RunnerChangedError(current)
-                row = await self._store.change_job(job_id, lambda job: leases.lease(job, terms, now))
+                row = await self._store.jobs.change_job(job_id, lambda job: leases.lease(job, terms, now))
                 leased = _Leased(row) if row else None
                 may_be_pending = False
         finally:
@@ -272,7 +276,7 @@ class Handout:
 
     async def _read_ahead(self, job_id: JobId, ahead: Sequence[JobId]) -> Job | None:
         """Read a job that is no longer cached, together with those that follow it in the queue."""
-        jobs = {job.id: job for job in await self._store.some_jobs(ahead)}
+        jobs = {job.id: job for job in await self._store.jobs.load_jobs(ahead)}
         chosen = jobs.pop(job_id, None)
         for job in jobs.values():
             if job.id in self._waiting_jobs and job.state is JobState.PENDING:
@@ -285,7 +289,7 @@ class Handout:
         job = leased.job
         killpoints.reach("cell.leased")
         try:
-            parts = leased.parts or await self._store.belongings(job, policy_settings(job))
+            parts = leased.parts or await self._store.jobs.load_belongings(job, policy_settings(job))
             assignment = await self._assignment(job, runner, features, parts)
         except ProjectDeletedError as error:
             await self._changes.fail(job, FailureReason.PROJECT_DELETED, str(error))

@@ -47,7 +47,7 @@ class JobChanges:
             before = family
             return decide(family)
 
-        applied = await self._store.change_family(pipeline_id, decide_and_remember)
+        applied = await self._store.pipelines.change_family(pipeline_id, decide_and_remember)
         self._memory.count_ends(before, applied)
         self._memory.announce(applied.jobs)
         for job in applied.jobs:
@@ -66,7 +66,9 @@ class JobChanges:
         """Seal the trace of a job that ended without its runner. If that fails, the trace stays readable as it is."""
         try:
             size, checksum = await self._traces.seal(job.id)
-            await self._store.change_job(job.id, lambda row: replace(row, trace_bytes=size, trace_checksum=checksum))
+            await self._store.jobs.change_job(
+                job.id, lambda row: replace(row, trace_bytes=size, trace_checksum=checksum)
+            )
         except StoreError as error:
             _log.warning("trace not archived", job=job.id, error=str(error))
 
@@ -79,7 +81,7 @@ class JobChanges:
             if group:
                 await self._hand_on_resource_group(project_id, group)
         if any(job.state is JobState.FAILED and not (job.allow_failure or job.retried) for job in ended):
-            pipeline = applied.pipeline or await self._store.pipeline(pipeline_id)
+            pipeline = applied.pipeline or await self._store.pipelines.load_pipeline(pipeline_id)
             if pipeline is not None and pipeline.cancel_on_job_failure == "all":
                 await self.cancel_children(pipeline_id)
 
@@ -88,7 +90,7 @@ class JobChanges:
 
         If that job does not take it, another job has it, or this one stopped waiting, which hands the group on again.
         """
-        oldest = await self._store.first_of_group(project_id, group, [JobState.WAITING_FOR_RESOURCE])
+        oldest = await self._store.jobs.find_first_of_group(project_id, group, [JobState.WAITING_FOR_RESOURCE])
         if oldest is not None:
             await self.resume(oldest.pipeline_id)
 
@@ -103,7 +105,7 @@ class JobChanges:
         """
         now = self._clock.now()
         alone = lifecycle.finish_alone(job, job.epoch, outcome, now)
-        if alone is not None and await self._store.end_beside(job, alone):
+        if alone is not None and await self._store.jobs.end_beside(job, alone):
             self._memory.ended_jobs[alone.state.value] += 1
             self._memory.announce([alone])
             return alone
@@ -138,11 +140,11 @@ class JobChanges:
         """Cancel the child pipelines of all trigger jobs of a pipeline, retried ones included."""
         page = 1
         while True:
-            jobs, total = await self._store.jobs(
+            jobs, total = await self._store.jobs.list_jobs(
                 Page(number=page, size=100), pipeline_id=pipeline_id, with_retried=True, is_trigger=True
             )
             for job in jobs:
-                child = await self._store.downstream(job.id)
+                child = await self._store.pipelines.find_downstream(job.id)
                 if child is not None and child.is_child and child.status not in OVER:
                     await self.cancel_pipeline(child.id)
             if page * 100 >= total:
@@ -152,7 +154,7 @@ class JobChanges:
 
 async def load_job(store: Store, job_id: int) -> Job:
     """The stored job; NotFoundError if there is none."""
-    job = await store.job(JobId(job_id))
+    job = await store.jobs.load_job(JobId(job_id))
     if job is None:
         raise NotFoundError(f"there is no job {job_id}")
     return job
@@ -160,7 +162,7 @@ async def load_job(store: Store, job_id: int) -> Job:
 
 async def load_pipeline(store: Store, pipeline_id: PipelineId) -> Pipeline:
     """The stored pipeline; NotFoundError if there is none."""
-    pipeline = await store.pipeline(pipeline_id)
+    pipeline = await store.pipelines.load_pipeline(pipeline_id)
     if pipeline is None:
         raise NotFoundError(f"there is no pipeline {pipeline_id}")
     return pipeline

@@ -37,19 +37,22 @@ from remuda.wire.runner_api import JobPayload
 
 async def id_keys(store: Store) -> Sequence[IdKey]:
     """The keys that sign identity tokens, the newest last."""
-    stored = await store.signing_keys()
+    stored = await store.settings.load_signing_keys()
     return [await asyncio.to_thread(load_id_key, kid, pem) for kid, pem in stored.items() if kid.startswith(KEY_PREFIX)]
 
 
 async def variables_of(store: Store, project: Project, environment: str = "") -> tuple[ProjectVariable, ...]:
     """The variables that a job of a project gets from it, from its groups and from the cell."""
-    kept = [*await store.shared_variables(project.group_ids), *await store.variables(project.id)]
+    kept = [
+        *await store.projects.list_shared_variables(project.group_ids),
+        *await store.projects.list_variables(project.id),
+    ]
     return tuple(applicable(kept, group_ids=project.group_ids, environment=environment))
 
 
 async def circumstances(store: Store, job: Job, runner: Runner, *, public_url: str) -> Circumstances:
     """What is stored of a job; NotFoundError when the store lacks a part of it."""
-    return await _circumstances(store, job, runner, await store.belongings(job), public_url)
+    return await _circumstances(store, job, runner, await store.jobs.load_belongings(job), public_url)
 
 
 async def _circumstances(store: Store, job: Job, runner: Runner, has: Belongings, public_url: str) -> Circumstances:
@@ -122,7 +125,7 @@ async def keep(store: Store, draft: Draft) -> Job:
     if (draft.gets, draft.token_hash) == (job.gets, job.token_hash):
         return job
     kept = {"gets": draft.gets, "token_hash": draft.token_hash}
-    changed = await store.change_job(
+    changed = await store.jobs.change_job(
         job.id, lambda row: replace(row, **kept) if row.epoch == job.epoch else None, known=job
     )
     return changed or job
@@ -133,7 +136,7 @@ async def _check(store: Store, of: Circumstances, features: Mapping[str, bool]) 
     if missing := lacking(of, features):
         raise CannotStartError(missing, FailureReason.RUNNER_UNSUPPORTED)
     # The first user cannot be blocked.
-    user = await store.user(of.pipeline.user_id) if of.pipeline.user_id != USER_ID else None
+    user = await store.people.load_user(of.pipeline.user_id) if of.pipeline.user_id != USER_ID else None
     if user is not None and user.state == "blocked":
         raise CannotStartError(f'"{user.username}", who started it, is blocked', FailureReason.USER_BLOCKED)
 
@@ -145,7 +148,7 @@ def policy_settings(job: Job) -> list[str]:
 
 async def with_policies(store: Store, job: Job, payload: JobPayload) -> JobPayload:
     """The payload with the step policies that hold for the job, if there are any."""
-    return _with_policy(payload, job, await store.settings(policy_settings(job)))
+    return _with_policy(payload, job, await store.settings.load_settings(policy_settings(job)))
 
 
 def _with_policy(payload: JobPayload, job: Job, settings: Mapping[str, str]) -> JobPayload:
@@ -163,9 +166,9 @@ async def _id_tokens(store: Store, of: Circumstances, now: float) -> dict[str, s
     keys = await id_keys(store)
     if not keys:
         key = await asyncio.to_thread(new_id_key, f"{int(now)}-{secrets.token_hex(4)}")
-        await store.add_signing_key(key.kid, key.pem())
+        await store.settings.add_signing_key(key.kid, key.pem())
         keys = [key]
-    user = await store.user(of.pipeline.user_id)
+    user = await store.people.load_user(of.pipeline.user_id)
     level = await level_of(store, of.pipeline.user_id, of.project, now) or 0
     names = [one.name.lower() for one in Level if one <= level]
     # In a thread, because a file may ask for thousands.

@@ -25,7 +25,10 @@ _NOBODY = Runner(id=RunnerId(0), type=RunnerType.INSTANCE, token_hash="", create
 
 async def secrets_of(store: Store, job: Job) -> Secrets:
     """The masked variables that a job may know, of its project, its groups and the cell."""
-    kept = [*await store.variables(job.project_id), *await store.shared_variables(job.group_ids)]
+    kept = [
+        *await store.projects.list_variables(job.project_id),
+        *await store.projects.list_shared_variables(job.group_ids),
+    ]
     return known_secrets(variable.value for variable in kept if variable.masked)
 
 
@@ -33,7 +36,7 @@ async def disclosed_payload(store: Store, job: Job, *, public_url: str, now: flo
     """What any runner gets with a job, as JSON without secrets."""
     if job.is_trigger:
         raise InvalidError(f"job {job.id} starts a pipeline by itself; no runner ever gets it, so it has no payload")
-    runner = await store.runner(job.runner_id) if job.runner_id is not None else None
+    runner = await store.runners.load_runner(job.runner_id) if job.runner_id is not None else None
     of = await circumstances(store, job, runner or _NOBODY, public_url=public_url)
     try:
         found = await find_dependencies(store, of, now=now)

@@ -15,7 +15,7 @@ PAGE = 100
 
 async def results_of(store: Store, job_id: JobId, *, after: int = 0) -> AsyncGenerator[StepResult, None]:
     """All of them with higher numbers, in order."""
-    while page := await store.results(job_id, after=after, limit=PAGE):
+    while page := await store.jobs.list_results(job_id, after=after, limit=PAGE):
         for result in page:
             yield result
         if len(page) < PAGE:

@@ -30,12 +30,12 @@ class StoreSync:
         """Fill the memory at the start of the process."""
         self._memory.listening_since = self._clock.now()
         await self.load_assigned()
-        self._memory.announce(await self._store.jobs_in([JobState.PENDING]))
+        self._memory.announce(await self._store.jobs.list_jobs_in([JobState.PENDING]))
 
     async def load_assigned(self) -> Sequence[Job]:
         """Read all jobs that runners or the cell itself have, and count them anew."""
         with self._memory.record_changes() as changes:
-            jobs = await self._store.jobs_in(HELD)
+            jobs = await self._store.jobs.list_jobs_in(HELD)
             newest = {job.id: job for job in jobs} | changes
         self._memory.replace_assigned(newest.values())
         return jobs
@@ -43,23 +43,23 @@ class StoreSync:
     async def load_pending(self) -> Sequence[Job]:
         """Read the pending jobs, and those that this process believes to be pending and that are not."""
         waiting = list(self._memory.waiting_jobs)
-        pending = await self._store.jobs_in([JobState.PENDING])
+        pending = await self._store.jobs.list_jobs_in([JobState.PENDING])
         self._memory.announce(pending)
         if gone := set(waiting) - {job.id for job in pending}:
-            self._memory.announce(await self._store.some_jobs(gone))
+            self._memory.announce(await self._store.jobs.load_jobs(gone))
         return pending
 
     async def follow(self) -> None:
         """Read the jobs that other processes of the cell report as changed. Runs until it is cancelled."""
-        async with aclosing(self._store.changes()) as changes:
+        async with aclosing(self._store.watch_changes()) as changes:
             async for job_ids in changes:
                 self._memory.changed_jobs.note(*job_ids)
                 self._memory.job_cache.forget(*job_ids)
                 try:
                     if job_ids:
-                        jobs = await self._store.some_jobs(job_ids)
+                        jobs = await self._store.jobs.load_jobs(job_ids)
                     else:
-                        jobs = await self._store.jobs_in([JobState.PENDING])
+                        jobs = await self._store.jobs.list_jobs_in([JobState.PENDING])
                 except StoreError as error:
                     _log.warning("cannot read jobs that another process changed", error=str(error))
                 else:

@@ -77,7 +77,7 @@ class Timeouts:
     async def _can_write_store(self) -> bool:
         """False if the store accepts no write at all, not only a single one."""
         try:
-            await self._store.writable()
+            await self._store.check_writable()
         except StoreError:
             return False
         return True
@@ -85,7 +85,7 @@ class Timeouts:
     async def _start_due(self) -> float:
         """Start the delayed jobs that are due; returns when the next one is."""
         now = self._clock.now()
-        delayed = [(job.scheduled_at or now, job) for job in await self._store.jobs_in([JobState.SCHEDULED])]
+        delayed = [(job.scheduled_at or now, job) for job in await self._store.jobs.list_jobs_in([JobState.SCHEDULED])]
         for _, job in delayed:
             if verdict := stuck_jobs.stale(job, self._settings, now):
                 await self._run_logged(self._drop(job, verdict))
@@ -111,7 +111,7 @@ class Timeouts:
         await self._fail_overtime(assigned, now)
         await self._drop_stuck(await self._sync.load_pending())
         self._memory.announce([job for job in assigned if job.is_trigger])
-        waiting = await self._store.jobs_in([JobState.WAITING_FOR_RESOURCE])
+        waiting = await self._store.jobs.list_jobs_in([JobState.WAITING_FOR_RESOURCE])
         for pipeline_id in dict.fromkeys(job.pipeline_id for job in waiting):
             await self._run_logged(self._changes.resume(pipeline_id))
         return next_at
@@ -127,10 +127,10 @@ class Timeouts:
         ]
         if not old:
             return
-        runners, _ = await self._store.runners(_ALL)
+        runners, _ = await self._store.runners.list_runners(_ALL)
         assigned = self._memory.assigned_jobs.values()
         busy = frozenset(job.runner_id for job in assigned if job.runner_id is not None)
-        offers = stuck_jobs.online(runners, await self._store.all_managers(), busy, now)
+        offers = stuck_jobs.online(runners, await self._store.runners.list_all_managers(), busy, now)
         for job in old:
             if verdict := stuck_jobs.stuck_pending(job, offers, self._settings, now):
                 await self._run_logged(self._drop(job, verdict))
@@ -152,9 +152,9 @@ class Timeouts:
             if not stuck_jobs.may_be_overtime(job, self._settings, now):
                 continue
             if job.project_id not in projects:
-                projects[job.project_id] = await self._store.project(job.project_id)
+                projects[job.project_id] = await self._store.projects.load_project(job.project_id)
             if job.runner_id is not None and job.runner_id not in runners:
-                runners[job.runner_id] = await self._store.runner(job.runner_id)
+                runners[job.runner_id] = await self._store.runners.load_runner(job.runner_id)
             timeout = stuck_jobs.timeout_of(job, projects[job.project_id], runners[job.runner_id])
             if verdict := stuck_jobs.overtime(job, timeout, self._settings, since=since, now=now, outages=outages):
                 await self._run_logged(self._changes.fail(job, *verdict))

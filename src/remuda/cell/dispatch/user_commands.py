@@ -44,7 +44,7 @@ class UserCommands:
         """Set the priority of a job that has no runner yet."""
         await load_job(self._store, job_id)
         now = self._clock.now()
-        changed = await self._store.change_job(JobId(job_id), lambda job: lifecycle.prioritize(job, priority, now))
+        changed = await self._store.jobs.change_job(JobId(job_id), lambda job: lifecycle.prioritize(job, priority, now))
         if changed is not None:
             self._memory.announce([changed])
         return await load_job(self._store, job_id)

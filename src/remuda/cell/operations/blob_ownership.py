@@ -27,10 +27,10 @@ _LIMIT_BYTES = 100
 
 async def claim_blobs(store: Store, blobs: Blobs, where: str) -> None:
     """Take the address for this store; CellError when it is another one's."""
-    owner = await store.setting(SETTING)
+    owner = await store.settings.load_setting(SETTING)
     if owner is None:
-        await store.put_setting(SETTING, uuid.uuid4().hex)
-        owner = await store.setting(SETTING) or ""
+        await store.settings.put_setting(SETTING, uuid.uuid4().hex)
+        owner = await store.settings.load_setting(SETTING) or ""
     try:
         found = b"".join([piece async for piece in blobs.read(KEY)]).decode(errors="replace")
     except NotFoundError:
@@ -50,7 +50,7 @@ async def claim_folder(store: Store, folder: Path) -> None:
     """
     mark = folder / STORE
     found = mark.read_bytes().decode(errors="replace").strip() if mark.exists() else None
-    known = await store.setting(FOLDER)
+    known = await store.settings.load_setting(FOLDER)
     if found and found != known:
         raise DataFolderError(
             f"the data folder {folder} belongs to a cell in another database, and its artifacts would be removed as "
@@ -58,8 +58,8 @@ async def claim_folder(store: Store, folder: Path) -> None:
         )
     if known is None or found == "":
         known = uuid.uuid4().hex
-        await store.put_setting(FOLDER, known)
-    elif found is None and (await store.projects(Page(size=1)))[1]:
+        await store.settings.put_setting(FOLDER, known)
+    elif found is None and (await store.projects.list_projects(Page(size=1)))[1]:
         raise DataFolderError(
             f"the cell in this database has another data folder than {folder}, where its repositories are missing; "
             f"mount it, or give it with --data. If it is the right one, make an empty file {mark}"

@@ -18,21 +18,23 @@ from remuda.model.job import JobId, PipelineId
 
 async def keep_artifacts(store: Store, job_id: JobId) -> None:
     """They do not expire any more."""
-    await store.change_artifacts(job_id, artifact_expiry.kept)
+    await store.jobs.change_artifacts(job_id, artifact_expiry.kept)
 
 
 async def delete_artifacts(store: Store, blobs: Blobs, job_id: JobId) -> None:
     """All of a job's."""
-    for artifact in await store.change_artifacts(job_id, artifact_expiry.deleted):
+    for artifact in await store.jobs.change_artifacts(job_id, artifact_expiry.deleted):
         await blobs.remove(artifact.blob)
 
 
 async def erase_job(store: Store, traces: Traces, blobs: Blobs, job_id: JobId, *, now: float) -> None:
     """Remove trace and artifacts; InvalidError when the job is not over or has neither."""
-    job = await store.job(job_id)
-    if job is None or not artifact_expiry.can_be_erased(job, has_artifacts=bool(await store.artifacts(job_id))):
+    job = await store.jobs.load_job(job_id)
+    if job is None or not artifact_expiry.can_be_erased(
+        job, has_artifacts=bool(await store.jobs.list_artifacts(job_id))
+    ):
         raise InvalidError("the job is not over, or there is nothing to erase")
-    gone = await store.change_artifacts(job_id, lambda row, artifacts: artifact_expiry.erased(row, artifacts, now))
+    gone = await store.jobs.change_artifacts(job_id, lambda row, artifacts: artifact_expiry.erased(row, artifacts, now))
     reach("cell.job_erased")
     for artifact in gone:
         await blobs.remove(artifact.blob)
@@ -45,9 +47,9 @@ async def remove_pipeline(store: Store, traces: Traces, blobs: Blobs, pipeline_i
     What is in files and blobs goes first: a death in between leaves a pipeline that can be removed again.
     """
     page = Page(size=100, ascending=True, counted=False)
-    while jobs := (await store.jobs(page, pipeline_id=pipeline_id, with_retried=True))[0]:
+    while jobs := (await store.jobs.list_jobs(page, pipeline_id=pipeline_id, with_retried=True))[0]:
         for job in jobs:
             await delete_artifacts(store, blobs, job.id)
             await traces.remove(job.id)
         page = replace(page, after=jobs[-1].id)
-    await store.remove_pipeline(pipeline_id)
+    await store.pipelines.remove_pipeline(pipeline_id)

@@ -92,7 +92,7 @@ class Upkeep:
         here = set(await self._traces.unarchived())
         for job_id in sorted(here & self._seen):
             await asyncio.sleep(0)  # rows may be read without a pause for anybody else
-            job = await self._store.job(job_id)
+            job = await self._store.jobs.load_job(job_id)
             if job is not None and job.state in FINAL and not job.is_trigger:
                 await self._archive(job)
                 moved += 1
@@ -106,7 +106,7 @@ class Upkeep:
         if job.trace_checksum is None:
             # The process that ended the job died before this was stored.
             size, checksum = await self._traces.seal(job.id)
-            await self._store.change_job(
+            await self._store.jobs.change_job(
                 job.id,
                 lambda row: replace(row, trace_bytes=size, trace_checksum=checksum) if not row.trace_checksum else None,
             )
@@ -115,14 +115,14 @@ class Upkeep:
             # one beside the archive, which has the whole trace then.
             size, checksum = await self._traces.seal(job.id)
             if size > job.trace_bytes:
-                await self._store.change_job(
+                await self._store.jobs.change_job(
                     job.id,
                     lambda row: None if row.erased else replace(row, trace_bytes=size, trace_checksum=checksum),
                 )
         reach("cell.trace_sealed")
         await self._traces.archive(job.id)
         reach("cell.trace_archived")
-        row = await self._store.job(job.id)
+        row = await self._store.jobs.load_job(job.id)
         if row is not None and row.erased:
             await self._traces.remove(job.id)
 
@@ -132,16 +132,16 @@ class Upkeep:
         """Remove the artifacts whose time is over and that nothing keeps; how many were looked at."""
         looked = 0
         now = self._clock.now()
-        while due := await self._store.due_artifacts(now, limit=_BATCH):
+        while due := await self._store.jobs.list_due_artifacts(now, limit=_BATCH):
             for job_id in dict.fromkeys(artifact.job_id for artifact in due):
                 await self._remove_expired_of(job_id, now)
             looked += len(due)
         return looked
 
     async def _remove_expired_of(self, job_id: JobId, now: float) -> None:
-        job = await self._store.job(job_id)
+        job = await self._store.jobs.load_job(job_id)
         is_kept = job is not None and await self._is_kept(job)
-        gone = await self._store.change_artifacts(
+        gone = await self._store.jobs.change_artifacts(
             job_id,
             lambda row, artifacts: artifact_expiry.without_expired(
                 row, artifacts, now=now, default=self._settings.artifacts_expire_in, is_kept=is_kept
@@ -158,8 +158,8 @@ class Upkeep:
         if pipeline is None:
             return False
         wanted = PipelineFilter(ref=pipeline.ref, tag=pipeline.tag, statuses=("success",))
-        newest, _ = await self._store.pipelines(pipeline.project_id, Page(size=1, counted=False), wanted)
-        project = await self._store.project(pipeline.project_id)
+        newest, _ = await self._store.pipelines.list_pipelines(pipeline.project_id, Page(size=1, counted=False), wanted)
+        project = await self._store.projects.load_project(pipeline.project_id)
         return artifact_expiry.keeps(
             pipeline,
             newest=newest[0] if newest else None,
@@ -169,11 +169,11 @@ class Upkeep:
 
     async def _top(self, job: Job) -> Pipeline | None:
         """The pipeline that people see: a child belongs to its parent."""
-        pipeline = await self._store.pipeline(job.pipeline_id)
+        pipeline = await self._store.pipelines.load_pipeline(job.pipeline_id)
         for _ in range(_DEPTH):
             if pipeline is None or not pipeline.is_child or pipeline.upstream_pipeline_id is None:
                 break
-            pipeline = await self._store.pipeline(pipeline.upstream_pipeline_id)
+            pipeline = await self._store.pipelines.load_pipeline(pipeline.upstream_pipeline_id)
         return pipeline
 
     async def remove_old_audit_events(self) -> int:
@@ -181,7 +181,7 @@ class Upkeep:
         kept_for = parse_duration(self._settings.audit_expire_in)
         removed = 0
         while kept_for is not None:
-            gone = await self._store.remove_audit_events(self._clock.now() - kept_for, limit=_BATCH)
+            gone = await self._store.settings.remove_audit_events(self._clock.now() - kept_for, limit=_BATCH)
             removed += gone
             if gone < _BATCH:
                 break
@@ -192,7 +192,7 @@ class Upkeep:
     async def remove_deleted(self) -> int:
         """Remove the pipelines of deleted projects, with jobs, logs and artifacts, as they are over; how many."""
         removed, page = 0, Page(size=_BATCH, counted=False)
-        while projects := (await self._store.projects(page, ProjectFilter(removed=True)))[0]:
+        while projects := (await self._store.projects.list_projects(page, ProjectFilter(removed=True)))[0]:
             for project in projects:
                 for source in ("", "parent_pipeline"):
                     removed += await self._remove_pipelines(project, source)
@@ -205,9 +205,9 @@ class Upkeep:
         wanted, removed, page = PipelineFilter(source=source, statuses=tuple(sorted(OVER))), 0, Page(size=_BATCH)
         while True:
             before = removed
-            for pipeline in (await self._store.pipelines(project.id, page, wanted))[0]:
+            for pipeline in (await self._store.pipelines.list_pipelines(project.id, page, wanted))[0]:
                 waits = pipeline.upstream_job_id
-                upstream = await self._store.job(waits) if waits is not None else None
+                upstream = await self._store.jobs.load_job(waits) if waits is not None else None
                 if upstream is None or upstream.state in FINAL:
                     await remove_pipeline(self._store, self._traces, self._blobs, pipeline.id)
                     removed += 1
@@ -232,10 +232,10 @@ class Upkeep:
 
     async def _is_artifact(self, key: str) -> bool:
         job_id = job_of_artifact(key)
-        known = await self._store.artifacts(job_id) if job_id is not None else ()
+        known = await self._store.jobs.list_artifacts(job_id) if job_id is not None else ()
         return any(artifact.blob == key for artifact in known)
 
     async def _is_trace(self, key: str) -> bool:
         job_id = job_of_trace(key)
-        job = await self._store.job(job_id) if job_id is not None else None
+        job = await self._store.jobs.load_job(job_id) if job_id is not None else None
         return job is not None and not job.erased

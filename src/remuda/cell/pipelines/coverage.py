@@ -39,14 +39,14 @@ async def measure_coverage(store: Store, traces: Traces, job: Job, spec: JobSpec
     if job.state not in FINAL or job.coverage is not None or job.started_at is None or job.ends_alone:
         return job
     try:
-        spec = spec or await store.job_spec(job.id)
+        spec = spec or await store.jobs.load_spec(job.id)
         if spec is None or not spec.coverage:
             return job
         log = await _tail(traces, job)
         found = await asyncio.to_thread(coverage_in, log, spec.coverage)
         if found is None:
             return job
-        return await store.change_job(job.id, lambda row: replace(row, coverage=found)) or job
+        return await store.jobs.change_job(job.id, lambda row: replace(row, coverage=found)) or job
     except (CellError, PatternError, TooCostlyError) as error:
         _log.warning("the coverage of a job cannot be told", job=job.id, error=str(error) or type(error).__name__)
         return job

@@ -104,7 +104,7 @@ class Pipelines:
         A request with `upstream` that was answered before gets the same pipeline again.
         """
         if request.upstream is not None:
-            known = await self._store.downstream(request.upstream.job.id)
+            known = await self._store.pipelines.find_downstream(request.upstream.job.id)
             if known is not None:
                 return known
         check_depth(request, await self._ancestors(request.upstream.pipeline) if request.upstream else ())
@@ -155,7 +155,7 @@ class Pipelines:
             return await self._add(request, replace(planned.pipeline, status="skipped"), ())
         if planned is None or planned.compiled.skipped is not None:
             if request.sees is not None:
-                await self._store.see_refs(request.project.id, dict([request.sees]))
+                await self._store.projects.put_seen_refs(request.project.id, dict([request.sees]))
             return None
         return await self._add(request, planned.pipeline, planned.jobs)
 
@@ -202,9 +202,11 @@ class Pipelines:
             raise InvalidError(f"there is no commit {request.sha} in {project.path}; push it first")
         told: Mapping[str, str] = {}
         if merge_request_iid(request.ref) is not None:
-            last, _ = await self._store.pipelines(project.id, Page(size=1), PipelineFilter(ref=request.ref))
+            last, _ = await self._store.pipelines.list_pipelines(
+                project.id, Page(size=1), PipelineFilter(ref=request.ref)
+            )
             told = last[0].predefined if last else {}
-        user = await self._store.user(request.user_id)
+        user = await self._store.people.load_user(request.user_id)
         return Known(
             variables=await variables_of(self._store, project),
             of_user=of_user(user) if user else {},
@@ -224,7 +226,7 @@ class Pipelines:
         """The pipelines that led to one, nearest first, as far as it is a child."""
         found: list[Pipeline] = []
         while pipeline.is_child and pipeline.upstream_pipeline_id is not None and len(found) < 10:
-            above = await self._store.pipeline(pipeline.upstream_pipeline_id)
+            above = await self._store.pipelines.load_pipeline(pipeline.upstream_pipeline_id)
             if above is None:
                 break
             found.append(above)
@@ -266,7 +268,7 @@ class Pipelines:
         return await compilers.run(run)
 
     async def _add(self, request: PipelineRequest, new: Pipeline, jobs: Sequence[NewJob]) -> Pipeline:
-        family = await self._store.add_pipeline(
+        family = await self._store.pipelines.add_pipeline(
             new,
             jobs,
             now=self._clock.now(),
@@ -283,7 +285,7 @@ class Pipelines:
     async def _cancel_redundant(self, newest: Pipeline) -> None:
         """Ask the older pipelines of the ref whether they can go. If that fails, they only take longer."""
         try:
-            for old in await self._store.open_pipelines(newest.project_id, newest.ref):
+            for old in await self._store.pipelines.list_open_pipelines(newest.project_id, newest.ref):
                 if redundant.is_replaced(old, newest):
                     applied = await self._changes.change(old.id, partial(redundant.cancel, now=self._clock.now()))
                     if applied.jobs:

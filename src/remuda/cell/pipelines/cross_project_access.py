@@ -12,15 +12,15 @@ from remuda.cell.values import Project
 
 async def level_of(store: Store, user_id: int, project: Project, now: float) -> int | None:
     """A user's level in a project; None when the user may not even know of it."""
-    user = await store.user(user_id)
+    user = await store.people.load_user(user_id)
     if user is None or user.state != "active" or project.removed_at is not None:
         return None
-    return project_level(user, valid(await store.memberships(user_id), now), project)
+    return project_level(user, valid(await store.people.list_memberships(user_id), now), project)
 
 
 async def reached(store: Store, user_id: int, near: Project, path: str, level: int, now: float) -> Project | None:
     """The project with this path, if it is of the same organization as `near` and the user has this level in it."""
-    project = await store.project_by_path(path)
+    project = await store.projects.find_project(path)
     if project is None or project.organization_id != near.organization_id:
         return None
     return project if (await level_of(store, user_id, project, now) or 0) >= level else None

@@ -83,7 +83,9 @@ class Releases:
 
     async def find(self, project: Project, tag: str) -> Release | None:
         """The release at a tag."""
-        return next((release for release in await self._store.releases(project.id) if release.tag == tag), None)
+        return next(
+            (release for release in await self._store.schedules.list_releases(project.id) if release.tag == tag), None
+        )
 
     async def make(self, project: Project, wanted: NewRelease) -> Release:
         """Store a release, and its tag where there is none. ConflictError when there is one, InvalidError when it
@@ -107,7 +109,7 @@ class Releases:
             links=links,
             job_id=wanted.job_id,
         )
-        if not await self._store.put_release(release, replace=False):
+        if not await self._store.schedules.put_release(release, replace=False):
             release = _own(await self.find(project, wanted.tag) or release, wanted)
         return release
 
@@ -160,7 +162,7 @@ class Releases:
         return None
 
     async def _circumstances(self, job: Job) -> tuple[Circumstances, Dependencies]:
-        runner = await self._store.runner(job.runner_id) if job.runner_id is not None else None
+        runner = await self._store.runners.load_runner(job.runner_id) if job.runner_id is not None else None
         # A runner may be removed while its jobs run; their variables then say of it only its number.
         known = runner or Runner(
             id=job.runner_id or RunnerId(0), type=RunnerType.INSTANCE, token_hash="", created_at=job.created_at
@@ -190,7 +192,7 @@ class Releases:
         path = description.strip().removeprefix("./")
         if not path or len(path) > _MAX_FILE_NAME or "\n" in path or path.startswith("/"):
             return description
-        own = [one for one in await self._store.artifacts(of.job.id) if one.type == "archive"]
+        own = [one for one in await self._store.jobs.list_artifacts(of.job.id) if one.type == "archive"]
         for archive in [*own, *(source.archive for source in reversed(found.sources))]:
             try:
                 content = await small_entry(self._blobs, archive.blob, path, limit_bytes=DESCRIPTION_LIMIT_BYTES)

@@ -65,7 +65,7 @@ class Schedules:
     async def _start_due(self, stop: asyncio.Event) -> float:
         """Start what is due, and say how long nothing can be due."""
         now = self._clock.wall()
-        soon = await self._store.due_schedules(now + LOOK_SECONDS)
+        soon = await self._store.schedules.list_due_schedules(now + LOOK_SECONDS)
         due = [schedule for schedule in soon if (schedule.next_run_at or now) <= now]
         if due:
             await self._start_all(due, now, stop)
@@ -95,9 +95,9 @@ class Schedules:
 
     async def _start(self, due: Schedule, now: float) -> None:
         next_at = None
-        project = await self._store.project(due.project_id)
+        project = await self._store.projects.load_project(due.project_id)
         if project is None or project.removed_at is not None:
-            await self._store.remove_schedule(due.id)
+            await self._store.schedules.remove_schedule(due.id)
             return
         try:
             next_at = next_time(due.cron, due.timezone, now)
@@ -113,7 +113,7 @@ class Schedules:
         except Exception as error:  # noqa: BLE001 - whatever one schedule runs into, the others go on
             reason = f"the cell could not start it ({type(error).__name__}); its log says why"
             _log.error("a schedule could not be run", schedule=due.id, project=due.project_id, exc_info=error)
-        await self._store.change_schedule(
+        await self._store.schedules.change_schedule(
             due.id, lambda kept: without_pipeline(kept, due, next_at=next_at, reason=reason)
         )
 
@@ -122,7 +122,7 @@ class Schedules:
 
         `due_at` is the time for which it runs by the clock: ConflictError when it was run for that by somebody else.
         """
-        project = await self._store.project(schedule.project_id)
+        project = await self._store.projects.load_project(schedule.project_id)
         if project is None:
             raise NotFoundError(f"the project of schedule {schedule.id} is gone")
         found = await named_ref(self._repos, project, schedule.ref)

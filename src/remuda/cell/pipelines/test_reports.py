@@ -79,10 +79,10 @@ def _width(text: str) -> int:
 
 async def find_reports(store: Store, pipeline_id: PipelineId) -> list[Report]:
     """The reports of a pipeline, in the order of its jobs."""
-    family = await store.family(pipeline_id)
+    family = await store.pipelines.load_family(pipeline_id)
     found = []
     for job in family.jobs if family else ():
-        artifact = next((one for one in await store.artifacts(job.id) if one.type == JUNIT), None)
+        artifact = next((one for one in await store.jobs.list_artifacts(job.id) if one.type == JUNIT), None)
         if artifact is not None:
             found.append(Report(job, artifact))
     return found

@@ -101,12 +101,12 @@ class Bridges:
 
     async def look(self, job_id: JobId) -> None:
         """Bring a trigger job to where it should be."""
-        job, spec = await self._store.job(job_id), await self._store.job_spec(job_id)
+        job, spec = await self._store.jobs.load_job(job_id), await self._store.jobs.load_spec(job_id)
         if job is None or spec is None or spec.trigger is None:
             return
         if job.state is JobState.PENDING:
             job = await self._change(job, lambda family, now: trigger_jobs.start(family, job_id, now))
-        started = await self._store.downstream(job_id)
+        started = await self._store.pipelines.find_downstream(job_id)
         if started is None and job.state is JobState.RUNNING:
             started = await self._start(job, spec.trigger)
         if started is None:
@@ -114,13 +114,13 @@ class Bridges:
             return
         if job.state is JobState.CANCELING and started.is_child and started.status not in OVER:
             await self._changes.cancel_pipeline(started.id)
-        latest = await self._store.pipeline(started.id) or started
+        latest = await self._store.pipelines.load_pipeline(started.id) or started
         strategy = spec.trigger.strategy
         await self._change(job, lambda family, now: trigger_jobs.follow(family, job_id, latest, strategy, now))
 
     async def _change(self, job: Job, decide: Callable[[Family, float], Changes]) -> Job:
         await self._changes.change(job.pipeline_id, lambda family: decide(family, self._clock.now()))
-        return await self._store.job(job.id) or job
+        return await self._store.jobs.load_job(job.id) or job
 
     async def _start(self, job: Job, trigger: Trigger) -> Pipeline | None:
         """The downstream pipeline; None when there is none, which is then what the job failed of."""
@@ -148,8 +148,11 @@ class Bridges:
         return None
 
     async def _request(self, job: Job, trigger: Trigger) -> PipelineRequest:
-        spec, family = await self._store.job_spec(job.id), await self._store.family(job.pipeline_id)
-        project = await self._store.project(job.project_id)
+        spec, family = (
+            await self._store.jobs.load_spec(job.id),
+            await self._store.pipelines.load_family(job.pipeline_id),
+        )
+        project = await self._store.projects.load_project(job.project_id)
         if spec is None or family is None or project is None:
             raise NotFoundError(f"job {job.id} lacks its spec, pipeline or project in the store")
         asker = Asker(
@@ -201,7 +204,7 @@ class Bridges:
         maker = next((job for job in family.jobs if job.name == name), None)
         if maker is None:
             raise InvalidError(f'there is no job "{name}" in this pipeline that could have made {path}')
-        left = await self._store.artifacts(maker.id)
+        left = await self._store.jobs.list_artifacts(maker.id)
         archive = next((one for one in left if one.type == "archive" and one.format == "zip"), None)
         if archive is None or maker.erased:
             raise InvalidError(f'job "{name}" left no artifacts; {path} must be among them')

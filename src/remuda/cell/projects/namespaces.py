@@ -58,13 +58,13 @@ class Namespaces:
             visibility=visibility,
         )
         if owner_id is None:
-            return await self._store.add_namespace(group)
+            return await self._store.people.add_namespace(group)
         owner = Member(owner=("group", group.id), user_id=owner_id, level=Level.OWNER, created_at=now)
-        return await self._store.add_namespace(group, first=owner)
+        return await self._store.people.add_namespace(group, first=owner)
 
     async def ensured(self, path: str, organization_id: int = ORGANIZATION_ID) -> Namespace:
         """The namespace with this full path; groups that are missing are made."""
-        if known := await self._store.namespace_by_path(path):
+        if known := await self._store.people.find_namespace(path):
             return known
         above, _, last = path.rpartition("/")
         parent = await self.ensured(above, organization_id) if above else None
@@ -72,29 +72,29 @@ class Namespaces:
             return await self.create(last, name=last, parent=parent, organization_id=organization_id)
         except ConflictError:
             # Another call has made it meanwhile; or it is a project, and then nothing can be in it.
-            if known := await self._store.namespace_by_path(path):
+            if known := await self._store.people.find_namespace(path):
                 return known
             raise
 
     async def adopt_projects(self) -> None:
         """Put the projects of an older release, which had no groups, into those that their paths name."""
-        if await self._store.setting(_ADOPTED):
+        if await self._store.settings.load_setting(_ADOPTED):
             return
         for project in await all_projects(self._store):
             namespace = await self.ensured(project.path.rpartition("/")[0], project.organization_id)
             if project.namespace_id != namespace.id:
-                await self._store.change_project(
+                await self._store.projects.change_project(
                     project.id,
                     lambda row, at=namespace: replace(row, namespace_id=at.id, group_ids=at.group_ids),  # type: ignore[misc]
                 )
-        await self._store.put_setting(_ADOPTED, "1")
+        await self._store.settings.put_setting(_ADOPTED, "1")
 
     async def inside(self, group: Namespace) -> list[Namespace]:
         """All groups in a group, the deepest first."""
         found: list[Namespace] = []
         while True:
             page = Page(number=len(found) // _PAGE + 1, size=_PAGE)
-            some, total = await self._store.namespaces(page, NamespaceFilter(inside=group.id))
+            some, total = await self._store.people.list_namespaces(page, NamespaceFilter(inside=group.id))
             found += some
             if not some or len(found) >= total:
                 return sorted(found, key=lambda one: len(one.above), reverse=True)
@@ -104,7 +104,7 @@ async def all_projects(store: Store, wanted: ProjectFilter = ProjectFilter()) ->
     """All projects that fit."""
     found: list[Project] = []
     while True:
-        page, total = await store.projects(Page(number=len(found) // _PAGE + 1, size=_PAGE), wanted)
+        page, total = await store.projects.list_projects(Page(number=len(found) // _PAGE + 1, size=_PAGE), wanted)
         found += page
         if not page or len(found) >= total:
             return found

@@ -111,7 +111,7 @@ class Projects:
         if not is_branch_name(default_branch):
             raise InvalidError(f"default_branch: {default_branch!r} is no name for a branch")
         checked_path(path)
-        if await self._store.project_by_path(path):
+        if await self._store.projects.find_project(path):
             raise ConflictError("has already been taken")
         namespace = await self.namespaces.ensured(path.rpartition("/")[0], organization_id)
         # The repository first: a project never lacks one, and a death in between leaves an empty folder.
@@ -133,7 +133,7 @@ class Projects:
             creator_id=creator_id,
         )
         try:
-            added = await self._store.add_project(project)
+            added = await self._store.projects.add_project(project)
         except ConflictError:
             await self.repos.remove(repo)
             raise ConflictError("has already been taken") from None
@@ -142,7 +142,7 @@ class Projects:
 
     async def remove(self, project: Project) -> None:
         """Nobody sees the project any more, its path is free, its repository goes; `upkeep` removes what it ran."""
-        gone = await self._store.change_project(project.id, lambda row: _removed(row, self._clock.now()))
+        gone = await self._store.projects.change_project(project.id, lambda row: _removed(row, self._clock.now()))
         if gone is not None:
             await self._drop(gone)
 
@@ -190,7 +190,7 @@ class Projects:
         before = await self._check_forward(project, refs)
         if not self._pipelines_per_push:
             await self.repos.put_refs(project.repo_path, refs, before)
-            await self._store.see_refs(project.id, refs)
+            await self._store.projects.put_seen_refs(project.id, refs)
             return
         async with self.moving(project):
             self.note(project, refs, user.id)
@@ -272,10 +272,10 @@ class Projects:
             refs = await self.repos.refs(project.repo_path)
             # After the refs: a push that has moved one has left its note before.
             notes = self._pushes.notes(project.repo_path)
-            seen = await self._store.seen_refs(project.id)
+            seen = await self._store.projects.load_seen_refs(project.id)
             gone = dict.fromkeys(ref for ref in seen if ref not in refs)
             if gone:
-                await self._store.see_refs(project.id, gone)
+                await self._store.projects.put_seen_refs(project.id, gone)
             await self._follow_first_branch(project, refs)
             moved = {ref: sha for ref, sha in refs.items() if seen.get(ref) != sha}
             pushed = await self._pushed(project, refs, notes)
@@ -312,7 +312,7 @@ class Projects:
             if self._pipelines_per_push:
                 said = "a push moves too many refs for each to have a pipeline"
                 _log.warning(said, project=project.path, left=len(left))
-            await self._store.see_refs(project.id, left)
+            await self._store.projects.put_seen_refs(project.id, left)
 
     async def _follow_first_branch(self, project: Project, refs: Mapping[str, str]) -> None:
         """A repository whose default branch was never pushed shows clients one that exists."""
@@ -324,7 +324,7 @@ class Projects:
         """Start the pipeline of a ref that moved; False when there is none to start."""
         is_request = ref.startswith("refs/merge-requests/")
         if is_request and merge_request_iid(ref) is None:
-            await self._store.see_refs(project.id, {ref: sha})
+            await self._store.projects.put_seen_refs(project.id, {ref: sha})
             return False
         wishes = read_wishes(note.options if note else ())
         if wishes.ignored:
@@ -397,7 +397,7 @@ class Projects:
                 self._pushes.forget(name)
 
     async def _look_again(self, project_id: ProjectId) -> None:
-        project = await self._store.project(project_id)
+        project = await self._store.projects.load_project(project_id)
         if project is None or project.removed_at is not None:
             self._unsynced.discard(project_id)
             return

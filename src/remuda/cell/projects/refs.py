@@ -52,11 +52,11 @@ def namesake(branch: str) -> str:
     return _TAGS + branch.removeprefix(_HEADS)
 
 
-async def split_name(store: SeenRefs, project_id: ProjectId, name: str) -> tuple[str, bool | None]:
+async def split_name(refs: SeenRefs, project_id: ProjectId, name: str) -> tuple[str, bool | None]:
     """What the pipelines of a name have as their ref, and whether they are a tag's; None where either will do."""
     if name.startswith(_FOLDERS):
         return name.removeprefix(_HEADS).removeprefix(_TAGS), name.startswith(_TAGS)
-    return name, False if await store.is_ref_seen(project_id, _HEADS + name) else None
+    return name, False if await refs.is_ref_seen(project_id, _HEADS + name) else None
 
 
 def merge_request_ref(iid: int) -> str:

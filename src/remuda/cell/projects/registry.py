@@ -40,9 +40,9 @@ class Registry:
         """With its key; CellError when the one that was given cannot be used."""
         if settings.registry_key is not None:
             return cls(store, clock, settings, _given(settings.registry_key))
-        while (pem := (await store.signing_keys()).get(_KEY)) is None:
+        while (pem := (await store.settings.load_signing_keys()).get(_KEY)) is None:
             with suppress(ConflictError):  # another process of the cell was quicker
-                await store.add_signing_key(_KEY, new_registry_key(settings.cell_id, clock.now()).pem())
+                await store.settings.add_signing_key(_KEY, new_registry_key(settings.cell_id, clock.now()).pem())
         return cls(store, clock, settings, load_registry_key(pem))
 
     async def token(self, scopes: Iterable[str], allows: Allows, *, subject: str) -> str:
@@ -63,7 +63,7 @@ class Registry:
 
     async def _project(self, image: str) -> Project | None:
         for path in registry_images.project_paths(image):
-            project = await self._store.project_by_path(path)
+            project = await self._store.projects.find_project(path)
             if project is not None and project.removed_at is None:
                 return project
         return None

@@ -41,7 +41,7 @@ def purpose_of(kid: str) -> str:
 
 async def job_token_keys(store: Store) -> Sequence[SigningKey]:
     """The keys that sign job tokens, the newest last."""
-    stored = await store.signing_keys()
+    stored = await store.settings.load_signing_keys()
     return [load_key(kid, pem) for kid, pem in stored.items() if purpose_of(kid) == JOB_TOKENS]
 
 
@@ -49,9 +49,9 @@ async def rotate(store: Store, *, cell_id: int, now: float, at_once: bool = Fals
     """A new key, which signs from now on; its name. `at_once`: the tokens of all others are dead."""
     old = await job_token_keys(store)
     key = new_key(key_name(cell_id, now, secrets.token_bytes(4)))
-    await store.add_signing_key(key.kid, key.pem())
+    await store.settings.add_signing_key(key.kid, key.pem())
     for one in old if at_once else ():
-        await store.remove_signing_key(one.kid)
+        await store.settings.remove_signing_key(one.kid)
     return key.kid
 
 
@@ -60,10 +60,10 @@ async def retire(store: Store, now: float) -> list[str]:
     kids = [key.kid for key in await job_token_keys(store)]
     if len(kids) < 2:
         return []
-    leased = [job.leased_at for job in await store.jobs_in(HELD) if job.leased_at is not None]
+    leased = [job.leased_at for job in await store.jobs.list_jobs_in(HELD) if job.leased_at is not None]
     retired = over(kids, oldest_lease=min(leased, default=None), now=now)
     for kid in retired:
-        await store.remove_signing_key(kid)
+        await store.settings.remove_signing_key(kid)
     return retired
 
 
@@ -87,7 +87,7 @@ class KeyRing:
                 # The same name in all processes that start at this moment, so that one of them makes it.
                 key = new_key(f"cell{self._cell_id}-{int(self._clock.now())}")
                 with suppress(ConflictError):
-                    await self._store.add_signing_key(key.kid, key.pem())
+                    await self._store.settings.add_signing_key(key.kid, key.pem())
             if self._tokens is None or [key.kid for key in keys] != list(self._tokens.keys):
                 self._tokens = JobTokens(keys, cell_id=self._cell_id, issuer=self._issuer)
             self._read_at = self._clock.monotonic()
@@ -126,7 +126,7 @@ class KeyRing:
         """
         number = job_token.opaque_job(token)
         if number is not None:
-            job = await self._store.job(JobId(number))
+            job = await self._store.jobs.load_job(JobId(number))
             kept = job.token_hash if job else ""
             if job is None or not hmac.compare_digest(kept, _hash(job, token)):
                 raise TokenError("it is of no job, or of an earlier hand-out")
@@ -136,7 +136,7 @@ class KeyRing:
         claims = await self._claims(token)
         if scope not in claims.scopes:
             raise TokenError(f"it lacks the scope {scope}")
-        job = await self._store.job(JobId(claims.job_id))
+        job = await self._store.jobs.load_job(JobId(claims.job_id))
         if job is None or job.project_id != claims.project_id:
             raise TokenError("there is no such job")
         if job.epoch != claims.epoch:

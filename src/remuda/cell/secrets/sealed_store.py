@@ -45,8 +45,8 @@ class Secrets:
 
     def __init__(self, seals: Seals) -> None:
         self.seals = seals
-        self._seal = seals.seal
-        self._unseal = seals.unseal
+        self.seal = seals.seal
+        self.unseal = seals.unseal
         self._into = self._by_type(self.sealed)
         self._outof = self._by_type(self.opened)
 
@@ -96,7 +96,7 @@ class Secrets:
                 spec=one(found.spec),
                 pipeline=one(found.pipeline),
                 variables=one(found.variables),
-                settings={name: self._unseal(value, SETTING) for name, value in found.settings.items()},
+                settings={name: self.unseal(value, SETTING) for name, value in found.settings.items()},
             ),
             Changes: lambda changes: replace(
                 changes, pipeline=one(changes.pipeline), jobs=_each(one, changes.jobs), retries=one(changes.retries)
@@ -104,10 +104,10 @@ class Secrets:
         }
 
     def _seal_variable(self, variable: ProjectVariable) -> ProjectVariable:
-        return replace(variable, value=self._seal(variable.value, "ProjectVariable"))
+        return replace(variable, value=self.seal(variable.value, "ProjectVariable"))
 
     def _open_variable(self, variable: ProjectVariable) -> ProjectVariable:
-        return replace(variable, value=self._unseal(variable.value, "ProjectVariable"))
+        return replace(variable, value=self.unseal(variable.value, "ProjectVariable"))
 
     def _seal_job(self, job: Job) -> Job:
         """Hardly any was given something."""
@@ -120,14 +120,14 @@ class Secrets:
         kind = type(value)
         for name in FIELDS[kind]:
             if field := getattr(value, name):
-                value = replace(value, **{name: {"": self._seal(_encode(field).decode(), kind.__name__)}})
+                value = replace(value, **{name: {"": self.seal(_encode(field).decode(), kind.__name__)}})
         return value
 
     def _open_maps(self, value: Any) -> Any:
         kind = type(value)
         for name in FIELDS[kind]:
             if (field := getattr(value, name)) and "" in field:
-                value = replace(value, **{name: _map_of(self._unseal(field[""], kind.__name__))})
+                value = replace(value, **{name: _map_of(self.unseal(field[""], kind.__name__))})
         return value
 
     def _seal_spec(self, spec: JobSpec) -> JobSpec:
@@ -138,7 +138,7 @@ class Secrets:
             stage_index=spec.stage_index,
             line=spec.line,
             script=(),
-            variables={"": self._seal(_encode(spec).decode(), "JobSpec")},
+            variables={"": self.seal(_encode(spec).decode(), "JobSpec")},
             needs=None if spec.needs is None else (),
             allow_failure=spec.allow_failure,
             tags=spec.tags,
@@ -155,7 +155,7 @@ class Secrets:
         )
 
     def _open_spec(self, spec: JobSpec) -> JobSpec:
-        return _spec_of(self._unseal(spec.variables[""], "JobSpec")) if "" in spec.variables else spec
+        return _spec_of(self.unseal(spec.variables[""], "JobSpec")) if "" in spec.variables else spec
 
 
 def _each(one: Callable[[Any], Any], jobs: tuple[Job, ...]) -> tuple[Job, ...]:
@@ -163,21 +163,19 @@ def _each(one: Callable[[Any], Any], jobs: tuple[Job, ...]) -> tuple[Job, ...]:
     return tuple([one(job) for job in jobs]) if [job for job in jobs if job.play_variables] else jobs
 
 
-class _SealedStore:
-    def __init__(self, store: Store, seals: Seals) -> None:
-        self._store = store
-        self._secrets = Secrets(seals)
-        self._seal = seals.seal
-        self._unseal = seals.unseal
-        self.changes = store.changes
-        self.close = store.close
+class _SealedPort:
+    """One port of a store: seals what is passed in, opens what is returned."""
+
+    def __init__(self, port: Any, secrets: Secrets) -> None:
+        self._port = port
+        self._secrets = secrets
 
     def __getattr__(self, name: str) -> Any:
-        method = getattr(self._store, name)
+        method = getattr(self._port, name)
         sealed, opened = self._secrets.sealed, self._secrets.opened
 
         async def call(*values: Any, **named: Any) -> Any:
-            # Most calls give a number or a name, which is no secret, and nothing else.
+            # Most calls pass only numbers and names, which are no secrets.
             given = [value if type(value) in _PLAIN else sealed(value) for value in values]
             if not named:
                 return opened(await method(*given))
@@ -186,32 +184,52 @@ class _SealedStore:
         self.__dict__[name] = call
         return call
 
-    async def signing_keys(self) -> Mapping[str, bytes]:
-        kept = await self._store.signing_keys()
-        return {kid: self._unseal(pem.decode(), SIGNING_KEY).encode() for kid, pem in kept.items()}
+
+class _SealedSettings(_SealedPort):
+    """Settings and signing keys are texts, so their methods say which of them are sealed."""
+
+    async def load_signing_keys(self) -> Mapping[str, bytes]:
+        stored = await self._port.load_signing_keys()
+        return {kid: self._secrets.unseal(pem.decode(), SIGNING_KEY).encode() for kid, pem in stored.items()}
 
     async def add_signing_key(self, kid: str, pem: bytes) -> None:
-        await self._store.add_signing_key(kid, self._seal(pem.decode(), SIGNING_KEY).encode())
+        await self._port.add_signing_key(kid, self._secrets.seal(pem.decode(), SIGNING_KEY).encode())
 
-    async def setting(self, name: str) -> str | None:
-        return self._opened(await self._store.setting(name))
+    async def load_setting(self, name: str) -> str | None:
+        return self._open(await self._port.load_setting(name))
 
     async def put_setting(self, name: str, value: str) -> None:
-        await self._store.put_setting(name, self._seal(value, SETTING))
+        await self._port.put_setting(name, self._secrets.seal(value, SETTING))
 
-    async def settings(self, names: Collection[str]) -> Mapping[str, str]:
-        kept = await self._store.settings(names)
-        return {name: self._unseal(value, SETTING) for name, value in kept.items()}
+    async def load_settings(self, names: Collection[str]) -> Mapping[str, str]:
+        stored = await self._port.load_settings(names)
+        return {name: self._secrets.unseal(value, SETTING) for name, value in stored.items()}
 
     async def change_setting(self, name: str, decide: Callable[[str | None], str | None]) -> str | None:
-        def decide_sealed(kept: str | None) -> str | None:
-            changed = decide(self._opened(kept))
-            return None if changed is None else self._seal(changed, SETTING)
+        def decide_sealed(stored: str | None) -> str | None:
+            changed = decide(self._open(stored))
+            return None if changed is None else self._secrets.seal(changed, SETTING)
 
-        return self._opened(await self._store.change_setting(name, decide_sealed))
+        return self._open(await self._port.change_setting(name, decide_sealed))
 
-    def _opened(self, kept: str | None) -> str | None:
-        return None if kept is None else self._unseal(kept, SETTING)
+    def _open(self, stored: str | None) -> str | None:
+        return None if stored is None else self._secrets.unseal(stored, SETTING)
+
+
+class _SealedStore:
+    def __init__(self, store: Store, seals: Seals) -> None:
+        secrets = Secrets(seals)
+        self.jobs = _SealedPort(store.jobs, secrets)
+        self.pipelines = _SealedPort(store.pipelines, secrets)
+        self.projects = _SealedPort(store.projects, secrets)
+        self.people = _SealedPort(store.people, secrets)
+        self.runners = _SealedPort(store.runners, secrets)
+        self.schedules = _SealedPort(store.schedules, secrets)
+        self.settings = _SealedSettings(store.settings, secrets)
+        self.close = store.close
+        self.warm_up = store.warm_up
+        self.check_writable = store.check_writable
+        self.watch_changes = store.watch_changes
 
 
 def sealed(store: Store, seals: Seals) -> Store:

@@ -24,13 +24,13 @@ async def open_store(settings: CellSettings) -> tuple[Store, Seals]:
     else:
         store = SqliteStore.open(settings.data / "cell.sqlite", settings.cell_id)
     try:
-        checked = await store.setting(CHECK)
+        checked = await store.settings.load_setting(CHECK)
         seals = seals_for(settings, checked)
         if checked is None:
             if await reseal(settings, seals):
                 compact(settings)
             # Another process may have been quicker; if it has other keys than this one, this ends the start.
-            await sealed(store, seals).change_setting(CHECK, lambda kept: kept or "sealed")
+            await sealed(store, seals).settings.change_setting(CHECK, lambda kept: kept or "sealed")
     except BaseException:
         await store.close()
         raise

@@ -89,7 +89,7 @@ async def _events(settings: "CellSettings", wanted: "AuditFilter", limit: int) -
             )
     store, _ = await open_store(msgspec.structs.replace(settings, cell_id=found.cell_id))
     try:
-        return (await store.audit_events(Page(size=limit), wanted))[0]
+        return (await store.settings.list_audit_events(Page(size=limit), wanted))[0]
     finally:
         await store.close()
 
@@ -99,4 +99,6 @@ async def record(store: "Store", action: str, target: str = "") -> None:
     from remuda.cell.operations.audit import AuditEvent
 
     who = f"command of {getpass.getuser()}"
-    await store.add_audit_event(AuditEvent(created_at=time.time(), action=action, author_name=who, target=target))
+    await store.settings.add_audit_event(
+        AuditEvent(created_at=time.time(), action=action, author_name=who, target=target)
+    )

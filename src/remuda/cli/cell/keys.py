@@ -77,7 +77,7 @@ async def _list(settings: "CellSettings") -> list[dict[str, object]]:
     from remuda.cell.secrets.key_ring import purpose_of
 
     async with _opened(settings) as (store, _):
-        purposes = {kid: purpose_of(kid) for kid in await store.signing_keys()}
+        purposes = {kid: purpose_of(kid) for kid in await store.settings.load_signing_keys()}
     newest = {purpose: kid for kid, purpose in purposes.items()}
     return [{"name": kid, "for": purpose, "signs": newest[purpose] == kid} for kid, purpose in purposes.items()]
 

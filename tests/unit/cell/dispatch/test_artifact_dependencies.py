@@ -18,12 +18,12 @@ MAKES = Artifacts(paths=("dist/",), reports={"dotenv": ("build.env",)})
 
 async def leave(cell: MemoryCell, job: Job, kind: str = "archive", **given: Any) -> None:
     values: dict[str, Any] = {"format": "zip", "filename": kind, "size": 3, "sha256": "", "blob": f"{kind}{job.id}"}
-    await cell.store.put_artifact(Artifact(job_id=job.id, type=kind, created_at=NOW, **(values | given)))
+    await cell.store.jobs.put_artifact(Artifact(job_id=job.id, type=kind, created_at=NOW, **(values | given)))
 
 
 async def push(cell: MemoryCell, *specs: JobSpec, **pipeline: Any) -> Family:
     new = a_pipeline(**({"project_id": cell.project.id} | pipeline))
-    family = await cell.store.add_pipeline(new, new_jobs(*specs), now=NOW)
+    family = await cell.store.pipelines.add_pipeline(new, new_jobs(*specs), now=NOW)
     cell.dispatch.memory.announce(family.jobs)
     return family
 
@@ -85,7 +85,7 @@ async def test_needs_and_dependencies_choose(cell: MemoryCell, given: dict[str, 
 
 
 async def test_artifacts_of_another_project(cell: MemoryCell) -> None:
-    other = await cell.store.add_project(a_project(path="acme/library", job_token_scope_enabled=False))
+    other = await cell.store.projects.add_project(a_project(path="acme/library", job_token_scope_enabled=False))
     await push(cell, a_spec("build", artifacts=MAKES), project_id=other.id, ref="stable")
     await succeed(cell, LIBRARY="old")
     await push(cell, a_spec("build", artifacts=MAKES), project_id=other.id, ref="stable")
@@ -98,13 +98,13 @@ async def test_artifacts_of_another_project(cell: MemoryCell) -> None:
 
 
 async def test_a_membership_that_is_over_by_the_wall_clock_gives_nothing(cell: MemoryCell) -> None:
-    other = await cell.store.add_project(a_project(path="acme/library", job_token_scope_enabled=False))
+    other = await cell.store.projects.add_project(a_project(path="acme/library", job_token_scope_enabled=False))
     await push(cell, a_spec("build", artifacts=MAKES), project_id=other.id)
     maker = await succeed(cell)
     ada = User(id=0, username="ada", name="Ada", email="ada@x.org", created_at=NOW)
-    user = await cell.store.add_user(ada, Namespace(id=0, path="ada", name="ada", created_at=NOW))
+    user = await cell.store.people.add_user(ada, Namespace(id=0, path="ada", name="ada", created_at=NOW))
     member = Member(owner=("project", other.id), user_id=user.id, level=20, created_at=NOW, expires_at=NOW + 86_400)
-    await cell.store.put_member(member)
+    await cell.store.people.put_member(member)
     spec = a_spec("use", outside_needs=(OutsideNeed(job="build", project="acme/library", ref="main"),))
     await push(cell, spec, user_id=user.id)
     assert (await handed_out(cell))[1] == [maker.id]

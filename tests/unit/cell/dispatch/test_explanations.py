@@ -16,7 +16,7 @@ from remuda.testing.memory_cell import MemoryCell
 
 
 async def be_seen(cell: MemoryCell) -> None:
-    await cell.store.put_manager(
+    await cell.store.runners.put_manager(
         RunnerManager(runner_id=cell.runner.id, system_id="s_abcdefabcdef", contacted_at=cell.clock.now())
     )
 
@@ -72,7 +72,7 @@ async def test_there_is_no_such_job(cell: MemoryCell) -> None:
 
 
 async def test_a_count_that_takes_long_is_made_less_often(cell: MemoryCell, monkeypatch: pytest.MonkeyPatch) -> None:
-    read, reads = cell.store.coming_jobs, 0
+    read, reads = cell.store.jobs.list_coming_jobs, 0
 
     async def slow(states: Collection[JobState], *, held_since: float) -> Sequence[Job]:
         nonlocal reads
@@ -80,7 +80,7 @@ async def test_a_count_that_takes_long_is_made_less_often(cell: MemoryCell, monk
         await cell.clock.advance(3)
         return await read(states, held_since=held_since)
 
-    monkeypatch.setattr(cell.store, "coming_jobs", slow)
+    monkeypatch.setattr(cell.store.jobs, "list_coming_jobs", slow)
     for seconds in (0, 20, 9, 1):
         await cell.clock.advance(seconds)
         await cell.dispatch.explanations.count_demand()
@@ -118,7 +118,7 @@ async def test_what_was_left_to_a_person_long_ago_is_no_demand(cell: MemoryCell)
 
 async def test_a_paused_runner_will_take_other_jobs_first_when_it_is_resumed(cell: MemoryCell) -> None:
     family = await cell.push(a_spec("plain"), a_spec("gpu", tags=("gpu",)))
-    await cell.store.change_runner(cell.runner.id, lambda row: replace(row, paused=True, tags=("gpu",)))
+    await cell.store.runners.change_runner(cell.runner.id, lambda row: replace(row, paused=True, tags=("gpu",)))
     told = await cell.dispatch.explanations.explain_job((await cell.newest(family, "gpu")).id)
     assert told.queue is not None
     assert (told.queue.ahead, told.queue.competing) == (1, 2)

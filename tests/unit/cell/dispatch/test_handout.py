@@ -64,7 +64,7 @@ class TestHandingOut:
         assert other.id != first.id  # a job that has started is never handed out again
 
     async def test_another_runner_with_the_same_request_id_gets_its_own_job(self, cell: MemoryCell) -> None:
-        other = await cell.store.add_runner(a_runner(token_hash="1" * 64))
+        other = await cell.store.runners.add_runner(a_runner(token_hash="1" * 64))
         await cell.push(a_spec("one"), a_spec("two"))
         first, _ = await cell.take(request_id="abc")
         second, _ = await cell.take(request_id="abc", runner=other)
@@ -96,10 +96,10 @@ class TestHandingOut:
             raise StoreError("disk full")
 
         with monkeypatch.context() as patch:
-            patch.setattr(cell.store, "lease_job", fail)
+            patch.setattr(cell.store.jobs, "lease_job", fail)
             with pytest.raises(StoreError):
                 await cell.poll()
-            patch.setattr(cell.store, "change_job", fail)
+            patch.setattr(cell.store.jobs, "change_job", fail)
             with pytest.raises(StoreError):
                 await cell.poll()
         assert isinstance(await cell.poll(), Assignment)
@@ -149,13 +149,13 @@ class TestSeveralProcesses:
     ) -> None:
         random.seed(7)
         await cell.push(*(a_spec(f"job{number}") for number in range(200)))
-        other, change, outcomes = await cell.reopen(), cell.store.change_job, []
+        other, change, outcomes = await cell.reopen(), cell.store.jobs.change_job, []
 
         async def counted(*given: Any, **named: Any) -> Job | None:
             outcomes.append(await change(*given, **named))
             return outcomes[-1]
 
-        monkeypatch.setattr(cell.store, "change_job", counted)
+        monkeypatch.setattr(cell.store.jobs, "change_job", counted)
         taken = []
         for number in range(24):
             job, _ = await (cell, other)[number % 2].take(request_id=f"request {number}")
@@ -169,7 +169,7 @@ class TestOrder:
     async def test_projects_take_turns(self, cell: MemoryCell) -> None:
         """A project with many jobs does not keep one with few from its turn, also after a restart."""
         await cell.push(*(a_spec(f"many{number}") for number in range(1, 7)))
-        other = replace(cell, project=await cell.store.add_project(a_project(path="acme/other")))
+        other = replace(cell, project=await cell.store.projects.add_project(a_project(path="acme/other")))
         await other.push(*(a_spec(f"few{number}") for number in range(1, 4)))
         order = [(await cell.take())[0].name for _ in range(3)]
         again = await cell.reopen()
@@ -179,20 +179,20 @@ class TestOrder:
     async def test_an_end_gives_its_project_a_turn_back(self, cell: MemoryCell) -> None:
         await cell.push(*(a_spec(f"many{number}") for number in range(1, 4)))
         _, token = await cell.take()
-        other = replace(cell, project=await cell.store.add_project(a_project(path="acme/other")))
+        other = replace(cell, project=await cell.store.projects.add_project(a_project(path="acme/other")))
         await other.push(a_spec("few1"), a_spec("few2"))
         assert await cell.put(token, "success") == (200, "success")
         assert [(await cell.take())[0].name for _ in range(4)] == ["many2", "few1", "many3", "few2"]
 
     async def test_a_job_with_a_higher_priority_goes_first(self, cell: MemoryCell) -> None:
         family = await cell.push(a_spec("usual"), a_spec("urgent"))
-        urgent = await cell.store.change_job(family.jobs[1].id, lambda job: structs.replace(job, priority=1))
+        urgent = await cell.store.jobs.change_job(family.jobs[1].id, lambda job: structs.replace(job, priority=1))
         assert urgent
         again = await cell.reopen()
         assert [(await again.take())[0].name for _ in range(2)] == ["urgent", "usual"]
 
     async def test_a_runner_with_a_higher_priority_is_woken_first(self, cell: MemoryCell) -> None:
-        preferred = await cell.store.add_runner(a_runner(token_hash="1" * 64, priority=5))
+        preferred = await cell.store.runners.add_runner(a_runner(token_hash="1" * 64, priority=5))
         async with asyncio.TaskGroup() as group:
             usual = group.create_task(cell.poll(hold=True))
             await settle()
@@ -247,7 +247,7 @@ class TestLongPolls:
             await settle()
             family = await cell.push(a_spec())
             # As if another process had leased and released it before the poll came to it.
-            await cell.store.change_job(family.jobs[0].id, lambda job: structs.replace(job, epoch=job.epoch + 1))
+            await cell.store.jobs.change_job(family.jobs[0].id, lambda job: structs.replace(job, epoch=job.epoch + 1))
         handout = held.result()
         assert isinstance(handout, Assignment)
         assert handout.job.epoch == 2
@@ -324,7 +324,7 @@ class TestLongPolls:
     async def test_a_poll_that_cannot_look_when_woken_passes_the_job_on(
         self, cell: MemoryCell, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        read, failures = cell.store.runner, [StoreError("away")]
+        read, failures = cell.store.runners.load_runner, [StoreError("away")]
 
         async def once(runner_id: RunnerId) -> Runner | None:
             if failures:
@@ -340,7 +340,7 @@ class TestLongPolls:
             await settle()
             second = group.create_task(cell.poll(hold=True))
             await settle()
-            monkeypatch.setattr(cell.store, "runner", once)
+            monkeypatch.setattr(cell.store.runners, "load_runner", once)
             await cell.push(a_spec())
             await settle()
             assert isinstance(second.result(), Assignment)
@@ -358,9 +358,9 @@ class TestLongPolls:
             assert isinstance(second.result(), Assignment)
 
     async def test_a_poll_woken_for_one_job_that_takes_another_leaves_nobody_waiting(self, cell: MemoryCell) -> None:
-        both = await cell.store.add_runner(a_runner(token_hash="1" * 64, tags=("a", "b"), run_untagged=False))
-        only_a = await cell.store.add_runner(a_runner(token_hash="2" * 64, tags=("a",), run_untagged=False))
-        only_b = await cell.store.add_runner(a_runner(token_hash="3" * 64, tags=("b",), run_untagged=False))
+        both = await cell.store.runners.add_runner(a_runner(token_hash="1" * 64, tags=("a", "b"), run_untagged=False))
+        only_a = await cell.store.runners.add_runner(a_runner(token_hash="2" * 64, tags=("a",), run_untagged=False))
+        only_b = await cell.store.runners.add_runner(a_runner(token_hash="3" * 64, tags=("b",), run_untagged=False))
         async with asyncio.TaskGroup() as group:
             polls = []
             for runner in (both, only_a, only_b):
@@ -374,13 +374,13 @@ class TestLongPolls:
             cell.dispatch.memory.held_polls.stop()
 
     async def test_a_runner_paused_while_it_waits_passes_the_job_on(self, cell: MemoryCell) -> None:
-        other = await cell.store.add_runner(a_runner(token_hash="1" * 64))
+        other = await cell.store.runners.add_runner(a_runner(token_hash="1" * 64))
         async with asyncio.TaskGroup() as group:
             paused = group.create_task(cell.poll(hold=True))
             await settle()
             waiting = group.create_task(cell.poll(runner=other, hold=True))
             await settle()
-            await cell.store.put_runner(a_runner(id=cell.runner.id, paused=True))
+            await cell.store.runners.put_runner(a_runner(id=cell.runner.id, paused=True))
             await cell.push(a_spec())
             await settle()
             assert isinstance(paused.result(), NoJob)
@@ -412,15 +412,15 @@ class TestTakingAtOnce:
         handout = await self.take(cell, cell.runner)
         assert isinstance(handout, Assignment)
         assert (handout.job.id, handout.job.state) == (family.jobs[0].id, JobState.LEASED)
-        assert await cell.store.job(handout.job.id) == handout.job
+        assert await cell.store.jobs.load_job(handout.job.id) == handout.job
 
     async def test_a_runner_that_is_another_by_now_gets_none_and_the_job_waits_on(self, cell: MemoryCell) -> None:
         await cell.push(a_spec())
-        await cell.store.put_runner(structs.replace(cell.runner, paused=True))
+        await cell.store.runners.put_runner(structs.replace(cell.runner, paused=True))
         assert await self.take(cell, cell.runner) is None
-        await cell.store.put_runner(structs.replace(cell.runner, token_hash="rotated"))
+        await cell.store.runners.put_runner(structs.replace(cell.runner, token_hash="rotated"))
         assert await self.take(cell, cell.runner) is None
-        await cell.store.put_runner(cell.runner)
+        await cell.store.runners.put_runner(cell.runner)
         assert isinstance(await self.take(cell, cell.runner), Assignment)
 
     async def test_a_call_that_has_a_job_gets_no_other(self, cell: MemoryCell) -> None:
@@ -435,7 +435,7 @@ class TestTakingAtOnce:
         assert await self.take(cell, structs.replace(cell.runner, paused=True)) is None
 
     async def test_a_held_poll_hears_of_a_job_that_was_not_handed_out(self, cell: MemoryCell) -> None:
-        other = await cell.store.add_runner(a_runner(token_hash="other", tags=("gpu",), run_untagged=False))
+        other = await cell.store.runners.add_runner(a_runner(token_hash="other", tags=("gpu",), run_untagged=False))
         held = asyncio.ensure_future(cell.poll(runner=other, hold=True))
         await settle()
         gone = structs.replace(cell.runner, tags=("gpu",))

@@ -43,7 +43,7 @@ class TestResourceGroups:
         await cell.push(a_spec("deploy", resource_group="prod"))
         other = await cell.push(a_spec("deploy", resource_group="test"))
         assert (await cell.statuses(other))["deploy"] == "pending"
-        cell.project = await cell.store.add_project(a_project(path="acme/other"))
+        cell.project = await cell.store.projects.add_project(a_project(path="acme/other"))
         elsewhere = await cell.push(a_spec("deploy", resource_group="prod"))
         assert (await cell.statuses(elsewhere))["deploy"] == "pending"
 
@@ -66,7 +66,7 @@ class TestResourceGroups:
             raise StoreError("disk full")
 
         with monkeypatch.context() as patch:
-            patch.setattr(cell.store, "first_of_group", fail)
+            patch.setattr(cell.store.jobs, "find_first_of_group", fail)
             assert await cell.put(token, "success") == (200, "success")
         assert (await cell.statuses(second))["deploy"] == "waiting_for_resource"
         async with cell.watching():
@@ -111,7 +111,7 @@ class Pipelines(RuleBasedStateMachine):
         return self.loop.run(work)
 
     def jobs(self, *states: JobState) -> list[Job]:
-        return [job for job in self.run(self.cell.store.jobs_in(states or list(JobState))) if not job.retried]
+        return [job for job in self.run(self.cell.store.jobs.list_jobs_in(states or list(JobState))) if not job.retried]
 
     @rule(specs=SPECS)
     def push(self, specs: list[dict[str, Any]]) -> None:
@@ -176,7 +176,7 @@ class Pipelines(RuleBasedStateMachine):
     @invariant()
     def a_pipeline_is_over_when_none_of_its_jobs_is_under_way(self) -> None:
         for job in self.jobs():
-            pipeline = self.run(self.cell.store.pipeline(job.pipeline_id))
+            pipeline = self.run(self.cell.store.pipelines.load_pipeline(job.pipeline_id))
             assert (pipeline.finished_at is not None) == (pipeline.status in OVER)
             if pipeline.status in OVER:
                 assert job.state in FINAL or (job.state is JobState.MANUAL and job.allow_failure)

@@ -30,13 +30,13 @@ async def test_a_job_gets_the_archives_of_the_newest_tries(cell: MemoryCell) -> 
         a_spec("taker", stage="deploy", stage_index=2),
     )
     first, token = await cell.start()
-    await cell.store.put_artifact(an_artifact(first.id))
+    await cell.store.jobs.put_artifact(an_artifact(first.id))
     await cell.put(token, "failed", reason="script_failure")
     for _ in range(2):
         job, token = await cell.start()
         if job.name == "maker":
-            await cell.store.put_artifact(an_artifact(job.id))
-            await cell.store.put_artifact(an_artifact(job.id, "junit"))
+            await cell.store.jobs.put_artifact(an_artifact(job.id))
+            await cell.store.jobs.put_artifact(an_artifact(job.id, "junit"))
             newest = job.id
         await cell.put(token, "success")
     handout = await cell.poll()
@@ -48,7 +48,9 @@ async def test_a_job_gets_the_archives_of_the_newest_tries(cell: MemoryCell) -> 
 
 
 async def test_a_job_gets_its_projects_variables(cell: MemoryCell) -> None:
-    await cell.store.put_variable(ProjectVariable(project_id=cell.project.id, key="WHO", value="me"), replace=False)
+    await cell.store.projects.put_variable(
+        ProjectVariable(project_id=cell.project.id, key="WHO", value="me"), replace=False
+    )
     await cell.push(a_spec())
     handout = await cell.poll()
     assert isinstance(handout, Assignment)
@@ -62,7 +64,7 @@ async def test_a_job_that_lost_its_spec_fails(cell: MemoryCell, monkeypatch: pyt
     async def none(_: JobId) -> None:
         return None
 
-    monkeypatch.setattr(cell.store, "job_spec", none)
+    monkeypatch.setattr(cell.store.jobs, "load_spec", none)
     assert isinstance(await cell.poll(), NoJob)
     job = await cell.job(family.jobs[0].id)
     assert (job.state, job.failure_reason) == (JobState.FAILED, "data_integrity_failure")
@@ -72,7 +74,7 @@ async def test_a_job_that_lost_its_spec_fails(cell: MemoryCell, monkeypatch: pyt
 async def test_the_first_start_makes_a_key_and_later_ones_use_it(cell: MemoryCell) -> None:
     await cell.push(a_spec())
     await cell.take()
-    before = dict(await cell.store.signing_keys())
+    before = dict(await cell.store.settings.load_signing_keys())
     await KeyRing(cell.store, cell.clock, cell_id=1, issuer="i").load()
-    assert dict(await cell.store.signing_keys()) == before
+    assert dict(await cell.store.settings.load_signing_keys()) == before
     assert len(before) == 1

@@ -17,7 +17,7 @@ URL = "https://ci.example"
 
 async def test_as_a_runner_gets_it_but_for_secrets(cell: MemoryCell) -> None:
     masked = ProjectVariable(project_id=cell.project.id, key="PASSWORD", value="hunter2-hunter2", masked=True)
-    await cell.store.put_variable(masked, replace=False)
+    await cell.store.projects.put_variable(masked, replace=False)
     family = await cell.push(a_spec(script=("make",), id_tokens={"ID": {"aud": "x"}}))
     before = await disclosed_payload(cell.store, family.jobs[0], public_url=URL, now=NOW)
     assert before["steps"][0]["script"] == ["make"]
@@ -49,7 +49,7 @@ async def test_policies_go_out_with_the_job(cell: MemoryCell) -> None:
     assert handout.payload.remuda == {"predefined": {}}
     assert b'"remuda"' not in msgspec.json.encode(for_other_runners(handout.payload))
     scope = ("project", cell.project.id)
-    await cell.store.put_setting(setting_name(scope), changed_policy(None, {"deny": ["x"]}, None, 1))
+    await cell.store.settings.put_setting(setting_name(scope), changed_policy(None, {"deny": ["x"]}, None, 1))
     handout = await cell.poll()
     assert isinstance(handout, Assignment)
     assert isinstance(handout.payload.remuda, dict)
@@ -65,7 +65,7 @@ async def test_policies_go_out_with_the_job(cell: MemoryCell) -> None:
 async def test_secrets_are_those_that_are_masked(cell: MemoryCell) -> None:
     for key, value, masked in (("A", "alpha-alpha", True), ("B", "bravo-bravo", False)):
         variable = ProjectVariable(project_id=cell.project.id, key=key, value=value, masked=masked)
-        await cell.store.put_variable(variable, replace=False)
+        await cell.store.projects.put_variable(variable, replace=False)
     family = await cell.push(a_spec())
     secrets = await secrets_of(cell.store, family.jobs[0])
     assert secrets.mask_bytes(b"alpha-alpha bravo-bravo glpat-abc") == b"[MASKED] bravo-bravo glpat-[MASKED]"

@@ -73,14 +73,14 @@ class TestStarts:
                 raise StoreError("not now")
             return await change(pipeline_id, decide)
 
-        monkeypatch.setattr(cell.store, "change_family", slowly)
+        monkeypatch.setattr(cell.store.pipelines, "change_family", slowly)
         async with asyncio.TaskGroup() as group:
             first = group.create_task(_refused(cell, tokens[0]))
             others = [group.create_task(cell.put(token, "running")) for token in tokens[1:]]
         assert first.result(), "who fails does so for itself"
         assert [other.result() for other in others] == [(200, "running")] * 3
         assert decided == 2
-        found = await cell.store.pipeline(pipeline.id)
+        found = await cell.store.pipelines.load_pipeline(pipeline.id)
         assert found is not None
         assert found.status == "running"
 
@@ -160,7 +160,7 @@ class TestUpdates:
             raise StoreError("the disk is full")
 
         with monkeypatch.context() as patched:
-            patched.setattr(cell.store, "change_family", full)
+            patched.setattr(cell.store.pipelines, "change_family", full)
             with pytest.raises(StoreError):
                 await cell.put(token, "success")
         assert not (await cell.dispatch.runner_calls.append_trace(job, 2, b"other")).taken

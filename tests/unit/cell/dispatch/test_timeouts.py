@@ -38,7 +38,7 @@ class TestLeases:
                 raise RuntimeError("odd")
             return await change_family(pipeline_id, decide)
 
-        monkeypatch.setattr(cell.store, "change_family", change)
+        monkeypatch.setattr(cell.store.pipelines, "change_family", change)
         async with cell.watching():
             await cell.take()
             await cell.take()
@@ -124,8 +124,8 @@ class TestLeases:
             running, _ = await cell.start()
             leased, _ = await cell.take()
             with monkeypatch.context() as patched:
-                patched.setattr(cell.store, "jobs_in", away)
-                patched.setattr(cell.store, "writable", away)
+                patched.setattr(cell.store.jobs, "list_jobs_in", away)
+                patched.setattr(cell.store, "check_writable", away)
                 await cell.clock.advance(seconds)
             await cell.clock.advance(55)
             assert await cell.status(leased.id) == "running"
@@ -175,7 +175,7 @@ class TestLeases:
 
         async with cell.watching():
             with monkeypatch.context() as patch:
-                patch.setattr(cell.store, "jobs_in", fail)
+                patch.setattr(cell.store.jobs, "list_jobs_in", fail)
                 await cell.clock.advance(120)
             await cell.clock.advance(10)
         assert await cell.status(job.id) == "pending"
@@ -228,7 +228,7 @@ class TestDelayed:
         async with cell.watching():
             await cell.push(self.spec)
             with monkeypatch.context() as patch:
-                patch.setattr(cell.store, "change_family", fail)
+                patch.setattr(cell.store.pipelines, "change_family", fail)
                 await cell.clock.advance(602)
             await cell.clock.advance(5)
             assert isinstance(await cell.poll(), Assignment)
@@ -237,7 +237,7 @@ class TestDelayed:
 async def test_a_sweep_passes_on_a_group_that_nobody_passed_on(cell: MemoryCell) -> None:
     first = await cell.push(a_spec("a", resource_group="prod"))
     second = await cell.push(a_spec("b", resource_group="prod"))
-    await cell.store.change_family(
+    await cell.store.pipelines.change_family(
         first.pipeline.id, lambda family: lifecycle.cancel_all(family, cell.clock.now())
     )  # as by a process that died right after
     assert (await cell.statuses(second))["b"] == "waiting_for_resource"
@@ -272,7 +272,7 @@ class TestMeanwhile:
     async def sweep(
         self, cell: MemoryCell, patch: pytest.MonkeyPatch, reads: frozenset[JobState], then: Awaitable[object]
     ) -> None:
-        read, left = cell.store.jobs_in, [then]
+        read, left = cell.store.jobs.list_jobs_in, [then]
 
         async def reading(states: Collection[JobState]) -> Sequence[Job]:
             found = await read(states)
@@ -280,7 +280,7 @@ class TestMeanwhile:
                 await left.pop()
             return found
 
-        patch.setattr(cell.store, "jobs_in", reading)
+        patch.setattr(cell.store.jobs, "list_jobs_in", reading)
         async with cell.watching():
             await settle()
         assert not left

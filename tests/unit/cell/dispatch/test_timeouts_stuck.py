@@ -15,7 +15,7 @@ async def keep_in_touch(cell: MemoryCell, hours: int) -> None:
     """Time passes while the runner's manager is heard of."""
     for _ in range(hours):
         manager = RunnerManager(runner_id=cell.runner.id, system_id="s_1", contacted_at=cell.clock.now())
-        await cell.store.put_manager(manager)
+        await cell.store.runners.put_manager(manager)
         await cell.clock.advance(HOUR)
 
 

@@ -40,7 +40,7 @@ async def test_a_folder_without_the_repositories_is_not_taken_for_the_cells(tmp_
     mounted.mkdir()
     empty.mkdir()
     await claim_folder(store, mounted)
-    await store.add_project(a_project())
+    await store.projects.add_project(a_project())
     with pytest.raises(DataFolderError, match=r"another data folder than .*empty, where its repositories are missing"):
         await claim_folder(store, empty)
     assert not list(empty.iterdir())

@@ -60,7 +60,7 @@ class Kept:
             created_at=self.cell.clock.now(),
         )
         await self.blobs.put(artifact.blob, one_piece(), limit_bytes=1)
-        return await self.cell.store.put_artifact(with_expiry(artifact, "1 day")) if is_known else artifact
+        return await self.cell.store.jobs.put_artifact(with_expiry(artifact, "1 day")) if is_known else artifact
 
     async def run(self, state: str = "success") -> Job:
         """A pipeline with one job, to its end; the job has logged and left an archive."""
@@ -73,7 +73,7 @@ class Kept:
         return await self.cell.job(job.id)
 
     async def types(self, job: Job) -> list[str]:
-        return [one.type for one in await self.cell.store.artifacts(job.id)]
+        return [one.type for one in await self.cell.store.jobs.list_artifacts(job.id)]
 
 
 async def one_piece() -> AsyncIterator[bytes]:
@@ -101,7 +101,7 @@ async def test_a_trace_is_archived_when_its_job_is_over_and_it_was_seen_twice(ke
 
 async def test_what_a_crash_left_of_an_end_is_made_up_for(kept: Kept) -> None:
     job = await kept.run()
-    await kept.cell.store.change_job(job.id, lambda row: replace(row, trace_bytes=0, trace_checksum=None))
+    await kept.cell.store.jobs.change_job(job.id, lambda row: replace(row, trace_bytes=0, trace_checksum=None))
     await kept.cell.traces.reopen(job.id)
     upkeep = kept.upkeep()
     await upkeep.archive_traces()
@@ -125,7 +125,7 @@ async def test_what_came_into_a_log_while_another_process_ended_its_job_is_part_
 
 async def test_the_trace_of_an_erased_job_goes_though_the_process_died(kept: Kept) -> None:
     job = await kept.run()
-    await kept.cell.store.change_job(job.id, lambda row: replace(row, erased=True))
+    await kept.cell.store.jobs.change_job(job.id, lambda row: replace(row, erased=True))
     upkeep = kept.upkeep()
     await upkeep.archive_traces()
     await upkeep.archive_traces()
@@ -238,15 +238,15 @@ async def test_what_a_deleted_project_ran_is_removed_when_it_is_over(kept: Kept)
     running, token = await kept.cell.start()
     upkeep = kept.upkeep()
     assert await upkeep.remove_deleted() == 0
-    await store.change_project(job.project_id, lambda row: replace(row, removed_at=1.0))
+    await store.projects.change_project(job.project_id, lambda row: replace(row, removed_at=1.0))
     assert await upkeep.remove_deleted() == 1
-    assert (await store.job(job.id), await store.artifacts(job.id)) == (None, [])
+    assert (await store.jobs.load_job(job.id), await store.jobs.list_artifacts(job.id)) == (None, [])
     assert await kept.blobs.size(f"artifacts/{job.id}/archive-1") is None
     assert not await kept.cell.traces.size(job.id)
-    assert await store.job(running.id) is not None
+    assert await store.jobs.load_job(running.id) is not None
     await kept.cell.put(token, "success")
     assert await upkeep.remove_deleted() == 1
-    assert await store.job(running.id) is None
+    assert await store.jobs.load_job(running.id) is None
 
 
 async def test_it_looks_again_and_again_until_it_stops(kept: Kept) -> None:
@@ -265,8 +265,8 @@ async def test_it_looks_again_and_again_until_it_stops(kept: Kept) -> None:
 async def test_the_audit_log_is_kept_for_as_long_as_the_settings_say(kept: Kept) -> None:
     store, clock = kept.cell.store, kept.cell.clock
     for number in range(250):
-        await store.add_audit_event(AuditEvent(created_at=clock.now() + number, action="project_created"))
+        await store.settings.add_audit_event(AuditEvent(created_at=clock.now() + number, action="project_created"))
     clock.jump(30 * DAY + 150)
     assert await kept.upkeep(audit_expire_in="never").remove_old_audit_events() == 0
     assert await kept.upkeep(audit_expire_in="30 days").remove_old_audit_events() == 150
-    assert (await store.audit_events(Page()))[1] == 100
+    assert (await store.settings.list_audit_events(Page()))[1] == 100

@@ -54,7 +54,7 @@ class Starting:
             await self.slow[request.schedule.description].wait()
         if self.before:
             raise self.before.pop()
-        family = await self._store.add_pipeline(
+        family = await self._store.pipelines.add_pipeline(
             a_pipeline(project_id=request.project.id, source=request.source),
             new_jobs(a_spec()),
             now=self._clock.now(),
@@ -83,15 +83,15 @@ class Bench:
         now = self.clock.now()
         values: dict[str, Any] = {"id": 0, "project_id": self.project.id, "description": cron, "ref": "main"}
         schedule = Schedule(**(values | {"cron": cron, "created_at": now, "updated_at": now} | given))
-        return await self.store.add_schedule(planned(schedule, now))
+        return await self.store.schedules.add_schedule(planned(schedule, now))
 
     async def kept(self, schedule: Schedule) -> Schedule:
-        found = await self.store.schedule(schedule.id)
+        found = await self.store.schedules.load_schedule(schedule.id)
         assert found is not None
         return found
 
     async def pipelines(self) -> int:
-        return (await self.store.pipelines(self.project.id, Page()))[1]
+        return (await self.store.pipelines.list_pipelines(self.project.id, Page()))[1]
 
     @asynccontextmanager
     async def watching(self, schedules: Schedules | None = None) -> AsyncIterator[None]:
@@ -106,7 +106,7 @@ class Bench:
 @pytest.fixture
 async def bench() -> Bench:
     store = MemoryStore()
-    return Bench(store, await store.add_project(a_project()))
+    return Bench(store, await store.projects.add_project(a_project()))
 
 
 async def test_a_schedule_runs_at_its_times(bench: Bench) -> None:
@@ -128,11 +128,11 @@ async def test_a_schedule_runs_at_its_times(bench: Bench) -> None:
 async def test_a_schedule_ends_with_its_project(bench: Bench) -> None:
     schedule = await bench.add("* * * * *")
     now = bench.clock.now()
-    await bench.store.change_project(bench.project.id, lambda row: replace(row, removed_at=now))
+    await bench.store.projects.change_project(bench.project.id, lambda row: replace(row, removed_at=now))
     async with bench.watching():
         await bench.clock.advance(HOUR)
     assert bench.starting.requests == []
-    assert await bench.store.schedule(schedule.id) is None
+    assert await bench.store.schedules.load_schedule(schedule.id) is None
 
 
 async def test_many_run_each_at_its_own_time(bench: Bench) -> None:
@@ -157,7 +157,9 @@ async def test_a_schedule_that_is_made_or_changed_is_seen_at_once(bench: Bench) 
         # Less than the pause between two looks that nobody asked for.
         await bench.clock.advance(40)
         assert await bench.pipelines() == 1
-        await bench.store.change_schedule(schedule.id, lambda row: replace(row, next_run_at=bench.clock.now()))
+        await bench.store.schedules.change_schedule(
+            schedule.id, lambda row: replace(row, next_run_at=bench.clock.now())
+        )
         bench.schedules.look_again()
         await settle()
         assert await bench.pipelines() == 2
@@ -198,7 +200,9 @@ async def test_a_ref_that_is_gone_is_named(bench: Bench) -> None:
 
 async def test_a_zone_that_is_gone_rests_until_it_is_given_another(bench: Bench) -> None:
     schedule = await bench.add("@hourly")
-    await bench.store.change_schedule(schedule.id, lambda row: replace(row, timezone="Mars", next_run_at=START))
+    await bench.store.schedules.change_schedule(
+        schedule.id, lambda row: replace(row, timezone="Mars", next_run_at=START)
+    )
     async with bench.watching():
         await bench.clock.advance(DAY)
     kept = await bench.kept(schedule)

@@ -21,7 +21,7 @@ async def with_report(cell: MemoryCell, count: int, output: bytes) -> Job:
     await cell.push(a_spec("test"))
     job, _ = await cell.start()
     size, sha256 = await cell.blobs.put("report", report(count, output), limit_bytes=10**9)
-    await cell.store.put_artifact(
+    await cell.store.jobs.put_artifact(
         Artifact(
             job_id=job.id,
             type="junit",

@@ -75,7 +75,7 @@ class TestAChild:
         async with cell.watching():
             family = await cell.push_file(text, {"GIVEN": "x", "A": "given"})
             maker = await cell.newest(family, "make")
-            await cell.store.put_artifact(an_artifact(maker, type="dotenv", variables={"C": "left"}))
+            await cell.store.jobs.put_artifact(an_artifact(maker, type="dotenv", variables={"C": "left"}))
             await cell.run_next()
         assert (await cell.child(family)).pipeline.variables == expected
 
@@ -147,7 +147,7 @@ async def leave(cell: MemoryCell, job: Job, files: dict[str, bytes]) -> None:
         yield packed.getvalue()
 
     await cell.blobs.put(f"job-{job.id}", pieces(), limit_bytes=10_000_000)
-    await cell.store.put_artifact(an_artifact(job, blob=f"job-{job.id}"))
+    await cell.store.jobs.put_artifact(an_artifact(job, blob=f"job-{job.id}"))
 
 
 def an_artifact(job: Job, **given: object) -> Artifact:
@@ -206,7 +206,7 @@ class TestAGeneratedChild:
 class TestAnotherProject:
     @pytest.fixture
     async def cell(self, cell: MemoryCell) -> MemoryCell:
-        await cell.store.add_project(a_project(path="acme/Other"))
+        await cell.store.projects.add_project(a_project(path="acme/Other"))
         cell.files["acme/Other"] = {".gitlab-ci.yml": "other-job: {script: x}"}
         return cell
 
@@ -215,7 +215,7 @@ class TestAnotherProject:
             family = await cell.push_file("go: {variables: {P: other}, trigger: {project: acme/$P, branch: main}}")
             await settle()
         started = await cell.child(family)
-        project = await cell.store.project(started.pipeline.project_id)
+        project = await cell.store.projects.load_project(started.pipeline.project_id)
         assert project is not None
         assert (project.path, started.pipeline.source, started.pipeline.is_child) == ("acme/Other", "pipeline", False)
         assert [job.name for job in started.jobs] == ["other-job"]
@@ -238,15 +238,17 @@ class TestAnotherProject:
     async def test_is_reached_until_the_membership_ends_by_the_wall_clock(
         self, cell: MemoryCell, set_by: float, state: JobState
     ) -> None:
-        user = await cell.store.user(USER_ID)
+        user = await cell.store.people.load_user(USER_ID)
         assert user is not None
-        await cell.store.put_user(replace(user, is_admin=False, namespace_id=77))
+        await cell.store.people.put_user(replace(user, is_admin=False, namespace_id=77))
         for path in (cell.project.path, "acme/Other"):
-            project = await cell.store.project_by_path(path)
+            project = await cell.store.projects.find_project(path)
             assert project is not None
             end = cell.clock.now() + 3600.0
             owner = ("project", project.id)
-            await cell.store.put_member(Member(owner=owner, user_id=USER_ID, level=40, created_at=0.0, expires_at=end))
+            await cell.store.people.put_member(
+                Member(owner=owner, user_id=USER_ID, level=40, created_at=0.0, expires_at=end)
+            )
         cell.clock.set_wall(set_by)
         family = await cell.push_file("go: {trigger: {project: acme/other}}")
         async with cell.watching():

@@ -113,7 +113,7 @@ class TestStrategies:
 
 class TestCancel:
     async def statuses(self, cell: MemoryCell, *pipelines: PipelineId) -> list[str]:
-        found = [await cell.store.pipeline(each) for each in pipelines]
+        found = [await cell.store.pipelines.load_pipeline(each) for each in pipelines]
         return [pipeline.status for pipeline in found if pipeline]
 
     @pytest.mark.parametrize("strategy", ["", ", strategy: depend"])
@@ -173,7 +173,7 @@ class TestCancel:
         async with cell.watching():
             await settle()
         assert (await cell.statuses(family))["go"] == "canceled"
-        assert await cell.store.downstream((await cell.newest(family, "go")).id) is None
+        assert await cell.store.pipelines.find_downstream((await cell.newest(family, "go")).id) is None
 
     async def test_while_the_pipeline_is_being_started(self, cell: MemoryCell, monkeypatch: pytest.MonkeyPatch) -> None:
         family = await cell.push_file(DEPEND)
@@ -198,7 +198,7 @@ class TestDeaths:
     ) -> None:
         family = await cell.push_file(DEPEND)
         job = await cell.newest(family, "go")
-        change, changes = cell.store.change_family, 0
+        change, changes = cell.store.pipelines.change_family, 0
 
         async def die(*given: object) -> object:
             nonlocal changes
@@ -208,10 +208,10 @@ class TestDeaths:
             return await change(*given)  # type: ignore[arg-type]
 
         with monkeypatch.context() as patch:
-            patch.setattr(cell.store, "change_family", die)
+            patch.setattr(cell.store.pipelines, "change_family", die)
             with pytest.raises(StoreError):
                 await cell.bridges.look(job.id)
-        started = await cell.store.downstream(job.id)
+        started = await cell.store.pipelines.find_downstream(job.id)
         assert started is not None
         job = await cell.job(job.id)
         assert (job.state, job.downstream_id) == (JobState.RUNNING, None)
@@ -222,7 +222,9 @@ class TestDeaths:
             assert (await cell.job(job.id)).downstream_id == started.id
             await cell.run_next()
             assert (await cell.statuses(family))["go"] == "success"
-            assert await cell.store.downstream(job.id) == await cell.store.pipeline(started.id)
+            assert await cell.store.pipelines.find_downstream(job.id) == await cell.store.pipelines.load_pipeline(
+                started.id
+            )
             assert len(cell.dispatch.memory.waiting_jobs) == 1, "the next stage, and no second child"
 
     async def test_after_the_downstream_pipelines_end(self, cell: MemoryCell) -> None:
@@ -260,7 +262,7 @@ class TestDeaths:
 
         family = await cell.push_file(DEPEND)
         with monkeypatch.context() as patch:
-            patch.setattr(cell.store, "job_spec", fail)
+            patch.setattr(cell.store.jobs, "load_spec", fail)
             async with cell.watching():
                 await settle()
         assert (await cell.statuses(family))["go"] == "pending"
@@ -273,7 +275,7 @@ class TestDeaths:
             raise RuntimeError("a mistake of ours")
 
         monkeypatch.setattr(MemoryStarter, "start", fail)
-        family = await cell.store.add_pipeline(a_pipeline(project_id=cell.project.id), A_TRIGGER, now=0)
+        family = await cell.store.pipelines.add_pipeline(a_pipeline(project_id=cell.project.id), A_TRIGGER, now=0)
         cell.dispatch.memory.announce(family.jobs)
         async with cell.watching():
             await settle()

@@ -49,20 +49,20 @@ async def test_what_is_missing_of_a_path_is_made_once(namespaces: Namespaces, st
     made = await namespaces.ensured("acme/tools", 7)
     assert await namespaces.ensured("ACME/Tools", 3) == made
     assert made.organization_id == 7
-    await store.add_project(a_project(path="acme/shop"))
+    await store.projects.add_project(a_project(path="acme/shop"))
     with pytest.raises(ConflictError):
         await namespaces.ensured("acme/shop/inside")
 
 
 async def test_projects_of_an_older_release_come_into_groups(namespaces: Namespaces, store: MemoryStore) -> None:
     for path in ("root/own", "acme/shop", "acme/tools/x"):
-        await store.add_project(a_project(path=path))
+        await store.projects.add_project(a_project(path=path))
     await namespaces.adopt_projects()
     places = {project.path: project for project in await all_projects(store)}
     assert (places["root/own"].namespace_id, places["root/own"].group_ids) == (1, ())
     acme, tools = places["acme/shop"].group_ids[0], places["acme/tools/x"].group_ids[0]
     assert places["acme/tools/x"].group_ids == (tools, acme)
     moved = places["acme/shop"]
-    await store.change_project(moved.id, lambda row: replace(row, namespace_id=1))
+    await store.projects.change_project(moved.id, lambda row: replace(row, namespace_id=1))
     await namespaces.adopt_projects()  # once is enough
-    assert (await store.project(moved.id)) == replace(moved, namespace_id=1)
+    assert (await store.projects.load_project(moved.id)) == replace(moved, namespace_id=1)

@@ -28,7 +28,7 @@ def a_ring(cell: MemoryCell, *, opaque: bool = False, cell_id: int = 1) -> KeyRi
 async def issued(cell: MemoryCell, ring: KeyRing, job: Job) -> str:
     """A token that went out with a hand-out."""
     token = await ring.issue(job, timeout_seconds=3600, user_id=1)
-    await cell.store.change_job(job.id, lambda row: replace(row, token_hash=ring.kept(job, token)))
+    await cell.store.jobs.change_job(job.id, lambda row: replace(row, token_hash=ring.kept(job, token)))
     return token
 
 
@@ -141,7 +141,7 @@ async def test_processes_that_start_at_once_make_one_key() -> None:
     rings = [KeyRing(store, clock, cell_id=1, issuer="i") for _ in range(2)]
     for ring in rings:
         await ring.load()
-    assert len(await store.signing_keys()) == 1
+    assert len(await store.settings.load_signing_keys()) == 1
 
 
 async def test_a_store_that_cannot_be_asked_is_no_refusal(
@@ -157,7 +157,7 @@ async def test_a_store_that_cannot_be_asked_is_no_refusal(
         raise StoreError("the store is away")
 
     with monkeypatch.context() as patch:
-        patch.setattr(cell.store, "signing_keys", away)
+        patch.setattr(cell.store.settings, "load_signing_keys", away)
         with pytest.raises(StoreError):
             await ring.opens(token, "job")
     assert not await is_refused(ring, token)

@@ -76,53 +76,55 @@ def test_a_job_is_made_of_a_sealed_spec_as_of_an_open_one() -> None:
 async def test_the_store_behind_sees_only_sealed_texts() -> None:
     behind = MemoryStore()
     store = sealed(behind, SEALS)
-    project = await store.add_project(Project(id=ProjectId(0), path="root/app", name="app", created_at=NOW))
-    await store.put_variable(ProjectVariable(project_id=project.id, key="A", value=SECRET), replace=False)
-    await store.put_setting("registration", SECRET)
-    await store.add_signing_key("k", b"-----BEGIN KEY")
-    assert (await store.variables(project.id))[0].value == SECRET
-    assert await store.setting("registration") == SECRET
-    assert await store.settings(["registration", "none"]) == {"registration": SECRET}
-    assert await store.setting("none") is None
-    assert await store.signing_keys() == {"k": b"-----BEGIN KEY"}
+    project = await store.projects.add_project(Project(id=ProjectId(0), path="root/app", name="app", created_at=NOW))
+    await store.projects.put_variable(ProjectVariable(project_id=project.id, key="A", value=SECRET), replace=False)
+    await store.settings.put_setting("registration", SECRET)
+    await store.settings.add_signing_key("k", b"-----BEGIN KEY")
+    assert (await store.projects.list_variables(project.id))[0].value == SECRET
+    assert await store.settings.load_setting("registration") == SECRET
+    assert await store.settings.load_settings(["registration", "none"]) == {"registration": SECRET}
+    assert await store.settings.load_setting("none") is None
+    assert await store.settings.load_signing_keys() == {"k": b"-----BEGIN KEY"}
     kept = [
-        (await behind.variables(project.id))[0].value,
-        await behind.setting("registration"),
-        (await behind.signing_keys())["k"].decode(),
+        (await behind.projects.list_variables(project.id))[0].value,
+        await behind.settings.load_setting("registration"),
+        (await behind.settings.load_signing_keys())["k"].decode(),
     ]
     assert all(text is not None and SEALS.is_current(text) for text in kept)
-    assert await store.change_setting("registration", lambda kept: f"{kept} and more") == f"{SECRET} and more"
-    assert await store.setting("registration") == f"{SECRET} and more"
-    assert await store.change_setting("registration", lambda kept: None) is None
+    assert await store.settings.change_setting("registration", lambda kept: f"{kept} and more") == f"{SECRET} and more"
+    assert await store.settings.load_setting("registration") == f"{SECRET} and more"
+    assert await store.settings.change_setting("registration", lambda kept: None) is None
 
 
 async def test_decisions_see_open_values_and_leave_sealed_ones() -> None:
     behind = MemoryStore()
     store = sealed(behind, SEALS)
-    project = await store.add_project(Project(id=ProjectId(0), path="root/app", name="app", created_at=NOW))
+    project = await store.projects.add_project(Project(id=ProjectId(0), path="root/app", name="app", created_at=NOW))
     pipeline = replace(a_pipeline(), project_id=project.id, variables={"A": SECRET})
     spec = replace(SPEC, needs=(), trigger=None, start_in_seconds=None)
     new = NewJob(spec=spec, waits_for=(), artifacts_from=())
-    family = await store.add_pipeline(pipeline, [new], now=NOW)
+    family = await store.pipelines.add_pipeline(pipeline, [new], now=NOW)
     assert family.pipeline.variables == {"A": SECRET}
     job = family.jobs[0]
-    assert await store.job_spec(job.id) == spec
+    assert await store.jobs.load_spec(job.id) == spec
 
-    changed = await store.change_job(job.id, lambda row: replace(row, play_variables={"B": SECRET}))
+    changed = await store.jobs.change_job(job.id, lambda row: replace(row, play_variables={"B": SECRET}))
     assert changed is not None
     assert changed.play_variables == {"B": SECRET}
-    again = await store.change_job(job.id, lambda row: replace(row, play_variables={**row.play_variables, "C": "c"}))
+    again = await store.jobs.change_job(
+        job.id, lambda row: replace(row, play_variables={**row.play_variables, "C": "c"})
+    )
     assert again is not None
     assert again.play_variables == {"B": SECRET, "C": "c"}
 
     def cancel(family: Family) -> Changes:
         return lifecycle.cancel_all(family, NOW) if family.pipeline.variables == {"A": SECRET} else Changes()
 
-    applied = await store.change_family(family.pipeline.id, cancel)
+    applied = await store.pipelines.change_family(family.pipeline.id, cancel)
     assert applied.pipeline is not None
     assert applied.pipeline.variables == {"A": SECRET}
-    kept = await behind.family(family.pipeline.id)
+    kept = await behind.pipelines.load_family(family.pipeline.id)
     assert kept is not None
     assert SECRET.encode() not in encode(kept)
-    spec_kept = await behind.job_spec(job.id)
+    spec_kept = await behind.jobs.load_spec(job.id)
     assert SECRET.encode() not in encode(spec_kept)

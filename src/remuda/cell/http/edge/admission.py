@@ -71,7 +71,7 @@ async def user_of_call(edge: Edge, request: Request) -> int:
     job: Job | None = getattr(request.state, "job", None)
     if job is None:
         return caller_of(request).user.id
-    pipeline = await edge.store.pipeline(job.pipeline_id)
+    pipeline = await edge.store.pipelines.load_pipeline(job.pipeline_id)
     if pipeline is None:
         raise not_found("Pipeline")
     return pipeline.user_id
@@ -80,7 +80,7 @@ async def user_of_call(edge: Edge, request: Request) -> int:
 async def person(edge: Edge, token: str | None) -> Caller:
     """The person with this token; 401 when there is none, 403 when they are blocked."""
     found = await auth.user_of(edge, token)
-    user = await edge.store.user(found.user_id)
+    user = await edge.store.people.load_user(found.user_id)
     if user is None:
         raise unauthorized()
     if user.state != "active":
@@ -88,8 +88,8 @@ async def person(edge: Edge, token: str | None) -> Caller:
     now = edge.clock.wall()
     if found.last_used_at is None or now - found.last_used_at >= USED_EVERY_SECONDS:
         with suppress(StoreError):  # a store that takes no writes can still be read
-            await edge.store.change_user_token(found.id, lambda row: replace(row, last_used_at=now))
-    return Caller(user=user, token=found, members=rights.valid(await edge.store.memberships(user.id), now))
+            await edge.store.people.change_user_token(found.id, lambda row: replace(row, last_used_at=now))
+    return Caller(user=user, token=found, members=rights.valid(await edge.store.people.list_memberships(user.id), now))
 
 
 async def admit(edge: Edge, access: Access, request: Request) -> None:
@@ -135,11 +135,11 @@ async def _level(edge: Edge, access: Access, request: Request, caller: Caller) -
             return seen(caller.level_in_group(await group_in_path(edge, request)), "Group")
         case Kind.JOB_NUMBER:
             job = await any_job_in_path(edge, request)
-            owner = await edge.store.project(job.project_id)
+            owner = await edge.store.projects.load_project(job.project_id)
             return seen(caller.level_in(owner) if owner and owner.removed_at is None else None, "Job")
         case Kind.PIPELINE_NUMBER:
-            pipeline = await edge.store.pipeline(PipelineId(number_in_path(request, "pipeline_id")))
-            owner = await edge.store.project(pipeline.project_id) if pipeline else None
+            pipeline = await edge.store.pipelines.load_pipeline(PipelineId(number_in_path(request, "pipeline_id")))
+            owner = await edge.store.projects.load_project(pipeline.project_id) if pipeline else None
             return seen(caller.level_in(owner) if owner and owner.removed_at is None else None, "Pipeline")
         case Kind.RUNNER_NUMBER:
             return await runner_level(edge, caller, await runner_in_path(edge, request))
@@ -167,12 +167,12 @@ async def runner_level(edge: Edge, caller: Caller, runner: Runner) -> int:
     if runner.type is RunnerType.INSTANCE:
         return 0
     if runner.type is RunnerType.GROUP:
-        group = await edge.store.namespace(runner.group_id or 0)
+        group = await edge.store.people.load_namespace(runner.group_id or 0)
         level = (caller.level_in_group(group) if group else None) or 0
         if level < Level.MAINTAINER:
             raise not_found("Runner")
         return level if level >= Level.OWNER else 0
-    projects = [await edge.store.project(project_id) for project_id in runner.project_ids]
+    projects = [await edge.store.projects.load_project(project_id) for project_id in runner.project_ids]
     if max((caller.level_in(project) or 0 for project in projects if project), default=0) < Level.MAINTAINER:
         raise not_found("Runner")
     return Level.MAINTAINER

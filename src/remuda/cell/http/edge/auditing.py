@@ -161,7 +161,9 @@ class Auditor:
             raise
         if action and answer.status_code < 400:
             event = msgspec.structs.replace(self._event(request, action), entity_type=entity)
-            await self._edge.store.add_audit_event(_with_answer(event, request, answer, subject, heard.names()))
+            await self._edge.store.settings.add_audit_event(
+                _with_answer(event, request, answer, subject, heard.names())
+            )
         return answer
 
     async def _subject(self, endpoint: Endpoint, request: Request) -> tuple[int, str]:
@@ -173,14 +175,16 @@ class Auditor:
             group = await group_in_path(self._edge, request)
             return group.id, group.path
         if endpoint.path.startswith("/api/remuda/v1/jobs/{job_id}"):
-            owner = await self._edge.store.project((await any_job_in_path(self._edge, request)).project_id)
+            owner = await self._edge.store.projects.load_project(
+                (await any_job_in_path(self._edge, request)).project_id
+            )
             return (owner.id, owner.path) if owner else (0, "")
         if "runner_id" in request.path_params:
             runner = await runner_in_path(self._edge, request)
             return runner.id, runner.description
         if endpoint.path.startswith("/api/v4/users/{id}"):
             number, _ = number_or_text(request)
-            user = await self._edge.store.user(number) if number is not None else None
+            user = await self._edge.store.people.load_user(number) if number is not None else None
             return (user.id, user.username) if user else (0, "")
         return 0, ""
 
@@ -211,7 +215,7 @@ class Auditor:
             details={"status": status, "route": endpoint.path},
         )
         try:
-            await self._edge.store.add_audit_event(event)
+            await self._edge.store.settings.add_audit_event(event)
         except StoreError as error:
             _log.warning("a refused call is not in the audit log", route=endpoint.path, error=str(error))
 

@@ -46,7 +46,7 @@ async def user_of(edge: Edge, token: str | None) -> UserToken:
     """The user with this token; 401 when there is none."""
     if not token or len(token) > _MAX_TOKEN:
         raise unauthorized()
-    found = await edge.store.user_token(token_hash(token))
+    found = await edge.store.people.find_user_token(token_hash(token))
     if found is None or found.revoked or (found.expires_at is not None and found.expires_at <= edge.clock.wall()):
         raise unauthorized()
     return found
@@ -56,7 +56,7 @@ async def runner_of(edge: Edge, token: str) -> Runner:
     """The runner with this token; 403 when the cell knows for sure that there is none."""
     if not token:
         raise bad_parameter("token is missing")
-    found = await edge.store.runner_by_token(token_hash(token)) if len(token) <= _MAX_TOKEN else None
+    found = await edge.store.runners.find_runner(token_hash(token)) if len(token) <= _MAX_TOKEN else None
     if found is None or (found.token_expires_at is not None and found.token_expires_at <= edge.clock.wall()):
         raise forbidden()
     return found

@@ -28,7 +28,7 @@ async def health(edge: Edge, request: Request) -> Response:
 async def readiness(edge: Edge, request: Request) -> Response:
     """GET /-/readiness: whether each part can do its work now."""
     parts = {
-        "store": await _part(edge.store.writable()),
+        "store": await _part(edge.store.check_writable()),
         "traces": await _part(edge.traces.size(JobId(0))),
         "blobs": await _part(edge.blobs.size("readiness")),
         "git": await _part(asyncio.to_thread(edge.projects.repos.prepare)),
@@ -49,8 +49,8 @@ async def _part(check: Awaitable[object]) -> dict[str, str]:
 async def metrics(edge: Edge, request: Request) -> Response:
     """GET /-/metrics."""
     text = edge.metrics.text(
-        jobs=await edge.store.count_jobs(),
-        pipelines=await edge.store.count_pipelines(),
+        jobs=await edge.store.jobs.count_jobs(),
+        pipelines=await edge.store.pipelines.count_pipelines(),
         ended_jobs=edge.dispatch.memory.ended_jobs,
         ended_pipelines=edge.dispatch.memory.ended_pipelines,
         waiting=len(edge.dispatch.memory.waiting_jobs),

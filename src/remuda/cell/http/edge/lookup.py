@@ -35,7 +35,11 @@ async def project_in_path(edge: Edge, request: Request) -> Project:
     if known is not None:
         return known
     number, text = number_or_text(request)
-    project = await (edge.store.project_by_path(text) if number is None else edge.store.project(ProjectId(number)))
+    project = await (
+        edge.store.projects.find_project(text)
+        if number is None
+        else edge.store.projects.load_project(ProjectId(number))
+    )
     if project is None or project.removed_at is not None:
         raise not_found("Project")
     request.state.project = project
@@ -45,7 +49,9 @@ async def project_in_path(edge: Edge, request: Request) -> Project:
 async def group_in_path(edge: Edge, request: Request) -> Namespace:
     """A group by its id or full path."""
     number, text = number_or_text(request)
-    found = await (edge.store.namespace_by_path(text) if number is None else edge.store.namespace(number))
+    found = await (
+        edge.store.people.find_namespace(text) if number is None else edge.store.people.load_namespace(number)
+    )
     if found is None or not found.is_group:
         raise not_found("Group")
     return found
@@ -60,7 +66,7 @@ def number_or_text(request: Request, name: str = "id") -> tuple[int | None, str]
 
 async def pipeline_in_path(edge: Edge, request: Request) -> tuple[Pipeline, Project]:
     project = await project_in_path(edge, request)
-    pipeline = await edge.store.pipeline(PipelineId(number_in_path(request, "pipeline_id")))
+    pipeline = await edge.store.pipelines.load_pipeline(PipelineId(number_in_path(request, "pipeline_id")))
     if pipeline is None or pipeline.project_id != project.id:
         raise not_found("Pipeline")
     return pipeline, project
@@ -76,14 +82,14 @@ async def job_in_path(edge: Edge, request: Request) -> tuple[Job, Project]:
 
 async def any_job_in_path(edge: Edge, request: Request) -> Job:
     """A job by its id alone."""
-    job = await edge.store.job(JobId(number_in_path(request, "job_id")))
+    job = await edge.store.jobs.load_job(JobId(number_in_path(request, "job_id")))
     if job is None:
         raise not_found("Job")
     return job
 
 
 async def runner_in_path(edge: Edge, request: Request) -> Runner:
-    runner = await edge.store.runner(RunnerId(number_in_path(request, "runner_id")))
+    runner = await edge.store.runners.load_runner(RunnerId(number_in_path(request, "runner_id")))
     if runner is None:
         raise not_found("Runner")
     return runner

@@ -56,7 +56,7 @@ async def update(edge: Edge, request: Request) -> Response:
     asked = await parameters(request, ProtectedBranchChange, limit_bytes=edge.settings.body_limit_bytes)
     allowed = asked.allow_force_push
     if allowed is not None:
-        changed = await edge.store.change_project(
+        changed = await edge.store.projects.change_project(
             project.id, lambda row: msgspec.structs.replace(row, allow_force_push=allowed)
         )
         project = changed or project

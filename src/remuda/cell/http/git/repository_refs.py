@@ -91,7 +91,7 @@ async def remove_branch(edge: Edge, request: Request) -> Response:
 
 async def _views(edge: Edge, project: Project, shown: Sequence[Tag]) -> list[TagShape]:
     repo, url = project.repo_path, edge.settings.url
-    releases = {release.tag: release for release in await edge.store.releases(project.id)}
+    releases = {release.tag: release for release in await edge.store.schedules.list_releases(project.id)}
     found: list[TagShape] = []
     for tag in shown:
         commit, release = await edge.projects.repos.commit(repo, tag.sha), releases.get(tag.name)
@@ -168,7 +168,7 @@ async def remove_tag(edge: Edge, request: Request) -> Response:
     tag = await _tag(edge, project, text_in_path(request, "tag"))
     async with edge.projects.moving(project):
         await edge.projects.repos.remove_ref(project.repo_path, f"refs/tags/{tag.name}")
-    await edge.store.remove_release(project.id, tag.name)
+    await edge.store.schedules.remove_release(project.id, tag.name)
     return no_content()
 
 

@@ -126,7 +126,7 @@ async def _permitted(edge: Edge, path: str, wanted: str, headers: Headers) -> tu
     scopes = _PUSH_SCOPES if wanted == PUSH else _FETCH_SCOPES
     if scopes.isdisjoint(caller.token.scopes):
         raise _RefusedError(403, f"The token has none of the scopes {', '.join(sorted(scopes))}")
-    project = await edge.store.project_by_path(path)
+    project = await edge.store.projects.find_project(path)
     if project is None and wanted == PUSH:
         project = await _made_by_push(edge, caller, path)
     level = caller.level_in(project) if project and project.removed_at is None else None
@@ -139,12 +139,15 @@ async def _permitted(edge: Edge, path: str, wanted: str, headers: Headers) -> tu
 
 async def _fetched_by(edge: Edge, job: Job, path: str) -> Project | None:
     """The project with this path, if a job may read its code; 403 where only the project's own list is in its way."""
-    project = await edge.store.project_by_path(path)
+    project = await edge.store.projects.find_project(path)
     if project is None or project.removed_at is not None or project.organization_id != job.organization_id:
         return None
     if project.id == job.project_id:
         return project
-    pipeline, source = await edge.store.pipeline(job.pipeline_id), await edge.store.project(job.project_id)
+    pipeline, source = (
+        await edge.store.pipelines.load_pipeline(job.pipeline_id),
+        await edge.store.projects.load_project(job.project_id),
+    )
     level = await level_of(edge.store, pipeline.user_id, project, edge.clock.wall()) if pipeline else None
     if source is None or (level or 0) < Level.REPORTER:
         return None
@@ -188,7 +191,7 @@ async def _made_by_push(edge: Edge, caller: Caller, path: str) -> Project | None
     except ApiError:
         return None
     except ConflictError:
-        return await edge.store.project_by_path(path)
+        return await edge.store.projects.find_project(path)
     except InvalidError as error:
         raise _RefusedError(403, f"The push cannot make the project {path}: {error}") from None
     _log.info("project made by a push", project=project.path)

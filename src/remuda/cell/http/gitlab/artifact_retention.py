@@ -27,7 +27,7 @@ async def keep(edge: Edge, request: Request) -> Response:
     """POST /projects/:id/jobs/:job_id/artifacts/keep."""
     job, project = await job_in_path(edge, request)
     check_acts_on(caller_of(request), project, job)
-    if not await edge.store.artifacts(job.id):
+    if not await edge.store.jobs.list_artifacts(job.id):
         raise not_found("Artifacts")
     await retention.keep_artifacts(edge.store, job.id)
     return await _answer(edge, job, 200)
@@ -44,7 +44,7 @@ async def delete_all(edge: Edge, request: Request) -> Response:
     """DELETE /projects/:id/artifacts: those of all jobs of the project that are over."""
     project = await project_in_path(edge, request)
     page = Page(size=100, ascending=True, counted=False)
-    while jobs := (await edge.store.jobs(page, project_id=project.id, with_retried=True))[0]:
+    while jobs := (await edge.store.jobs.list_jobs(page, project_id=project.id, with_retried=True))[0]:
         for job in jobs:
             if job.state in FINAL:
                 await retention.delete_artifacts(edge.store, edge.blobs, job.id)
@@ -58,7 +58,7 @@ async def erase(edge: Edge, request: Request) -> Response:
     caller = caller_of(request)
     check_acts_on(caller, project, job)
     if (caller.level_in(project) or 0) < Level.MAINTAINER:
-        pipeline = await edge.store.pipeline(job.pipeline_id)
+        pipeline = await edge.store.pipelines.load_pipeline(job.pipeline_id)
         if pipeline is None or pipeline.user_id != caller.user.id:
             raise forbidden("a job is erased by maintainers, and by who has started its pipeline")
     try:
@@ -69,14 +69,14 @@ async def erase(edge: Edge, request: Request) -> Response:
 
 
 async def _answer(edge: Edge, job: Job, status: int) -> Response:
-    now = await edge.store.job(job.id) or job
+    now = await edge.store.jobs.load_job(job.id) or job
     return json_answer((await describe(edge, [now]))[0], status)
 
 
 async def files(edge: Edge, request: Request) -> Response:
     """GET /api/remuda/v1/jobs/:job_id/artifacts/files: what is in the archive."""
     job = await any_job_in_path(edge, request)
-    archive = next((one for one in await edge.store.artifacts(job.id) if one.type == "archive"), None)
+    archive = next((one for one in await edge.store.jobs.list_artifacts(job.id) if one.type == "archive"), None)
     if archive is None:
         raise not_found("Artifacts")
     page = page_of(request)

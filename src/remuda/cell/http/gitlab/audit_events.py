@@ -66,7 +66,7 @@ async def list_of_group(edge: Edge, request: Request) -> Response:
 
 async def show(edge: Edge, request: Request) -> Response:
     """GET /audit_events/:id."""
-    event = await edge.store.audit_event(number_in_path(request, "event_id"))
+    event = await edge.store.settings.load_audit_event(number_in_path(request, "event_id"))
     if event is None:
         raise not_found("Audit event")
     return json_answer(event_view(event))
@@ -82,7 +82,7 @@ async def _listed(edge: Edge, request: Request, entity_type: str, entity_id: int
         created_before=_time(request, "created_before"),
     )
     page = page_by_id(request)
-    found, total = await edge.store.audit_events(page, wanted)
+    found, total = await edge.store.settings.list_audit_events(page, wanted)
     return page_answer(request, [event_view(event) for event in found], total, page)
 
 

@@ -65,14 +65,14 @@ async def create(edge: Edge, request: Request) -> Response:
     check_texts(name=asked.name, description=asked.description, visibility=asked.visibility)
     user, parent = caller_of(request).user, None
     if asked.parent_id is not None:
-        parent = await edge.store.namespace(asked.parent_id)
+        parent = await edge.store.people.load_namespace(asked.parent_id)
         if parent is None or not parent.is_group:
             raise not_found("Group")
         check_level(caller_of(request).level_in_group(parent), Level.MAINTAINER, "Group")
     organization_id = user.organization_id if asked.organization_id is None else asked.organization_id
     if organization_id != user.organization_id and not user.is_admin:
         raise not_found("Organization")
-    if await edge.store.organization(organization_id) is None:
+    if await edge.store.people.load_organization(organization_id) is None:
         raise not_found("Organization")
     try:
         group = await edge.projects.namespaces.create(
@@ -103,7 +103,7 @@ async def update(edge: Edge, request: Request) -> Response:
     check_texts(name=asked.name, description=asked.description, visibility=asked.visibility)
     given = {name: value for name, value in msgspec.structs.asdict(asked).items() if value is not None}
     changed = msgspec.structs.replace(group, **given)
-    await edge.store.put_namespace(changed)
+    await edge.store.people.put_namespace(changed)
     return json_answer(group_view(changed, edge.settings.url))
 
 
@@ -113,10 +113,12 @@ async def remove(edge: Edge, request: Request) -> Response:
     for project in await all_projects(edge.store, ProjectFilter(group_id=group.id)):
         await remove_project(edge, project)
     for one in [*await edge.projects.namespaces.inside(group), group]:
-        while runners := (await edge.store.runners(Page(size=100), RunnerFilter(pools=(("group", one.id),))))[0]:
+        while runners := (
+            await edge.store.runners.list_runners(Page(size=100), RunnerFilter(pools=(("group", one.id),)))
+        )[0]:
             for runner in runners:
-                await edge.store.remove_runner(runner.id)
-        await edge.store.remove_namespace(one.id)
+                await edge.store.runners.remove_runner(runner.id)
+        await edge.store.people.remove_namespace(one.id)
     return json_answer({"message": "202 Accepted"}, 202)
 
 
@@ -125,7 +127,7 @@ async def _groups(edge: Edge, request: Request, wanted: NamespaceFilter) -> Resp
     wanted = msgspec.structs.replace(
         wanted, is_group=True, search=request.query_params.get("search", ""), sight=caller_of(request).sight
     )
-    found, total = await edge.store.namespaces(page, wanted)
+    found, total = await edge.store.people.list_namespaces(page, wanted)
     return page_answer(request, [group_view(one, edge.settings.url) for one in found], total, page)
 
 
@@ -157,14 +159,16 @@ async def list_namespaces(edge: Edge, request: Request) -> Response:
     """GET /namespaces: groups, and the caller's own."""
     page = page_of(request)
     wanted = NamespaceFilter(search=request.query_params.get("search", ""), sight=caller_of(request).sight)
-    found, total = await edge.store.namespaces(page, wanted)
+    found, total = await edge.store.people.list_namespaces(page, wanted)
     return page_answer(request, [namespace_view(one, edge.settings.url) for one in found], total, page)
 
 
 async def show_namespace(edge: Edge, request: Request) -> Response:
     """GET /namespaces/:id."""
     number, text = number_or_text(request)
-    found = await (edge.store.namespace_by_path(text) if number is None else edge.store.namespace(number))
+    found = await (
+        edge.store.people.find_namespace(text) if number is None else edge.store.people.load_namespace(number)
+    )
     if found is None or caller_of(request).level_in_group(found) is None:
         raise not_found("Namespace")
     return json_answer(namespace_view(found, edge.settings.url))
@@ -172,7 +176,7 @@ async def show_namespace(edge: Edge, request: Request) -> Response:
 
 async def namespace_exists(edge: Edge, request: Request) -> Response:
     """GET /namespaces/:id/exists: whether a path is taken, by somebody whom the caller may know of."""
-    found = await edge.store.namespace_by_path(text_in_path(request, "id"))
+    found = await edge.store.people.find_namespace(text_in_path(request, "id"))
     is_seen = found is not None and caller_of(request).level_in_group(found) is not None
     answer: ExistsShape = {"exists": is_seen, "suggests": []}
     return json_answer(answer)
@@ -187,7 +191,7 @@ async def create_organization(edge: Edge, request: Request) -> Response:
             raise InvalidError("path has no '/'")
         path = checked_path(asked.path, least_parts=1)
         new = Organization(id=0, path=path, name=asked.name, description=asked.description, created_at=edge.clock.now())
-        added = await edge.store.add_organization(new)
+        added = await edge.store.people.add_organization(new)
     except ConflictError:
         raise bad_field("path", "has already been taken") from None
     except InvalidError as error:
@@ -200,7 +204,7 @@ async def list_organizations(edge: Edge, request: Request) -> Response:
     user = caller_of(request).user
     views: list[OrganizationShape] = [
         organization_view(one, edge.settings.url)
-        for one in await edge.store.organizations()
+        for one in await edge.store.people.list_organizations()
         if user.is_admin or one.id == user.organization_id
     ]
     return slice_answer(request, views)
@@ -209,7 +213,7 @@ async def list_organizations(edge: Edge, request: Request) -> Response:
 async def show_organization(edge: Edge, request: Request) -> Response:
     """GET /organizations/:id."""
     user, number = caller_of(request).user, number_in_path(request, "id")
-    found = await edge.store.organization(number)
+    found = await edge.store.people.load_organization(number)
     if found is None or not (user.is_admin or user.organization_id == number):
         raise not_found("Organization")
     return json_answer(organization_view(found, edge.settings.url))

@@ -80,7 +80,10 @@ async def update(edge: Edge, request: Request) -> Response:
 async def list_projects(edge: Edge, request: Request) -> Response:
     """GET /projects/:id/job_token_scope/allowlist: the project itself, and the others."""
     project = await project_in_path(edge, request)
-    found = [project, *[await edge.store.project(ProjectId(number)) for number in project.job_token_projects]]
+    found = [
+        project,
+        *[await edge.store.projects.load_project(ProjectId(number)) for number in project.job_token_projects],
+    ]
     shown: list[ProjectShape] = [view(edge, one) for one in found if one is not None and one.removed_at is None]
     return slice_answer(request, shown)
 
@@ -89,7 +92,7 @@ async def add_project(edge: Edge, request: Request) -> Response:
     """POST /projects/:id/job_token_scope/allowlist: let in the jobs of a project."""
     project = await project_in_path(edge, request)
     asked = await parameters(request, NewProjectEntry, limit_bytes=edge.settings.body_limit_bytes)
-    target = await edge.store.project(ProjectId(asked.target_project_id))
+    target = await edge.store.projects.load_project(ProjectId(asked.target_project_id))
     if target is None or target.removed_at is not None or target.organization_id != project.organization_id:
         raise not_found("Target project")
     seen(caller_of(request).level_in(target), "Target project")
@@ -120,7 +123,7 @@ async def remove_project(edge: Edge, request: Request) -> Response:
 async def list_groups(edge: Edge, request: Request) -> Response:
     """GET /projects/:id/job_token_scope/groups_allowlist: the groups in it."""
     project = await project_in_path(edge, request)
-    found = [await edge.store.namespace(number) for number in project.job_token_groups]
+    found = [await edge.store.people.load_namespace(number) for number in project.job_token_groups]
     shown: list[GroupShape] = [group_view(one, edge.settings.url) for one in found if one is not None]
     return slice_answer(request, shown)
 
@@ -129,7 +132,7 @@ async def add_group(edge: Edge, request: Request) -> Response:
     """POST /projects/:id/job_token_scope/groups_allowlist: let in the jobs of all projects in a group."""
     project = await project_in_path(edge, request)
     asked = await parameters(request, NewGroupEntry, limit_bytes=edge.settings.body_limit_bytes)
-    group = await edge.store.namespace(asked.target_group_id)
+    group = await edge.store.people.load_namespace(asked.target_group_id)
     if group is None or not group.is_group or group.organization_id != project.organization_id:
         raise not_found("Target group")
     seen(caller_of(request).level_in_group(group), "Target group")
@@ -155,7 +158,7 @@ async def remove_group(edge: Edge, request: Request) -> Response:
 
 async def _change(edge: Edge, request: Request, decide: Callable[[Project], Project]) -> None:
     project = await project_in_path(edge, request)
-    if await edge.store.change_project(project.id, decide) is None:
+    if await edge.store.projects.change_project(project.id, decide) is None:
         raise not_found("Project")
 
 

@@ -61,24 +61,24 @@ async def describe(edge: Edge, jobs: Sequence[Job], caller: Caller | None = None
     views = []
     for job in jobs:
         if job.project_id not in projects:
-            projects[job.project_id] = await edge.store.project(job.project_id)
+            projects[job.project_id] = await edge.store.projects.load_project(job.project_id)
         project = projects[job.project_id]
         if job.pipeline_id not in pipelines:
-            pipelines[job.pipeline_id] = await edge.store.pipeline(job.pipeline_id)
+            pipelines[job.pipeline_id] = await edge.store.pipelines.load_pipeline(job.pipeline_id)
         pipeline = pipelines[job.pipeline_id]
         if project is None or pipeline is None or project.removed_at is not None:
             continue
         if job.pipeline_id not in commits:
             commits[job.pipeline_id] = await edge.projects.repos.commit(project.repo_path, pipeline.sha)
         if job.runner_id is not None and job.runner_id not in runners:
-            runners[job.runner_id] = await edge.store.runner(job.runner_id)
+            runners[job.runner_id] = await edge.store.runners.load_runner(job.runner_id)
         view = job_view(
             job,
             project=project,
             pipeline=pipeline,
             commit=commits[job.pipeline_id],
             runner=runners[job.runner_id],
-            artifacts=await edge.store.artifacts(job.id),
+            artifacts=await edge.store.jobs.list_artifacts(job.id),
             url=edge.settings.url,
             now=edge.clock.now(),
         )
@@ -113,7 +113,7 @@ async def _page(
     project_ids: list[ProjectId] | None = None,
 ) -> Response:
     page: Page = page_by_id(request) if pipeline is None else page_of(request)
-    found, total = await edge.store.jobs(
+    found, total = await edge.store.jobs.list_jobs(
         page,
         project_id=project.id if project else None,
         pipeline_id=pipeline.id if pipeline else None,
@@ -128,8 +128,8 @@ async def _page(
 
 async def _downstream(edge: Edge, job: Job, caller: Caller | None) -> PipelineSummaryShape | None:
     """What a trigger job started."""
-    pipeline = await edge.store.pipeline(job.downstream_id) if job.downstream_id is not None else None
-    project = await edge.store.project(pipeline.project_id) if pipeline else None
+    pipeline = await edge.store.pipelines.load_pipeline(job.downstream_id) if job.downstream_id is not None else None
+    project = await edge.store.projects.load_project(pipeline.project_id) if pipeline else None
     if project is not None and project.id != job.project_id:
         level = caller.level_in(project) if caller else None
         project = project if (level or 0) >= Level.REPORTER else None
@@ -159,7 +159,7 @@ async def list_all(edge: Edge, request: Request) -> Response:
     if request.query_params.get("held", "").lower() not in ("true", "1"):
         return await _page(edge, request, project_ids=projects)
     page = page_of(request)
-    held = await edge.store.some_jobs({JobId(one.job_id) for one in edge.shells.holds()})
+    held = await edge.store.jobs.load_jobs({JobId(one.job_id) for one in edge.shells.holds()})
     own = [job for job in reversed(held) if projects is None or job.project_id in projects]
     shown = await describe(edge, own[(page.number - 1) * page.size : page.number * page.size], caller_of(request))
     told = [{**one, "held_until": _held_until(edge, JobId(one["id"]))} for one in shown]

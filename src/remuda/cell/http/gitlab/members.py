@@ -99,13 +99,13 @@ def _view(edge: Edge, user: User, member: Member) -> MemberShape:
 
 
 async def _views(edge: Edge, members: Iterable[Member]) -> list[MemberShape]:
-    users = [(await edge.store.user(member.user_id), member) for member in members]
+    users = [(await edge.store.people.load_user(member.user_id), member) for member in members]
     return [_view(edge, user, member) for user, member in users if user is not None]
 
 
 async def _members(edge: Edge, owner: Pool) -> list[Member]:
     """Those of a group or project itself; whose time is over is none any more."""
-    return valid(await edge.store.members(owner), edge.clock.wall())
+    return valid(await edge.store.people.list_members(owner), edge.clock.wall())
 
 
 async def list_direct(edge: Edge, request: Request) -> Response:
@@ -130,7 +130,7 @@ async def _all(edge: Edge, place: _Place) -> dict[int, Member]:
 
 async def list_users(edge: Edge, request: Request) -> Response:
     """GET /projects/:id/users: who is a member there, by whatever group."""
-    found = [await edge.store.user(number) for number in await _all(edge, await _place(edge, request))]
+    found = [await edge.store.people.load_user(number) for number in await _all(edge, await _place(edge, request))]
     search = request.query_params.get("search", "").casefold()
     url = edge.settings.url
     shown = [user_view(url, user) for user in found if user and search in f"{user.username}\n{user.name}".casefold()]
@@ -174,7 +174,9 @@ async def add(edge: Edge, request: Request) -> Response:
     if (asked.user_id is None) == (asked.username is None):
         raise bad_parameter("user_id, username are missing, exactly one parameter must be provided")
     user = await (
-        edge.store.user_by_name(asked.username or "") if asked.user_id is None else edge.store.user(asked.user_id)
+        edge.store.people.find_user(asked.username or "")
+        if asked.user_id is None
+        else edge.store.people.load_user(asked.user_id)
     )
     if user is None or user.organization_id != place.organization_id:
         raise not_found("User")
@@ -187,7 +189,7 @@ async def add(edge: Edge, request: Request) -> Response:
         created_at=edge.clock.wall(),
         expires_at=expiry_of(asked.expires_at),
     )
-    await edge.store.put_member(member)
+    await edge.store.people.put_member(member)
     return json_answer(_view(edge, user, member), 201)
 
 
@@ -202,7 +204,7 @@ async def update(edge: Edge, request: Request) -> Response:
         await _check_owners(edge, place, member)
     expires_at = member.expires_at if asked.expires_at is None else expiry_of(asked.expires_at)
     changed = msgspec.structs.replace(member, level=asked.access_level, expires_at=expires_at)
-    await edge.store.put_member(changed)
+    await edge.store.people.put_member(changed)
     return json_answer((await _views(edge, [changed]))[0])
 
 
@@ -215,7 +217,7 @@ async def remove(edge: Edge, request: Request) -> Response:
             raise forbidden()
         _check_level(member.level, place)
     await _check_owners(edge, place, member)
-    await edge.store.remove_member(place.owner, member.user_id)
+    await edge.store.people.remove_member(place.owner, member.user_id)
     return no_content()
 
 

@@ -90,7 +90,7 @@ async def list_all(edge: Edge, request: Request) -> Response:
     owner = int(wanted[:18]) if wanted else (None if user.is_admin else user.id)
     if owner != user.id and not user.is_admin:
         raise forbidden()
-    views = [token_view(one, edge.clock.wall()) for one in await edge.store.user_tokens_of(owner)]
+    views = [token_view(one, edge.clock.wall()) for one in await edge.store.people.list_user_tokens_of(owner)]
     if state := query.get("state"):
         if state not in ("active", "inactive"):
             raise bad_parameter("state does not have a valid value")
@@ -103,7 +103,7 @@ async def _found(edge: Edge, request: Request) -> UserToken:
     caller = caller_of(request)
     if text_in_path(request, "token_id") == "self":
         return caller.token
-    found = await edge.store.user_token_by_id(number_in_path(request, "token_id"))
+    found = await edge.store.people.load_user_token(number_in_path(request, "token_id"))
     if found is None or not (caller.user.is_admin or found.user_id == caller.user.id):
         raise not_found("Personal Access Token")
     return found
@@ -119,7 +119,7 @@ async def show(edge: Edge, request: Request) -> Response:
 
 async def create_for_user(edge: Edge, request: Request) -> Response:
     """POST /users/:id/personal_access_tokens."""
-    user = await edge.store.user(number_in_path(request, "id"))
+    user = await edge.store.people.load_user(number_in_path(request, "id"))
     if user is None:
         raise not_found("User")
     return await _create(edge, request, user)
@@ -152,7 +152,7 @@ async def _create(edge: Edge, request: Request, user: User) -> Response:
         created_at=now,
         expires_at=_future(expiry_of(asked.expires_at), now),
     )
-    added = await edge.store.add_user_token(token)
+    added = await edge.store.people.add_user_token(token)
     return json_answer({**token_view(added, now), "token": text}, 201)
 
 
@@ -166,7 +166,7 @@ async def rotate(edge: Edge, request: Request) -> Response:
     """POST /personal_access_tokens/:token_id/rotate: a new token with the same scopes; the old one is dead."""
     old = await _found(edge, request)
     asked = await parameters(request, Rotation, limit_bytes=edge.settings.body_limit_bytes)
-    user, now = await edge.store.user(old.user_id), edge.clock.wall()
+    user, now = await edge.store.people.load_user(old.user_id), edge.clock.wall()
     if user is None:
         raise not_found("User")
     mine = caller_of(request).token
@@ -178,7 +178,7 @@ async def rotate(edge: Edge, request: Request) -> Response:
     text = new_user_token(edge.settings.cell_id, user)
     new = replace(old, token_hash=token_hash(text), created_at=now, expires_at=expires_at, last_used_at=None)
     try:
-        added = await edge.store.add_user_token(new, instead_of=old.id)
+        added = await edge.store.people.add_user_token(new, instead_of=old.id)
     except ConflictError:
         raise bad_request("token already revoked") from None
     return json_answer({**token_view(added, now), "token": text})
@@ -189,7 +189,7 @@ async def revoke(edge: Edge, request: Request) -> Response:
     token, mine = await _found(edge, request), caller_of(request).token
     if mine.id != token.id and "api" not in mine.scopes:
         raise forbidden("a token without the scope api revokes only itself")
-    await edge.store.change_user_token(token.id, lambda row: replace(row, revoked=True))
+    await edge.store.people.change_user_token(token.id, lambda row: replace(row, revoked=True))
     return no_content()
 
 

@@ -115,7 +115,7 @@ async def list_for_merge_request(edge: Edge, request: Request) -> Response:
     project = await project_in_path(edge, request)
     ref = merge_request_ref(number_in_path(request, "iid"))
     page = page_of(request)
-    found, total = await edge.store.pipelines(project.id, page, PipelineFilter(ref=ref))
+    found, total = await edge.store.pipelines.list_pipelines(project.id, page, PipelineFilter(ref=ref))
     return page_answer(request, [pipeline_summary(one, project, edge.settings.url) for one in found], total, page)
 
 

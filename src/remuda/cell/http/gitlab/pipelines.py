@@ -100,9 +100,9 @@ async def list_all(edge: Edge, request: Request) -> Response:
     wanted = filter_of(request)
     page = page_of(request) if request.query_params.get("order_by", "id") != "id" else page_by_id(request)
     if username := request.query_params.get("username"):
-        user = await edge.store.user_by_name(username)
+        user = await edge.store.people.find_user(username)
         wanted = replace(wanted, user_id=user.id if user else 0)
-    found, total = await edge.store.pipelines(project.id, page, wanted)
+    found, total = await edge.store.pipelines.list_pipelines(project.id, page, wanted)
     return page_answer(request, [pipeline_summary(one, project, edge.settings.url) for one in found], total, page)
 
 
@@ -110,8 +110,8 @@ async def latest(edge: Edge, request: Request) -> Response:
     """GET /projects/:id/pipelines/latest."""
     project = await project_in_path(edge, request)
     ref = request.query_params.get("ref") or default_branch(edge.projects.repos, project)
-    ref, is_tag = await split_name(edge.store, project.id, ref)
-    found, _ = await edge.store.pipelines(project.id, Page(size=1), PipelineFilter(ref=ref, tag=is_tag))
+    ref, is_tag = await split_name(edge.store.projects, project.id, ref)
+    found, _ = await edge.store.pipelines.list_pipelines(project.id, Page(size=1), PipelineFilter(ref=ref, tag=is_tag))
     if not found:
         raise not_found("Pipeline")
     return answer(edge, found[0], project)
@@ -125,7 +125,7 @@ async def show(edge: Edge, request: Request) -> Response:
 
 async def _coverage(edge: Edge, pipeline: Pipeline) -> float | None:
     """The mean of its jobs' coverages, once it is over."""
-    family = await edge.store.family(pipeline.id) if pipeline.status in OVER else None
+    family = await edge.store.pipelines.load_family(pipeline.id) if pipeline.status in OVER else None
     known = [job.coverage for job in family.jobs if job.coverage is not None] if family else []
     return sum(known) / len(known) if known else None
 
@@ -152,7 +152,7 @@ async def rename(edge: Edge, request: Request) -> Response:
     name = (await parameters(request, Metadata, limit_bytes=edge.settings.body_limit_bytes)).name.strip()
     if len(name) > _MAX_NAME or not name.isprintable():
         raise bad_field("name", f"is too long (maximum is {_MAX_NAME} characters) or has control characters")
-    applied = await edge.store.change_family(
+    applied = await edge.store.pipelines.change_family(
         pipeline.id, lambda family: Changes(pipeline=replace(family.pipeline, name=name))
     )
     return answer(edge, applied.pipeline or pipeline, project)
@@ -181,7 +181,7 @@ async def remove(edge: Edge, request: Request) -> Response:
     if pipeline.status not in OVER:
         await edge.dispatch.changes.cancel_pipeline(pipeline.id)
     if pipeline.upstream_job_id is not None:
-        upstream = await edge.store.job(pipeline.upstream_job_id)
+        upstream = await edge.store.jobs.load_job(pipeline.upstream_job_id)
         if upstream is not None and upstream.state not in FINAL:
             raise ConflictError(f"job {upstream.id} waits for it; try again when that is over")
     await edge.projects.repos.remove_ref(project.repo_path, f"refs/pipelines/{pipeline.id}")

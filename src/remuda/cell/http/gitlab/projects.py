@@ -94,7 +94,9 @@ async def _full_path(edge: Edge, caller: Caller, path: str, namespace_id: int | 
     if "/" in path:
         await check_namespace(edge, caller, path.rpartition("/")[0])
         return path
-    namespace = await edge.store.namespace(caller.user.namespace_id if namespace_id is None else namespace_id)
+    namespace = await edge.store.people.load_namespace(
+        caller.user.namespace_id if namespace_id is None else namespace_id
+    )
     if namespace is None or (level := caller.level_in_group(namespace)) is None:
         raise bad_field("namespace", "is not valid")
     if level < Level.DEVELOPER:
@@ -104,7 +106,7 @@ async def _full_path(edge: Edge, caller: Caller, path: str, namespace_id: int | 
 
 async def check_namespace(edge: Edge, caller: Caller, path: str) -> Namespace | None:
     """The namespace; refuse a caller who may not make a project in it. One that is missing only administrators make."""
-    namespace = await edge.store.namespace_by_path(path)
+    namespace = await edge.store.people.find_namespace(path)
     if namespace is None:
         if not caller.user.is_admin:
             raise not_found("Namespace")
@@ -156,7 +158,7 @@ async def page_of_projects(edge: Edge, request: Request, wanted: ProjectFilter) 
         sight=caller.sight,
         membership=is_own,
     )
-    found, total = await edge.store.projects(page, wanted)
+    found, total = await edge.store.projects.list_projects(page, wanted)
     return page_answer(request, [view(edge, project) for project in found], total, page)
 
 
@@ -177,7 +179,7 @@ async def update(edge: Edge, request: Request) -> Response:
     if asked.default_branch is not None:
         await _put_default_branch(edge, project, asked.default_branch)
     try:
-        changed = await edge.store.change_project(project.id, lambda row: _changed(row, asked))
+        changed = await edge.store.projects.change_project(project.id, lambda row: _changed(row, asked))
     except (ConflictError, InvalidError) as error:
         raise bad_field("path", str(error)) from None
     return json_answer(view(edge, changed or project))
@@ -226,7 +228,7 @@ async def remove_project(edge: Edge, project: Project) -> None:
     pipelines: set[PipelineId] = set()
     for number in count(1):
         page = Page(number=number, size=100)
-        jobs, _ = await edge.store.jobs(page, project_id=project.id, states=_UNFINISHED, with_retried=True)
+        jobs, _ = await edge.store.jobs.list_jobs(page, project_id=project.id, states=_UNFINISHED, with_retried=True)
         if not jobs:
             break
         pipelines |= {job.pipeline_id for job in jobs}
@@ -236,12 +238,14 @@ async def remove_project(edge: Edge, project: Project) -> None:
 
 async def _leave_runners(edge: Edge, project: Project) -> None:
     """Its own runners go, unless they have other projects."""
-    while found := (await edge.store.runners(Page(size=100), RunnerFilter(pools=(("project", project.id),))))[0]:
+    while found := (
+        await edge.store.runners.list_runners(Page(size=100), RunnerFilter(pools=(("project", project.id),)))
+    )[0]:
         for runner in found:
             if len(runner.project_ids) > 1:
-                await edge.store.change_runner(runner.id, lambda row: _without(row, project))
+                await edge.store.runners.change_runner(runner.id, lambda row: _without(row, project))
             else:
-                await edge.store.remove_runner(runner.id)
+                await edge.store.runners.remove_runner(runner.id)
 
 
 def _without(runner: Runner, project: Project) -> Runner:

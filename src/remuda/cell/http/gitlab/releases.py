@@ -71,7 +71,7 @@ async def create(edge: Edge, request: Request) -> Response:
 async def list_all(edge: Edge, request: Request) -> Response:
     """GET /projects/:id/releases."""
     project = await project_in_path(edge, request)
-    page, found = page_of(request), await edge.store.releases(project.id)
+    page, found = page_of(request), await edge.store.schedules.list_releases(project.id)
     shown = found[(page.number - 1) * page.size : page.number * page.size]
     return page_answer(request, [await _view(edge, project, release) for release in shown], len(found), page)
 
@@ -86,7 +86,7 @@ async def show_latest(edge: Edge, request: Request) -> Response:
     """GET /projects/:id/releases/permalink/latest: the newest that is out."""
     project = await project_in_path(edge, request)
     now = edge.clock.now()
-    out = (release for release in await edge.store.releases(project.id) if release.released_at <= now)
+    out = (release for release in await edge.store.schedules.list_releases(project.id) if release.released_at <= now)
     if (newest := next(out, None)) is None:
         raise not_found("Release")
     return json_answer(await _view(edge, project, newest))
@@ -103,7 +103,7 @@ async def change(edge: Edge, request: Request) -> Response:
         milestones=tuple(asked.milestones) if asked.milestones is not None else release.milestones,
         released_at=time_of(asked.released_at) if asked.released_at else release.released_at,
     )
-    if not await edge.store.put_release(changed, replace=True):
+    if not await edge.store.schedules.put_release(changed, replace=True):
         raise not_found("Release")
     return json_answer(await _view(edge, project, changed))
 
@@ -111,7 +111,7 @@ async def change(edge: Edge, request: Request) -> Response:
 async def remove(edge: Edge, request: Request) -> Response:
     """DELETE /projects/:id/releases/:tag; the tag stays."""
     project, release = await _release(edge, request)
-    await edge.store.remove_release(project.id, release.tag)
+    await edge.store.schedules.remove_release(project.id, release.tag)
     return json_answer(await _view(edge, project, release))
 
 

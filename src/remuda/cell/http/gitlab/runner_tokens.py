@@ -93,7 +93,7 @@ class Reach(msgspec.Struct, frozen=True, kw_only=True):
 
 async def application_settings(store: Store) -> ApplicationSettings:
     """Those that are stored, else the defaults."""
-    stored = await store.setting(_SETTINGS)
+    stored = await store.settings.load_setting(_SETTINGS)
     return msgspec.json.decode(stored, type=ApplicationSettings) if stored else ApplicationSettings()
 
 
@@ -112,7 +112,7 @@ async def change_settings(edge: Edge, request: Request) -> Response:
                 raise bad_parameter(f"{name} is invalid")
             given[name] = value if isinstance(value, bool) else value or None
     changed = replace(await application_settings(edge.store), **given)
-    await edge.store.put_setting(_SETTINGS, msgspec.json.encode(changed).decode())
+    await edge.store.settings.put_setting(_SETTINGS, msgspec.json.encode(changed).decode())
     return json_answer({"id": 1, **msgspec.structs.asdict(changed)})
 
 
@@ -120,15 +120,15 @@ async def ensure_registration_token(store: Store, settings: CellSettings, owner:
     """The registration token of a group, of a project or of the cell; made when it is first asked for."""
     if owner == _INSTANCE and settings.registration_token is not None:
         return settings.registration_token
-    return await store.setting(_name(owner)) or await reset_registration_token(store, owner)
+    return await store.settings.load_setting(_name(owner)) or await reset_registration_token(store, owner)
 
 
 async def reset_registration_token(store: Store, owner: Pool) -> str:
     """A new one; the old one is dead."""
     token = REGISTRATION_PREFIX + secrets.token_urlsafe(15)
     # The owner first: a token that is known and leads nowhere would stay so.
-    await store.put_setting(f"{_OWNER_OF} {token_hash(token)}", f"{owner[0]} {owner[1]}")
-    await store.put_setting(_name(owner), token)
+    await store.settings.put_setting(f"{_OWNER_OF} {token_hash(token)}", f"{owner[0]} {owner[1]}")
+    await store.settings.put_setting(_name(owner), token)
     return token
 
 
@@ -138,10 +138,12 @@ def _name(owner: Pool) -> str:
 
 async def _registered_for(edge: Edge, token: str) -> Pool:
     """Whose registration token this is; 403 when it is nobody's (any more)."""
-    kind, _, number = (await edge.store.setting(f"{_OWNER_OF} {token_hash(token)}") or "instance 0").partition(" ")
+    kind, _, number = (
+        await edge.store.settings.load_setting(f"{_OWNER_OF} {token_hash(token)}") or "instance 0"
+    ).partition(" ")
     owner = (kind, int(number))
     fixed = edge.settings.registration_token if owner == _INSTANCE else None
-    expected = (await edge.store.setting(_name(owner)) if fixed is None else fixed) or ""
+    expected = (await edge.store.settings.load_setting(_name(owner)) if fixed is None else fixed) or ""
     if not expected or not hmac.compare_digest(token_hash(token), token_hash(expected)):
         raise forbidden("invalid token supplied")
     return owner
@@ -156,12 +158,12 @@ async def register(edge: Edge, request: Request) -> Response:
         raise ApiError(410, {"message": "410 Gone - runner registration disallowed"})
     kind, number = await _registered_for(edge, asked.token)
     if kind == "group":
-        group = await edge.store.namespace(number)
+        group = await edge.store.people.load_namespace(number)
         if group is None:
             raise forbidden("invalid token supplied")
         reach = Reach(type=RunnerType.GROUP, organization_id=group.organization_id, group_id=group.id)
     elif kind == "project":
-        project = await edge.store.project(ProjectId(number))
+        project = await edge.store.projects.load_project(ProjectId(number))
         if project is None or project.removed_at is not None:
             raise forbidden("invalid token supplied")
         reach = _of_project(project)
@@ -195,13 +197,13 @@ async def _reach(edge: Edge, request: Request, asked: CreateRunner) -> Reach:
             if not caller.user.is_admin:
                 raise forbidden("only an administrator makes runners for all")
             organization_id = asked.organization_id or caller.user.organization_id
-            if await edge.store.organization(organization_id) is None:
+            if await edge.store.people.load_organization(organization_id) is None:
                 raise not_found("Organization")
             return Reach(type=RunnerType.INSTANCE, organization_id=organization_id, user_id=user_id)
         case RunnerType.GROUP:
             if asked.group_id is None:
                 raise bad_parameter("group_id is missing")
-            group = await edge.store.namespace(asked.group_id)
+            group = await edge.store.people.load_namespace(asked.group_id)
             if group is None or not group.is_group:
                 raise not_found("Group")
             check_level(caller.level_in_group(group), Level.OWNER, "Group")
@@ -211,7 +213,7 @@ async def _reach(edge: Edge, request: Request, asked: CreateRunner) -> Reach:
         case RunnerType.PROJECT:
             if asked.project_id is None:
                 raise bad_parameter("project_id is missing")
-            project = await edge.store.project(ProjectId(asked.project_id))
+            project = await edge.store.projects.load_project(ProjectId(asked.project_id))
             if project is None or project.removed_at is not None:
                 raise not_found("Project")
             check_level(caller.level_in(project), Level.MAINTAINER, "Project")
@@ -278,7 +280,7 @@ async def _make(
             user_id=reach.user_id,
         )
     )
-    stored = await edge.store.add_runner(runner)
+    stored = await edge.store.runners.add_runner(runner)
     return json_answer(credentials(stored, token), 201)
 
 
@@ -314,7 +316,7 @@ async def _reset(edge: Edge, runner: Runner, *, ends_at: float | None = None) ->
             return None
         return replace(row, token_hash=token_hash(token), token_expires_at=expires_at)
 
-    changed = await edge.store.change_runner(runner.id, renewed)
+    changed = await edge.store.runners.change_runner(runner.id, renewed)
     if changed is None:
         raise forbidden()
     return json_answer(credentials(changed, token), 201)

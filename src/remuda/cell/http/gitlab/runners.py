@@ -84,12 +84,12 @@ def changed(runner: Runner, change: RunnerChange) -> Runner:
 
 async def _view(edge: Edge, caller: Caller, runner: Runner) -> RunnerShape:
     """The runner, with those of its projects and groups that the caller may know of."""
-    projects = [await edge.store.project(project_id) for project_id in runner.project_ids]
-    group = await edge.store.namespace(runner.group_id) if runner.group_id is not None else None
+    projects = [await edge.store.projects.load_project(project_id) for project_id in runner.project_ids]
+    group = await edge.store.people.load_namespace(runner.group_id) if runner.group_id is not None else None
     url = edge.settings.url
     return runner_view(
         runner,
-        await edge.store.managers(runner.id),
+        await edge.store.runners.list_managers(runner.id),
         edge.clock.now(),
         projects=[
             {"id": one.id, "name": one.name, "path": one.path.rpartition("/")[2], "path_with_namespace": one.path}
@@ -132,7 +132,7 @@ def filter_of(request: Request, now: float, pools: Sequence[Pool] | None) -> Run
 
 async def _page(edge: Edge, request: Request, pools: Sequence[Pool] | None) -> Response:
     page, caller = page_of(request), caller_of(request)
-    found, total = await edge.store.runners(page, filter_of(request, edge.clock.now(), pools))
+    found, total = await edge.store.runners.list_runners(page, filter_of(request, edge.clock.now(), pools))
     return page_answer(request, [await _view(edge, caller, runner) for runner in found], total, page)
 
 
@@ -143,7 +143,7 @@ async def list_own(edge: Edge, request: Request) -> Response:
         return await _page(edge, request, None)
     pools: list[Pool] = []
     for member in caller.members:
-        group = await edge.store.namespace(member.owner[1]) if member.owner[0] == "group" else None
+        group = await edge.store.people.load_namespace(member.owner[1]) if member.owner[0] == "group" else None
         if group is not None and member.level >= Level.OWNER:
             inside = await edge.projects.namespaces.inside(group)
             pools += [("group", one.id) for one in (group, *inside)]
@@ -180,7 +180,7 @@ async def update(edge: Edge, request: Request) -> Response:
     """PUT /runners/:id."""
     runner, caller = await runner_in_path(edge, request), caller_of(request)
     change = await parameters(request, RunnerChange, limit_bytes=edge.settings.body_limit_bytes)
-    new = await edge.store.change_runner(runner.id, lambda row: changed(row, change))
+    new = await edge.store.runners.change_runner(runner.id, lambda row: changed(row, change))
     if new is None:
         raise not_found("Runner")
     return json_answer(await _view(edge, caller, new))
@@ -189,7 +189,7 @@ async def update(edge: Edge, request: Request) -> Response:
 async def remove(edge: Edge, request: Request) -> Response:
     """DELETE /runners/:id."""
     runner = await runner_in_path(edge, request)
-    await edge.store.remove_runner(runner.id)
+    await edge.store.runners.remove_runner(runner.id)
     return no_content()
 
 
@@ -198,7 +198,7 @@ async def managers(edge: Edge, request: Request) -> Response:
     runner = await runner_in_path(edge, request)
     now = edge.clock.now()
     jobs = edge.dispatch.explanations.jobs_by_manager(runner.id)
-    found = await edge.store.managers(runner.id)
+    found = await edge.store.runners.list_managers(runner.id)
     views = [manager_view(one, now, running_jobs=jobs[one.system_id]) for one in found]
     return slice_answer(request, views)
 
@@ -210,10 +210,10 @@ async def list_jobs(edge: Edge, request: Request) -> Response:
     if status not in ("", *JobState):
         raise bad_parameter("status does not have a valid value")
     states = [status, JobState.LEASED.value] if status == JobState.RUNNING else [status] if status else []
-    found, total = await edge.store.jobs(page, runner_id=runner.id, states=states, with_retried=True)
+    found, total = await edge.store.jobs.list_jobs(page, runner_id=runner.id, states=states, with_retried=True)
     seen = []
     for job in found:
-        project = await edge.store.project(job.project_id)
+        project = await edge.store.projects.load_project(job.project_id)
         if project is not None and (caller.level_in(project) or 0) >= Level.REPORTER:
             seen.append(job)
     return page_answer(request, await describe(edge, seen), total, page)
@@ -229,7 +229,7 @@ async def link(edge: Edge, request: Request) -> Response:
     """POST /projects/:id/runners: let a project runner serve one more project of its organization."""
     project, caller = await project_in_path(edge, request), caller_of(request)
     asked = await parameters(request, Link, limit_bytes=edge.settings.body_limit_bytes)
-    runner = await edge.store.runner(RunnerId(asked.runner_id))
+    runner = await edge.store.runners.load_runner(RunnerId(asked.runner_id))
     if runner is None or runner.organization_id != project.organization_id:
         raise not_found("Runner")
     if await runner_level(edge, caller, runner) < Level.MAINTAINER:
@@ -244,7 +244,7 @@ async def link(edge: Edge, request: Request) -> Response:
             raise bad_field("runner", "has already been taken")
         return replace(row, project_ids=(*row.project_ids, project.id))
 
-    new = await edge.store.change_runner(runner.id, linked)
+    new = await edge.store.runners.change_runner(runner.id, linked)
     if new is None:
         raise not_found("Runner")
     return json_answer(await _view(edge, caller, new), 201)
@@ -261,7 +261,7 @@ async def unlink(edge: Edge, request: Request) -> Response:
             raise forbidden("Only one project associated with the runner. Please remove the runner instead")
         return replace(row, project_ids=tuple(one for one in row.project_ids if one != project.id))
 
-    await edge.store.change_runner(runner.id, unlinked)
+    await edge.store.runners.change_runner(runner.id, unlinked)
     return no_content()
 
 

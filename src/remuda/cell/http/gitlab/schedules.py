@@ -83,7 +83,7 @@ def merged(old: Schedule, given: Given, now: float) -> Schedule:
 
 
 async def _view(edge: Edge, schedule: Schedule) -> ScheduleShape:
-    owner = await edge.store.user(schedule.user_id)
+    owner = await edge.store.people.load_user(schedule.user_id)
     due = schedule.next_run_at
     return {
         "id": schedule.id,
@@ -114,7 +114,11 @@ async def _answer(edge: Edge, schedule: Schedule, status: int = 200) -> Response
 
 
 async def _details(edge: Edge, schedule: Schedule, *, with_values: bool = True) -> ScheduleShape:
-    last = await edge.store.pipeline(schedule.last_pipeline_id) if schedule.last_pipeline_id is not None else None
+    last = (
+        await edge.store.pipelines.load_pipeline(schedule.last_pipeline_id)
+        if schedule.last_pipeline_id is not None
+        else None
+    )
     return {
         **await _view(edge, schedule),
         "last_pipeline": {"id": last.id, "sha": last.sha, "ref": last.ref, "status": last.status} if last else None,
@@ -125,7 +129,7 @@ async def _details(edge: Edge, schedule: Schedule, *, with_values: bool = True) 
 
 async def _find(edge: Edge, request: Request) -> tuple[Schedule, Project]:
     project = await project_in_path(edge, request)
-    schedule = await edge.store.schedule(number_in_path(request, "schedule_id"))
+    schedule = await edge.store.schedules.load_schedule(number_in_path(request, "schedule_id"))
     if schedule is None or schedule.project_id != project.id:
         raise not_found("Pipeline Schedule")
     return schedule, project
@@ -163,7 +167,7 @@ async def _check_ref(edge: Edge, request: Request, ref: str | None) -> None:
 
 
 async def _change(edge: Edge, schedule: Schedule, decide: Callable[[Schedule], Schedule]) -> Schedule:
-    changed = await edge.store.change_schedule(schedule.id, decide)
+    changed = await edge.store.schedules.change_schedule(schedule.id, decide)
     if changed is None:
         raise not_found("Pipeline Schedule")
     edge.schedules.look_again()
@@ -189,7 +193,7 @@ async def create(edge: Edge, request: Request) -> Response:
         updated_at=now,
         user_id=caller_of(request).user.id,
     )
-    added = await edge.store.add_schedule(merged(new, given, now))
+    added = await edge.store.schedules.add_schedule(merged(new, given, now))
     edge.schedules.look_again()
     return await _answer(edge, added, 201)
 
@@ -200,7 +204,7 @@ async def list_all(edge: Edge, request: Request) -> Response:
     scope = request.query_params.get("scope", "")
     if scope not in ("", "active", "inactive"):
         raise bad_parameter("scope does not have a valid value")
-    found = await edge.store.schedules(project.id)
+    found = await edge.store.schedules.list_schedules(project.id)
     views = [await _view(edge, one) for one in found if not scope or one.active == (scope == "active")]
     return slice_answer(request, views)
 
@@ -224,7 +228,7 @@ async def update(edge: Edge, request: Request) -> Response:
 async def remove(edge: Edge, request: Request) -> Response:
     """DELETE /projects/:id/pipeline_schedules/:schedule_id."""
     schedule = await _find_own(edge, request)
-    await edge.store.remove_schedule(schedule.id)
+    await edge.store.schedules.remove_schedule(schedule.id)
     return no_content()
 
 
@@ -251,7 +255,7 @@ async def pipelines(edge: Edge, request: Request) -> Response:
     """GET /projects/:id/pipeline_schedules/:schedule_id/pipelines: oldest first, as in GitLab."""
     schedule, project = await _find(edge, request)
     page, wanted = page_of(request), PipelineFilter(schedule_id=schedule.id, ascending=True)
-    found, total = await edge.store.pipelines(project.id, page, wanted)
+    found, total = await edge.store.pipelines.list_pipelines(project.id, page, wanted)
     return page_answer(request, [pipeline_summary(one, project, edge.settings.url) for one in found], total, page)
 
 

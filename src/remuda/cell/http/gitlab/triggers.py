@@ -79,7 +79,7 @@ async def create(edge: Edge, request: Request) -> Response:
     routing = {"c": edge.settings.cell_id, "o": project.organization_id, "p": project.id, "u": user.id}
     token = encode(prefix=PREFIX, routing=routing, random=secrets.token_bytes(_RANDOM_BYTES))
     now = edge.clock.now()
-    added = await edge.store.add_trigger(
+    added = await edge.store.schedules.add_trigger(
         TriggerToken(
             id=0,
             project_id=project.id,
@@ -102,7 +102,7 @@ async def _description(edge: Edge, request: Request) -> str:
 
 
 async def _view(edge: Edge, trigger: TriggerToken) -> TriggerShape:
-    owner = await edge.store.user(trigger.user_id)
+    owner = await edge.store.people.load_user(trigger.user_id)
     used = trigger.last_used_at
     return {
         "id": trigger.id,
@@ -120,7 +120,7 @@ async def _view(edge: Edge, trigger: TriggerToken) -> TriggerShape:
 async def _find(edge: Edge, request: Request) -> TriggerToken:
     project = await project_in_path(edge, request)
     wanted = number_in_path(request, "trigger_id")
-    for trigger in await edge.store.triggers(project.id):
+    for trigger in await edge.store.schedules.list_triggers(project.id):
         if trigger.id == wanted:
             return trigger
     raise not_found("Trigger")
@@ -129,7 +129,9 @@ async def _find(edge: Edge, request: Request) -> TriggerToken:
 async def list_all(edge: Edge, request: Request) -> Response:
     """GET /projects/:id/triggers."""
     project = await project_in_path(edge, request)
-    return slice_answer(request, [await _view(edge, one) for one in await edge.store.triggers(project.id)])
+    return slice_answer(
+        request, [await _view(edge, one) for one in await edge.store.schedules.list_triggers(project.id)]
+    )
 
 
 async def show(edge: Edge, request: Request) -> Response:
@@ -141,13 +143,13 @@ async def update(edge: Edge, request: Request) -> Response:
     """PUT /projects/:id/triggers/:trigger_id."""
     trigger = await _find(edge, request)
     changed = replace(trigger, description=await _description(edge, request), updated_at=edge.clock.now())
-    await edge.store.put_trigger(changed)
+    await edge.store.schedules.put_trigger(changed)
     return json_answer(await _view(edge, changed))
 
 
 async def remove(edge: Edge, request: Request) -> Response:
     """DELETE /projects/:id/triggers/:trigger_id."""
-    await edge.store.remove_trigger((await _find(edge, request)).id)
+    await edge.store.schedules.remove_trigger((await _find(edge, request)).id)
     return no_content()
 
 
@@ -195,12 +197,12 @@ async def _admitted(edge: Edge, request: Request, token: str) -> tuple[Project, 
         raise ApiError(404, {"message": "404 Not Found"}) from None
     if job is not None:
         return project, await _by_job(edge, project, job)
-    trigger = await edge.store.trigger_by_token(token_hash(token)) if len(token) <= _MAX_TOKEN else None
+    trigger = await edge.store.schedules.find_trigger(token_hash(token)) if len(token) <= _MAX_TOKEN else None
     if trigger is None or trigger.project_id != project.id:
         raise ApiError(404, {"message": "404 Not Found"})
     if (await level_of(edge.store, trigger.user_id, project, edge.clock.wall()) or 0) < Level.DEVELOPER:
         raise ApiError(404, {"message": "404 Not Found"})
-    await edge.store.put_trigger(replace(trigger, last_used_at=edge.clock.now()))
+    await edge.store.schedules.put_trigger(replace(trigger, last_used_at=edge.clock.now()))
     predefined = {"CI_PIPELINE_TRIGGERED": "true", "CI_TRIGGER_SHORT_TOKEN": trigger.token_start}
     return project, PipelineRequest(
         project=project, source="trigger", ref="", sha="", predefined=predefined, user_id=trigger.user_id
@@ -209,7 +211,10 @@ async def _admitted(edge: Edge, request: Request, token: str) -> tuple[Project, 
 
 async def _by_job(edge: Edge, project: Project, job: Job) -> PipelineRequest:
     """What a job asks for; 404 where who started it may not, 403 where the project does not let its jobs in."""
-    above, source = await edge.store.pipeline(job.pipeline_id), await edge.store.project(job.project_id)
+    above, source = (
+        await edge.store.pipelines.load_pipeline(job.pipeline_id),
+        await edge.store.projects.load_project(job.project_id),
+    )
     user_id, depth = (above.user_id, above.depth + 1) if above else (0, 1)
     level = await level_of(edge.store, user_id, project, edge.clock.wall()) or 0
     # An administrator may everywhere, but a job stays in its organization.

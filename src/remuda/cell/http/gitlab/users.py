@@ -71,7 +71,7 @@ async def create(edge: Edge, request: Request) -> Response:
     _check_email(asked.email)
     own = caller_of(request).user.organization_id
     organization_id = own if asked.organization_id is None else asked.organization_id
-    if await edge.store.organization(organization_id) is None:
+    if await edge.store.people.load_organization(organization_id) is None:
         raise bad_field("organization_id", "there is no such organization")
     now = edge.clock.now()
     try:
@@ -88,7 +88,7 @@ async def create(edge: Edge, request: Request) -> Response:
             is_admin=asked.admin,
         )
         namespace = Namespace(id=0, path=name, name=asked.name, created_at=now, organization_id=organization_id)
-        added = await edge.store.add_user(user, namespace)
+        added = await edge.store.people.add_user(user, namespace)
     except ConflictError:
         raise ApiError(409, {"message": "Username has already been taken"}) from None
     except InvalidError as error:
@@ -103,7 +103,7 @@ def _check_email(email: str) -> None:
 
 async def _found(edge: Edge, request: Request) -> User:
     """The user in the path, if the caller may see them."""
-    caller, user = caller_of(request).user, await edge.store.user(number_in_path(request, "id"))
+    caller, user = caller_of(request).user, await edge.store.people.load_user(number_in_path(request, "id"))
     if user is None or not (caller.is_admin or caller.organization_id == user.organization_id):
         raise not_found("User")
     return user
@@ -124,10 +124,10 @@ async def list_all(edge: Edge, request: Request) -> Response:
         return whole_view(edge, one) if caller.is_admin else user_view(edge.settings.url, one)
 
     if username := query.get("username"):
-        user = await edge.store.user_by_name(username)
+        user = await edge.store.people.find_user(username)
         is_seen = user is not None and (caller.is_admin or caller.organization_id == user.organization_id)
         return slice_answer(request, [shown(user)] if user and is_seen else [])
-    found, total = await edge.store.users(
+    found, total = await edge.store.people.list_users(
         page, search=query.get("search", ""), organization_id=None if caller.is_admin else caller.organization_id
     )
     return page_answer(request, [shown(user) for user in found], total, page)
@@ -148,7 +148,7 @@ async def update(edge: Edge, request: Request) -> Response:
         email=asked.email or user.email,
         is_admin=user.is_admin if asked.admin is None else asked.admin,
     )
-    await edge.store.put_user(changed)
+    await edge.store.people.put_user(changed)
     return json_answer(whole_view(edge, changed))
 
 
@@ -157,13 +157,13 @@ async def block(edge: Edge, request: Request) -> Response:
     user = await _found(edge, request)
     if user.id in (USER_ID, caller_of(request).user.id):
         raise forbidden("the first user, and oneself, cannot be blocked")
-    await edge.store.put_user(msgspec.structs.replace(user, state="blocked"))
+    await edge.store.people.put_user(msgspec.structs.replace(user, state="blocked"))
     return json_answer(True, 201)
 
 
 async def unblock(edge: Edge, request: Request) -> Response:
     """POST /users/:id/unblock."""
-    await edge.store.put_user(msgspec.structs.replace(await _found(edge, request), state="active"))
+    await edge.store.people.put_user(msgspec.structs.replace(await _found(edge, request), state="active"))
     return json_answer(True, 201)
 
 

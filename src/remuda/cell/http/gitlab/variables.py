@@ -124,9 +124,11 @@ async def _owned(edge: Edge, request: Request) -> tuple[ProjectVariable, list[Pr
     path = request.scope["path"]
     if path.startswith("/api/v4/projects/"):
         project = await project_in_path(edge, request)
-        return ProjectVariable(project_id=project.id, key="", value=""), list(await edge.store.variables(project.id))
+        return ProjectVariable(project_id=project.id, key="", value=""), list(
+            await edge.store.projects.list_variables(project.id)
+        )
     group_id = (await group_in_path(edge, request)).id if path.startswith("/api/v4/groups/") else 0
-    shared = await edge.store.shared_variables([group_id])
+    shared = await edge.store.projects.list_shared_variables([group_id])
     return ProjectVariable(group_id=group_id, key="", value=""), [one for one in shared if one.group_id == group_id]
 
 
@@ -146,7 +148,7 @@ async def create(edge: Edge, request: Request) -> Response:
     is_hidden = bool(given.masked_and_hidden)
     variable = merged(replace(blank, key=given.key or "", hidden=is_hidden, masked=is_hidden), given)
     _check_scope(variable)
-    if not await edge.store.put_variable(variable, replace=False):
+    if not await edge.store.projects.put_variable(variable, replace=False):
         raise bad_field("key", f"({variable.key}) has already been taken")
     return json_answer(variable_view(variable), 201)
 
@@ -184,7 +186,7 @@ async def update(edge: Edge, request: Request) -> Response:
     _check_scope(changed)
     is_moved = changed.environment_scope != variable.environment_scope
     # A scope is part of the name. The new one comes first: a death in between leaves both, never none.
-    if not await edge.store.put_variable(changed, replace=not is_moved):
+    if not await edge.store.projects.put_variable(changed, replace=not is_moved):
         raise bad_field("key", f"({changed.key}) has already been taken") if is_moved else not_found("Variable")
     if is_moved:
         await _remove(edge, variable)
@@ -198,7 +200,7 @@ async def remove(edge: Edge, request: Request) -> Response:
 
 
 async def _remove(edge: Edge, variable: ProjectVariable) -> None:
-    await edge.store.remove_variable(
+    await edge.store.projects.remove_variable(
         variable.project_id, variable.key, variable.environment_scope, group_id=variable.group_id
     )
 

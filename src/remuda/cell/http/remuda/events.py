@@ -58,17 +58,17 @@ async def _wanted(edge: Edge, caller: Caller, query: Mapping[str, str]) -> Wante
     kinds = frozenset(map(EventKind, names)) or frozenset(EventKind)
     project_id = pipeline_id = job_id = None
     if text := query.get("project", ""):
-        by_number = edge.store.project(ProjectId(int(text))) if _is_number(text) else None
-        project = await (by_number or edge.store.project_by_path(text))
+        by_number = edge.store.projects.load_project(ProjectId(int(text))) if _is_number(text) else None
+        project = await (by_number or edge.store.projects.find_project(text))
         _check(caller, project, "Project")
         project_id = project.id if project else None
     if "pipeline" in query:
-        pipeline = await edge.store.pipeline(PipelineId(_number(query, "pipeline")))
-        _check(caller, await edge.store.project(pipeline.project_id) if pipeline else None, "Pipeline")
+        pipeline = await edge.store.pipelines.load_pipeline(PipelineId(_number(query, "pipeline")))
+        _check(caller, await edge.store.projects.load_project(pipeline.project_id) if pipeline else None, "Pipeline")
         pipeline_id = pipeline.id if pipeline else None
     if "job" in query:
-        job = await edge.store.job(JobId(_number(query, "job")))
-        _check(caller, await edge.store.project(job.project_id) if job else None, "Job")
+        job = await edge.store.jobs.load_job(JobId(_number(query, "job")))
+        _check(caller, await edge.store.projects.load_project(job.project_id) if job else None, "Job")
         job_id = job.id if job else None
     return Wanted(kinds=kinds, project_id=project_id, pipeline_id=pipeline_id, job_id=job_id)
 
@@ -116,7 +116,7 @@ class _Sight:
         if event.project_id is None:
             return False
         if event.project_id not in self._projects:
-            project = await self._edge.store.project(event.project_id)
+            project = await self._edge.store.projects.load_project(event.project_id)
             level = None if project is None or project.removed_at is not None else self._caller.level_in(project)
             self._projects[event.project_id] = (level or 0) >= Level.REPORTER
         return self._projects[event.project_id]

@@ -50,7 +50,7 @@ async def change(edge: Edge, request: Request) -> Response:
     """PUT /api/remuda/v1/jobs/:job_id: give a job that waits another priority."""
     job, caller = await any_job_in_path(edge, request), caller_of(request)
     asked = await parameters(request, JobChange, limit_bytes=edge.settings.body_limit_bytes)
-    project = await edge.store.project(job.project_id)
+    project = await edge.store.projects.load_project(job.project_id)
     if asked.priority > (project.priority if project else 0) and not caller.user.is_admin:
         raise forbidden("only an administrator gives a job a higher priority than its project has")
     return json_answer(

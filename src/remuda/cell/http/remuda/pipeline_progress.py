@@ -79,8 +79,8 @@ async def show(edge: Edge, request: Request) -> Response:
 
 async def _pipeline(edge: Edge, asked: _Asked, pipeline_id: PipelineId) -> PipelineProgress | None:
     """None when there is none, or none that the caller may read."""
-    family = await edge.store.family(pipeline_id)
-    project = await edge.store.project(family.pipeline.project_id) if family else None
+    family = await edge.store.pipelines.load_family(pipeline_id)
+    project = await edge.store.projects.load_project(family.pipeline.project_id) if family else None
     if family is None or project is None or (asked.caller.level_in(project) or 0) < Level.REPORTER:
         return None
     pipeline = family.pipeline
@@ -101,7 +101,7 @@ async def _job(edge: Edge, asked: _Asked, job: Job, family: Family) -> JobProgre
     if job.downstream_id is not None:
         shown = msgspec.structs.replace(shown, downstream=await _pipeline(edge, asked, job.downstream_id))
     if details == "all" and job.started_at is not None:
-        left = await edge.store.artifacts(job.id)
+        left = await edge.store.jobs.list_artifacts(job.id)
         files = tuple(FileInfo(type=file.type, filename=file.filename, format=file.format) for file in left)
         shown = msgspec.structs.replace(shown, files=files)
     if job.started_at is not None and (details == "all" or (details == "running" and job.state in _RUNNING)):

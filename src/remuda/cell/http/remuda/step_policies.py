@@ -32,7 +32,7 @@ class PolicyChange(msgspec.Struct, kw_only=True):
 async def show(edge: Edge, request: Request) -> Response:
     """GET /api/remuda/v1/policies/:scope/:id."""
     scope = await _scope(edge, request)
-    return _answer(scope, read_policy(await edge.store.setting(setting_name(scope))))
+    return _answer(scope, read_policy(await edge.store.settings.load_setting(setting_name(scope))))
 
 
 async def change(edge: Edge, request: Request) -> Response:
@@ -41,7 +41,7 @@ async def change(edge: Edge, request: Request) -> Response:
     asked = await parameters(request, PolicyChange, limit_bytes=edge.settings.body_limit_bytes)
     _check(asked.document, scope)
     now = edge.clock.now()
-    kept = await edge.store.change_setting(
+    kept = await edge.store.settings.change_setting(
         setting_name(scope), lambda old: changed_policy(old, asked.document, asked.version, now)
     )
     return _answer(scope, read_policy(kept))
@@ -68,12 +68,12 @@ async def _scope(edge: Edge, request: Request) -> Pool:
     kind, number = request.path_params["scope"], number_in_path(request, "id")
     match kind:
         case "organization":
-            found = await edge.store.organization(number) is not None
+            found = await edge.store.people.load_organization(number) is not None
         case "group":
-            namespace = await edge.store.namespace(number)
+            namespace = await edge.store.people.load_namespace(number)
             found = namespace is not None and namespace.is_group
         case "project":
-            project = await edge.store.project(ProjectId(number))
+            project = await edge.store.projects.load_project(ProjectId(number))
             found = project is not None and project.removed_at is None
         case _:
             raise bad_parameter(f"scope does not have a valid value; one of {', '.join(SCOPES)}")

@@ -138,7 +138,7 @@ async def _store(edge: Edge, token: str, artifact: Artifact) -> Response:
         await edge.blobs.remove(artifact.blob)
         raise
     # When this fails nobody knows whether the row is there, so the blob stays.
-    stored = await edge.store.put_artifact(artifact)
+    stored = await edge.store.jobs.put_artifact(artifact)
     if stored.blob != artifact.blob:
         await edge.blobs.remove(artifact.blob)
         if stored.sha256 != artifact.sha256:
@@ -191,8 +191,11 @@ async def download(edge: Edge, request: Request) -> Response:
 async def _check_reach(edge: Edge, caller: Job, wanted: Job) -> None:
     """403 when the job may not read the other project any more. As in GitLab, rights are those at the time of the
     request, not at the hand-out."""
-    project, source = await edge.store.project(wanted.project_id), await edge.store.project(caller.project_id)
-    pipeline = await edge.store.pipeline(caller.pipeline_id)
+    project, source = (
+        await edge.store.projects.load_project(wanted.project_id),
+        await edge.store.projects.load_project(caller.project_id),
+    )
+    pipeline = await edge.store.pipelines.load_pipeline(caller.pipeline_id)
     if project is None or source is None or pipeline is None:
         raise forbidden(_NOT_GIVEN)
     if (await level_of(edge.store, pipeline.user_id, project, edge.clock.wall()) or 0) < Level.REPORTER:
@@ -228,15 +231,15 @@ async def _newest(edge: Edge, request: Request) -> Job:
     name = converted(dict(request.query_params), OfRef).job
     if not name:
         raise bad_parameter("job is missing")
-    ref, is_tag = await split_name(edge.store, project.id, text_in_path(request, "ref"))
-    job = await edge.store.newest_success(project.id, ref, name, tag=is_tag)
+    ref, is_tag = await split_name(edge.store.projects, project.id, text_in_path(request, "ref"))
+    job = await edge.store.jobs.find_newest_success(project.id, ref, name, tag=is_tag)
     if job is None:
         raise not_found("Job")
     return job
 
 
 async def _stored(edge: Edge, job: Job, kind: str) -> Artifact:
-    found = next((artifact for artifact in await edge.store.artifacts(job.id) if artifact.type == kind), None)
+    found = next((artifact for artifact in await edge.store.jobs.list_artifacts(job.id) if artifact.type == kind), None)
     if found is None or await edge.blobs.size(found.blob) is None:
         raise not_found("Artifacts")
     return found

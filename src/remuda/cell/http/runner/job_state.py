@@ -98,7 +98,7 @@ async def remove(edge: Edge, request: Request) -> Response:
     asked = await parameters(request, VerifyRunner, limit_bytes=edge.settings.body_limit_bytes)
     runner = await auth.runner_of(edge, asked.token)
     request.state.runner_id = runner.id
-    await edge.store.remove_runner(runner.id)
+    await edge.store.runners.remove_runner(runner.id)
     return no_content()
 
 
@@ -110,7 +110,7 @@ async def remove_manager(edge: Edge, request: Request) -> Response:
     if not asked.system_id:
         raise bad_parameter("system_id is missing")
     edge.managers.forget(runner.id, asked.system_id)
-    if not await edge.store.remove_manager(runner.id, asked.system_id):
+    if not await edge.store.runners.remove_manager(runner.id, asked.system_id):
         raise not_found("Runner manager")
     return no_content()
 
@@ -144,7 +144,7 @@ async def update_job(edge: Edge, job_id: str, scope: Scope, receive: Receive, se
     await edge.managers.heard(job, asked.info, scope["client"][0] if scope.get("client") else "")
     # Its release is part of a success, so it is there before the success is.
     is_end = asked.state in ("success", "failed") and job.state in _GOING_ON and not job.ends_alone
-    spec = await edge.store.job_spec(job.id) if is_end else None
+    spec = await edge.store.jobs.load_spec(job.id) if is_end else None
     refused = await edge.releases.make_for(job, spec) if is_end and asked.state == "success" else None
     updated = await edge.dispatch.runner_calls.update_job(job, asked, refused=refused)
     _compare(edge, asked, updated)

@@ -91,7 +91,7 @@ class Managers:
         before = self._written.get(key)
         if before is None and info is None:
             # What it said of itself may have been said to another process.
-            before = await self._store.manager(*key)
+            before = await self._store.runners.load_manager(*key)
         is_recent = before is not None and now - before.contacted_at < WRITE_EVERY_SECONDS
         is_news = info is not None and info != self._said.get(key)
         running, free = _number((load or {}).get("running")), _number((load or {}).get("free"))
@@ -105,7 +105,7 @@ class Managers:
         elif before is not None:
             manager = replace(manager, load_running=before.load_running, load_free=before.load_free)
         if before is None or not is_recent or replace(manager, contacted_at=before.contacted_at) != before:
-            await self._store.put_manager(manager)
+            await self._store.runners.put_manager(manager)
             self._written[key] = manager
         if info is not None:
             self._said[key] = info

@@ -30,7 +30,7 @@ async def wanted(edge: Edge, request: Request) -> Response:
     ip = request.client.host if request.client else ""
     await edge.managers.seen(runner.id, asked.system_id, None, ip)
     named = {JobId(one.job_id) for one in asked.held if 0 < one.job_id < 10**MAX_DIGITS}
-    rows = await edge.store.some_jobs(named) if named else ()
+    rows = await edge.store.jobs.load_jobs(named) if named else ()
     manager = (runner.id, asked.system_id or LEGACY)
     theirs = {row.id for row in rows if (row.runner_id, row.system_id or LEGACY) == manager}
     return json_answer(await edge.shells.poll(runner.id, asked, theirs=theirs))

@@ -21,10 +21,10 @@ class MemoryAudit(MemoryPeople):
         self._audit_events[added.id] = added
         return added
 
-    async def audit_event(self, event_id: int) -> AuditEvent | None:
+    async def load_audit_event(self, event_id: int) -> AuditEvent | None:
         return self._audit_events.get(event_id)
 
-    async def audit_events(self, page: Page, wanted: AuditFilter = ALL_EVENTS) -> tuple[Sequence[AuditEvent], int]:
+    async def list_audit_events(self, page: Page, wanted: AuditFilter = ALL_EVENTS) -> tuple[Sequence[AuditEvent], int]:
         return page_of([one for one in self._audit_events.values() if wanted.fits(one)], page)
 
     async def remove_audit_events(self, before: float, *, limit: int) -> int:

@@ -67,10 +67,10 @@ class MemoryPeople:
         self._organizations[added.id] = added
         return added
 
-    async def organization(self, organization_id: int) -> Organization | None:
+    async def load_organization(self, organization_id: int) -> Organization | None:
         return self._organizations.get(organization_id)
 
-    async def organizations(self) -> Sequence[Organization]:
+    async def list_organizations(self) -> Sequence[Organization]:
         return [self._organizations[number] for number in sorted(self._organizations)]
 
     async def add_namespace(self, namespace: Namespace, *, first: Member | None = None) -> Namespace:
@@ -82,18 +82,18 @@ class MemoryPeople:
         return added
 
     async def _check_path(self, path: str, but: ProjectId | None = None) -> None:
-        known = await self.project_by_path(path)
-        if (known and known.id != but) or await self.namespace_by_path(path):
+        known = await self.find_project(path)
+        if (known and known.id != but) or await self.find_namespace(path):
             raise ConflictError(f"there is a project or group {path} already")
 
-    async def namespace(self, namespace_id: int) -> Namespace | None:
+    async def load_namespace(self, namespace_id: int) -> Namespace | None:
         return self._namespaces.get(namespace_id)
 
-    async def namespace_by_path(self, path: str) -> Namespace | None:
+    async def find_namespace(self, path: str) -> Namespace | None:
         wanted = path.casefold()
         return next((one for one in self._namespaces.values() if one.path.casefold() == wanted), None)
 
-    async def namespaces(self, page: Page, wanted: NamespaceFilter) -> tuple[Sequence[Namespace], int]:
+    async def list_namespaces(self, page: Page, wanted: NamespaceFilter) -> tuple[Sequence[Namespace], int]:
         found = [one for one in self._namespaces.values() if wanted.fits(one)]
         return cut(sorted(found, key=lambda one: one.path.casefold()), page)
 
@@ -115,7 +115,7 @@ class MemoryPeople:
     # people
 
     async def add_user(self, user: User, namespace: Namespace) -> User:
-        if await self.user_by_name(user.username):
+        if await self.find_user(user.username):
             raise ConflictError(f"there is a user {user.username} already")
         await self._check_path(namespace.path)
         user_id = self._draw_free("users", self._users)
@@ -123,14 +123,14 @@ class MemoryPeople:
         self._users[user_id] = replace(user, id=user_id, namespace_id=own.id)
         return self._users[user_id]
 
-    async def user(self, user_id: int) -> User | None:
+    async def load_user(self, user_id: int) -> User | None:
         return self._users.get(user_id)
 
-    async def user_by_name(self, username: str) -> User | None:
+    async def find_user(self, username: str) -> User | None:
         wanted = username.casefold()
         return next((user for user in self._users.values() if user.username.casefold() == wanted), None)
 
-    async def users(
+    async def list_users(
         self, page: Page, *, search: str = "", organization_id: int | None = None
     ) -> tuple[Sequence[User], int]:
         wanted = search.casefold()
@@ -153,18 +153,18 @@ class MemoryPeople:
     async def remove_member(self, owner: Pool, user_id: int) -> bool:
         return removed(self._members, (owner, user_id))
 
-    async def members(self, owner: Pool) -> Sequence[Member]:
+    async def list_members(self, owner: Pool) -> Sequence[Member]:
         return [self._members[at] for at in sorted(self._members) if at[0] == owner]
 
-    async def memberships(self, user_id: int) -> Sequence[Member]:
+    async def list_memberships(self, user_id: int) -> Sequence[Member]:
         return [self._members[at] for at in sorted(self._members) if at[1] == user_id]
 
     # their tokens
 
-    async def user_token(self, token_hash: str) -> UserToken | None:
+    async def find_user_token(self, token_hash: str) -> UserToken | None:
         return self._user_tokens.get(token_hash)
 
-    async def user_tokens(self) -> Sequence[UserToken]:
+    async def list_user_tokens(self) -> Sequence[UserToken]:
         return list(self._user_tokens.values())
 
     async def put_user_token(self, token: UserToken) -> None:
@@ -174,7 +174,7 @@ class MemoryPeople:
         if token.token_hash in self._user_tokens:
             raise ConflictError("there is such a token already")
         if instead_of is not None:
-            old = await self.user_token_by_id(instead_of)
+            old = await self.load_user_token(instead_of)
             if old is None or old.revoked:
                 raise ConflictError("the token is revoked already")
             self._user_tokens[old.token_hash] = replace(old, revoked=True)
@@ -182,17 +182,17 @@ class MemoryPeople:
         self._user_tokens[added.token_hash] = added
         return added
 
-    async def user_token_by_id(self, token_id: int) -> UserToken | None:
+    async def load_user_token(self, token_id: int) -> UserToken | None:
         return next((one for one in self._user_tokens.values() if one.id == token_id), None)
 
-    async def user_tokens_of(self, user_id: int | None) -> Sequence[UserToken]:
+    async def list_user_tokens_of(self, user_id: int | None) -> Sequence[UserToken]:
         found = [one for one in self._user_tokens.values() if user_id in (None, one.user_id)]
         return sorted(found, key=lambda one: one.id)
 
     async def change_user_token(
         self, token_id: int, decide: Callable[[UserToken], UserToken | None]
     ) -> UserToken | None:
-        token = await self.user_token_by_id(token_id)
+        token = await self.load_user_token(token_id)
         changed = decide(token) if token else None
         if changed is not None:
             self._user_tokens[changed.token_hash] = changed
@@ -206,14 +206,14 @@ class MemoryPeople:
         self._projects[project.id] = project
         return project
 
-    async def project(self, project_id: ProjectId) -> Project | None:
+    async def load_project(self, project_id: ProjectId) -> Project | None:
         return self._projects.get(project_id)
 
-    async def project_by_path(self, path: str) -> Project | None:
+    async def find_project(self, path: str) -> Project | None:
         wanted = path.casefold()
         return next((project for project in self._projects.values() if project.path.casefold() == wanted), None)
 
-    async def projects(self, page: Page, wanted: ProjectFilter = ALL_PROJECTS) -> tuple[Sequence[Project], int]:
+    async def list_projects(self, page: Page, wanted: ProjectFilter = ALL_PROJECTS) -> tuple[Sequence[Project], int]:
         return page_of((project for project in self._projects.values() if wanted.fits(project)), page)
 
     async def change_project(
@@ -226,10 +226,10 @@ class MemoryPeople:
             self._projects[project_id] = changed
         return changed
 
-    async def variables(self, project_id: ProjectId) -> Sequence[ProjectVariable]:
+    async def list_variables(self, project_id: ProjectId) -> Sequence[ProjectVariable]:
         return [self._variables[at] for at in sorted(self._variables) if at[:2] == (project_id, 0)]
 
-    async def shared_variables(self, group_ids: Sequence[int]) -> Sequence[ProjectVariable]:
+    async def list_shared_variables(self, group_ids: Sequence[int]) -> Sequence[ProjectVariable]:
         groups = {0, *group_ids}
         return [self._variables[at] for at in sorted(self._variables) if at[0] == 0 and at[1] in groups]
 
@@ -248,19 +248,19 @@ class MemoryPeople:
     # runners
 
     async def add_runner(self, runner: Runner) -> Runner:
-        if await self.runner_by_token(runner.token_hash):
+        if await self.find_runner(runner.token_hash):
             raise ConflictError("there is a runner with this token already")
         runner = replace(runner, id=RunnerId(self._draw("runners")))
         self._runners[runner.id] = runner
         return runner
 
-    async def runner(self, runner_id: RunnerId) -> Runner | None:
+    async def load_runner(self, runner_id: RunnerId) -> Runner | None:
         return self._runners.get(runner_id)
 
-    async def runner_by_token(self, token_hash: str) -> Runner | None:
+    async def find_runner(self, token_hash: str) -> Runner | None:
         return next((runner for runner in self._runners.values() if runner.token_hash == token_hash), None)
 
-    async def runners(self, page: Page, wanted: RunnerFilter = ALL_RUNNERS) -> tuple[Sequence[Runner], int]:
+    async def list_runners(self, page: Page, wanted: RunnerFilter = ALL_RUNNERS) -> tuple[Sequence[Runner], int]:
         contacts: dict[RunnerId, float] = {}
         for (runner_id, _), manager in self._managers.items():
             contacts[runner_id] = max(contacts.get(runner_id, 0), manager.contacted_at)
@@ -288,10 +288,10 @@ class MemoryPeople:
             raise NotFoundError(f"there is no runner {manager.runner_id}")
         self._managers[manager.runner_id, manager.system_id] = manager
 
-    async def manager(self, runner_id: RunnerId, system_id: str) -> RunnerManager | None:
+    async def load_manager(self, runner_id: RunnerId, system_id: str) -> RunnerManager | None:
         return self._managers.get((runner_id, system_id))
 
-    async def managers(self, runner_id: RunnerId) -> Sequence[RunnerManager]:
+    async def list_managers(self, runner_id: RunnerId) -> Sequence[RunnerManager]:
         return [self._managers[at] for at in sorted(self._managers) if at[0] == runner_id]
 
     async def remove_manager(self, runner_id: RunnerId, system_id: str) -> bool:

@@ -6,7 +6,7 @@ that raises has changed nothing, because every check stands before the first cha
 
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
-from typing import TypeVar
+from typing import Self, TypeVar
 
 from msgspec.structs import replace
 
@@ -44,6 +44,34 @@ T = TypeVar("T")
 class MemoryStore(MemoryAudit):
     """A store that is gone with its process."""
 
+    @property
+    def jobs(self) -> Self:
+        return self
+
+    @property
+    def pipelines(self) -> Self:
+        return self
+
+    @property
+    def projects(self) -> Self:
+        return self
+
+    @property
+    def people(self) -> Self:
+        return self
+
+    @property
+    def runners(self) -> Self:
+        return self
+
+    @property
+    def schedules(self) -> Self:
+        return self
+
+    @property
+    def settings(self) -> Self:
+        return self
+
     def __init__(self, cell_id: int = 1) -> None:
         super().__init__(cell_id)
         self._keys: dict[str, bytes] = {}
@@ -62,20 +90,20 @@ class MemoryStore(MemoryAudit):
     async def close(self) -> None:
         return
 
-    async def warm(self) -> None:
+    async def warm_up(self) -> None:
         return
 
-    async def writable(self) -> None:
+    async def check_writable(self) -> None:
         return
 
-    async def changes(self) -> AsyncGenerator[Collection[JobId], None]:
+    async def watch_changes(self) -> AsyncGenerator[Collection[JobId], None]:
         told_by_others: Sequence[Collection[JobId]] = ()
         for told in told_by_others:
             yield told
 
     # keys and people
 
-    async def signing_keys(self) -> Mapping[str, bytes]:
+    async def load_signing_keys(self) -> Mapping[str, bytes]:
         return dict(self._keys)
 
     async def add_signing_key(self, kid: str, pem: bytes) -> None:
@@ -86,13 +114,13 @@ class MemoryStore(MemoryAudit):
     async def remove_signing_key(self, kid: str) -> None:
         self._keys.pop(kid, None)
 
-    async def setting(self, name: str) -> str | None:
+    async def load_setting(self, name: str) -> str | None:
         return self._settings.get(name)
 
     async def put_setting(self, name: str, value: str) -> None:
         self._settings[name] = value
 
-    async def settings(self, names: Collection[str]) -> Mapping[str, str]:
+    async def load_settings(self, names: Collection[str]) -> Mapping[str, str]:
         return {name: self._settings[name] for name in names if name in self._settings}
 
     async def change_setting(self, name: str, decide: Callable[[str | None], str | None]) -> str | None:
@@ -103,13 +131,13 @@ class MemoryStore(MemoryAudit):
 
     # pipelines
 
-    async def seen_refs(self, project_id: ProjectId) -> Mapping[str, str]:
+    async def load_seen_refs(self, project_id: ProjectId) -> Mapping[str, str]:
         return {ref: sha for (owner, ref), sha in self._seen.items() if owner == project_id}
 
     async def is_ref_seen(self, project_id: ProjectId, ref: str) -> bool:
         return (project_id, ref) in self._seen
 
-    async def see_refs(self, project_id: ProjectId, refs: Mapping[str, str | None]) -> None:
+    async def put_seen_refs(self, project_id: ProjectId, refs: Mapping[str, str | None]) -> None:
         for ref, sha in refs.items():
             if sha is None:
                 self._seen.pop((project_id, ref), None)
@@ -128,7 +156,7 @@ class MemoryStore(MemoryAudit):
     ) -> Family:
         if pipeline.project_id not in self._projects:
             raise NotFoundError(f"there is no project {pipeline.project_id}")
-        if pipeline.upstream_job_id is not None and (there := await self.downstream(pipeline.upstream_job_id)):
+        if pipeline.upstream_job_id is not None and (there := await self.find_downstream(pipeline.upstream_job_id)):
             return self._family(there)
         due = self._schedules.get(schedule.id) if schedule else None
         if schedule and due:
@@ -147,28 +175,28 @@ class MemoryStore(MemoryAudit):
             self._schedules[schedule.id] = with_pipeline(kept, schedule, pipeline.id)
         return self._family(self._pipelines[pipeline.id])
 
-    async def pipeline(self, pipeline_id: PipelineId) -> Pipeline | None:
+    async def load_pipeline(self, pipeline_id: PipelineId) -> Pipeline | None:
         return self._pipelines.get(pipeline_id)
 
-    async def pipelines(
+    async def list_pipelines(
         self, project_id: ProjectId, page: Page, wanted: PipelineFilter = ALL_PIPELINES
     ) -> tuple[Sequence[Pipeline], int]:
         found = [one for one in self._pipelines.values() if one.project_id == project_id and wanted.fits(one)]
         ordered = sorted(found, key=lambda one: (getattr(one, wanted.order_by), one.id), reverse=not wanted.ascending)
         return cut(ordered, page)
 
-    async def open_pipelines(self, project_id: ProjectId, ref: str) -> Sequence[Pipeline]:
+    async def list_open_pipelines(self, project_id: ProjectId, ref: str) -> Sequence[Pipeline]:
         return [
             pipeline
             for pipeline in self._pipelines.values()
             if (pipeline.project_id, pipeline.ref) == (project_id, ref) and pipeline.status not in OVER
         ]
 
-    async def downstream(self, upstream_job_id: JobId) -> Pipeline | None:
+    async def find_downstream(self, upstream_job_id: JobId) -> Pipeline | None:
         found = (pipeline for pipeline in self._pipelines.values() if pipeline.upstream_job_id == upstream_job_id)
         return next(found, None)
 
-    async def family(self, pipeline_id: PipelineId) -> Family | None:
+    async def load_family(self, pipeline_id: PipelineId) -> Family | None:
         pipeline = self._pipelines.get(pipeline_id)
         return self._family(pipeline) if pipeline else None
 
@@ -198,25 +226,25 @@ class MemoryStore(MemoryAudit):
 
     # jobs
 
-    async def job(self, job_id: JobId) -> Job | None:
+    async def load_job(self, job_id: JobId) -> Job | None:
         return self._jobs.get(job_id)
 
-    async def some_jobs(self, job_ids: Collection[JobId]) -> Sequence[Job]:
+    async def load_jobs(self, job_ids: Collection[JobId]) -> Sequence[Job]:
         return [self._jobs[job_id] for job_id in sorted(job_ids) if job_id in self._jobs]
 
-    async def job_spec(self, job_id: JobId) -> JobSpec | None:
+    async def load_spec(self, job_id: JobId) -> JobSpec | None:
         return self._specs.get(job_id)
 
-    async def belongings(self, job: Job, settings: Collection[str] = ()) -> Belongings:
+    async def load_belongings(self, job: Job, settings: Collection[str] = ()) -> Belongings:
         return Belongings(
-            spec=await self.job_spec(job.id),
-            pipeline=await self.pipeline(job.pipeline_id),
-            project=await self.project(job.project_id),
-            variables=[*await self.shared_variables(job.group_ids), *await self.variables(job.project_id)],
-            settings=await self.settings(settings),
+            spec=await self.load_spec(job.id),
+            pipeline=await self.load_pipeline(job.pipeline_id),
+            project=await self.load_project(job.project_id),
+            variables=[*await self.list_shared_variables(job.group_ids), *await self.list_variables(job.project_id)],
+            settings=await self.load_settings(settings),
         )
 
-    async def jobs(
+    async def list_jobs(
         self,
         page: Page,
         *,
@@ -264,11 +292,11 @@ class MemoryStore(MemoryAudit):
     async def lease_job(
         self, known: Job, leased: Job, runner: Runner, settings: Collection[str] = ()
     ) -> Belongings | None:
-        if self._jobs.get(known.id) != known or await self.runner(runner.id) != runner:
+        if self._jobs.get(known.id) != known or await self.load_runner(runner.id) != runner:
             return None
-        if leased.request_id and await self.leased_by_request(runner.id, leased.request_id):
+        if leased.request_id and await self.find_leased_job(runner.id, leased.request_id):
             return None
-        found = await self.belongings(leased, settings)
+        found = await self.load_belongings(leased, settings)
         self._put_job(leased)
         return found
 
@@ -296,7 +324,7 @@ class MemoryStore(MemoryAudit):
         if spec:
             self._specs[job.id] = spec
 
-    async def newest_success(
+    async def find_newest_success(
         self, project_id: ProjectId, ref: str, name: str, *, tag: bool | None = None
     ) -> Job | None:
         wanted = (project_id, ref, name, JobState.SUCCESS)
@@ -304,21 +332,21 @@ class MemoryStore(MemoryAudit):
         fitting = (job for job in found if tag in (None, self._pipelines[job.pipeline_id].tag))
         return max(fitting, key=lambda job: job.id, default=None)
 
-    async def jobs_in(self, states: Collection[JobState]) -> Sequence[Job]:
+    async def list_jobs_in(self, states: Collection[JobState]) -> Sequence[Job]:
         return [job for job in self._jobs.values() if job.state in states]
 
-    async def first_of_group(self, project_id: ProjectId, group: str, states: Collection[JobState]) -> Job | None:
+    async def find_first_of_group(self, project_id: ProjectId, group: str, states: Collection[JobState]) -> Job | None:
         wanted = (project_id, group)
         found = (job for job in self._jobs.values() if (job.project_id, job.resource_group) == wanted)
         return next((job for job in found if job.state in states), None)
 
-    async def leased_by_request(self, runner_id: RunnerId, request_id: str) -> Job | None:
+    async def find_leased_job(self, runner_id: RunnerId, request_id: str) -> Job | None:
         for job in self._jobs.values():
             if job.state is JobState.LEASED and (job.runner_id, job.request_id) == (runner_id, request_id):
                 return job
         return None
 
-    async def coming_jobs(self, states: Collection[JobState], *, held_since: float) -> Sequence[Job]:
+    async def list_coming_jobs(self, states: Collection[JobState], *, held_since: float) -> Sequence[Job]:
         open_ones = (pipeline for pipeline in self._pipelines.values() if pipeline.status not in OVER)
         moving = {one.id for one in open_ones if one.status != "manual" or one.updated_at > held_since}
         return [job for job in self._jobs.values() if job.state in states and job.pipeline_id in moving]
@@ -339,10 +367,10 @@ class MemoryStore(MemoryAudit):
         stored += new
         return following
 
-    async def results(self, job_id: JobId, *, after: int = 0, limit: int | None = None) -> Sequence[StepResult]:
+    async def list_results(self, job_id: JobId, *, after: int = 0, limit: int | None = None) -> Sequence[StepResult]:
         return self._results.get(job_id, [])[after : None if limit is None else after + limit]
 
-    async def all_managers(self) -> Sequence[RunnerManager]:
+    async def list_all_managers(self) -> Sequence[RunnerManager]:
         return [self._managers[at] for at in sorted(self._managers)]
 
     async def put_artifact(self, artifact: Artifact) -> Artifact:
@@ -350,13 +378,13 @@ class MemoryStore(MemoryAudit):
             raise NotFoundError(f"there is no job {artifact.job_id}")
         return self._artifacts.setdefault((artifact.job_id, artifact.type), artifact)
 
-    async def artifacts(self, job_id: JobId) -> Sequence[Artifact]:
+    async def list_artifacts(self, job_id: JobId) -> Sequence[Artifact]:
         return [self._artifacts[at] for at in sorted(self._artifacts) if at[0] == job_id]
 
     async def change_artifacts(
         self, job_id: JobId, decide: Callable[[Job, Sequence[Artifact]], Leaves | None]
     ) -> Sequence[Artifact]:
-        job, had = self._jobs.get(job_id), await self.artifacts(job_id)
+        job, had = self._jobs.get(job_id), await self.list_artifacts(job_id)
         leaves = decide(job, had) if job else None
         if leaves is None:
             return ()
@@ -369,7 +397,7 @@ class MemoryStore(MemoryAudit):
                 del self._artifacts[job_id, artifact.type]
         return [artifact for artifact in had if artifact.type not in kept]
 
-    async def due_artifacts(self, now: float, *, limit: int) -> Sequence[Artifact]:
+    async def list_due_artifacts(self, now: float, *, limit: int) -> Sequence[Artifact]:
         due = [(one.look_at, at, one) for at, one in self._artifacts.items() if one.look_at is not None]
         return [one for look_at, _, one in sorted(due, key=lambda found: found[:2]) if look_at <= now][:limit]
 
@@ -380,10 +408,10 @@ class MemoryStore(MemoryAudit):
         self._schedules[schedule.id] = schedule
         return schedule
 
-    async def schedule(self, schedule_id: int) -> Schedule | None:
+    async def load_schedule(self, schedule_id: int) -> Schedule | None:
         return self._schedules.get(schedule_id)
 
-    async def schedules(self, project_id: ProjectId) -> Sequence[Schedule]:
+    async def list_schedules(self, project_id: ProjectId) -> Sequence[Schedule]:
         return [schedule for schedule in self._schedules.values() if schedule.project_id == project_id]
 
     async def change_schedule(self, schedule_id: int, decide: Callable[[Schedule], Schedule | None]) -> Schedule | None:
@@ -396,7 +424,7 @@ class MemoryStore(MemoryAudit):
     async def remove_schedule(self, schedule_id: int) -> bool:
         return removed(self._schedules, schedule_id)
 
-    async def due_schedules(self, now: float) -> Sequence[Schedule]:
+    async def list_due_schedules(self, now: float) -> Sequence[Schedule]:
         due = [
             (schedule.next_run_at, schedule.id, schedule)
             for schedule in self._schedules.values()
@@ -405,16 +433,16 @@ class MemoryStore(MemoryAudit):
         return [schedule for _, _, schedule in sorted(due, key=lambda entry: entry[:2])]
 
     async def add_trigger(self, trigger: TriggerToken) -> TriggerToken:
-        if await self.trigger_by_token(trigger.token_hash):
+        if await self.find_trigger(trigger.token_hash):
             raise ConflictError("there is a trigger with this token already")
         trigger = replace(trigger, id=self._draw("triggers"))
         self._triggers[trigger.id] = trigger
         return trigger
 
-    async def trigger_by_token(self, token_hash: str) -> TriggerToken | None:
+    async def find_trigger(self, token_hash: str) -> TriggerToken | None:
         return next((trigger for trigger in self._triggers.values() if trigger.token_hash == token_hash), None)
 
-    async def triggers(self, project_id: ProjectId) -> Sequence[TriggerToken]:
+    async def list_triggers(self, project_id: ProjectId) -> Sequence[TriggerToken]:
         return [trigger for trigger in self._triggers.values() if trigger.project_id == project_id]
 
     async def put_trigger(self, trigger: TriggerToken) -> None:
@@ -432,7 +460,7 @@ class MemoryStore(MemoryAudit):
         self._releases[at] = release
         return True
 
-    async def releases(self, project_id: ProjectId) -> Sequence[Release]:
+    async def list_releases(self, project_id: ProjectId) -> Sequence[Release]:
         found = [release for (owner, _), release in self._releases.items() if owner == project_id]
         return sorted(found, key=lambda release: (release.released_at, release.tag), reverse=True)
 

@@ -1,13 +1,38 @@
 """What the cell's decisions need from outside: a store, traces, blobs. Each has one contract suite in tests/contract.
 
 The store's writes are transactions. Where a change needs a decision, the caller passes a pure function and the store
-calls it inside the transaction with the current values; the function may be called more than once and must have no
-effect but its result. That is how a decision and its consequences are stored together or not at all.
+calls it inside the transaction with the current values. The function may be called more than once and must have no
+effect but its result. So a decision and its consequences are stored together or not at all.
 """
 
 from remuda.cell.blobs.port import Blobs, StoredBlob
+from remuda.cell.store.ports.jobs import JobStore
+from remuda.cell.store.ports.people import PeopleStore
+from remuda.cell.store.ports.pipelines import PipelineStore
+from remuda.cell.store.ports.projects import ProjectStore
+from remuda.cell.store.ports.runners import RunnerStore
+from remuda.cell.store.ports.schedules import ScheduleStore
+from remuda.cell.store.ports.settings import SettingStore
 from remuda.cell.store.ports.store import Store
 from remuda.cell.traces.port import Appended, Traces
 from remuda.cell.values.changes import Applied, Belongings, Changes, Leaves, Retry
 
-__all__ = ["Appended", "Applied", "Belongings", "Blobs", "Changes", "Leaves", "Retry", "Store", "StoredBlob", "Traces"]
+__all__ = [
+    "Appended",
+    "Applied",
+    "Belongings",
+    "Blobs",
+    "Changes",
+    "JobStore",
+    "Leaves",
+    "PeopleStore",
+    "PipelineStore",
+    "ProjectStore",
+    "Retry",
+    "RunnerStore",
+    "ScheduleStore",
+    "SettingStore",
+    "Store",
+    "StoredBlob",
+    "Traces",
+]

@@ -186,7 +186,7 @@ class PostgresDatabase:
             with suppress(*FAILURES):
                 await pool.close()
 
-    async def writable(self) -> None:
+    async def check_writable(self) -> None:
         await self._run("INSERT INTO probe VALUES (1, 1) ON CONFLICT (id) DO UPDATE SET writes = probe.writes + 1")
 
     def _connection(self, *, keyed: bool = False) -> _Lent:

@@ -27,10 +27,10 @@ class PostgresAudit(PostgresDatabase):
 
         return await self._change(add)
 
-    async def audit_event(self, event_id: int) -> AuditEvent | None:
+    async def load_audit_event(self, event_id: int) -> AuditEvent | None:
         return await self._one(AuditEvent, "SELECT body FROM audit_events WHERE id = $1", event_id)
 
-    async def audit_events(self, page: Page, wanted: AuditFilter = ALL_EVENTS) -> tuple[Sequence[AuditEvent], int]:
+    async def list_audit_events(self, page: Page, wanted: AuditFilter = ALL_EVENTS) -> tuple[Sequence[AuditEvent], int]:
         return await self._page(AuditEvent, "audit_events", wanted.conditions(), page)
 
     async def remove_audit_events(self, before: float, *, limit: int) -> int:

@@ -55,10 +55,10 @@ class PostgresPeople(PostgresDatabase):
 
         return await self._change(add)
 
-    async def organization(self, organization_id: int) -> Organization | None:
+    async def load_organization(self, organization_id: int) -> Organization | None:
         return await self._one(Organization, "SELECT body FROM organizations WHERE id = $1", organization_id)
 
-    async def organizations(self) -> Sequence[Organization]:
+    async def list_organizations(self) -> Sequence[Organization]:
         return await self._all(Organization, "SELECT body FROM organizations ORDER BY id")
 
     async def add_namespace(self, namespace: Namespace, *, first: Member | None = None) -> Namespace:
@@ -70,13 +70,13 @@ class PostgresPeople(PostgresDatabase):
 
         return await self._change(add, _LOCK_PATHS)
 
-    async def namespace(self, namespace_id: int) -> Namespace | None:
+    async def load_namespace(self, namespace_id: int) -> Namespace | None:
         return await self._one(Namespace, "SELECT body FROM namespaces WHERE id = $1", namespace_id)
 
-    async def namespace_by_path(self, path: str) -> Namespace | None:
+    async def find_namespace(self, path: str) -> Namespace | None:
         return await self._one(Namespace, "SELECT body FROM namespaces WHERE path_key = $1", path.casefold())
 
-    async def namespaces(self, page: Page, wanted: NamespaceFilter) -> tuple[Sequence[Namespace], int]:
+    async def list_namespaces(self, page: Page, wanted: NamespaceFilter) -> tuple[Sequence[Namespace], int]:
         return await self._page(Namespace, "namespaces", filters.namespaces(wanted), page, "path_key")
 
     async def put_namespace(self, namespace: Namespace) -> None:
@@ -120,13 +120,13 @@ class PostgresPeople(PostgresDatabase):
 
         return await self._change(add, _LOCK_PATHS)
 
-    async def user(self, user_id: int) -> User | None:
+    async def load_user(self, user_id: int) -> User | None:
         return await self._one(User, "SELECT body FROM users WHERE id = $1", user_id)
 
-    async def user_by_name(self, username: str) -> User | None:
+    async def find_user(self, username: str) -> User | None:
         return await self._one(User, "SELECT body FROM users WHERE name_key = $1", username.casefold())
 
-    async def users(
+    async def list_users(
         self, page: Page, *, search: str = "", organization_id: int | None = None
     ) -> tuple[Sequence[User], int]:
         where: dict[str, Any] = {} if organization_id is None else {"organization_id = ?": organization_id}
@@ -146,19 +146,19 @@ class PostgresPeople(PostgresDatabase):
         sql = "DELETE FROM members WHERE kind = $1 AND owner_id = $2 AND user_id = $3"
         return bool(await self._run(sql, *owner, user_id))
 
-    async def members(self, owner: Pool) -> Sequence[Member]:
+    async def list_members(self, owner: Pool) -> Sequence[Member]:
         sql = "SELECT body FROM members WHERE kind = $1 AND owner_id = $2 ORDER BY user_id"
         return await self._all(Member, sql, *owner)
 
-    async def memberships(self, user_id: int) -> Sequence[Member]:
+    async def list_memberships(self, user_id: int) -> Sequence[Member]:
         return await self._all(Member, "SELECT body FROM members WHERE user_id = $1 ORDER BY kind, owner_id", user_id)
 
     # their tokens
 
-    async def user_token(self, token_hash: str) -> UserToken | None:
+    async def find_user_token(self, token_hash: str) -> UserToken | None:
         return await self._one(UserToken, "SELECT body FROM user_tokens WHERE token_hash = $1", token_hash)
 
-    async def user_tokens(self) -> Sequence[UserToken]:
+    async def list_user_tokens(self) -> Sequence[UserToken]:
         return await self._all(UserToken, "SELECT body FROM user_tokens ORDER BY number")
 
     async def put_user_token(self, token: UserToken) -> None:
@@ -179,10 +179,10 @@ class PostgresPeople(PostgresDatabase):
 
         return await self._change(add, _LOCK_USERS)
 
-    async def user_token_by_id(self, token_id: int) -> UserToken | None:
+    async def load_user_token(self, token_id: int) -> UserToken | None:
         return await self._one(UserToken, f"SELECT body FROM user_tokens WHERE {field('id')} = $1", token_id)
 
-    async def user_tokens_of(self, user_id: int | None) -> Sequence[UserToken]:
+    async def list_user_tokens_of(self, user_id: int | None) -> Sequence[UserToken]:
         sql = f"SELECT body FROM user_tokens WHERE $1::bigint IN ({field('user_id')}, -1) ORDER BY {field('id')}"
         return await self._all(UserToken, sql, -1 if user_id is None else user_id)
 
@@ -210,13 +210,13 @@ class PostgresPeople(PostgresDatabase):
 
         return await self._change(add, _LOCK_PATHS)
 
-    async def project(self, project_id: ProjectId) -> Project | None:
+    async def load_project(self, project_id: ProjectId) -> Project | None:
         return await self._keyed(Project, "SELECT id, body FROM projects WHERE id = ANY($1::bigint[])", project_id)
 
-    async def project_by_path(self, path: str) -> Project | None:
+    async def find_project(self, path: str) -> Project | None:
         return await self._one(Project, "SELECT body FROM projects WHERE path_key = $1", path.casefold())
 
-    async def projects(self, page: Page, wanted: ProjectFilter = ALL_PROJECTS) -> tuple[Sequence[Project], int]:
+    async def list_projects(self, page: Page, wanted: ProjectFilter = ALL_PROJECTS) -> tuple[Sequence[Project], int]:
         return await self._page(Project, "projects", filters.projects(wanted), page)
 
     async def change_project(
@@ -233,11 +233,11 @@ class PostgresPeople(PostgresDatabase):
 
         return await self._change(change, _LOCK_PATHS)
 
-    async def variables(self, project_id: ProjectId) -> Sequence[ProjectVariable]:
+    async def list_variables(self, project_id: ProjectId) -> Sequence[ProjectVariable]:
         sql = "SELECT body FROM variables WHERE project_id = $1 AND group_id = 0 ORDER BY key, environment_scope"
         return await self._all(ProjectVariable, sql, project_id)
 
-    async def shared_variables(self, group_ids: Sequence[int]) -> Sequence[ProjectVariable]:
+    async def list_shared_variables(self, group_ids: Sequence[int]) -> Sequence[ProjectVariable]:
         sql = (
             "SELECT body FROM variables WHERE project_id = 0 AND group_id = ANY($1::bigint[])"
             " ORDER BY group_id, key, environment_scope"
@@ -263,7 +263,7 @@ class PostgresPeople(PostgresDatabase):
 
     # runners
 
-    async def runners(self, page: Page, wanted: RunnerFilter = ALL_RUNNERS) -> tuple[Sequence[Runner], int]:
+    async def list_runners(self, page: Page, wanted: RunnerFilter = ALL_RUNNERS) -> tuple[Sequence[Runner], int]:
         return await self._page(Runner, "runners", filters.runners(wanted), page)
 
     async def change_runner(self, runner_id: RunnerId, decide: Callable[[Runner], Runner | None]) -> Runner | None:

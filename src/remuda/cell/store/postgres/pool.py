@@ -78,7 +78,7 @@ class Pool:
         else:
             self._idle.append((db, self._clock.monotonic()))
 
-    async def warm(self, work: Callable[[Connection], Awaitable[object]]) -> None:
+    async def warm_up(self, work: Callable[[Connection], Awaitable[object]]) -> None:
         """Make all connections, and do something with each, while nobody else needs them."""
         async with asyncio.TaskGroup() as group:
             for number in range(self._most):

@@ -270,7 +270,11 @@ class Write(NamedTuple):
 
     def values(self) -> tuple[Any, ...]:
         """What `STORE_JOBS` is told."""
-        return *update_values(self.before, self.job), self.runner, self.job.pipeline_id if self.is_beside else None
+        return (
+            *update_values(self.before, self.job),
+            self.runner,
+            self.job.pipeline_id if self.is_beside else None,
+        )
 
 
 def update_values(before: bytes, job: Job) -> tuple[Any, ...]:

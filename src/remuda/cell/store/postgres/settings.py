@@ -32,7 +32,7 @@ _SETTINGS_LOCK = 7_236_389
 class PostgresKeeping(PostgresStarts, PostgresPeople, PostgresAudit):
     """Keys, settings, runners, results, artifacts."""
 
-    async def signing_keys(self) -> Mapping[str, bytes]:
+    async def load_signing_keys(self) -> Mapping[str, bytes]:
         found = await self._rows("SELECT kid, pem FROM signing_keys ORDER BY number")
         return {row[0]: row[1] for row in found}
 
@@ -51,14 +51,14 @@ class PostgresKeeping(PostgresStarts, PostgresPeople, PostgresAudit):
 
         await self._change(remove)
 
-    async def setting(self, name: str) -> str | None:
+    async def load_setting(self, name: str) -> str | None:
         found = await self._rows("SELECT value FROM settings WHERE name = $1", name)
         return str(found[0][0]) if found else None
 
     async def put_setting(self, name: str, value: str) -> None:
         await self._run(_PUT_SETTING, name, value)
 
-    async def settings(self, names: Collection[str]) -> Mapping[str, str]:
+    async def load_settings(self, names: Collection[str]) -> Mapping[str, str]:
         found: Mapping[str, str] = await self._asked_with_others("settings", self._read_settings, tuple(names))
         return found
 
@@ -82,7 +82,7 @@ class PostgresKeeping(PostgresStarts, PostgresPeople, PostgresAudit):
 
     # what refs were acted on
 
-    async def seen_refs(self, project_id: ProjectId) -> Mapping[str, str]:
+    async def load_seen_refs(self, project_id: ProjectId) -> Mapping[str, str]:
         found = await self._rows("SELECT ref, sha FROM seen_refs WHERE project_id = $1", project_id)
         return {row[0]: row[1] for row in found}
 
@@ -90,7 +90,7 @@ class PostgresKeeping(PostgresStarts, PostgresPeople, PostgresAudit):
         sql = "SELECT 1 FROM seen_refs WHERE project_id = $1 AND ref = $2"
         return bool(await self._rows(sql, project_id, without_nul(ref)))
 
-    async def see_refs(self, project_id: ProjectId, refs: Mapping[str, str | None]) -> None:
+    async def put_seen_refs(self, project_id: ProjectId, refs: Mapping[str, str | None]) -> None:
         seen = sorted((ref, sha) for ref, sha in refs.items() if sha is not None)
         gone = sorted(ref for ref, sha in refs.items() if sha is None)
 
@@ -113,10 +113,10 @@ class PostgresKeeping(PostgresStarts, PostgresPeople, PostgresAudit):
 
         return await self._change(add)
 
-    async def runner(self, runner_id: RunnerId) -> Runner | None:
+    async def load_runner(self, runner_id: RunnerId) -> Runner | None:
         return await self._one(Runner, "SELECT body FROM runners WHERE id = $1", runner_id)
 
-    async def runner_by_token(self, token_hash: str) -> Runner | None:
+    async def find_runner(self, token_hash: str) -> Runner | None:
         return await self._keyed(Runner, RUNNERS, token_hash)
 
     async def put_runner(self, runner: Runner) -> None:
@@ -135,15 +135,15 @@ class PostgresKeeping(PostgresStarts, PostgresPeople, PostgresAudit):
         if not await self._run(sql, manager.runner_id, manager.system_id, encode(manager)):
             raise NotFoundError(f"there is no runner {manager.runner_id}")
 
-    async def manager(self, runner_id: RunnerId, system_id: str) -> RunnerManager | None:
+    async def load_manager(self, runner_id: RunnerId, system_id: str) -> RunnerManager | None:
         sql = "SELECT body FROM managers WHERE runner_id = $1 AND system_id = $2"
         return await self._one(RunnerManager, sql, runner_id, system_id)
 
-    async def managers(self, runner_id: RunnerId) -> Sequence[RunnerManager]:
+    async def list_managers(self, runner_id: RunnerId) -> Sequence[RunnerManager]:
         sql = "SELECT body FROM managers WHERE runner_id = $1 ORDER BY system_id"
         return await self._all(RunnerManager, sql, runner_id)
 
-    async def all_managers(self) -> Sequence[RunnerManager]:
+    async def list_all_managers(self) -> Sequence[RunnerManager]:
         return await self._all(RunnerManager, "SELECT body FROM managers ORDER BY runner_id, system_id")
 
     async def remove_manager(self, runner_id: RunnerId, system_id: str) -> bool:
@@ -165,7 +165,7 @@ class PostgresKeeping(PostgresStarts, PostgresPeople, PostgresAudit):
 
         return await self._change(add)
 
-    async def results(self, job_id: JobId, *, after: int = 0, limit: int | None = None) -> Sequence[StepResult]:
+    async def list_results(self, job_id: JobId, *, after: int = 0, limit: int | None = None) -> Sequence[StepResult]:
         sql = "SELECT body FROM results WHERE job_id = $1 AND seq > $2 ORDER BY seq LIMIT $3"
         return await self._all(StepResult, sql, job_id, after, limit)
 
@@ -180,7 +180,7 @@ class PostgresKeeping(PostgresStarts, PostgresPeople, PostgresAudit):
 
         return await self._change(put)
 
-    async def artifacts(self, job_id: JobId) -> Sequence[Artifact]:
+    async def list_artifacts(self, job_id: JobId) -> Sequence[Artifact]:
         return await self._all(Artifact, rows.ARTIFACTS, job_id)
 
     async def change_artifacts(
@@ -205,6 +205,6 @@ class PostgresKeeping(PostgresStarts, PostgresPeople, PostgresAudit):
 
         return await self._change(change)
 
-    async def due_artifacts(self, now: float, *, limit: int) -> Sequence[Artifact]:
+    async def list_due_artifacts(self, now: float, *, limit: int) -> Sequence[Artifact]:
         sql = "SELECT body FROM artifacts WHERE look_at <= $1 ORDER BY look_at, job_id, type LIMIT $2"
         return await self._all(Artifact, sql, now, limit)

@@ -24,10 +24,10 @@ class PostgresStarts(PostgresDatabase):
 
         return await self._change(add)
 
-    async def schedule(self, schedule_id: int) -> Schedule | None:
+    async def load_schedule(self, schedule_id: int) -> Schedule | None:
         return await self._one(Schedule, "SELECT body FROM schedules WHERE id = $1", schedule_id)
 
-    async def schedules(self, project_id: ProjectId) -> Sequence[Schedule]:
+    async def list_schedules(self, project_id: ProjectId) -> Sequence[Schedule]:
         return await self._all(Schedule, "SELECT body FROM schedules WHERE project_id = $1 ORDER BY id", project_id)
 
     async def change_schedule(self, schedule_id: int, decide: Callable[[Schedule], Schedule | None]) -> Schedule | None:
@@ -43,7 +43,7 @@ class PostgresStarts(PostgresDatabase):
     async def remove_schedule(self, schedule_id: int) -> bool:
         return bool(await self._run("DELETE FROM schedules WHERE id = $1", schedule_id))
 
-    async def due_schedules(self, now: float) -> Sequence[Schedule]:
+    async def list_due_schedules(self, now: float) -> Sequence[Schedule]:
         sql = "SELECT body FROM schedules WHERE next_run_at <= $1 ORDER BY next_run_at, id"
         return await self._all(Schedule, sql, now)
 
@@ -58,10 +58,10 @@ class PostgresStarts(PostgresDatabase):
 
         return await self._change(add)
 
-    async def trigger_by_token(self, token_hash: str) -> TriggerToken | None:
+    async def find_trigger(self, token_hash: str) -> TriggerToken | None:
         return await self._one(TriggerToken, "SELECT body FROM triggers WHERE token_hash = $1", token_hash)
 
-    async def triggers(self, project_id: ProjectId) -> Sequence[TriggerToken]:
+    async def list_triggers(self, project_id: ProjectId) -> Sequence[TriggerToken]:
         return await self._all(TriggerToken, "SELECT body FROM triggers WHERE project_id = $1 ORDER BY id", project_id)
 
     async def put_trigger(self, trigger: TriggerToken) -> None:
@@ -80,7 +80,7 @@ class PostgresStarts(PostgresDatabase):
         )
         return bool(await self._run(sql, release.project_id, release.tag, release.released_at, encode(release)))
 
-    async def releases(self, project_id: ProjectId) -> Sequence[Release]:
+    async def list_releases(self, project_id: ProjectId) -> Sequence[Release]:
         sql = "SELECT body FROM releases WHERE project_id = $1 ORDER BY released_at DESC, tag DESC"
         return await self._all(Release, sql, project_id)
 

@@ -12,7 +12,7 @@ the runner had come a moment later.
 
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, Self
 
 from msgspec.structs import replace as replaced
 
@@ -75,6 +75,34 @@ _FAMILY_LANES = 2
 class PostgresStore(PostgresKeeping):
     """A store in a database server."""
 
+    @property
+    def jobs(self) -> Self:
+        return self
+
+    @property
+    def pipelines(self) -> Self:
+        return self
+
+    @property
+    def projects(self) -> Self:
+        return self
+
+    @property
+    def people(self) -> Self:
+        return self
+
+    @property
+    def runners(self) -> Self:
+        return self
+
+    @property
+    def schedules(self) -> Self:
+        return self
+
+    @property
+    def settings(self) -> Self:
+        return self
+
     def __init__(self, pool: Pool, keyed: Pool, hints: Hints) -> None:
         super().__init__(pool, keyed, hints)
         self._calls: set[tuple[RunnerId, str] | None] = set()
@@ -84,7 +112,7 @@ class PostgresStore(PostgresKeeping):
         # Decisions about one pipeline wait for each other anyway.
         self._family_lanes = [Together(self._change_families, lanes=1) for _ in range(_FAMILY_LANES)]
 
-    async def warm(self) -> None:
+    async def warm_up(self) -> None:
         """The server plans a statement when it is first used on a connection, which takes longer than many uses."""
 
         async def plan(db: Connection) -> None:
@@ -93,9 +121,9 @@ class PostgresStore(PostgresKeeping):
             await db.execute(rows.UPDATE_JOB, *(None,) * 7)
 
         with suppress(*FAILURES, ExceptionGroup):  # then it is done when it is needed
-            await self._keyed_pool.warm(plan)
+            await self._keyed_pool.warm_up(plan)
 
-    def changes(self) -> AsyncGenerator[Collection[JobId], None]:
+    def watch_changes(self) -> AsyncGenerator[Collection[JobId], None]:
         return self._hints.heard()
 
     # pipelines
@@ -144,23 +172,23 @@ class PostgresStore(PostgresKeeping):
         self._hints.tell(job for job in family.jobs if job.state is JobState.PENDING)
         return family
 
-    async def pipeline(self, pipeline_id: PipelineId) -> Pipeline | None:
+    async def load_pipeline(self, pipeline_id: PipelineId) -> Pipeline | None:
         return await self._keyed(Pipeline, _PIPELINES, pipeline_id)
 
-    async def pipelines(
+    async def list_pipelines(
         self, project_id: ProjectId, page: Page, wanted: PipelineFilter = ALL_PIPELINES
     ) -> tuple[Sequence[Pipeline], int]:
         where: dict[str, Any] = {"project_id = ?": project_id, **rows.conditions(wanted)}
         return await self._page(Pipeline, "pipelines", where, page, order(wanted))
 
-    async def open_pipelines(self, project_id: ProjectId, ref: str) -> Sequence[Pipeline]:
+    async def list_open_pipelines(self, project_id: ProjectId, ref: str) -> Sequence[Pipeline]:
         sql = "SELECT body FROM pipelines WHERE project_id = $1 AND ref = $2 AND status = ANY($3::text[]) ORDER BY id"
         return await self._all(Pipeline, sql, project_id, plain(ref), sorted(OPEN))
 
-    async def downstream(self, upstream_job_id: JobId) -> Pipeline | None:
+    async def find_downstream(self, upstream_job_id: JobId) -> Pipeline | None:
         return await self._one(Pipeline, _DOWNSTREAM, upstream_job_id)
 
-    async def family(self, pipeline_id: PipelineId) -> Family | None:
+    async def load_family(self, pipeline_id: PipelineId) -> Family | None:
         found = [row[0] for row in await self._rows(rows.FAMILY, pipeline_id)]
         if not found:
             return None
@@ -208,16 +236,16 @@ class PostgresStore(PostgresKeeping):
 
     # jobs
 
-    async def job(self, job_id: JobId) -> Job | None:
+    async def load_job(self, job_id: JobId) -> Job | None:
         return await self._keyed(Job, _JOBS, job_id)
 
-    async def some_jobs(self, job_ids: Collection[JobId]) -> Sequence[Job]:
+    async def load_jobs(self, job_ids: Collection[JobId]) -> Sequence[Job]:
         return [decode(Job, row[0]) for row in await self._rows(_SOME_JOBS, list(job_ids), keyed=True)]
 
-    async def job_spec(self, job_id: JobId) -> JobSpec | None:
+    async def load_spec(self, job_id: JobId) -> JobSpec | None:
         return await self._keyed(JobSpec, _SPECS, job_id)
 
-    async def belongings(self, job: Job, settings: Collection[str] = ()) -> Belongings:
+    async def load_belongings(self, job: Job, settings: Collection[str] = ()) -> Belongings:
         wish = rows.Wish.of(job, settings)
         found: Belongings = await self._asked_with_others("belongings", self._read_belongings, wish)
         return found
@@ -225,7 +253,7 @@ class PostgresStore(PostgresKeeping):
     async def _read_belongings(self, wishes: Sequence[rows.Wish]) -> Mapping[rows.Wish, Belongings]:
         return rows.fulfilled(wishes, await self._rows(rows.BELONGINGS, *rows.wish_values(wishes), keyed=True))
 
-    async def jobs(
+    async def list_jobs(
         self,
         page: Page,
         *,
@@ -333,7 +361,7 @@ class PostgresStore(PostgresKeeping):
             self._hints.tell([after])
         return after
 
-    async def newest_success(
+    async def find_newest_success(
         self, project_id: ProjectId, ref: str, name: str, *, tag: bool | None = None
     ) -> Job | None:
         sql = (
@@ -343,19 +371,19 @@ class PostgresStore(PostgresKeeping):
         )
         return await self._one(Job, sql, project_id, plain(ref), plain(name), None if tag is None else int(tag))
 
-    async def jobs_in(self, states: Collection[JobState]) -> Sequence[Job]:
+    async def list_jobs_in(self, states: Collection[JobState]) -> Sequence[Job]:
         sql = "SELECT id FROM jobs WHERE state = ANY($1::text[]) ORDER BY id"
         job_ids = [JobId(row[0]) for row in await self._rows(sql, [state.value for state in states])]
-        return await read_in_pieces(job_ids, self.some_jobs, states)
+        return await read_in_pieces(job_ids, self.load_jobs, states)
 
-    async def first_of_group(self, project_id: ProjectId, group: str, states: Collection[JobState]) -> Job | None:
+    async def find_first_of_group(self, project_id: ProjectId, group: str, states: Collection[JobState]) -> Job | None:
         sql = (
             "SELECT body FROM jobs WHERE project_id = $1 AND resource_group = $2 AND state = ANY($3::text[])"
             " ORDER BY id + 0 LIMIT 1"  # of the few that are found, not in the order of all that a project has
         )
         return await self._one(Job, sql, project_id, plain(group), [state.value for state in states])
 
-    async def leased_by_request(self, runner_id: RunnerId, request_id: str) -> Job | None:
+    async def find_leased_job(self, runner_id: RunnerId, request_id: str) -> Job | None:
         key = (runner_id, plain(request_id))
         body = await self._asked_with_others("leased by request", self._read_leased, key)
         return decode(Job, body) if body else None
@@ -364,7 +392,7 @@ class PostgresStore(PostgresKeeping):
         runner_ids, request_ids = map(list, zip(*keys, strict=True))
         return {(row[0], row[1]): row[2] for row in await self._rows(_LEASED, runner_ids, request_ids, keyed=True)}
 
-    async def coming_jobs(self, states: Collection[JobState], *, held_since: float) -> Sequence[Job]:
+    async def list_coming_jobs(self, states: Collection[JobState], *, held_since: float) -> Sequence[Job]:
         of = f"SELECT id FROM pipelines WHERE {IS_OPEN}"
         sql = (
             f"SELECT jobs.id FROM ({of} AND status = ANY($1::text[]) UNION ALL"
@@ -372,7 +400,7 @@ class PostgresStore(PostgresKeeping):
             " JOIN jobs ON jobs.pipeline_id = moving.id WHERE jobs.state = ANY($3::text[]) ORDER BY 1"
         )
         found = await self._rows(sql, sorted(OPEN - {"manual"}), held_since, [state.value for state in states])
-        return await read_in_pieces([JobId(row[0]) for row in found], self.some_jobs, states)
+        return await read_in_pieces([JobId(row[0]) for row in found], self.load_jobs, states)
 
     async def count_jobs(self) -> Mapping[str, int]:
         sql = "SELECT state, count(*) FROM jobs WHERE state = ANY($1::text[]) GROUP BY state"

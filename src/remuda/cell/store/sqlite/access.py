@@ -90,10 +90,10 @@ class SqliteFile:
         self._db.close()
         await asyncio.to_thread(self._writer.close)
 
-    async def warm(self) -> None:
+    async def warm_up(self) -> None:
         return
 
-    async def writable(self) -> None:
+    async def check_writable(self) -> None:
         await self._write(
             lambda db: db.execute("INSERT INTO probe VALUES (1, 1) ON CONFLICT (id) DO UPDATE SET writes = writes + 1")
         )

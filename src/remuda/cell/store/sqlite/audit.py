@@ -24,10 +24,10 @@ class SqliteAudit(SqliteFile):
 
         return await self._write(add)
 
-    async def audit_event(self, event_id: int) -> AuditEvent | None:
+    async def load_audit_event(self, event_id: int) -> AuditEvent | None:
         return self._one(AuditEvent, "SELECT body FROM audit_events WHERE id = ?", event_id)
 
-    async def audit_events(self, page: Page, wanted: AuditFilter = ALL_EVENTS) -> tuple[Sequence[AuditEvent], int]:
+    async def list_audit_events(self, page: Page, wanted: AuditFilter = ALL_EVENTS) -> tuple[Sequence[AuditEvent], int]:
         return self._page(AuditEvent, "audit_events", wanted.conditions(), page)
 
     async def remove_audit_events(self, before: float, *, limit: int) -> int:

@@ -119,7 +119,7 @@ class SqliteJobs(SqliteFile):
             return None  # of two hand-outs for the same call neither would see the other
         self._calls.add(call)
         try:
-            found = await self.belongings(leased, settings)
+            found = await self.load_belongings(leased, settings)
             return found if await self._job_lane.make(_Write(encode(known), leased, encode(runner))) else None
         finally:
             self._calls.discard(call)
@@ -142,7 +142,7 @@ class SqliteJobs(SqliteFile):
         stored = await self._write(store, is_statement=True)
         return [write.job.id in stored and first[write.job.id] is write for write in writes]
 
-    async def belongings(self, job: Job, settings: Collection[str] = ()) -> Belongings:
+    async def load_belongings(self, job: Job, settings: Collection[str] = ()) -> Belongings:
         groups, names = encode([0, *job.group_ids]).decode(), encode(list(settings)).decode()
         keys = (job.project_id, groups, job.id, job.pipeline_id, job.project_id, names)
         found: dict[bytes, list[bytes]] = {}

@@ -76,10 +76,10 @@ class SqlitePeople(SqliteFile):
 
         return await self._write(add)
 
-    async def organization(self, organization_id: int) -> Organization | None:
+    async def load_organization(self, organization_id: int) -> Organization | None:
         return self._one(Organization, "SELECT body FROM organizations WHERE id = ?", organization_id)
 
-    async def organizations(self) -> Sequence[Organization]:
+    async def list_organizations(self) -> Sequence[Organization]:
         return self._all(Organization, "SELECT body FROM organizations ORDER BY id")
 
     async def add_namespace(self, namespace: Namespace, *, first: Member | None = None) -> Namespace:
@@ -98,13 +98,13 @@ class SqlitePeople(SqliteFile):
         rows.changed(db, "INSERT INTO namespaces VALUES (?, ?, ?, ?, ?, ?)", *columns, encode(added))
         return added
 
-    async def namespace(self, namespace_id: int) -> Namespace | None:
+    async def load_namespace(self, namespace_id: int) -> Namespace | None:
         return self._one(Namespace, "SELECT body FROM namespaces WHERE id = ?", namespace_id)
 
-    async def namespace_by_path(self, path: str) -> Namespace | None:
+    async def find_namespace(self, path: str) -> Namespace | None:
         return self._one(Namespace, "SELECT body FROM namespaces WHERE path_key = ?", path.casefold())
 
-    async def namespaces(self, page: Page, wanted: NamespaceFilter) -> tuple[Sequence[Namespace], int]:
+    async def list_namespaces(self, page: Page, wanted: NamespaceFilter) -> tuple[Sequence[Namespace], int]:
         where: dict[str, Any] = {}
         if wanted.search:
             where["instr(search_text, ?) > 0"] = wanted.search.casefold()
@@ -157,13 +157,13 @@ class SqlitePeople(SqliteFile):
 
         return await self._write(add)
 
-    async def user(self, user_id: int) -> User | None:
+    async def load_user(self, user_id: int) -> User | None:
         return self._one(User, "SELECT body FROM users WHERE id = ?", user_id)
 
-    async def user_by_name(self, username: str) -> User | None:
+    async def find_user(self, username: str) -> User | None:
         return self._one(User, "SELECT body FROM users WHERE name_key = ?", username.casefold())
 
-    async def users(
+    async def list_users(
         self, page: Page, *, search: str = "", organization_id: int | None = None
     ) -> tuple[Sequence[User], int]:
         where: dict[str, Any] = {} if organization_id is None else {"organization_id = ?": organization_id}
@@ -187,18 +187,18 @@ class SqlitePeople(SqliteFile):
         sql = "DELETE FROM members WHERE kind = ? AND owner_id = ? AND user_id = ?"
         return await self._write(lambda db: bool(rows.changed(db, sql, *owner, user_id)))
 
-    async def members(self, owner: Pool) -> Sequence[Member]:
+    async def list_members(self, owner: Pool) -> Sequence[Member]:
         return self._all(Member, "SELECT body FROM members WHERE kind = ? AND owner_id = ? ORDER BY user_id", *owner)
 
-    async def memberships(self, user_id: int) -> Sequence[Member]:
+    async def list_memberships(self, user_id: int) -> Sequence[Member]:
         return self._all(Member, "SELECT body FROM members WHERE user_id = ? ORDER BY kind, owner_id", user_id)
 
     # their tokens
 
-    async def user_token(self, token_hash: str) -> UserToken | None:
+    async def find_user_token(self, token_hash: str) -> UserToken | None:
         return self._one(UserToken, "SELECT body FROM user_tokens WHERE token_hash = ?", token_hash)
 
-    async def user_tokens(self) -> Sequence[UserToken]:
+    async def list_user_tokens(self) -> Sequence[UserToken]:
         return self._all(UserToken, "SELECT body FROM user_tokens ORDER BY number")
 
     async def put_user_token(self, token: UserToken) -> None:
@@ -219,10 +219,10 @@ class SqlitePeople(SqliteFile):
 
         return await self._write(add)
 
-    async def user_token_by_id(self, token_id: int) -> UserToken | None:
+    async def load_user_token(self, token_id: int) -> UserToken | None:
         return self._one(UserToken, f"SELECT body FROM user_tokens WHERE {_field('id')} = ?", token_id)
 
-    async def user_tokens_of(self, user_id: int | None) -> Sequence[UserToken]:
+    async def list_user_tokens_of(self, user_id: int | None) -> Sequence[UserToken]:
         sql = f"SELECT body FROM user_tokens WHERE ?1 IN ({_field('user_id')}, -1) ORDER BY {_field('id')}"
         return self._all(UserToken, sql, -1 if user_id is None else user_id)
 
@@ -250,13 +250,13 @@ class SqlitePeople(SqliteFile):
 
         return await self._write(add)
 
-    async def project(self, project_id: ProjectId) -> Project | None:
+    async def load_project(self, project_id: ProjectId) -> Project | None:
         return self._one(Project, "SELECT body FROM projects WHERE id = ?", project_id)
 
-    async def project_by_path(self, path: str) -> Project | None:
+    async def find_project(self, path: str) -> Project | None:
         return self._one(Project, "SELECT body FROM projects WHERE path_key = ?", path.casefold())
 
-    async def projects(self, page: Page, wanted: ProjectFilter = ALL_PROJECTS) -> tuple[Sequence[Project], int]:
+    async def list_projects(self, page: Page, wanted: ProjectFilter = ALL_PROJECTS) -> tuple[Sequence[Project], int]:
         where: dict[str, Any] = {f"{_field('removed_at')} IS {'NOT ' if wanted.removed else ''}NULL": None}
         if wanted.search:
             where["instr(search_text, ?) > 0"] = wanted.search.casefold()
@@ -284,11 +284,11 @@ class SqlitePeople(SqliteFile):
 
         return await self._write(change)
 
-    async def variables(self, project_id: ProjectId) -> Sequence[ProjectVariable]:
+    async def list_variables(self, project_id: ProjectId) -> Sequence[ProjectVariable]:
         sql = "SELECT body FROM variables WHERE project_id = ? AND group_id = 0 ORDER BY key, environment_scope"
         return self._all(ProjectVariable, sql, project_id)
 
-    async def shared_variables(self, group_ids: Sequence[int]) -> Sequence[ProjectVariable]:
+    async def list_shared_variables(self, group_ids: Sequence[int]) -> Sequence[ProjectVariable]:
         sql = (
             f"SELECT body FROM variables WHERE project_id = 0 AND group_id {_AMONG}"
             " ORDER BY group_id, key, environment_scope"
@@ -313,7 +313,7 @@ class SqlitePeople(SqliteFile):
 
     # runners
 
-    async def runners(self, page: Page, wanted: RunnerFilter = ALL_RUNNERS) -> tuple[Sequence[Runner], int]:
+    async def list_runners(self, page: Page, wanted: RunnerFilter = ALL_RUNNERS) -> tuple[Sequence[Runner], int]:
         where: dict[str, Any] = {}
         if wanted.type:
             where[f"{_field('type')} = ?"] = wanted.type

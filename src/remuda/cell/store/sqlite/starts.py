@@ -24,10 +24,10 @@ class SqliteStarts(SqliteFile):
 
         return await self._write(add)
 
-    async def schedule(self, schedule_id: int) -> Schedule | None:
+    async def load_schedule(self, schedule_id: int) -> Schedule | None:
         return self._one(Schedule, "SELECT body FROM schedules WHERE id = ?", schedule_id)
 
-    async def schedules(self, project_id: ProjectId) -> Sequence[Schedule]:
+    async def list_schedules(self, project_id: ProjectId) -> Sequence[Schedule]:
         return self._all(Schedule, "SELECT body FROM schedules WHERE project_id = ? ORDER BY id", project_id)
 
     async def change_schedule(self, schedule_id: int, decide: Callable[[Schedule], Schedule | None]) -> Schedule | None:
@@ -44,7 +44,7 @@ class SqliteStarts(SqliteFile):
         sql = "DELETE FROM schedules WHERE id = ?"
         return await self._write(lambda db: bool(rows.changed(db, sql, schedule_id)))
 
-    async def due_schedules(self, now: float) -> Sequence[Schedule]:
+    async def list_due_schedules(self, now: float) -> Sequence[Schedule]:
         sql = "SELECT body FROM schedules WHERE next_run_at <= ? ORDER BY next_run_at, id"
         return self._all(Schedule, sql, now)
 
@@ -60,10 +60,10 @@ class SqliteStarts(SqliteFile):
 
         return await self._write(add)
 
-    async def trigger_by_token(self, token_hash: str) -> TriggerToken | None:
+    async def find_trigger(self, token_hash: str) -> TriggerToken | None:
         return self._one(TriggerToken, "SELECT body FROM triggers WHERE token_hash = ?", token_hash)
 
-    async def triggers(self, project_id: ProjectId) -> Sequence[TriggerToken]:
+    async def list_triggers(self, project_id: ProjectId) -> Sequence[TriggerToken]:
         return self._all(TriggerToken, "SELECT body FROM triggers WHERE project_id = ? ORDER BY id", project_id)
 
     async def put_trigger(self, trigger: TriggerToken) -> None:
@@ -93,7 +93,7 @@ class SqliteStarts(SqliteFile):
 
         return await self._write(put)
 
-    async def releases(self, project_id: ProjectId) -> Sequence[Release]:
+    async def list_releases(self, project_id: ProjectId) -> Sequence[Release]:
         sql = "SELECT body FROM releases WHERE project_id = ? ORDER BY released_at DESC, tag DESC"
         return self._all(Release, sql, project_id)
 

@@ -9,7 +9,7 @@ One process at a time may open the file; the data folder's lock sees to that.
 
 import sqlite3
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 from msgspec.structs import replace as replaced
 
@@ -52,14 +52,42 @@ _SORTED = "+id"
 class SqliteStore(SqliteJobs, SqliteStarts, SqlitePeople, SqliteAudit):
     """A store in one file."""
 
-    async def changes(self) -> AsyncGenerator[Collection[JobId], None]:
+    @property
+    def jobs(self) -> Self:
+        return self
+
+    @property
+    def pipelines(self) -> Self:
+        return self
+
+    @property
+    def projects(self) -> Self:
+        return self
+
+    @property
+    def people(self) -> Self:
+        return self
+
+    @property
+    def runners(self) -> Self:
+        return self
+
+    @property
+    def schedules(self) -> Self:
+        return self
+
+    @property
+    def settings(self) -> Self:
+        return self
+
+    async def watch_changes(self) -> AsyncGenerator[Collection[JobId], None]:
         told_by_others: Sequence[Collection[JobId]] = ()
         for told in told_by_others:
             yield told
 
     # keys and people
 
-    async def signing_keys(self) -> Mapping[str, bytes]:
+    async def load_signing_keys(self) -> Mapping[str, bytes]:
         return dict(self._rows("SELECT kid, pem FROM signing_keys ORDER BY number"))
 
     async def add_signing_key(self, kid: str, pem: bytes) -> None:
@@ -72,14 +100,14 @@ class SqliteStore(SqliteJobs, SqliteStarts, SqlitePeople, SqliteAudit):
     async def remove_signing_key(self, kid: str) -> None:
         await self._write(lambda db: rows.changed(db, "DELETE FROM signing_keys WHERE kid = ?", kid))
 
-    async def setting(self, name: str) -> str | None:
+    async def load_setting(self, name: str) -> str | None:
         found = self._rows("SELECT value FROM settings WHERE name = ?", name)
         return str(found[0][0]) if found else None
 
     async def put_setting(self, name: str, value: str) -> None:
         await self._write(lambda db: rows.put_setting(db, name, value))
 
-    async def settings(self, names: Collection[str]) -> Mapping[str, str]:
+    async def load_settings(self, names: Collection[str]) -> Mapping[str, str]:
         sql = "SELECT name, value FROM settings WHERE name IN (SELECT value FROM json_each(?))"
         return dict(self._rows(sql, encode(list(names)).decode()))
 
@@ -95,13 +123,13 @@ class SqliteStore(SqliteJobs, SqliteStarts, SqlitePeople, SqliteAudit):
 
     # pipelines
 
-    async def seen_refs(self, project_id: ProjectId) -> Mapping[str, str]:
+    async def load_seen_refs(self, project_id: ProjectId) -> Mapping[str, str]:
         return dict(self._rows("SELECT ref, sha FROM seen_refs WHERE project_id = ?", project_id))
 
     async def is_ref_seen(self, project_id: ProjectId, ref: str) -> bool:
         return bool(self._rows("SELECT 1 FROM seen_refs WHERE project_id = ? AND ref = ?", project_id, ref))
 
-    async def see_refs(self, project_id: ProjectId, refs: Mapping[str, str | None]) -> None:
+    async def put_seen_refs(self, project_id: ProjectId, refs: Mapping[str, str | None]) -> None:
         def see(db: sqlite3.Connection) -> None:
             for ref, sha in refs.items():
                 if sha is None:
@@ -145,26 +173,26 @@ class SqliteStore(SqliteJobs, SqliteStarts, SqlitePeople, SqliteAudit):
 
         return await self._write(add)
 
-    async def pipeline(self, pipeline_id: PipelineId) -> Pipeline | None:
+    async def load_pipeline(self, pipeline_id: PipelineId) -> Pipeline | None:
         return self._one(Pipeline, "SELECT body FROM pipelines WHERE id = ?", pipeline_id)
 
-    async def pipelines(
+    async def list_pipelines(
         self, project_id: ProjectId, page: Page, wanted: PipelineFilter = ALL_PIPELINES
     ) -> tuple[Sequence[Pipeline], int]:
         where: dict[str, Any] = {"project_id = ?": project_id, **rows.conditions(wanted)}
         return self._page(Pipeline, "pipelines", where, page, rows.order(wanted))
 
-    async def open_pipelines(self, project_id: ProjectId, ref: str) -> Sequence[Pipeline]:
+    async def list_open_pipelines(self, project_id: ProjectId, ref: str) -> Sequence[Pipeline]:
         sql = (
             "SELECT body FROM pipelines WHERE project_id = ? AND ref = ?"
             f" AND status IN (SELECT value FROM json_each(?)) ORDER BY {_SORTED}"
         )
         return self._all(Pipeline, sql, project_id, ref, encode(sorted(OPEN)).decode())
 
-    async def downstream(self, upstream_job_id: JobId) -> Pipeline | None:
+    async def find_downstream(self, upstream_job_id: JobId) -> Pipeline | None:
         return self._one(Pipeline, _DOWNSTREAM, upstream_job_id)
 
-    async def family(self, pipeline_id: PipelineId) -> Family | None:
+    async def load_family(self, pipeline_id: PipelineId) -> Family | None:
         try:
             self._db.execute("BEGIN")  # both reads see the same moment
             try:
@@ -178,17 +206,17 @@ class SqliteStore(SqliteJobs, SqliteStarts, SqlitePeople, SqliteAudit):
 
     # jobs
 
-    async def job(self, job_id: JobId) -> Job | None:
+    async def load_job(self, job_id: JobId) -> Job | None:
         return self._one(Job, "SELECT body FROM jobs WHERE id = ?", job_id)
 
-    async def some_jobs(self, job_ids: Collection[JobId]) -> Sequence[Job]:
+    async def load_jobs(self, job_ids: Collection[JobId]) -> Sequence[Job]:
         sql = "SELECT body FROM jobs WHERE id IN (SELECT value FROM json_each(?)) ORDER BY id"
         return self._all(Job, sql, encode(list(job_ids)).decode())
 
-    async def job_spec(self, job_id: JobId) -> JobSpec | None:
+    async def load_spec(self, job_id: JobId) -> JobSpec | None:
         return self._one(JobSpec, rows.SPEC, job_id)
 
-    async def jobs(
+    async def list_jobs(
         self,
         page: Page,
         *,
@@ -242,7 +270,7 @@ class SqliteStore(SqliteJobs, SqliteStarts, SqlitePeople, SqliteAudit):
             rows.put_pipeline(db, changes.pipeline)
         return Applied(jobs=tuple(applied), pipeline=changes.pipeline)
 
-    async def newest_success(
+    async def find_newest_success(
         self, project_id: ProjectId, ref: str, name: str, *, tag: bool | None = None
     ) -> Job | None:
         sql = (
@@ -251,23 +279,23 @@ class SqliteStore(SqliteJobs, SqliteStarts, SqlitePeople, SqliteAudit):
         )
         return self._one(Job, sql, project_id, ref, name, tag)
 
-    async def jobs_in(self, states: Collection[JobState]) -> Sequence[Job]:
+    async def list_jobs_in(self, states: Collection[JobState]) -> Sequence[Job]:
         sql = "SELECT id FROM jobs WHERE state IN (SELECT value FROM json_each(?)) ORDER BY id"
         job_ids = [JobId(row[0]) for row in self._rows(sql, encode(list(states)).decode())]
-        return await read_in_pieces(job_ids, self.some_jobs, states)
+        return await read_in_pieces(job_ids, self.load_jobs, states)
 
-    async def first_of_group(self, project_id: ProjectId, group: str, states: Collection[JobState]) -> Job | None:
+    async def find_first_of_group(self, project_id: ProjectId, group: str, states: Collection[JobState]) -> Job | None:
         sql = (
             "SELECT body FROM jobs WHERE project_id = ? AND resource_group = ?"
             f" AND state IN (SELECT value FROM json_each(?)) ORDER BY {_SORTED} LIMIT 1"
         )
         return self._one(Job, sql, project_id, group, encode(sorted(states)).decode())
 
-    async def leased_by_request(self, runner_id: RunnerId, request_id: str) -> Job | None:
+    async def find_leased_job(self, runner_id: RunnerId, request_id: str) -> Job | None:
         sql = "SELECT body FROM jobs WHERE state = 'leased' AND runner_id = ? AND request_id = ?"
         return self._one(Job, sql, runner_id, request_id)
 
-    async def coming_jobs(self, states: Collection[JobState], *, held_since: float) -> Sequence[Job]:
+    async def list_coming_jobs(self, states: Collection[JobState], *, held_since: float) -> Sequence[Job]:
         of = f"SELECT id FROM pipelines WHERE {rows.IS_OPEN}"
         sql = (
             "SELECT jobs.id FROM"
@@ -278,7 +306,7 @@ class SqliteStore(SqliteJobs, SqliteStarts, SqlitePeople, SqliteAudit):
         )
         moving, wanted = encode(sorted(OPEN - {"manual"})).decode(), encode(sorted(states)).decode()
         job_ids = [JobId(row[0]) for row in await self._rows_beside(sql, moving, held_since, wanted)]
-        return await read_in_pieces(job_ids, self.some_jobs, states)
+        return await read_in_pieces(job_ids, self.load_jobs, states)
 
     async def count_jobs(self) -> Mapping[str, int]:
         sql = "SELECT state, count(*) FROM jobs WHERE state IN (SELECT value FROM json_each(?)) GROUP BY state"
@@ -301,10 +329,10 @@ class SqliteStore(SqliteJobs, SqliteStarts, SqlitePeople, SqliteAudit):
 
         return await self._write(add)
 
-    async def runner(self, runner_id: RunnerId) -> Runner | None:
+    async def load_runner(self, runner_id: RunnerId) -> Runner | None:
         return self._one(Runner, "SELECT body FROM runners WHERE id = ?", runner_id)
 
-    async def runner_by_token(self, token_hash: str) -> Runner | None:
+    async def find_runner(self, token_hash: str) -> Runner | None:
         return self._one(Runner, "SELECT body FROM runners WHERE token_hash = ?", token_hash)
 
     async def put_runner(self, runner: Runner) -> None:
@@ -327,14 +355,14 @@ class SqliteStore(SqliteJobs, SqliteStarts, SqlitePeople, SqliteAudit):
 
         await self._write(put)
 
-    async def manager(self, runner_id: RunnerId, system_id: str) -> RunnerManager | None:
+    async def load_manager(self, runner_id: RunnerId, system_id: str) -> RunnerManager | None:
         sql = "SELECT body FROM managers WHERE runner_id = ? AND system_id = ?"
         return self._one(RunnerManager, sql, runner_id, system_id)
 
-    async def managers(self, runner_id: RunnerId) -> Sequence[RunnerManager]:
+    async def list_managers(self, runner_id: RunnerId) -> Sequence[RunnerManager]:
         return self._all(RunnerManager, "SELECT body FROM managers WHERE runner_id = ? ORDER BY system_id", runner_id)
 
-    async def all_managers(self) -> Sequence[RunnerManager]:
+    async def list_all_managers(self) -> Sequence[RunnerManager]:
         return self._all(RunnerManager, "SELECT body FROM managers ORDER BY runner_id, system_id")
 
     async def remove_manager(self, runner_id: RunnerId, system_id: str) -> bool:
@@ -355,7 +383,7 @@ class SqliteStore(SqliteJobs, SqliteStarts, SqlitePeople, SqliteAudit):
 
         return await self._write(add)
 
-    async def results(self, job_id: JobId, *, after: int = 0, limit: int | None = None) -> Sequence[StepResult]:
+    async def list_results(self, job_id: JobId, *, after: int = 0, limit: int | None = None) -> Sequence[StepResult]:
         sql = "SELECT body FROM results WHERE job_id = ? AND seq > ? ORDER BY seq LIMIT ?"
         return self._all(StepResult, sql, job_id, after, -1 if limit is None else limit)
 
@@ -371,7 +399,7 @@ class SqliteStore(SqliteJobs, SqliteStarts, SqlitePeople, SqliteAudit):
 
         return await self._write(put)
 
-    async def artifacts(self, job_id: JobId) -> Sequence[Artifact]:
+    async def list_artifacts(self, job_id: JobId) -> Sequence[Artifact]:
         return self._all(Artifact, rows.ARTIFACTS, job_id)
 
     async def change_artifacts(
@@ -388,6 +416,6 @@ class SqliteStore(SqliteJobs, SqliteStarts, SqlitePeople, SqliteAudit):
 
         return await self._write(change)
 
-    async def due_artifacts(self, now: float, *, limit: int) -> Sequence[Artifact]:
+    async def list_due_artifacts(self, now: float, *, limit: int) -> Sequence[Artifact]:
         sql = "SELECT body FROM artifacts WHERE look_at <= ? ORDER BY look_at, job_id, type LIMIT ?"
         return self._all(Artifact, sql, now, limit)

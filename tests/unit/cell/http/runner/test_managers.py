@@ -13,12 +13,12 @@ from remuda.wire.runner_api import RunnerInfo
 
 async def test_what_changes_is_written_at_once_and_the_rest_now_and_then() -> None:
     clock, store = VirtualClock(), MemoryStore()
-    runner = await store.add_runner(a_runner())
+    runner = await store.runners.add_runner(a_runner())
     managers = Managers(store, clock)
     info = RunnerInfo(version="17.9", features={"cache": True, "proxy": False})
 
     async def stored() -> tuple[str, tuple[str, ...], float]:
-        manager = await store.manager(runner.id, "s_1")
+        manager = await store.runners.load_manager(runner.id, "s_1")
         assert manager
         return manager.runner_version, manager.features, manager.contacted_at
 
@@ -38,19 +38,19 @@ async def test_what_changes_is_written_at_once_and_the_rest_now_and_then() -> No
 
 async def test_a_manager_without_a_name() -> None:
     store = MemoryStore()
-    runner = await store.add_runner(a_runner())
+    runner = await store.runners.add_runner(a_runner())
     await Managers(store, VirtualClock()).seen(runner.id, None, None, "192.0.2.1")
-    assert await store.manager(runner.id, LEGACY)
+    assert await store.runners.load_manager(runner.id, LEGACY)
 
 
 async def test_a_process_that_does_not_know_the_manager_takes_nothing_back() -> None:
     clock, store = VirtualClock(), MemoryStore()
-    runner = await store.add_runner(a_runner())
+    runner = await store.runners.add_runner(a_runner())
     info = RunnerInfo(version="18.0", features={"cancel_gracefully": True}, config={"capacity": 4})
     await Managers(store, clock).seen(runner.id, "s_1", info, "192.0.2.1")
     await clock.advance(WRITE_EVERY_SECONDS)
     await Managers(store, clock).heard(a_job(runner_id=runner.id, system_id="s_1"), None, "192.0.2.1")
-    manager = await store.manager(runner.id, "s_1")
+    manager = await store.runners.load_manager(runner.id, "s_1")
     assert manager == RunnerManager(
         runner_id=runner.id,
         system_id="s_1",
@@ -66,7 +66,7 @@ async def test_the_jobs_of_a_runner_that_was_removed_say_nothing_of_managers() -
     store = MemoryStore()
     await Managers(store, VirtualClock()).heard(a_job(runner_id=RunnerId(9)), RunnerInfo(), "192.0.2.1")
     await Managers(store, VirtualClock()).heard(a_job(), RunnerInfo(), "192.0.2.1")
-    assert await store.all_managers() == []
+    assert await store.runners.list_all_managers() == []
 
 
 @pytest.mark.parametrize(
@@ -75,9 +75,9 @@ async def test_the_jobs_of_a_runner_that_was_removed_say_nothing_of_managers() -
 )
 async def test_how_much_a_manager_can_run(config: dict[str, object] | None, capacity: int | None) -> None:
     store = MemoryStore()
-    runner = await store.add_runner(a_runner())
+    runner = await store.runners.add_runner(a_runner())
     await Managers(store, VirtualClock()).seen(runner.id, "s_1", RunnerInfo(config=config), "192.0.2.1")
-    [manager] = await store.all_managers()
+    [manager] = await store.runners.list_all_managers()
     assert manager.capacity == capacity
 
 
@@ -99,11 +99,11 @@ async def test_the_manager_of_a_runner_that_is_gone_is_not_seen() -> None:
 
 async def test_a_managers_load_is_noted_with_what_is_written_anyway() -> None:
     clock, store = VirtualClock(), MemoryStore()
-    runner = await store.add_runner(a_runner())
+    runner = await store.runners.add_runner(a_runner())
     managers, info = Managers(store, clock), RunnerInfo(version="1")
 
     async def load() -> tuple[int | None, int | None]:
-        manager = await store.manager(runner.id, "s_1")
+        manager = await store.runners.load_manager(runner.id, "s_1")
         assert manager
         return manager.load_running, manager.load_free
 

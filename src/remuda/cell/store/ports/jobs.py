@@ -1,0 +1,126 @@
+"""Jobs, their step results and the rows of their artifacts."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Protocol
+
+from remuda.cell.values import Artifact, Job, Page, Runner, StepResult
+from remuda.cell.values.changes import Belongings, Leaves
+from remuda.model.job import JobId, JobState, PipelineId, ProjectId, RunnerId
+from remuda.pipeline import JobSpec
+
+
+class JobStore(Protocol):
+    """Jobs, results and artifacts."""
+
+    async def load_job(self, job_id: JobId) -> Job | None: ...
+
+    async def load_jobs(self, job_ids: Collection[JobId]) -> Sequence[Job]:
+        """The jobs with these ids that exist, oldest first."""
+        ...
+
+    async def load_spec(self, job_id: JobId) -> JobSpec | None: ...
+
+    async def load_belongings(self, job: Job, settings: Collection[str] = ()) -> Belongings:
+        """Everything that a job's payload is made of, with these settings, in one read."""
+        ...
+
+    async def list_jobs(
+        self,
+        page: Page,
+        *,
+        project_id: ProjectId | None = None,
+        pipeline_id: PipelineId | None = None,
+        states: Sequence[str] = (),
+        with_retried: bool = False,
+        is_trigger: bool | None = None,
+        runner_id: RunnerId | None = None,
+        project_ids: Collection[ProjectId] | None = None,
+    ) -> tuple[Sequence[Job], int]:
+        """One page, newest first, and the total. `is_trigger` selects trigger jobs only, or all others;
+        `project_ids` the jobs of these projects."""
+        ...
+
+    async def list_jobs_in(self, states: Collection[JobState]) -> Sequence[Job]:
+        """All jobs in one of these states, oldest first."""
+        ...
+
+    async def list_coming_jobs(self, states: Collection[JobState], *, held_since: float) -> Sequence[Job]:
+        """Jobs in these states of pipelines that are not over, oldest first.
+
+        Pipelines that wait for a person are included only if they were updated after `held_since`, because such
+        pipelines accumulate for as long as the cell exists.
+        """
+        ...
+
+    async def count_jobs(self) -> Mapping[str, int]:
+        """Number of jobs by state, of those that are not over."""
+        ...
+
+    async def find_newest_success(
+        self, project_id: ProjectId, ref: str, name: str, *, tag: bool | None = None
+    ) -> Job | None:
+        """The newest job of this name that succeeded on a ref. `tag` selects the tag or the branch of that name."""
+        ...
+
+    async def find_first_of_group(self, project_id: ProjectId, group: str, states: Collection[JobState]) -> Job | None:
+        """The oldest job of a resource group that is in one of these states."""
+        ...
+
+    async def find_leased_job(self, runner_id: RunnerId, request_id: str) -> Job | None:
+        """The job that this request of a runner got, while it is still leased."""
+        ...
+
+    async def change_job(
+        self, job_id: JobId, decide: Callable[[Job], Job | None], *, known: Job | None = None
+    ) -> Job | None:
+        """Change one job: store and return what `decide` returns; None when it returns None.
+
+        `known` is the job as the caller read it before: while the row still equals it, it is not read again.
+        """
+        ...
+
+    async def end_beside(self, known: Job, ended: Job) -> bool:
+        """Store the end of a job that has no consequences (`lifecycle.finish_alone`). Returns whether it was stored.
+
+        It is not stored when the row differs from `known`, or when no job of its pipeline with a higher id is pending,
+        leased or running: then the pipeline may be over, and `change_family` must decide. If several jobs end at the
+        same time, at least one of them goes through `change_family`, and that decision sees all others.
+        """
+        ...
+
+    async def lease_job(
+        self, known: Job, leased: Job, runner: Runner, settings: Collection[str] = ()
+    ) -> Belongings | None:
+        """Store a hand-out and return the belongings of the job; None when it is not stored.
+
+        It is not stored when the job or the runner differs from what is passed here, or when the same request of the
+        runner has another job (`find_leased_job`).
+        """
+        ...
+
+    async def add_results(self, job_id: JobId, results: Sequence[StepResult], *, limit_bytes: int) -> int:
+        """Store the results that follow without a gap, within `limit_bytes` for the job (`core.jobs.result_limits`).
+
+        Results already stored are ignored. Returns the next sequence number expected.
+        """
+        ...
+
+    async def list_results(self, job_id: JobId, *, after: int = 0, limit: int | None = None) -> Sequence[StepResult]:
+        """At most `limit` results with numbers above `after`, in order."""
+        ...
+
+    async def put_artifact(self, artifact: Artifact) -> Artifact:
+        """Store it. If the job has an artifact of this type, that one is returned and nothing changes."""
+        ...
+
+    async def list_artifacts(self, job_id: JobId) -> Sequence[Artifact]: ...
+
+    async def list_due_artifacts(self, now: float, *, limit: int) -> Sequence[Artifact]:
+        """Artifacts whose `look_at` is not after `now`, the longest due first."""
+        ...
+
+    async def change_artifacts(
+        self, job_id: JobId, decide: Callable[[Job, Sequence[Artifact]], Leaves | None]
+    ) -> Sequence[Artifact]:
+        """Change a job and its artifacts together. Returns the artifacts that were removed."""
+        ...
