@@ -11,9 +11,9 @@ from collections.abc import Callable
 
 from tests.bench.http_calls import Show, shown
 
-from remuda.taskscaler.plan import plan
-from remuda.taskscaler.policy import Policy
-from remuda.taskscaler.values import Demand, Fleet, Group, Instance, InstanceState, KeyDemand, Limits, Soon
+from remuda.taskscaler.core.plan import plan
+from remuda.taskscaler.core.policy import Policy
+from remuda.taskscaler.core.values import Demand, Fleet, Group, Instance, InstanceState, KeyDemand, Limits, Soon
 
 INSTANCES = 10_000
 KEYS = 1_000

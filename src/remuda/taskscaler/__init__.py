@@ -1,7 +1,5 @@
-"""How many instances there should be, which of them go, and which slot a job gets. Pure: no I/O, no clock, no chance;
-all but `loop`, which acts.
+"""Autoscaling: how many instances a fleet has, which of them go, and which slot a job gets.
 
-`plan` decides about instances, `slots` about slots; `periods` and `policy` say what holds at a time, `boot` and `share`
-make the numbers that a plan starts from, `explain` puts a plan into words. `loop` acts on plans. It calls all of these
-with the time and what is known, and calls them again: a plan is a difference between what is wanted and what is there.
+`core` decides (`core.plan` about instances, `core.slots` about slots), `fleet` holds what is known of a fleet, and
+`loop` acts on plans for the manager. `core` and `fleet` are pure: no I/O, no clock, no randomness.
 """

@@ -10,11 +10,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from remuda.taskscaler.decisions import Plan, Reason
-from remuda.taskscaler.plan import plan
-from remuda.taskscaler.policy import Policy
-from remuda.taskscaler.slots import Slots
-from remuda.taskscaler.values import Demand, Fleet, Group, Instance, InstanceState, KeyDemand, Limits, Request
+from remuda.taskscaler.core.decisions import Plan, Reason
+from remuda.taskscaler.core.plan import plan
+from remuda.taskscaler.core.policy import Policy
+from remuda.taskscaler.core.slots import Slots
+from remuda.taskscaler.core.values import Demand, Fleet, Group, Instance, InstanceState, KeyDemand, Limits, Request
 
 START = 1_750_000_000.0
 

@@ -27,13 +27,13 @@ from remuda.fleeting import (
     UnhealthyError,
 )
 from remuda.lib.clock import VirtualClock, settle
+from remuda.taskscaler.core.policy import PolicyRule
+from remuda.taskscaler.core.slots import Slot
+from remuda.taskscaler.core.values import Demand, Limits
+from remuda.taskscaler.fleet.setup import FleetSetup, GroupSetup, Told, Untold
+from remuda.taskscaler.fleet.status import InstanceStatus
 from remuda.taskscaler.loop.group_watch import Deadlines
 from remuda.taskscaler.loop.scaler import Scaler
-from remuda.taskscaler.loop.setup import FleetSetup, GroupSetup, Told, Untold
-from remuda.taskscaler.loop.status import InstanceStatus
-from remuda.taskscaler.policy import PolicyRule
-from remuda.taskscaler.slots import Slot
-from remuda.taskscaler.values import Demand, Limits
 
 OWNER = "s_test/7"
 T = TypeVar("T")

@@ -12,9 +12,9 @@ from remuda.fleeting import ConnectInfo
 from remuda.fleeting.host import HostedGroup
 from remuda.lib.backoff import Backoff
 from remuda.lib.clock import SystemClock
+from remuda.taskscaler.core.policy import PolicyRule
+from remuda.taskscaler.core.values import Limits
 from remuda.taskscaler.loop import FleetSetup, GroupSetup, Scaler
-from remuda.taskscaler.policy import PolicyRule
-from remuda.taskscaler.values import Limits
 from remuda.testing.agent_process import until
 from remuda.testing.instance_groups import a_plugin
 

@@ -15,8 +15,8 @@ from remuda.manager.config.docker import DockerConfig
 from remuda.manager.config.values import RunnerConfig
 from remuda.manager.errors import ConfigError
 from remuda.manager.scaling.setup import DOCKER_MACHINE, autoscaler_of, limits_of, read_key, rules_of
-from remuda.taskscaler.periods import period
-from remuda.taskscaler.policy import Mistake, mistakes
+from remuda.taskscaler.core.periods import period
+from remuda.taskscaler.core.policy import Mistake, mistakes
 
 _SPANS = (
     "instance_acquire_timeout",

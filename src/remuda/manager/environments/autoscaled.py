@@ -25,11 +25,11 @@ from remuda.manager.errors import EnvironmentLostError, EnvironmentTemporaryErro
 from remuda.manager.scaling.orphaned_machines import forget, remember
 from remuda.manager.scaling.scaling import CellDemand
 from remuda.manager.scaling.setup import autoscaler_of, fleet_setup, plugins_of
+from remuda.taskscaler.core.values import Demand, KeyDemand
+from remuda.taskscaler.fleet.setup import GoneError
 from remuda.taskscaler.loop import AcquireTimeoutError, FleetSetup, GroupStatus, Scaler, ScalerStatus, Told, Untold
 from remuda.taskscaler.loop.provided import ProvidedScaler
-from remuda.taskscaler.loop.setup import GoneError
 from remuda.taskscaler.loop.sweep import Swept, sweep
-from remuda.taskscaler.values import Demand, KeyDemand
 from remuda.telemetry.logs import logger
 from remuda.wire.agent_client import AgentClient
 

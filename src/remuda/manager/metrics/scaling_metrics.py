@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from remuda.manager.metrics.machine_metrics import MachineCounts
 from remuda.manager.scaling.setup import DOCKER_MACHINE
-from remuda.taskscaler.rebalancing import Meddling
+from remuda.taskscaler.core.rebalancing import Meddling
 
 if TYPE_CHECKING:
     from remuda.manager.config.load import RunnerConfig
@@ -106,7 +106,7 @@ class ScalingCounts:
         if labels == self._begun:
             return
         self._begun = labels
-        from remuda.taskscaler.loop.setup import FAILURES
+        from remuda.taskscaler.fleet.setup import FAILURES
 
         for name, operations in _OPERATIONS.items():
             for operation in operations:

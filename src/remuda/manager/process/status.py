@@ -210,7 +210,7 @@ def machines_of(links: "Iterable[AgentLink]", jobs: Mapping[tuple[int, str], int
 
 
 def _own(fleet: "ScalerStatus") -> set[str]:
-    from remuda.taskscaler.loop.status import FOREIGN  # only here: most have no fleet
+    from remuda.taskscaler.fleet.status import FOREIGN  # only here: most have no fleet
 
     return {one.name for one in fleet.instances if one.state != FOREIGN}
 

@@ -28,11 +28,11 @@ from remuda.manager.config.load import RunnerConfig
 from remuda.manager.errors import ClosingError, ConfigError
 from remuda.manager.scaling.scaling import Scaling
 from remuda.manager.scaling.setup import autoscaler_of, fleet_setup, group_names, host_key_path, plugins_of
+from remuda.taskscaler.fleet.requests import Phase
+from remuda.taskscaler.fleet.status import FOREIGN
+from remuda.taskscaler.fleet.stored_values import Changes, Stored
 from remuda.taskscaler.loop import FleetSetup, Swept, instance_name
-from remuda.taskscaler.loop.requests import Phase
 from remuda.taskscaler.loop.state import StateError, StateFile, read_state, state_path
-from remuda.taskscaler.loop.status import FOREIGN
-from remuda.taskscaler.loop.stored_values import Changes, Stored
 from remuda.taskscaler.loop.sweep import Left, joined, sweep_left
 from remuda.telemetry.logs import logger
 

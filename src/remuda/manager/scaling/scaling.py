@@ -21,9 +21,9 @@ from remuda.wire.runner_server import RunnerApiTemporaryError
 
 if TYPE_CHECKING:
     from remuda.manager.process.runners import ServedRunner
+    from remuda.taskscaler.core.values import Demand
     from remuda.taskscaler.loop import FleetSetup, ScalerStatus
     from remuda.taskscaler.loop.sweep import Swept
-    from remuda.taskscaler.values import Demand
 
 DEMAND_PATH = "/api/remuda/v1/demand"
 BAD_TOKEN = "the runner's token is not valid there (any more); create a runner there, and use its token"
@@ -162,7 +162,7 @@ class CellDemand:
     async def ask(self, waiting: Mapping[str, int]) -> "Demand":
         """What jobs ask for. TemporaryError: the cell does not say it now."""
         from remuda.fleeting.errors import TemporaryError
-        from remuda.taskscaler.share import own_demand
+        from remuda.taskscaler.core.share import own_demand
 
         told = wire.Demand()
         own = self.client.system_id

@@ -15,12 +15,12 @@ from remuda.lib.durations import in_seconds
 from remuda.manager.config.autoscaler import AutoscalerConfig, ConnectorConfig, FallbackConfig, as_autoscaler
 from remuda.manager.config.values import WITH_MACHINES, RunnerConfig
 from remuda.manager.errors import ConfigError
-from remuda.taskscaler.policy import PolicyRule
+from remuda.taskscaler.core.policy import PolicyRule
 
 if TYPE_CHECKING:
     from remuda.fleeting.port import Connector
+    from remuda.taskscaler.core.values import Limits
     from remuda.taskscaler.loop import FleetSetup, GroupSetup
-    from remuda.taskscaler.values import Limits
 
 DOCKER_MACHINE = "docker+machine"
 FAILURE_THRESHOLD = 3
@@ -151,7 +151,7 @@ def _groups(runner: RunnerConfig, scaling: AutoscalerConfig, owner: str) -> "tup
 
 def limits_of(runner: RunnerConfig, fallback: FallbackConfig | None = None) -> "Limits":
     """Those of its first group, or of one that it falls back to."""
-    from remuda.taskscaler.values import Limits
+    from remuda.taskscaler.core.values import Limits
 
     scaling = autoscaler_of(runner)
     own = fallback or scaling

@@ -1,7 +1,6 @@
 """The acting side of scaling: keeps a fleet as plans want it. `Scaler` is the way in; `plan` decides."""
 
-from remuda.taskscaler.loop.scaler import Scaler
-from remuda.taskscaler.loop.setup import (
+from remuda.taskscaler.fleet.setup import (
     AcquireTimeoutError,
     FleetSetup,
     Gauges,
@@ -11,7 +10,8 @@ from remuda.taskscaler.loop.setup import (
     Untold,
     instance_name,
 )
-from remuda.taskscaler.loop.status import Decision, GroupStatus, InstanceStatus, ScalerStatus
+from remuda.taskscaler.fleet.status import Decision, GroupStatus, InstanceStatus, ScalerStatus
+from remuda.taskscaler.loop.scaler import Scaler
 from remuda.taskscaler.loop.sweep import Orphan, Swept, sweep
 
 __all__ = [

@@ -12,9 +12,9 @@ from msgspec.structs import replace
 
 from remuda.fleeting.errors import PermanentError, TemporaryError
 from remuda.lib.clock import Clock
+from remuda.taskscaler.core.values import Demand, KeyDemand
+from remuda.taskscaler.fleet.setup import FleetSetup
 from remuda.taskscaler.loop.deadlines import within
-from remuda.taskscaler.loop.setup import FleetSetup
-from remuda.taskscaler.values import Demand, KeyDemand
 from remuda.telemetry.logs import logger
 
 AskDemand = Callable[[Mapping[str, int]], Awaitable[Demand]]

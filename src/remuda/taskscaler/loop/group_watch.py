@@ -17,13 +17,13 @@ from remuda.lib.backoff import Backoff
 from remuda.lib.clock import Clock
 from remuda.lib.dataclass import dataclass
 from remuda.lib.waiting import happens_by
+from remuda.taskscaler.core.rebalancing import Meddling
+from remuda.taskscaler.fleet.requests import Asked
+from remuda.taskscaler.fleet.roster import Gone, Roster
+from remuda.taskscaler.fleet.setup import GroupSetup, Told, instance_name
+from remuda.taskscaler.fleet.sightings import take_in
 from remuda.taskscaler.loop.deadlines import within
-from remuda.taskscaler.loop.requests import Asked
-from remuda.taskscaler.loop.roster import Gone, Roster
-from remuda.taskscaler.loop.setup import GroupSetup, Told, instance_name
-from remuda.taskscaler.loop.sightings import take_in
 from remuda.taskscaler.loop.state import Keeper
-from remuda.taskscaler.rebalancing import Meddling
 from remuda.telemetry.logs import logger
 
 CALLS = 8

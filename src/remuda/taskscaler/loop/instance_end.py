@@ -14,12 +14,12 @@ from remuda.fleeting.errors import PermanentError, TemporaryError
 from remuda.fleeting.port import InstanceGroup
 from remuda.lib.backoff import Backoff
 from remuda.lib.clock import Clock
+from remuda.taskscaler.core.values import Cause
+from remuda.taskscaler.fleet.roster import Roster
+from remuda.taskscaler.fleet.setup import Machines
 from remuda.taskscaler.loop.deadlines import within
 from remuda.taskscaler.loop.group_watch import GroupWatch
-from remuda.taskscaler.loop.roster import Roster
-from remuda.taskscaler.loop.setup import Machines
 from remuda.taskscaler.loop.state import Keeper
-from remuda.taskscaler.values import Cause
 from remuda.telemetry.logs import logger
 
 WRITE_SECONDS = 10.0

@@ -11,17 +11,17 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 
 from remuda.lib.clock import Clock
-from remuda.taskscaler.decisions import Because, Plan, Reason
-from remuda.taskscaler.explain import words
+from remuda.taskscaler.core.decisions import Because, Plan, Reason
+from remuda.taskscaler.core.explain import words
+from remuda.taskscaler.core.plan import plan
+from remuda.taskscaler.core.policy import draining, resolve
+from remuda.taskscaler.core.rebalancing import Seen, Sighting
+from remuda.taskscaler.fleet.gauges import fleet_of, gauges_of
+from remuda.taskscaler.fleet.roster import Gone, Roster
+from remuda.taskscaler.fleet.setup import Told
+from remuda.taskscaler.fleet.status import Decision
 from remuda.taskscaler.loop.demand import Wanting
-from remuda.taskscaler.loop.gauges import fleet_of, gauges_of
 from remuda.taskscaler.loop.group_watch import GroupWatch
-from remuda.taskscaler.loop.roster import Gone, Roster
-from remuda.taskscaler.loop.setup import Told
-from remuda.taskscaler.loop.status import Decision
-from remuda.taskscaler.plan import plan
-from remuda.taskscaler.policy import draining, resolve
-from remuda.taskscaler.rebalancing import Seen, Sighting
 from remuda.telemetry.logs import logger
 
 KEPT = 100

@@ -25,13 +25,13 @@ from remuda.fleeting.port import (
 from remuda.lib.backoff import Backoff
 from remuda.lib.clock import Clock
 from remuda.lib.waiting import happens_by
+from remuda.taskscaler.core.slots import Slot
+from remuda.taskscaler.fleet.members import is_gone
+from remuda.taskscaler.fleet.setup import AcquireTimeoutError, FleetSetup, Machines, Told, Untold, instance_name
+from remuda.taskscaler.fleet.status import GroupStatus, InstanceStatus, ScalerStatus
 from remuda.taskscaler.loop.deadlines import within
 from remuda.taskscaler.loop.demand import AskDemand, Wanting
 from remuda.taskscaler.loop.instance_end import close_plugin
-from remuda.taskscaler.loop.members import is_gone
-from remuda.taskscaler.loop.setup import AcquireTimeoutError, FleetSetup, Machines, Told, Untold, instance_name
-from remuda.taskscaler.loop.status import GroupStatus, InstanceStatus, ScalerStatus
-from remuda.taskscaler.slots import Slot
 from remuda.telemetry.logs import logger
 
 ACQUIRES = 50

@@ -13,11 +13,11 @@ from remuda.fleeting.port import ConnectInfo, HasHeartbeat, InstanceGroup
 from remuda.lib.backoff import Backoff
 from remuda.lib.clock import Clock
 from remuda.lib.waiting import happens_by
+from remuda.taskscaler.core.values import InstanceState
+from remuda.taskscaler.fleet.members import Member, to_prepare
+from remuda.taskscaler.fleet.roster import Roster
+from remuda.taskscaler.fleet.setup import Machines, Told
 from remuda.taskscaler.loop.deadlines import within
-from remuda.taskscaler.loop.members import Member, to_prepare
-from remuda.taskscaler.loop.roster import Roster
-from remuda.taskscaler.loop.setup import Machines, Told
-from remuda.taskscaler.values import InstanceState
 from remuda.telemetry.logs import logger
 
 AGAIN = Backoff(first_seconds=1.0, ceiling_seconds=30.0)

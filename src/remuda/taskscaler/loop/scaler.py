@@ -19,18 +19,18 @@ from remuda.fleeting.port import ConnectInfo, InstanceGroup
 from remuda.lib.clock import Clock
 from remuda.lib.sqlite_writer import Writer
 from remuda.lib.waiting import happens_by
-from remuda.taskscaler.explain import words
+from remuda.taskscaler.core.explain import words
+from remuda.taskscaler.core.slots import Slot, Waiter
+from remuda.taskscaler.fleet.roster import Gone, Roster
+from remuda.taskscaler.fleet.setup import AcquireTimeoutError, FleetSetup, GoneError, Machines, Told, Untold
+from remuda.taskscaler.fleet.status import ScalerStatus, status_of
 from remuda.taskscaler.loop.deadlines import within
 from remuda.taskscaler.loop.demand import AskDemand, Wanting
 from remuda.taskscaler.loop.group_watch import Deadlines, GroupWatch
 from remuda.taskscaler.loop.instance_end import Farewells, end
 from remuda.taskscaler.loop.planning import Planner
 from remuda.taskscaler.loop.readiness import Readiness
-from remuda.taskscaler.loop.roster import Gone, Roster
-from remuda.taskscaler.loop.setup import AcquireTimeoutError, FleetSetup, GoneError, Machines, Told, Untold
 from remuda.taskscaler.loop.state import Keeper, MakeWriter, StateFile, state_path
-from remuda.taskscaler.loop.status import ScalerStatus, status_of
-from remuda.taskscaler.slots import Slot, Waiter
 from remuda.telemetry.logs import logger
 
 PACE_SECONDS = 0.2

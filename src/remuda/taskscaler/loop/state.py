@@ -23,9 +23,9 @@ from remuda.lib.backoff import Backoff
 from remuda.lib.clock import Clock
 from remuda.lib.files import is_disk_waited_for
 from remuda.lib.sqlite_writer import Writer
-from remuda.taskscaler.loop.requests import Asked
-from remuda.taskscaler.loop.roster import Roster
-from remuda.taskscaler.loop.stored_values import Changes, Stored, StoredGroup, StoredInstance
+from remuda.taskscaler.fleet.requests import Asked
+from remuda.taskscaler.fleet.roster import Roster
+from remuda.taskscaler.fleet.stored_values import Changes, Stored, StoredGroup, StoredInstance
 from remuda.telemetry.logs import Logger, logger
 
 SCHEMA_VERSION = 1

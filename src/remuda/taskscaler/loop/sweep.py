@@ -19,12 +19,12 @@ import msgspec
 from remuda.fleeting.errors import PermanentError, TemporaryError, UnsupportedError
 from remuda.fleeting.port import CanRecover, InstanceGroup, Settings, TaggedInstance
 from remuda.lib.clock import Clock
+from remuda.taskscaler.fleet.members import is_gone
+from remuda.taskscaler.fleet.setup import FleetSetup
+from remuda.taskscaler.fleet.stored_values import Stored
 from remuda.taskscaler.loop.deadlines import within
 from remuda.taskscaler.loop.instance_end import LOOKS, close_plugin
-from remuda.taskscaler.loop.members import is_gone
-from remuda.taskscaler.loop.setup import FleetSetup
 from remuda.taskscaler.loop.state import StateError, read_state, state_path
-from remuda.taskscaler.loop.stored_values import Stored
 from remuda.telemetry.logs import logger
 
 GRACE_SECONDS = 600.0

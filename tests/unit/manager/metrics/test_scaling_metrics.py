@@ -8,8 +8,8 @@ from remuda.manager.config.load import ManagerConfig, RunnerConfig
 from remuda.manager.metrics.metric_table import SERVED
 from remuda.manager.metrics.metrics import ManagerMetrics
 from remuda.manager.metrics.scaling_metrics import SCALING_GAUGES
+from remuda.taskscaler.fleet.setup import GroupGauges
 from remuda.taskscaler.loop import Gauges, Told
-from remuda.taskscaler.loop.setup import GroupGauges
 from remuda.telemetry.metrics import render
 
 RUNNER = RunnerConfig(name="one", token="glrt-abcdefghijk")

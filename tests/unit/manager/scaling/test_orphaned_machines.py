@@ -18,10 +18,10 @@ from remuda.manager.scaling.orphaned_machines import LeftMachines, left_of
 from remuda.manager.scaling.scale_commands import SweepReport, orders
 from remuda.manager.scaling.scaling import Scaling
 from remuda.manager.scaling.setup import host_key_path
+from remuda.taskscaler.fleet.requests import Asked, Phase
+from remuda.taskscaler.fleet.stored_values import Changes, Stored, StoredInstance
 from remuda.taskscaler.loop import Told, Untold
-from remuda.taskscaler.loop.requests import Asked, Phase
 from remuda.taskscaler.loop.state import StateFile, state_path
-from remuda.taskscaler.loop.stored_values import Changes, Stored, StoredInstance
 from remuda.testing.logs import logged
 from remuda.testing.scalers import Cloud, CloudGroup
 

@@ -1,6 +1,6 @@
 """What users of other autoscalers complain of, each as a test by its name, against the whole scaler in virtual time.
 
-`tests/unit/taskscaler/test_complaints.py` has the same names where a plan alone decides; here they are acted out.
+`tests/unit/taskscaler/core/test_complaints.py` has the same names where a plan alone decides; here they are acted out.
 """
 
 import asyncio
@@ -12,11 +12,11 @@ from msgspec.structs import replace
 
 from remuda.fleeting import InProcess, InstanceState, PermanentError, TemporaryError
 from remuda.lib.clock import settle
+from remuda.taskscaler.core.policy import PolicyRule
+from remuda.taskscaler.core.values import Limits
 from remuda.taskscaler.loop import AcquireTimeoutError, GroupSetup
 from remuda.taskscaler.loop.state import state_path
 from remuda.taskscaler.loop.sweep import sweep
-from remuda.taskscaler.policy import PolicyRule
-from remuda.taskscaler.values import Limits
 from remuda.testing.scalers import OWNER, CloudGroup, InlineWriter, Stable
 
 

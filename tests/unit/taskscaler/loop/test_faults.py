@@ -12,14 +12,14 @@ from msgspec.structs import replace
 
 from remuda.fleeting import InProcess, Settings, TemporaryError
 from remuda.lib.clock import VirtualClock, settle
+from remuda.taskscaler.core.values import Cause
+from remuda.taskscaler.fleet.members import MISSES, Member
+from remuda.taskscaler.fleet.roster import Roster
+from remuda.taskscaler.fleet.setup import Untold
 from remuda.taskscaler.loop import state
 from remuda.taskscaler.loop.deadlines import within
-from remuda.taskscaler.loop.members import MISSES, Member
-from remuda.taskscaler.loop.roster import Roster
-from remuda.taskscaler.loop.setup import Untold
 from remuda.taskscaler.loop.state import Keeper, StateError, StateFile, read_state, state_path
 from remuda.taskscaler.loop.sweep import GRACE_SECONDS, sweep
-from remuda.taskscaler.values import Cause
 from remuda.testing.scalers import CloudGroup, InlineWriter, Stable
 
 T = TypeVar("T")

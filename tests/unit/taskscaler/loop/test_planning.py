@@ -3,7 +3,7 @@
 import asyncio
 from pathlib import Path
 
-from remuda.taskscaler.values import Demand, KeyDemand
+from remuda.taskscaler.core.values import Demand, KeyDemand
 from remuda.testing.scalers import Stable
 
 

@@ -7,9 +7,9 @@ import pytest
 
 from remuda.fleeting import ConnectInfo, InProcess, InstanceState, PermanentError, TemporaryError
 from remuda.lib.clock import VirtualClock
+from remuda.taskscaler.core.values import Demand, KeyDemand, Soon
 from remuda.taskscaler.loop import AcquireTimeoutError, FleetSetup, GroupSetup
 from remuda.taskscaler.loop.provided import ProvidedScaler
-from remuda.taskscaler.values import Demand, KeyDemand, Soon
 from remuda.testing.instance_groups import TableGroup
 from remuda.testing.logs import logged
 from remuda.testing.providers import TableProvider

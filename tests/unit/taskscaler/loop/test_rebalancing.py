@@ -5,7 +5,7 @@ from pathlib import Path
 from msgspec.structs import replace
 from structlog.typing import EventDict
 
-from remuda.taskscaler.loop.setup import Untold
+from remuda.taskscaler.fleet.setup import Untold
 from remuda.testing.logs import logged
 from remuda.testing.scalers import OWNER, Stable
 

@@ -10,7 +10,7 @@ from remuda.fleeting.errors import PermanentError, TemporaryError
 from remuda.fleeting.in_process import InProcess
 from remuda.fleeting.port import ProviderInfo
 from remuda.lib.clock import settle
-from remuda.taskscaler.values import Demand, KeyDemand
+from remuda.taskscaler.core.values import Demand, KeyDemand
 from remuda.testing.scalers import InlineWriter, Stable
 
 

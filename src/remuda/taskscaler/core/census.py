@@ -1,0 +1,189 @@
+"""One look at every instance and request of a fleet: what counts for what, and what must go or be given up regardless.
+
+Decided here: which instances are slots that jobs can have, which are on their way, which hold a place only; and that an
+instance goes, wanted or not, when it is used up, unhealthy, failed, stuck or drained. How many are wanted is `plan`'s
+business. This is the only part of a plan that looks at all instances, so it does so once.
+
+Invariant: nothing busy is in `removals`.
+"""
+
+import sys
+
+from remuda.taskscaler.core.decisions import Because, Drain, Forgetting, Number, Reason, Removal
+from remuda.taskscaler.core.values import Fleet, Group, Instance, InstanceState, Request, free_slots
+
+
+class Tally:
+    """What there is of one group."""
+
+    __slots__ = ("capacity", "coming", "group", "instances", "leaving", "rank", "requested", "starting", "threshold")
+
+    def __init__(self, group: Group, rank: int) -> None:
+        self.group = group
+        self.rank = rank
+        self.capacity = group.limits.capacity
+        self.threshold = group.limits.failure_threshold if group.limits.failure_threshold > 0 else sys.maxsize
+        self.instances = 0
+        """That hold a place, whatever they do."""
+        self.requested = 0
+        """Asked for and not shown."""
+        self.leaving = 0
+        """Of the instances, those that go or will."""
+        self.starting = 0
+        """On their way: creating or requested."""
+        self.coming = 0
+        """Slots of those."""
+
+    @property
+    def places(self) -> int:
+        return self.instances + self.requested
+
+
+class Census:
+    """The whole fleet, counted."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self.tallies = {group.name: Tally(group, rank) for rank, group in enumerate(fleet.groups)}
+        self.acquired = 0
+        self.reusable = 0
+        """Of the acquired slots, those that another job can have afterwards."""
+        self.free = 0
+        self.unknown = 0
+        """Slots of instances in an unknown state, or in doubt."""
+        self.idle: list[tuple[Instance, int]] = []
+        """Ready and well, without a job; with their slots."""
+        self.unsent: list[Request] = []
+        self.removals: list[Removal] = []
+        self.drains: list[Drain] = []
+        self.forgotten: list[Forgetting] = []
+        self.odd: dict[tuple[str, Reason], int] = {}
+        """Instances that are left alone, by group and reason."""
+        self.changes_at: list[float] = []
+
+    @property
+    def coming(self) -> int:
+        return sum(tally.coming for tally in self.tallies.values())
+
+    @property
+    def places(self) -> int:
+        return sum(tally.places for tally in self.tallies.values())
+
+    def remove(self, instance: Instance, reason: Reason, **numbers: Number) -> None:
+        because = Because(reason=reason, numbers=numbers)
+        self.removals.append(Removal(id=instance.id, group=instance.group, because=because))
+
+    def drain(self, instance: Instance, reason: Reason, **numbers: Number) -> None:
+        because = Because(reason=reason, numbers=numbers)
+        self.drains.append(Drain(id=instance.id, group=instance.group, because=because))
+
+    def forget(self, request: Request, reason: Reason, count: int, **numbers: Number) -> None:
+        because = Because(reason=reason, numbers=numbers)
+        self.forgotten.append(Forgetting(group=request.group, because=because, count=count, asked_at=request.asked_at))
+
+    def leave_alone(self, group: str, reason: Reason) -> None:
+        self.odd[group, reason] = self.odd.get((group, reason), 0) + 1
+
+
+def take_census(fleet: Fleet, now: float) -> Census:
+    """Count everything."""
+    census = Census(fleet)
+    tallies, owner = census.tallies, fleet.owner
+    ready = InstanceState.READY
+    for instance in fleet.instances:
+        tally = tallies.get(instance.group)
+        if tally is None:
+            census.leave_alone(instance.group, Reason.FOREIGN)
+            continue
+        is_foreign = bool(owner and instance.owner and instance.owner != owner)
+        if instance.state is InstanceState.LOST:
+            because = Because(reason=Reason.LOST, numbers={"jobs": instance.slots_used})
+            if is_foreign:
+                because = Because(reason=Reason.GONE)
+            census.forgotten.append(Forgetting(group=instance.group, because=because, id=instance.id))
+            continue
+        tally.instances += 1
+        if is_foreign:
+            census.leave_alone(instance.group, Reason.FOREIGN)
+        elif instance.state is ready:
+            _count_ready(census, tally, instance)
+        else:
+            _count_other(census, tally, instance, now)
+    for request in fleet.requests:
+        _count_request(census, request, now)
+    return census
+
+
+def _count_ready(census: Census, tally: Tally, instance: Instance) -> None:
+    used = instance.slots_used
+    census.acquired += used
+    if instance.failures >= tally.threshold:
+        tally.leaving += 1
+        (census.drain if used else census.remove)(instance, Reason.UNHEALTHY, failures=instance.failures, jobs=used)
+        return
+    # The same as `free_slots`, which would take half of the time of a plan.
+    free = tally.capacity - used if used < tally.capacity else 0
+    most = tally.group.limits.max_use_count
+    reusable = used
+    if most:
+        left = most - instance.uses if instance.uses < most else 0
+        if not left and not used:
+            tally.leaving += 1
+            census.remove(instance, Reason.USED_UP, uses=instance.uses, max_use_count=most)
+            return
+        free = min(free, left)
+        reusable = min(used, left - free)
+    census.reusable += reusable
+    census.free += free
+    if not used:
+        census.idle.append((instance, free))
+
+
+def _count_other(census: Census, tally: Tally, instance: Instance, now: float) -> None:
+    limits = tally.group.limits
+    is_busy = instance.is_busy
+    lasted = now - instance.since
+    match instance.state:
+        case InstanceState.CREATING if is_busy or lasted < limits.creation_seconds:
+            tally.starting += 1
+            tally.coming += free_slots(instance, limits)
+            if not is_busy:
+                census.changes_at.append(instance.since + limits.creation_seconds)
+        case InstanceState.CREATING:
+            tally.leaving += 1
+            census.remove(instance, Reason.STUCK, seconds=lasted, creation_seconds=limits.creation_seconds)
+        case InstanceState.DRAINING | InstanceState.FAILED:
+            tally.leaving += 1
+            if not is_busy:
+                is_failed = instance.state is InstanceState.FAILED
+                census.remove(instance, Reason.FAILED if is_failed else Reason.DRAINED, uses=instance.uses)
+        case InstanceState.DELETING:
+            tally.leaving += 1
+            if lasted < limits.deletion_retry_seconds:
+                census.changes_at.append(instance.since + limits.deletion_retry_seconds)
+            elif not is_busy:
+                census.remove(instance, Reason.RETRIED, seconds=lasted)
+            return  # whatever ran there does not count
+        case _:
+            census.unknown += free_slots(instance, limits)
+            is_suspect = instance.state is InstanceState.SUSPECT
+            census.leave_alone(instance.group, Reason.SUSPECT if is_suspect else Reason.UNKNOWN_STATE)
+    census.acquired += instance.slots_used
+
+
+def _count_request(census: Census, request: Request, now: float) -> None:
+    tally = census.tallies.get(request.group)
+    if tally is None:
+        census.forget(request, Reason.WITHDRAWN, request.count)
+        return
+    limits = tally.group.limits
+    lasted = now - request.asked_at
+    if request.is_sent and lasted >= limits.delivery_seconds:
+        census.forget(request, Reason.UNDELIVERED, request.count, seconds=lasted)
+        return
+    tally.requested += request.count
+    tally.starting += request.count
+    tally.coming += request.count * limits.fresh
+    if request.is_sent:
+        census.changes_at.append(request.asked_at + limits.delivery_seconds)
+    else:
+        census.unsent.append(request)

@@ -1,0 +1,109 @@
+"""A plan in words: what `remuda scale explain` prints, and what logs say of single decisions.
+
+Decided here is only how it is said. Every reason has its sentence; its numbers stand in it.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from remuda.lib.durations import in_words
+from remuda.taskscaler.core.decisions import Because, Plan, Reason, Terms
+
+SHOWN = 10
+"""Instances that are named one by one; of more, the number."""
+
+_WORDS = {
+    Reason.WAITING_JOBS: "{slots} for jobs that wait here",
+    Reason.READY_JOBS: "{slots} for jobs that wait at the server",
+    Reason.SOON_JOBS: "{slots} for jobs that will be ready by the time that an instance is",
+    Reason.IDLE_TARGET: "{slots} idle, as the policy wants",
+    Reason.MAX_INSTANCES: "max_instances is {max_instances}",
+    Reason.QUOTA: "the provider's quota is {quota} instances",
+    Reason.THROTTLED: "the throttle is at {rate:g} a second",
+    Reason.MAX_CREATING: "{starting} are on their way, and {max_creating} may be",
+    Reason.BACKING_OFF: "the last {failures} creations failed; the next try is in {seconds}",
+    Reason.PROBING: "the last {failures} creations failed, so one has to succeed before more are asked for",
+    Reason.NOT_CURRENT: "its plugin does not answer, or has not begun yet, so nobody knows what there is",
+    Reason.IDLE: "idle for {seconds}, which is {idle_seconds} or more, and nobody wants its slots ({slots})",
+    Reason.USED_UP: "has had {uses} of at most {max_use_count} jobs",
+    Reason.UNHEALTHY: "{failures} health checks failed in a row; jobs there: {jobs}",
+    Reason.FAILED: "could not be prepared",
+    Reason.STUCK: "not ready after {seconds}; it may take {creation_seconds}",
+    Reason.DRAINED: "was drained, and its jobs have ended",
+    Reason.OVER_LIMIT: "there are {instances} instances, and max_instances is {max_instances}",
+    Reason.UNAWAITED: "still on its way, while nobody waits for it and its runner is not configured any more",
+    Reason.RETRIED: "was asked to go {seconds} ago, and is still there",
+    Reason.LOST: "is gone, and nobody here asked for that; jobs there: {jobs}",
+    Reason.GONE: "was another owner's, and is gone",
+    Reason.UNDELIVERED: "asked for {seconds} ago, and never shown by the group",
+    Reason.WITHDRAWN: "not sent yet, and not needed any more",
+    Reason.NOT_IDLE_LONG: "not needed, but not idle for {idle_seconds} yet",
+    Reason.RESERVED: "not needed, but {reserved} slots are held by requests for jobs that have not ended yet",
+    Reason.UNKNOWN_STATE: "in a state that its plugin or we do not know: keeps its place, gets no job, is not removed",
+    Reason.SUSPECT: "not shown by its group, or not well, when last looked at: gets no job until that is clear",
+    Reason.FOREIGN: "tagged as another owner's, or of a group that is not configured: left alone",
+}
+
+
+def words(because: Because) -> str:
+    """A reason as a person would say it."""
+    numbers = {
+        name: in_words(round(value)) if name.endswith("seconds") and not isinstance(value, str) else value
+        for name, value in because.numbers.items()
+    }
+    return _WORDS[because.reason].format(**numbers)
+
+
+def explain(plan: Plan, *, now: float) -> str:
+    """The whole plan, a line for each thing that it says."""
+    lines = [f"Policy: {plan.policy}", *_sums(plan.terms)]
+    for creation in plan.create:
+        parts = ", ".join(words(because) for because in creation.because)
+        lines.append(f"Create {_counted(creation.count, 'instance')}{_in(creation.group)}, slots: {parts}")
+    lines += _listed("Remove", [(one.id, one.because) for one in plan.remove])
+    lines += _listed("Drain", [(one.id, one.because) for one in plan.drain])
+    for one in plan.forget:
+        what = one.id or f"{_counted(one.count, 'requested instance')}{_in(one.group)}"
+        lines.append(f"Forget {what}: {words(one.because)}")
+    if plan.is_nothing:
+        lines.append("Nothing to do")
+    for hindrance in plan.hindered:
+        verb = "Keep" if hindrance.because.reason in _KEEPING else "Cannot create"
+        count = _counted(hindrance.count, "instance")
+        lines.append(f"{verb} {count}{_in(hindrance.group)}: {words(hindrance.because)}")
+    if plan.keys:
+        lines.append("Wanted most by: " + ", ".join(f"{key or 'jobs'} ({jobs})" for key, jobs in plan.keys))
+    reservable = "any number of" if plan.reservable is None else plan.reservable
+    lines.append(f"Requests for jobs may hold {reservable} slots, and hold {plan.terms.reserved}")
+    if plan.look_again_at is not None:
+        lines.append(f"Changes by itself in {in_words(round(max(plan.look_again_at - now, 0)))} at the earliest")
+    return "\n".join(lines) + "\n"
+
+
+_KEEPING = frozenset({Reason.NOT_IDLE_LONG, Reason.RESERVED, Reason.UNKNOWN_STATE, Reason.SUSPECT, Reason.FOREIGN})
+
+
+def _sums(terms: Terms) -> list[str]:
+    most = f" of at most {terms.max_instances}" if terms.max_instances else ""
+    there = terms.acquired + terms.free + terms.coming
+    return [
+        f"Wanted: {terms.acquired} in use + {terms.waiting} waiting + {terms.ready} ready + {terms.soon} soon"
+        f" + {terms.idle_target} idle = {terms.wanted} slots",
+        f"There: {terms.acquired} in use + {terms.free} free + {terms.coming} coming = {there} slots,"
+        f" by {_counted(terms.instances, 'instance')}{most}",
+        f"Missing: {terms.missing}; ready and not wanted: {terms.surplus}",
+    ]
+
+
+def _listed(verb: str, decided: Sequence[tuple[str, Because]]) -> Iterable[str]:
+    for name, because in decided[:SHOWN]:
+        yield f"{verb} {name}: {words(because)}"
+    if len(decided) > SHOWN:
+        yield f"{verb} {len(decided) - SHOWN} more"
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def _in(group: str) -> str:
+    return f" in {group}" if group else ""

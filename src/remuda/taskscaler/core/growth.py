@@ -1,0 +1,154 @@
+"""How many instances to ask which group for, given how many slots are missing, and what is in the way.
+
+Decided here: the most urgent need is met first (jobs that wait here, jobs that wait at the server, jobs to come, idle
+slots), and groups are asked in the order of their chain. What a group cannot give because of its maximum, the
+provider's quota or its failures goes to the next group; what it cannot give *yet*, because of the throttle or of how
+many are on their way, waits for it. A group whose creations failed too often must make one instance before more.
+
+Invariant: no limit is exceeded, whatever is wanted; more missing slots never lead to fewer instances.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from remuda.taskscaler.core import throttle
+from remuda.taskscaler.core.census import Census, Tally
+from remuda.taskscaler.core.decisions import Because, Creation, Hindrance, Number, Reason
+from remuda.taskscaler.core.values import Bucket, Fleet
+
+
+class Room(msgspec.Struct, frozen=True, kw_only=True):
+    """How many instances something leaves room for; None: any number."""
+
+    instances: int | None = None
+    because: Because | None = None
+    changes_at: float | None = None
+
+    def narrowed(self, instances: int, reason: Reason, changes_at: float | None = None, **numbers: Number) -> "Room":
+        """With a further limit; of equal ones the first counts."""
+        instances = max(instances, 0)
+        if self.instances is not None and self.instances <= instances:
+            return self
+        return Room(instances=instances, because=Because(reason=reason, numbers=numbers), changes_at=changes_at)
+
+    def of(self, wanted: int) -> int:
+        """As many of the wanted ones as there is room for."""
+        return wanted if self.instances is None else min(wanted, self.instances)
+
+
+class Growth(msgspec.Struct, frozen=True, kw_only=True):
+    """What comes of it."""
+
+    create: tuple[Creation, ...]
+    hindered: tuple[Hindrance, ...]
+    buckets: dict[str, Bucket]
+    potential: int | None
+    """Slots that could still be created now or soon; None: any number."""
+    changes_at: tuple[float, ...]
+
+
+def grow(fleet: Fleet, census: Census, missing: Mapping[Reason, int], now: float) -> Growth:
+    """Ask for what is missing: slots for each reason, the most urgent first."""
+    parts = dict(missing)
+    need = sum(parts.values())
+    create: list[Creation] = []
+    hindered: list[Hindrance] = []
+    buckets: dict[str, Bucket] = {}
+    changes_at: list[float] = []
+    left: list[tuple[int | None, int]] = []
+    places = census.places
+    for tally in census.tallies.values():
+        group = tally.group
+        fresh = group.limits.fresh
+        wanted = -(-need // fresh)
+        hard = _room(fleet, tally, places, now)
+        given = hard.of(wanted)
+        bucket = throttle.filled(group, now)
+        soft = _pace(tally, bucket)
+        count = soft.of(given)
+        for room, lacking in ((hard, wanted - given), (soft, given - count)):
+            if lacking and room.because is not None:
+                hindered.append(Hindrance(group=group.name, because=room.because, count=lacking))
+                changes_at += [room.changes_at] if room.changes_at is not None else []
+        if bucket is not None:
+            buckets[group.name] = bucket = Bucket(tokens=bucket.tokens - count, at=bucket.at)
+            if count < given and soft.because is not None and soft.because.reason is Reason.THROTTLED:
+                changes_at.append(throttle.next_token_at(bucket, group.limits))
+        if count:
+            create.append(Creation(group=group.name, count=count, because=_spend(parts, count * fresh)))
+        places += count
+        # What only has to wait for its turn in this group is not asked of the next one.
+        need = max(need - given * fresh, 0)
+        left.append((None if hard.instances is None else hard.instances - count, fresh))
+    overall = max(fleet.max_instances - places, 0) if fleet.max_instances else None
+    return Growth(
+        create=tuple(create),
+        hindered=tuple(hindered),
+        buckets=buckets,
+        potential=_potential(left, overall),
+        changes_at=tuple(changes_at),
+    )
+
+
+def _room(fleet: Fleet, tally: Tally, places: int, now: float) -> Room:
+    """What the group could give at all."""
+    group, limits = tally.group, tally.group.limits
+    room = Room()
+    if not group.is_current:
+        room = room.narrowed(0, Reason.NOT_CURRENT)
+    until = throttle.backs_off_until(group)
+    if until is not None and now < until:
+        seconds = math.ceil(until - now)
+        room = room.narrowed(0, Reason.BACKING_OFF, until, failures=group.failures, seconds=seconds)
+    if limits.quota is not None:
+        room = room.narrowed(limits.quota - tally.places, Reason.QUOTA, quota=limits.quota)
+    if limits.max_instances:
+        room = room.narrowed(
+            limits.max_instances - tally.places, Reason.MAX_INSTANCES, max_instances=limits.max_instances
+        )
+    if fleet.max_instances:
+        room = room.narrowed(fleet.max_instances - places, Reason.MAX_INSTANCES, max_instances=fleet.max_instances)
+    if 0 < limits.failure_threshold <= group.failures:
+        room = room.narrowed(1 - tally.starting, Reason.PROBING, failures=group.failures)
+    return room
+
+
+def _pace(tally: Tally, bucket: Bucket | None) -> Room:
+    """What it may be asked for now."""
+    limits = tally.group.limits
+    room = Room()
+    if limits.max_creating:
+        room = room.narrowed(
+            limits.max_creating - tally.starting,
+            Reason.MAX_CREATING,
+            max_creating=limits.max_creating,
+            starting=tally.starting,
+        )
+    if bucket is not None:
+        room = room.narrowed(throttle.whole_tokens(bucket), Reason.THROTTLED, rate=throttle.rate(limits))
+    return room
+
+
+def _spend(parts: dict[Reason, int], slots: int) -> tuple[Because, ...]:
+    """What so many slots are for; they are taken off the parts."""
+    found = []
+    for reason, lacking in parts.items():
+        if taken := min(lacking, slots):
+            found.append(Because(reason=reason, numbers={"slots": taken}))
+            parts[reason] -= taken
+            slots -= taken
+    return tuple(found)
+
+
+def _potential(left: Sequence[tuple[int | None, int]], overall: int | None) -> int | None:
+    total = 0
+    for instances, fresh in left:
+        if overall is not None:
+            instances = overall if instances is None else min(instances, overall)
+            overall -= instances
+        if instances is None:
+            return None
+        total += instances * fresh
+    return total

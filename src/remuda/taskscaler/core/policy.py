@@ -1,0 +1,130 @@
+"""Which policy holds at a time: the last one of which a period matches, or else the default.
+
+Decided here: what missing settings mean, and which settings cannot work together. A policy without `idle_time` has the
+default one, not 0: to remove at once has to be asked for. Outside of all periods no idle instances are wanted, and
+those that are there go after the default time. Configuration is read elsewhere; `plan` gets what `resolve` gives.
+"""
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, tzinfo
+
+import msgspec
+
+from remuda.taskscaler.core.periods import Period, period, zone
+
+DEFAULT_IDLE_SECONDS = 300.0
+NO_POLICY = "no policy matches"
+
+
+class PolicyRule(msgspec.Struct, frozen=True, kw_only=True):
+    """A policy as it is configured; `mistakes` says what is wrong with it."""
+
+    periods: tuple[str, ...] = ("* * * * *",)
+    timezone: str = ""
+    idle_count: int = 0
+    """In jobs."""
+    idle_seconds: float | None = None
+    scale_factor: float = 0.0
+    scale_factor_limit: int = 0
+    preemptive: bool | None = None
+    """None: if `idle_count` is above 0."""
+    is_machine: bool = False
+    """Of a Docker Machine section: its periods may have seconds and years."""
+
+
+class Policy(msgspec.Struct, frozen=True, kw_only=True):
+    """What is wanted at a time."""
+
+    idle_count: int = 0
+    idle_seconds: float = DEFAULT_IDLE_SECONDS
+    scale_factor: float = 0.0
+    scale_factor_limit: int = 0
+    preemptive: bool = False
+    """No job is asked for without a slot that is ready for it."""
+    because: str = NO_POLICY
+    """The period that matched."""
+    is_ending: bool = False
+    """The fleet ends with the jobs that it has."""
+    until: float | None = None
+    """It may be another one from then on; None: never."""
+
+
+def resolve(rules: Sequence[PolicyRule], now: float, *, local: tzinfo = UTC) -> Policy:
+    """The policy for a time; `local` is the time zone of rules that name none. PeriodError for what cannot be read."""
+    until = _changes_at(rules, now)
+    for rule in reversed(rules):
+        moment = datetime.fromtimestamp(now, zone(rule.timezone, local))
+        for one in _periods(rule):
+            if one.matches(moment):
+                return Policy(
+                    idle_count=max(rule.idle_count, 0),
+                    idle_seconds=DEFAULT_IDLE_SECONDS if rule.idle_seconds is None else max(rule.idle_seconds, 0.0),
+                    scale_factor=max(rule.scale_factor, 0.0),
+                    scale_factor_limit=max(rule.scale_factor_limit, 0),
+                    preemptive=rule.idle_count > 0 if rule.preemptive is None else rule.preemptive,
+                    because=one.text,
+                    until=until,
+                )
+    return Policy(until=until)
+
+
+def draining(policy: Policy, *, is_ending: bool = False) -> Policy:
+    """The same for who asks for no more jobs: no idle slots are wanted, and what is idle goes after its time; what is
+    still on its way for nobody goes at once if nobody will ever ask again (`is_ending`)."""
+    because = f"{policy.because}; no more jobs are asked for, so none idle are wanted"
+    return msgspec.structs.replace(policy, idle_count=0, scale_factor=0.0, is_ending=is_ending, because=because)
+
+
+class Mistake(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that cannot work in a policy."""
+
+    policy: int
+    """Which one, from 0 on."""
+    key: str
+    """Its setting, as `[[runners.autoscaler.policy]]` calls it."""
+    text: str
+
+
+def mistakes(rules: Sequence[PolicyRule], *, has_demand: bool) -> list[Mistake]:
+    """What cannot work. `has_demand`: the server tells how many jobs wait; a plain GitLab does not."""
+    return [
+        Mistake(policy=number, key=key, text=text)
+        for number, rule in enumerate(rules)
+        for key, text in _mistakes(rule, has_demand=has_demand)
+    ]
+
+
+def _mistakes(rule: PolicyRule, *, has_demand: bool) -> Iterator[tuple[str, str]]:
+    for line in rule.periods:
+        try:
+            period(line, machine=rule.is_machine)
+        except ValueError as error:
+            yield "periods", str(error)
+    try:
+        zone(rule.timezone)
+    except ValueError as error:
+        yield "timezone", str(error)
+    if rule.preemptive and rule.idle_count <= 0 and not has_demand:
+        yield (
+            "preemptive_mode",
+            "preemptive_mode without an idle_count never takes a job: none is asked for without a ready instance, and "
+            "none is created without a job. Set idle_count, or leave preemptive_mode out",
+        )
+    if 0 < rule.scale_factor_limit < rule.idle_count and rule.scale_factor > 0:
+        yield (
+            "scale_factor_limit",
+            f"scale_factor_limit {rule.scale_factor_limit} is below idle_count {rule.idle_count}, so scale_factor has "
+            "no effect; raise the limit",
+        )
+
+
+def _periods(rule: PolicyRule) -> list[Period]:
+    return [period(line, machine=rule.is_machine) for line in rule.periods]
+
+
+def _changes_at(rules: Sequence[PolicyRule], now: float) -> float | None:
+    lines = [one for rule in rules for one in _periods(rule)]
+    if all(one.is_always for one in lines):
+        return None
+    step = 1 if any(one.is_by_the_second for one in lines) else 60
+    return (now // step + 1) * step

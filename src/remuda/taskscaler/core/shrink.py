@@ -1,0 +1,196 @@
+"""Which instances go because they are not needed, or because there are more than may be.
+
+Decided here: what goes first. Not needed any more are first requests that were not sent yet, then instances that have
+been idle for the policy's time: those whose caches no job at hand wants before others, those of the last group of the
+chain before others, then the idle longest, the oldest, the most used. Above a limit idle ones go without waiting, then
+those on their way, and busy ones are drained. An instance goes only if what is *ready* without it is enough, so that
+what goes is not bought again; in preemptive mode also only when the requests for jobs that hold its slots have ended,
+or have had some time for that.
+
+Invariant: nothing busy is removed; after a removal no slot is missing that was not missing before.
+"""
+
+from collections.abc import Callable, Collection
+
+import msgspec
+
+from remuda.taskscaler.core.census import Census, Tally
+from remuda.taskscaler.core.decisions import Because, Hindrance, Number, Reason, Terms
+from remuda.taskscaler.core.policy import Policy
+from remuda.taskscaler.core.values import Fleet, Instance, InstanceState, free_slots
+
+RESERVED_SECONDS = 120.0
+"""So long requests for jobs may keep an instance that is to go: a server holds them for a minute or less."""
+
+Order = Callable[[Instance], tuple[object, ...]]
+
+
+class Kept(msgspec.Struct, frozen=True, kw_only=True):
+    """What stays though it is not needed."""
+
+    hindered: tuple[Hindrance, ...] = ()
+    reserved_slots: int = 0
+    """Slots of instances that go as soon as nobody reserves them."""
+
+
+def keep_limits(fleet: Fleet, census: Census, order: Order) -> None:
+    """Let go of what is above `max_instances`, as after a smaller limit or instances that nobody asked for."""
+    for tally in census.tallies.values():
+        if tally.group.limits.max_instances:
+            _keep(fleet, census, [tally], tally.group.limits.max_instances, order)
+    if fleet.max_instances:
+        _keep(fleet, census, list(census.tallies.values()), fleet.max_instances, order)
+
+
+def withdraw_unneeded(census: Census, terms: Terms) -> None:
+    """Take back requests that were not sent, as far as there is enough without them."""
+    spare = terms.acquired + terms.free + census.coming - terms.wanted
+    # An instance of another group may have been asked for with more slots than were missing. That alone must not make
+    # a request superfluous, or each plan would change the one before.
+    largest = max((tally.group.limits.fresh for tally in census.tallies.values()), default=1)
+    for tally in reversed(census.tallies.values()):
+        fresh = tally.group.limits.fresh
+        beyond = spare - (largest - fresh) if terms.wanted > terms.acquired else spare
+        spare -= _withdraw(census, tally, max(beyond, 0) // fresh) * fresh
+
+
+def remove_unawaited(fleet: Fleet, census: Census, terms: Terms) -> None:
+    """Let go of what is on its way, as far as there is enough without it; what has been so for the longest stays."""
+    spare = terms.acquired + terms.free + census.coming - terms.wanted
+    going = {one.id for one in census.removals}
+    for instance in sorted(fleet.instances, key=lambda one: (-one.since, one.id)):
+        tally = census.tallies.get(instance.group)
+        is_coming = instance.state is InstanceState.CREATING and not instance.is_busy and instance.id not in going
+        is_foreign = bool(fleet.owner and instance.owner and instance.owner != fleet.owner)
+        if tally is None or not is_coming or is_foreign:
+            continue
+        slots = free_slots(instance, tally.group.limits)
+        if slots <= spare:
+            spare -= slots
+            tally.leaving += 1
+            tally.starting -= 1
+            tally.coming -= slots
+            census.remove(instance, Reason.UNAWAITED)
+
+
+def remove_idle(fleet: Fleet, census: Census, terms: Terms, policy: Policy, now: float, order: Order) -> Kept:
+    """Let go of what has been idle for long enough and is not wanted."""
+    surplus, free = terms.surplus, terms.free
+    if surplus <= 0:
+        return Kept()
+    longest = now - policy.idle_seconds
+    due: list[tuple[Instance, int]] = []
+    young: list[tuple[Instance, int]] = []
+    for pair in census.idle:
+        (due if _idle_since(pair[0]) <= longest else young).append(pair)
+    due.sort(key=lambda pair: order(pair[0]))
+    reserved_slots, kept = 0, dict[tuple[str, Reason], int]()
+    for instance, slots in due:
+        if slots > surplus:
+            continue
+        surplus -= slots
+        until = _idle_since(instance) + policy.idle_seconds + RESERVED_SECONDS
+        if policy.preemptive and free - slots < fleet.reserved and now < until:
+            reserved_slots += slots
+            census.changes_at.append(until)
+            kept[instance.group, Reason.RESERVED] = kept.get((instance.group, Reason.RESERVED), 0) + 1
+            continue
+        free -= slots
+        census.free -= slots
+        census.tallies[instance.group].leaving += 1
+        seconds = now - _idle_since(instance)
+        census.remove(instance, Reason.IDLE, seconds=seconds, idle_seconds=policy.idle_seconds, slots=slots)
+    for instance, slots in young:
+        if slots <= surplus:
+            surplus -= slots
+            census.changes_at.append(_idle_since(instance) + policy.idle_seconds)
+            kept[instance.group, Reason.NOT_IDLE_LONG] = kept.get((instance.group, Reason.NOT_IDLE_LONG), 0) + 1
+    numbers: dict[Reason, dict[str, Number]] = {
+        Reason.RESERVED: {"reserved": fleet.reserved},
+        Reason.NOT_IDLE_LONG: {"idle_seconds": policy.idle_seconds},
+    }
+    return Kept(
+        hindered=tuple(
+            Hindrance(group=group, because=Because(reason=reason, numbers=numbers[reason]), count=count)
+            for (group, reason), count in kept.items()
+        ),
+        reserved_slots=reserved_slots,
+    )
+
+
+def leaving_order(census: Census, wanted_keys: Collection[str]) -> Order:
+    """What to sort instances by, so that those come first that should go first."""
+    wanted = frozenset(wanted_keys)
+    ranks = {name: -tally.rank for name, tally in census.tallies.items()}
+
+    def order(instance: Instance) -> tuple[object, ...]:
+        warm = instance.warm
+        return (
+            bool(warm) and not warm.isdisjoint(wanted),
+            bool(warm),
+            ranks[instance.group],
+            _idle_since(instance),
+            instance.created_at,
+            -instance.uses,
+            instance.id,
+        )
+
+    return order
+
+
+def _idle_since(instance: Instance) -> float:
+    return instance.since if instance.idle_since is None else instance.idle_since
+
+
+def _keep(fleet: Fleet, census: Census, tallies: list[Tally], most: int, order: Order) -> None:
+    remaining = sum(tally.instances - tally.leaving for tally in tallies)
+    unsent = remaining + sum(tally.requested for tally in tallies) - most
+    for tally in reversed(tallies):
+        unsent -= _withdraw(census, tally, max(unsent, 0))
+    over = remaining - most
+    if over <= 0:
+        return
+    names = {tally.group.name for tally in tallies}
+    going = {one.id for one in census.removals} | {one.id for one in census.drains}
+    able = [
+        one
+        for one in fleet.instances
+        if one.group in names
+        and one.id not in going
+        and one.state in (InstanceState.READY, InstanceState.CREATING)
+        and not (fleet.owner and one.owner and one.owner != fleet.owner)
+    ]
+    able.sort(key=lambda one: (one.slots_used, one.state is InstanceState.CREATING, *order(one)))
+    gone = set()
+    for instance in able[:over]:
+        tally = census.tallies[instance.group]
+        tally.leaving += 1
+        gone.add(instance.id)
+        slots = free_slots(instance, tally.group.limits)
+        if instance.state is InstanceState.CREATING:
+            tally.starting -= 1
+            tally.coming -= slots
+        else:
+            census.free -= slots
+        (census.drain if instance.is_busy else census.remove)(
+            instance, Reason.OVER_LIMIT, max_instances=most, instances=remaining
+        )
+    census.idle = [pair for pair in census.idle if pair[0].id not in gone]
+
+
+def _withdraw(census: Census, tally: Tally, count: int) -> int:
+    """Take back up to so many of a group's requests, the latest first; how many it were."""
+    taken = 0
+    for request in sorted(census.unsent, key=lambda one: one.asked_at, reverse=True):
+        some = min(request.count, count - taken)
+        if request.group != tally.group.name or some <= 0:
+            continue
+        census.unsent.remove(request)
+        if some < request.count:
+            census.unsent.append(msgspec.structs.replace(request, count=request.count - some))
+        census.forget(request, Reason.WITHDRAWN, some)
+        taken += some
+    tally.requested -= taken
+    tally.starting -= taken
+    tally.coming -= taken * tally.group.limits.fresh
+    return taken

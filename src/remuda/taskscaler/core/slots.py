@@ -1,0 +1,264 @@
+"""Which slot a job gets, and who may ask for one. In memory, without a clock: who acts stores what comes of it.
+
+A *holder* names one request for a job, and then that job. It reserves before it asks; a reservation that came to
+nothing is given back and costs an instance no use. With a job it acquires: `grants` hands out slots, in the order in
+which holders came, as soon as there are any, so nobody polls. A job goes where its caches are warm; else to the
+fullest instance, and of empty ones to the one that was used last, so that the others stay idle and can go.
+
+Invariants: an instance that is not ready and well gets nobody, and none gets more than its capacity or its uses; a
+holder has one slot at most; nothing may be reserved before a plan has said how much.
+"""
+
+import heapq
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping
+
+import msgspec
+from msgspec.structs import replace
+
+from remuda.taskscaler.core.values import Instance, InstanceState, Limits, free_slots
+
+
+class Slot(msgspec.Struct, frozen=True):
+    """Room for one job on an instance; the number tells it from the others there."""
+
+    instance: str
+    number: int
+
+
+class Grant(msgspec.Struct, frozen=True, kw_only=True):
+    """A slot that a waiting job has now."""
+
+    holder: str
+    slot: Slot
+
+
+class Waiter(msgspec.Struct, frozen=True, kw_only=True):
+    """A job that waits for a slot."""
+
+    holder: str
+    since: float
+    caches: frozenset[str] = frozenset()
+
+
+_Entry = tuple[int, float, str]
+"""Of an instance with room: minus its used slots, minus the time since when it is idle, its id."""
+
+
+_SPARE = 64
+"""Entries beyond twice what is needed that the heap may have before it is made anew."""
+
+
+class Slots:
+    """All slots of a fleet."""
+
+    def __init__(self, limits: Mapping[str, Limits], *, warm_first: bool = True) -> None:
+        """`limits`: by group."""
+        self._limits = limits
+        self._warm_first = warm_first
+        self._instances: dict[str, Instance] = {}
+        self._held: dict[str, Slot] = {}
+        self._taken: dict[str, dict[int, str]] = {}
+        self._reserved: set[str] = set()
+        self._reservable: int | None = 0
+        self._waiting: OrderedDict[str, Waiter] = OrderedDict()
+        # The heap is lazy: only the entry that `_open` has for an instance counts.
+        self._open: dict[str, _Entry] = {}
+        self._line: list[_Entry] = []
+        self._warm: dict[str, set[str]] = {}
+
+    @property
+    def instances(self) -> tuple[Instance, ...]:
+        """As a plan wants them."""
+        return tuple(self._instances.values())
+
+    @property
+    def reserved(self) -> int:
+        """Holders that have no slot yet: requests, and jobs that wait."""
+        return len(self._reserved)
+
+    @property
+    def waiting(self) -> tuple[Waiter, ...]:
+        """Jobs that wait, the first one first."""
+        return tuple(self._waiting.values())
+
+    @property
+    def held(self) -> int:
+        """Slots that jobs have."""
+        return len(self._held)
+
+    def instance(self, instance_id: str) -> Instance | None:
+        return self._instances.get(instance_id)
+
+    def slot(self, holder: str) -> Slot | None:
+        """The one that it has."""
+        return self._held.get(holder)
+
+    def holders(self, instance_id: str) -> dict[int, str]:
+        """Who has which slot of an instance."""
+        return dict(self._taken.get(instance_id, {}))
+
+    def allow(self, reservable: int | None) -> None:
+        """What the last plan says may be reserved in all; until then it is nothing."""
+        self._reservable = reservable
+
+    def change(self, limits: Mapping[str, Limits]) -> None:
+        """Other limits from now on, for instances that are there, too; who has a slot keeps it."""
+        self._limits = limits
+        for instance in self._instances.values():
+            self._put(instance)
+
+    def see(self, instance: Instance) -> None:
+        """An instance that is new, or of which something is otherwise; what is used of it is known here already."""
+        known = self._instances.get(instance.id)
+        if known is not None:
+            became_ready = instance.state is InstanceState.READY is not known.state
+            idle_since = instance.since if became_ready and not known.is_busy else known.idle_since
+            instance = replace(
+                instance,
+                slots_used=known.slots_used,
+                uses=max(known.uses, instance.uses),
+                idle_since=idle_since,
+                warm=known.warm | instance.warm,
+            )
+        else:
+            instance = replace(instance, slots_used=0)
+            self._taken[instance.id] = {}
+        self._put(instance)
+
+    def lose(self, instance_id: str) -> tuple[str, ...]:
+        """An instance is gone. Those whose jobs were there; they hold nothing any more."""
+        known = self._instances.pop(instance_id, None)
+        if known is None:
+            return ()
+        self._open.pop(instance_id, None)
+        self._forget_warm(known)
+        holders = tuple(self._taken.pop(instance_id).values())
+        for holder in holders:
+            del self._held[holder]
+        return holders
+
+    def reserve(self, holder: str) -> bool:
+        """Whether the holder may ask for a job; twice is as good as once."""
+        if holder in self._reserved or holder in self._held:
+            return True
+        if self._reservable is not None and len(self._reserved) >= self._reservable:
+            return False
+        self._reserved.add(holder)
+        return True
+
+    def give_back(self, holder: str) -> None:
+        """No job came, or it does not want a slot any more."""
+        self._reserved.discard(holder)
+        self._waiting.pop(holder, None)
+
+    def acquire(self, holder: str, *, now: float, caches: Iterable[str] = ()) -> None:
+        """A job came and wants its slot; `grants` tells when there is one. It keeps its turn if it asks again."""
+        if holder not in self._held:
+            self._reserved.add(holder)
+            self._waiting.setdefault(holder, Waiter(holder=holder, since=now, caches=frozenset(caches)))
+
+    def put_back(self, waiter: Waiter) -> None:
+        """A job whose slot is gone before it heard of it waits on, with its caches, in its turn and since then."""
+        self._reserved.add(waiter.holder)
+        self._waiting[waiter.holder] = waiter
+        self._waiting = OrderedDict(sorted(self._waiting.items(), key=lambda one: one[1].since))
+
+    def grants(self) -> tuple[Grant, ...]:
+        """Give what is free to those who wait; to be called after every change."""
+        found = []
+        for waiter in list(self._waiting.values()):
+            instance_id = self._choose(waiter.caches)
+            if instance_id is None:
+                break
+            taken = self._taken[instance_id]
+            slot = Slot(instance_id, next(number for number in range(len(taken) + 1) if number not in taken))
+            self._take(waiter.holder, slot, uses=1)
+            found.append(Grant(holder=waiter.holder, slot=slot))
+        return tuple(found)
+
+    def release(self, holder: str, *, now: float, is_used: bool = True, warmed: Iterable[str] = ()) -> Slot | None:
+        """A job has ended, or has not begun (`is_used`); the caches that it left on its instance. Its slot, if any."""
+        slot = self._held.pop(holder, None)
+        if slot is None:
+            self.give_back(holder)
+            return None
+        del self._taken[slot.instance][slot.number]
+        instance = self._instances[slot.instance]
+        left = instance.slots_used - 1
+        self._put(
+            replace(
+                instance,
+                slots_used=left,
+                uses=instance.uses - (not is_used),
+                idle_since=instance.idle_since if left else now,
+                warm=instance.warm.union(warmed),
+            )
+        )
+        return slot
+
+    def adopt(self, holder: str, slot: Slot) -> bool:
+        """A job of an earlier process has this slot; its use is counted already. False if that cannot be.
+
+        A smaller capacity than at that time does not matter: the job is there.
+        """
+        taken = self._taken.get(slot.instance)
+        if taken is None or taken.get(slot.number, holder) != holder or self._held.get(holder, slot) != slot:
+            return False
+        if holder not in self._held:
+            self._take(holder, slot, uses=0)
+        return True
+
+    def overdue(self, *, now: float, timeout_seconds: float, coming: int) -> tuple[Waiter, ...]:
+        """Jobs that have waited for too long. Those first in line for slots that are coming are not given up."""
+        line = list(self._waiting.values())[max(coming, 0) :]
+        return tuple(waiter for waiter in line if now - waiter.since >= timeout_seconds)
+
+    def _take(self, holder: str, slot: Slot, *, uses: int) -> None:
+        self._waiting.pop(holder, None)
+        self._reserved.discard(holder)
+        self._held[holder] = slot
+        self._taken[slot.instance][slot.number] = holder
+        instance = self._instances[slot.instance]
+        used = instance.slots_used + 1
+        self._put(replace(instance, slots_used=used, uses=max(instance.uses + uses, used)))
+
+    def _put(self, instance: Instance) -> None:
+        known = self._instances.get(instance.id)
+        if known is None or known.warm != instance.warm:
+            if known is not None:
+                self._forget_warm(known)
+            for key in instance.warm:
+                self._warm.setdefault(key, set()).add(instance.id)
+        self._instances[instance.id] = instance
+        if self._has_room(instance):
+            idle_since = instance.since if instance.idle_since is None else instance.idle_since
+            entry = (-instance.slots_used, -idle_since, instance.id)
+            if self._open.get(instance.id) != entry:
+                self._open[instance.id] = entry
+                heapq.heappush(self._line, entry)
+                if len(self._line) > 2 * len(self._open) + _SPARE:
+                    self._line = sorted(self._open.values())
+        else:
+            self._open.pop(instance.id, None)
+
+    def _has_room(self, instance: Instance) -> bool:
+        limits = self._limits[instance.group]
+        is_well = not 0 < limits.failure_threshold <= instance.failures
+        return instance.state is InstanceState.READY and is_well and free_slots(instance, limits) > 0
+
+    def _choose(self, caches: frozenset[str]) -> str | None:
+        if self._warm_first and caches:
+            warm = {one: self._instances[one] for key in caches for one in self._warm.get(key, ()) if one in self._open}
+            if warm:
+                return min(warm, key=lambda one: (-len(warm[one].warm & caches), self._open[one]))
+        while self._line and self._open.get(self._line[0][2]) != self._line[0]:
+            heapq.heappop(self._line)
+        return self._line[0][2] if self._line else None
+
+    def _forget_warm(self, instance: Instance) -> None:
+        for key in instance.warm:
+            ids = self._warm[key]
+            ids.discard(instance.id)
+            if not ids:
+                del self._warm[key]

@@ -1,0 +1,118 @@
+"""A fleet as a plan wants it, and in the numbers that dashboards show, whose words are upstream's. Pure."""
+
+from collections import Counter
+from collections.abc import Mapping
+
+from remuda.fleeting.port import InstanceState as Shown
+from remuda.taskscaler.core.decisions import Plan, Reason
+from remuda.taskscaler.core.values import Fleet, Instance, InstanceState, free_slots
+from remuda.taskscaler.fleet.requests import Phase
+from remuda.taskscaler.fleet.roster import Roster
+from remuda.taskscaler.fleet.setup import Gauges, GroupGauges
+
+INSTANCE_STATES = ("requested", "pending", "creating", "running", "deleting", "suspending", "suspended", "resuming")
+TASK_STATES = ("idle", "pending", "acquired", "reserved", "unavailable", "unhealthy")
+MACHINE_USES = ("creating", "idle", "busy", "unavailable", "removing")
+"""What a machine of ours costs its money for."""
+HINDRANCES = (
+    Reason.MAX_INSTANCES,
+    Reason.QUOTA,
+    Reason.THROTTLED,
+    Reason.MAX_CREATING,
+    Reason.BACKING_OFF,
+    Reason.PROBING,
+    Reason.NOT_CURRENT,
+)
+"""Why instances are not created though they are wanted."""
+
+
+def fleet_of(roster: Roster, now: float, *, reserved: int) -> Fleet:
+    """As a plan wants it."""
+    under_way: dict[str, list[float]] = {name: [] for name in roster.groups}
+    for member in roster.members.values():
+        if member.asked_at is not None and not (member.is_prepared or member.is_removing):
+            under_way[member.group].append(now - member.asked_at)
+    requests = [one for one in roster.asking.all.values() if one.missing]
+    for one in requests:
+        if one.group in under_way and one.phase is not Phase.QUEUED:
+            under_way[one.group].append(now - one.asked_at)
+    order = [one.name for one in roster.setup.groups if one.name in roster.groups]
+    return Fleet(
+        groups=tuple(roster.groups[name].as_group(under_way[name]) for name in order),
+        instances=roster.slots.instances,
+        requests=tuple(one.as_request() for one in requests),
+        reserved=reserved,
+        max_instances=roster.setup.max_instances,
+        owner=roster.setup.owner,
+    )
+
+
+def gauges_of(
+    roster: Roster, made: Plan, open_requests: int, *, at: float = 0.0, starts: Mapping[str, int] | None = None
+) -> Gauges:
+    """After a plan, `at` a time of the monotonic clock; `starts`: how often the plugin of each group was started."""
+    instances = Counter(dict.fromkeys(INSTANCE_STATES, 0))
+    tasks = Counter(dict.fromkeys(TASK_STATES, 0))
+    for member in roster.members.values():
+        shown = Shown.DELETING if member.is_removing else member.shown
+        if shown is not None and shown.value in instances:
+            instances[shown.value] += 1
+    for asked in roster.asking.all.values():
+        instances["requested" if asked.phase is Phase.QUEUED else "pending"] += asked.missing
+    first = next(iter(roster.groups.values())).limits
+    for one in roster.slots.instances:
+        limits = roster.groups[one.group].limits
+        tasks["acquired"] += one.slots_used
+        free = free_slots(one, limits)
+        if one.state is InstanceState.READY:
+            is_well = not 0 < limits.failure_threshold <= one.failures
+            tasks["idle" if is_well else "unhealthy"] += free
+            tasks["unavailable"] += max(limits.capacity - one.slots_used - free, 0)
+        elif one.state is not InstanceState.CREATING:
+            tasks["unavailable"] += free
+    tasks["pending"] = len(roster.slots.waiting)
+    tasks["reserved"] = open_requests + len(roster.slots.waiting)
+    most = made.terms.max_instances
+    return Gauges(
+        instances=dict(instances),
+        tasks=dict(tasks),
+        max_instances=most,
+        max_tasks_per_instance=first.capacity,
+        max_use_count_per_instance=first.max_use_count,
+        desired_instances=made.created - len(made.remove),
+        at=at,
+        open_requests=open_requests,
+        may_grow=not most or made.terms.instances + made.created < most,
+        groups={name: _group(roster, name, made, (starts or {}).get(name, 0)) for name in roster.groups},
+    )
+
+
+def _group(roster: Roster, name: str, made: Plan, starts: int) -> GroupGauges:
+    owner = roster.setup.owner
+    ours = {key: one for key, one in roster.members.items() if one.group == name and not one.is_foreign(owner)}
+    machines = Counter(dict.fromkeys(MACHINE_USES, 0))
+    machines.update(_use(known) for key in ours if (known := roster.slots.instance(key)) is not None)
+    hindered = Counter(dict.fromkeys(HINDRANCES, 0))
+    for one in made.hindered:
+        if one.group == name and one.because.reason in hindered:
+            hindered[one.because.reason] += one.count
+    return GroupGauges(
+        machines=dict(machines),
+        hindered={reason.value: count for reason, count in hindered.items()},
+        stuck=sum(one.removing_at != one.removed_at for one in ours.values()),
+        is_well=roster.groups[name].is_current,
+        plugin_starts=starts,
+    )
+
+
+def _use(one: Instance) -> str:
+    if one.is_busy:
+        return "busy"
+    return _USES.get(one.state, "unavailable")
+
+
+_USES = {
+    InstanceState.CREATING: "creating",
+    InstanceState.READY: "idle",
+    InstanceState.DELETING: "removing",
+}

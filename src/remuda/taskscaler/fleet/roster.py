@@ -1,0 +1,327 @@
+"""All that is known of a fleet: its instances, who has their slots, its groups, what was asked for. Pure.
+
+Everything that happens comes in here, with its time: what health checks say, what plans want, what jobs do, and by way
+of `sightings` what groups show. What has changed since it was last written is told by `changes`. Nothing here waits,
+writes or calls a plugin; `scaler` and its tasks do.
+
+Invariants: every member is in the slots under the same name; what has a slot is never lost silently, whoever ends an
+instance gets its holders.
+"""
+
+from collections.abc import Collection
+
+import msgspec
+from msgspec.structs import replace
+
+from remuda.taskscaler.core.rebalancing import Seen, Sighting
+from remuda.taskscaler.core.slots import Slot, Slots
+from remuda.taskscaler.core.values import Cause, Instance, InstanceState, Limits
+from remuda.taskscaler.fleet.groups import GroupState
+from remuda.taskscaler.fleet.members import Member, state_of, strike_seconds
+from remuda.taskscaler.fleet.requests import Asking
+from remuda.taskscaler.fleet.setup import FleetSetup, Told, instance_name
+from remuda.taskscaler.fleet.stored_values import (
+    Changes,
+    Stored,
+    StoredInstance,
+    restored_instance,
+    restored_member,
+    stored_group,
+    stored_instance,
+)
+
+_PASSING = frozenset(
+    {InstanceState.CREATING, InstanceState.DELETING, InstanceState.SUSPECT, InstanceState.FAILED, InstanceState.LOST}
+)
+"""States that do not last."""
+
+
+class Gone(msgspec.Struct, frozen=True):
+    """An instance that is gone, and those who had slots of it."""
+
+    name: str
+    holders: tuple[str, ...]
+    why: str = ""
+    """If nobody here had it removed: whose doing it may be, as far as that can be said."""
+
+
+class Roster:
+    """One fleet."""
+
+    def __init__(self, setup: FleetSetup, told: Told) -> None:
+        self.setup = setup
+        self.groups = {one.name: GroupState(name=one.name, limits=one.limits) for one in setup.groups}
+        self.members: dict[str, Member] = {}
+        self.asking = Asking()
+        self._limits: dict[str, Limits] = self._effective()
+        self.slots = Slots(self._limits)
+        self.told = told
+        self._unsure: set[str] = set()
+        """Holders of an earlier process whom nobody has claimed yet."""
+        self.deleted: dict[str, float] = {}
+        """Instances that were deleted of late, and when they were gone."""
+        self._changed: set[str] = set()
+        self._changed_groups: set[str] = set()
+
+    def load(self, stored: Stored, now: float) -> tuple[str, ...]:
+        """What an earlier process wrote. Names of instances whose group is not configured any more: left alone."""
+        for group in stored.groups:
+            if known := self.groups.get(group.name):
+                known.bucket, known.boots = group.bucket, group.boots
+                known.failures, known.failed_at = group.failures, group.failed_at
+        for asked in stored.requests:
+            self.asking.load(asked, is_known=asked.group in self.groups)
+        strangers = []
+        for one in stored.instances:
+            name = instance_name(one.group, one.id)
+            if one.group not in self.groups:
+                strangers.append(name)
+                continue
+            member = self.members[name] = restored_member(one, now)
+            state = state_of(member, threshold=self._limits[one.group].failure_threshold)
+            self.slots.see(restored_instance(one, name, state))
+            for number, holder in one.holders.items():
+                if self.slots.adopt(holder, Slot(name, number)):
+                    self._unsure.add(holder)
+        return tuple(strangers)
+
+    def change(self, setup: FleetSetup) -> None:
+        """Other limits; groups stay what they are."""
+        self.setup = setup
+        for one in setup.groups:
+            if group := self.groups.get(one.name):
+                group.limits = one.limits
+        self.limits_changed()
+
+    def limits_changed(self) -> None:
+        """Tell the slots, if so."""
+        limits = self._effective()
+        if limits != self._limits:
+            self._limits = limits
+            self.slots.change(limits)
+
+    def adopt(self, holder: str, name: str, now: float) -> bool:
+        """A job of an earlier process is on that instance; False if it cannot be one of ours."""
+        held = self.slots.slot(holder)
+        self._unsure.discard(holder)
+        if held is not None:
+            if held.instance == name:
+                return True
+            self.release(holder, now)
+        if name not in self.members and not self._presume(name, now):
+            return False
+        taken = self.slots.holders(name)
+        number = next(number for number in range(len(taken) + 1) if number not in taken)
+        self._changed.add(name)
+        return self.slots.adopt(holder, Slot(name, number))
+
+    def claimed(self, holder: str) -> Slot | None:
+        """The slot that a job has already, if any."""
+        self._unsure.discard(holder)
+        return self.slots.slot(holder)
+
+    def recovered(self, now: float) -> tuple[str, ...]:
+        """Nobody else of an earlier process will come; those who did not, and have no slot any more."""
+        left = tuple(sorted(self._unsure))
+        for holder in left:
+            self.release(holder, now)
+        self._unsure.clear()
+        return left
+
+    def grants(self) -> tuple[tuple[str, Slot], ...]:
+        """Hand out what is free."""
+        given = self.slots.grants()
+        self._changed.update(one.slot.instance for one in given)
+        return tuple((one.holder, one.slot) for one in given)
+
+    def release(self, holder: str, now: float, *, is_used: bool = True, warmed: Collection[str] = ()) -> bool:
+        """Whether it had a slot."""
+        slot = self.slots.release(holder, now=now, is_used=is_used, warmed=warmed)
+        if slot is not None:
+            self._changed.add(slot.instance)
+        return slot is not None
+
+    def not_shown(self, group: str, error: str) -> None:
+        """The group could not be asked."""
+        self.groups[group].is_current = False
+        self.groups[group].error = error
+
+    def creation_failed(
+        self, group: str, error: str, now: float, *, cause: str, count: int = 1, asked_at: float | None = None
+    ) -> None:
+        """`cause` is one of `setup.FAILURES`."""
+        self.groups[group].failed(now, error)
+        self._changed_groups.add(group)
+        self.told.failed_creation(group, cause, None if asked_at is None else now - asked_at, count)
+
+    def group_changed(self, group: str) -> None:
+        """Its bucket, or what was learned of it."""
+        self._changed_groups.add(group)
+
+    def prepared(self, name: str, now: float) -> None:
+        member = self.members[name]
+        member.is_prepared, member.error = True, ""
+        member.check_at = now + self.setup.heartbeat_seconds
+        seconds = None if member.asked_at is None else now - member.asked_at
+        self.groups[member.group].succeeded(seconds)
+        if seconds is not None:
+            self.told.booted(member.group, seconds)
+        self._changed_groups.add(member.group)
+        self.refresh(name, now)
+
+    def not_prepared(self, name: str, error: str, now: float) -> None:
+        """It will not be, either."""
+        member = self.members[name]
+        member.is_failed, member.error = True, error
+        text = f"{name} could not be prepared: {error}"
+        self.creation_failed(member.group, text, now, cause="unprepared", asked_at=member.asked_at)
+        self.refresh(name, now)
+
+    def checked(self, name: str, error: str | None, now: float) -> None:
+        """A health check has ended."""
+        if member := self.members.get(name):
+            member.unanswered = 0 if error is None else member.unanswered + 1
+            member.error = error or ("" if member.is_prepared else member.error)
+            pause = self._strike_seconds(member) if member.unanswered else self.setup.heartbeat_seconds
+            member.check_at = now + pause
+            self.refresh(name, now)
+
+    def reported(self, name: str, now: float, *, is_well: bool) -> None:
+        """What a job saw of it. It is looked at without delay when that was nothing good. What all its jobs see at the
+        same time, and again with every try, counts once."""
+        if member := self.members.get(name):
+            if is_well:
+                member.reported, member.reported_at = 0, float("-inf")
+            elif now - member.reported_at >= self._strike_seconds(member):
+                member.reported, member.reported_at = member.reported + 1, now
+                member.check_at = member.check_at if member.unanswered else now
+            self.refresh(name, now)
+
+    def remove(self, name: str, now: float) -> None:
+        """It is to be deleted: from now on nobody gets a slot of it."""
+        member = self.members[name]
+        member.removing_at = now
+        member.removed_at = now if member.removed_at is None else member.removed_at
+        self.refresh(name, now)
+
+    def drain(self, name: str, now: float) -> None:
+        self.members[name].is_draining = True
+        self.refresh(name, now)
+
+    def lose(self, name: str, now: float) -> Gone:
+        """It is no more."""
+        member = self.members.pop(name)
+        if member.removed_at is not None:
+            self.told.took("instance_deletion", now - member.removed_at)
+            self.deleted[name] = now
+        self.told.took("instance_life_duration", now - member.created_at)
+        self._changed.add(name)
+        is_loss = member.removed_at is None and not member.is_foreign(self.setup.owner)
+        return Gone(name, self.slots.lose(name), self._lost(name, member, now) if is_loss else "")
+
+    def _lost(self, name: str, member: Member, now: float) -> str:
+        """Nobody here had it removed. Whose doing that may be."""
+        group = self.groups[member.group]
+        if member.shown is None:  # it went while nobody looked: there is no telling when
+            return ""
+        sighting = Sighting(
+            what=Seen.LOST, at=now, instance=name, came_at=member.created_at, was_ready=member.is_prepared
+        )
+        group.saw(now, sighting)
+        if member.is_prepared:
+            self.told.lost(member.group, group.verdict.kind)
+        return group.verdict.cause
+
+    def refresh(self, name: str, now: float) -> None:
+        """Tell the slots in which state an instance is."""
+        member, known = self.members[name], self.slots.instance(name)
+        assert known is not None
+        state = state_of(member, threshold=self._limits[member.group].failure_threshold)
+        since = known.since
+        if state is InstanceState.DELETING and member.removing_at is not None:
+            since = member.removing_at
+        elif state is not known.state:
+            since = now
+            if state is InstanceState.CREATING:
+                since = member.begun_at
+            elif state is InstanceState.READY and known.state is not InstanceState.CREATING:
+                # It was in doubt for a moment: that is no reason to stay longer.
+                since = known.since if known.idle_since is None else known.idle_since
+        fresh = replace(known, state=state, since=since, failures=member.failures, owner=member.owner)
+        if fresh != known:
+            self.slots.see(fresh)
+            self._changed.add(name)
+
+    def is_expecting(self, group: str) -> bool:
+        """Whether something of the group will be otherwise soon."""
+        if any(self.asking.of(group)):
+            return True
+        for name, member in self.members.items():
+            known = self.slots.instance(name)
+            if member.group != group or known is None:
+                continue
+            # Of another's only that it may be gone is of interest: it takes up a place.
+            is_ours = not member.is_foreign(self.setup.owner)
+            if member.missed or (is_ours and known.state in _PASSING):
+                return True
+        return False
+
+    def changes(self) -> Changes:
+        """What has to be written; it counts as written from now on, see `unwritten`."""
+        made = Changes(
+            instances={name: self._stored(name) for name in self._changed},
+            requests={
+                number: replace(one) if (one := self.asking.all.get(number)) else None for number in self.asking.changed
+            },
+            groups={name: stored_group(self.groups[name]) for name in self._changed_groups},
+        )
+        self._changed.clear()
+        self._changed_groups.clear()
+        self.asking.changed.clear()
+        return made
+
+    def unwritten(self, changes: Changes) -> None:
+        """It was not written after all."""
+        self._changed.update(changes.instances)
+        self._changed_groups.update(changes.groups)
+        self.asking.changed.update(changes.requests)
+
+    def _strike_seconds(self, member: Member) -> float:
+        return strike_seconds(self.setup, threshold=self._limits[member.group].failure_threshold)
+
+    def _effective(self) -> dict[str, Limits]:
+        return {name: group.effective for name, group in self.groups.items()}
+
+    def _presume(self, name: str, now: float) -> bool:
+        """An instance that only a job knows of; whether it can be of one of the groups."""
+        for group in sorted(self.groups, key=len, reverse=True):
+            if not group or name.startswith(f"{group}/"):
+                one = name[len(group) + 1 :] if group else name
+                self.add(Member(id=one, group=group, cause=Cause.PREEXISTED, created_at=now, begun_at=now), now)
+                self.members[name].is_prepared = True
+                return True
+        return False
+
+    def add(self, member: Member, now: float) -> None:
+        """An instance that was not known; in which state it is follows from what is seen of it."""
+        name = instance_name(member.group, member.id)
+        self.members[name] = member
+        state = InstanceState.DELETING if member.is_removing else InstanceState.UNKNOWN
+        self.slots.see(
+            Instance(
+                id=name,
+                group=member.group,
+                state=state,
+                since=now if member.removing_at is None else member.removing_at,
+                created_at=member.created_at,
+                cause=member.cause,
+                owner=member.owner,
+            )
+        )
+        self._changed.add(name)
+
+    def _stored(self, name: str) -> StoredInstance | None:
+        member, known = self.members.get(name), self.slots.instance(name)
+        if member is None or known is None:
+            return None
+        return stored_instance(member, known, self.slots.holders(name))

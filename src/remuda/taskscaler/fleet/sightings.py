@@ -1,0 +1,109 @@
+"""What an update of a group means for a fleet: which instances are new, which are gone, what became of the others.
+
+Decided here: where an instance that was not known comes from (a request, an earlier time, or nobody here), and what it
+means that a known one is not shown. One that was asked to go is gone then; any other is in doubt, and lost when several
+updates in a row do not show it (`members.MISSES`). One that is gone when it is first shown was a creation that failed.
+Pure: `group_watch` asks, and the roster keeps what comes of it.
+"""
+
+from collections.abc import Mapping
+
+from remuda.fleeting.port import InstanceState as Shown
+from remuda.fleeting.port import TaggedInstance
+from remuda.taskscaler.core.rebalancing import Seen, Sighting
+from remuda.taskscaler.core.values import Cause
+from remuda.taskscaler.fleet.groups import GroupState
+from remuda.taskscaler.fleet.members import Member, is_gone
+from remuda.taskscaler.fleet.roster import Gone, Roster
+from remuda.taskscaler.fleet.setup import instance_name
+
+REMEMBERED_SECONDS = 600.0
+"""So long a deleted instance that shows up again, though none was asked for, is still to go."""
+
+
+def take_in(
+    roster: Roster,
+    group: str,
+    found: Mapping[str, Shown],
+    *,
+    now: float,
+    began_at: float,
+    tags: Mapping[str, TaggedInstance],
+) -> tuple[Gone, ...]:
+    """All instances of a group, as an update has it that began then. Those that are gone, as they should."""
+    state = roster.groups[group]
+    gone = []
+    for one, shown in found.items():
+        name = instance_name(group, one)
+        if name not in roster.members:
+            if is_gone(shown):
+                _gone_unseen(roster, state, one, now, tags.get(one))
+                continue
+            _discover(roster, state, one, now, tags.get(one))
+        member = roster.members[name]
+        if is_gone(shown) and member.is_removing:
+            gone.append(roster.lose(name, now))
+            continue
+        _see(roster, member, shown, now)
+        roster.refresh(name, now)
+    for name, member in list(roster.members.items()):
+        if member.group != group or member.id in found:
+            continue
+        if member.is_removing:
+            gone.append(roster.lose(name, now))
+        else:
+            member.missed += 1
+            roster.told.missed_update()
+            roster.refresh(name, now)
+    given_up = roster.asking.believe(group, began_at)
+    state.saw(now, *[Sighting(what=Seen.GIVEN_UP, at=now)] * given_up)
+    state.is_current = state.was_shown = True
+    state.updated_at = now
+    if not state.failures:
+        state.error = ""
+    return tuple(gone)
+
+
+def _gone_unseen(roster: Roster, group: GroupState, one: str, now: float, tag: TaggedInstance | None) -> None:
+    """An instance that nobody saw before is no more. While some are on their way it was one of those: a creation that
+    failed, and not one to be waited for. Groups may show for long what is gone, so each counts once."""
+    name = instance_name(group.name, one)
+    is_news = group.was_shown and name not in group.gone and name not in roster.deleted
+    group.gone[name] = now
+    group.gone = {name: at for name, at in group.gone.items() if now - at < REMEMBERED_SECONDS}
+    is_foreign = tag is not None and tag.owner not in ("", roster.setup.owner)
+    was_lost = any(seen.what is Seen.LOST and seen.instance == name for seen in group.sightings)
+    if not is_news or is_foreign or was_lost or (asked := roster.asking.take(group.name)) is None:
+        return
+    text = f"{name} came to nothing before anybody saw it; what its provider, or the plugin's log, says of it tells why"
+    roster.creation_failed(group.name, text, now, cause="lost", asked_at=asked.asked_at)
+
+
+def _discover(roster: Roster, group: GroupState, one: str, now: float, tag: TaggedInstance | None) -> None:
+    member = Member(id=one, group=group.name, cause=Cause.UNEXPECTED, created_at=now, begun_at=now)
+    member.owner = "" if tag is None else tag.owner
+    name = instance_name(group.name, one)
+    is_back = any(one.what is Seen.LOST and one.instance == name for one in group.sightings)
+    is_new = not is_back and not member.is_foreign(roster.setup.owner)
+    asked = roster.asking.take(group.name) if is_new else None
+    if asked is not None:
+        member.cause, member.asked_at = Cause.REQUESTED, asked.asked_at
+        roster.told.took("instance_creation", now - asked.asked_at)
+    elif not group.was_shown:
+        member.cause = Cause.PREEXISTED
+        member.created_at = now if tag is None or tag.created_at is None else tag.created_at
+    elif now - roster.deleted.get(name, -REMEMBERED_SECONDS) < REMEMBERED_SECONDS:
+        member.removing_at = member.removed_at = roster.deleted[name]
+    elif not member.is_foreign(roster.setup.owner):
+        group.saw(now, Sighting(what=Seen.CAME, at=now, instance=name))
+    roster.deleted = {key: at for key, at in roster.deleted.items() if now - at < REMEMBERED_SECONDS}
+    roster.add(member, now)
+
+
+def _see(roster: Roster, member: Member, shown: Shown, now: float) -> None:
+    member.missed = 0
+    if shown is Shown.CREATING and (member.is_prepared or member.shown is Shown.RUNNING):
+        member.is_prepared, member.unanswered, member.begun_at = False, 0, now
+    if shown is Shown.RUNNING and member.shown is not Shown.RUNNING and member.asked_at is not None:
+        roster.told.took("instance_is_running", now - member.asked_at)
+    member.shown = shown

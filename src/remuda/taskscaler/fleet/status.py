@@ -1,0 +1,183 @@
+"""What there is to see of a scaler: for the control socket, the command line, and tests. Pure."""
+
+from collections.abc import Iterable
+from contextlib import suppress
+
+import msgspec
+
+from remuda.fleeting.errors import PermanentError
+from remuda.taskscaler.core.decisions import Plan
+from remuda.taskscaler.core.explain import explain
+from remuda.taskscaler.core.values import Instance, Request
+from remuda.taskscaler.fleet.gauges import fleet_of
+from remuda.taskscaler.fleet.roster import Roster
+
+FOREIGN = "foreign"
+
+
+class InstanceStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """One instance."""
+
+    name: str
+    """What the scaler calls it: GROUP/ID, or the id alone in a group without a name."""
+    id: str
+    """What its plugin calls it."""
+    group: str
+    state: str
+    """As plans call it; `foreign`: another owner's, which is left alone."""
+    provider_state: str
+    """As its group calls it; empty: not shown in this process yet."""
+    since: float
+    slots_used: int
+    capacity: int
+    uses: int
+    created_at: float
+    idle_since: float | None
+    cause: str
+    address: str
+    owner: str
+    failures: int
+    error: str
+    """What went wrong with it last; of a foreign one, whose it is."""
+    holders: tuple[str, ...]
+
+
+class GroupStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """One group."""
+
+    name: str
+    plugin: str
+    """What the plugin calls itself, with its version."""
+    is_current: bool
+    starting_seconds: float | None = None
+    """So long its plugin has been starting; None: it runs, or the next try is not due."""
+    error: str
+    """What went wrong with it last, until it works again."""
+    note: str
+    """What should be known of it, such as a maximum that is below the configured one."""
+    failures: int
+    failed_at: float
+    boot_seconds: float
+    boots: int
+    """Instances that this was learned from."""
+    max_instances: int
+    quota: int | None
+    updated_at: float
+
+
+class Decision(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that was decided, and why."""
+
+    at: float
+    action: str
+    """create, remove, drain, forget."""
+    group: str
+    instance: str = ""
+    count: int = 1
+    reason: str
+    text: str
+
+
+class ScalerStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """All of it."""
+
+    name: str
+    owner: str
+    at: float
+    held: int
+    waiting: int
+    reserved: int
+    """Open requests for jobs and jobs that wait."""
+    capacity: int | None
+    instances: tuple[InstanceStatus, ...]
+    requests: tuple[Request, ...]
+    groups: tuple[GroupStatus, ...]
+    plan: Plan | None
+    """The last one; None: there was none yet."""
+    explanation: str
+    decisions: tuple[Decision, ...]
+    """Of late, the latest last."""
+    store_error: str = ""
+    """Why the state cannot be written at present; slots are not handed out meanwhile."""
+    demand_error: str = ""
+    """Why the server's demand is not known at present; only jobs that wait here count meanwhile."""
+
+
+def status_of(
+    roster: Roster,
+    *,
+    plan: Plan | None,
+    decisions: Iterable[Decision],
+    now: float,
+    open_requests: int,
+    capacity: int | None,
+    store_error: str,
+    demand_error: str,
+) -> ScalerStatus:
+    """What there is to see now."""
+    groups = []
+    for one in fleet_of(roster, now, reserved=0).groups:
+        group = roster.groups[one.name]
+        groups.append(
+            GroupStatus(
+                name=one.name,
+                plugin=group.plugin,
+                is_current=group.is_current,
+                starting_seconds=None if group.starting_at is None else now - group.starting_at,
+                error=group.error,
+                note=group.note,
+                failures=group.failures,
+                failed_at=group.failed_at,
+                boot_seconds=one.boot_seconds,
+                boots=len(group.boots.seconds),
+                max_instances=group.limits.max_instances,
+                quota=one.limits.quota,
+                updated_at=group.updated_at,
+            )
+        )
+    return ScalerStatus(
+        name=roster.setup.name,
+        owner=roster.setup.owner,
+        at=now,
+        held=roster.slots.held,
+        waiting=len(roster.slots.waiting),
+        reserved=open_requests + len(roster.slots.waiting),
+        capacity=capacity,
+        instances=tuple(_instance(roster, one) for one in roster.slots.instances),
+        requests=tuple(one.as_request() for one in roster.asking.all.values() if one.missing),
+        groups=tuple(groups),
+        plan=plan,
+        explanation="" if plan is None else explain(plan, now=now),
+        decisions=tuple(decisions),
+        store_error=store_error,
+        demand_error=demand_error,
+    )
+
+
+def _instance(roster: Roster, one: Instance) -> InstanceStatus:
+    member = roster.members[one.id]
+    uses_external = {group.name: group.use_external_addr for group in roster.setup.groups}.get(one.group, False)
+    address = ""
+    if member.info is not None:
+        with suppress(PermanentError):
+            address = member.info.address(use_external=uses_external)
+    is_foreign = member.is_foreign(roster.setup.owner)
+    return InstanceStatus(
+        name=one.id,
+        id=member.id,
+        group=one.group,
+        state=FOREIGN if is_foreign else one.state.value,
+        provider_state="" if member.shown is None else member.shown.value,
+        since=one.since,
+        slots_used=one.slots_used,
+        capacity=roster.groups[one.group].limits.capacity,
+        uses=one.uses,
+        created_at=one.created_at,
+        idle_since=one.idle_since,
+        cause=one.cause.value,
+        address=address,
+        owner=one.owner,
+        failures=one.failures,
+        error=f"is {one.owner}'s by its tag" if is_foreign else member.error,
+        holders=tuple(roster.slots.holders(one.id).values()),
+    )

@@ -1,0 +1,127 @@
+"""What of a fleet is kept on disk, as values. Pure: `state` writes them, `roster` makes and reads them.
+
+A stored value only ever grows by fields with defaults.
+"""
+
+import msgspec
+
+from remuda.taskscaler.core.boot import Boots
+from remuda.taskscaler.core.values import Bucket, Cause, Instance, InstanceState
+from remuda.taskscaler.fleet.groups import GroupState
+from remuda.taskscaler.fleet.members import Member
+from remuda.taskscaler.fleet.requests import Asked
+
+
+class StoredInstance(msgspec.Struct, frozen=True, kw_only=True):
+    """An instance: what its group does not tell."""
+
+    id: str
+    group: str
+    cause: Cause = Cause.PREEXISTED
+    created_at: float = 0.0
+    asked_at: float | None = None
+    since: float = 0.0
+    idle_since: float | None = None
+    uses: int = 0
+    warm: tuple[str, ...] = ()
+    is_prepared: bool = False
+    is_draining: bool = False
+    removing_at: float | None = None
+    removed_at: float | None = None
+    reported: int = 0
+    owner: str = ""
+    holders: dict[int, str] = {}
+    """Who has which slot."""
+
+
+class StoredGroup(msgspec.Struct, frozen=True, kw_only=True):
+    """A group: what was learned of it."""
+
+    name: str
+    bucket: Bucket | None = None
+    failures: int = 0
+    failed_at: float = 0.0
+    boots: Boots = Boots()
+
+
+class Stored(msgspec.Struct, frozen=True, kw_only=True):
+    """All of it."""
+
+    instances: tuple[StoredInstance, ...] = ()
+    requests: tuple[Asked, ...] = ()
+    groups: tuple[StoredGroup, ...] = ()
+    is_whole: bool = True
+    """False: there is more, which cannot be read."""
+
+
+class Changes(msgspec.Struct, frozen=True, kw_only=True):
+    """What to write, all or nothing; None removes."""
+
+    instances: dict[str, StoredInstance | None] = {}
+    requests: dict[int, Asked | None] = {}
+    groups: dict[str, StoredGroup] = {}
+
+    @property
+    def is_nothing(self) -> bool:
+        return not (self.instances or self.requests or self.groups)
+
+
+def stored_instance(member: Member, instance: Instance, holders: dict[int, str]) -> StoredInstance:
+    return StoredInstance(
+        id=member.id,
+        group=member.group,
+        cause=member.cause,
+        created_at=member.created_at,
+        asked_at=member.asked_at,
+        since=instance.since,
+        idle_since=instance.idle_since,
+        uses=instance.uses,
+        warm=tuple(sorted(instance.warm)),
+        is_prepared=member.is_prepared,
+        is_draining=member.is_draining,
+        removing_at=member.removing_at,
+        removed_at=member.removed_at,
+        reported=member.reported,
+        owner=member.owner,
+        holders=holders,
+    )
+
+
+def restored_member(one: StoredInstance, now: float) -> Member:
+    """It is unknown what its group makes of it; if it was not ready yet, it has all of its time again."""
+    return Member(
+        id=one.id,
+        group=one.group,
+        cause=one.cause,
+        created_at=one.created_at,
+        begun_at=now,
+        asked_at=one.asked_at,
+        is_prepared=one.is_prepared,
+        is_draining=one.is_draining,
+        removing_at=one.removing_at,
+        removed_at=one.removed_at,
+        reported=one.reported,
+        owner=one.owner,
+    )
+
+
+def restored_instance(one: StoredInstance, name: str, state: InstanceState) -> Instance:
+    return Instance(
+        id=name,
+        group=one.group,
+        state=state,
+        since=one.since,
+        uses=one.uses,
+        created_at=one.created_at,
+        idle_since=one.idle_since,
+        cause=one.cause,
+        warm=frozenset(one.warm),
+        failures=one.reported,
+        owner=one.owner,
+    )
+
+
+def stored_group(group: GroupState) -> StoredGroup:
+    return StoredGroup(
+        name=group.name, bucket=group.bucket, failures=group.failures, failed_at=group.failed_at, boots=group.boots
+    )

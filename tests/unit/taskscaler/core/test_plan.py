@@ -1,0 +1,335 @@
+"""What is created, removed and drained, by tables."""
+
+import pytest
+from msgspec.structs import replace
+
+from remuda.taskscaler.core.decisions import Plan, Reason
+from remuda.taskscaler.core.plan import idle_target, plan
+from remuda.taskscaler.core.policy import Policy, draining
+from remuda.taskscaler.core.values import (
+    Bucket,
+    Demand,
+    Fleet,
+    Group,
+    Instance,
+    InstanceState,
+    KeyDemand,
+    Limits,
+    Request,
+    Soon,
+)
+from remuda.testing.fleets import a_demand, a_fleet
+
+NOW = 100_000.0
+
+
+def busy(name: str, slots: int = 1, **more: object) -> Instance:
+    return replace(Instance(id=name, slots_used=slots, uses=slots, created_at=1.0), **more)
+
+
+def idle(name: str, seconds: float = 1000.0, **more: object) -> Instance:
+    return replace(Instance(id=name, created_at=1.0, idle_since=NOW - seconds), **more)
+
+
+def coming(name: str, seconds: float, **more: object) -> Instance:
+    begun = Instance(id=name, state=InstanceState.CREATING, created_at=NOW - seconds, since=NOW - seconds)
+    return replace(begun, **more)
+
+
+def many(count: int, slots: int = 1) -> list[Instance]:
+    return [busy(f"b{number}", slots) for number in range(count)]
+
+
+def removed(made: Plan) -> list[str]:
+    return [one.id for one in made.remove]
+
+
+def reasons(made: Plan) -> dict[str, Reason]:
+    return {one.id: one.because.reason for one in made.remove} | {one.id: one.because.reason for one in made.drain}
+
+
+@pytest.mark.parametrize(
+    ("policy", "acquired", "expected"),
+    [
+        (Policy(), 10, 0),
+        (Policy(idle_count=2), 10, 2),
+        (Policy(idle_count=2, scale_factor=0.5), 10, 5),
+        (Policy(idle_count=7, scale_factor=0.5), 10, 7),
+        (Policy(idle_count=2, scale_factor=0.5, scale_factor_limit=3), 10, 3),
+        (Policy(idle_count=4, scale_factor=0.5, scale_factor_limit=3), 10, 4),
+        (Policy(scale_factor=1.1), 10, 11),  # and not 12, as 1.1 * 10 is a little above 11
+        (Policy(scale_factor=0.1), 1, 1),
+    ],
+)
+def test_idle_target(policy: Policy, acquired: int, expected: int) -> None:
+    assert idle_target(policy, acquired) == expected
+
+
+@pytest.mark.parametrize(
+    ("fleet", "demand", "policy", "created"),
+    [
+        (a_fleet(), a_demand(), Policy(), 0),
+        (a_fleet(), a_demand(waiting=3), Policy(), 3),
+        (a_fleet(), a_demand(ready=3), Policy(), 3),
+        (a_fleet(), a_demand(running=3), Policy(), 0),
+        (a_fleet(), a_demand(waiting=3), Policy(idle_count=2), 5),
+        (a_fleet(capacity_per_instance=4), a_demand(waiting=3), Policy(idle_count=2), 2),
+        (a_fleet(capacity_per_instance=4, max_use_count=1), a_demand(waiting=3), Policy(), 3),
+        (a_fleet(max_instances=2), a_demand(waiting=3), Policy(), 2),
+        (a_fleet(quota=1, max_instances=2), a_demand(waiting=3), Policy(), 1),
+        (a_fleet(max_creating=2), a_demand(waiting=3), Policy(), 2),
+        (a_fleet(*many(10)), a_demand(), Policy(idle_count=2, scale_factor=0.5), 5),
+        (a_fleet(*many(10)), a_demand(), Policy(idle_count=2, scale_factor=0.5, scale_factor_limit=3), 3),
+        (a_fleet(*many(5, 2), capacity_per_instance=3), a_demand(waiting=5), Policy(), 0),
+        (a_fleet(*many(5, 2), capacity_per_instance=3), a_demand(waiting=6), Policy(), 1),
+        (a_fleet(requests=[Request(count=2, asked_at=NOW)]), a_demand(waiting=3), Policy(), 1),
+        (a_fleet(Instance(id="c", state=InstanceState.CREATING, since=NOW)), a_demand(waiting=3), Policy(), 2),
+        (a_fleet(Instance(id="d", state=InstanceState.DRAINING, slots_used=1)), a_demand(waiting=1), Policy(), 1),
+        (a_fleet(busy("b", uses=3), capacity_per_instance=4, max_use_count=4), a_demand(waiting=2), Policy(), 1),
+        (a_fleet(idle("i", failures=3)), a_demand(waiting=1), Policy(), 1),
+        (a_fleet(idle("i", failures=2)), a_demand(waiting=1), Policy(), 0),
+    ],
+)
+def test_how_many_are_created(fleet: Fleet, demand: Demand, policy: Policy, created: int) -> None:
+    assert plan(fleet, demand, policy, NOW).created == created
+
+
+def test_the_reasons_of_a_creation_begin_with_the_most_urgent() -> None:
+    demand = a_demand(waiting=3, ready=2, soon=(Soon(jobs=4),))
+    made = plan(a_fleet(idle("i"), max_instances=8), demand, Policy(idle_count=5), NOW)
+    (creation,) = made.create
+    assert [(one.reason, one.numbers["slots"]) for one in creation.because] == [
+        (Reason.WAITING_JOBS, 2),
+        (Reason.READY_JOBS, 2),
+        (Reason.SOON_JOBS, 3),
+    ]
+    assert [(one.because.reason, one.count) for one in made.hindered] == [(Reason.MAX_INSTANCES, 6)]
+    assert made.terms.missing == 13
+
+
+@pytest.mark.parametrize(
+    ("soon", "ending", "acquired", "expected"),
+    [
+        ((Soon(jobs=4, ready_in_seconds=60.0),), 0, 0, 4),
+        ((Soon(jobs=4, ready_in_seconds=61.0),), 0, 0, 0),
+        ((Soon(jobs=4, ready_in_seconds=60.0, chance=0.5),), 0, 0, 2),
+        ((Soon(jobs=1, ready_in_seconds=60.0, chance=0.4),), 0, 0, 0),
+        ((Soon(jobs=10),), 1, 1, 9),  # they find the slot of the one that they wait for
+        ((Soon(jobs=10),), 5, 1, 9),  # the other four run elsewhere
+        ((Soon(jobs=1),), 5, 5, 0),
+    ],
+)
+def test_jobs_that_will_be_ready_when_an_instance_is(
+    soon: tuple[Soon, ...], ending: int, acquired: int, expected: int
+) -> None:
+    fleet = replace(a_fleet(*many(acquired)), groups=(Group(boot_seconds=60.0),))
+    assert plan(fleet, a_demand(soon=soon, ending=ending), Policy(), NOW).created == expected
+
+
+def test_an_instance_for_one_job_leaves_no_slot_for_the_next() -> None:
+    fleet = a_fleet(busy("b"), max_use_count=1)
+    assert plan(fleet, a_demand(soon=(Soon(jobs=1),), ending=1), Policy(), NOW).created == 1
+
+
+@pytest.mark.parametrize(
+    ("instance", "expected"),
+    [
+        (idle("i", 300.0), Reason.IDLE),
+        (idle("i", 299.0), None),
+        (Instance(id="i", since=NOW - 300.0), Reason.IDLE),
+        (Instance(id="i", since=NOW - 299.0), None),
+        (busy("i"), None),
+        (idle("i", 0.0, uses=5), Reason.USED_UP),
+        (busy("i", uses=5), None),
+        (idle("i", 0.0, failures=3), Reason.UNHEALTHY),
+        (busy("i", failures=3), Reason.UNHEALTHY),
+        (idle("i", 0.0, state=InstanceState.FAILED), Reason.FAILED),
+        (idle("i", 0.0, state=InstanceState.DRAINING), Reason.DRAINED),
+        (busy("i", state=InstanceState.DRAINING), None),
+        (Instance(id="i", state=InstanceState.CREATING, since=NOW - 900.0), Reason.STUCK),
+        (Instance(id="i", state=InstanceState.CREATING, since=NOW - 899.0), None),
+        (Instance(id="i", state=InstanceState.CREATING, since=NOW - 900.0, slots_used=1), None),
+        (Instance(id="i", state=InstanceState.DELETING, since=NOW - 60.0), Reason.RETRIED),
+        (Instance(id="i", state=InstanceState.DELETING, since=NOW - 59.0), None),
+        (Instance(id="i", state=InstanceState.UNKNOWN, since=0.0), None),
+        (idle("i", owner="another"), None),
+        (idle("i", owner="we"), Reason.IDLE),
+        (idle("i", group="not configured"), None),
+    ],
+)
+def test_why_an_instance_goes(instance: Instance, expected: Reason | None) -> None:
+    fleet = replace(a_fleet(instance, max_use_count=5), owner="we")
+    made = plan(fleet, Demand(), Policy(idle_seconds=300.0), NOW)
+    assert reasons(made) == ({} if expected is None else {"i": expected})
+    assert [one.id for one in made.drain] == (["i"] if instance.is_busy and expected else [])
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (idle("a", 900.0), idle("b", 800.0)),
+        (idle("a", 900.0, created_at=5.0), idle("b", 900.0, created_at=6.0)),
+        (idle("a", 900.0, uses=5), idle("b", 900.0, uses=4)),
+        (idle("a", 900.0), idle("b", 900.0)),
+        (idle("b", 100.0), idle("a", 900.0, warm=frozenset({"linux"}))),
+        (idle("b", 100.0), idle("a", 900.0, warm=frozenset({"old"}))),
+        (idle("b", 100.0, warm=frozenset({"old"})), idle("a", 900.0, warm=frozenset({"linux"}))),
+        (idle("b", 100.0, group="fallback"), idle("a", 900.0, group="first")),
+    ],
+)
+def test_which_goes_first(first: Instance, second: Instance) -> None:
+    groups = (Group(name=""), Group(name="first"), Group(name="fallback"))
+    fleet = Fleet(groups=groups, instances=(second, first))
+    demand = a_demand(running=1)
+    assert removed(plan(fleet, demand, Policy(idle_count=1, idle_seconds=60.0), NOW)) == [first.id]
+    assert removed(plan(fleet, demand, Policy(idle_seconds=60.0), NOW)) == [first.id, second.id]
+
+
+def test_draining_and_unhealthy_ones_go_before_idle_ones_are_counted() -> None:
+    fleet = a_fleet(idle("a"), idle("b", state=InstanceState.DRAINING), idle("c", failures=3))
+    assert removed(plan(fleet, Demand(), Policy(idle_count=1), NOW)) == ["b", "c"]
+
+
+def test_what_is_still_coming_makes_nothing_superfluous_that_is_ready() -> None:
+    fleet = a_fleet(idle("a"), Instance(id="c", state=InstanceState.CREATING, since=NOW))
+    assert plan(fleet, Demand(), Policy(idle_count=1), NOW).is_nothing
+
+
+def test_an_ending_fleet_lets_go_of_what_comes_for_nobody() -> None:
+    fleet = a_fleet(
+        busy("busy"),
+        coming("old", 60.0),
+        coming("young", 10.0),
+        coming("another's", 10.0, owner="s_1/other"),
+        coming("taken", 5.0, slots_used=1),
+        idle("idle", 10.0),
+    )
+    fleet = replace(fleet, owner="s_1/mine")
+    ending = draining(Policy(), is_ending=True)
+    assert removed(plan(fleet, Demand(), draining(Policy()), NOW)) == []
+    made = plan(fleet, Demand(), ending, NOW)
+    assert reasons(made) == {"young": Reason.UNAWAITED, "old": Reason.UNAWAITED}
+    # The idle one is for one of two jobs that wait.
+    assert removed(plan(fleet, a_demand(waiting=2), ending, NOW)) == ["young"]
+    assert removed(plan(fleet, a_demand(waiting=3), ending, NOW)) == []
+
+
+def test_over_the_limit_idle_ones_go_at_once_and_busy_ones_are_drained() -> None:
+    creating = Instance(id="c", state=InstanceState.CREATING, since=NOW)
+    fleet = a_fleet(busy("x", 2), busy("y", 1), idle("i", 0.0), creating, capacity_per_instance=2, max_instances=1)
+    made = plan(fleet, a_demand(waiting=5), Policy(idle_seconds=600.0), NOW)
+    assert removed(made) == ["i", "c"]
+    assert [one.id for one in made.drain] == ["y"]
+    assert set(reasons(made).values()) == {Reason.OVER_LIMIT}
+    assert not made.create
+
+
+def test_a_maximum_of_the_whole_fleet() -> None:
+    groups = (Group(name="a", limits=Limits(max_instances=3)), Group(name="b"))
+    fleet = Fleet(groups=groups, max_instances=4)
+    made = plan(fleet, a_demand(waiting=9), Policy(), NOW)
+    assert [(one.group, one.count) for one in made.create] == [("a", 3), ("b", 1)]
+    assert made.terms.max_instances == 4
+    assert made.reservable == 4
+
+
+FULL = Limits(max_instances=1)
+
+
+@pytest.mark.parametrize(
+    ("first", "expected", "hindrance"),
+    [
+        (Group(name="spot"), {"spot": 4}, None),
+        (Group(name="spot", limits=FULL), {"spot": 1, "dear": 3}, Reason.MAX_INSTANCES),
+        (Group(name="spot", limits=Limits(quota=0)), {"dear": 4}, Reason.QUOTA),
+        (Group(name="spot", limits=Limits(quota=3, capacity_per_instance=1)), {"spot": 3, "dear": 1}, Reason.QUOTA),
+        (Group(name="spot", is_current=False), {"dear": 4}, Reason.NOT_CURRENT),
+        (Group(name="spot", failures=1, failed_at=NOW - 5.0), {"dear": 4}, Reason.BACKING_OFF),
+        (Group(name="spot", failures=1, failed_at=NOW - 11.0), {"spot": 4}, None),
+        (Group(name="spot", failures=3, failed_at=NOW - 900.0), {"spot": 1, "dear": 3}, Reason.PROBING),
+        (Group(name="spot", bucket=Bucket(tokens=1.5, at=NOW)), {"spot": 1}, Reason.THROTTLED),
+        (Group(name="spot", limits=Limits(max_creating=2)), {"spot": 2}, Reason.MAX_CREATING),
+        (
+            Group(name="spot", limits=Limits(max_instances=2), bucket=Bucket(tokens=1.0, at=NOW)),
+            {"spot": 1, "dear": 2},
+            Reason.MAX_INSTANCES,
+        ),
+    ],
+)
+def test_what_one_group_cannot_give_the_next_one_does(
+    first: Group, expected: dict[str, int], hindrance: Reason | None
+) -> None:
+    made = plan(Fleet(groups=(first, Group(name="dear"))), a_demand(waiting=4), Policy(), NOW)
+    assert {one.group: one.count for one in made.create} == expected
+    assert [one.because.reason for one in made.hindered][:1] == ([hindrance] if hindrance else [])
+
+
+def test_the_throttle_is_handed_on() -> None:
+    fleet = a_fleet(throttle_limit=2, throttle_burst=3)
+    made = plan(fleet, a_demand(waiting=5), Policy(), NOW)
+    assert made.created == 3
+    assert made.buckets == {"": Bucket(tokens=0.0, at=NOW)}
+    assert made.look_again_at == NOW + 0.5
+    later = replace(
+        fleet,
+        groups=(replace(fleet.groups[0], bucket=made.buckets[""]),),
+        requests=(Request(count=3, asked_at=NOW),),
+    )
+    assert plan(later, a_demand(waiting=5), Policy(), NOW + 0.4).created == 0
+    assert plan(later, a_demand(waiting=5), Policy(), NOW + 0.5).created == 1
+
+
+@pytest.mark.parametrize(
+    ("fleet", "policy", "reservable"),
+    [
+        (a_fleet(), Policy(), None),
+        (a_fleet(max_instances=5, capacity_per_instance=2), Policy(), 10),
+        (a_fleet(busy("b"), max_instances=5, capacity_per_instance=2), Policy(), 9),
+        (a_fleet(busy("b"), max_instances=1, capacity_per_instance=2), Policy(), 1),
+        (a_fleet(idle("a", 0.0), busy("b"), max_instances=9), Policy(idle_count=1, preemptive=True), 1),
+        (a_fleet(max_instances=9), Policy(preemptive=True), 0),
+        (a_fleet(requests=[Request(count=2, asked_at=NOW)], max_instances=2), Policy(), 2),
+    ],
+)
+def test_how_much_may_be_reserved(fleet: Fleet, policy: Policy, reservable: int | None) -> None:
+    assert plan(fleet, Demand(), policy, NOW).reservable == reservable
+
+
+def test_a_group_that_does_not_answer_offers_no_more_than_it_has_ready() -> None:
+    group = Group(limits=Limits(max_instances=9), is_current=False)
+    fleet = Fleet(groups=(group,), instances=(idle("a", 0.0),), requests=(Request(count=2, asked_at=NOW),))
+    assert plan(fleet, Demand(), Policy(), NOW).reservable == 1
+
+
+@pytest.mark.parametrize(
+    ("fleet", "demand", "policy", "seconds"),
+    [
+        (a_fleet(), Demand(), Policy(), None),
+        (a_fleet(), Demand(), Policy(until=NOW + 17.0), 17.0),
+        (a_fleet(idle("i", 100.0)), Demand(), Policy(idle_seconds=300.0), 200.0),
+        (a_fleet(idle("i", 100.0)), Demand(), Policy(idle_count=1, idle_seconds=300.0), None),
+        (a_fleet(Instance(id="c", state=InstanceState.CREATING, since=NOW - 100.0)), Demand(), Policy(), 800.0),
+        (a_fleet(Instance(id="d", state=InstanceState.DELETING, since=NOW - 50.0)), Demand(), Policy(), 10.0),
+        (a_fleet(requests=[Request(asked_at=NOW - 100.0)]), Demand(), Policy(), 500.0),
+        (
+            Fleet(groups=(Group(failures=1, failed_at=NOW - 4.0),)),
+            a_demand(waiting=1),
+            Policy(),
+            6.0,
+        ),
+    ],
+)
+def test_when_to_look_again(fleet: Fleet, demand: Demand, policy: Policy, seconds: float | None) -> None:
+    assert plan(fleet, demand, policy, NOW).look_again_at == (None if seconds is None else NOW + seconds)
+
+
+def test_the_keys_that_want_most_are_named() -> None:
+    keys = tuple(KeyDemand(key=f"k{number}", ready=number) for number in range(8))
+    made = plan(a_fleet(), Demand(keys=(*keys, KeyDemand(key="k9", waiting=7))), Policy(), NOW)
+    assert made.keys == (("k7", 7), ("k9", 7), ("k6", 6), ("k5", 5), ("k4", 4))
+
+
+def test_requests_of_a_group_that_is_gone_are_forgotten() -> None:
+    made = plan(a_fleet(requests=[Request(group="gone", asked_at=NOW)]), a_demand(waiting=1), Policy(), NOW)
+    assert [one.because.reason for one in made.forget] == [Reason.WITHDRAWN]
+    assert made.created == 1
