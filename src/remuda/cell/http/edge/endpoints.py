@@ -51,6 +51,10 @@ class Edge(msgspec.Struct, frozen=True, kw_only=True):
     """Who makes tokens for the Docker registry, where there is one."""
 
 
+class Shape(msgspec.Struct, kw_only=True):
+    """Base of the JSON responses. A field that some responses leave out has the default `UNSET`."""
+
+
 Handler = Callable[[Edge, Request], Awaitable[Response]]
 
 

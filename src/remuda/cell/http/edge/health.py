@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable
 from typing import Any
 
+from msgspec import UNSET, UnsetType
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -11,13 +12,19 @@ from remuda import __version__
 from remuda.cell.core.payload.predefined_variables import GITLAB_VERSION
 from remuda.cell.errors import CellError
 from remuda.cell.http.edge.access import OPEN, USER
-from remuda.cell.http.edge.endpoints import Edge, Endpoint
+from remuda.cell.http.edge.endpoints import Edge, Endpoint, Shape
 from remuda.cell.http.edge.errors import json_answer
-from remuda.cell.http.gitlab.shapes import VersionShape
 from remuda.model.job import JobId
 from remuda.telemetry.metrics import CONTENT_TYPE
 
 _PATIENCE_SECONDS = 5
+
+
+class VersionShape(Shape, kw_only=True):
+    version: str = GITLAB_VERSION
+    revision: str = f"remuda-{__version__}"
+    kas: dict[str, Any] | UnsetType = UNSET
+    enterprise: bool | UnsetType = UNSET
 
 
 async def health(edge: Edge, request: Request) -> Response:
@@ -62,19 +69,13 @@ async def metrics(edge: Edge, request: Request) -> Response:
 
 async def version(edge: Edge, request: Request) -> Response:
     """GET /version."""
-    return json_answer({"version": GITLAB_VERSION, "revision": f"remuda-{__version__}"})
+    return json_answer(VersionShape())
 
 
 async def metadata(edge: Edge, request: Request) -> Response:
     """GET /metadata."""
-    return json_answer(
-        {
-            "version": GITLAB_VERSION,
-            "revision": f"remuda-{__version__}",
-            "kas": {"enabled": False, "externalUrl": None, "version": None},
-            "enterprise": False,
-        }
-    )
+    kas = {"enabled": False, "externalUrl": None, "version": None}
+    return json_answer(VersionShape(kas=kas, enterprise=False))
 
 
 ENDPOINTS = (

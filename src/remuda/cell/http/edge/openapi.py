@@ -15,7 +15,7 @@ import msgspec
 from remuda import __version__
 from remuda.cell.core.payload.step_policies import SCOPES
 from remuda.cell.http.edge.access import Access, Kind
-from remuda.cell.http.edge.endpoints import Endpoint
+from remuda.cell.http.edge.endpoints import Endpoint, Shape
 from remuda.cell.http.edge.paging import MAX_SIZE
 
 JSON, FORM, MULTIPART, ANY = "application/json", "application/x-www-form-urlencoded", "multipart/form-data", "*/*"
@@ -59,6 +59,8 @@ def document(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
     """The whole of it."""
     types = [one for endpoint in endpoints for one in _types(endpoint)]
     schemas, components = msgspec.json.schema_components([Refusal, *types], schema_hook=_any, ref_template=_REFS)
+    for shape in _all_shapes(Shape):
+        _require_fields(shape, components.get(shape.__name__, {}))
     known = _Known(dict(zip(map(_key, [Refusal, *types]), schemas, strict=True)), components)
     paths: dict[str, dict[str, Any]] = {}
     for endpoint in endpoints:
@@ -82,6 +84,21 @@ def document(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
             "securitySchemes": _SCHEMES,
         },
     }
+
+
+def _all_shapes(shape: type[Shape]) -> Iterable[type[Shape]]:
+    for inner in shape.__subclasses__():
+        yield inner
+        yield from _all_shapes(inner)
+
+
+def _require_fields(shape: type[Shape], schema: dict[str, Any]) -> None:
+    """Every field is in a response unless it is UNSET. msgspec takes a field with a default for optional."""
+    fields = [field for field in msgspec.structs.fields(shape) if field.encode_name in schema.get("properties", {})]
+    for field in fields:
+        schema["properties"][field.encode_name].pop("default", None)
+    if fields:
+        schema["required"] = [field.encode_name for field in fields if field.default is not msgspec.UNSET]
 
 
 class _Known:

@@ -98,7 +98,7 @@ def _keyset_answer(request: Request, entries: Sequence[Any], page: Page) -> Resp
     if len(entries) < page.size:
         return json_answer(entries)
     beyond = "id_after" if page.ascending else "id_before"
-    return json_answer(entries, headers={"Link": f'<{_address(request, {beyond: entries[-1]["id"]})}>; rel="next"'})
+    return json_answer(entries, headers={"Link": f'<{_address(request, {beyond: entries[-1].id})}>; rel="next"'})
 
 
 def slice_answer(request: Request, entries: Sequence[object]) -> Response:

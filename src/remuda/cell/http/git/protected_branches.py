@@ -4,15 +4,13 @@ Decided here: nothing but the form. There is one, the default branch; maintainer
 (`remuda.cell.http.git.smart_http`), and a push may only add commits to it unless the project says otherwise.
 """
 
-from typing import TypedDict
-
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
 from remuda.cell.http.edge.access import in_project
 from remuda.cell.http.edge.bodies import parameters
-from remuda.cell.http.edge.endpoints import Edge, Endpoint
+from remuda.cell.http.edge.endpoints import Edge, Endpoint, Shape
 from remuda.cell.http.edge.errors import json_answer, not_found
 from remuda.cell.http.edge.lookup import project_in_path, text_in_path
 from remuda.cell.http.edge.paging import slice_answer
@@ -27,12 +25,12 @@ class ProtectedBranchChange(msgspec.Struct, kw_only=True):
     allow_force_push: bool | None = None
 
 
-class AccessLevelShape(TypedDict):
+class AccessLevelShape(Shape, kw_only=True):
     access_level: int
     access_level_description: str
 
 
-class ProtectedBranchShape(TypedDict):
+class ProtectedBranchShape(Shape, kw_only=True):
     id: int
     name: str
     push_access_levels: list[AccessLevelShape]
@@ -72,14 +70,14 @@ async def _project(edge: Edge, request: Request) -> Project:
 
 
 def _view(edge: Edge, project: Project) -> ProtectedBranchShape:
-    maintainers: AccessLevelShape = {"access_level": Level.MAINTAINER, "access_level_description": "Maintainers"}
-    return {
-        "id": project.id,
-        "name": default_branch(edge.projects.repos, project),
-        "push_access_levels": [maintainers],
-        "merge_access_levels": [maintainers],
-        "allow_force_push": project.allow_force_push,
-    }
+    maintainers = AccessLevelShape(access_level=Level.MAINTAINER, access_level_description="Maintainers")
+    return ProtectedBranchShape(
+        id=project.id,
+        name=default_branch(edge.projects.repos, project),
+        push_access_levels=[maintainers],
+        merge_access_levels=[maintainers],
+        allow_force_push=project.allow_force_push,
+    )
 
 
 _ROOT = "/api/v4/projects/{id}/protected_branches"

@@ -17,13 +17,12 @@ from remuda.cell.git.port import GitError
 from remuda.cell.http.edge.access import in_project
 from remuda.cell.http.edge.admission import caller_of, check_push
 from remuda.cell.http.edge.bodies import parameters
-from remuda.cell.http.edge.endpoints import Edge, Endpoint
+from remuda.cell.http.edge.endpoints import Edge, Endpoint, Shape
 from remuda.cell.http.edge.errors import bad_parameter, json_answer, no_content, not_found
 from remuda.cell.http.edge.large_bodies import large_answer, large_content, large_parameters
 from remuda.cell.http.edge.lookup import project_in_path, text_in_path
 from remuda.cell.http.edge.paging import page_answer, page_of, slice_answer
-from remuda.cell.http.gitlab.shapes import BranchShape, CommitShape
-from remuda.cell.http.gitlab.views import branch_view, commit_view
+from remuda.cell.http.gitlab.views import CommitShape, commit_view
 from remuda.cell.projects.projects import CommitRequest
 from remuda.cell.values import Project
 from remuda.cell.values.people import Level
@@ -37,6 +36,18 @@ class NewRefs(msgspec.Struct, kw_only=True):
     """PUT /api/remuda/v1/projects/:id/refs."""
 
     refs: dict[str, str]
+
+
+class BranchShape(Shape, kw_only=True):
+    name: str
+    commit: CommitShape
+    merged: bool = False
+    protected: bool
+    default: bool
+    developers_can_push: bool
+    developers_can_merge: bool
+    can_push: bool = True
+    web_url: str
 
 
 async def commit(edge: Edge, request: Request) -> Response:
@@ -125,9 +136,17 @@ async def show_branch(edge: Edge, request: Request) -> Response:
 
 
 async def branch_at(edge: Edge, project: Project, name: str, sha: str) -> BranchShape:
-    """A branch as it is shown."""
-    head = edge.projects.repos.head(project.repo_path)
-    return branch_view(name, await _view(edge, project, sha), head, project, edge.settings.url)
+    """A branch as GitLab shows it. Only the default branch is protected."""
+    is_default = name == edge.projects.repos.head(project.repo_path)
+    return BranchShape(
+        name=name,
+        commit=await _view(edge, project, sha),
+        protected=is_default,
+        default=is_default,
+        developers_can_push=not is_default,
+        developers_can_merge=not is_default,
+        web_url=f"{edge.settings.url}/{project.path}/-/tree/{name}",
+    )
 
 
 async def raw_file(edge: Edge, request: Request) -> Response:

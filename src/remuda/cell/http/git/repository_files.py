@@ -17,12 +17,11 @@ from remuda.cell.git.port import LIST_LIMIT_BYTES, Contents, TreeEntry
 from remuda.cell.http.edge.access import in_project
 from remuda.cell.http.edge.admission import caller_of, check_push
 from remuda.cell.http.edge.bodies import parameters
-from remuda.cell.http.edge.endpoints import Edge, Endpoint
+from remuda.cell.http.edge.endpoints import Edge, Endpoint, Shape
 from remuda.cell.http.edge.errors import bad_parameter, json_answer, no_content, not_found
 from remuda.cell.http.edge.large_bodies import large_answer, large_content, large_parameters
 from remuda.cell.http.edge.lookup import project_in_path, text_in_path
 from remuda.cell.http.edge.paging import page_answer, page_of, slice_answer
-from remuda.cell.http.gitlab.shapes import ChangedFileShape, FileShape, TreeEntryShape
 from remuda.cell.projects.projects import CommitRequest
 from remuda.cell.values import Project
 from remuda.cell.values.people import Level
@@ -51,6 +50,33 @@ class FileRemoval(msgspec.Struct, kw_only=True):
     start_branch: str | None = None
     author_name: str | None = None
     author_email: str | None = None
+
+
+class TreeEntryShape(Shape, kw_only=True):
+    id: str
+    name: str
+    type: str
+    path: str
+    mode: str
+
+
+class FileShape(Shape, kw_only=True):
+    file_name: str
+    file_path: str
+    size: int
+    encoding: str = "base64"
+    content: str
+    content_sha256: str
+    ref: str
+    blob_id: str
+    commit_id: str
+    last_commit_id: str
+    execute_filemode: bool
+
+
+class ChangedFileShape(Shape, kw_only=True):
+    file_path: str
+    branch: str
 
 
 async def commit_at(edge: Edge, project: Project, ref: str | None) -> str:
@@ -82,10 +108,12 @@ async def list_tree(edge: Edge, request: Request) -> Response:
         if path and not found:
             raise not_found("Tree")
         total = len(found)
-        shown = sorted(found, key=lambda one: one.type != "tree")[first : first + page.size]
-    entries: list[TreeEntryShape] = [
-        {"id": one.sha, "name": one.path.rpartition("/")[2], "type": one.type, "path": one.path, "mode": one.mode}
-        for one in shown
+        shown = sorted(found, key=lambda entry: entry.type != "tree")[first : first + page.size]
+    entries = [
+        TreeEntryShape(
+            id=entry.sha, name=entry.path.rpartition("/")[2], type=entry.type, path=entry.path, mode=entry.mode
+        )
+        for entry in shown
     ]
     return page_answer(request, entries, total, page)
 
@@ -107,19 +135,18 @@ async def show(edge: Edge, request: Request) -> Response:
             raise not_found("File")
         entry = await _entry(repos, project, sha, path)
         last = await repos.log(project.repo_path, sha, skip=0, count=1, path=path)
-        shown: FileShape = {
-            "file_name": path.rpartition("/")[2],
-            "file_path": path,
-            "size": len(content),
-            "encoding": "base64",
-            "content": base64.b64encode(content).decode(),
-            "content_sha256": hashlib.sha256(content).hexdigest(),
-            "ref": ref,
-            "blob_id": entry.sha,
-            "commit_id": sha,
-            "last_commit_id": last[0].sha if last else sha,
-            "execute_filemode": entry.mode == EXECUTABLE,
-        }
+        shown = FileShape(
+            file_name=path.rpartition("/")[2],
+            file_path=path,
+            size=len(content),
+            content=base64.b64encode(content).decode(),
+            content_sha256=hashlib.sha256(content).hexdigest(),
+            ref=ref,
+            blob_id=entry.sha,
+            commit_id=sha,
+            last_commit_id=last[0].sha if last else sha,
+            execute_filemode=entry.mode == EXECUTABLE,
+        )
         return await large_answer(edge, msgspec.json.encode(shown), "application/json")
 
 
@@ -155,8 +182,7 @@ async def _change(edge: Edge, request: Request, action: str, status: int) -> Res
         if action == "update" and asked.execute_filemode is not None:
             actions.append(FileAction(action="chmod", file_path=path, execute_filemode=asked.execute_filemode))
         await _commit(edge, request, asked, actions)
-    answer: ChangedFileShape = {"file_path": path, "branch": asked.branch}
-    return json_answer(answer, status)
+    return json_answer(ChangedFileShape(file_path=path, branch=asked.branch), status)
 
 
 async def remove(edge: Edge, request: Request) -> Response:

@@ -16,13 +16,12 @@ from remuda.cell.git.port import Tag
 from remuda.cell.http.edge.access import in_project
 from remuda.cell.http.edge.admission import caller_of, check_push
 from remuda.cell.http.edge.bodies import parameters
-from remuda.cell.http.edge.endpoints import Edge, Endpoint
+from remuda.cell.http.edge.endpoints import Edge, Endpoint, Shape
 from remuda.cell.http.edge.errors import ApiError, forbidden, json_answer, no_content, not_found
 from remuda.cell.http.edge.lookup import project_in_path, text_in_path
 from remuda.cell.http.edge.paging import page_answer, page_of
-from remuda.cell.http.git.repository import branch_at
-from remuda.cell.http.gitlab.shapes import BranchShape, TagShape
-from remuda.cell.http.gitlab.views import commit_view
+from remuda.cell.http.git.repository import BranchShape, branch_at
+from remuda.cell.http.gitlab.views import CommitShape, commit_view
 from remuda.cell.values import Project
 from remuda.cell.values.people import Level
 
@@ -40,6 +39,15 @@ class NewTag(msgspec.Struct, kw_only=True):
     tag_name: str
     ref: str
     message: str = ""
+
+
+class TagShape(Shape, kw_only=True):
+    name: str
+    message: str | None
+    target: str
+    commit: CommitShape
+    release: dict[str, str] | None
+    protected: bool = False
 
 
 def _refused(reason: str) -> ApiError:
@@ -92,21 +100,20 @@ async def remove_branch(edge: Edge, request: Request) -> Response:
 async def _views(edge: Edge, project: Project, shown: Sequence[Tag]) -> list[TagShape]:
     repo, url = project.repo_path, edge.settings.url
     releases = {release.tag: release for release in await edge.store.schedules.list_releases(project.id)}
-    found: list[TagShape] = []
+    views: list[TagShape] = []
     for tag in shown:
         commit, release = await edge.projects.repos.commit(repo, tag.sha), releases.get(tag.name)
         if commit is not None:
-            found.append(
-                {
-                    "name": tag.name,
-                    "message": tag.message or None,
-                    "target": tag.target,
-                    "commit": commit_view(commit, project, url),
-                    "release": {"tag_name": tag.name, "description": release.description} if release else None,
-                    "protected": False,
-                }
+            views.append(
+                TagShape(
+                    name=tag.name,
+                    message=tag.message or None,
+                    target=tag.target,
+                    commit=commit_view(commit, project, url),
+                    release={"tag_name": tag.name, "description": release.description} if release else None,
+                )
             )
-    return found
+    return views
 
 
 async def list_tags(edge: Edge, request: Request) -> Response:

@@ -16,7 +16,7 @@ from remuda.cell.http.edge.errors import forbidden, json_answer, no_content, not
 from remuda.cell.http.edge.lookup import any_job_in_path, job_in_path, project_in_path
 from remuda.cell.http.edge.paging import page_answer, page_of
 from remuda.cell.http.gitlab.jobs import describe
-from remuda.cell.http.gitlab.shapes import JobShape, MessageShape
+from remuda.cell.http.gitlab.views import JobShape, MessageShape
 from remuda.cell.operations import retention
 from remuda.cell.values import Job, Page
 from remuda.cell.values.people import Level
@@ -49,7 +49,7 @@ async def delete_all(edge: Edge, request: Request) -> Response:
             if job.state in FINAL:
                 await retention.delete_artifacts(edge.store, edge.blobs, job.id)
         page = msgspec.structs.replace(page, after=jobs[-1].id)
-    return json_answer({"message": "202 Accepted"}, 202)
+    return json_answer(MessageShape(message="202 Accepted"), 202)
 
 
 async def erase(edge: Edge, request: Request) -> Response:
@@ -88,7 +88,7 @@ async def files(edge: Edge, request: Request) -> Response:
         limit_entries=edge.settings.archive_limit_entries,
         run=edge.parsers.run,
     )
-    return page_answer(request, [msgspec.structs.asdict(entry) for entry in shown], total, page)
+    return page_answer(request, shown, total, page)
 
 
 _ROOT = "/api/v4/projects/{id}/jobs/{job_id}"

@@ -3,16 +3,17 @@
 Decided here: who sees which part, and the form of an event. What is in it is decided in `auditing`.
 """
 
+from typing import Any
+
 from starlette.requests import Request
 from starlette.responses import Response
 
 from remuda.cell.errors import InvalidError
 from remuda.cell.http.edge.access import ADMINISTRATOR, in_group, in_project
-from remuda.cell.http.edge.endpoints import Edge, Endpoint
+from remuda.cell.http.edge.endpoints import Edge, Endpoint, Shape
 from remuda.cell.http.edge.errors import bad_parameter, json_answer, not_found
 from remuda.cell.http.edge.lookup import group_in_path, number_in_path, project_in_path
 from remuda.cell.http.edge.paging import KEYSET, page_answer, page_by_id
-from remuda.cell.http.gitlab.shapes import AuditEventShape
 from remuda.cell.operations.audit import AuditEvent, AuditFilter
 from remuda.cell.pipelines.releases import time_of
 from remuda.cell.values.people import Level
@@ -23,16 +24,27 @@ _MAX_DIGITS = 18
 _QUERY = KEYSET | {"created_after": str, "created_before": str, "action": str, "author_id": int}
 
 
+class AuditEventShape(Shape, kw_only=True):
+    """One entry of the audit log. Which fields `details` has depends on the action."""
+
+    id: int
+    author_id: int
+    entity_id: int
+    entity_type: str
+    event_name: str
+    created_at: str
+    details: dict[str, Any]
+
+
 def event_view(event: AuditEvent) -> AuditEventShape:
-    """GitLab's form; what is ours stands in the details, too."""
-    return {
-        "id": event.id,
-        "author_id": event.author_id,
-        "entity_id": event.entity_id,
-        "entity_type": event.entity_type,
-        "event_name": event.action,
-        "created_at": rfc3339(event.created_at),
-        "details": {
+    return AuditEventShape(
+        id=event.id,
+        author_id=event.author_id,
+        entity_id=event.entity_id,
+        entity_type=event.entity_type,
+        event_name=event.action,
+        created_at=rfc3339(event.created_at),
+        details={
             "custom_message": event.action.replace("_", " "),
             "author_name": event.author_name,
             "author_class": "User" if event.author_id else "",
@@ -43,7 +55,7 @@ def event_view(event: AuditEvent) -> AuditEventShape:
             "request_id": event.request_id,
             **event.details,
         },
-    }
+    )
 
 
 async def list_all(edge: Edge, request: Request) -> Response:

@@ -12,24 +12,16 @@ from remuda.cell.errors import ConflictError, InvalidError
 from remuda.cell.http.edge.access import ADMINISTRATOR, USER, in_group
 from remuda.cell.http.edge.admission import caller_of, check_level
 from remuda.cell.http.edge.bodies import parameters
-from remuda.cell.http.edge.endpoints import Edge, Endpoint
+from remuda.cell.http.edge.endpoints import Edge, Endpoint, Shape
 from remuda.cell.http.edge.errors import bad_field, json_answer, not_found
 from remuda.cell.http.edge.lookup import group_in_path, number_in_path, number_or_text, text_in_path
 from remuda.cell.http.edge.paging import KEYSET, page_answer, page_of, slice_answer
 from remuda.cell.http.gitlab.projects import LISTED, check_texts, page_of_projects, remove_project
-from remuda.cell.http.gitlab.shapes import (
-    ExistsShape,
-    GroupShape,
-    MessageShape,
-    NamespaceShape,
-    OrganizationShape,
-    ProjectShape,
-)
-from remuda.cell.http.gitlab.views import group_view, namespace_view, organization_view
+from remuda.cell.http.gitlab.views import MessageShape, NamespaceShape, ProjectShape, time_text
 from remuda.cell.projects.namespaces import all_projects
 from remuda.cell.projects.paths import checked_path
 from remuda.cell.values import Page
-from remuda.cell.values.people import Level, NamespaceFilter, Organization, ProjectFilter, RunnerFilter
+from remuda.cell.values.people import Level, Namespace, NamespaceFilter, Organization, ProjectFilter, RunnerFilter
 
 
 class NewGroup(msgspec.Struct, kw_only=True):
@@ -57,6 +49,80 @@ class NewOrganization(msgspec.Struct, kw_only=True):
     name: str
     path: str
     description: str = ""
+
+
+class GroupShape(Shape, kw_only=True):
+    id: int
+    organization_id: int
+    name: str
+    path: str
+    full_path: str
+    full_name: str
+    description: str
+    visibility: str
+    parent_id: int | None
+    created_at: str | None
+    avatar_url: None = None
+    web_url: str
+    shared_runners_setting: str = "enabled"
+
+
+def group_view(group: Namespace, url: str) -> GroupShape:
+    return GroupShape(
+        id=group.id,
+        organization_id=group.organization_id,
+        name=group.name,
+        path=group.path.rpartition("/")[2],
+        full_path=group.path,
+        full_name=group.path.replace("/", " / "),
+        description=group.description,
+        visibility=group.visibility,
+        parent_id=group.parent_id,
+        created_at=time_text(group.created_at),
+        web_url=f"{url}/groups/{group.path}",
+    )
+
+
+def _namespace_view(namespace: Namespace, url: str) -> NamespaceShape:
+    return NamespaceShape(
+        id=namespace.id,
+        name=namespace.name,
+        path=namespace.path.rpartition("/")[2],
+        kind="group" if namespace.is_group else "user",
+        full_path=namespace.path,
+        parent_id=namespace.parent_id,
+        avatar_url=None,
+        web_url=f"{url}/groups/{namespace.path}" if namespace.is_group else f"{url}/{namespace.path}",
+    )
+
+
+class ExistsShape(Shape, kw_only=True):
+    exists: bool
+    suggests: list[str] = msgspec.field(default_factory=list)
+
+
+class OrganizationShape(Shape, kw_only=True):
+    id: int
+    name: str
+    path: str
+    description: str
+    created_at: str | None
+    updated_at: str | None
+    web_url: str
+    avatar_url: None = None
+
+
+def _organization_view(organization: Organization, url: str) -> OrganizationShape:
+    created_at = time_text(organization.created_at)
+    return OrganizationShape(
+        id=organization.id,
+        name=organization.name,
+        path=organization.path,
+        description=organization.description,
+        created_at=created_at,
+        updated_at=created_at,
+        web_url=f"{url}/o/{organization.path}",
+    )
 
 
 async def create(edge: Edge, request: Request) -> Response:
@@ -119,7 +185,7 @@ async def remove(edge: Edge, request: Request) -> Response:
             for runner in runners:
                 await edge.store.runners.remove_runner(runner.id)
         await edge.store.people.remove_namespace(one.id)
-    return json_answer({"message": "202 Accepted"}, 202)
+    return json_answer(MessageShape(message="202 Accepted"), 202)
 
 
 async def _groups(edge: Edge, request: Request, wanted: NamespaceFilter) -> Response:
@@ -160,7 +226,7 @@ async def list_namespaces(edge: Edge, request: Request) -> Response:
     page = page_of(request)
     wanted = NamespaceFilter(search=request.query_params.get("search", ""), sight=caller_of(request).sight)
     found, total = await edge.store.people.list_namespaces(page, wanted)
-    return page_answer(request, [namespace_view(one, edge.settings.url) for one in found], total, page)
+    return page_answer(request, [_namespace_view(one, edge.settings.url) for one in found], total, page)
 
 
 async def show_namespace(edge: Edge, request: Request) -> Response:
@@ -171,15 +237,14 @@ async def show_namespace(edge: Edge, request: Request) -> Response:
     )
     if found is None or caller_of(request).level_in_group(found) is None:
         raise not_found("Namespace")
-    return json_answer(namespace_view(found, edge.settings.url))
+    return json_answer(_namespace_view(found, edge.settings.url))
 
 
 async def namespace_exists(edge: Edge, request: Request) -> Response:
     """GET /namespaces/:id/exists: whether a path is taken, by somebody whom the caller may know of."""
     found = await edge.store.people.find_namespace(text_in_path(request, "id"))
     is_seen = found is not None and caller_of(request).level_in_group(found) is not None
-    answer: ExistsShape = {"exists": is_seen, "suggests": []}
-    return json_answer(answer)
+    return json_answer(ExistsShape(exists=is_seen))
 
 
 async def create_organization(edge: Edge, request: Request) -> Response:
@@ -196,14 +261,14 @@ async def create_organization(edge: Edge, request: Request) -> Response:
         raise bad_field("path", "has already been taken") from None
     except InvalidError as error:
         raise bad_field("path", str(error)) from None
-    return json_answer(organization_view(added, edge.settings.url), 201)
+    return json_answer(_organization_view(added, edge.settings.url), 201)
 
 
 async def list_organizations(edge: Edge, request: Request) -> Response:
     """GET /organizations: an administrator sees all, anybody else their own."""
     user = caller_of(request).user
-    views: list[OrganizationShape] = [
-        organization_view(one, edge.settings.url)
+    views = [
+        _organization_view(one, edge.settings.url)
         for one in await edge.store.people.list_organizations()
         if user.is_admin or one.id == user.organization_id
     ]
@@ -216,7 +281,7 @@ async def show_organization(edge: Edge, request: Request) -> Response:
     found = await edge.store.people.load_organization(number)
     if found is None or not (user.is_admin or user.organization_id == number):
         raise not_found("Organization")
-    return json_answer(organization_view(found, edge.settings.url))
+    return json_answer(_organization_view(found, edge.settings.url))
 
 
 _ROOT = "/api/v4/groups"

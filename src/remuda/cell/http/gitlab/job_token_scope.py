@@ -5,7 +5,6 @@ decided in `core.job_token_scope`.
 """
 
 from collections.abc import Callable
-from typing import TypedDict
 
 import msgspec
 from msgspec.structs import replace
@@ -17,13 +16,13 @@ from remuda.cell.http.edge.access import in_project
 from remuda.cell.http.edge.admission import caller_of, seen
 from remuda.cell.http.edge.auditing import add_audit_details
 from remuda.cell.http.edge.bodies import parameters
-from remuda.cell.http.edge.endpoints import Edge, Endpoint
+from remuda.cell.http.edge.endpoints import Edge, Endpoint, Shape
 from remuda.cell.http.edge.errors import ApiError, json_answer, no_content, not_found
 from remuda.cell.http.edge.lookup import number_in_path, project_in_path
 from remuda.cell.http.edge.paging import slice_answer
+from remuda.cell.http.gitlab.groups import GroupShape, group_view
 from remuda.cell.http.gitlab.projects import view
-from remuda.cell.http.gitlab.shapes import GroupShape, ProjectShape
-from remuda.cell.http.gitlab.views import group_view
+from remuda.cell.http.gitlab.views import ProjectShape
 from remuda.cell.values import Project
 from remuda.cell.values.people import Level
 from remuda.model.job import ProjectId
@@ -47,17 +46,17 @@ class NewGroupEntry(msgspec.Struct, kw_only=True):
     target_group_id: int
 
 
-class ScopeShape(TypedDict):
+class ScopeShape(Shape, kw_only=True):
     inbound_enabled: bool
-    outbound_enabled: bool
+    outbound_enabled: bool = False
 
 
-class ProjectEntryShape(TypedDict):
+class ProjectEntryShape(Shape, kw_only=True):
     source_project_id: int
     target_project_id: int
 
 
-class GroupEntryShape(TypedDict):
+class GroupEntryShape(Shape, kw_only=True):
     source_project_id: int
     target_group_id: int
 
@@ -65,8 +64,7 @@ class GroupEntryShape(TypedDict):
 async def show(edge: Edge, request: Request) -> Response:
     """GET /projects/:id/job_token_scope: whether the list counts."""
     project = await project_in_path(edge, request)
-    answer: ScopeShape = {"inbound_enabled": project.job_token_scope_enabled, "outbound_enabled": False}
-    return json_answer(answer)
+    return json_answer(ScopeShape(inbound_enabled=project.job_token_scope_enabled))
 
 
 async def update(edge: Edge, request: Request) -> Response:
@@ -103,8 +101,7 @@ async def add_project(edge: Edge, request: Request) -> Response:
         return replace(row, job_token_projects=_add_entry(row.job_token_projects, target.id, "Target project"))
 
     await _change(edge, request, change)
-    answer: ProjectEntryShape = {"source_project_id": project.id, "target_project_id": target.id}
-    return json_answer(answer, 201)
+    return json_answer(ProjectEntryShape(source_project_id=project.id, target_project_id=target.id), 201)
 
 
 async def remove_project(edge: Edge, request: Request) -> Response:
@@ -141,8 +138,7 @@ async def add_group(edge: Edge, request: Request) -> Response:
         return replace(row, job_token_groups=_add_entry(row.job_token_groups, group.id, "Target group"))
 
     await _change(edge, request, change)
-    answer: GroupEntryShape = {"source_project_id": project.id, "target_group_id": group.id}
-    return json_answer(answer, 201)
+    return json_answer(GroupEntryShape(source_project_id=project.id, target_group_id=group.id), 201)
 
 
 async def remove_group(edge: Edge, request: Request) -> Response:

@@ -24,9 +24,15 @@ from remuda.cell.http.edge.endpoints import Edge, Endpoint
 from remuda.cell.http.edge.errors import bad_parameter, bad_request, forbidden, json_answer
 from remuda.cell.http.edge.lookup import any_job_in_path, job_in_path, pipeline_in_path, project_in_path
 from remuda.cell.http.edge.paging import KEYSET, page_answer, page_by_id, page_of
-from remuda.cell.http.gitlab.shapes import JobShape, PipelineSummaryShape, TimedJobShape
 from remuda.cell.http.gitlab.variables import GivenVariable, read_given
-from remuda.cell.http.gitlab.views import job_view, pipeline_summary, running_seconds, waiting_seconds
+from remuda.cell.http.gitlab.views import (
+    JobShape,
+    PipelineSummaryShape,
+    job_view,
+    pipeline_summary,
+    seconds_running,
+    seconds_waiting,
+)
 from remuda.cell.http.runner.results import StepTimes, step_times
 from remuda.cell.projects.namespaces import all_projects
 from remuda.cell.values import Job, Page, Pipeline, Project, Runner
@@ -47,6 +53,17 @@ class Play(msgspec.Struct, kw_only=True):
     """POST /projects/:id/jobs/:job_id/play."""
 
     job_variables_attributes: list[GivenVariable] = []
+
+
+class TimedJobShape(JobShape, kw_only=True):
+    """A job with the fields that only Remuda has."""
+
+    state: str
+    epoch: int
+    tries: int
+    lost_tries: int
+    priority: int
+    times: dict[str, Any]
 
 
 async def describe(edge: Edge, jobs: Sequence[Job], caller: Caller | None = None) -> list[JobShape]:
@@ -83,7 +100,7 @@ async def describe(edge: Edge, jobs: Sequence[Job], caller: Caller | None = None
             now=edge.clock.now(),
         )
         if job.is_trigger:
-            view["downstream_pipeline"] = await _downstream(edge, job, caller)
+            view.downstream_pipeline = await _downstream(edge, job, caller)
         views.append(view)
     return views
 
@@ -162,8 +179,9 @@ async def list_all(edge: Edge, request: Request) -> Response:
     held = await edge.store.jobs.load_jobs({JobId(one.job_id) for one in edge.shells.holds()})
     own = [job for job in reversed(held) if projects is None or job.project_id in projects]
     shown = await describe(edge, own[(page.number - 1) * page.size : page.number * page.size], caller_of(request))
-    told = [{**one, "held_until": _held_until(edge, JobId(one["id"]))} for one in shown]
-    return page_answer(request, told, len(own), page)
+    for view in shown:
+        view.held_until = _held_until(edge, JobId(view.id))
+    return page_answer(request, shown, len(own), page)
 
 
 async def _own_projects(edge: Edge, caller: Caller) -> list[ProjectId] | None:
@@ -196,22 +214,22 @@ async def with_times(edge: Edge, job: Job, caller: Caller) -> TimedJobShape:
     view = (await describe(edge, [job], caller))[0]
     bodies, note = await _events(edge, job)
     spent = {
-        "waiting_seconds": waiting_seconds(job, now),
-        "running_seconds": running_seconds(job, now),
+        "waiting_seconds": seconds_waiting(job, now),
+        "running_seconds": seconds_running(job, now),
         "steps": step_times(bodies),
         "split": await _split(edge, job, bodies, now),
         **({"note": note} if note else {}),
     }
-    return {
-        **view,
-        "state": job.state.value,
-        "epoch": job.epoch,
-        "tries": job.tries,
-        "lost_tries": job.lost_tries,
-        "priority": job.priority,
-        "times": spent,
-        "held_until": _held_until(edge, job.id),
-    }
+    view.held_until = _held_until(edge, job.id)
+    return TimedJobShape(
+        **msgspec.structs.asdict(view),
+        state=job.state.value,
+        epoch=job.epoch,
+        tries=job.tries,
+        lost_tries=job.lost_tries,
+        priority=job.priority,
+        times=spent,
+    )
 
 
 def _held_until(edge: Edge, job_id: JobId) -> str | None:

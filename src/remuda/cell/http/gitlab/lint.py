@@ -7,9 +7,11 @@ with the reason.
 """
 
 import asyncio
+from typing import Any
 from urllib.parse import quote
 
 import msgspec
+from msgspec import UNSET, UnsetType
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -17,11 +19,10 @@ from remuda.cell.errors import InvalidError
 from remuda.cell.http.edge.access import in_project
 from remuda.cell.http.edge.admission import caller_of
 from remuda.cell.http.edge.bodies import parameters
-from remuda.cell.http.edge.endpoints import Edge, Endpoint
+from remuda.cell.http.edge.endpoints import Edge, Endpoint, Shape
 from remuda.cell.http.edge.errors import json_answer, not_found
 from remuda.cell.http.edge.lookup import project_in_path
 from remuda.cell.http.gitlab.pipeline_create import FILE_LIMIT_BYTES, mistake_view
-from remuda.cell.http.gitlab.shapes import LintShape
 from remuda.cell.http.gitlab.views import View
 from remuda.cell.pipelines.lint import Included, Linted, lint
 from remuda.cell.projects.refs import default_branch, named_ref
@@ -51,6 +52,17 @@ class Stored(msgspec.Struct, kw_only=True):
     include_jobs: bool = False
     ref: str = ""
     dry_run_ref: str = ""
+
+
+class LintShape(Shape, kw_only=True):
+    valid: bool
+    errors: list[str]
+    warnings: list[str] = msgspec.field(default_factory=list)
+    mistakes: list[dict[str, Any]] = msgspec.field(default_factory=list)
+    merged_yaml: str | UnsetType | None = UNSET
+    left_out: list[dict[str, str]] | UnsetType = UNSET
+    includes: list[dict[str, Any]] | UnsetType = UNSET
+    jobs: list[dict[str, Any]] | UnsetType = UNSET
 
 
 async def lint_content(edge: Edge, request: Request) -> Response:
@@ -88,11 +100,11 @@ async def _answer(edge: Edge, wanted: PipelineRequest, asked: Content | Stored) 
     try:
         linted = await _linted(edge, wanted)
     except InvalidError as error:
-        return json_answer({"valid": False, "errors": [str(error)], "warnings": [], "mistakes": []})
+        return json_answer(LintShape(valid=False, errors=[str(error)]))
     view = _view(linted, is_dry_run=asked.dry_run)
-    view["includes"] = [_included(edge, one, wanted) for one in linted.included]
+    view.includes = [_included(edge, one, wanted) for one in linted.included]
     if asked.include_jobs:
-        view["jobs"] = [_job(spec) for spec in linted.compiled.jobs] if linted.compiled else []
+        view.jobs = [_job(spec) for spec in linted.compiled.jobs] if linted.compiled else []
     return json_answer(view)
 
 
@@ -111,14 +123,14 @@ def _view(linted: Linted, *, is_dry_run: bool) -> LintShape:
     compiled = linted.compiled
     if compiled is not None and compiled.skipped is not None:
         (errors if is_dry_run else warnings).append(f"Pipeline will not run for the selected ref: {compiled.skipped}")
-    return {
-        "valid": not errors,
-        "errors": errors,
-        "warnings": warnings,
-        "merged_yaml": linted.merged,
-        "mistakes": [mistake_view(mistake) for mistake in linted.mistakes],
-        "left_out": [{"name": one.name, "reason": one.reason} for one in compiled.left_out] if compiled else [],
-    }
+    return LintShape(
+        valid=not errors,
+        errors=errors,
+        warnings=warnings,
+        merged_yaml=linted.merged,
+        mistakes=[mistake_view(mistake) for mistake in linted.mistakes],
+        left_out=[{"name": job.name, "reason": job.reason} for job in compiled.left_out] if compiled else [],
+    )
 
 
 def _included(edge: Edge, included: Included, wanted: PipelineRequest) -> View:

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from datetime import UTC, date, datetime, time
 
 import msgspec
+from msgspec.structs import asdict, replace
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -19,8 +20,7 @@ from remuda.cell.http.edge.endpoints import Edge, Endpoint
 from remuda.cell.http.edge.errors import ApiError, bad_parameter, forbidden, json_answer, no_content, not_found
 from remuda.cell.http.edge.lookup import group_in_path, number_in_path, project_in_path
 from remuda.cell.http.edge.paging import slice_answer
-from remuda.cell.http.gitlab.shapes import MemberShape, UserShape
-from remuda.cell.http.gitlab.views import user_view
+from remuda.cell.http.gitlab.views import UserShape, user_view
 from remuda.cell.values.people import Level, Member, User
 from remuda.lib.clock import rfc3339
 from remuda.model.runner import Pool
@@ -42,6 +42,13 @@ class MemberChange(msgspec.Struct, kw_only=True):
 
     access_level: int
     expires_at: str | None = None
+
+
+class MemberShape(UserShape, kw_only=True):
+    """A user with the level in a group or project."""
+
+    access_level: int
+    expires_at: str | None
 
 
 class _Place(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,12 +97,8 @@ def day_of(seconds: float | None) -> str | None:
 
 
 def _view(edge: Edge, user: User, member: Member) -> MemberShape:
-    return {
-        **user_view(edge.settings.url, user),
-        "access_level": member.level,
-        "created_at": rfc3339(member.created_at),
-        "expires_at": day_of(member.expires_at),
-    }
+    view = replace(user_view(edge.settings.url, user), created_at=rfc3339(member.created_at))
+    return MemberShape(**asdict(view), access_level=member.level, expires_at=day_of(member.expires_at))
 
 
 async def _views(edge: Edge, members: Iterable[Member]) -> list[MemberShape]:
@@ -203,7 +206,7 @@ async def update(edge: Edge, request: Request) -> Response:
     if asked.access_level < Level.OWNER:
         await _check_owners(edge, place, member)
     expires_at = member.expires_at if asked.expires_at is None else expiry_of(asked.expires_at)
-    changed = msgspec.structs.replace(member, level=asked.access_level, expires_at=expires_at)
+    changed = replace(member, level=asked.access_level, expires_at=expires_at)
     await edge.store.people.put_member(changed)
     return json_answer((await _views(edge, [changed]))[0])
 

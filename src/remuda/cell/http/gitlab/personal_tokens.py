@@ -10,6 +10,7 @@ import secrets
 from typing import Literal
 
 import msgspec
+from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
@@ -20,7 +21,7 @@ from remuda.cell.errors import ConflictError
 from remuda.cell.http.edge.access import ADMINISTRATOR, USER
 from remuda.cell.http.edge.admission import caller_of
 from remuda.cell.http.edge.bodies import parameters
-from remuda.cell.http.edge.endpoints import Edge, Endpoint
+from remuda.cell.http.edge.endpoints import Edge, Endpoint, Shape
 from remuda.cell.http.edge.errors import (
     bad_field,
     bad_parameter,
@@ -33,7 +34,7 @@ from remuda.cell.http.edge.errors import (
 from remuda.cell.http.edge.lookup import number_in_path, text_in_path
 from remuda.cell.http.edge.paging import slice_answer
 from remuda.cell.http.gitlab.members import day_of, expiry_of
-from remuda.cell.http.gitlab.shapes import PersonalTokenShape
+from remuda.cell.http.gitlab.views import time_text
 from remuda.cell.values import UserToken
 from remuda.cell.values.people import User
 from remuda.lib.clock import rfc3339
@@ -59,6 +60,20 @@ class Rotation(msgspec.Struct, kw_only=True):
     expires_at: str | None = None
 
 
+class PersonalTokenShape(Shape, kw_only=True):
+    id: int
+    name: str
+    description: str
+    revoked: bool
+    created_at: str
+    scopes: list[str]
+    user_id: int
+    last_used_at: str | None
+    active: bool
+    expires_at: str | None
+    token: str | UnsetType = UNSET
+
+
 def new_user_token(cell_id: int, user: User) -> str:
     """A token that says which cell, organization and user it is of."""
     routing = {"c": cell_id, "o": user.organization_id, "u": user.id}
@@ -67,18 +82,18 @@ def new_user_token(cell_id: int, user: User) -> str:
 
 def token_view(token: UserToken, now: float) -> PersonalTokenShape:
     is_active = not token.revoked and (token.expires_at is None or token.expires_at > now)
-    return {
-        "id": token.id,
-        "name": token.name,
-        "description": token.description,
-        "revoked": token.revoked,
-        "created_at": rfc3339(token.created_at),
-        "scopes": list(token.scopes),
-        "user_id": token.user_id,
-        "last_used_at": None if token.last_used_at is None else rfc3339(token.last_used_at),
-        "active": is_active,
-        "expires_at": day_of(token.expires_at),
-    }
+    return PersonalTokenShape(
+        id=token.id,
+        name=token.name,
+        description=token.description,
+        revoked=token.revoked,
+        created_at=rfc3339(token.created_at),
+        scopes=list(token.scopes),
+        user_id=token.user_id,
+        last_used_at=time_text(token.last_used_at),
+        active=is_active,
+        expires_at=day_of(token.expires_at),
+    )
 
 
 async def list_all(edge: Edge, request: Request) -> Response:
@@ -94,7 +109,7 @@ async def list_all(edge: Edge, request: Request) -> Response:
     if state := query.get("state"):
         if state not in ("active", "inactive"):
             raise bad_parameter("state does not have a valid value")
-        views = [one for one in views if one["active"] is (state == "active")]
+        views = [view for view in views if view.active is (state == "active")]
     return slice_answer(request, views)
 
 
@@ -153,7 +168,7 @@ async def _create(edge: Edge, request: Request, user: User) -> Response:
         expires_at=_future(expiry_of(asked.expires_at), now),
     )
     added = await edge.store.people.add_user_token(token)
-    return json_answer({**token_view(added, now), "token": text}, 201)
+    return json_answer(replace(token_view(added, now), token=text), 201)
 
 
 def _future(expires_at: float | None, now: float) -> float | None:
@@ -181,7 +196,7 @@ async def rotate(edge: Edge, request: Request) -> Response:
         added = await edge.store.people.add_user_token(new, instead_of=old.id)
     except ConflictError:
         raise bad_request("token already revoked") from None
-    return json_answer({**token_view(added, now), "token": text})
+    return json_answer(replace(token_view(added, now), token=text))
 
 
 async def revoke(edge: Edge, request: Request) -> Response:

@@ -17,9 +17,8 @@ from remuda.cell.http.edge.endpoints import Edge, Endpoint
 from remuda.cell.http.edge.errors import ApiError, bad_parameter, json_answer, not_found
 from remuda.cell.http.edge.lookup import number_in_path, project_in_path
 from remuda.cell.http.edge.paging import page_answer, page_of
-from remuda.cell.http.gitlab.shapes import PipelineShape, PipelineSummaryShape
 from remuda.cell.http.gitlab.variables import GivenVariable, check_variable, read_given
-from remuda.cell.http.gitlab.views import View, pipeline_summary, pipeline_view
+from remuda.cell.http.gitlab.views import PipelineShape, PipelineSummaryShape, View, pipeline_summary, pipeline_view
 from remuda.cell.projects.refs import candidates, merge_request_ref, named_ref
 from remuda.cell.values import Pipeline, PipelineFilter, Project
 from remuda.cell.values.people import Level

@@ -17,8 +17,8 @@ from remuda.cell.http.edge.errors import bad_field, bad_parameter, no_content, n
 from remuda.cell.http.edge.lookup import pipeline_in_path, project_in_path
 from remuda.cell.http.edge.paging import KEYSET, page_answer, page_by_id, page_of, slice_answer
 from remuda.cell.http.gitlab.pipeline_create import SOURCES, answer
-from remuda.cell.http.gitlab.shapes import GivenVariableShape, PipelineShape, PipelineSummaryShape
-from remuda.cell.http.gitlab.views import pipeline_summary
+from remuda.cell.http.gitlab.variables import GivenVariableShape, given_view
+from remuda.cell.http.gitlab.views import PipelineShape, PipelineSummaryShape, pipeline_summary
 from remuda.cell.operations import retention
 from remuda.cell.projects.refs import default_branch, split_name
 from remuda.cell.values import Page, Pipeline, PipelineFilter
@@ -133,16 +133,8 @@ async def _coverage(edge: Edge, pipeline: Pipeline) -> float | None:
 async def variables(edge: Edge, request: Request) -> Response:
     """GET /projects/:id/pipelines/:pipeline_id/variables."""
     pipeline, _ = await pipeline_in_path(edge, request)
-    given = [
-        {
-            "key": key,
-            "value": value,
-            "variable_type": "file" if key in pipeline.file_variables else "env_var",
-            "raw": False,
-        }
-        for key, value in pipeline.variables.items()
-    ]
-    return slice_answer(request, given)
+    views = [given_view(key, value, pipeline.file_variables) for key, value in pipeline.variables.items()]
+    return slice_answer(request, views)
 
 
 async def rename(edge: Edge, request: Request) -> Response:

@@ -22,8 +22,7 @@ from remuda.cell.http.edge.endpoints import Edge, Endpoint
 from remuda.cell.http.edge.errors import bad_field, bad_parameter, forbidden, json_answer, not_found
 from remuda.cell.http.edge.lookup import project_in_path
 from remuda.cell.http.edge.paging import KEYSET, page_answer, page_by_id
-from remuda.cell.http.gitlab.shapes import MessageShape, ProjectShape
-from remuda.cell.http.gitlab.views import project_view
+from remuda.cell.http.gitlab.views import MessageShape, ProjectShape, project_view
 from remuda.cell.projects.paths import checked_path
 from remuda.cell.projects.refs import namesake
 from remuda.cell.values import MAX_PRIORITY, Page, Project, Runner
@@ -218,7 +217,7 @@ async def _put_default_branch(edge: Edge, project: Project, branch: str) -> None
 async def remove(edge: Edge, request: Request) -> Response:
     """DELETE /projects/:id: 202, as in GitLab."""
     await remove_project(edge, await project_in_path(edge, request))
-    return json_answer({"message": "202 Accepted"}, 202)
+    return json_answer(MessageShape(message="202 Accepted"), 202)
 
 
 async def remove_project(edge: Edge, project: Project) -> None:

@@ -13,12 +13,11 @@ from remuda.cell.errors import ConflictError, InvalidError
 from remuda.cell.http.edge.access import in_project
 from remuda.cell.http.edge.admission import user_of_call
 from remuda.cell.http.edge.bodies import parameters
-from remuda.cell.http.edge.endpoints import Edge, Endpoint
+from remuda.cell.http.edge.endpoints import Edge, Endpoint, Shape
 from remuda.cell.http.edge.errors import ApiError, bad_parameter, json_answer, not_found
 from remuda.cell.http.edge.lookup import project_in_path, text_in_path
 from remuda.cell.http.edge.paging import page_answer, page_of
-from remuda.cell.http.gitlab.shapes import ReleaseShape
-from remuda.cell.http.gitlab.views import commit_view, user_view
+from remuda.cell.http.gitlab.views import CommitShape, UserShape, commit_view, user_view
 from remuda.cell.pipelines.releases import NewRelease, time_of
 from remuda.cell.values import Project, Release
 from remuda.cell.values.people import Level
@@ -40,6 +39,23 @@ class Asked(msgspec.Struct, kw_only=True):
     milestones: list[str] | None = None
     released_at: str | None = None
     assets: Assets | None = None
+
+
+class ReleaseShape(Shape, kw_only=True):
+    tag_name: str
+    name: str
+    description: str
+    created_at: str
+    released_at: str
+    upcoming_release: bool
+    author: UserShape
+    commit: CommitShape | None
+    milestones: list[dict[str, Any]]
+    commit_path: str
+    tag_path: str
+    assets: dict[str, Any]
+    evidences: list[Any] = msgspec.field(default_factory=list)
+    links: dict[str, str] = msgspec.field(name="_links")
 
 
 async def create(edge: Edge, request: Request) -> Response:
@@ -143,22 +159,21 @@ async def _view(edge: Edge, project: Project, release: Release) -> ReleaseShape:
         }
         for number, link in enumerate(release.links, 1)
     ]
-    return {
-        "tag_name": release.tag,
-        "name": release.name,
-        "description": release.description,
-        "created_at": rfc3339(release.created_at),
-        "released_at": rfc3339(release.released_at),
-        "upcoming_release": release.released_at > edge.clock.now(),
-        "author": user_view(url),
-        "commit": commit_view(commit, project, url) if commit else None,
-        "milestones": [{"title": title} for title in release.milestones],
-        "commit_path": f"/{project.path}/-/commit/{release.sha}",
-        "tag_path": f"/{project.path}/-/tags/{release.tag}",
-        "assets": {"count": len(links), "sources": [], "links": links},
-        "evidences": [],
-        "_links": {"self": own},
-    }
+    return ReleaseShape(
+        tag_name=release.tag,
+        name=release.name,
+        description=release.description,
+        created_at=rfc3339(release.created_at),
+        released_at=rfc3339(release.released_at),
+        upcoming_release=release.released_at > edge.clock.now(),
+        author=user_view(url),
+        commit=commit_view(commit, project, url) if commit else None,
+        milestones=[{"title": title} for title in release.milestones],
+        commit_path=f"/{project.path}/-/commit/{release.sha}",
+        tag_path=f"/{project.path}/-/tags/{release.tag}",
+        assets={"count": len(links), "sources": [], "links": links},
+        links={"self": own},
+    )
 
 
 _ROOT = "/api/v4/projects/{id}/releases"

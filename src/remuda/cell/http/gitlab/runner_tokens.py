@@ -9,7 +9,6 @@ Invariant: a token that was reset is dead before its successor is told.
 
 import hmac
 import secrets
-from collections.abc import Mapping
 
 import msgspec
 from msgspec.structs import replace
@@ -22,10 +21,9 @@ from remuda.cell.http.edge import auth
 from remuda.cell.http.edge.access import ADMINISTRATOR, MANAGES_RUNNER, RUNNER, USER, in_group, in_project
 from remuda.cell.http.edge.admission import caller_of, check_level
 from remuda.cell.http.edge.bodies import parameters
-from remuda.cell.http.edge.endpoints import Edge, Endpoint
+from remuda.cell.http.edge.endpoints import Edge, Endpoint, Shape
 from remuda.cell.http.edge.errors import ApiError, bad_field, bad_parameter, forbidden, json_answer, not_found
 from remuda.cell.http.edge.lookup import group_in_path, project_in_path, runner_in_path
-from remuda.cell.http.gitlab.shapes import TokenShape
 from remuda.cell.http.runner.job_state import checked_runner, credentials, is_protected
 from remuda.cell.pipelines.releases import time_of
 from remuda.cell.settings import CellSettings
@@ -79,6 +77,13 @@ class OldToken(msgspec.Struct, kw_only=True):
     """POST /runners/reset_authentication_token."""
 
     token: str = ""
+
+
+class TokenShape(Shape, kw_only=True):
+    """A registration token, which never expires."""
+
+    token: str
+    token_expires_at: str | None = None
 
 
 class Reach(msgspec.Struct, frozen=True, kw_only=True):
@@ -323,8 +328,7 @@ async def _reset(edge: Edge, runner: Runner, *, ends_at: float | None = None) ->
 
 
 def _token_answer(token: str, status: int = 200) -> Response:
-    answer: Mapping[str, str | None] = {"token": token, "token_expires_at": None}
-    return json_answer(answer, status)
+    return json_answer(TokenShape(token=token), status)
 
 
 async def show_registration_token(edge: Edge, request: Request) -> Response:

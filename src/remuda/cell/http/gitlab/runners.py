@@ -4,27 +4,26 @@ Decided here: which runners a list has, and that a project runner serves one pro
 """
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 from starlette.requests import Request
 from starlette.responses import Response
 
 from remuda.cell.http.edge.access import ADMINISTRATOR, MANAGES_RUNNER, SEES_RUNNER, USER, in_group, in_project
 from remuda.cell.http.edge.admission import Caller, caller_of, runner_level
 from remuda.cell.http.edge.bodies import parameters
-from remuda.cell.http.edge.endpoints import Edge, Endpoint
+from remuda.cell.http.edge.endpoints import Edge, Endpoint, Shape
 from remuda.cell.http.edge.errors import bad_field, bad_parameter, forbidden, json_answer, no_content, not_found
 from remuda.cell.http.edge.lookup import group_in_path, project_in_path, runner_in_path
 from remuda.cell.http.edge.paging import page_answer, page_of, slice_answer
 from remuda.cell.http.gitlab.jobs import describe
-from remuda.cell.http.gitlab.shapes import JobShape, ManagerShape, RunnerShape
-from remuda.cell.http.gitlab.views import manager_view, runner_view
+from remuda.cell.http.gitlab.views import JobShape, RunnerSummaryShape, runner_summary, time_text
 from remuda.cell.http.runner.job_state import checked_runner, is_protected
 from remuda.cell.projects.namespaces import all_projects
-from remuda.cell.values import Runner
-from remuda.cell.values.people import STATUSES, Level, ProjectFilter, RunnerFilter
+from remuda.cell.values import Runner, RunnerManager
+from remuda.cell.values.people import STATUSES, Level, ProjectFilter, RunnerFilter, status_of
 from remuda.model.job import JobState, RunnerId
 from remuda.model.runner import Pool, RunnerType
 from remuda.wire.runner_api import tags_of
@@ -82,22 +81,106 @@ def changed(runner: Runner, change: RunnerChange) -> Runner:
     )
 
 
+class RunnerShape(RunnerSummaryShape, kw_only=True):
+    online: bool
+    status: str
+    contacted_at: str | None
+    tag_list: list[str]
+    run_untagged: bool
+    locked: bool
+    access_level: str
+    maximum_timeout: int | None
+    maintenance_note: str | None
+    priority: int
+    poll_hold_seconds: int | None
+    version: str | None
+    revision: str | None
+    platform: str | None
+    architecture: str | None
+    projects: list[dict[str, Any]]
+    groups: list[dict[str, Any]]
+    token_expires_at: str | None
+    organization_id: int
+
+
 async def _view(edge: Edge, caller: Caller, runner: Runner) -> RunnerShape:
     """The runner, with those of its projects and groups that the caller may know of."""
     projects = [await edge.store.projects.load_project(project_id) for project_id in runner.project_ids]
     group = await edge.store.people.load_namespace(runner.group_id) if runner.group_id is not None else None
-    url = edge.settings.url
-    return runner_view(
-        runner,
-        await edge.store.runners.list_managers(runner.id),
-        edge.clock.now(),
+    newest = max(
+        await edge.store.runners.list_managers(runner.id), key=lambda manager: manager.contacted_at, default=None
+    )
+    contacted_at = newest.contacted_at if newest else None
+    status = status_of(runner.created_at, contacted_at, edge.clock.now())
+    return RunnerShape(
+        **asdict(replace(runner_summary(runner), ip_address=newest.ip_address if newest else None)),
+        online=status == "online",
+        status=status,
+        contacted_at=time_text(contacted_at),
+        tag_list=list(runner.tags),
+        run_untagged=runner.run_untagged,
+        locked=runner.locked,
+        access_level="ref_protected" if runner.protected_only else "not_protected",
+        maximum_timeout=runner.maximum_timeout,
+        maintenance_note=runner.maintenance_note,
+        priority=runner.priority,
+        poll_hold_seconds=runner.poll_hold_seconds,
+        version=newest.runner_version if newest else None,
+        revision=newest.revision if newest else None,
+        platform=newest.platform if newest else None,
+        architecture=newest.architecture if newest else None,
         projects=[
             {"id": one.id, "name": one.name, "path": one.path.rpartition("/")[2], "path_with_namespace": one.path}
             for one in projects
             if one and caller.level_in(one) is not None
         ],
-        groups=[{"id": group.id, "name": group.name, "web_url": f"{url}/groups/{group.path}"}] if group else [],
+        groups=[{"id": group.id, "name": group.name, "web_url": f"{edge.settings.url}/groups/{group.path}"}]
+        if group
+        else [],
+        token_expires_at=time_text(runner.token_expires_at),
+        organization_id=runner.organization_id,
     )
+
+
+class ManagerShape(Shape, kw_only=True):
+    system_id: str
+    version: str | None
+    revision: str | None
+    platform: str | None
+    architecture: str | None
+    executor: str | None
+    contacted_at: str | None
+    ip_address: str | None
+    capacity: int | None
+    load: dict[str, Any] | None
+    running_jobs: int
+    status: str
+
+
+def _manager_view(manager: RunnerManager, now: float, *, running_jobs: int) -> ManagerShape:
+    return ManagerShape(
+        system_id=manager.system_id,
+        version=manager.runner_version,
+        revision=manager.revision,
+        platform=manager.platform,
+        architecture=manager.architecture,
+        executor=manager.executor,
+        contacted_at=time_text(manager.contacted_at),
+        ip_address=manager.ip_address,
+        capacity=manager.capacity,
+        load=_load(manager),
+        running_jobs=running_jobs,
+        status=status_of(manager.contacted_at, manager.contacted_at, now),
+    )
+
+
+def _load(manager: RunnerManager) -> dict[str, Any] | None:
+    """The load over all servers of a manager, as it reported it; None if it does not report any."""
+    running, free = manager.load_running, manager.load_free
+    if running is None or free is None:
+        return None
+    slots = running + free
+    return {"running": running, "free": free, "saturation": round(running / slots, 4) if slots else 1.0}
 
 
 def filter_of(request: Request, now: float, pools: Sequence[Pool] | None) -> RunnerFilter:
@@ -199,7 +282,7 @@ async def managers(edge: Edge, request: Request) -> Response:
     now = edge.clock.now()
     jobs = edge.dispatch.explanations.jobs_by_manager(runner.id)
     found = await edge.store.runners.list_managers(runner.id)
-    views = [manager_view(one, now, running_jobs=jobs[one.system_id]) for one in found]
+    views = [_manager_view(one, now, running_jobs=jobs[one.system_id]) for one in found]
     return slice_answer(request, views)
 
 

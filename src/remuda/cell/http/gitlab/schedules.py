@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 import msgspec
+from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
@@ -16,13 +17,12 @@ from remuda.cell.core.pipelines.schedules import CronError, TimezoneError, plann
 from remuda.cell.http.edge.access import in_project
 from remuda.cell.http.edge.admission import Caller, caller_of, check_protected
 from remuda.cell.http.edge.bodies import parameters
-from remuda.cell.http.edge.endpoints import Edge, Endpoint
+from remuda.cell.http.edge.endpoints import Edge, Endpoint, Shape
 from remuda.cell.http.edge.errors import bad_field, bad_parameter, forbidden, json_answer, no_content, not_found
 from remuda.cell.http.edge.lookup import number_in_path, project_in_path, text_in_path
 from remuda.cell.http.edge.paging import page_answer, page_of, slice_answer
-from remuda.cell.http.gitlab.shapes import GivenVariableShape, MessageShape, PipelineSummaryShape, ScheduleShape
-from remuda.cell.http.gitlab.variables import GivenVariable, read_given
-from remuda.cell.http.gitlab.views import pipeline_summary, user_view
+from remuda.cell.http.gitlab.variables import GivenVariable, GivenVariableShape, given_view, read_given
+from remuda.cell.http.gitlab.views import PipelineSummaryShape, UserShape, pipeline_summary, time_text, user_view
 from remuda.cell.projects.refs import candidates
 from remuda.cell.values import PipelineFilter, Project, Schedule
 from remuda.cell.values.people import Level
@@ -56,6 +56,25 @@ class GivenValue(msgspec.Struct, kw_only=True):
     variable_type: str | None = None
 
 
+class ScheduleShape(Shape, kw_only=True):
+    message: str | UnsetType = UNSET
+    """Of the answer to `play`."""
+    id: int
+    description: str
+    ref: str
+    cron: str
+    cron_timezone: str
+    next_run_at: str | None
+    active: bool
+    created_at: str
+    updated_at: str
+    owner: UserShape | None
+    last_error: str | None
+    last_pipeline: dict[str, Any] | UnsetType | None = UNSET
+    variables: list[GivenVariableShape] | UnsetType = UNSET
+    inputs: list[dict[str, Any]] | UnsetType = UNSET
+
+
 def merged(old: Schedule, given: Given, now: float) -> Schedule:
     """The schedule with what was given; 400 when it cannot be so."""
     new = replace(
@@ -84,29 +103,23 @@ def merged(old: Schedule, given: Given, now: float) -> Schedule:
 
 async def _view(edge: Edge, schedule: Schedule) -> ScheduleShape:
     owner = await edge.store.people.load_user(schedule.user_id)
-    due = schedule.next_run_at
-    return {
-        "id": schedule.id,
-        "description": schedule.description,
-        "ref": schedule.ref,
-        "cron": schedule.cron,
-        "cron_timezone": schedule.timezone,
-        "next_run_at": None if due is None else rfc3339(due),
-        "active": schedule.active,
-        "created_at": rfc3339(schedule.created_at),
-        "updated_at": rfc3339(schedule.updated_at),
-        "owner": user_view(edge.settings.url, owner) if owner else None,
-        "last_error": schedule.last_error,
-    }
+    return ScheduleShape(
+        id=schedule.id,
+        description=schedule.description,
+        ref=schedule.ref,
+        cron=schedule.cron,
+        cron_timezone=schedule.timezone,
+        next_run_at=time_text(schedule.next_run_at),
+        active=schedule.active,
+        created_at=rfc3339(schedule.created_at),
+        updated_at=rfc3339(schedule.updated_at),
+        owner=user_view(edge.settings.url, owner) if owner else None,
+        last_error=schedule.last_error,
+    )
 
 
 def _variable(schedule: Schedule, key: str) -> GivenVariableShape:
-    return {
-        "key": key,
-        "value": schedule.variables[key],
-        "variable_type": "file" if key in schedule.file_variables else "env_var",
-        "raw": False,
-    }
+    return given_view(key, schedule.variables[key], schedule.file_variables)
 
 
 async def _answer(edge: Edge, schedule: Schedule, status: int = 200) -> Response:
@@ -119,12 +132,11 @@ async def _details(edge: Edge, schedule: Schedule, *, with_values: bool = True) 
         if schedule.last_pipeline_id is not None
         else None
     )
-    return {
-        **await _view(edge, schedule),
-        "last_pipeline": {"id": last.id, "sha": last.sha, "ref": last.ref, "status": last.status} if last else None,
-        "variables": [_variable(schedule, key) for key in schedule.variables] if with_values else [],
-        "inputs": [{"name": name, "value": value} for name, value in schedule.inputs.items()] if with_values else [],
-    }
+    view = await _view(edge, schedule)
+    view.last_pipeline = {"id": last.id, "sha": last.sha, "ref": last.ref, "status": last.status} if last else None
+    view.variables = [_variable(schedule, key) for key in schedule.variables] if with_values else []
+    view.inputs = [{"name": name, "value": value} for name, value in schedule.inputs.items()] if with_values else []
+    return view
 
 
 async def _find(edge: Edge, request: Request) -> tuple[Schedule, Project]:
@@ -240,7 +252,7 @@ async def play(edge: Edge, request: Request) -> Response:
     schedule, _ = await _find(edge, request)
     # GitLab answers with the message alone; python-gitlab takes what it gets for the schedule.
     details = await _details(edge, schedule, with_values=_is_own(caller, schedule, project))
-    return json_answer({"message": "201 Created", **details}, 201)
+    return json_answer(replace(details, message="201 Created"), 201)
 
 
 async def take_ownership(edge: Edge, request: Request) -> Response:
@@ -311,8 +323,8 @@ async def update_variable(edge: Edge, request: Request) -> Response:
         old = _variable(row, key)
         variable = GivenVariable(
             key=key,
-            value=old["value"] if given.value is None else given.value,
-            variable_type=given.variable_type or old["variable_type"],
+            value=old.value if given.value is None else given.value,
+            variable_type=given.variable_type or old.variable_type,
         )
         return _with_variable(row, variable, now)
 
@@ -354,7 +366,7 @@ ENDPOINTS = (
     Endpoint("GET", _ONE, show, in_project(Level.DEVELOPER), gives=ScheduleShape),
     Endpoint("PUT", _ONE, update, in_project(Level.DEVELOPER), takes=Given, gives=ScheduleShape),
     Endpoint("DELETE", _ONE, remove, in_project(Level.DEVELOPER)),
-    Endpoint("POST", f"{_ONE}/play", play, in_project(Level.DEVELOPER), gives=MessageShape),
+    Endpoint("POST", f"{_ONE}/play", play, in_project(Level.DEVELOPER), gives=ScheduleShape),
     Endpoint("POST", f"{_ONE}/take_ownership", take_ownership, in_project(Level.MAINTAINER), gives=ScheduleShape),
     Endpoint("GET", f"{_ONE}/pipelines", pipelines, in_project(Level.DEVELOPER), gives=list[PipelineSummaryShape]),
     Endpoint(

@@ -23,7 +23,7 @@ from remuda.cell.http.edge import auth
 from remuda.cell.http.edge.access import TRIGGER, in_project
 from remuda.cell.http.edge.admission import caller_of
 from remuda.cell.http.edge.bodies import converted, parameters
-from remuda.cell.http.edge.endpoints import Edge, Endpoint
+from remuda.cell.http.edge.endpoints import Edge, Endpoint, Shape
 from remuda.cell.http.edge.errors import (
     ApiError,
     bad_field,
@@ -36,9 +36,8 @@ from remuda.cell.http.edge.errors import (
 from remuda.cell.http.edge.lookup import number_in_path, project_in_path, text_in_path
 from remuda.cell.http.edge.paging import slice_answer
 from remuda.cell.http.gitlab.pipeline_create import answer, ref_of, started
-from remuda.cell.http.gitlab.shapes import PipelineShape, TriggerShape
 from remuda.cell.http.gitlab.variables import check_variable
-from remuda.cell.http.gitlab.views import user_view
+from remuda.cell.http.gitlab.views import PipelineShape, UserShape, time_text, user_view
 from remuda.cell.pipelines.cross_project_access import level_of
 from remuda.cell.values import Job, Project, TriggerToken
 from remuda.cell.values.people import Level
@@ -71,6 +70,18 @@ class Call(msgspec.Struct, kw_only=True):
     inputs: dict[str, Any] = {}
 
 
+class TriggerShape(Shape, kw_only=True):
+    id: int
+    token: str
+    description: str
+    created_at: str
+    updated_at: str
+    last_used: str | None
+    deleted_at: None = None
+    expires_at: None = None
+    owner: UserShape | None
+
+
 async def create(edge: Edge, request: Request) -> Response:
     """POST /projects/:id/triggers."""
     project = await project_in_path(edge, request)
@@ -91,7 +102,7 @@ async def create(edge: Edge, request: Request) -> Response:
             user_id=user.id,
         )
     )
-    return json_answer({**await _view(edge, added), "token": token}, 201)
+    return json_answer(replace(await _view(edge, added), token=token), 201)
 
 
 async def _description(edge: Edge, request: Request) -> str:
@@ -103,18 +114,15 @@ async def _description(edge: Edge, request: Request) -> str:
 
 async def _view(edge: Edge, trigger: TriggerToken) -> TriggerShape:
     owner = await edge.store.people.load_user(trigger.user_id)
-    used = trigger.last_used_at
-    return {
-        "id": trigger.id,
-        "token": trigger.token_start,
-        "description": trigger.description,
-        "created_at": rfc3339(trigger.created_at),
-        "updated_at": rfc3339(trigger.updated_at),
-        "last_used": None if used is None else rfc3339(used),
-        "deleted_at": None,
-        "expires_at": None,
-        "owner": user_view(edge.settings.url, owner) if owner else None,
-    }
+    return TriggerShape(
+        id=trigger.id,
+        token=trigger.token_start,
+        description=trigger.description,
+        created_at=rfc3339(trigger.created_at),
+        updated_at=rfc3339(trigger.updated_at),
+        last_used=time_text(trigger.last_used_at),
+        owner=user_view(edge.settings.url, owner) if owner else None,
+    )
 
 
 async def _find(edge: Edge, request: Request) -> TriggerToken:

@@ -18,8 +18,7 @@ from remuda.cell.http.edge.errors import ApiError, bad_field, bad_parameter, for
 from remuda.cell.http.edge.lookup import number_in_path
 from remuda.cell.http.edge.paging import KEYSET, page_answer, page_by_id, slice_answer
 from remuda.cell.http.gitlab.projects import check_texts
-from remuda.cell.http.gitlab.shapes import UserShape
-from remuda.cell.http.gitlab.views import user_view
+from remuda.cell.http.gitlab.views import UserShape, user_view
 from remuda.cell.projects.paths import checked_path
 from remuda.cell.values import USER_ID
 from remuda.cell.values.people import Namespace, User
@@ -48,15 +47,15 @@ class UserChange(msgspec.Struct, kw_only=True):
 
 def whole_view(edge: Edge, user: User) -> UserShape:
     """All there is to know about a user: for administrators, and for the user."""
-    return {
-        **user_view(edge.settings.url, user),
-        "email": user.email,
-        "is_admin": user.is_admin,
-        "created_at": rfc3339(user.created_at),
-        "organization_id": user.organization_id,
-        "namespace_id": user.namespace_id,
-        "bot": False,
-    }
+    return msgspec.structs.replace(
+        user_view(edge.settings.url, user),
+        email=user.email,
+        is_admin=user.is_admin,
+        created_at=rfc3339(user.created_at),
+        organization_id=user.organization_id,
+        namespace_id=user.namespace_id,
+        bot=False,
+    )
 
 
 async def show_self(edge: Edge, request: Request) -> Response:

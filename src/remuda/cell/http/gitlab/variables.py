@@ -5,7 +5,8 @@ rules. Whose value a job gets is decided in `remuda.cell.core.payload.variables`
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from typing import Literal
 
 import msgspec
 from msgspec.structs import replace
@@ -14,12 +15,10 @@ from starlette.responses import Response
 
 from remuda.cell.http.edge.access import ADMINISTRATOR, Access, in_group, in_project
 from remuda.cell.http.edge.bodies import parameters
-from remuda.cell.http.edge.endpoints import Edge, Endpoint
+from remuda.cell.http.edge.endpoints import Edge, Endpoint, Shape
 from remuda.cell.http.edge.errors import ApiError, bad_field, bad_parameter, json_answer, no_content, not_found
 from remuda.cell.http.edge.lookup import group_in_path, project_in_path, text_in_path
 from remuda.cell.http.edge.paging import slice_answer
-from remuda.cell.http.gitlab.shapes import VariableShape
-from remuda.cell.http.gitlab.views import variable_view
 from remuda.cell.values import ProjectVariable
 from remuda.cell.values.people import Level
 
@@ -46,6 +45,19 @@ class GivenVariable(msgspec.Struct, kw_only=True):
         return self.value if isinstance(self.value, str) else msgspec.json.encode(self.value).decode()
 
 
+class GivenVariableShape(Shape, kw_only=True):
+    """A variable of one pipeline or schedule."""
+
+    key: str
+    value: str
+    variable_type: Literal["env_var", "file"]
+    raw: bool = False
+
+
+def given_view(key: str, value: str, file_variables: Collection[str]) -> GivenVariableShape:
+    return GivenVariableShape(key=key, value=value, variable_type="file" if key in file_variables else "env_var")
+
+
 def check_variable(key: str, value: str) -> None:
     """400 when no job could have such a variable."""
     if not _NAME.fullmatch(key):
@@ -67,6 +79,32 @@ def read_given(given: Iterable[GivenVariable]) -> tuple[dict[str, str], frozense
         variables[variable.key] = variable.text()
         (files.add if variable.variable_type == "file" else files.discard)(variable.key)
     return variables, frozenset(files)
+
+
+class VariableShape(Shape, kw_only=True):
+    variable_type: Literal["env_var", "file"]
+    key: str
+    value: str | None
+    hidden: bool
+    protected: bool
+    masked: bool
+    raw: bool
+    environment_scope: str
+    description: str | None
+
+
+def variable_view(variable: ProjectVariable) -> VariableShape:
+    return VariableShape(
+        variable_type="file" if variable.file else "env_var",
+        key=variable.key,
+        value=None if variable.hidden else variable.value,
+        hidden=variable.hidden,
+        protected=variable.protected,
+        masked=variable.masked,
+        raw=variable.raw,
+        environment_scope=variable.environment_scope,
+        description=variable.description,
+    )
 
 
 class Given(msgspec.Struct, kw_only=True):

@@ -1,223 +1,241 @@
-"""What the cell keeps, as GitLab's API shows it: the field names are GitLab's, and a client may rely on them.
+"""Responses that several endpoints share, in GitLab's form: each struct with the function that fills it from a value.
 
-Pure functions of values. What a field needs from elsewhere (a commit's message, a runner) comes in as an argument.
+A response that only one module gives is defined in that module. Field names are GitLab's, times are RFC 3339. The
+OpenAPI document is made from these structs. Pure: what a field needs from elsewhere (a commit, a runner) is passed in.
 """
 
 from collections.abc import Sequence
 from typing import Any
 
+from msgspec import UNSET, UnsetType, field
+from msgspec.structs import asdict
+
 from remuda.cell.git.port import Commit
-from remuda.cell.http.gitlab.shapes import (
-    BranchShape,
-    CommitShape,
-    GroupShape,
-    JobFileShape,
-    JobShape,
-    ManagerShape,
-    NamespaceShape,
-    OrganizationShape,
-    PipelineShape,
-    PipelineSummaryShape,
-    ProjectShape,
-    RunnerShape,
-    RunnerSummaryShape,
-    UserShape,
-    VariableShape,
-)
-from remuda.cell.values import (
-    Artifact,
-    Job,
-    Pipeline,
-    Project,
-    ProjectVariable,
-    Runner,
-    RunnerManager,
-)
-from remuda.cell.values.people import FIRST_USER, Namespace, Organization, User, status_of
+from remuda.cell.http.edge.endpoints import Shape
+from remuda.cell.values import Artifact, Job, Pipeline, Project, Runner
+from remuda.cell.values.people import FIRST_USER, User
 from remuda.lib.clock import rfc3339
 from remuda.model.runner import RunnerType
 
 View = dict[str, Any]
 
 
-def _time(seconds: float | None) -> str | None:
+def time_text(seconds: float | None) -> str | None:
     return None if seconds is None else rfc3339(seconds)
+
+
+class MessageShape(Shape, kw_only=True):
+    """Says that the request was accepted, where there is nothing else to show."""
+
+    message: str
+
+
+class UserShape(Shape, kw_only=True):
+    """A user. The optional fields are shown to administrators and to the user."""
+
+    id: int
+    username: str
+    name: str
+    state: str
+    locked: bool = False
+    avatar_url: None = None
+    web_url: str
+    email: str | UnsetType = UNSET
+    is_admin: bool | UnsetType = UNSET
+    created_at: str | UnsetType = UNSET
+    organization_id: int | UnsetType = UNSET
+    namespace_id: int | UnsetType = UNSET
+    bot: bool | UnsetType = UNSET
 
 
 def user_view(url: str, user: User = FIRST_USER) -> UserShape:
     """A user as everybody may see them."""
-    return {
-        "id": user.id,
-        "username": user.username,
-        "name": user.name,
-        "state": user.state,
-        "locked": False,
-        "avatar_url": None,
-        "web_url": f"{url}/{user.username}",
-    }
+    return UserShape(
+        id=user.id, username=user.username, name=user.name, state=user.state, web_url=f"{url}/{user.username}"
+    )
 
 
 def pipeline_user_view(pipeline: Pipeline, url: str) -> UserShape:
-    """Who started a pipeline, as its jobs are told."""
+    """The user who started a pipeline, by the names that its jobs get."""
     username = pipeline.predefined.get("GITLAB_USER_LOGIN", FIRST_USER.username)
-    name = pipeline.predefined.get("GITLAB_USER_NAME", FIRST_USER.name)
-    web_url = f"{url}/{username}"
-    return {**user_view(url), "id": pipeline.user_id, "username": username, "name": name, "web_url": web_url}
+    return UserShape(
+        id=pipeline.user_id,
+        username=username,
+        name=pipeline.predefined.get("GITLAB_USER_NAME", FIRST_USER.name),
+        state=FIRST_USER.state,
+        web_url=f"{url}/{username}",
+    )
 
 
-def namespace_view(namespace: Namespace, url: str) -> NamespaceShape:
-    kind = "group" if namespace.is_group else "user"
-    return {
-        "id": namespace.id,
-        "name": namespace.name,
-        "path": namespace.path.rpartition("/")[2],
-        "kind": kind,
-        "full_path": namespace.path,
-        "parent_id": namespace.parent_id,
-        "avatar_url": None,
-        "web_url": f"{url}/groups/{namespace.path}" if namespace.is_group else f"{url}/{namespace.path}",
-    }
+class NamespaceShape(Shape, kw_only=True):
+    id: int
+    name: str
+    path: str
+    kind: str
+    full_path: str
+    parent_id: int | None
+    avatar_url: UnsetType | None = UNSET
+    web_url: str
 
 
-def organization_view(organization: Organization, url: str) -> OrganizationShape:
-    return {
-        "id": organization.id,
-        "name": organization.name,
-        "path": organization.path,
-        "description": organization.description,
-        "created_at": _time(organization.created_at),
-        "updated_at": _time(organization.created_at),
-        "web_url": f"{url}/o/{organization.path}",
-        "avatar_url": None,
-    }
-
-
-def group_view(group: Namespace, url: str) -> GroupShape:
-    return {
-        "id": group.id,
-        "organization_id": group.organization_id,
-        "name": group.name,
-        "path": group.path.rpartition("/")[2],
-        "full_path": group.path,
-        "full_name": group.path.replace("/", " / "),
-        "description": group.description,
-        "visibility": group.visibility,
-        "parent_id": group.parent_id,
-        "created_at": _time(group.created_at),
-        "avatar_url": None,
-        "web_url": f"{url}/groups/{group.path}",
-        "shared_runners_setting": "enabled",
-    }
+class ProjectShape(Shape, kw_only=True):
+    id: int
+    description: str | None
+    name: str
+    name_with_namespace: str
+    path: str
+    path_with_namespace: str
+    created_at: str | None
+    default_branch: str | None
+    http_url_to_repo: str
+    ssh_url_to_repo: None = None
+    web_url: str
+    namespace: NamespaceShape
+    visibility: str
+    organization_id: int
+    creator_id: int
+    priority: int
+    archived: bool = False
+    jobs_enabled: bool = True
+    builds_access_level: str = "enabled"
+    shared_runners_enabled: bool = True
+    build_timeout: int
+    ci_config_path: str = ""
+    empty_repo: bool | UnsetType = UNSET
 
 
 def project_view(
     project: Project, url: str, default_branch: str | None, *, is_empty: bool | None = None
 ) -> ProjectShape:
     namespace, _, path = project.path.rpartition("/")
-    view: ProjectShape = {
-        "id": project.id,
-        "description": project.description or None,
-        "name": project.name,
-        "name_with_namespace": f"{namespace} / {project.name}",
-        "path": path,
-        "path_with_namespace": project.path,
-        "created_at": _time(project.created_at),
-        "default_branch": default_branch,
-        "http_url_to_repo": f"{url}/{project.path}.git",
-        "ssh_url_to_repo": None,
-        "web_url": f"{url}/{project.path}",
-        "namespace": {
-            "id": project.namespace_id,
-            "name": namespace,
-            "path": namespace.rpartition("/")[2],
-            "kind": "group" if project.group_ids else "user",
-            "full_path": namespace,
-            "parent_id": project.group_ids[1] if len(project.group_ids) > 1 else None,
-            "web_url": f"{url}/{namespace}",
-        },
-        "visibility": project.visibility,
-        "organization_id": project.organization_id,
-        "creator_id": project.creator_id,
-        "priority": project.priority,
-        "archived": False,
-        "jobs_enabled": True,
-        "builds_access_level": "enabled",
-        "shared_runners_enabled": True,
-        "build_timeout": project.timeout_seconds,
-        "ci_config_path": "",
-    }
-    return view if is_empty is None else {**view, "empty_repo": is_empty}
+    return ProjectShape(
+        id=project.id,
+        description=project.description or None,
+        name=project.name,
+        name_with_namespace=f"{namespace} / {project.name}",
+        path=path,
+        path_with_namespace=project.path,
+        created_at=time_text(project.created_at),
+        default_branch=default_branch,
+        http_url_to_repo=f"{url}/{project.path}.git",
+        web_url=f"{url}/{project.path}",
+        namespace=NamespaceShape(
+            id=project.namespace_id,
+            name=namespace,
+            path=namespace.rpartition("/")[2],
+            kind="group" if project.group_ids else "user",
+            full_path=namespace,
+            parent_id=project.group_ids[1] if len(project.group_ids) > 1 else None,
+            web_url=f"{url}/{namespace}",
+        ),
+        visibility=project.visibility,
+        organization_id=project.organization_id,
+        creator_id=project.creator_id,
+        priority=project.priority,
+        build_timeout=project.timeout_seconds,
+        empty_repo=UNSET if is_empty is None else is_empty,
+    )
+
+
+class CommitShape(Shape, kw_only=True):
+    id: str
+    short_id: str
+    title: str
+    message: str
+    parent_ids: list[str]
+    author_name: str
+    author_email: str
+    authored_date: str | None
+    committer_name: str
+    committer_email: str
+    committed_date: str | None
+    created_at: str | None
+    trailers: dict[str, str] = field(default_factory=dict)
+    web_url: str
 
 
 def commit_view(commit: Commit, project: Project, url: str) -> CommitShape:
-    return {
-        "id": commit.sha,
-        "short_id": commit.sha[:8],
-        "title": commit.title,
-        "message": commit.message,
-        "parent_ids": list(commit.parents),
-        "author_name": commit.author_name,
-        "author_email": commit.author_email,
-        "authored_date": _time(commit.authored_at),
-        "committer_name": commit.committer_name,
-        "committer_email": commit.committer_email,
-        "committed_date": _time(commit.committed_at),
-        "created_at": _time(commit.committed_at),
-        "trailers": {},
-        "web_url": f"{url}/{project.path}/-/commit/{commit.sha}",
-    }
+    committed_at = time_text(commit.committed_at)
+    return CommitShape(
+        id=commit.sha,
+        short_id=commit.sha[:8],
+        title=commit.title,
+        message=commit.message,
+        parent_ids=list(commit.parents),
+        author_name=commit.author_name,
+        author_email=commit.author_email,
+        authored_date=time_text(commit.authored_at),
+        committer_name=commit.committer_name,
+        committer_email=commit.committer_email,
+        committed_date=committed_at,
+        created_at=committed_at,
+        web_url=f"{url}/{project.path}/-/commit/{commit.sha}",
+    )
 
 
-def branch_view(name: str, commit: CommitShape, default_branch: str | None, project: Project, url: str) -> BranchShape:
-    is_default = name == default_branch
-    return {
-        "name": name,
-        "commit": commit,
-        "merged": False,
-        "protected": is_default,
-        "default": is_default,
-        "developers_can_push": not is_default,
-        "developers_can_merge": not is_default,
-        "can_push": True,
-        "web_url": f"{url}/{project.path}/-/tree/{name}",
-    }
+class PipelineSummaryShape(Shape, kw_only=True):
+    """A pipeline in a list or inside a job."""
+
+    id: int
+    iid: int
+    project_id: int
+    sha: str
+    ref: str
+    status: str
+    source: str
+    created_at: str | None
+    updated_at: str | None
+    web_url: str
+    name: str | None
 
 
 def pipeline_summary(pipeline: Pipeline, project: Project, url: str) -> PipelineSummaryShape:
-    """A pipeline in a list or inside a job."""
-    return {
-        "id": pipeline.id,
-        "iid": pipeline.iid,
-        "project_id": pipeline.project_id,
-        "sha": pipeline.sha,
-        "ref": pipeline.ref,
-        "status": pipeline.status,
-        "source": pipeline.source,
-        "created_at": _time(pipeline.created_at),
-        "updated_at": _time(pipeline.updated_at),
-        "web_url": f"{url}/{project.path}/-/pipelines/{pipeline.id}",
-        "name": pipeline.name or None,
-    }
+    return PipelineSummaryShape(
+        id=pipeline.id,
+        iid=pipeline.iid,
+        project_id=pipeline.project_id,
+        sha=pipeline.sha,
+        ref=pipeline.ref,
+        status=pipeline.status,
+        source=pipeline.source,
+        created_at=time_text(pipeline.created_at),
+        updated_at=time_text(pipeline.updated_at),
+        web_url=f"{url}/{project.path}/-/pipelines/{pipeline.id}",
+        name=pipeline.name or None,
+    )
+
+
+class PipelineShape(PipelineSummaryShape, kw_only=True):
+    before_sha: str
+    tag: bool
+    yaml_errors: str | None
+    user: UserShape
+    started_at: str | None
+    finished_at: str | None
+    committed_at: None = None
+    duration: int | None
+    queued_duration: int | None
+    coverage: str | None
+    detailed_status: dict[str, Any]
 
 
 def pipeline_view(
     pipeline: Pipeline, project: Project, url: str, now: float, *, coverage: float | None = None
 ) -> PipelineShape:
     started, finished = pipeline.started_at, pipeline.finished_at
-    return {
-        **pipeline_summary(pipeline, project, url),
-        "before_sha": pipeline.before_sha,
-        "tag": pipeline.tag,
-        "yaml_errors": pipeline.yaml_errors,
-        "user": pipeline_user_view(pipeline, url),
-        "started_at": _time(started),
-        "finished_at": _time(finished),
-        "committed_at": None,
-        "duration": None if started is None else int((finished or now) - started),
-        "queued_duration": None if started is None else int(started - pipeline.created_at),
-        "coverage": None if coverage is None else f"{coverage:.2f}",
-        "detailed_status": _detailed_status(pipeline, project),
-    }
+    return PipelineShape(
+        **asdict(pipeline_summary(pipeline, project, url)),
+        before_sha=pipeline.before_sha,
+        tag=pipeline.tag,
+        yaml_errors=pipeline.yaml_errors,
+        user=pipeline_user_view(pipeline, url),
+        started_at=time_text(started),
+        finished_at=time_text(finished),
+        duration=None if started is None else int((finished or now) - started),
+        queued_duration=None if started is None else int(started - pipeline.created_at),
+        coverage=None if coverage is None else f"{coverage:.2f}",
+        detailed_status=_status_details(pipeline, project),
+    )
 
 
 _STATUS_WORDS = {
@@ -228,8 +246,8 @@ _STATUS_WORDS = {
 }
 
 
-def _detailed_status(pipeline: Pipeline, project: Project) -> View:
-    """A status as GitLab's pages show it."""
+def _status_details(pipeline: Pipeline, project: Project) -> View:
+    """The status in the words of GitLab's web pages."""
     status = pipeline.status
     text, label = _STATUS_WORDS.get(status, (status.capitalize(), status))
     return {
@@ -245,6 +263,72 @@ def _detailed_status(pipeline: Pipeline, project: Project) -> View:
     }
 
 
+class RunnerSummaryShape(Shape, kw_only=True):
+    id: int
+    description: str
+    ip_address: str | None = None
+    active: bool
+    paused: bool
+    is_shared: bool
+    runner_type: str
+    name: str = "gitlab-runner"
+    created_at: str | None
+
+
+def runner_summary(runner: Runner) -> RunnerSummaryShape:
+    return RunnerSummaryShape(
+        id=runner.id,
+        description=runner.description,
+        active=not runner.paused,
+        paused=runner.paused,
+        is_shared=runner.type is RunnerType.INSTANCE,
+        runner_type=runner.type.value,
+        created_at=time_text(runner.created_at),
+    )
+
+
+class JobFileShape(Shape, kw_only=True):
+    file_type: str
+    size: int
+    filename: str
+    file_format: str | None
+
+
+class JobShape(Shape, kw_only=True):
+    id: int
+    name: str
+    stage: str
+    status: str
+    ref: str
+    tag: bool
+    coverage: float | None
+    allow_failure: bool
+    created_at: str | None
+    started_at: str | None
+    finished_at: str | None
+    erased_at: str | None
+    duration: float | None
+    queued_duration: float | None
+    user: UserShape
+    commit: CommitShape | None
+    pipeline: PipelineSummaryShape
+    web_url: str
+    project: dict[str, Any]
+    artifacts: list[JobFileShape]
+    artifacts_expire_at: str | None
+    runner: RunnerSummaryShape | None
+    runner_manager: dict[str, Any] | None
+    archived: bool = False
+    tag_list: list[str]
+    exit_code: int | None
+    artifacts_file: dict[str, Any] | UnsetType = UNSET
+    failure_reason: str | UnsetType = UNSET
+    failure_message: str | UnsetType | None = UNSET
+    downstream_pipeline: PipelineSummaryShape | UnsetType | None = UNSET
+    held_until: str | UnsetType | None = UNSET
+    """Remuda's own: until when the environment of a failed job is on hold; null: it is not."""
+
+
 def job_view(
     job: Job,
     *,
@@ -257,148 +341,56 @@ def job_view(
     now: float,
 ) -> JobShape:
     archive = next((artifact for artifact in artifacts if artifact.type == "archive"), None)
-    files: list[JobFileShape] = [
-        {"file_type": one.type, "size": one.size, "filename": one.filename, "file_format": one.format}
-        for one in artifacts
+    files = [
+        JobFileShape(file_type=file.type, size=file.size, filename=file.filename, file_format=file.format)
+        for file in artifacts
     ]
     if job.trace_bytes:
-        files.append({"file_type": "trace", "size": job.trace_bytes, "filename": "job.log", "file_format": None})
-    view: JobShape = {
-        "id": job.id,
-        "name": job.name,
-        "stage": job.stage,
-        "status": job.status(),
-        "ref": job.ref,
-        "tag": job.tag,
-        "coverage": job.coverage,
-        "allow_failure": job.allow_failure,
-        "created_at": _time(job.created_at),
-        "started_at": _time(job.start_time()),
-        "finished_at": _time(job.finished_at),
-        "erased_at": _time(job.erased_at),
-        "duration": running_seconds(job, now),
-        "queued_duration": waiting_seconds(job, now),
-        "user": pipeline_user_view(pipeline, url),
-        "commit": commit_view(commit, project, url) if commit else None,
-        "pipeline": pipeline_summary(pipeline, project, url),
-        "web_url": f"{url}/{project.path}/-/jobs/{job.id}",
-        "project": {"ci_job_token_scope_enabled": True},
-        "artifacts": files,
-        "artifacts_expire_at": _time(next((one.expires_at for one in (archive, *artifacts) if one), None)),
-        "runner": runner_summary(runner) if runner else None,
-        "runner_manager": {"system_id": job.system_id} if job.system_id else None,
-        "archived": False,
-        "tag_list": list(job.tags),
-        "exit_code": job.exit_code,
-    }
+        files.append(JobFileShape(file_type="trace", size=job.trace_bytes, filename="job.log", file_format=None))
+    view = JobShape(
+        id=job.id,
+        name=job.name,
+        stage=job.stage,
+        status=job.status(),
+        ref=job.ref,
+        tag=job.tag,
+        coverage=job.coverage,
+        allow_failure=job.allow_failure,
+        created_at=time_text(job.created_at),
+        started_at=time_text(job.start_time()),
+        finished_at=time_text(job.finished_at),
+        erased_at=time_text(job.erased_at),
+        duration=seconds_running(job, now),
+        queued_duration=seconds_waiting(job, now),
+        user=pipeline_user_view(pipeline, url),
+        commit=commit_view(commit, project, url) if commit else None,
+        pipeline=pipeline_summary(pipeline, project, url),
+        web_url=f"{url}/{project.path}/-/jobs/{job.id}",
+        project={"ci_job_token_scope_enabled": True},
+        artifacts=files,
+        artifacts_expire_at=time_text(next((file.expires_at for file in (archive, *artifacts) if file), None)),
+        runner=runner_summary(runner) if runner else None,
+        runner_manager={"system_id": job.system_id} if job.system_id else None,
+        tag_list=list(job.tags),
+        exit_code=job.exit_code,
+    )
     if archive:
-        view["artifacts_file"] = {"filename": archive.filename, "size": archive.size}
+        view.artifacts_file = {"filename": archive.filename, "size": archive.size}
     if job.failure_reason:
-        view["failure_reason"] = job.failure_reason
-        view["failure_message"] = job.failure_message
+        view.failure_reason, view.failure_message = job.failure_reason, job.failure_message
     return view
 
 
-def running_seconds(job: Job, now: float) -> float | None:
-    """How long the job has run, or ran."""
+def seconds_running(job: Job, now: float) -> float | None:
+    """From the job's start to its end, or to now; None before it starts."""
     started_at = job.start_time()
     if started_at is None:
         return None
     return round(max((job.finished_at or now) - started_at, 0.0), 6)
 
 
-def waiting_seconds(job: Job, now: float) -> float | None:
-    """How long the job has waited for a runner, or waited."""
+def seconds_waiting(job: Job, now: float) -> float | None:
+    """From when the job was pending to its start, its end or now; None for a job that was never pending."""
     if job.pending_at is None:
         return None
     return round(max((job.start_time() or job.finished_at or now) - job.pending_at, 0.0), 6)
-
-
-def variable_view(variable: ProjectVariable) -> VariableShape:
-    return {
-        "variable_type": "file" if variable.file else "env_var",
-        "key": variable.key,
-        "value": None if variable.hidden else variable.value,
-        "hidden": variable.hidden,
-        "protected": variable.protected,
-        "masked": variable.masked,
-        "raw": variable.raw,
-        "environment_scope": variable.environment_scope,
-        "description": variable.description,
-    }
-
-
-def runner_summary(runner: Runner) -> RunnerSummaryShape:
-    return {
-        "id": runner.id,
-        "description": runner.description,
-        "ip_address": None,
-        "active": not runner.paused,
-        "paused": runner.paused,
-        "is_shared": runner.type is RunnerType.INSTANCE,
-        "runner_type": runner.type.value,
-        "name": "gitlab-runner",
-        "created_at": _time(runner.created_at),
-    }
-
-
-def runner_view(
-    runner: Runner,
-    managers: Sequence[RunnerManager],
-    now: float,
-    *,
-    projects: Sequence[View] = (),
-    groups: Sequence[View] = (),
-) -> RunnerShape:
-    contacted = max((manager.contacted_at for manager in managers), default=None)
-    status = status_of(runner.created_at, contacted, now)
-    newest = max(managers, key=lambda manager: manager.contacted_at, default=None)
-    return {
-        **runner_summary(runner),
-        "ip_address": newest.ip_address if newest else None,
-        "online": status == "online",
-        "status": status,
-        "contacted_at": _time(contacted),
-        "tag_list": list(runner.tags),
-        "run_untagged": runner.run_untagged,
-        "locked": runner.locked,
-        "access_level": "ref_protected" if runner.protected_only else "not_protected",
-        "maximum_timeout": runner.maximum_timeout,
-        "maintenance_note": runner.maintenance_note,
-        "priority": runner.priority,
-        "poll_hold_seconds": runner.poll_hold_seconds,
-        "version": newest.runner_version if newest else None,
-        "revision": newest.revision if newest else None,
-        "platform": newest.platform if newest else None,
-        "architecture": newest.architecture if newest else None,
-        "projects": list(projects),
-        "groups": list(groups),
-        "token_expires_at": _time(runner.token_expires_at),
-        "organization_id": runner.organization_id,
-    }
-
-
-def _load(manager: RunnerManager) -> dict[str, Any] | None:
-    """What a manager says that it has to do for all its servers; None where it does not say."""
-    running, free = manager.load_running, manager.load_free
-    if running is None or free is None:
-        return None
-    slots = running + free
-    return {"running": running, "free": free, "saturation": round(running / slots, 4) if slots else 1.0}
-
-
-def manager_view(manager: RunnerManager, now: float, *, running_jobs: int) -> ManagerShape:
-    return {
-        "system_id": manager.system_id,
-        "version": manager.runner_version,
-        "revision": manager.revision,
-        "platform": manager.platform,
-        "architecture": manager.architecture,
-        "executor": manager.executor,
-        "contacted_at": _time(manager.contacted_at),
-        "ip_address": manager.ip_address,
-        "capacity": manager.capacity,
-        "load": _load(manager),
-        "running_jobs": running_jobs,
-        "status": status_of(manager.contacted_at, manager.contacted_at, now),
-    }

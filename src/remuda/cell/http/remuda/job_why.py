@@ -17,8 +17,7 @@ from remuda.cell.http.edge.bodies import parameters
 from remuda.cell.http.edge.endpoints import Edge, Endpoint
 from remuda.cell.http.edge.errors import forbidden, json_answer
 from remuda.cell.http.edge.lookup import any_job_in_path
-from remuda.cell.http.gitlab.jobs import with_times
-from remuda.cell.http.gitlab.shapes import TimedJobShape
+from remuda.cell.http.gitlab.jobs import TimedJobShape, with_times
 from remuda.cell.values.people import Level
 from remuda.wire.explanations import JobWhy
 

@@ -20,7 +20,7 @@ from remuda.cell.http.edge.admission import Caller, caller_of
 from remuda.cell.http.edge.endpoints import Edge, Endpoint
 from remuda.cell.http.edge.errors import bad_parameter, json_answer, not_found
 from remuda.cell.http.edge.lookup import number_in_path
-from remuda.cell.http.gitlab.views import waiting_seconds
+from remuda.cell.http.gitlab.views import seconds_waiting
 from remuda.cell.values import Family, Job
 from remuda.cell.values.people import Level
 from remuda.model.job import JobState, PipelineId
@@ -136,7 +136,7 @@ def job_progress(job: Job, family: Sequence[Job], now: float) -> JobProgress:
         created_at=job.created_at,
         started_at=job.start_time(),
         finished_at=job.finished_at,
-        waiting_seconds=waiting_seconds(job, now),
+        waiting_seconds=seconds_waiting(job, now),
         failure_reason=job.failure_reason,
         failure_message=job.failure_message,
         exit_code=job.exit_code,

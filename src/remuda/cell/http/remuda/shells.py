@@ -5,7 +5,7 @@ a maintainer of the job's project, because a shell sees the job's secrets. What 
 `remuda.cell.shells.shells`; the other side of it is `looking`. What is in the two streams, `remuda.wire.shell` says.
 """
 
-from typing import Any, TypedDict
+from typing import Any
 
 import msgspec
 from starlette.requests import Request
@@ -14,7 +14,7 @@ from starlette.responses import Response
 from remuda.cell.http.edge.access import of_job
 from remuda.cell.http.edge.admission import caller_of
 from remuda.cell.http.edge.bodies import Body, parameters
-from remuda.cell.http.edge.endpoints import Edge, Endpoint
+from remuda.cell.http.edge.endpoints import Edge, Endpoint, Shape
 from remuda.cell.http.edge.errors import ApiError, JsonBytes, bad_parameter, bad_request, json_answer, no_content
 from remuda.cell.http.edge.lookup import any_job_in_path, text_in_path
 from remuda.cell.shells.port import INPUT, OUTPUT, About
@@ -36,7 +36,7 @@ class OpenShell(msgspec.Struct, kw_only=True):
     term: str = ""
 
 
-class ShellShape(TypedDict):
+class ShellShape(Shape, kw_only=True):
     id: str
     job_id: int
     state: str
@@ -127,7 +127,7 @@ def _own(edge: Edge, request: Request) -> About:
 
 def _shape(edge: Edge, about: About, *, connected: bool) -> ShellShape:
     state, reason = edge.shells.state(about)
-    return {"id": about.id, "job_id": about.job_id, "state": state, "reason": reason, "connected": connected}
+    return ShellShape(id=about.id, job_id=about.job_id, state=state, reason=reason, connected=connected)
 
 
 _JOB = "/api/remuda/v1/jobs/{job_id}"

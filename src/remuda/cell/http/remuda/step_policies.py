@@ -12,10 +12,9 @@ from starlette.responses import Response
 from remuda.cell.core.payload.step_policies import SCOPES, StepPolicy, changed_policy, read_policy, setting_name
 from remuda.cell.http.edge.access import ADMINISTRATOR
 from remuda.cell.http.edge.bodies import parameters
-from remuda.cell.http.edge.endpoints import Edge, Endpoint
+from remuda.cell.http.edge.endpoints import Edge, Endpoint, Shape
 from remuda.cell.http.edge.errors import bad_parameter, json_answer, not_found
 from remuda.cell.http.edge.lookup import number_in_path
-from remuda.cell.http.gitlab.shapes import PolicyShape
 from remuda.model.job import ProjectId
 from remuda.model.runner import Pool
 from remuda.steps.errors import PolicyError
@@ -27,6 +26,14 @@ class PolicyChange(msgspec.Struct, kw_only=True):
     document: dict[str, Any]
     version: int | None = None
     """The one that the caller has seen; 409 when there is another by now."""
+
+
+class PolicyShape(Shape, kw_only=True):
+    scope: str
+    id: int
+    version: int
+    document: dict[str, Any]
+    updated_at: float | None
 
 
 async def show(edge: Edge, request: Request) -> Response:
@@ -60,7 +67,7 @@ def _check(document: dict[str, Any], scope: Pool) -> None:
 
 
 def _answer(scope: Pool, policy: StepPolicy) -> Response:
-    return json_answer({"scope": scope[0], "id": scope[1], **msgspec.to_builtins(policy)})
+    return json_answer(PolicyShape(scope=scope[0], id=scope[1], **msgspec.structs.asdict(policy)))
 
 
 async def _scope(edge: Edge, request: Request) -> Pool:

@@ -20,10 +20,9 @@ from remuda.cell.dispatch.step_results import results_of
 from remuda.cell.http.edge import auth
 from remuda.cell.http.edge.access import JOB, of_job
 from remuda.cell.http.edge.bodies import parameters
-from remuda.cell.http.edge.endpoints import Edge, Endpoint
+from remuda.cell.http.edge.endpoints import Edge, Endpoint, Shape
 from remuda.cell.http.edge.errors import bad_parameter, json_answer, too_large
 from remuda.cell.http.edge.lookup import any_job_in_path, number_in_path
-from remuda.cell.http.gitlab.shapes import StepsShape
 from remuda.cell.http.runner.trace import job_headers
 from remuda.cell.values import StepResult
 from remuda.cell.values.people import Level
@@ -42,6 +41,13 @@ _TEXT, _FIELDS = 1024, 40
 """Of a result that is too long: characters of a text, and fields."""
 _PUNCTUATION = 4
 """Bytes around the name of a field."""
+
+
+class StepsShape(Shape, kw_only=True):
+    version: int = 1
+    job_id: int
+    results: list[Any]
+    next_after: int | None
 
 
 class StepTimes(TypedDict, total=False):
@@ -115,9 +121,7 @@ async def show(edge: Edge, request: Request) -> Response:
                 following = told[-1].seq
                 break
             told.append(result)
-    return json_answer(
-        {"version": 1, "job_id": job.id, "results": [result.body for result in told], "next_after": following}
-    )
+    return json_answer(StepsShape(job_id=job.id, results=[result.body for result in told], next_after=following))
 
 
 def _number(request: Request, name: str, default: int) -> int:

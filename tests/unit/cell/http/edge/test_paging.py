@@ -2,12 +2,17 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 from starlette.requests import Request
 
 from remuda.cell.http.edge.errors import ApiError
 from remuda.cell.http.edge.paging import page_answer, page_by_id, page_of, slice_answer
 from remuda.cell.values import Page
+
+
+class Entry(msgspec.Struct):
+    id: int
 
 
 def a_request(query: str = "") -> Request:
@@ -57,18 +62,18 @@ def test_a_walk_by_ids_leads_on_from_the_last_entry() -> None:
     request = a_request("pagination=keyset&order_by=id&sort=asc&per_page=2&scope[]=failed&id_after=3")
     page = page_by_id(request)
     assert page == Page(size=2, ascending=True, after=3, counted=False)
-    answer = page_answer(request, [{"id": 5}, {"id": 8}], 0, page)
+    answer = page_answer(request, [Entry(id=5), Entry(id=8)], 0, page)
     root = "https://ci.example/api/v4/projects/acme%2Fshop/jobs"
     query = "pagination=keyset&order_by=id&sort=asc&per_page=2&scope%5B%5D=failed&id_after=8"
     assert answer.headers["link"] == f'<{root}?{query}>; rel="next"'
     assert "x-total" not in answer.headers
-    assert "link" not in page_answer(request, [{"id": 9}], 0, page).headers
+    assert "link" not in page_answer(request, [Entry(id=9)], 0, page).headers
 
 
 def test_a_walk_goes_down_unless_told_otherwise() -> None:
     page = page_by_id(a_request("pagination=keyset"))
     assert page == Page(ascending=False, counted=False)
-    link = page_answer(a_request("pagination=keyset"), [{"id": 7}] * 20, 0, page).headers["link"]
+    link = page_answer(a_request("pagination=keyset"), [Entry(id=7)] * 20, 0, page).headers["link"]
     assert "id_before=7" in link
     # An id of a later cell has 13 digits.
     assert page_by_id(a_request("id_before=1000000000007")).before == 1_000_000_000_007
