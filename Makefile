@@ -15,7 +15,7 @@ PLUGINS := $(patsubst %/pyproject.toml,%,$(wildcard plugins/*/pyproject.toml))
 UV_COMPILE := $(BIN)/uv pip compile --quiet --generate-hashes --no-header --no-annotate --universal --python-version 3.11
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test system interop lint format bench frozen packages protos requirements clean
+.PHONY: help setup demo test system interop lint docs format bench frozen packages protos requirements clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -80,15 +80,21 @@ interop: setup packages ## real peers: gitlab-runner against a cell, the step ru
 	else echo "there is no cargo: gitlab-runner-mock is left out"; fi
 	$(BIN)/pytest tests/interop tests/contract/cell/test_blobs.py -q -n $(WORKERS) --dist worksteal
 
-lint: setup ## ruff, mypy strict, import contracts
-	$(BIN)/ruff check src tests plugins
-	$(BIN)/ruff format --check src tests plugins
+lint: setup ## ruff, mypy strict, import contracts, the documentation
+	$(BIN)/ruff check src tests plugins tools
+	$(BIN)/ruff format --check src tests plugins tools
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python tools/generate_reference.py --check
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+
+docs: setup ## generate the reference pages and build the site into build/site
+	$(BIN)/python tools/generate_reference.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
 format: setup ## let ruff format the code
-	$(BIN)/ruff check --fix src tests plugins
-	$(BIN)/ruff format src tests plugins
+	$(BIN)/ruff check --fix src tests plugins tools
+	$(BIN)/ruff format src tests plugins tools
 
 bench: setup ## figures as ratios to a reference in the same run; PARTS="lifecycles latency" for some
 	$(BIN)/python -m tests.bench $(PARTS)

@@ -1,0 +1,207 @@
+"""Write docs/reference/generated from what the code declares.
+
+    python tools/generate_reference.py            write the pages
+    python tools/generate_reference.py --check    exit with 1 if a page is out of date
+
+Each function below makes one page. `make docs` writes them, `make lint` checks them.
+"""
+
+import ast
+import io
+import json
+import re
+import sys
+import textwrap
+from collections.abc import Iterable, Mapping
+from inspect import getsource
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from remuda.cell.http.edge.app import api_document
+from remuda.cell.metrics import CellMetrics
+from remuda.cell.settings import CellSettings
+from remuda.cli.main import COMMANDS, GROUPS, build_app
+from remuda.manager.config.keys.fact import Fact
+from remuda.manager.config.keys.table import GROUPS as KEY_GROUPS
+from remuda.manager.metrics import metric_table
+from remuda.pipeline.syntax import known_keys
+
+ROOT = Path(__file__).parents[1]
+FOLDER = ROOT / "docs" / "reference" / "generated"
+PROTOS = ROOT / "src" / "remuda" / "wire" / "proto"
+WIDTH = 116
+HELP_WIDTH = 118
+
+
+def definition(term: str, *paragraphs: str) -> str:
+    """One entry of a definition list."""
+    texts = [
+        textwrap.fill(" ".join(text.split()), WIDTH, break_long_words=False, break_on_hyphens=False)
+        for text in paragraphs
+        if text
+    ]
+    body = textwrap.indent("\n\n".join(texts), "    ").lstrip()
+    return f"{term}\n:   {body}\n"
+
+
+def page(title: str, about: str, sections: Iterable[str]) -> str:
+    head = textwrap.fill(about, WIDTH)
+    return "\n".join([f"# {title}\n", f"{head}\n", *sections]).rstrip() + "\n"
+
+
+def commands() -> str:
+    sections = []
+    for words in [*GROUPS, *(command.words for command in COMMANDS)]:
+        if words in GROUPS:
+            continue
+        text = io.StringIO()
+        console = Console(file=text, width=HELP_WIDTH, no_color=True, force_terminal=False)
+        build_app(words.split()).help_print(words.split(), console=console)
+        lines = "\n".join(line.rstrip() for line in text.getvalue().strip("\n").splitlines())
+        sections.append(f"## remuda {words}\n\n```text\n{lines}\n```\n")
+    return page(
+        "Commands",
+        "The help text of every command. [Command line](../cli.md) explains how they work together.",
+        sections,
+    )
+
+
+def cell_settings() -> str:
+    sections = []
+    body = ast.parse(getsource(CellSettings)).body[0]
+    assert isinstance(body, ast.ClassDef)
+    for field, following in zip(body.body, [*body.body[1:], None], strict=True):
+        if not isinstance(field, ast.AnnAssign):
+            continue
+        has_text = isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant)
+        text = following.value.value if has_text else ""
+        default = f"Default: `{ast.unparse(field.value)}`." if field.value else "Required."
+        sections.append(definition(f"`{ast.unparse(field.target)}`", text, default))
+    return page(
+        "Settings of a cell", "What `remuda cell serve` can be told by flag, environment variable or file.", sections
+    )
+
+
+def config_toml() -> str:
+    sections = []
+    for section, facts in KEY_GROUPS.items():
+        sections.append(f"## {f'`[{section}]`' if section else 'Top level'}\n")
+        sections += [definition(f"`{key}`", _describe(fact)) for key, fact in facts.items()]
+    return page(
+        "Keys of config.toml",
+        "Every key of gitlab-runner and of Remuda with its effect here. [config.toml](../config-toml.md) has examples.",
+        sections,
+    )
+
+
+def _describe(fact: Fact) -> str:
+    default = f" Default: {fact.default}." if fact.default else ""
+    about = re.sub(r"\]\(#", "](config-toml.md#", fact.about)
+    about = re.sub(r"\]\((?!https?:)", "](../", about)
+    return f"*{fact.verdict}{', only Remuda' if fact.is_own else ''}*: {about}.{default}"
+
+
+def metrics() -> str:
+    families = [family() for family in CellMetrics().registry.families]
+    sections = ["## Cell\n"]
+    sections += [definition(f"`{family.name}`", f"{family.type}. {family.documentation}") for family in families]
+    sections.append("## Manager\n")
+    for family in metric_table.FAMILIES:
+        labels = f" Labels: {', '.join(f'`{label}`' for label in family.labels)}." if family.labels else ""
+        text = f"Not served: {family.missing}." if family.missing else f"{family.kind}. {family.text}{labels}"
+        sections.append(definition(f"`{family.name}`", text))
+    return page(
+        "Metric names",
+        "Every metric, with type and labels. [Metrics](../metrics.md) explains how to use them.",
+        sections,
+    )
+
+
+def http() -> str:
+    document = json.loads(api_document())
+    sections = []
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            named = [parameter["name"] for parameter in operation.get("parameters", ()) if parameter["in"] == "query"]
+            query = f"Query: {', '.join(f'`{name}`' for name in named)}." if named else ""
+            text = f"{operation['summary'].rstrip('.')}. {operation['description']}"
+            sections.append(definition(f"`{method.upper()} {path}`", text, query))
+    return page(
+        "HTTP endpoints",
+        "Every endpoint of a cell. `remuda cell openapi` prints bodies and responses. "
+        "[HTTP](../http.md) explains authentication, paging and errors.",
+        sections,
+    )
+
+
+def grpc() -> str:
+    sections = []
+    for proto in sorted(PROTOS.glob("*.proto")):
+        comment: list[str] = []
+        for line in proto.read_text().splitlines():
+            text = line.strip()
+            if text.startswith("//"):
+                comment.append(text.removeprefix("//").strip())
+                continue
+            if service := re.match(r"service (\w+)", text):
+                sections.append(f"## {service[1]}\n\nDefined in `{proto.relative_to(ROOT / 'src')}`.\n")
+            elif call := re.match(r"rpc (\w+)\((.*?)\) returns \((.*?)\)", text):
+                sections.append(definition(f"`{call[1]}({call[2]}) → {call[3]}`", " ".join(comment) or "No comment."))
+            comment = []
+    return page(
+        "gRPC services", "The calls of the agent, of environment plugins and of instance group plugins.", sections
+    )
+
+
+def keywords() -> str:
+    tables: Mapping[str, Any] = {
+        name: value
+        for name, value in vars(known_keys).items()
+        if isinstance(value, known_keys.Keys) and not name.startswith("_")
+    }
+    sections = []
+    for name, keys in tables.items():
+        works = ", ".join(f"`{key}`" for key in keys.works)
+        later = ", ".join(f"`{key}`" for key in keys.later)
+        sections.append(
+            definition(
+                name.lower().replace("_", " "), f"Works: {works}.", f"Not supported yet: {later}." if later else ""
+            )
+        )
+    return page(
+        "Keywords of .gitlab-ci.yml",
+        "The keys that each part of a pipeline file may have. [Keywords](../pipeline-keywords.md) explains them.",
+        sections,
+    )
+
+
+PAGES = {
+    "commands": commands,
+    "cell-settings": cell_settings,
+    "config-toml": config_toml,
+    "metrics": metrics,
+    "http": http,
+    "grpc": grpc,
+    "keywords": keywords,
+}
+
+
+def main() -> int:
+    stale = []
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    for name, make_page in PAGES.items():
+        file = FOLDER / f"{name}.md"
+        text = make_page()
+        if "--check" not in sys.argv:
+            file.write_text(text)
+        elif not file.exists() or file.read_text() != text:
+            stale.append(str(file.relative_to(ROOT)))
+    for name in stale:
+        print(f"{name} is out of date: run `make docs`", file=sys.stderr)
+    return 1 if stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
