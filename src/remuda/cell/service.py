@@ -16,14 +16,12 @@ import secrets
 import socket
 from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
 from typing import cast
 
 from msgspec.structs import replace
 from uvicorn.config import Config
 from uvicorn.server import Server
 
-from remuda.cell.blobs.folder import FolderBlobs
 from remuda.cell.blobs.port import Blobs
 from remuda.cell.blobs.upload_parsers import Parsers
 from remuda.cell.dispatch.dispatcher import Dispatch
@@ -32,14 +30,14 @@ from remuda.cell.events import Events
 from remuda.cell.git.push_files import PushFiles
 from remuda.cell.git.repositories import GitRepos
 from remuda.cell.http.edge.app import CellApp
+from remuda.cell.http.edge.app import api_document as api_document
 from remuda.cell.http.edge.connections import BACKLOG, Connection, connections_within
 from remuda.cell.http.edge.endpoints import Edge
 from remuda.cell.http.gitlab.runner_tokens import ensure_registration_token
 from remuda.cell.http.runner.managers import Managers
 from remuda.cell.metrics import CellMetrics
-from remuda.cell.operations.audit import AuditEvent
-from remuda.cell.operations.blob_ownership import claim_blobs, claim_folder
-from remuda.cell.operations.data_folder import DataFolder, opened
+from remuda.cell.operations.blob_ownership import claim_blobs, claim_folder, open_blobs
+from remuda.cell.operations.data_folder import DataFolder, open_folder
 from remuda.cell.operations.downtime import Presence
 from remuda.cell.operations.upkeep import Upkeep
 from remuda.cell.pipelines.creation import Pipelines
@@ -59,6 +57,7 @@ from remuda.cell.store.ports import Store
 from remuda.cell.traces.archive import ArchivedTraces
 from remuda.cell.traces.files import FileTraces
 from remuda.cell.values import ORGANIZATION_ID, USER_ID, UserToken
+from remuda.cell.values.audit_events import AuditEvent
 from remuda.lib.clock import Clock, SystemClock
 from remuda.lib.descriptors import raise_limit
 from remuda.lib.waiting import happens
@@ -95,7 +94,7 @@ class CellService:
     async def run(self, stop: asyncio.Event, *, ready: Callable[[str], None] = lambda url: None) -> None:
         """Serve until `stop` is set. DataFolderError or CellError when that cannot begin."""
         with (
-            opened(self.settings.data, cell_id=self.settings.cell_id, shared=self.settings.is_shared) as folder,
+            open_folder(self.settings.data, cell_id=self.settings.cell_id, shared=self.settings.is_shared) as folder,
             contextlib.closing(_bound(self.settings.host, self.settings.port)) as listener,
         ):
             self.settings = self.settings.bound_to(listener.getsockname()[1])
@@ -237,7 +236,7 @@ class CellService:
 
     async def _blobs(self, store: Store, folder: DataFolder) -> Blobs:
         where = self.settings.blobs
-        blobs = await self._opened_blobs(folder)
+        blobs = await open_blobs(self.settings, folder.blobs)
         if where:
             try:
                 await claim_blobs(store, blobs, where)
@@ -245,18 +244,6 @@ class CellService:
                 await blobs.close()
                 raise
         return blobs
-
-    async def _opened_blobs(self, folder: DataFolder) -> Blobs:
-        where = self.settings.blobs
-        if "://" in where:
-            # Large and native: only those who use it pay for it.
-            from remuda.cell.blobs.object_storage import open_bucket
-
-            return await open_bucket(where, endpoint=self.settings.blobs_endpoint)
-        try:
-            return FolderBlobs(Path(where) if where else folder.blobs)
-        except OSError as error:
-            raise CellError(f"the blobs cannot be kept in {where}: {error.strerror}; give another folder") from None
 
     def _upkeep(self, edge: Edge) -> Upkeep:
         return Upkeep(

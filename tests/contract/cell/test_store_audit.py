@@ -4,9 +4,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from remuda.cell.operations.audit import AuditEvent, AuditFilter
 from remuda.cell.store.ports import Store
 from remuda.cell.values import Page
+from remuda.cell.values.audit_events import AuditEvent, AuditFilter
 from remuda.lib.ids import range_of_cell
 from remuda.testing.builders import NOW
 

@@ -17,6 +17,7 @@ import pytest
 
 from remuda.cell import service
 from remuda.cell.errors import CellError
+from remuda.cell.operations import encryption_keys
 from remuda.cell.operations.backups import back_up, missing_keys, restore
 from remuda.cell.secrets import resealing
 from remuda.cell.secrets.key_files import key_file, read_keys
@@ -24,8 +25,6 @@ from remuda.cell.secrets.sealing import SealError, new_key, written_key
 from remuda.cell.settings import CellSettings
 from remuda.cell.store.sqlite.store import SqliteStore
 from remuda.cell.values import Project, ProjectVariable
-from remuda.cli.cell import encryption
-from remuda.cli.exits import BadInputError
 from remuda.model.job import ProjectId
 from remuda.telemetry.logs import configure
 from remuda.testing.builders import NOW
@@ -219,13 +218,13 @@ def test_keys_are_rotated_while_the_cell_runs(
         for _ in range(4):
             given = {"ref": "main", "variables": [{"key": "GIVEN", "value": f"{SECRET}-given"}]}
             assert cell.api("POST", f"/projects/{project}/pipeline", given).status == 201
-        old = asyncio.run(encryption._list(settings))
+        old = asyncio.run(encryption_keys.list_encryption_keys(settings))
         assert len(old) == 1
-        new, changed = asyncio.run(encryption._rotate(settings))
+        new, changed = asyncio.run(encryption_keys.rotate_encryption_key(settings))
         assert changed >= 15
-        listed = {key["id"]: key for key in asyncio.run(encryption._list(settings))}
-        assert listed[new]["encrypts"]
-        assert listed[old[0]["id"]]["rows"] == 0
+        listed = {key.id: key for key in asyncio.run(encryption_keys.list_encryption_keys(settings))}
+        assert listed[new].encrypts
+        assert listed[old[0].id].rows == 0
         for _ in range(4):
             job = runner.take()
             assert {f"{SECRET}-0", f"{SECRET}-given"} <= values_in(job)
@@ -235,14 +234,14 @@ def test_keys_are_rotated_while_the_cell_runs(
         event = cell.api("GET", "/audit_events?action=encryption_key_rotated").json()[0]
         assert event["details"]["target_details"] == new
         assert event["details"]["author_name"].startswith("command of ")
-        with pytest.raises(BadInputError, match="changed a moment ago"):
-            asyncio.run(encryption._forget(settings, str(old[0]["id"])))
-    monkeypatch.setattr(encryption, "_SETTLED_SECONDS", 0)
-    with pytest.raises(BadInputError, match="is the one that encrypts"):
-        asyncio.run(encryption._forget(settings, new))
-    with pytest.raises(BadInputError, match="there is no key"):
-        asyncio.run(encryption._forget(settings, "nothing"))
-    asyncio.run(encryption._forget(settings, str(old[0]["id"])))
+        with pytest.raises(CellError, match="changed a moment ago"):
+            asyncio.run(encryption_keys.forget_encryption_key(settings, old[0].id))
+    monkeypatch.setattr(encryption_keys, "SETTLED_SECONDS", 0)
+    with pytest.raises(CellError, match="is the one that encrypts"):
+        asyncio.run(encryption_keys.forget_encryption_key(settings, new))
+    with pytest.raises(CellError, match="there is no key"):
+        asyncio.run(encryption_keys.forget_encryption_key(settings, "nothing"))
+    asyncio.run(encryption_keys.forget_encryption_key(settings, old[0].id))
     with ServedCell(data, database=database) as cell:
         assert cell.api("GET", f"/projects/{project}/variables/LATER").json()["value"] == SECRET
 
@@ -252,7 +251,7 @@ def test_every_process_takes_up_a_new_key(tmp_path: Path, database: str) -> None
     settings = CellSettings(data=data, database=database)
     with ServedCell(data, database=database) as one, ServedCell(data, database=database) as other:
         project = set_secrets(one)
-        new, _ = asyncio.run(encryption._rotate(settings))
+        new, _ = asyncio.run(encryption_keys.rotate_encryption_key(settings))
         for number, cell in enumerate((one, other)):
             path = f"/projects/{project}/variables"
             assert {row["value"] for row in cell.api("GET", path).json()} >= {f"{SECRET}-0", f"{SECRET}-1"}
@@ -277,13 +276,13 @@ def test_a_rotation_that_was_cut_off_is_made_whole(tmp_path: Path, monkeypatch: 
 
     monkeypatch.setattr(resealing, "_resealed", dies)
     with pytest.raises(KeyboardInterrupt):
-        asyncio.run(encryption._rotate(settings))
+        asyncio.run(encryption_keys.rotate_encryption_key(settings))
     monkeypatch.setattr(resealing, "_resealed", seal)
     assert len(asyncio.run(resealing.keys_in_use(settings))) == 2
     with ServedCell(data) as cell:
         value = cell.api("GET", f"/projects/{project}/variables/PASSWORD?filter[environment_scope]=production")
         assert value.json()["value"] == f"{SECRET}-1"
-    asyncio.run(encryption._rotate(settings))
+    asyncio.run(encryption_keys.rotate_encryption_key(settings))
     assert len(asyncio.run(resealing.keys_in_use(settings))) == 1
 
 
@@ -390,7 +389,7 @@ def test_the_commands(tmp_path: Path) -> None:
 def test_a_job_that_ran_while_its_key_was_forgotten_can_end(
     tmp_path: Path, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(encryption, "_SETTLED_SECONDS", 0)
+    monkeypatch.setattr(encryption_keys, "SETTLED_SECONDS", 0)
     monkeypatch.setattr(service, "REREAD_SECONDS", 0.02)
     data = tmp_path / "cell"
     settings = CellSettings(data=data, database=database)
@@ -399,9 +398,9 @@ def test_a_job_that_ran_while_its_key_was_forgotten_can_end(
         project = cell.new_project("app", "build:\n  script: make\n  coverage: '/covered (\\d+)/'\n")
         job = runner.take(hold=True)
         assert runner.patch(job, 0, b"covered 97\n").status == 202
-        old = asyncio.run(encryption._list(settings))[0]["id"]
-        asyncio.run(encryption._rotate(settings))
-        asyncio.run(encryption._forget(settings, str(old)))
+        old = asyncio.run(encryption_keys.list_encryption_keys(settings))[0].id
+        asyncio.run(encryption_keys.rotate_encryption_key(settings))
+        asyncio.run(encryption_keys.forget_encryption_key(settings, old))
         cell.until(lambda: old not in cell.service._seals.keys.by_id, "the cell without the old key")
         assert runner.put(job, "success").status == 200
         assert cell.api("GET", f"/projects/{project}/jobs/{job['id']}").json()["coverage"] == 97

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from remuda.cell.errors import DataFolderError
-from remuda.cell.operations.data_folder import opened
+from remuda.cell.operations.data_folder import open_folder
 from remuda.cell.store.sqlite.store import SqliteStore
 
 
@@ -74,22 +74,22 @@ def _write_garbage(path: Path) -> None:
 async def test_a_database_that_is_lost_is_not_made_anew(
     tmp_path: Path, damage: Callable[[Path], None], wanted: str
 ) -> None:
-    with opened(tmp_path / "cell", cell_id=1) as folder:
+    with open_folder(tmp_path / "cell", cell_id=1) as folder:
         await SqliteStore.open(folder.database, 1).close()
         (folder.repos / "HEAD").touch()
     damage(folder.database)
     before = sorted(path.name for path in folder.path.iterdir())
-    with pytest.raises(DataFolderError, match=f"(?s){wanted}"), opened(folder.path, cell_id=1) as again:
+    with pytest.raises(DataFolderError, match=f"(?s){wanted}"), open_folder(folder.path, cell_id=1) as again:
         SqliteStore.open(again.database, 1)
     assert sorted(path.name for path in folder.path.iterdir()) == before
 
 
 async def test_a_start_that_died_before_there_was_a_database_goes_on(tmp_path: Path) -> None:
-    with opened(tmp_path / "cell", cell_id=1):
+    with open_folder(tmp_path / "cell", cell_id=1):
         pass
-    with opened(tmp_path / "cell", cell_id=1) as folder:
+    with open_folder(tmp_path / "cell", cell_id=1) as folder:
         folder.database.touch()
-    with opened(tmp_path / "cell", cell_id=1) as folder:
+    with open_folder(tmp_path / "cell", cell_id=1) as folder:
         await SqliteStore.open(folder.database, 1).close()
     with sqlite3.connect(folder.database) as db:
         assert db.execute("select count(*) from jobs").fetchone() == (0,)

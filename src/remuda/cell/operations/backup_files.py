@@ -21,7 +21,7 @@ _NO_ARCHIVES = (".zip", ".gz", ".bz2", ".xz", ".zst", ".7z")
 
 
 @contextmanager
-def filled(folder: Path, *, keeps: Iterable[str] = ()) -> Iterator[None]:
+def fill_folder(folder: Path, *, keeps: Iterable[str] = ()) -> Iterator[None]:
     """An empty folder, which is empty again or gone when this fails; `keeps` are names that may be there before."""
     kept = {"lost+found", *keeps}
     is_new = not folder.exists()
@@ -118,7 +118,7 @@ def pack(folder: Path, to: Path) -> None:
 
 
 @contextmanager
-def unpacked(source: Path, beside: Path) -> Iterator[Path]:
+def unpack(source: Path, beside: Path) -> Iterator[Path]:
     """A backup as a folder; what is in an archive lies in the folder `beside` meanwhile, where there is room for it."""
     if not source.name.endswith(ARCHIVES):
         yield source

@@ -21,8 +21,16 @@ import msgspec
 
 from remuda.cell.blobs.folder import FolderBlobs
 from remuda.cell.errors import CellError, DataFolderError
-from remuda.cell.operations.backup_files import copy, copy_repository, copy_traces, filled, is_archive, pack, unpacked
-from remuda.cell.operations.data_folder import CONFIG, STORE, VERSION, check_cells
+from remuda.cell.operations.backup_files import (
+    copy,
+    copy_repository,
+    copy_traces,
+    fill_folder,
+    is_archive,
+    pack,
+    unpack,
+)
+from remuda.cell.operations.data_folder import CONFIG, STORE, VERSION, check_is_cell
 from remuda.cell.secrets.key_files import NAME as KEYS
 from remuda.cell.secrets.key_files import VARIABLE, key_file, read_keys
 from remuda.cell.secrets.resealing import keys_in_use
@@ -64,7 +72,7 @@ async def back_up(settings: CellSettings, to: Path, *, now: float, with_keys: bo
         raise DataFolderError(f"{to} is in the data folder that is to be backed up; give a place outside")
     async with tables.read(settings) as found:
         tables.check_known(found)
-    check_cells(settings.data)
+    check_is_cell(settings.data)
     if is_archive(to):
         if to.exists():
             raise DataFolderError(f"{to} exists already; give another name")
@@ -77,7 +85,7 @@ async def back_up(settings: CellSettings, to: Path, *, now: float, with_keys: bo
 
 
 async def _back_up(settings: CellSettings, to: Path, *, now: float, with_keys: bool) -> Manifest:
-    with filled(to):
+    with fill_folder(to):
         await tables.save(settings, to / _ROWS)
         cell_id = tables.up_to_date(to / _ROWS)
         bucket = settings.blobs if "://" in settings.blobs else ""
@@ -102,11 +110,11 @@ async def _back_up(settings: CellSettings, to: Path, *, now: float, with_keys: b
 async def restore(source: Path, settings: CellSettings) -> Manifest:
     """Make a cell of a backup, in an empty data folder and, where one is given, an empty database."""
     data = settings.data
-    with unpacked(source, data.parent) as backup:
+    with unpack(source, data.parent) as backup:
         manifest = _read_manifest(backup, source)
         blobs = _blobs_folder(settings)
-        elsewhere = filled(blobs) if settings.blobs and blobs is not None else nullcontext()
-        with filled(data, keeps=(CONFIG, KEYS)), elsewhere:
+        elsewhere = fill_folder(blobs) if settings.blobs and blobs is not None else nullcontext()
+        with fill_folder(data, keeps=(CONFIG, KEYS)), elsewhere:
             rows = data / f".{_ROWS}"
             await asyncio.to_thread(shutil.copyfile, backup / _ROWS, rows)
             cell_id = tables.up_to_date(rows)
@@ -147,6 +155,16 @@ def missing_keys(manifest: Manifest, settings: CellSettings) -> tuple[str, ...]:
     if not given and key_file(settings).exists():
         given = list(read_keys(key_file(settings)).by_id)
     return tuple(key for key in manifest.keys_wanted if key not in given)
+
+
+def missing_keys_advice(manifest: Manifest, settings: CellSettings) -> str:
+    """What to do before a restored cell can start; empty when it has all its keys."""
+    if not (missing := missing_keys(manifest, settings)):
+        return ""
+    return (
+        f"before that, bring back its encryption keys ({', '.join(missing)}), which were not in the backup: put "
+        f"the key file at {key_file(settings)}, or give the keys in {VARIABLE}"
+    )
 
 
 def _copy_files(settings: CellSettings, to: Path) -> None:

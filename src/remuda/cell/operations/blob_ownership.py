@@ -11,9 +11,11 @@ import uuid
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+from remuda.cell.blobs.folder import FolderBlobs
 from remuda.cell.blobs.port import Blobs
 from remuda.cell.errors import CellError, DataFolderError, NotFoundError
 from remuda.cell.operations.data_folder import STORE
+from remuda.cell.settings import CellSettings
 from remuda.cell.store.ports import Store
 from remuda.cell.values import Page
 from remuda.lib.files import write_whole
@@ -23,6 +25,20 @@ KEY = "owner"
 FOLDER = "data_folder"
 """The setting with what the folder's file says, too."""
 _LIMIT_BYTES = 100
+
+
+async def open_blobs(settings: CellSettings, default: Path) -> Blobs:
+    """The blobs of a cell: in a bucket, in the folder that the settings name, or in the `default` folder."""
+    where = settings.blobs
+    if "://" in where:
+        # Large and native: only cells that use it import it.
+        from remuda.cell.blobs.object_storage import open_bucket
+
+        return await open_bucket(where, endpoint=settings.blobs_endpoint)
+    try:
+        return FolderBlobs(Path(where) if where else default)
+    except OSError as error:
+        raise CellError(f"the blobs cannot be kept in {where}: {error.strerror}; give another folder") from None
 
 
 async def claim_blobs(store: Store, blobs: Blobs, where: str) -> None:

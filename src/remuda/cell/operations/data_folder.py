@@ -47,7 +47,7 @@ class DataFolder:
 
 
 @contextmanager
-def opened(path: Path, *, cell_id: int, shared: bool = False) -> Iterator[DataFolder]:
+def open_folder(path: Path, *, cell_id: int, shared: bool = False) -> Iterator[DataFolder]:
     """Hold the folder for this process, or for it and others that share it; DataFolderError says why it cannot be used
     and what to do."""
     with ExitStack() as stack:
@@ -73,7 +73,7 @@ def opened(path: Path, *, cell_id: int, shared: bool = False) -> Iterator[DataFo
         yield folder
 
 
-def check_cells(path: Path) -> None:
+def check_is_cell(path: Path) -> None:
     """DataFolderError when it is no cell's folder, for whoever only looks at one."""
     if not (path / "version").exists():
         raise DataFolderError(f"the folder {path} is not a cell's; give the data folder of the cell with --data")

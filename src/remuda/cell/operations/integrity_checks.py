@@ -11,12 +11,16 @@ import msgspec
 
 from remuda.cell.blobs.port import Blobs
 from remuda.cell.errors import CellError
+from remuda.cell.operations.blob_ownership import open_blobs
+from remuda.cell.operations.data_folder import check_is_cell
 from remuda.cell.secrets.key_files import CHECK, seals_for
 from remuda.cell.secrets.resealing import keys_in_use
 from remuda.cell.settings import CellSettings
 from remuda.cell.store import migrations
 from remuda.cell.store.row_bodies import decode
-from remuda.cell.store.tables import Tables, check_known
+from remuda.cell.store.tables import Tables, check_known, read
+from remuda.cell.traces.archive import ArchivedTraces
+from remuda.cell.traces.files import FileTraces
 from remuda.cell.traces.port import Traces
 from remuda.cell.values import Artifact, Job, Project
 
@@ -51,6 +55,15 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     revision: str
     counts: dict[str, int] = {}
     problems: tuple[str, ...] = ()
+
+
+async def check_cell(settings: CellSettings) -> Report:
+    """Check an existing cell, which may run meanwhile; DataFolderError when there is none, or of a newer release."""
+    async with read(settings) as tables:
+        check_known(tables)
+        check_is_cell(settings.data)
+        blobs = await open_blobs(settings, settings.data / "blobs")
+        return await check(tables, settings, ArchivedTraces(FileTraces(settings.data / "traces"), blobs), blobs)
 
 
 async def check(tables: Tables, settings: CellSettings, traces: Traces, blobs: Blobs) -> Report:

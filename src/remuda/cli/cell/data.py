@@ -1,7 +1,7 @@
-"""`remuda cell migrate|check|backup|restore`: what an operator does with the data of a cell.
+"""`remuda cell migrate|check|backup|restore`: the data of a cell.
 
-Nothing is decided here. Options and environment become the settings of a cell, as for `remuda cell serve`; the work is
-done in `remuda.cell`. All but `restore` may be called while the cell runs.
+Options and environment become the settings of a cell, as for `remuda cell serve`; `remuda.cell.operations` does the
+work. `check` and `backup` may be called while the cell runs.
 """
 
 import asyncio
@@ -22,7 +22,6 @@ from remuda.cli.options import Data, Output
 if TYPE_CHECKING:
     from remuda.cell.operations.integrity_checks import Report
     from remuda.cell.settings import CellSettings
-    from remuda.cell.store.ports import Blobs
 
 
 def migrate(
@@ -44,10 +43,9 @@ def migrate(
         remuda cell migrate --data /var/lib/remuda
         remuda cell migrate --database postgresql://remuda@db.example/remuda
     """
-    from remuda.cell.store import migrations
+    from remuda.cell.operations.existing_store import migrate as migrate_store
 
-    asyncio.run(_migrate(_settings(data, database, config, cell_id)))
-    print(f"schema version {migrations.HEAD}")
+    print(f"schema version {asyncio.run(migrate_store(_settings(data, database, config, cell_id)))}")
 
 
 def check(*, data: Data = None, database: Database = None, config: Config = None, output: Output = "text") -> int:
@@ -62,12 +60,14 @@ def check(*, data: Data = None, database: Database = None, config: Config = None
         remuda cell check --data /var/lib/remuda
         remuda cell check --data /var/lib/remuda --output json
     """
+    from remuda.cell.operations.integrity_checks import check_cell
+
     print_warnings(os.environ)
     given = {"data": data, "database": database}
     settings, sources = sourced(
         os.environ, config=config, **{name: value for name, value in given.items() if value is not None}
     )
-    report = asyncio.run(_check(settings))
+    report = asyncio.run(check_cell(settings))
     if output == "json":
         import msgspec
 
@@ -102,13 +102,13 @@ def backup(
         remuda cell backup /backups/monday.tar.gz --data /var/lib/remuda
     """
     from remuda.cell.operations.backups import back_up
-    from remuda.cell.secrets.key_files import key_file
+    from remuda.cell.operations.encryption_keys import encryption_key_place
 
     settings = _settings(data, database, config)
     manifest = asyncio.run(back_up(settings, to.absolute(), now=time.time(), with_keys=with_keys))
     print(f"cell {manifest.cell_id} is backed up to {to}")
     if left_out := [key for key in manifest.keys_wanted if key not in manifest.keys]:
-        where = "REMUDA_ENCRYPTION_KEYS" if settings.encryption_keys else key_file(settings)
+        where = encryption_key_place(settings)
         print(f"it is encrypted, and without the keys ({', '.join(left_out)}): keep a copy of {where} elsewhere, too")
     if manifest.blobs:
         print(f"its artifacts and archived logs are in {manifest.blobs} and are not part of the backup")
@@ -130,21 +130,16 @@ def restore(
         remuda cell restore /backups/monday --data /var/lib/remuda
         remuda cell restore /backups/monday --data ./new --database postgresql://remuda@db.example/remuda
     """
-    from remuda.cell.operations.backups import missing_keys
-    from remuda.cell.operations.backups import restore as restored
-    from remuda.cell.secrets.key_files import VARIABLE, key_file
+    from remuda.cell.operations.backups import missing_keys_advice
+    from remuda.cell.operations.backups import restore as restore_cell
 
     settings = _settings(data, database, config)
-    manifest = asyncio.run(restored(source.absolute(), settings))
+    manifest = asyncio.run(restore_cell(source.absolute(), settings))
     print(f"cell {manifest.cell_id} is restored; start it with: remuda cell serve --data {settings.data}", end="")
     print(f" --database {_without_password(database)}" if database else "", end="")
     print(f" --cell-id {manifest.cell_id}" if manifest.cell_id != 1 else "")
-    if missing := missing_keys(manifest, settings):
-        print(
-            f"before that, bring back its encryption keys ({', '.join(missing)}), which were not in the backup: put "
-            f"the key file at {key_file(settings)}, or give the keys in {VARIABLE}",
-            file=sys.stderr,
-        )
+    if advice := missing_keys_advice(manifest, settings):
+        print(advice, file=sys.stderr)
 
 
 def _without_password(database: str) -> str:
@@ -158,43 +153,6 @@ def _settings(
 ) -> "CellSettings":
     print_warnings(os.environ)
     return settings_from(os.environ, data=data, config=config, cell_id=cell_id, database=database)
-
-
-async def _migrate(settings: "CellSettings") -> None:
-    if settings.is_shared:
-        from remuda.cell.store.postgres.store import PostgresStore
-
-        await (await PostgresStore.open(settings.database, settings.cell_id)).close()
-        return
-    from remuda.cell.operations.data_folder import opened
-    from remuda.cell.store.sqlite.store import SqliteStore
-
-    with opened(settings.data, cell_id=settings.cell_id) as folder:
-        await SqliteStore.open(folder.database, settings.cell_id).close()
-
-
-async def _check(settings: "CellSettings") -> "Report":
-    from remuda.cell.operations.data_folder import check_cells
-    from remuda.cell.operations.integrity_checks import check as checked
-    from remuda.cell.store import tables
-    from remuda.cell.traces.archive import ArchivedTraces
-    from remuda.cell.traces.files import FileTraces
-
-    async with tables.read(settings) as found:
-        tables.check_known(found)
-        check_cells(settings.data)
-        blobs = await _blobs(settings)
-        return await checked(found, settings, ArchivedTraces(FileTraces(settings.data / "traces"), blobs), blobs)
-
-
-async def _blobs(settings: "CellSettings") -> "Blobs":
-    if "://" in settings.blobs:
-        from remuda.cell.blobs.object_storage import open_bucket
-
-        return await open_bucket(settings.blobs, endpoint=settings.blobs_endpoint)
-    from remuda.cell.blobs.folder import FolderBlobs
-
-    return FolderBlobs(Path(settings.blobs) if settings.blobs else settings.data / "blobs")
 
 
 def _print(report: "Report") -> None:

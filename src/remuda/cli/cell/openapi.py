@@ -15,6 +15,6 @@ def openapi() -> None:
     """
     import msgspec
 
-    from remuda.cell.http.edge.app import api_document
+    from remuda.cell.service import api_document
 
     sys.stdout.write(msgspec.json.format(api_document(), indent=2).decode() + "\n")

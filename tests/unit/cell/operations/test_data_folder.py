@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from remuda.cell.errors import DataFolderError
-from remuda.cell.operations.data_folder import STORE, opened
+from remuda.cell.operations.data_folder import STORE, open_folder
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -14,25 +14,29 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 def test_a_folder_is_made_and_used_again(tmp_path: Path) -> None:
     for _ in range(2):
-        with opened(tmp_path / "a" / "b", cell_id=2) as folder:
+        with open_folder(tmp_path / "a" / "b", cell_id=2) as folder:
             assert folder.repos.is_dir()
             assert (folder.path.stat().st_mode & 0o777) == 0o700
 
 
 def test_one_at_a_time(tmp_path: Path) -> None:
-    with opened(tmp_path, cell_id=1), pytest.raises(DataFolderError, match="in use"), opened(tmp_path, cell_id=1):
+    with (
+        open_folder(tmp_path, cell_id=1),
+        pytest.raises(DataFolderError, match="in use"),
+        open_folder(tmp_path, cell_id=1),
+    ):
         pass
-    with opened(tmp_path, cell_id=1):
+    with open_folder(tmp_path, cell_id=1):
         pass
 
 
 @pytest.mark.parametrize(("file", "text"), [("version", "99"), ("version", "x"), ("version", ""), ("cell", "7")])
 def test_a_folder_that_is_refused_stays_as_it_was(tmp_path: Path, file: str, text: str) -> None:
-    with opened(tmp_path, cell_id=1):
+    with open_folder(tmp_path, cell_id=1):
         pass
     (tmp_path / file).write_text(text)
     before = contents(tmp_path)
-    with pytest.raises(DataFolderError), opened(tmp_path, cell_id=1):
+    with pytest.raises(DataFolderError), open_folder(tmp_path, cell_id=1):
         pass
     assert contents(tmp_path) == before
 
@@ -44,10 +48,10 @@ def test_a_folder_stays_with_its_kind_of_database(tmp_path: Path, file: str, sha
     (tmp_path / file).touch()
     (tmp_path / "version").write_text("1")
     before = contents(tmp_path)
-    with pytest.raises(DataFolderError, match=advice), opened(tmp_path, cell_id=1, shared=shared):
+    with pytest.raises(DataFolderError, match=advice), open_folder(tmp_path, cell_id=1, shared=shared):
         pass
     after = contents(tmp_path)
     after.pop("lock", None)
     assert after == before
-    with opened(tmp_path, cell_id=1, shared=not shared):
+    with open_folder(tmp_path, cell_id=1, shared=not shared):
         pass

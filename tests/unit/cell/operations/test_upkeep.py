@@ -12,11 +12,11 @@ from remuda.cell.core.jobs.artifact_expiry import LOOK_AGAIN_SECONDS, with_expir
 from remuda.cell.core.jobs.blob_keys import trace_key
 from remuda.cell.dispatch.handout import NoJob
 from remuda.cell.errors import InvalidError
-from remuda.cell.operations.audit import AuditEvent
 from remuda.cell.operations.retention import delete_artifacts, erase_job, keep_artifacts
 from remuda.cell.operations.upkeep import ORPHAN_SECONDS, Upkeep
 from remuda.cell.settings import CellSettings
 from remuda.cell.values import Artifact, Job, Page, Project
+from remuda.cell.values.audit_events import AuditEvent
 from remuda.lib.clock import settle
 from remuda.model.job import JobId
 from remuda.testing.builders import a_spec

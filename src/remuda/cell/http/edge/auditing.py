@@ -33,7 +33,7 @@ from remuda.cell.http.edge.lookup import (
     text_in_path,
 )
 from remuda.cell.http.edge.rate_limits import Buckets
-from remuda.cell.operations.audit import AuditEvent, Detail
+from remuda.cell.values.audit_events import AuditEvent, Detail
 from remuda.telemetry.logs import logger
 
 _P, _G = "/api/v4/projects/{id}", "/api/v4/groups/{id}"

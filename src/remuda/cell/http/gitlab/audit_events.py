@@ -14,8 +14,8 @@ from remuda.cell.http.edge.endpoints import Edge, Endpoint, Shape
 from remuda.cell.http.edge.errors import bad_parameter, json_answer, not_found
 from remuda.cell.http.edge.lookup import group_in_path, number_in_path, project_in_path
 from remuda.cell.http.edge.paging import KEYSET, page_answer, page_by_id
-from remuda.cell.operations.audit import AuditEvent, AuditFilter
 from remuda.cell.pipelines.releases import time_of
+from remuda.cell.values.audit_events import AuditEvent, AuditFilter
 from remuda.cell.values.people import Level
 from remuda.lib.clock import rfc3339
 

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from remuda.cell.operations.audit import ALL_EVENTS, AuditEvent, AuditFilter
 from remuda.cell.store.memory.people import MemoryPeople, page_of
 from remuda.cell.values import Page
+from remuda.cell.values.audit_events import ALL_EVENTS, AuditEvent, AuditFilter
 
 
 class MemoryAudit(MemoryPeople):

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from remuda.cell.operations.audit import ALL_EVENTS, AuditEvent, AuditFilter
 from remuda.cell.store.postgres.access import PostgresDatabase, draw
 from remuda.cell.store.postgres.pool import Connection
 from remuda.cell.store.row_bodies import encode
 from remuda.cell.values import Page
+from remuda.cell.values.audit_events import ALL_EVENTS, AuditEvent, AuditFilter
 
 
 class PostgresAudit(PostgresDatabase):

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from remuda.cell.operations.audit import ALL_EVENTS, AuditEvent, AuditFilter
 from remuda.cell.store.row_bodies import encode
 from remuda.cell.store.sqlite import rows
 from remuda.cell.store.sqlite.access import SqliteFile
 from remuda.cell.values import Page
+from remuda.cell.values.audit_events import ALL_EVENTS, AuditEvent, AuditFilter
 
 
 class SqliteAudit(SqliteFile):

@@ -1,0 +1,100 @@
+"""The keys that encrypt the secrets in a cell's store: list, rotate and forget them, while the cell runs or not.
+
+A key may go only when nothing is encrypted with it, and when every process of the cell has had the time to switch to
+the new one. `remuda cell encryption` calls it; files and rows are changed by `remuda.cell.secrets`.
+"""
+
+import time
+
+import msgspec
+
+from remuda.cell.errors import CellError
+from remuda.cell.operations.existing_store import check_revision, open_existing_store, record_command
+from remuda.cell.secrets.key_files import CHECK, VARIABLE, add_key, key_file, remove_key, seals_for
+from remuda.cell.secrets.resealing import keys_in_use, reseal
+from remuda.cell.secrets.sealing import Seals, new_key, written_key
+from remuda.cell.settings import CellSettings
+from remuda.cell.store import tables
+
+SETTLED_SECONDS = 120
+"""Longer than any process of a cell goes on encrypting with a key that is not the first one any more."""
+
+
+class EncryptionKeyState(msgspec.Struct, frozen=True, kw_only=True):
+    """A key by its id, and how many rows are encrypted with it."""
+
+    id: str
+    rows: int
+    encrypts: bool
+    """New secrets are encrypted with it; with other keys they are only decrypted."""
+    known: bool
+    """False: rows need it, but it is missing."""
+
+
+def generate_encryption_key() -> str:
+    """A new key as text."""
+    return written_key(new_key())
+
+
+def encryption_key_place(settings: CellSettings) -> str:
+    """Where the keys of a cell are: the name of the variable, or the path of the file."""
+    return VARIABLE if settings.encryption_keys else str(key_file(settings))
+
+
+async def list_encryption_keys(settings: CellSettings) -> list[EncryptionKeyState]:
+    keys = (await _read_seals(settings)).keys
+    rows = await keys_in_use(settings)
+    return [
+        EncryptionKeyState(id=key or "none", rows=rows[key], encrypts=key == keys.primary, known=key in keys.by_id)
+        for key in dict.fromkeys([*keys.by_id, *rows])
+    ]
+
+
+async def rotate_encryption_key(settings: CellSettings) -> tuple[str, int]:
+    """Create a new key, unless the settings give the keys, and encrypt all rows with the first one.
+
+    Returns the id of that key and the number of rows that changed. Repeatable.
+    """
+    seals = await _read_seals(settings)
+    if not settings.encryption_keys:
+        add_key(key_file(settings))
+        seals.refresh()
+    await _record(settings, "encryption_key_rotated", seals.keys.primary)
+    return seals.keys.primary, await reseal(settings, seals)
+
+
+async def forget_encryption_key(settings: CellSettings, key: str) -> None:
+    """Remove an old key from the key file; CellError when it is still needed."""
+    seals = await _read_seals(settings)
+    if settings.encryption_keys:
+        raise CellError(f"the keys are given in {VARIABLE}; once `list` shows no rows for a key take it out there")
+    if key not in seals.keys.by_id:
+        raise CellError(f"there is no key {key}; `remuda cell encryption list` shows those there are")
+    if key == seals.keys.primary:
+        raise CellError(f"key {key} is the one that encrypts; `remuda cell encryption rotate` makes a new one first")
+    path = key_file(settings)
+    age = time.time() - path.stat().st_mtime
+    if age < SETTLED_SECONDS:
+        raise CellError(
+            "the keys were changed a moment ago and a process of the cell may still use the old one; "
+            f"try again in {SETTLED_SECONDS - age:.0f} seconds"
+        )
+    await reseal(settings, seals)
+    if rows := (await keys_in_use(settings))[key]:
+        raise CellError(f"{rows} rows are still encrypted with key {key}; try again")
+    await _record(settings, "encryption_key_removed", key)
+    remove_key(path, key)
+
+
+async def _record(settings: CellSettings, action: str, key: str) -> None:
+    async with open_existing_store(settings) as (store, _):
+        await record_command(store, action, key)
+
+
+async def _read_seals(settings: CellSettings) -> Seals:
+    async with tables.read(settings) as rows:
+        check_revision(rows)
+        checked = [row[0] async for row in rows.rows(f"SELECT value FROM settings WHERE name = '{CHECK}'")]
+    if not checked:
+        raise CellError("nothing is encrypted yet: the first start of the cell with this release does that")
+    return seals_for(settings, checked[0])

@@ -1,0 +1,69 @@
+"""The store of an existing cell, for commands that work on it beside the API: open it, migrate it, its audit log.
+
+`remuda.cli.cell` and the key operations of this folder call it. The cell may run meanwhile, except for `migrate` of a
+SQLite file.
+"""
+
+import getpass
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+import msgspec
+
+from remuda.cell.errors import CellError
+from remuda.cell.operations.data_folder import open_folder
+from remuda.cell.settings import CellSettings
+from remuda.cell.store import migrations, tables
+from remuda.cell.store.open import open_store
+from remuda.cell.store.ports import Store
+from remuda.cell.store.tables import Tables
+from remuda.cell.values import Page
+from remuda.cell.values.audit_events import AuditEvent, AuditFilter
+
+
+async def migrate(settings: CellSettings) -> str:
+    """Bring the tables up to date, and create them in an empty database; the schema version."""
+    if settings.is_shared:
+        from remuda.cell.store.postgres.store import PostgresStore
+
+        await (await PostgresStore.open(settings.database, settings.cell_id)).close()
+    else:
+        from remuda.cell.store.sqlite.store import SqliteStore
+
+        with open_folder(settings.data, cell_id=settings.cell_id) as folder:
+            await SqliteStore.open(folder.database, settings.cell_id).close()
+    return migrations.HEAD
+
+
+def check_revision(rows: Tables) -> None:
+    """CellError when the tables are not of this release's schema version."""
+    if rows.revision != migrations.HEAD:
+        raise CellError(
+            f"the store has schema version {rows.revision}, not {migrations.HEAD}; "
+            "`remuda cell migrate` brings it up to date"
+        )
+
+
+@asynccontextmanager
+async def open_existing_store(settings: CellSettings) -> AsyncIterator[tuple[Store, int]]:
+    """The store of a cell and the cell's number; CellError when there is none, or it is not up to date."""
+    async with tables.read(settings) as rows:
+        check_revision(rows)
+    store, _ = await open_store(msgspec.structs.replace(settings, cell_id=rows.cell_id))
+    try:
+        yield store, rows.cell_id
+    finally:
+        await store.close()
+
+
+async def read_audit_events(settings: CellSettings, wanted: AuditFilter, limit: int) -> Sequence[AuditEvent]:
+    """The newest events of the audit log."""
+    async with open_existing_store(settings) as (store, _):
+        return (await store.audit_events(Page(size=limit), wanted))[0]
+
+
+async def record_command(store: Store, action: str, target: str = "") -> None:
+    """Write the action of a command into the audit log."""
+    author = f"command of {getpass.getuser()}"
+    await store.add_audit_event(AuditEvent(created_at=time.time(), action=action, author_name=author, target=target))

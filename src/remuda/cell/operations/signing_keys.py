@@ -1,0 +1,37 @@
+"""The keys that sign a cell's tokens: list them, and replace the one for job tokens.
+
+The keys are in the store, and the processes of a running cell see a new one within seconds
+(`remuda.cell.secrets.key_ring`). `remuda cell keys` calls it. A module of its own beside `encryption_keys`, because
+the two kinds of keys have nothing in common.
+"""
+
+import msgspec
+
+from remuda.cell.operations.existing_store import open_existing_store, record_command
+from remuda.cell.secrets import key_ring
+from remuda.cell.settings import CellSettings
+
+
+class SigningKeyState(msgspec.Struct, frozen=True, kw_only=True):
+    """A key, what it is for, and whether it signs new tokens; older keys only verify."""
+
+    name: str
+    purpose: str
+    signs: bool
+
+
+async def list_signing_keys(settings: CellSettings) -> list[SigningKeyState]:
+    async with open_existing_store(settings) as (store, _):
+        purposes = {kid: key_ring.purpose_of(kid) for kid in await store.signing_keys()}
+    newest = {purpose: kid for kid, purpose in purposes.items()}
+    return [
+        SigningKeyState(name=kid, purpose=purpose, signs=newest[purpose] == kid) for kid, purpose in purposes.items()
+    ]
+
+
+async def rotate_job_token_key(settings: CellSettings, *, now: float, at_once: bool) -> str:
+    """Create a new key for job tokens; its name. `at_once`: tokens of older keys are invalid from now on."""
+    async with open_existing_store(settings) as (store, cell_id):
+        kid = await key_ring.rotate(store, cell_id=cell_id, now=now, at_once=at_once)
+        await record_command(store, "signing_key_rotated", kid)
+        return kid
