@@ -16,14 +16,14 @@ QUEUE_BUCKETS = (0.05, 0.25, 1, 3, 10, 30, 60, 120, 300, 900, 1800, 3600)
 REQUEST_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 
 
-class _Ended:
+class _MirroredCounter:
     """A counter that follows numbers which are counted elsewhere."""
 
     def __init__(self, counter: Counter) -> None:
         self._counter = counter
         self._told: Numbers[str] = Numbers()
 
-    def become(self, numbers: Mapping[str, int]) -> None:
+    def set_totals(self, numbers: Mapping[str, int]) -> None:
         for word, number in numbers.items():
             self._counter.labels(word).inc(number - self._told[word])
             self._told[word] = number
@@ -65,10 +65,10 @@ class CellMetrics:
         self._pipelines = Gauge(
             "remuda_cell_pipelines", "Pipelines that are not over, by status.", ("status",), registry=self.registry
         )
-        self._ended_jobs = _Ended(
+        self._ended_jobs = _MirroredCounter(
             Counter("remuda_cell_jobs_ended", "Jobs that this process ended.", ("state",), registry=self.registry)
         )
-        self._ended_pipelines = _Ended(
+        self._ended_pipelines = _MirroredCounter(
             Counter(
                 "remuda_cell_pipelines_ended",
                 "Pipelines that ended through this process.",
@@ -80,7 +80,7 @@ class CellMetrics:
         self._polls = Gauge("remuda_cell_held_polls", "Requests for a job that are held.", registry=self.registry)
         self._watchers = Gauge("remuda_cell_watchers", "Callers who watch events.", registry=self.registry)
 
-    def answered(self, method: str, route: str, status: int, seconds: float) -> None:
+    def count_answer(self, method: str, route: str, status: int, seconds: float) -> None:
         """A request has its answer. Which numbers these are is looked up once: every request comes by here."""
         found = self._answers.get((method, route, status))
         if found is None:
@@ -89,7 +89,7 @@ class CellMetrics:
         found[0].inc()
         found[1].observe(seconds)
 
-    def handed_out(self, seconds: float, *, shared: bool) -> None:
+    def observe_handout(self, seconds: float, *, shared: bool) -> None:
         """A job has its runner, one that all projects share or not, so long after its turn came."""
         self._queue_seconds[shared].observe(seconds)
 
@@ -109,8 +109,8 @@ class CellMetrics:
             self._jobs.labels(state.value).set(jobs.get(state.value, 0))
         for status in OPEN:
             self._pipelines.labels(status).set(pipelines.get(status, 0))
-        self._ended_jobs.become(ended_jobs)
-        self._ended_pipelines.become(ended_pipelines)
+        self._ended_jobs.set_totals(ended_jobs)
+        self._ended_pipelines.set_totals(ended_pipelines)
         self._waiting.set(waiting)
         self._polls.set(polls)
         self._watchers.set(watchers)

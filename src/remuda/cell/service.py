@@ -38,14 +38,14 @@ from remuda.cell.http.runner.managers import Managers
 from remuda.cell.metrics import CellMetrics
 from remuda.cell.operations.blob_ownership import claim_blobs, claim_folder, open_blobs
 from remuda.cell.operations.data_folder import DataFolder, open_folder
-from remuda.cell.operations.downtime import Presence
+from remuda.cell.operations.downtime import DowntimeFile
 from remuda.cell.operations.upkeep import Upkeep
 from remuda.cell.pipelines.creation import Pipelines
 from remuda.cell.pipelines.releases import Releases
 from remuda.cell.pipelines.schedules import Schedules
-from remuda.cell.pipelines.trigger_jobs import Bridges
+from remuda.cell.pipelines.trigger_jobs import TriggerJobs
 from remuda.cell.projects.projects import Projects
-from remuda.cell.projects.refs import named_or_default_ref, named_ref
+from remuda.cell.projects.refs import find_ref, find_ref_or_default
 from remuda.cell.projects.registry import Registry
 from remuda.cell.secrets.key_ring import KeyRing
 from remuda.cell.secrets.sealing import Seals
@@ -95,9 +95,9 @@ class CellService:
         """Serve until `stop` is set. DataFolderError or CellError when that cannot begin."""
         with (
             open_folder(self.settings.data, cell_id=self.settings.cell_id, shared=self.settings.is_shared) as folder,
-            contextlib.closing(_bound(self.settings.host, self.settings.port)) as listener,
+            contextlib.closing(_bind(self.settings.host, self.settings.port)) as listener,
         ):
-            self.settings = self.settings.bound_to(listener.getsockname()[1])
+            self.settings = self.settings.with_port(listener.getsockname()[1])
             store, self._seals = await open_store(self.settings)
             try:
                 await self._serve(store, folder, listener, stop, ready)
@@ -115,7 +115,7 @@ class CellService:
         if self.settings.is_shared:
             await claim_folder(store, folder.path)
         await self._ensure_tokens(store)
-        edge = await self._assembled(store, folder)
+        edge = await self._compose(store, folder)
         await edge.projects.namespaces.adopt_projects()
         folder.share()
         await edge.dispatch.sync.load()
@@ -186,7 +186,7 @@ class CellService:
         )
         ready(settings.url)
 
-    async def _assembled(self, store: Store, folder: DataFolder) -> Edge:
+    async def _compose(self, store: Store, folder: DataFolder) -> Edge:
         settings, clock = self.settings, self._clock
         repos = GitRepos(
             folder.repos,
@@ -203,7 +203,7 @@ class CellService:
             store, clock, cell_id=settings.cell_id, issuer=settings.url, opaque=settings.job_tokens == OPAQUE
         )
         await keys.load()
-        presence = Presence(clock, folder.presence)
+        presence = DowntimeFile(clock, folder.presence)
         presence.begin()
         dispatch = Dispatch(store, traces, clock, settings, keys, presence)
         pipelines = Pipelines(store=store, repos=repos, changes=dispatch.changes, clock=clock, settings=settings)
@@ -250,19 +250,19 @@ class CellService:
             store=edge.store,
             traces=edge.traces,
             blobs=edge.blobs,
-            find_ref=partial(named_ref, edge.projects.repos),
+            find_ref=partial(find_ref, edge.projects.repos),
             clock=self._clock,
             settings=self.settings,
         )
 
-    def _bridges(self, edge: Edge) -> Bridges:
-        return Bridges(
+    def _bridges(self, edge: Edge) -> TriggerJobs:
+        return TriggerJobs(
             store=edge.store,
             blobs=edge.blobs,
             changes=edge.dispatch.changes,
             queue=edge.dispatch.memory.trigger_jobs,
             starter=edge.pipelines,
-            find_ref=partial(named_or_default_ref, edge.projects.repos),
+            find_ref=partial(find_ref_or_default, edge.projects.repos),
             clock=self._clock,
             public_url=self.settings.url,
         )
@@ -353,7 +353,7 @@ class _Forward(logging.Handler):
             _log.warning("http server", message=record.getMessage().strip(), error=repr(error) if error else None)
 
 
-def _bound(host: str, port: int) -> socket.socket:
+def _bind(host: str, port: int) -> socket.socket:
     """A socket on the address; CellError names what is in the way."""
     where = f"{host or '*'}:{port}"
     try:

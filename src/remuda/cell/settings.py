@@ -166,8 +166,8 @@ class CellSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         if self.public_url and urlsplit(self.public_url).scheme not in ("http", "https"):
             raise CellError(f"public URL {self.public_url!r}: it starts with http:// or https://")
         for name in self.__struct_fields__:
-            wanted = wanted_number(name)
-            if wanted and not is_fit(name, getattr(self, name)):
+            wanted = describe_number(name)
+            if wanted and not is_valid_number(name, getattr(self, name)):
                 raise CellError(f"{name} {getattr(self, name)}: {wanted}")
         for address in self.remote_includes:
             parts = urlsplit(address)
@@ -204,7 +204,7 @@ class CellSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         """The registry as images are named by it; empty when there is none."""
         return urlsplit(self.registry).netloc
 
-    def bound_to(self, port: int) -> "CellSettings":
+    def with_port(self, port: int) -> "CellSettings":
         """These settings once the port is known; the public address is filled in."""
         bound = msgspec.structs.replace(self, port=port)
         return msgspec.structs.replace(bound, public_url=bound.url)
@@ -238,12 +238,12 @@ _MAY_BE_NOTHING = frozenset(
 )
 
 
-def is_fit(name: str, value: float) -> bool:
+def is_valid_number(name: str, value: float) -> bool:
     """Whether a number can be the value of a duration or a limit."""
     return math.isfinite(value) and (value > 0 or (value == 0 and name in _MAY_BE_NOTHING))
 
 
-def wanted_number(name: str) -> str | None:
+def describe_number(name: str) -> str | None:
     """What a duration or a limit may be, in words; None for any other setting."""
     if not name.endswith(("_seconds", "_bytes", "_variables", "_per_minute", "_depth", "_elements", "_entries")):
         return None

@@ -15,7 +15,7 @@ from remuda.cell.core.pipelines.creation import new_pipeline, with_outcome
 from remuda.cell.dispatch.dispatcher import Dispatch
 from remuda.cell.dispatch.handout import Assignment, NoJob
 from remuda.cell.errors import ForbiddenError, InvalidError
-from remuda.cell.pipelines.trigger_jobs import Bridges
+from remuda.cell.pipelines.trigger_jobs import TriggerJobs
 from remuda.cell.secrets.key_ring import KeyRing
 from remuda.cell.settings import CellSettings
 from remuda.cell.store.memory.store import MemoryStore
@@ -125,9 +125,9 @@ class MemoryCell:
         return MemoryStarter(self.store, self.dispatch, self.clock, self.files)
 
     @property
-    def bridges(self) -> Bridges:
+    def bridges(self) -> TriggerJobs:
         """Who looks at trigger jobs."""
-        return Bridges(
+        return TriggerJobs(
             store=self.store,
             blobs=self.blobs,
             changes=self.dispatch.changes,

@@ -32,13 +32,13 @@ async def test_what_went_in_comes_out(blobs: Blobs) -> None:
 
 async def test_a_blob_is_read_at_any_place(blobs: Blobs) -> None:
     await blobs.put("some", pieces(b"0123456789"), limit_bytes=LIMIT)
-    with blobs.opened("some") as file:
+    with blobs.open("some") as file:
         assert file.seek(-3, 2) == 7
         assert file.read(2) == b"78"
         assert file.seek(1) == 1
         assert file.read(3) == b"123"
     with pytest.raises(NotFoundError):
-        blobs.opened("other")
+        blobs.open("other")
 
 
 async def test_an_empty_blob_is_a_blob(blobs: Blobs) -> None:
@@ -100,7 +100,7 @@ async def test_what_is_there_is_listed(blobs: Blobs) -> None:
     for key in ("a/1/x", "a/1/y", "a/2/x", "ab/1", "b"):
         await blobs.put(key, pieces(b"1"), limit_bytes=LIMIT)
     await blobs.remove("a/2/x")
-    found = [blob async for blob in blobs.listed("a")]
+    found = [blob async for blob in blobs.list_below("a")]
     assert {blob.key for blob in found} == {"a/1/x", "a/1/y"}
     assert all(blob.modified_at > 1_700_000_000 for blob in found)
-    assert [blob async for blob in blobs.listed("none")] == []
+    assert [blob async for blob in blobs.list_below("none")] == []

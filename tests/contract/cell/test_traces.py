@@ -104,7 +104,7 @@ async def test_a_sealed_trace_is_read_like_before_and_does_not_grow(traces: Trac
 
 async def test_what_comes_when_a_job_is_over_is_only_compared(traces: Traces) -> None:
     assert not (await traces.compare(JOB, 0, b"hello")).taken
-    assert await traces.unarchived() == []
+    assert await traces.list_unarchived() == []
     await traces.append(JOB, 0, b"hello")
     for sealed in (False, True):
         if sealed:
@@ -123,17 +123,17 @@ async def test_an_archived_trace_is_read_like_before(traces: Traces) -> None:
     await traces.append(JOB, 0, text)
     await traces.append(JobId(2), 0, b"live")
     await traces.archive(JOB)
-    assert sorted(await traces.unarchived()) == [JOB, JobId(2)]
+    assert sorted(await traces.list_unarchived()) == [JOB, JobId(2)]
     sealed = await traces.seal(JOB)
-    assert sorted(await traces.unarchived()) == [JOB, JobId(2)]
+    assert sorted(await traces.list_unarchived()) == [JOB, JobId(2)]
     await traces.archive(JOB)
     await traces.archive(JOB)
-    assert await traces.unarchived() == [JobId(2)]
+    assert await traces.list_unarchived() == [JobId(2)]
     assert (await traces.size(JOB), await text_of(traces)) == (len(text), text)
     assert await text_of(traces, start=300_000) == b"end"
     assert await text_of(traces, start=999_999) == b""
     assert await traces.seal(JOB) == sealed
-    assert await traces.unarchived() == [JobId(2)]
+    assert await traces.list_unarchived() == [JobId(2)]
 
 
 async def test_a_trace_can_be_read_while_it_is_archived(traces: Traces) -> None:
@@ -146,7 +146,7 @@ async def test_a_trace_can_be_read_while_it_is_archived(traces: Traces) -> None:
             while not archive.done():
                 assert (await traces.size(job), await text_of(traces, job)) == (5, b"hello")
                 await asyncio.sleep(0)
-    assert await traces.unarchived() == []
+    assert await traces.list_unarchived() == []
 
 
 async def test_a_trace_that_was_opened_again_grows(traces: Traces) -> None:

@@ -163,7 +163,7 @@ def test_a_commit_is_its_authors_whichever_process_acts_on_it(
     file = {"action": "create", "file_path": "a", "content": "a"}
     body = {"branch": "topic", "start_branch": "main", "commit_message": "x", "actions": [file]}
     with monkeypatch.context() as patched:
-        patched.setattr(projects.Projects, "refs_changed", dies)
+        patched.setattr(projects.Projects, "act_on_refs", dies)
         path = f"/projects/{project}/repository/commits"
         assert cells[0].send("POST", f"/api/v4{path}", body, PRIVATE_TOKEN=token["token"]).status == 201
     other = {"branch": "other", "start_branch": "main", "commit_message": "y", "actions": [file]}

@@ -12,7 +12,7 @@ import pytest
 from remuda.cell.git.port import Reader
 from remuda.cell.git.repositories import GitRepos
 from remuda.cell.pipelines.creation import LINTS
-from remuda.cell.pipelines.included_files import CellSources, Outside, TreeFiles, changes_of
+from remuda.cell.pipelines.included_files import CellSources, Outside, TreeFiles, changed_files
 from remuda.cell.pipelines.remote_files import RemoteFiles
 from remuda.cell.values import Project
 from remuda.pipeline import Component, ComponentAddress, SourceProblem
@@ -167,13 +167,13 @@ def test_what_changed(clone: Clone, reading: Reader) -> None:
     clone.run("checkout", "--quiet", "--orphan", "apart")
     clone.commit()
     repo = published(clone)
-    changed = changes_of(reading, repo, sha, first)
+    changed = changed_files(reading, repo, sha, first)
     assert changed(None) == frozenset(("a", "old name", "new name"))
     assert changed("main") == frozenset(("a", "old name", "new name"))
     assert reason(changed("gone")) == 'there is no ref "gone" in this repository'
     assert "no common history" in reason(changed("apart"))
-    assert changes_of(reading, repo, sha, None)(None) is None
-    assert changes_of(reading, repo, sha, "1" * 40)(None) is None, "the commit of a forced push may be gone"
+    assert changed_files(reading, repo, sha, None)(None) is None
+    assert changed_files(reading, repo, sha, "1" * 40)(None) is None, "the commit of a forced push may be gone"
     files = TreeFiles(reading, repo, sha)
     assert set(files) == {"a", "b", "new name"}
     assert "a" in files

@@ -119,12 +119,12 @@ async def test_a_trace_that_a_crash_left_in_both_places_is_archived_once_more(tm
     await blobs.put(trace_key(JobId(1)), pieces(), limit_bytes=10)
     assert await traces.size(JobId(1)) == 5
     await traces.archive(JobId(1))
-    assert await traces.unarchived() == []
+    assert await traces.list_unarchived() == []
     assert [piece async for piece in traces.read(JobId(1), 1)] == [b"ello"]
     await files.append(JobId(1), 0, b"he")
     await files.seal(JobId(1))
     await traces.archive(JobId(1))
-    assert await traces.unarchived() == []
+    assert await traces.list_unarchived() == []
     assert [piece async for piece in traces.read(JobId(1))] == [b"hello"]
 
 
@@ -149,7 +149,7 @@ async def test_processes_that_share_a_folder_see_the_same_traces(tmp_path: Path)
     async with asyncio.TaskGroup() as group:
         for traces in (one, two, one, two):
             group.create_task(traces.archive(JobId(1)))
-    assert [await traces.unarchived() for traces in (one, two)] == [[], []]
+    assert [await traces.list_unarchived() for traces in (one, two)] == [[], []]
     for traces in (one, two):
         assert b"".join([piece async for piece in traces.read(JobId(1))]) == b"hello world!"
 

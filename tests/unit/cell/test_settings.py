@@ -56,5 +56,5 @@ def test_where_blobs_may_lie(blobs: str) -> None:
     ],
 )
 def test_the_public_address(given: dict[str, Any], url: str) -> None:
-    settings = CellSettings(data=Path("x"), port=0, **given).bound_to(81)
+    settings = CellSettings(data=Path("x"), port=0, **given).with_port(81)
     assert (settings.url, settings.public_url, settings.port) == (url, url, 81)

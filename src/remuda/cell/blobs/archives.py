@@ -63,7 +63,7 @@ async def list_entries(
     def find() -> tuple[list[Listed], int]:
         listed: list[Listed] = []
         total = 0
-        with blobs.opened(blob) as file:
+        with blobs.open(blob) as file:
             for total, entry in enumerate(scan_directory(file, limit_entries=limit_entries), 1):
                 if first < total <= first + count:
                     listed.append(
@@ -76,7 +76,7 @@ async def list_entries(
                     )
         return listed, total
 
-    return await _plainly(find, run)
+    return await _run_on_archive(find, run)
 
 
 async def find_entry(
@@ -86,7 +86,7 @@ async def find_entry(
 
     def find() -> ZipEntry:
         last: ZipEntry | None = None
-        with blobs.opened(blob) as file:
+        with blobs.open(blob) as file:
             for entry in scan_directory(file, limit_entries=limit_entries):
                 if entry.name == path:
                     last = entry
@@ -96,18 +96,18 @@ async def find_entry(
             find_data(file, last)
         return last
 
-    return Entry(blob=blob, found=await _plainly(find, run))
+    return Entry(blob=blob, found=await _run_on_archive(find, run))
 
 
 async def read_entry(blobs: Blobs, entry: Entry) -> AsyncGenerator[bytes, None]:
     """Its bytes; InvalidError where they are damaged."""
-    with await _plainly(lambda: blobs.opened(entry.blob)) as file:
+    with await _run_on_archive(lambda: blobs.open(entry.blob)) as file:
         pieces = _unpack(file, entry.found)
-        while piece := await _plainly(lambda: next(pieces, b"")):
+        while piece := await _run_on_archive(lambda: next(pieces, b"")):
             yield piece
 
 
-async def small_entry(blobs: Blobs, blob: str, path: str, *, limit_bytes: int) -> bytes:
+async def read_small_entry(blobs: Blobs, blob: str, path: str, *, limit_bytes: int) -> bytes:
     """A whole file that is wanted at once; TooLargeError beyond the limit."""
     entry = await find_entry(blobs, blob, path)
     if entry.size > limit_bytes:
@@ -156,7 +156,7 @@ def _inflate(file: BinaryIO, left: int) -> Iterator[bytes]:
         yield rest
 
 
-async def _plainly(work: Callable[[], T], run: Run = asyncio.to_thread) -> T:
+async def _run_on_archive(work: Callable[[], T], run: Run = asyncio.to_thread) -> T:
     """Do it in a thread; what an archive can be guilty of is InvalidError."""
     try:
         return await run(work)

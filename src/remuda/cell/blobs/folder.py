@@ -48,7 +48,7 @@ class FolderBlobs:
         incoming = self._incoming / uuid4().hex
         digest = hashlib.sha256()
         size = 0
-        file = await _threaded(lambda: incoming.open("xb", buffering=0))
+        file = await _in_thread(lambda: incoming.open("xb", buffering=0))
         try:
             waiting = bytearray()
             async for piece in data:
@@ -57,10 +57,10 @@ class FolderBlobs:
                     raise TooLargeError(f"more than the {limit_bytes} bytes that are allowed")
                 waiting += piece
                 if len(waiting) >= _PIECE_BYTES:
-                    await _threaded(_write, file, digest, bytes(waiting))
+                    await _in_thread(_write, file, digest, bytes(waiting))
                     waiting.clear()
-            await _threaded(_write, file, digest, bytes(waiting))
-            await _threaded(_keep, file, incoming, path, self._kept)
+            await _in_thread(_write, file, digest, bytes(waiting))
+            await _in_thread(_keep, file, incoming, path, self._kept)
         finally:
             file.close()
             incoming.unlink(missing_ok=True)
@@ -70,7 +70,7 @@ class FolderBlobs:
         path = self._path(key)
         try:
             # Not synced: the file is on disk, and a power cut leaves it here or there.
-            await _threaded(_move, file, path)
+            await _in_thread(_move, file, path)
         except StoreError as error:
             if not isinstance(error.__cause__, OSError) or error.__cause__.errno != errno.EXDEV:
                 raise
@@ -87,12 +87,12 @@ class FolderBlobs:
             raise _store_error(error) from error
 
     async def read(self, key: str, start: int = 0) -> AsyncGenerator[bytes, None]:
-        with self.opened(key) as file:
+        with self.open(key) as file:
             file.seek(start)
             async for piece in _pieces(file):
                 yield piece
 
-    def opened(self, key: str) -> BinaryIO:
+    def open(self, key: str) -> BinaryIO:
         try:
             # Not buffered: whoever reads asks for large pieces.
             return cast(BinaryIO, self._path(key).open("rb", buffering=0))
@@ -110,9 +110,9 @@ class FolderBlobs:
                 with contextlib.suppress(OSError):
                     path.parent.rmdir()
 
-    async def listed(self, prefix: str) -> AsyncIterator[StoredBlob]:
+    async def list_below(self, prefix: str) -> AsyncIterator[StoredBlob]:
         folders = os.walk(self._path(prefix))
-        while found := await _threaded(next, folders, None):
+        while found := await _in_thread(next, folders, None):
             folder, _, names = found
             for name in names:
                 path = Path(folder, name)
@@ -123,7 +123,7 @@ class FolderBlobs:
         return self._kept / check_key(key)
 
 
-async def _threaded(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+async def _in_thread(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Do our own work on the disk; its errors are the store's, unlike those of whoever sends or reads."""
     try:
         return await asyncio.to_thread(work, *args, **kwargs)
@@ -132,7 +132,7 @@ async def _threaded(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> 
 
 
 async def _pieces(file: BinaryIO | IO[bytes]) -> AsyncIterator[bytes]:
-    while piece := await _threaded(file.read, _PIECE_BYTES):
+    while piece := await _in_thread(file.read, _PIECE_BYTES):
         yield piece
 
 

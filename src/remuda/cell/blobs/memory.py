@@ -47,7 +47,7 @@ class MemoryBlobs:
         if rest := self._blobs[key][start:]:
             yield rest
 
-    def opened(self, key: str) -> BinaryIO:
+    def open(self, key: str) -> BinaryIO:
         if key not in self._blobs:
             raise NotFoundError(f"there is no blob {key}")
         return BytesIO(self._blobs[key])
@@ -55,7 +55,7 @@ class MemoryBlobs:
     async def remove(self, key: str) -> None:
         self._blobs.pop(key, None)
 
-    async def listed(self, prefix: str) -> AsyncIterator[StoredBlob]:
+    async def list_below(self, prefix: str) -> AsyncIterator[StoredBlob]:
         for key in list(self._blobs):
             if key.startswith(f"{prefix}/"):
                 yield StoredBlob(key=key, modified_at=self._times[key])

@@ -81,7 +81,7 @@ class ObjectBlobs:
     async def put(self, key: str, data: AsyncIterator[bytes], *, limit_bytes: int) -> tuple[int, str]:
         part_bytes = max(_PART_BYTES, -(-limit_bytes // _MOST_PARTS))
         parts = _Parts(data, limit_bytes, part_bytes)
-        first = await parts.following()
+        first = await parts.next_part()
         if len(first) < part_bytes:
             await self._do(obstore.put_async(self._store, check_key(key), first, use_multipart=False))
         else:
@@ -129,7 +129,7 @@ class ObjectBlobs:
             start += len(piece)
             yield piece.to_bytes()
 
-    def opened(self, key: str) -> BinaryIO:
+    def open(self, key: str) -> BinaryIO:
         try:
             size = obstore.head(self._store, check_key(key))["size"]
         except FileNotFoundError:
@@ -153,7 +153,7 @@ class ObjectBlobs:
         except BaseError as error:
             raise self._unusable(error) from None
 
-    async def listed(self, prefix: str) -> AsyncIterator[StoredBlob]:
+    async def list_below(self, prefix: str) -> AsyncIterator[StoredBlob]:
         try:
             async for page in obstore.list(self._store, check_key(prefix), chunk_size=_LIST_BLOBS):
                 for one in page:
@@ -240,7 +240,7 @@ class _Parts:
         self._part_bytes = part_bytes
         self._waiting = bytearray()
 
-    async def following(self) -> bytes:
+    async def next_part(self) -> bytes:
         """The next part; a shorter one, or none, is the last."""
         while len(self._waiting) < self._part_bytes:
             piece = await anext(self._data, None)
@@ -264,7 +264,7 @@ class _Parts:
                 is_last = len(part) < self._part_bytes
                 if not is_last:
                     turn.give_back()
-                part = b"" if is_last else await self.following()
+                part = b"" if is_last else await self.next_part()
         except Exception as error:
             self.failure = error
             raise

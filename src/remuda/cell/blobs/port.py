@@ -46,7 +46,7 @@ class Blobs(Protocol):
         """The bytes from `start` on, in pieces; NotFoundError when there is none."""
         ...
 
-    def opened(self, key: str) -> BinaryIO:
+    def open(self, key: str) -> BinaryIO:
         """For reading at any place. This call and all reading block: in a thread. The caller closes it.
 
         NotFoundError when there is none.
@@ -55,6 +55,6 @@ class Blobs(Protocol):
 
     async def remove(self, key: str) -> None: ...
 
-    def listed(self, prefix: str) -> AsyncIterator[StoredBlob]:
+    def list_below(self, prefix: str) -> AsyncIterator[StoredBlob]:
         """All blobs in a folder of keys and below it, in any order."""
         ...

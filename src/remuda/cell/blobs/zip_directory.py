@@ -54,7 +54,7 @@ def scan_directory(file: BinaryIO, *, limit_entries: int) -> Iterator[ZipEntry]:
     file.seek(start)
     window = _Window(file, size)
     count = 0
-    while window.left:
+    while window.remaining:
         count += 1
         if count > limit_entries:
             raise BadZipFile(f"it has more than {limit_entries} entries; download the whole archive")
@@ -119,7 +119,7 @@ class _Window:
         self._at = 0
 
     @property
-    def left(self) -> int:
+    def remaining(self) -> int:
         return self._unread + len(self._piece) - self._at
 
     def take(self, size: int) -> bytes:

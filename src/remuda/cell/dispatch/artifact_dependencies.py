@@ -14,7 +14,7 @@ from remuda.cell.core.access.job_token_scope import admits, explain_refusal
 from remuda.cell.core.payload.payload import Source
 from remuda.cell.core.payload.variables import Circumstances, expansion, given, predefined
 from remuda.cell.errors import MissingDependencyError
-from remuda.cell.pipelines.cross_project_access import reached
+from remuda.cell.pipelines.cross_project_access import find_reachable_project
 from remuda.cell.projects.refs import split_name
 from remuda.cell.store.ports import Store
 from remuda.cell.values import Artifact, Family, Job, Pipeline
@@ -98,7 +98,7 @@ async def _makers_elsewhere(store: Store, of: Circumstances, now: float) -> list
 
 
 async def _in_project(store: Store, of: Circumstances, need: OutsideNeed, now: float) -> Job:
-    project = await reached(store, of.pipeline.user_id, of.project, need.project, Level.REPORTER, now)
+    project = await find_reachable_project(store, of.pipeline.user_id, of.project, need.project, Level.REPORTER, now)
     if project is None:
         raise MissingDependencyError(
             f'this job needs artifacts of project "{need.project}", which is not there; check the path, and that '

@@ -12,7 +12,7 @@ from remuda.cell.dispatch.runner_calls import RunnerCalls
 from remuda.cell.dispatch.store_sync import StoreSync
 from remuda.cell.dispatch.timeouts import Timeouts
 from remuda.cell.dispatch.user_commands import UserCommands
-from remuda.cell.operations.downtime import Presence
+from remuda.cell.operations.downtime import DowntimeFile
 from remuda.cell.secrets.key_ring import KeyRing
 from remuda.cell.settings import CellSettings
 from remuda.cell.store.ports import Store, Traces
@@ -29,7 +29,7 @@ class Dispatch:
         clock: Clock,
         settings: CellSettings,
         keys: KeyRing,
-        presence: Presence | None = None,
+        presence: DowntimeFile | None = None,
     ) -> None:
         self.memory = DispatchMemory(clock, cell_id=settings.cell_id)
         self.sync = StoreSync(store, self.memory, clock)
@@ -38,6 +38,6 @@ class Dispatch:
         self.runner_calls = RunnerCalls(store, traces, self.memory, self.changes, keys, clock, settings)
         self.user_commands = UserCommands(store, self.memory, self.changes, clock)
         self.timeouts = Timeouts(
-            store, self.memory, self.sync, self.changes, presence or Presence(clock), clock, settings
+            store, self.memory, self.sync, self.changes, presence or DowntimeFile(clock), clock, settings
         )
         self.explanations = Explanations(store, self.memory, clock)

@@ -14,7 +14,7 @@ from remuda.cell.dispatch.held_polls import HeldPolls
 from remuda.cell.dispatch.job_cache import JobCache
 from remuda.cell.dispatch.stop_requests import StopRequests
 from remuda.cell.events import ChangedJobs
-from remuda.cell.pipelines.trigger_queue import Inbox
+from remuda.cell.pipelines.trigger_queue import TriggerQueue
 from remuda.cell.values import Family, Job
 from remuda.cell.values.changes import Applied
 from remuda.lib.clock import Clock
@@ -33,7 +33,7 @@ class DispatchMemory:
     def __init__(self, clock: Clock, *, cell_id: int) -> None:
         self.waiting_jobs = WaitingJobs()
         self.held_polls = HeldPolls(self.waiting_jobs, clock)
-        self.trigger_jobs = Inbox()
+        self.trigger_jobs = TriggerQueue()
         self.changed_jobs = ChangedJobs()
         self.stops = StopRequests(clock)
         self.job_cache = JobCache(clock)

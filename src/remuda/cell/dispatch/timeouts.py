@@ -17,7 +17,7 @@ from remuda.cell.dispatch.job_changes import JobChanges
 from remuda.cell.dispatch.memory import DispatchMemory
 from remuda.cell.dispatch.store_sync import StoreSync
 from remuda.cell.errors import StoreError
-from remuda.cell.operations.downtime import Presence
+from remuda.cell.operations.downtime import DowntimeFile
 from remuda.cell.settings import CellSettings
 from remuda.cell.store.ports import Store
 from remuda.cell.values import Job, Page, Project, Runner
@@ -42,7 +42,7 @@ class Timeouts:
         memory: DispatchMemory,
         sync: StoreSync,
         changes: JobChanges,
-        presence: Presence,
+        presence: DowntimeFile,
         clock: Clock,
         settings: CellSettings,
     ) -> None:

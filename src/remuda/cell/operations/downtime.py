@@ -28,7 +28,7 @@ _JUMP_SECONDS = 5.0
 _log = logger("cell")
 
 
-class Presence:
+class DowntimeFile:
     """When this cell was away. `file` is None where nothing is kept."""
 
     def __init__(self, clock: Clock, file: Path | None = None) -> None:

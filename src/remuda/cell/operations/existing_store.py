@@ -60,10 +60,11 @@ async def open_existing_store(settings: CellSettings) -> AsyncIterator[tuple[Sto
 async def read_audit_events(settings: CellSettings, wanted: AuditFilter, limit: int) -> Sequence[AuditEvent]:
     """The newest events of the audit log."""
     async with open_existing_store(settings) as (store, _):
-        return (await store.audit_events(Page(size=limit), wanted))[0]
+        return (await store.settings.list_audit_events(Page(size=limit), wanted))[0]
 
 
 async def record_command(store: Store, action: str, target: str = "") -> None:
     """Write the action of a command into the audit log."""
     author = f"command of {getpass.getuser()}"
-    await store.add_audit_event(AuditEvent(created_at=time.time(), action=action, author_name=author, target=target))
+    event = AuditEvent(created_at=time.time(), action=action, author_name=author, target=target)
+    await store.settings.add_audit_event(event)

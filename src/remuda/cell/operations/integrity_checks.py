@@ -79,17 +79,17 @@ async def check(tables: Tables, settings: CellSettings, traces: Traces, blobs: B
             counts[table] = count
     problems: list[str] = []
     for found in (
-        _lost_keys(tables, settings),
-        _dangling(tables),
-        _lost_repositories(tables, settings),
-        _lost_blobs(tables, blobs),
-        _lost_traces(tables, traces),
+        _find_missing_keys(tables, settings),
+        _find_dangling_rows(tables),
+        _find_missing_repositories(tables, settings),
+        _find_missing_blobs(tables, blobs),
+        _find_missing_traces(tables, traces),
     ):
-        problems += await _first(found)
+        problems += await _collect(found)
     return Report(cell_id=tables.cell_id, revision=tables.revision, counts=counts, problems=tuple(problems))
 
 
-async def _first(found: AsyncIterator[str]) -> list[str]:
+async def _collect(found: AsyncIterator[str]) -> list[str]:
     told: list[str] = []
     more = 0
     async for problem in found:
@@ -100,7 +100,7 @@ async def _first(found: AsyncIterator[str]) -> list[str]:
     return [*told, f"... and {more} more of this kind"] if more else told
 
 
-async def _lost_keys(tables: Tables, settings: CellSettings) -> AsyncIterator[str]:
+async def _find_missing_keys(tables: Tables, settings: CellSettings) -> AsyncIterator[str]:
     async for (checked,) in tables.rows(f"SELECT value FROM settings WHERE name = '{CHECK}'"):
         try:
             known = seals_for(settings, checked).keys.by_id
@@ -112,7 +112,7 @@ async def _lost_keys(tables: Tables, settings: CellSettings) -> AsyncIterator[st
                 yield f"{rows} rows are encrypted with the key {key}, which is missing; `remuda cell encryption list`"
 
 
-async def _dangling(tables: Tables) -> AsyncIterator[str]:
+async def _find_dangling_rows(tables: Tables) -> AsyncIterator[str]:
     for table, column, target in REFERENCES:
         sql = (
             f"SELECT {column}, count(*) FROM {table} WHERE {column} IS NOT NULL AND {column} != 0"
@@ -125,14 +125,14 @@ async def _dangling(tables: Tables) -> AsyncIterator[str]:
             yield f"{table}: {count} rows refer to {target} {number}, which is not there"
 
 
-async def _lost_repositories(tables: Tables, settings: CellSettings) -> AsyncIterator[str]:
+async def _find_missing_repositories(tables: Tables, settings: CellSettings) -> AsyncIterator[str]:
     async for (body,) in tables.rows("SELECT body FROM projects ORDER BY id"):
         project = decode(Project, body)
         if project.removed_at is None and not (settings.data / "repos" / project.repo_path / "HEAD").exists():
             yield f"project {project.id} ({project.path}): its repository {project.repo_path} is not there"
 
 
-async def _lost_blobs(tables: Tables, blobs: Blobs) -> AsyncIterator[str]:
+async def _find_missing_blobs(tables: Tables, blobs: Blobs) -> AsyncIterator[str]:
     async for (body,) in tables.rows("SELECT body FROM artifacts ORDER BY job_id, type"):
         artifact = decode(Artifact, body)
         size = await blobs.size(artifact.blob)
@@ -141,7 +141,7 @@ async def _lost_blobs(tables: Tables, blobs: Blobs) -> AsyncIterator[str]:
             yield f"job {artifact.job_id}: its {artifact.type} ({artifact.size} bytes, {artifact.blob}) {found}"
 
 
-async def _lost_traces(tables: Tables, traces: Traces) -> AsyncIterator[str]:
+async def _find_missing_traces(tables: Tables, traces: Traces) -> AsyncIterator[str]:
     async for (body,) in tables.rows("SELECT body FROM jobs ORDER BY id"):
         job = decode(Job, body)
         if job.trace_checksum is not None and not job.erased and job.trace_bytes:

@@ -22,7 +22,7 @@ class SigningKeyState(msgspec.Struct, frozen=True, kw_only=True):
 
 async def list_signing_keys(settings: CellSettings) -> list[SigningKeyState]:
     async with open_existing_store(settings) as (store, _):
-        purposes = {kid: key_ring.purpose_of(kid) for kid in await store.signing_keys()}
+        purposes = {kid: key_ring.purpose_of(kid) for kid in await store.settings.load_signing_keys()}
     newest = {purpose: kid for kid, purpose in purposes.items()}
     return [
         SigningKeyState(name=kid, purpose=purpose, signs=newest[purpose] == kid) for kid, purpose in purposes.items()

@@ -61,11 +61,11 @@ class Upkeep:
     async def watch(self, stop: asyncio.Event) -> None:
         """Until told to stop: look again and again. A look may take long, so it is cut off: it may end anywhere."""
         async with asyncio.TaskGroup() as group:
-            looking = group.create_task(self._look(), name="cell upkeep: look")
+            looking = group.create_task(self._run(), name="cell upkeep: look")
             await stop.wait()
             looking.cancel()
 
-    async def _look(self) -> None:
+    async def _run(self) -> None:
         orphans_at = -math.inf
         while True:
             try:
@@ -89,7 +89,7 @@ class Upkeep:
     async def archive_traces(self) -> int:
         """Move the traces of jobs that are over; how many were moved."""
         moved = 0
-        here = set(await self._traces.unarchived())
+        here = set(await self._traces.list_unarchived())
         for job_id in sorted(here & self._seen):
             await asyncio.sleep(0)  # rows may be read without a pause for anybody else
             job = await self._store.jobs.load_job(job_id)
@@ -154,7 +154,7 @@ class Upkeep:
             self._log.info("artifacts expired", job=job_id, types=[artifact.type for artifact in gone])
 
     async def _is_kept(self, job: Job) -> bool:
-        pipeline = await self._top(job)
+        pipeline = await self._top_pipeline(job)
         if pipeline is None:
             return False
         wanted = PipelineFilter(ref=pipeline.ref, tag=pipeline.tag, statuses=("success",))
@@ -167,7 +167,7 @@ class Upkeep:
             keep_latest=self._settings.keep_latest_artifacts,
         )
 
-    async def _top(self, job: Job) -> Pipeline | None:
+    async def _top_pipeline(self, job: Job) -> Pipeline | None:
         """The pipeline that people see: a child belongs to its parent."""
         pipeline = await self._store.pipelines.load_pipeline(job.pipeline_id)
         for _ in range(_DEPTH):
@@ -221,7 +221,7 @@ class Upkeep:
         removed = 0
         before = self._clock.now() - ORPHAN_SECONDS
         for folder, is_known in ((ARTIFACTS, self._is_artifact), (TRACES, self._is_trace)):
-            async for blob in self._blobs.listed(folder):
+            async for blob in self._blobs.list_below(folder):
                 await asyncio.sleep(0)
                 if blob.modified_at < before and not await is_known(blob.key):
                     await self._blobs.remove(blob.key)

@@ -15,7 +15,7 @@ from remuda.cell.core.payload.predefined_variables import REGISTRY, is_literal, 
 from remuda.cell.core.pipelines.creation import PARENT, given_variables, merge_request_iid, new_pipeline
 from remuda.cell.errors import InvalidError, TooLargeError
 from remuda.cell.git.port import Reader
-from remuda.cell.pipelines.included_files import FILE_LIMIT_BYTES, CellSources, Outside, TreeFiles, changes_of
+from remuda.cell.pipelines.included_files import FILE_LIMIT_BYTES, CellSources, Outside, TreeFiles, changed_files
 from remuda.cell.pipelines.lint import Linted, lint
 from remuda.cell.values import Pipeline, ProjectVariable
 from remuda.cell.values.pipeline_requests import PipelineRequest
@@ -37,7 +37,7 @@ _DIFF_BASE = "CI_MERGE_REQUEST_DIFF_BASE_SHA"
 _MAX_OPEN = 4
 
 
-class Known(msgspec.Struct, frozen=True, kw_only=True):
+class RequestFacts(msgspec.Struct, frozen=True, kw_only=True):
     """What the store and the commit say about a request, gathered before."""
 
     variables: tuple[ProjectVariable, ...]
@@ -54,8 +54,8 @@ class Known(msgspec.Struct, frozen=True, kw_only=True):
     now: float
 
 
-def compiled(
-    request: PipelineRequest, known: Known, reading: Reader, outside: Outside
+def compile_request(
+    request: PipelineRequest, known: RequestFacts, reading: Reader, outside: Outside
 ) -> tuple[Pipeline, Compiled] | None:
     """The pipeline as it would be stored, and its compiled file; None when the commit has no such file.
 
@@ -64,7 +64,7 @@ def compiled(
     text = _text(request, reading)
     if text is None:
         return None
-    pipeline = described(request, known, reading)
+    pipeline = describe_pipeline(request, known, reading)
     found = compile_pipeline(
         text,
         file=request.file,
@@ -82,7 +82,7 @@ def compiled(
     return pipeline, chosen
 
 
-def linted(request: PipelineRequest, known: Known, reading: Reader, outside: Outside) -> Linted | None:
+def lint_request(request: PipelineRequest, known: RequestFacts, reading: Reader, outside: Outside) -> Linted | None:
     """What would come of the file; None when the commit has no such file, InvalidError when it cannot be read."""
     text = _text(request, reading)
     if text is None:
@@ -90,13 +90,13 @@ def linted(request: PipelineRequest, known: Known, reading: Reader, outside: Out
     return lint(
         text,
         file=request.file,
-        facts=_facts(request, known, described(request, known, reading), reading),
+        facts=_facts(request, known, describe_pipeline(request, known, reading), reading),
         sources=CellSources(reading, request.project.repo_path, request.sha, outside),
         inputs=request.inputs,
     )
 
 
-def described(request: PipelineRequest, known: Known, reading: Reader) -> Pipeline:
+def describe_pipeline(request: PipelineRequest, known: RequestFacts, reading: Reader) -> Pipeline:
     """The pipeline with everything that the repository tells about it."""
     repo, told = request.project.repo_path, {**known.of_commit, **known.of_user}
     told["CI_DEFAULT_BRANCH"] = known.default_branch
@@ -121,7 +121,7 @@ def described(request: PipelineRequest, known: Known, reading: Reader) -> Pipeli
     return msgspec.structs.replace(pipeline, predefined=told | of_registry)
 
 
-def _merge_request(request: PipelineRequest, known: Known, reading: Reader, iid: int) -> dict[str, str]:
+def _merge_request(request: PipelineRequest, known: RequestFacts, reading: Reader, iid: int) -> dict[str, str]:
     if request.source == PARENT and request.upstream is not None:
         above = request.upstream.pipeline.predefined
         names = [name for name in above if name.startswith("CI_MERGE_REQUEST_")]
@@ -146,7 +146,7 @@ def _merge_request(request: PipelineRequest, known: Known, reading: Reader, iid:
     )
 
 
-def _facts(request: PipelineRequest, known: Known, pipeline: Pipeline, reading: Reader) -> Facts:
+def _facts(request: PipelineRequest, known: RequestFacts, pipeline: Pipeline, reading: Reader) -> Facts:
     repo, sha = request.project.repo_path, request.sha
     own = of_pipeline(pipeline, request.project, known.url)
     variables, raw = given_variables(pipeline, known.variables)
@@ -160,7 +160,7 @@ def _facts(request: PipelineRequest, known: Known, pipeline: Pipeline, reading: 
         predefined=own,
         variables=variables,
         raw=raw | literal,
-        changed_files=changes_of(reading, repo, sha, _before(request, pipeline)),
+        changed_files=changed_files(reading, repo, sha, _before(request, pipeline)),
         files=TreeFiles(reading, repo, sha),
     )
 

@@ -31,9 +31,9 @@ from remuda.cell.dispatch.job_changes import JobChanges
 from remuda.cell.dispatch.payload_inputs import variables_of
 from remuda.cell.errors import CellError, InvalidError, MistakesError, StoreError
 from remuda.cell.git.port import GitError, Reader, Repositories
-from remuda.cell.pipelines.compilation import Known, compiled, described, linted
+from remuda.cell.pipelines.compilation import RequestFacts, compile_request, describe_pipeline, lint_request
 from remuda.cell.pipelines.compiler_threads import Ask, Compilers
-from remuda.cell.pipelines.cross_project_access import level_of, reached
+from remuda.cell.pipelines.cross_project_access import find_reachable_project, level_of
 from remuda.cell.pipelines.included_files import FILE_LIMIT_BYTES, Outside
 from remuda.cell.pipelines.lint import Linted
 from remuda.cell.pipelines.remote_files import RemoteFiles
@@ -74,7 +74,7 @@ class Starter(Protocol):
         ...
 
 
-class _Planned(msgspec.Struct, frozen=True, kw_only=True):
+class _NewPipeline(msgspec.Struct, frozen=True, kw_only=True):
     """A pipeline that could be stored."""
 
     pipeline: Pipeline
@@ -109,11 +109,11 @@ class Pipelines:
                 return known
         check_depth(request, await self._ancestors(request.upstream.pipeline) if request.upstream else ())
         await self._check_starter(request)
-        planned = await self._plan(request)
+        planned = await self._compile(request)
         if planned is None:
             raise InvalidError("Missing CI config file")
         if planned.compiled.skipped is not None:
-            raise InvalidError(_nothing_to_run(planned.compiled))
+            raise InvalidError(_skip_message(planned.compiled))
         return await self._add(request, planned.pipeline, planned.jobs)
 
     async def _check_starter(self, request: PipelineRequest) -> None:
@@ -140,11 +140,11 @@ class Pipelines:
         """
         try:
             await self._check_starter(request)
-            planned = await self._plan(request)
+            planned = await self._compile(request)
         except StoreError:
             raise
         except Exception as error:  # noqa: BLE001 - whatever a commit holds, the project's other refs must go on
-            described, reason = await self._described(request), str(error)
+            described, reason = await self._describe(request), str(error)
             if is_skipped:
                 return await self._add(request, replace(described, status="skipped"), ())
             if not isinstance(error, CellError):
@@ -164,38 +164,38 @@ class Pipelines:
 
         It shows values in what it says, so whoever may not start a pipeline on a protected ref gets none of those.
         """
-        known = await self._known(request)
+        known = await self._gather_facts(request)
         level = await level_of(self._store, request.user_id, request.project, self._clock.wall()) or 0
         if level < Level.MAINTAINER:
             known = replace(known, variables=tuple(one for one in known.variables if not one.protected))
-        found = await self._in_thread(linted, request, known, self._lints)
+        found = await self._in_thread(lint_request, request, known, self._lints)
         if found is None:
             raise InvalidError("Missing CI config file")
         return found
 
-    async def _plan(self, request: PipelineRequest) -> _Planned | None:
+    async def _compile(self, request: PipelineRequest) -> _NewPipeline | None:
         """What would be stored; None without a pipeline file, MistakesError or InvalidError when it cannot be."""
-        known = await self._known(request)
+        known = await self._gather_facts(request)
 
-        def plan(*given: Any) -> _Planned | None:
-            found = compiled(*given)
+        def plan(*given: Any) -> _NewPipeline | None:
+            found = compile_request(*given)
             if found is None:
                 return None
             pipeline = with_outcome(*found)
             jobs = new_jobs(found[1].jobs, pipeline, request.project, known.variables, self._settings.url)
-            return _Planned(pipeline=pipeline, compiled=found[1], jobs=tuple(jobs))
+            return _NewPipeline(pipeline=pipeline, compiled=found[1], jobs=tuple(jobs))
 
         try:
             return await self._in_thread(plan, request, known, self._compilers)
         except PipelineError as error:
             raise MistakesError(error.errors) from None
 
-    async def _described(self, request: PipelineRequest) -> Pipeline:
+    async def _describe(self, request: PipelineRequest) -> Pipeline:
         """The pipeline without its file."""
-        known = await self._known(request)
-        return await self._in_thread(lambda *given: described(*given[:3]), request, known, self._compilers)
+        known = await self._gather_facts(request)
+        return await self._in_thread(lambda *given: describe_pipeline(*given[:3]), request, known, self._compilers)
 
-    async def _known(self, request: PipelineRequest) -> Known:
+    async def _gather_facts(self, request: PipelineRequest) -> RequestFacts:
         project = request.project
         commit = await self._repos.commit(project.repo_path, request.sha)
         if commit is None:
@@ -207,7 +207,7 @@ class Pipelines:
             )
             told = last[0].predefined if last else {}
         user = await self._store.people.load_user(request.user_id)
-        return Known(
+        return RequestFacts(
             variables=await variables_of(self._store, project),
             of_user=of_user(user) if user else {},
             of_commit=of_commit(
@@ -235,9 +235,9 @@ class Pipelines:
 
     async def _in_thread(
         self,
-        work: Callable[[PipelineRequest, Known, Reader, Outside], _T],
+        work: Callable[[PipelineRequest, RequestFacts, Reader, Outside], _T],
         request: PipelineRequest,
-        known: Known,
+        known: RequestFacts,
         compilers: Compilers,
     ) -> _T:
         remote_seconds = 0.0
@@ -256,7 +256,9 @@ class Pipelines:
         def run(ask: Ask) -> _T:
             outside = Outside(
                 find_project=lambda path: ask(
-                    reached(self._store, request.user_id, request.project, path, Level.REPORTER, self._clock.wall())
+                    find_reachable_project(
+                        self._store, request.user_id, request.project, path, Level.REPORTER, self._clock.wall()
+                    )
                 ),
                 fetch=lambda url: ask(fetch(url)),
                 host=urlsplit(self._settings.url).netloc,
@@ -312,7 +314,7 @@ class Pipelines:
         self._kept.add(pipeline.id)
 
 
-def _nothing_to_run(compiled: Compiled) -> str:
+def _skip_message(compiled: Compiled) -> str:
     """GitLab's words for it, which clients know, and the reason."""
     if compiled.left_out:
         words = "Pipeline will not run for the selected trigger. The rules configuration prevented any jobs from being "

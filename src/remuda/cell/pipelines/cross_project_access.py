@@ -18,7 +18,9 @@ async def level_of(store: Store, user_id: int, project: Project, now: float) -> 
     return project_level(user, valid(await store.people.list_memberships(user_id), now), project)
 
 
-async def reached(store: Store, user_id: int, near: Project, path: str, level: int, now: float) -> Project | None:
+async def find_reachable_project(
+    store: Store, user_id: int, near: Project, path: str, level: int, now: float
+) -> Project | None:
     """The project with this path, if it is of the same organization as `near` and the user has this level in it."""
     project = await store.projects.find_project(path)
     if project is None or project.organization_id != near.organization_id:

@@ -77,7 +77,7 @@ class CellSources(Sources):
 
     def remote(self, url: str) -> str | SourceProblem:
         found = self._outside.fetch(url)
-        return found if isinstance(found, SourceProblem) else _decoded(found)
+        return found if isinstance(found, SourceProblem) else _decode(found)
 
     def component(self, address: ComponentAddress) -> Component | SourceProblem:
         if address.host.lower() not in {host.lower() for host in (self._outside.host, *self._outside.other_hosts)}:
@@ -134,7 +134,7 @@ class CellSources(Sources):
             return exact
         if version != LATEST and not part:
             return None
-        found = highest(self._reading.tags(repo), version if part else "")
+        found = highest_version(self._reading.tags(repo), version if part else "")
         return self._reading.commit(repo, f"refs/tags/{found}") if found else None
 
     def _text(self, repo: str, sha: str, path: str) -> str | SourceProblem | None:
@@ -142,7 +142,7 @@ class CellSources(Sources):
             content = self._reading.file(repo, sha, path, limit_bytes=FILE_LIMIT_BYTES)
         except TooLargeError as error:
             return SourceProblem(reason=str(error), suggestion="split it")
-        return None if content is None else _decoded(content)
+        return None if content is None else _decode(content)
 
 
 class TreeFiles(Mapping[str, str]):
@@ -161,7 +161,7 @@ class TreeFiles(Mapping[str, str]):
         return len(self._files())
 
 
-def changes_of(reading: Reader, repo: str, sha: str, before: str | None) -> ChangedFiles:
+def changed_files(reading: Reader, repo: str, sha: str, before: str | None) -> ChangedFiles:
     """What changed: since `before`, which is None where nobody can tell, or since the history parted from a ref's."""
 
     @cache
@@ -181,7 +181,7 @@ def changes_of(reading: Reader, repo: str, sha: str, before: str | None) -> Chan
     return changed
 
 
-def highest(tags: Sequence[str], part: str) -> str | None:
+def highest_version(tags: Sequence[str], part: str) -> str | None:
     """The tag with the highest whole version among those that begin with this part of one."""
     wanted = [int(number) for number in part.split(".")] if part else []
     versions = {}
@@ -193,7 +193,7 @@ def highest(tags: Sequence[str], part: str) -> str | None:
     return max(versions, key=lambda tag: (versions[tag], tag)) if versions else None
 
 
-def _decoded(content: bytes) -> str | SourceProblem:
+def _decode(content: bytes) -> str | SourceProblem:
     try:
         return content.decode()
     except UnicodeDecodeError as error:

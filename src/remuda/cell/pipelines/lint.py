@@ -44,7 +44,7 @@ class Linted(msgspec.Struct, frozen=True, kw_only=True):
 
 def lint(text: str, *, file: str, facts: Facts, sources: Sources, inputs: Mapping[str, Any]) -> Linted:
     """Compile a file and say what came of it."""
-    noted = _Noted(sources)
+    noted = _RecordingSources(sources)
     try:
         compiled = compile_pipeline(text, file=file, facts=facts, sources=noted, inputs=inputs)
         merged = merged_yaml(text, file=file, facts=facts, sources=noted, inputs=inputs)
@@ -53,7 +53,7 @@ def lint(text: str, *, file: str, facts: Facts, sources: Sources, inputs: Mappin
     return Linted(compiled=compiled, merged=merged, included=tuple(noted.found))
 
 
-class _Noted(Sources):
+class _RecordingSources(Sources):
     """The same files, and which of them were read."""
 
     def __init__(self, sources: Sources) -> None:

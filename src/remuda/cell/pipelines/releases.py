@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from remuda.cell.blobs.archives import small_entry
+from remuda.cell.blobs.archives import read_small_entry
 from remuda.cell.blobs.port import Blobs
 from remuda.cell.core.payload.variables import Circumstances, expansion, given, predefined
 from remuda.cell.dispatch.artifact_dependencies import Dependencies, find_dependencies
@@ -62,7 +62,7 @@ class NewRelease(msgspec.Struct, frozen=True, kw_only=True):
     """Who wants it; the pipeline of a tag that it makes is this person's."""
 
 
-def time_of(text: str) -> float:
+def parse_time(text: str) -> float:
     """A time as people write it; InvalidError when it is none."""
     try:
         found = datetime.fromisoformat(text)
@@ -87,14 +87,14 @@ class Releases:
             (release for release in await self._store.schedules.list_releases(project.id) if release.tag == tag), None
         )
 
-    async def make(self, project: Project, wanted: NewRelease) -> Release:
+    async def create(self, project: Project, wanted: NewRelease) -> Release:
         """Store a release, and its tag where there is none. ConflictError when there is one, InvalidError when it
         cannot be."""
         if not is_branch_name(wanted.tag):
             raise InvalidError(f"tag_name: {wanted.tag!r} is no name for a tag")
-        links = checked_links(wanted.links)
+        links = check_links(wanted.links)
         if there := await self.find(project, wanted.tag):
-            return _own(there, wanted)
+            return _check_own(there, wanted)
         sha = await self._tag(project, wanted)
         now = self._clock.now()
         release = Release(
@@ -110,7 +110,7 @@ class Releases:
             job_id=wanted.job_id,
         )
         if not await self._store.schedules.put_release(release, replace=False):
-            release = _own(await self.find(project, wanted.tag) or release, wanted)
+            release = _check_own(await self.find(project, wanted.tag) or release, wanted)
         return release
 
     async def _tag(self, project: Project, wanted: NewRelease) -> str:
@@ -126,7 +126,7 @@ class Releases:
             raise InvalidError(f"the tag {wanted.tag} cannot be made: there is no {wanted.ref!r} in the repository")
         ref = f"refs/tags/{wanted.tag}"
         await self._projects.check_namesake(project, ref)
-        async with self._projects.moving(project):
+        async with self._projects.track_push(project):
             try:
                 await repos.add_tag(
                     repo,
@@ -134,7 +134,7 @@ class Releases:
                     sha,
                     message=wanted.tag_message,
                     at=int(self._clock.now()),
-                    before_move=lambda target: self._projects.note(project, {ref: target}, wanted.user_id),
+                    before_move=lambda target: self._projects.note_push(project, {ref: target}, wanted.user_id),
                 )
             except ConflictError:
                 sha = await repos.commit_of(repo, ref) or sha
@@ -142,7 +142,7 @@ class Releases:
 
     # a job's own release
 
-    async def make_for(self, job: Job, spec: JobSpec | None) -> str | None:
+    async def create_for_job(self, job: Job, spec: JobSpec | None) -> str | None:
         """Make the release that a job's success brings, if it brings one; why that cannot be, None when all is well.
 
         StoreError goes through: the runner reports again.
@@ -151,10 +151,10 @@ class Releases:
             return None
         try:
             of, found = await self._circumstances(job)
-            wanted = _wanted(of, spec.release)
+            wanted = _evaluate(of, spec.release)
             await self._refuse_endless(of, wanted.tag)
             wanted = replace(wanted, description=await self._text(of, found, wanted.description))
-            await self.make(of.project, wanted)
+            await self.create(of.project, wanted)
         except StoreError:
             raise
         except (CellError, ExpansionError) as error:
@@ -195,7 +195,7 @@ class Releases:
         own = [one for one in await self._store.jobs.list_artifacts(of.job.id) if one.type == "archive"]
         for archive in [*own, *(source.archive for source in reversed(found.sources))]:
             try:
-                content = await small_entry(self._blobs, archive.blob, path, limit_bytes=DESCRIPTION_LIMIT_BYTES)
+                content = await read_small_entry(self._blobs, archive.blob, path, limit_bytes=DESCRIPTION_LIMIT_BYTES)
                 return content.decode(errors="replace")
             except (NotFoundError, InvalidError):
                 continue
@@ -205,14 +205,14 @@ class Releases:
         return description if kept is None else kept.decode(errors="replace")
 
 
-def _own(there: Release, wanted: NewRelease) -> Release:
+def _check_own(there: Release, wanted: NewRelease) -> Release:
     """The release that is there already, if the same job made it."""
     if wanted.job_id is None or there.job_id != wanted.job_id:
         raise ConflictError(f"Release already exists: {there.tag}")
     return there
 
 
-def _wanted(of: Circumstances, asked: Mapping[str, Any]) -> NewRelease:
+def _evaluate(of: Circumstances, asked: Mapping[str, Any]) -> NewRelease:
     expand = expansion([*predefined(of), *given(of)]).expand
     texts = {key: expand(value) for key, value in asked.items() if isinstance(value, str)}
     links = asked.get("assets", {}).get("links", ())
@@ -225,14 +225,14 @@ def _wanted(of: Circumstances, asked: Mapping[str, Any]) -> NewRelease:
         ref=texts.get("ref", "") or of.pipeline.sha,
         tag_message=texts.get("tag_message", ""),
         milestones=tuple(expand(one) for one in asked.get("milestones", ())),
-        released_at=time_of(texts["released_at"]) if texts.get("released_at") else None,
+        released_at=parse_time(texts["released_at"]) if texts.get("released_at") else None,
         links=tuple({key: expand(value) for key, value in link.items()} for link in links),
         job_id=of.job.id,
         user_id=of.pipeline.user_id,
     )
 
 
-def checked_links(links: Sequence[Mapping[str, str]]) -> tuple[dict[str, str], ...]:
+def check_links(links: Sequence[Mapping[str, str]]) -> tuple[dict[str, str], ...]:
     """Links of assets by GitLab's rules; InvalidError when they break them."""
     for link in links:
         if not link.get("name") or not _ADDRESS.fullmatch(link.get("url", "")):

@@ -29,7 +29,7 @@ _REDIRECTS = (301, 302, 303, 307, 308)
 _UNUSUAL = re.compile(r"[\x00-\x20\x7f\\]")
 
 
-def parsed(text: str) -> "URL | None":
+def parse_address(text: str) -> "URL | None":
     """A web address that can be read in one way only; None for any other text."""
     # Imported where it is used, as the rest of the HTTP library: few cells ever fetch anything.
     from yarl import URL
@@ -58,7 +58,7 @@ class RemoteFiles:
         """The bytes behind an address, or why they cannot be had."""
         import aiohttp
 
-        url = parsed(text)
+        url = parse_address(text)
         if url is None:
             return SourceProblem(reason="the address is not a plain one", suggestion="write https://host/path")
         now = asyncio.get_running_loop().time()
@@ -73,7 +73,7 @@ class RemoteFiles:
                 asyncio.timeout(DEADLINE_SECONDS),
                 aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as s,
             ):
-                return await self._followed(s, url)
+                return await self._follow(s, url)
         except TimeoutError:
             if len(self._silent_until) >= MAX_SILENT:
                 self._silent_until.clear()
@@ -83,7 +83,7 @@ class RemoteFiles:
             said = str(error) or type(error).__name__
             return SourceProblem(reason=f"the file cannot be fetched: {said}", suggestion="check the address")
 
-    async def _followed(self, session: "aiohttp.ClientSession", url: "URL") -> bytes | SourceProblem:
+    async def _follow(self, session: "aiohttp.ClientSession", url: "URL") -> bytes | SourceProblem:
         from yarl import URL
 
         for _ in range(1 + MAX_REDIRECTS):
@@ -95,7 +95,7 @@ class RemoteFiles:
                 )
             async with session.get(url, allow_redirects=False) as answer:
                 if answer.status in _REDIRECTS:
-                    where = parsed(str(url.join(URL(answer.headers.get("Location", "")))))
+                    where = parse_address(str(url.join(URL(answer.headers.get("Location", "")))))
                     if where is None:
                         return SourceProblem(reason="the address leads to one that cannot be read")
                     url = where

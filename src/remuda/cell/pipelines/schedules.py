@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from remuda.cell.core.pipelines.schedules import next_time, without_pipeline
 from remuda.cell.errors import ConflictError, InvalidError, NotFoundError, StoreError
 from remuda.cell.pipelines.creation import Starter
-from remuda.cell.projects.refs import Commits, named_ref
+from remuda.cell.projects.refs import Commits, find_ref
 from remuda.cell.store.ports import Store
 from remuda.cell.values import Pipeline, Schedule
 from remuda.cell.values.pipeline_requests import PipelineRequest
@@ -48,7 +48,7 @@ class Schedules:
     async def watch(self, stop: asyncio.Event) -> None:
         """Until told to stop: start what is due."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._look_when(stop), name="schedules: stop")
+            group.create_task(self._wake_at(stop), name="schedules: stop")
             while not stop.is_set():
                 self._changed.clear()
                 try:
@@ -58,7 +58,7 @@ class Schedules:
                     pause = float(error.retry_after_seconds)
                 await happens_by(self._clock, self._changed, within_seconds=pause, name="schedules")
 
-    async def _look_when(self, stop: asyncio.Event) -> None:
+    async def _wake_at(self, stop: asyncio.Event) -> None:
         await stop.wait()
         self._changed.set()
 
@@ -125,7 +125,7 @@ class Schedules:
         project = await self._store.projects.load_project(schedule.project_id)
         if project is None:
             raise NotFoundError(f"the project of schedule {schedule.id} is gone")
-        found = await named_ref(self._repos, project, schedule.ref)
+        found = await find_ref(self._repos, project, schedule.ref)
         if found is None:
             raise InvalidError(f"there is no branch or tag {schedule.ref!r}; push it, or give the schedule another ref")
         return await self._starter.start(

@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
-from remuda.cell.blobs.archives import small_entry
+from remuda.cell.blobs.archives import read_small_entry
 from remuda.cell.blobs.port import Blobs
 from remuda.cell.core.pipelines import downstream, trigger_jobs
 from remuda.cell.core.pipelines.downstream import Asker
@@ -22,8 +22,8 @@ from remuda.cell.dispatch.job_changes import JobChanges
 from remuda.cell.dispatch.payload_inputs import variables_of
 from remuda.cell.errors import CellError, InvalidError, NotFoundError, StoreError, TooDeepError
 from remuda.cell.pipelines.creation import Starter
-from remuda.cell.pipelines.cross_project_access import reached
-from remuda.cell.pipelines.trigger_queue import Inbox
+from remuda.cell.pipelines.cross_project_access import find_reachable_project
+from remuda.cell.pipelines.trigger_queue import TriggerQueue
 from remuda.cell.store.ports import Store
 from remuda.cell.values import Family, Job, Pipeline, Project
 from remuda.cell.values.changes import Changes
@@ -54,7 +54,7 @@ class _RefusedError(Exception):
         self.reason = reason
 
 
-class Bridges:
+class TriggerJobs:
     """The trigger jobs of one cell."""
 
     def __init__(
@@ -63,7 +63,7 @@ class Bridges:
         store: Store,
         blobs: Blobs,
         changes: JobChanges,
-        queue: Inbox,
+        queue: TriggerQueue,
         starter: Starter,
         find_ref: FindRef,
         clock: Clock,
@@ -97,7 +97,7 @@ class Bridges:
             except Exception as error:  # noqa: BLE001 - whatever one asks for, the others must go on
                 _log.error("a trigger job cannot be looked at", job=job_id, exc_info=error)
             finally:
-                inbox.done(job_id)
+                inbox.finish(job_id)
 
     async def look(self, job_id: JobId) -> None:
         """Bring a trigger job to where it should be."""
@@ -174,7 +174,9 @@ class Bridges:
         expand = asker.expander()
         path = expand(asker.trigger.project)
         user_id = asker.pipeline.user_id
-        project = await reached(self._store, user_id, asker.project, path, Level.DEVELOPER, self._clock.wall())
+        project = await find_reachable_project(
+            self._store, user_id, asker.project, path, Level.DEVELOPER, self._clock.wall()
+        )
         if project is None:
             raise _RefusedError(
                 FailureReason.DOWNSTREAM_PROJECT_NOT_FOUND,
@@ -209,7 +211,7 @@ class Bridges:
         if archive is None or maker.erased:
             raise InvalidError(f'job "{name}" left no artifacts; {path} must be among them')
         try:
-            content = await small_entry(self._blobs, archive.blob, path, limit_bytes=FILE_LIMIT_BYTES)
+            content = await read_small_entry(self._blobs, archive.blob, path, limit_bytes=FILE_LIMIT_BYTES)
             return content.decode()
         except NotFoundError:
             raise InvalidError(f'{path} is not among the artifacts of job "{name}"') from None

@@ -9,7 +9,7 @@ import asyncio
 from remuda.model.job import JobId
 
 
-class Inbox:
+class TriggerQueue:
     """The trigger jobs of a cell that are to be looked at."""
 
     def __init__(self) -> None:
@@ -34,7 +34,7 @@ class Inbox:
         self._in_hand.add(job_id)
         return job_id
 
-    def done(self, job_id: JobId) -> None:
+    def finish(self, job_id: JobId) -> None:
         """It was looked at."""
         self._in_hand.discard(job_id)
         self._changed.set()

@@ -10,7 +10,7 @@ Invariant: a namespace is made before what is in it and removed after it, so not
 from msgspec.structs import replace
 
 from remuda.cell.errors import ConflictError, InvalidError
-from remuda.cell.projects.paths import checked_path
+from remuda.cell.projects.paths import check_path
 from remuda.cell.store.ports import Store
 from remuda.cell.values import ORGANIZATION_ID, Page, Project
 from remuda.cell.values.people import Level, Member, Namespace, NamespaceFilter, ProjectFilter
@@ -42,7 +42,7 @@ class Namespaces:
         """A new group, `path` being the last part of its path; InvalidError or ConflictError when it cannot be."""
         if parent is not None and not parent.is_group:
             raise InvalidError("a user's own namespace holds no groups")
-        full = checked_path(f"{parent.path}/{path}" if parent else path, least_parts=1)
+        full = check_path(f"{parent.path}/{path}" if parent else path, least_parts=1)
         if "/" in path:
             raise InvalidError("path has no '/': the group that it is in is given by parent_id")
         now = self._clock.now()
@@ -62,12 +62,12 @@ class Namespaces:
         owner = Member(owner=("group", group.id), user_id=owner_id, level=Level.OWNER, created_at=now)
         return await self._store.people.add_namespace(group, first=owner)
 
-    async def ensured(self, path: str, organization_id: int = ORGANIZATION_ID) -> Namespace:
+    async def ensure(self, path: str, organization_id: int = ORGANIZATION_ID) -> Namespace:
         """The namespace with this full path; groups that are missing are made."""
         if known := await self._store.people.find_namespace(path):
             return known
         above, _, last = path.rpartition("/")
-        parent = await self.ensured(above, organization_id) if above else None
+        parent = await self.ensure(above, organization_id) if above else None
         try:
             return await self.create(last, name=last, parent=parent, organization_id=organization_id)
         except ConflictError:
@@ -80,8 +80,8 @@ class Namespaces:
         """Put the projects of an older release, which had no groups, into those that their paths name."""
         if await self._store.settings.load_setting(_ADOPTED):
             return
-        for project in await all_projects(self._store):
-            namespace = await self.ensured(project.path.rpartition("/")[0], project.organization_id)
+        for project in await list_all_projects(self._store):
+            namespace = await self.ensure(project.path.rpartition("/")[0], project.organization_id)
             if project.namespace_id != namespace.id:
                 await self._store.projects.change_project(
                     project.id,
@@ -100,7 +100,7 @@ class Namespaces:
                 return sorted(found, key=lambda one: len(one.above), reverse=True)
 
 
-async def all_projects(store: Store, wanted: ProjectFilter = ProjectFilter()) -> list[Project]:  # noqa: B008 - frozen
+async def list_all_projects(store: Store, wanted: ProjectFilter = ProjectFilter()) -> list[Project]:  # noqa: B008 - frozen
     """All projects that fit."""
     found: list[Project] = []
     while True:

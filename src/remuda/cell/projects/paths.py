@@ -12,7 +12,7 @@ MAX_PARTS = 20
 _PATH_PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", re.ASCII)
 
 
-def checked_path(path: str, *, least_parts: int = 2) -> str:
+def check_path(path: str, *, least_parts: int = 2) -> str:
     """A full path, of a project unless told otherwise; InvalidError when it breaks a rule."""
     parts = path.split("/")
     if not least_parts <= len(parts) <= MAX_PARTS or len(path) > MAX_PATH:

@@ -26,9 +26,9 @@ from remuda.cell.errors import CellError, ConflictError, ForbiddenError, Invalid
 from remuda.cell.git.commits import FileAction, NewCommit, apply_actions, is_branch_name, is_done
 from remuda.cell.git.port import FORCE_REFUSED, NAMESAKE_REFUSED, Pushes, PushNote, Repositories, find_note
 from remuda.cell.pipelines.creation import Pipelines
-from remuda.cell.projects.namespaces import Namespaces, all_projects
-from remuda.cell.projects.paths import checked_path as checked_path
-from remuda.cell.projects.refs import namesake
+from remuda.cell.projects.namespaces import Namespaces, list_all_projects
+from remuda.cell.projects.paths import check_path
+from remuda.cell.projects.refs import tag_with_name_of
 from remuda.cell.store.ports import Store
 from remuda.cell.values import ORGANIZATION_ID, USER_ID, Project
 from remuda.cell.values.people import FIRST_USER, ProjectFilter, User
@@ -110,10 +110,10 @@ class Projects:
         organization; InvalidError or ConflictError when that cannot be."""
         if not is_branch_name(default_branch):
             raise InvalidError(f"default_branch: {default_branch!r} is no name for a branch")
-        checked_path(path)
+        check_path(path)
         if await self._store.projects.find_project(path):
             raise ConflictError("has already been taken")
-        namespace = await self.namespaces.ensured(path.rpartition("/")[0], organization_id)
+        namespace = await self.namespaces.ensure(path.rpartition("/")[0], organization_id)
         # The repository first: a project never lacks one, and a death in between leaves an empty folder.
         folder = secrets.token_hex(16)
         repo = f"{folder[:2]}/{folder}.git"
@@ -142,11 +142,11 @@ class Projects:
 
     async def remove(self, project: Project) -> None:
         """Nobody sees the project any more, its path is free, its repository goes; `upkeep` removes what it ran."""
-        gone = await self._store.projects.change_project(project.id, lambda row: _removed(row, self._clock.now()))
+        gone = await self._store.projects.change_project(project.id, lambda row: _mark_removed(row, self._clock.now()))
         if gone is not None:
-            await self._drop(gone)
+            await self._remove_repository(gone)
 
-    async def _drop(self, project: Project) -> None:
+    async def _remove_repository(self, project: Project) -> None:
         """Remove the repository of a project that was deleted; a look at it that is under way ends first."""
         async with self._locks.setdefault(project.id, asyncio.Lock()):
             self._unsynced.discard(project.id)
@@ -156,7 +156,7 @@ class Projects:
         """Make a commit from file actions and start what it starts; its name. A repeated request changes nothing."""
         if not is_branch_name(request.branch):
             raise InvalidError(f"branch: {request.branch!r} is no name for a branch")
-        async with self.moving(project):
+        async with self.track_push(project):
             for tries_left in reversed(range(_COMMIT_TRIES)):
                 try:
                     sha = await self._commit(project, request, user)
@@ -167,18 +167,18 @@ class Projects:
         return sha
 
     @asynccontextmanager
-    async def moving(self, project: Project) -> AsyncIterator[None]:
+    async def track_push(self, project: Project) -> AsyncIterator[None]:
         """Around whatever moves refs of a project: what that starts is started, by another process if this one dies."""
         with self._pushes.begin(project.id) as acted_on:
             try:
                 yield
             finally:
                 reach("cell.ref_updated")
-                await self.refs_changed(project)
+                await self.act_on_refs(project)
                 if project.id not in self._unsynced:
                     acted_on()
 
-    def note(self, project: Project, refs: Mapping[str, str], user_id: int) -> None:
+    def note_push(self, project: Project, refs: Mapping[str, str], user_id: int) -> None:
         """Note who lets refs lead there, before they do. Whoever made the project is understood."""
         if user_id != project.creator_id or self._pushes.has_notes(project.repo_path):
             self._pushes.add_note(project.repo_path, refs, user_id)
@@ -192,13 +192,13 @@ class Projects:
             await self.repos.put_refs(project.repo_path, refs, before)
             await self._store.projects.put_seen_refs(project.id, refs)
             return
-        async with self.moving(project):
-            self.note(project, refs, user.id)
+        async with self.track_push(project):
+            self.note_push(project, refs, user.id)
             await self.repos.put_refs(project.repo_path, refs, before)
 
     async def _check_forward(self, project: Project, refs: Mapping[str, str]) -> dict[str, str]:
         """Where a protected branch leads now that may only move forward; ForbiddenError when it would not."""
-        ref = await self.forward_ref(project)
+        ref = await self.find_forward_ref(project)
         tip = await self.repos.commit_of(project.repo_path, ref) if ref in refs and ref is not None else None
         if ref is None or tip is None:
             return {}
@@ -235,7 +235,7 @@ class Projects:
                 at=int(self._clock.now()),
                 changes=changes,
             ),
-            before_move=lambda sha: self.note(project, {f"refs/heads/{request.branch}": sha}, user.id),
+            before_move=lambda sha: self.note_push(project, {f"refs/heads/{request.branch}": sha}, user.id),
         )
 
     async def _parent(self, project: Project, request: CommitRequest) -> str | None:
@@ -257,7 +257,7 @@ class Projects:
             raise InvalidError("You can only create or edit files when you are on a branch")
         return None
 
-    async def refs_changed(self, project: Project) -> None:
+    async def act_on_refs(self, project: Project) -> None:
         """Look at the repository now; what fails is tried again by `watch`, since the commit is there to stay."""
         self._unsynced.add(project.id)
         try:
@@ -278,14 +278,16 @@ class Projects:
                 await self._store.projects.put_seen_refs(project.id, gone)
             await self._follow_first_branch(project, refs)
             moved = {ref: sha for ref, sha in refs.items() if seen.get(ref) != sha}
-            pushed = await self._pushed(project, refs, notes)
+            pushed = await self._find_objects(project, refs, notes)
             notes_of = {ref: note for ref in moved if (note := find_note(notes, ref, pushed.get(ref, ""))) is not None}
-            await self._act_on_all(project, moved, seen, notes_of)
+            await self._start_pipelines(project, moved, seen, notes_of)
             if notes:
                 self._pushes.remove_notes(project.repo_path, notes, pushed, self._clock.now())
             self._unsynced.discard(project.id)
 
-    async def _pushed(self, project: Project, refs: Mapping[str, str], notes: Sequence[PushNote]) -> dict[str, str]:
+    async def _find_objects(
+        self, project: Project, refs: Mapping[str, str], notes: Sequence[PushNote]
+    ) -> dict[str, str]:
         """Where the refs in the notes lead now: a tag with a message is an object of its own."""
         found = {}
         for ref in {ref for note in notes for ref in note.refs} & refs.keys():
@@ -293,7 +295,7 @@ class Projects:
             found[ref] = (await self.repos.object_of(project.repo_path, ref) if is_tag else None) or refs[ref]
         return found
 
-    async def _act_on_all(
+    async def _start_pipelines(
         self,
         project: Project,
         moved: Mapping[str, str],
@@ -306,7 +308,9 @@ class Projects:
         started = 0
         while left and started < self._pipelines_per_push:
             ref, sha = next(iter(left.items()))
-            started += await self._act_on(project, ref, sha, before_sha=seen.get(ref, NO_COMMIT), note=notes.get(ref))
+            started += await self._start_pipeline(
+                project, ref, sha, before_sha=seen.get(ref, NO_COMMIT), note=notes.get(ref)
+            )
             del left[ref]
         if left:
             if self._pipelines_per_push:
@@ -320,7 +324,9 @@ class Projects:
         if branches and self.repos.head(project.repo_path) not in branches:
             await self.repos.put_head(project.repo_path, branches[0])
 
-    async def _act_on(self, project: Project, ref: str, sha: str, *, before_sha: str, note: PushNote | None) -> bool:
+    async def _start_pipeline(
+        self, project: Project, ref: str, sha: str, *, before_sha: str, note: PushNote | None
+    ) -> bool:
         """Start the pipeline of a ref that moved; False when there is none to start."""
         is_request = ref.startswith("refs/merge-requests/")
         if is_request and merge_request_iid(ref) is None:
@@ -345,7 +351,7 @@ class Projects:
         is_skipped = wishes.skip or bool(_SKIP.search(commit.message if commit else ""))
         return await self._pipelines.push(request, is_skipped=is_skipped) is not None
 
-    async def protected_ref(self, project: Project) -> str | None:
+    async def find_protected_ref(self, project: Project) -> str | None:
         """The branch that only maintainers push to and run pipelines on: the default one, once it is there."""
         head = self.repos.head(project.repo_path)
         ref = f"refs/heads/{head}"
@@ -353,15 +359,15 @@ class Projects:
 
     async def check_namesake(self, project: Project, ref: str, target: str = "") -> None:
         """InvalidError for a tag with the name of the protected branch, unless it leads to the target already."""
-        protected = await self.protected_ref(project) if ref.startswith("refs/tags/") else None
-        if protected is None or ref != namesake(protected):
+        protected = await self.find_protected_ref(project) if ref.startswith("refs/tags/") else None
+        if protected is None or ref != tag_with_name_of(protected):
             return
         if not target or await self.repos.object_of(project.repo_path, ref) != target:
             raise InvalidError(f"{ref} {NAMESAKE_REFUSED}")
 
-    async def forward_ref(self, project: Project) -> str | None:
+    async def find_forward_ref(self, project: Project) -> str | None:
         """The protected branch, where a push may only add commits to it."""
-        return None if project.allow_force_push else await self.protected_ref(project)
+        return None if project.allow_force_push else await self.find_protected_ref(project)
 
     async def has_ref(self, project: Project, ref: str) -> bool:
         """Whether a branch or tag is there (still). git is asked only where a look at its files does not tell."""
@@ -375,20 +381,20 @@ class Projects:
         while not stop.is_set():
             try:
                 if looks and self._clock.monotonic() - began >= looks[0]:
-                    self._unsynced |= {project.id for project in await all_projects(self._store)}
-                    for project in await all_projects(self._store, ProjectFilter(removed=True)):
-                        await self._drop(project)
+                    self._unsynced |= {project.id for project in await list_all_projects(self._store)}
+                    for project in await list_all_projects(self._store, ProjectFilter(removed=True)):
+                        await self._remove_repository(project)
                     looks.pop(0)
                 left = self._pushes.find_abandoned()
                 self._unsynced.update(left.values())
                 for project_id in sorted(self._unsynced):
-                    await self._look_again(project_id)
-                self._forget(left)
+                    await self._retry(project_id)
+                self._forget_pushes(left)
             except CellError as error:
                 _log.warning("cannot look at the repositories; trying again", error=str(error))
             await happens_by(self._clock, stop, within_seconds=RETRY_SECONDS, name="repositories")
 
-    def _forget(self, left: Mapping[str, ProjectId]) -> None:
+    def _forget_pushes(self, left: Mapping[str, ProjectId]) -> None:
         """The pushes of processes that are gone, once they were acted on and can move nothing any more."""
         now = self._clock.monotonic()
         self._left = {name: self._left.get(name, now) for name in left}
@@ -396,18 +402,18 @@ class Projects:
             if project_id not in self._unsynced and now - self._left[name] >= LEFT_SECONDS:
                 self._pushes.forget(name)
 
-    async def _look_again(self, project_id: ProjectId) -> None:
+    async def _retry(self, project_id: ProjectId) -> None:
         project = await self._store.projects.load_project(project_id)
         if project is None or project.removed_at is not None:
             self._unsynced.discard(project_id)
             return
         try:
-            await self.refs_changed(project)
+            await self.act_on_refs(project)
         except Exception as error:  # noqa: BLE001 - whatever a repository holds, it must not end the cell
             _log.error("a repository cannot be looked at; trying again", project=project.path, exc_info=error)
 
 
-def _removed(project: Project, now: float) -> Project | None:
+def _mark_removed(project: Project, now: float) -> Project | None:
     if project.removed_at is not None:
         return None
     return msgspec.structs.replace(project, path=f"{project.path}-deleted-{project.id}", removed_at=now)

@@ -47,7 +47,7 @@ class SeenRefs(Protocol):
         ...
 
 
-def namesake(branch: str) -> str:
+def tag_with_name_of(branch: str) -> str:
     """The tag with the name of a branch, both as full refs."""
     return _TAGS + branch.removeprefix(_HEADS)
 
@@ -73,7 +73,7 @@ def candidates(name: str) -> tuple[str, ...]:
     return tuple(folder + name for folder in _FOLDERS) if is_branch_name(name) else ()
 
 
-async def named_ref(repos: Commits, project: Project, name: str) -> tuple[str, str] | None:
+async def find_ref(repos: Commits, project: Project, name: str) -> tuple[str, str] | None:
     """The whole name and the commit; None when there is no such ref."""
     for ref in candidates(name):
         sha = await repos.commit_of(project.repo_path, ref)
@@ -82,6 +82,6 @@ async def named_ref(repos: Commits, project: Project, name: str) -> tuple[str, s
     return None
 
 
-async def named_or_default_ref(repos: Heads, project: Project, name: str) -> tuple[str, str] | None:
+async def find_ref_or_default(repos: Heads, project: Project, name: str) -> tuple[str, str] | None:
     """The same; of the default branch where the name is empty."""
-    return await named_ref(repos, project, name or default_branch(repos, project))
+    return await find_ref(repos, project, name or default_branch(repos, project))

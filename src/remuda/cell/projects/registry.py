@@ -39,7 +39,7 @@ class Registry:
     async def open(cls, store: Store, clock: Clock, settings: CellSettings) -> "Registry":
         """With its key; CellError when the one that was given cannot be used."""
         if settings.registry_key is not None:
-            return cls(store, clock, settings, _given(settings.registry_key))
+            return cls(store, clock, settings, _load_key(settings.registry_key))
         while (pem := (await store.settings.load_signing_keys()).get(_KEY)) is None:
             with suppress(ConflictError):  # another process of the cell was quicker
                 await store.settings.add_signing_key(_KEY, new_registry_key(settings.cell_id, clock.now()).pem())
@@ -69,7 +69,7 @@ class Registry:
         return None
 
 
-def _given(path: Path) -> RegistryKey:
+def _load_key(path: Path) -> RegistryKey:
     try:
         return load_registry_key(path.read_bytes())
     except OSError as error:

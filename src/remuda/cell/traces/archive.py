@@ -54,7 +54,7 @@ class ArchivedTraces:
         return bytes(part[:length])
 
     async def read(self, job_id: JobId, start: int = 0) -> AsyncIterator[bytes]:
-        pieces = self._files.reading_here(job_id, start) or self._blobs.read(trace_key(job_id), start)
+        pieces = self._files.read_here(job_id, start) or self._blobs.read(trace_key(job_id), start)
         try:
             async for piece in pieces:
                 yield piece
@@ -77,11 +77,11 @@ class ArchivedTraces:
     async def reopen(self, job_id: JobId) -> None:
         await self._files.reopen(job_id)
 
-    async def unarchived(self) -> Sequence[JobId]:
+    async def list_unarchived(self) -> Sequence[JobId]:
         return await self._files.ids()
 
     async def archive(self, job_id: JobId) -> None:
-        file = self._files.sealed_file(job_id)
+        file = self._files.find_sealed_file(job_id)
         if file is None:
             return
         try:

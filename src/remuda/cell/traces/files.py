@@ -113,12 +113,12 @@ class FileTraces:
         return Appended(taken=there == len(data), size=size)
 
     async def read(self, job_id: JobId, start: int = 0) -> AsyncIterator[bytes]:
-        pieces = self.reading_here(job_id, start)
+        pieces = self.read_here(job_id, start)
         if pieces is not None:
             async for piece in pieces:
                 yield piece
 
-    def reading_here(self, job_id: JobId, start: int) -> AsyncIterator[bytes] | None:
+    def read_here(self, job_id: JobId, start: int) -> AsyncIterator[bytes] | None:
         """The bytes of a trace that lies here, and is open from now on wherever it goes; None when it does not."""
         try:
             file = self._reader(job_id)
@@ -157,12 +157,12 @@ class FileTraces:
         """What each came to; bytes and names of all of them are on the disk before any is told."""
         files: list[int] = []
         try:
-            live = [self._opened(job_id, files) for job_id in job_ids]
+            live = [self._open_live(job_id, files) for job_id in job_ids]
             # A name in the archive says that the trace is whole, so its bytes have to be on the disk first.
             sizes = {file: os.fstat(file).st_size for file in files}
             if is_disk_waited_for() and files:
-                await self._settled(files, files, ())
-            moved = [self._moved(job_id, file, files) for job_id, file in zip(job_ids, live, strict=True)]
+                await self._sync(files, files, ())
+            moved = [self._move_to_archive(job_id, file, files) for job_id, file in zip(job_ids, live, strict=True)]
             long = [file for file in files if os.fstat(file).st_size > _PIECE_BYTES]
             unsettled = [file for file in files if os.fstat(file).st_size != sizes.get(file)]
             if is_disk_waited_for():
@@ -170,14 +170,14 @@ class FileTraces:
                 unsettled.append(files[-1])
             elif not long:
                 return [trace if isinstance(trace, OSError) else _sum(trace) for trace in moved]
-            sums = await self._settled(files, unsettled, long)
+            sums = await self._sync(files, unsettled, long)
             return [trace if isinstance(trace, OSError) else sums.get(trace) or _sum(trace) for trace in moved]
         except OSError as error:
             return [error] * len(job_ids)
         finally:
             _close(files)
 
-    async def _settled(
+    async def _sync(
         self, files: list[int], unsettled: Sequence[int], long: Sequence[int]
     ) -> dict[int, tuple[int, str]]:
         """Wait until these are on the disk, and read the long ones, in a thread; what was read. Whoever waits may be
@@ -191,7 +191,7 @@ class FileTraces:
                 files.clear()
                 work.add_done_callback(lambda _: _close(left))
 
-    def _opened(self, job_id: JobId, files: list[int]) -> int | OSError | None:
+    def _open_live(self, job_id: JobId, files: list[int]) -> int | OSError | None:
         """The live trace, open and among the files; None: there is none."""
         try:
             file = self._open.pop(job_id, None)
@@ -199,26 +199,26 @@ class FileTraces:
                 files.append(file)
                 if self._live_size(job_id, file) is not None:
                     return file
-            files.append(os.open(self._live(job_id), os.O_RDWR | os.O_CLOEXEC))
+            files.append(os.open(self._live_path(job_id), os.O_RDWR | os.O_CLOEXEC))
             return files[-1]
         except FileNotFoundError:
             return None
         except OSError as error:
             return error
 
-    def _moved(self, job_id: JobId, live: int | OSError | None, files: list[int]) -> int | OSError:
+    def _move_to_archive(self, job_id: JobId, live: int | OSError | None, files: list[int]) -> int | OSError:
         """The trace, with its name in the archive, open and among the files."""
         if isinstance(live, OSError):
             return live
-        archived = self._archived(job_id)
+        archived = self._archive_path(job_id)
         try:
             if live is not None:
                 with contextlib.suppress(FileNotFoundError):
                     if not _has_at_least(archived, os.fstat(live).st_size):
-                        os.rename(self._live(job_id), archived)
+                        os.rename(self._live_path(job_id), archived)
                         return live
                     # Left by another process that was about to write when this one sealed.
-                    os.unlink(self._live(job_id))
+                    os.unlink(self._live_path(job_id))
             # Sealed before, or nothing was ever logged. The live file is never made here: it would replace the archive.
             files.append(os.open(archived, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
             return files[-1]
@@ -229,7 +229,7 @@ class FileTraces:
         if job_id in self._sealing:
             return
         try:
-            os.rename(self._archived(job_id), self._live(job_id))
+            os.rename(self._archive_path(job_id), self._live_path(job_id))
         except FileNotFoundError:
             return
         except OSError as error:
@@ -247,32 +247,32 @@ class FileTraces:
             raise _store_error(error) from error
         return [JobId(int(name)) for name in dict.fromkeys(found) if name.isdigit()]
 
-    def sealed_file(self, job_id: JobId) -> Path | None:
+    def find_sealed_file(self, job_id: JobId) -> Path | None:
         """The file of a trace that is sealed and nothing else."""
-        if os.path.exists(self._live(job_id)) or not self._is_sealed(job_id) or job_id in self._sealing:
+        if os.path.exists(self._live_path(job_id)) or not self._is_sealed(job_id) or job_id in self._sealing:
             return None
-        return Path(self._archived(job_id))
+        return Path(self._archive_path(job_id))
 
     async def remove(self, job_id: JobId) -> None:
         file = self._open.pop(job_id, None)
         if file is not None:
             os.close(file)
-        for path in (self._live(job_id), self._archived(job_id)):
+        for path in (self._live_path(job_id), self._archive_path(job_id)):
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(path)
 
-    def _live(self, job_id: JobId) -> str:
+    def _live_path(self, job_id: JobId) -> str:
         return f"{self._folder}/{job_id:d}.log"
 
-    def _archived(self, job_id: JobId) -> str:
+    def _archive_path(self, job_id: JobId) -> str:
         return f"{self._archive}/{job_id:d}.log"
 
     def _is_sealed(self, job_id: JobId) -> bool:
-        return job_id in self._sealing or os.path.exists(self._archived(job_id))
+        return job_id in self._sealing or os.path.exists(self._archive_path(job_id))
 
     def _reader(self, job_id: JobId) -> int | None:
         """The trace for reading: the sealed one, else the live one, which may be sealed meanwhile."""
-        for path in (self._archived(job_id), self._live(job_id), self._archived(job_id)):
+        for path in (self._archive_path(job_id), self._live_path(job_id), self._archive_path(job_id)):
             with contextlib.suppress(FileNotFoundError):
                 return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         return None
@@ -280,7 +280,7 @@ class FileTraces:
     def _live_size(self, job_id: JobId, file: int) -> int | None:
         """The size of a trace that is open for writing; None when it is not the live one (any more)."""
         try:
-            there, here = os.stat(self._live(job_id)), os.fstat(file)
+            there, here = os.stat(self._live_path(job_id)), os.fstat(file)
         except FileNotFoundError:
             return None
         return here.st_size if os.path.samestat(there, here) else None
@@ -291,7 +291,7 @@ class FileTraces:
         if file is None:
             if self._is_sealed(job_id):
                 return None
-            file = os.open(self._live(job_id), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            file = os.open(self._live_path(job_id), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             if self._is_sealed(job_id):
                 os.close(file)
                 return None

@@ -52,7 +52,7 @@ class MemoryTraces:
     async def reopen(self, job_id: JobId) -> None:
         self._sealed.discard(job_id)
 
-    async def unarchived(self) -> Sequence[JobId]:
+    async def list_unarchived(self) -> Sequence[JobId]:
         return [job_id for job_id in self._bytes if job_id not in self._archived]
 
     async def archive(self, job_id: JobId) -> None:

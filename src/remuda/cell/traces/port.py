@@ -40,7 +40,7 @@ class Traces(Protocol):
         """The job goes on after all: let a sealed trace grow again. One that is just being sealed stays so."""
         ...
 
-    async def unarchived(self) -> Sequence[JobId]:
+    async def list_unarchived(self) -> Sequence[JobId]:
         """The jobs whose traces are not in the archive (yet)."""
         ...
 

@@ -135,15 +135,15 @@ def _converted(name: str, value: object, what: str, *, strict: bool) -> Any:
     """A value as the setting's type; BadInputError says what is wanted instead."""
     import msgspec
 
-    from remuda.cell.settings import is_fit, wanted_number
+    from remuda.cell.settings import describe_number, is_valid_number
 
-    wanted = wanted_number(name)
+    wanted = describe_number(name)
     to_path: Callable[[type, Any], Any] = lambda kind, text: kind(text)  # noqa: E731 - for Path, which msgspec lacks
     try:
         found = msgspec.convert(value, _fields()[name].type, strict=strict, dec_hook=to_path)
     except (msgspec.ValidationError, TypeError) as error:
         raise BadInputError(f"{what}: {wanted or str(error).lower()}") from None
-    if wanted and not is_fit(name, found):
+    if wanted and not is_valid_number(name, found):
         raise BadInputError(f"{what}: {wanted}")
     return found
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from remuda.cell.blobs import zip_directory
-from remuda.cell.blobs.archives import find_entry, list_entries, read_entry, small_entry
+from remuda.cell.blobs.archives import find_entry, list_entries, read_entry, read_small_entry
 from remuda.cell.blobs.memory import MemoryBlobs
 from remuda.cell.errors import InvalidError, NotFoundError, TooLargeError
 
@@ -118,7 +118,7 @@ async def test_sizes_of_eight_bytes_are_read(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(zipfile, "ZIP_FILECOUNT_LIMIT", 1)
     blobs = await stored(packed({"a": b"x" * 100, "b": b"y" * 1000}))
     monkeypatch.undo()
-    assert await small_entry(blobs, "a", "b", limit_bytes=1000) == b"y" * 1000
+    assert await read_small_entry(blobs, "a", "b", limit_bytes=1000) == b"y" * 1000
 
 
 async def test_an_entry_that_is_larger_than_it_says_is_cut_off() -> None:
@@ -127,14 +127,14 @@ async def test_an_entry_that_is_larger_than_it_says_is_cut_off() -> None:
     whole[directory + 24 : directory + 28] = (100).to_bytes(4, "little")
     blobs = await stored(bytes(whole))
     with pytest.raises(InvalidError, match="larger than its directory says"):
-        await small_entry(blobs, "a", "f", limit_bytes=1000)
+        await read_small_entry(blobs, "a", "f", limit_bytes=1000)
 
 
 async def test_a_small_file_at_once() -> None:
     blobs = await stored(packed({"f": b"x" * 100}))
-    assert await small_entry(blobs, "a", "f", limit_bytes=100) == b"x" * 100
+    assert await read_small_entry(blobs, "a", "f", limit_bytes=100) == b"x" * 100
     with pytest.raises(TooLargeError):
-        await small_entry(blobs, "a", "f", limit_bytes=99)
+        await read_small_entry(blobs, "a", "f", limit_bytes=99)
 
 
 _WHOLE = packed({"f": b"content" * 20, "g": b"more"})

@@ -94,7 +94,7 @@ async def test_a_trace_is_archived_when_its_job_is_over_and_it_was_seen_twice(ke
     upkeep = kept.upkeep()
     assert await upkeep.archive_traces() == 0
     assert await upkeep.archive_traces() == 1
-    assert await kept.cell.traces.unarchived() == [running.id]
+    assert await kept.cell.traces.list_unarchived() == [running.id]
     assert b"".join([piece async for piece in kept.cell.traces.read(job.id)]) == b"hello"
     assert await upkeep.archive_traces() == 0
 
@@ -108,7 +108,7 @@ async def test_what_a_crash_left_of_an_end_is_made_up_for(kept: Kept) -> None:
     await upkeep.archive_traces()
     stored = await kept.cell.job(job.id)
     assert (stored.trace_bytes, stored.trace_checksum) == (5, "crc32:3610a686")
-    assert await kept.cell.traces.unarchived() == []
+    assert await kept.cell.traces.list_unarchived() == []
 
 
 async def test_what_came_into_a_log_while_another_process_ended_its_job_is_part_of_it(kept: Kept) -> None:
@@ -120,7 +120,7 @@ async def test_what_came_into_a_log_while_another_process_ended_its_job_is_part_
     await upkeep.archive_traces()
     stored = await kept.cell.job(job.id)
     assert (stored.trace_bytes, stored.trace_checksum) == (11, "crc32:0d4a1185")
-    assert await kept.cell.traces.unarchived() == []
+    assert await kept.cell.traces.list_unarchived() == []
 
 
 async def test_the_trace_of_an_erased_job_goes_though_the_process_died(kept: Kept) -> None:
@@ -256,7 +256,7 @@ async def test_it_looks_again_and_again_until_it_stops(kept: Kept) -> None:
         group.create_task(kept.upkeep(upkeep_seconds=60).watch(stop), name="upkeep")
         await settle()
         await kept.cell.clock.advance(61)
-        assert await kept.cell.traces.unarchived() == []
+        assert await kept.cell.traces.list_unarchived() == []
         await kept.cell.clock.advance(DAY)
         assert await kept.types(job) == []
         stop.set()

@@ -1,6 +1,6 @@
 import asyncio
 
-from remuda.cell.pipelines.trigger_queue import Inbox
+from remuda.cell.pipelines.trigger_queue import TriggerQueue
 from remuda.lib.clock import settle
 from remuda.model.job import JobId
 
@@ -8,18 +8,18 @@ ONE, TWO = JobId(1), JobId(2)
 
 
 async def test_each_waits_once_in_the_order_of_arrival() -> None:
-    inbox = Inbox()
+    inbox = TriggerQueue()
     for job_id in (ONE, TWO, ONE):
         inbox.put(job_id)
     assert len(inbox) == 2
     assert [await inbox.take(), await inbox.take()] == [ONE, TWO]
-    inbox.done(ONE)
-    inbox.done(TWO)
+    inbox.finish(ONE)
+    inbox.finish(TWO)
     assert len(inbox) == 0
 
 
 async def test_who_waits_is_woken() -> None:
-    inbox = Inbox()
+    inbox = TriggerQueue()
     async with asyncio.TaskGroup() as group:
         taken = [group.create_task(inbox.take()) for _ in range(2)]
         await settle()
@@ -29,7 +29,7 @@ async def test_who_waits_is_woken() -> None:
 
 
 async def test_news_about_one_in_hand_waits_until_it_is_given_back() -> None:
-    inbox = Inbox()
+    inbox = TriggerQueue()
     inbox.put(ONE)
     assert await inbox.take() == ONE
     inbox.put(ONE)
@@ -37,5 +37,5 @@ async def test_news_about_one_in_hand_waits_until_it_is_given_back() -> None:
         again = group.create_task(inbox.take())
         await settle()
         assert not again.done()
-        inbox.done(ONE)
+        inbox.finish(ONE)
     assert again.result() == ONE

@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from remuda.cell.errors import ConflictError, InvalidError
-from remuda.cell.projects.namespaces import Namespaces, all_projects
+from remuda.cell.projects.namespaces import Namespaces, list_all_projects
 from remuda.cell.store.memory.store import MemoryStore
 from remuda.cell.values.people import FIRST_NAMESPACE
 from remuda.lib.clock import VirtualClock
@@ -42,23 +42,23 @@ async def test_a_users_own_namespace_holds_no_groups(namespaces: Namespaces) -> 
     with pytest.raises(InvalidError):
         await namespaces.create("x", name="x", parent=FIRST_NAMESPACE)
     with pytest.raises(InvalidError):
-        await namespaces.ensured("root/x")
+        await namespaces.ensure("root/x")
 
 
 async def test_what_is_missing_of_a_path_is_made_once(namespaces: Namespaces, store: MemoryStore) -> None:
-    made = await namespaces.ensured("acme/tools", 7)
-    assert await namespaces.ensured("ACME/Tools", 3) == made
+    made = await namespaces.ensure("acme/tools", 7)
+    assert await namespaces.ensure("ACME/Tools", 3) == made
     assert made.organization_id == 7
     await store.projects.add_project(a_project(path="acme/shop"))
     with pytest.raises(ConflictError):
-        await namespaces.ensured("acme/shop/inside")
+        await namespaces.ensure("acme/shop/inside")
 
 
 async def test_projects_of_an_older_release_come_into_groups(namespaces: Namespaces, store: MemoryStore) -> None:
     for path in ("root/own", "acme/shop", "acme/tools/x"):
         await store.projects.add_project(a_project(path=path))
     await namespaces.adopt_projects()
-    places = {project.path: project for project in await all_projects(store)}
+    places = {project.path: project for project in await list_all_projects(store)}
     assert (places["root/own"].namespace_id, places["root/own"].group_ids) == (1, ())
     acme, tools = places["acme/shop"].group_ids[0], places["acme/tools/x"].group_ids[0]
     assert places["acme/tools/x"].group_ids == (tools, acme)

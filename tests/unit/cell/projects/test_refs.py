@@ -1,6 +1,6 @@
 import pytest
 
-from remuda.cell.projects.refs import candidates, merge_request_ref, named_ref
+from remuda.cell.projects.refs import candidates, find_ref, merge_request_ref
 from remuda.testing.builders import a_project
 
 
@@ -37,8 +37,8 @@ class Repository:
 
 async def test_a_branch_comes_before_a_tag() -> None:
     both = Repository(**{"refs/heads/v1": "a", "refs/tags/v1": "b", merge_request_ref(7): "c"})
-    assert await named_ref(both, a_project(), "v1") == ("refs/heads/v1", "a")
-    assert await named_ref(both, a_project(), "refs/tags/v1") == ("refs/tags/v1", "b")
-    assert await named_ref(both, a_project(), merge_request_ref(7)) == ("refs/merge-requests/7/head", "c")
-    assert await named_ref(both, a_project(), "v2") is None
-    assert await named_ref(Repository(**{"refs/tags/v1": "b"}), a_project(), "v1") == ("refs/tags/v1", "b")
+    assert await find_ref(both, a_project(), "v1") == ("refs/heads/v1", "a")
+    assert await find_ref(both, a_project(), "refs/tags/v1") == ("refs/tags/v1", "b")
+    assert await find_ref(both, a_project(), merge_request_ref(7)) == ("refs/merge-requests/7/head", "c")
+    assert await find_ref(both, a_project(), "v2") is None
+    assert await find_ref(Repository(**{"refs/tags/v1": "b"}), a_project(), "v1") == ("refs/tags/v1", "b")

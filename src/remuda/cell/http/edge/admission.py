@@ -186,7 +186,7 @@ async def check_push(edge: Edge, caller: Caller, project: Project, refs: Collect
     branches = [ref for ref in refs if ref.startswith("refs/heads/")]
     if not branches or (caller.level_in(project) or 0) >= Level.MAINTAINER:
         return
-    protected = await edge.projects.protected_ref(project)
+    protected = await edge.projects.find_protected_ref(project)
     if protected is None:
         raise forbidden(f"{branches[0]} {FIRST_REFUSED}")
     if protected in branches:
@@ -195,7 +195,7 @@ async def check_push(edge: Edge, caller: Caller, project: Project, refs: Collect
 
 async def check_protected(edge: Edge, caller: Caller, project: Project, ref: str) -> None:
     """403 when the ref is the protected one and the caller is no maintainer."""
-    if (caller.level_in(project) or 0) < Level.MAINTAINER and ref == await edge.projects.protected_ref(project):
+    if (caller.level_in(project) or 0) < Level.MAINTAINER and ref == await edge.projects.find_protected_ref(project):
         raise _is_protected(ref.removeprefix("refs/heads/"))
 
 

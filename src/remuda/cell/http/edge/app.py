@@ -237,7 +237,7 @@ class CellApp:
 
     def _note(self, method: str, exchange: "_Exchange", began: float) -> None:
         seconds = self._edge.clock.monotonic() - began
-        self._edge.metrics.answered(method, exchange.route, exchange.status, seconds)
+        self._edge.metrics.count_answer(method, exchange.route, exchange.status, seconds)
         _log.debug(
             "request",
             method=method,

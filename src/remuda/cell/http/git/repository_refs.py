@@ -71,13 +71,13 @@ async def create_branch(edge: Edge, request: Request) -> Response:
     caller, ref = caller_of(request), f"refs/heads/{asked.branch}"
     await check_push(edge, caller, project, [ref])
     sha = await _start(edge, project, asked.branch, "Branch", asked.ref)
-    async with edge.projects.moving(project):
+    async with edge.projects.track_push(project):
         try:
             await edge.projects.repos.add_branch(
                 project.repo_path,
                 asked.branch,
                 sha,
-                before_move=lambda at: edge.projects.note(project, {ref: at}, caller.user.id),
+                before_move=lambda at: edge.projects.note_push(project, {ref: at}, caller.user.id),
             )
         except ConflictError as error:
             raise _refused(str(error)) from None
@@ -90,9 +90,9 @@ async def remove_branch(edge: Edge, request: Request) -> Response:
     ref = f"refs/heads/{name}"
     if not is_branch_name(name) or await repos.commit_of(project.repo_path, ref) is None:
         raise not_found("Branch")
-    if ref == await edge.projects.protected_ref(project):
+    if ref == await edge.projects.find_protected_ref(project):
         raise forbidden("the default branch stays; make another one the default first")
-    async with edge.projects.moving(project):
+    async with edge.projects.track_push(project):
         await repos.remove_ref(project.repo_path, ref)
     return no_content()
 
@@ -153,7 +153,7 @@ async def create_tag(edge: Edge, request: Request) -> Response:
         await edge.projects.check_namesake(project, ref)
     except InvalidError as error:
         raise _refused(str(error)) from None
-    async with edge.projects.moving(project):
+    async with edge.projects.track_push(project):
         try:
             await edge.projects.repos.add_tag(
                 project.repo_path,
@@ -161,7 +161,7 @@ async def create_tag(edge: Edge, request: Request) -> Response:
                 sha,
                 message=asked.message,
                 at=int(edge.clock.now()),
-                before_move=lambda at: edge.projects.note(project, {ref: at}, user.id),
+                before_move=lambda at: edge.projects.note_push(project, {ref: at}, user.id),
             )
         except ConflictError:
             raise _refused(f"Tag {asked.tag_name} already exists") from None
@@ -173,7 +173,7 @@ async def remove_tag(edge: Edge, request: Request) -> Response:
     """DELETE /projects/:id/repository/tags/:tag: with its release."""
     project = await project_in_path(edge, request)
     tag = await _tag(edge, project, text_in_path(request, "tag"))
-    async with edge.projects.moving(project):
+    async with edge.projects.track_push(project):
         await edge.projects.repos.remove_ref(project.repo_path, f"refs/tags/{tag.name}")
     await edge.store.schedules.remove_release(project.id, tag.name)
     return no_content()

@@ -28,7 +28,7 @@ from remuda.cell.http.edge.endpoints import Edge
 from remuda.cell.http.edge.errors import ApiError
 from remuda.cell.http.gitlab.projects import check_namespace
 from remuda.cell.pipelines.cross_project_access import level_of
-from remuda.cell.projects.refs import namesake
+from remuda.cell.projects.refs import tag_with_name_of
 from remuda.cell.values import Job, Project
 from remuda.cell.values.people import Level
 from remuda.telemetry.logs import logger
@@ -91,7 +91,7 @@ async def _serve(edge: Edge, path: str, service: str, scope: Scope, receive: Rec
     async def send_piece(piece: bytes) -> None:
         await send({"type": "http.response.body", "body": piece, "more_body": True})
 
-    async with edge.projects.moving(project) if is_push else nullcontext():
+    async with edge.projects.track_push(project) if is_push else nullcontext():
         said = await edge.projects.repos.serve(
             project.repo_path,
             git_request,
@@ -158,13 +158,13 @@ async def _fetched_by(edge: Edge, job: Job, path: str) -> Project | None:
 
 async def _push_rules(edge: Edge, project: Project, user_id: int, level: int) -> PushRules:
     """Who pushes, where that is not understood; which refs are not theirs to push, or only forward."""
-    protected = await edge.projects.protected_ref(project)
+    protected = await edge.projects.find_protected_ref(project)
     is_refused = level < Level.MAINTAINER
     return PushRules(
         user_id=user_id if is_refused or user_id != project.creator_id else None,
         refused_ref=protected if protected is not None and is_refused else "",
         refuses_first=protected is None and is_refused,
-        namesake_ref=namesake(protected) if protected is not None else "",
+        namesake_ref=tag_with_name_of(protected) if protected is not None else "",
         forward_ref=protected if protected is not None and not project.allow_force_push else "",
     )
 

@@ -14,7 +14,7 @@ from remuda.cell.http.edge.endpoints import Edge, Endpoint, Shape
 from remuda.cell.http.edge.errors import bad_parameter, json_answer, not_found
 from remuda.cell.http.edge.lookup import group_in_path, number_in_path, project_in_path
 from remuda.cell.http.edge.paging import KEYSET, page_answer, page_by_id
-from remuda.cell.pipelines.releases import time_of
+from remuda.cell.pipelines.releases import parse_time
 from remuda.cell.values.audit_events import AuditEvent, AuditFilter
 from remuda.cell.values.people import Level
 from remuda.lib.clock import rfc3339
@@ -108,7 +108,7 @@ def _number(request: Request, name: str) -> int | None:
 def _time(request: Request, name: str) -> float | None:
     text = request.query_params.get(name, "")
     try:
-        return time_of(text) if text else None
+        return parse_time(text) if text else None
     except InvalidError:
         raise bad_parameter(f"{name} is invalid") from None
 

@@ -18,8 +18,8 @@ from remuda.cell.http.edge.lookup import group_in_path, number_in_path, number_o
 from remuda.cell.http.edge.paging import KEYSET, page_answer, page_of, slice_answer
 from remuda.cell.http.gitlab.projects import LISTED, check_texts, page_of_projects, remove_project
 from remuda.cell.http.gitlab.views import MessageShape, NamespaceShape, ProjectShape, time_text
-from remuda.cell.projects.namespaces import all_projects
-from remuda.cell.projects.paths import checked_path
+from remuda.cell.projects.namespaces import list_all_projects
+from remuda.cell.projects.paths import check_path
 from remuda.cell.values import Page
 from remuda.cell.values.people import Level, Namespace, NamespaceFilter, Organization, ProjectFilter, RunnerFilter
 
@@ -176,7 +176,7 @@ async def update(edge: Edge, request: Request) -> Response:
 async def remove(edge: Edge, request: Request) -> Response:
     """DELETE /groups/:id, with everything in it: 202, as in GitLab."""
     group = await group_in_path(edge, request)
-    for project in await all_projects(edge.store, ProjectFilter(group_id=group.id)):
+    for project in await list_all_projects(edge.store, ProjectFilter(group_id=group.id)):
         await remove_project(edge, project)
     for one in [*await edge.projects.namespaces.inside(group), group]:
         while runners := (
@@ -254,7 +254,7 @@ async def create_organization(edge: Edge, request: Request) -> Response:
     try:
         if "/" in asked.path:
             raise InvalidError("path has no '/'")
-        path = checked_path(asked.path, least_parts=1)
+        path = check_path(asked.path, least_parts=1)
         new = Organization(id=0, path=path, name=asked.name, description=asked.description, created_at=edge.clock.now())
         added = await edge.store.people.add_organization(new)
     except ConflictError:

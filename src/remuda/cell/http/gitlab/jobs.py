@@ -34,7 +34,7 @@ from remuda.cell.http.gitlab.views import (
     seconds_waiting,
 )
 from remuda.cell.http.runner.results import StepTimes, step_times
-from remuda.cell.projects.namespaces import all_projects
+from remuda.cell.projects.namespaces import list_all_projects
 from remuda.cell.values import Job, Page, Pipeline, Project, Runner
 from remuda.cell.values.people import Level, ProjectFilter
 from remuda.lib.clock import rfc3339
@@ -188,7 +188,7 @@ async def _own_projects(edge: Edge, caller: Caller) -> list[ProjectId] | None:
     """The projects whose jobs a person may read as a member of them; None for all there are."""
     if caller.user.is_admin:
         return None
-    found = await all_projects(edge.store, ProjectFilter(sight=caller.sight, membership=True))
+    found = await list_all_projects(edge.store, ProjectFilter(sight=caller.sight, membership=True))
     return [project.id for project in found if (caller.level_in(project) or 0) >= Level.REPORTER]
 
 

@@ -25,7 +25,7 @@ from remuda.cell.http.edge.lookup import project_in_path
 from remuda.cell.http.gitlab.pipeline_create import FILE_LIMIT_BYTES, mistake_view
 from remuda.cell.http.gitlab.views import View
 from remuda.cell.pipelines.lint import Included, Linted, lint
-from remuda.cell.projects.refs import default_branch, named_ref
+from remuda.cell.projects.refs import default_branch, find_ref
 from remuda.cell.values import Project
 from remuda.cell.values.people import Level
 from remuda.cell.values.pipeline_requests import PipelineRequest
@@ -89,7 +89,7 @@ async def lint_stored(edge: Edge, request: Request) -> Response:
 async def _judged_for(edge: Edge, request: Request, project: Project, asked: Content | Stored) -> PipelineRequest:
     """A push to the ref that was named, or to the default branch."""
     name = asked.dry_run_ref or asked.ref or default_branch(edge.projects.repos, project)
-    found = await named_ref(edge.projects.repos, project, name)
+    found = await find_ref(edge.projects.repos, project, name)
     if found is None and (asked.dry_run_ref or asked.ref):
         raise not_found("Reference")
     ref, sha = found or (f"refs/heads/{name}", NO_SHA)

@@ -19,7 +19,7 @@ from remuda.cell.http.edge.lookup import number_in_path, project_in_path
 from remuda.cell.http.edge.paging import page_answer, page_of
 from remuda.cell.http.gitlab.variables import GivenVariable, check_variable, read_given
 from remuda.cell.http.gitlab.views import PipelineShape, PipelineSummaryShape, View, pipeline_summary, pipeline_view
-from remuda.cell.projects.refs import candidates, merge_request_ref, named_ref
+from remuda.cell.projects.refs import candidates, find_ref, merge_request_ref
 from remuda.cell.values import Pipeline, PipelineFilter, Project
 from remuda.cell.values.people import Level
 from remuda.cell.values.pipeline_requests import Choice, PipelineRequest
@@ -65,7 +65,7 @@ def answer(
 
 async def ref_of(edge: Edge, project: Project, name: str) -> tuple[str, str]:
     """The whole name of a ref and its commit; 400 in GitLab's words when there is none."""
-    found = await named_ref(edge.projects.repos, project, name)
+    found = await find_ref(edge.projects.repos, project, name)
     if found is None:
         raise ApiError(400, {"message": {"base": ["Reference not found"]}})
     return found
@@ -101,7 +101,7 @@ async def create(edge: Edge, request: Request) -> Response:
 async def create_for_merge_request(edge: Edge, request: Request) -> Response:
     """POST /projects/:id/merge_requests/:iid/pipelines."""
     project = await project_in_path(edge, request)
-    found = await named_ref(edge.projects.repos, project, merge_request_ref(number_in_path(request, "iid")))
+    found = await find_ref(edge.projects.repos, project, merge_request_ref(number_in_path(request, "iid")))
     if found is None:
         raise not_found("Merge Request")
     user_id = caller_of(request).user.id
@@ -140,7 +140,7 @@ async def create_chosen(edge: Edge, request: Request) -> Response:
 async def _ref_and_commit(edge: Edge, project: Project, asked: NewPipelineRequest) -> tuple[str, str]:
     repos = edge.projects.repos
     if not asked.sha:
-        found = await named_ref(repos, project, asked.ref)
+        found = await find_ref(repos, project, asked.ref)
         if found is None:
             raise InvalidError(f"there is no branch or tag {asked.ref!r}; push it first")
         return found

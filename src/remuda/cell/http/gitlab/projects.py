@@ -23,8 +23,8 @@ from remuda.cell.http.edge.errors import bad_field, bad_parameter, forbidden, js
 from remuda.cell.http.edge.lookup import project_in_path
 from remuda.cell.http.edge.paging import KEYSET, page_answer, page_by_id
 from remuda.cell.http.gitlab.views import MessageShape, ProjectShape, project_view
-from remuda.cell.projects.paths import checked_path
-from remuda.cell.projects.refs import namesake
+from remuda.cell.projects.paths import check_path
+from remuda.cell.projects.refs import tag_with_name_of
 from remuda.cell.values import MAX_PRIORITY, Page, Project, Runner
 from remuda.cell.values.people import Level, Namespace, ProjectFilter, RunnerFilter
 from remuda.model.job import FINAL, JobState, PipelineId
@@ -196,7 +196,7 @@ def _changed(project: Project, asked: ProjectChange) -> Project:
     if asked.path is not None and asked.path != project.path.rpartition("/")[2]:
         if "/" in asked.path:
             raise InvalidError("a project stays in its namespace")
-        given["path"] = checked_path(f"{project.path.rpartition('/')[0]}/{asked.path}")
+        given["path"] = check_path(f"{project.path.rpartition('/')[0]}/{asked.path}")
     return msgspec.structs.replace(project, **{name: value for name, value in given.items() if value is not None})
 
 
@@ -205,7 +205,7 @@ async def _put_default_branch(edge: Edge, project: Project, branch: str) -> None
     ref = f"refs/heads/{branch}"
     if not is_branch_name(branch) or await repos.commit_of(project.repo_path, ref) is None:
         raise bad_field("default_branch", f"there is no branch {branch!r}; push it first")
-    if await repos.object_of(project.repo_path, namesake(ref)) is not None:
+    if await repos.object_of(project.repo_path, tag_with_name_of(ref)) is not None:
         raise bad_field(
             "default_branch",
             f"there is a tag {branch!r}, too, and a tag must not have the name of the protected branch; remove the tag "

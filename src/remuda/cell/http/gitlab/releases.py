@@ -18,7 +18,7 @@ from remuda.cell.http.edge.errors import ApiError, bad_parameter, json_answer, n
 from remuda.cell.http.edge.lookup import project_in_path, text_in_path
 from remuda.cell.http.edge.paging import page_answer, page_of
 from remuda.cell.http.gitlab.views import CommitShape, UserShape, commit_view, user_view
-from remuda.cell.pipelines.releases import NewRelease, time_of
+from remuda.cell.pipelines.releases import NewRelease, parse_time
 from remuda.cell.values import Project, Release
 from remuda.cell.values.people import Level
 from remuda.lib.clock import rfc3339
@@ -71,12 +71,12 @@ async def create(edge: Edge, request: Request) -> Response:
         ref=asked.ref or "",
         tag_message=asked.tag_message or "",
         milestones=tuple(asked.milestones or ()),
-        released_at=time_of(asked.released_at) if asked.released_at else None,
+        released_at=parse_time(asked.released_at) if asked.released_at else None,
         links=tuple(_link(link) for link in asked.assets.links) if asked.assets else (),
         user_id=await user_of_call(edge, request),
     )
     try:
-        release = await edge.releases.make(project, wanted)
+        release = await edge.releases.create(project, wanted)
     except ConflictError:
         raise ApiError(409, {"message": "Release already exists"}) from None
     except InvalidError as error:
@@ -117,7 +117,7 @@ async def change(edge: Edge, request: Request) -> Response:
         name=asked.name if asked.name is not None else release.name,
         description=asked.description if asked.description is not None else release.description,
         milestones=tuple(asked.milestones) if asked.milestones is not None else release.milestones,
-        released_at=time_of(asked.released_at) if asked.released_at else release.released_at,
+        released_at=parse_time(asked.released_at) if asked.released_at else release.released_at,
     )
     if not await edge.store.schedules.put_release(changed, replace=True):
         raise not_found("Release")

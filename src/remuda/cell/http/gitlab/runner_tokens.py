@@ -25,7 +25,7 @@ from remuda.cell.http.edge.endpoints import Edge, Endpoint, Shape
 from remuda.cell.http.edge.errors import ApiError, bad_field, bad_parameter, forbidden, json_answer, not_found
 from remuda.cell.http.edge.lookup import group_in_path, project_in_path, runner_in_path
 from remuda.cell.http.runner.job_state import checked_runner, credentials, is_protected
-from remuda.cell.pipelines.releases import time_of
+from remuda.cell.pipelines.releases import parse_time
 from remuda.cell.settings import CellSettings
 from remuda.cell.store.ports import Store
 from remuda.cell.values import ORGANIZATION_ID, USER_ID, Project, Runner
@@ -246,7 +246,7 @@ async def _expiry(edge: Edge, runner_type: RunnerType, asked: str | None = None)
     if not asked:
         return latest
     try:
-        wanted = time_of(asked)
+        wanted = parse_time(asked)
     except InvalidError:
         wanted = now
     if wanted <= now:

@@ -21,7 +21,7 @@ from remuda.cell.http.edge.paging import page_answer, page_of, slice_answer
 from remuda.cell.http.gitlab.jobs import describe
 from remuda.cell.http.gitlab.views import JobShape, RunnerSummaryShape, runner_summary, time_text
 from remuda.cell.http.runner.job_state import checked_runner, is_protected
-from remuda.cell.projects.namespaces import all_projects
+from remuda.cell.projects.namespaces import list_all_projects
 from remuda.cell.values import Runner, RunnerManager
 from remuda.cell.values.people import STATUSES, Level, ProjectFilter, RunnerFilter, status_of
 from remuda.model.job import JobState, RunnerId
@@ -230,7 +230,7 @@ async def list_own(edge: Edge, request: Request) -> Response:
         if group is not None and member.level >= Level.OWNER:
             inside = await edge.projects.namespaces.inside(group)
             pools += [("group", one.id) for one in (group, *inside)]
-    projects = await all_projects(edge.store, ProjectFilter(sight=caller.sight, membership=True))
+    projects = await list_all_projects(edge.store, ProjectFilter(sight=caller.sight, membership=True))
     pools += [("project", one.id) for one in projects if (caller.level_in(one) or 0) >= Level.MAINTAINER]
     return await _page(edge, request, pools)
 

@@ -19,7 +19,7 @@ from remuda.cell.http.edge.lookup import number_in_path
 from remuda.cell.http.edge.paging import KEYSET, page_answer, page_by_id, slice_answer
 from remuda.cell.http.gitlab.projects import check_texts
 from remuda.cell.http.gitlab.views import UserShape, user_view
-from remuda.cell.projects.paths import checked_path
+from remuda.cell.projects.paths import check_path
 from remuda.cell.values import USER_ID
 from remuda.cell.values.people import Namespace, User
 from remuda.lib.clock import rfc3339
@@ -76,7 +76,7 @@ async def create(edge: Edge, request: Request) -> Response:
     try:
         if "/" in asked.username:
             raise InvalidError("a name has no '/'")
-        name = checked_path(asked.username, least_parts=1)
+        name = check_path(asked.username, least_parts=1)
         user = User(
             id=0,
             username=name,

@@ -51,7 +51,7 @@ async def request_job(edge: Edge, scope: Scope, receive: Receive, send: Send, *,
                 payload = outcome.payload if is_ours else for_other_runners(outcome.payload)
                 await json_answer(payload, 201, headers)(scope, receive, send)
             waited = max(edge.clock.now() - (outcome.job.pending_at or outcome.job.created_at), 0)
-            edge.metrics.handed_out(waited, shared=outcome.runner.type is RunnerType.INSTANCE)
+            edge.metrics.observe_handout(waited, shared=outcome.runner.type is RunnerType.INSTANCE)
 
 
 async def _outcome(edge: Edge, message: RequestJob, *, request_id: str, ip: str, gone: HangUp) -> Assignment | NoJob:

@@ -145,7 +145,7 @@ async def update_job(edge: Edge, job_id: str, scope: Scope, receive: Receive, se
     # Its release is part of a success, so it is there before the success is.
     is_end = asked.state in ("success", "failed") and job.state in _GOING_ON and not job.ends_alone
     spec = await edge.store.jobs.load_spec(job.id) if is_end else None
-    refused = await edge.releases.make_for(job, spec) if is_end and asked.state == "success" else None
+    refused = await edge.releases.create_for_job(job, spec) if is_end and asked.state == "success" else None
     updated = await edge.dispatch.runner_calls.update_job(job, asked, refused=refused)
     _compare(edge, asked, updated)
     await measure_coverage(edge.store, edge.traces, updated.job, spec)

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
-from remuda.cell.operations.audit import ALL_EVENTS, AuditEvent, AuditFilter
 from remuda.cell.values import Page
+from remuda.cell.values.audit_events import ALL_EVENTS, AuditEvent, AuditFilter
 
 
 class SettingStore(Protocol):

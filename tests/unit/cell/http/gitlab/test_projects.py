@@ -5,30 +5,30 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remuda.cell.errors import InvalidError
-from remuda.cell.projects.projects import checked_path
+from remuda.cell.projects.paths import check_path
 
 
 @pytest.mark.parametrize("path", ["root/app", "a/b/c/d", "Acme/My_App.v2", "_x/y.z", "a/" + "b" * 253])
 def test_good_paths(path: str) -> None:
-    assert checked_path(path) == path
+    assert check_path(path) == path
 
 
 @pytest.mark.parametrize("path", ["api/app", "OAuth/app"])
 def test_what_the_cell_needs_itself_is_reserved(path: str) -> None:
     with pytest.raises(InvalidError, match="reserved"):
-        checked_path(path)
+        check_path(path)
 
 
 @pytest.mark.parametrize("path", [".well-known/app", "a/.git-mirrors", "a/.b/c", "a/-b"])
 def test_no_part_begins_with_a_dot_or_a_dash(path: str) -> None:
     with pytest.raises(InvalidError, match="cannot start with"):
-        checked_path(path)
+        check_path(path)
 
 
 @given(st.text(alphabet="aA0._-/ \n%ü", max_size=12))
 def test_a_path_that_is_taken_is_harmless(path: str) -> None:
     try:
-        checked_path(path)
+        check_path(path)
     except InvalidError:
         return
     parts = path.split("/")
