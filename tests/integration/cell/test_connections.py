@@ -102,7 +102,7 @@ def test_a_held_poll_may_be_silent(tmp_path: Path) -> None:
 
 async def test_a_head_that_does_not_come_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     few = connections.Connections(most=100, head_seconds=0.2)
-    monkeypatch.setattr("remuda.cell.service.connections_within", lambda descriptors: few)
+    monkeypatch.setattr("remuda.cell.server.connections_within", lambda descriptors: few)
     with ServedCell(tmp_path / "cell") as cell:
         for beginning in (b"", b"GET /-/health HTTP/1.1\r\nX-Sl", b"GET /-/health HTTP/1.1\r\nHost: x\r\n\r\nGET /"):
             with _caller(cell, beginning) as caller:

@@ -1,1 +1,1 @@
-"""Artifacts and other large objects: the port, adapters for folders and object storage, archives read in place."""
+"""Artifacts and other large objects: the port, its adapters, and archives that are read in place."""

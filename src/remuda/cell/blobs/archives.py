@@ -1,10 +1,9 @@
-"""What is in a stored archive, and one file out of it, streamed.
+"""Lists the entries of a stored zip archive, and streams one file out of it.
 
-Decided here: which entries of an archive can be had (ordinary files, stored or deflated; of two with one name the last)
-and how much of an archive is looked at to find one: its directory, up to a limit, and the entry itself. No list of all
-entries is ever made: the directory is looked through in the cell's parsers, and who reads a file holds a descriptor and
-one piece. `remuda.cell.http.runner.artifacts` calls it, and whoever needs a file that a job left, such as the pipeline
-file of a child.
+Ordinary files can be read, stored or deflated; of two with the same name the last one counts. Only the directory, up to
+a limit, and the entry itself are read, and no list of all entries is built: the directory is scanned in the cell's
+parser threads, and a reader of a file holds a descriptor and one piece. Called by the artifact endpoints, and for
+single files from artifacts, such as the pipeline file of a child pipeline.
 """
 
 import asyncio
@@ -24,13 +23,13 @@ from remuda.cell.errors import InvalidError, NotFoundError, TooLargeError
 T = TypeVar("T")
 
 LIMIT_ENTRIES = 1_000_000
-"""Unless the cell's settings say otherwise."""
+"""The default; the cell's settings have their own limit."""
 _PIECE_BYTES = 256 * 1024
 _WAYS = frozenset({zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED})
 
 
 class Listed(msgspec.Struct, frozen=True, kw_only=True):
-    """What an archive's directory says of one of its entries."""
+    """An entry in an archive's directory."""
 
     path: str
     size: int
@@ -39,7 +38,7 @@ class Listed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
-    """A file in an archive that can be read."""
+    """A readable file in an archive."""
 
     blob: str
     found: ZipEntry
@@ -50,7 +49,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Run(Protocol):
-    """How blocking work is done: in a thread."""
+    """Runs blocking work in a thread."""
 
     def __call__(self, work: Callable[[], T], /) -> Awaitable[T]: ...
 
@@ -58,7 +57,7 @@ class Run(Protocol):
 async def list_entries(
     blobs: Blobs, blob: str, *, first: int, count: int, limit_entries: int = LIMIT_ENTRIES, run: Run = asyncio.to_thread
 ) -> tuple[list[Listed], int]:
-    """So many entries of an archive beginning with one, and how many there are; InvalidError when it cannot be read."""
+    """`count` entries of an archive from number `first` on, and the total; InvalidError for a damaged archive."""
 
     def find() -> tuple[list[Listed], int]:
         listed: list[Listed] = []
@@ -82,7 +81,7 @@ async def list_entries(
 async def find_entry(
     blobs: Blobs, blob: str, path: str, *, limit_entries: int = LIMIT_ENTRIES, run: Run = asyncio.to_thread
 ) -> Entry:
-    """The file of this path; NotFoundError when there is none, InvalidError when it cannot be read."""
+    """The file with this path; NotFoundError when there is none, InvalidError when it cannot be read."""
 
     def find() -> ZipEntry:
         last: ZipEntry | None = None
@@ -100,7 +99,7 @@ async def find_entry(
 
 
 async def read_entry(blobs: Blobs, entry: Entry) -> AsyncGenerator[bytes, None]:
-    """Its bytes; InvalidError where they are damaged."""
+    """The bytes of a file; InvalidError where they are damaged."""
     with await _run_on_archive(lambda: blobs.open(entry.blob)) as file:
         pieces = _unpack(file, entry.found)
         while piece := await _run_on_archive(lambda: next(pieces, b"")):
@@ -108,7 +107,7 @@ async def read_entry(blobs: Blobs, entry: Entry) -> AsyncGenerator[bytes, None]:
 
 
 async def read_small_entry(blobs: Blobs, blob: str, path: str, *, limit_bytes: int) -> bytes:
-    """A whole file that is wanted at once; TooLargeError beyond the limit."""
+    """A whole file at once; TooLargeError beyond the limit."""
     entry = await find_entry(blobs, blob, path)
     if entry.size > limit_bytes:
         raise TooLargeError(f"{path} in the archive is larger than {limit_bytes} bytes")
@@ -119,11 +118,11 @@ def _check(entry: ZipEntry) -> None:
     if entry.is_folder or stat.S_ISLNK(entry.mode):
         raise NotFoundError(f"{entry.name} in the archive is no file")
     if entry.method not in _WAYS or entry.flags & 1:
-        raise InvalidError(f"{entry.name} is packed in a way that is not read here; download the whole archive")
+        raise InvalidError(f"{entry.name} is packed in a way that cannot be read here; download the whole archive")
 
 
 def _unpack(file: BinaryIO, entry: ZipEntry) -> Iterator[bytes]:
-    """The entry's bytes, never more than its size says, and all of them or BadZipFile."""
+    """The entry's bytes, exactly as many as its directory says; else BadZipFile."""
     file.seek(find_data(file, entry))
     crc, size = 0, 0
     for piece in _inflate(file, entry.packed_size) if entry.method else _pieces(file, entry.packed_size):
@@ -157,7 +156,7 @@ def _inflate(file: BinaryIO, left: int) -> Iterator[bytes]:
 
 
 async def _run_on_archive(work: Callable[[], T], run: Run = asyncio.to_thread) -> T:
-    """Do it in a thread; what an archive can be guilty of is InvalidError."""
+    """Run work in a thread; errors that a damaged archive causes become InvalidError."""
     try:
         return await run(work)
     except (zipfile.BadZipFile, zlib.error, struct.error, EOFError, ValueError, OverflowError) as error:

@@ -1,9 +1,8 @@
-"""Blobs in a local folder: artifacts and other large things that are written once.
+"""Blobs in a local folder.
 
-A blob grows under a name of its own in `incoming/` and is renamed into its place when it is whole and on disk, so a
-key either has all its bytes or none. What a dead process left in `incoming/` is removed by a start a day later: other
-processes may be writing there. Written here and not through `obstore`, whose local store does not sync, and cannot
-take over a file without copying it.
+A blob is written to a file in `incoming/`, synced, and renamed into its place, so a key has all its bytes or none.
+Files that a dead process left in `incoming/` are removed by a start a day later: other processes may be writing there.
+`obstore` also has a local store, but that does not sync, and cannot take over a file without copying it.
 """
 
 import asyncio
@@ -25,7 +24,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _PIECE_BYTES = 1024 * 1024
-"""What is written or read at once, in a thread: large enough that the hop does not count."""
+"""The size of a write or read in a thread: large enough that the switch of threads does not count."""
 
 _LEFT_SECONDS = 24 * 3600
 
@@ -36,8 +35,8 @@ class FolderBlobs:
     def __init__(self, folder: Path) -> None:
         self._kept = folder / "kept"
         self._incoming = folder / "incoming"
-        for needed in (self._kept, self._incoming):
-            needed.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for part in (self._kept, self._incoming):
+            part.mkdir(parents=True, exist_ok=True, mode=0o700)
         _remove_leftovers(self._incoming)
 
     async def close(self) -> None:
@@ -50,16 +49,16 @@ class FolderBlobs:
         size = 0
         file = await _in_thread(lambda: incoming.open("xb", buffering=0))
         try:
-            waiting = bytearray()
+            buffer = bytearray()
             async for piece in data:
                 size += len(piece)
                 if size > limit_bytes:
                     raise TooLargeError(f"more than the {limit_bytes} bytes that are allowed")
-                waiting += piece
-                if len(waiting) >= _PIECE_BYTES:
-                    await _in_thread(_write, file, digest, bytes(waiting))
-                    waiting.clear()
-            await _in_thread(_write, file, digest, bytes(waiting))
+                buffer += piece
+                if len(buffer) >= _PIECE_BYTES:
+                    await _in_thread(_write, file, digest, bytes(buffer))
+                    buffer.clear()
+            await _in_thread(_write, file, digest, bytes(buffer))
             await _in_thread(_keep, file, incoming, path, self._kept)
         finally:
             file.close()
@@ -69,7 +68,7 @@ class FolderBlobs:
     async def take(self, key: str, file: Path) -> None:
         path = self._path(key)
         try:
-            # Not synced: the file is on disk, and a power cut leaves it here or there.
+            # Without a sync: the file is on disk, and after a power cut it has its old or its new name.
             await _in_thread(_move, file, path)
         except StoreError as error:
             if not isinstance(error.__cause__, OSError) or error.__cause__.errno != errno.EXDEV:
@@ -94,7 +93,7 @@ class FolderBlobs:
 
     def open(self, key: str) -> BinaryIO:
         try:
-            # Not buffered: whoever reads asks for large pieces.
+            # Not buffered: callers read large pieces.
             return cast(BinaryIO, self._path(key).open("rb", buffering=0))
         except (FileNotFoundError, NotADirectoryError):
             raise NotFoundError(f"there is no blob {key}") from None
@@ -106,14 +105,14 @@ class FolderBlobs:
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             path.unlink()
             if path.parent != self._kept:
-                # An empty folder a job would be left otherwise. Whoever needs it meanwhile makes it again.
+                # Otherwise each job would leave an empty folder. A writer that needs it creates it again.
                 with contextlib.suppress(OSError):
                     path.parent.rmdir()
 
     async def list_below(self, prefix: str) -> AsyncIterator[StoredBlob]:
         folders = os.walk(self._path(prefix))
-        while found := await _in_thread(next, folders, None):
-            folder, _, names = found
+        while level := await _in_thread(next, folders, None):
+            folder, _, names = level
             for name in names:
                 path = Path(folder, name)
                 with contextlib.suppress(FileNotFoundError):
@@ -124,7 +123,7 @@ class FolderBlobs:
 
 
 async def _in_thread(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Do our own work on the disk; its errors are the store's, unlike those of whoever sends or reads."""
+    """Run disk work in a thread; OSError becomes StoreError, unlike errors of the sender or reader of the bytes."""
     try:
         return await asyncio.to_thread(work, *args, **kwargs)
     except OSError as error:
@@ -147,13 +146,13 @@ def _keep(file: IO[bytes], incoming: Path, path: Path, kept: Path) -> None:
     sync(file.fileno())
     _move(incoming, path)
     for folder in path.parents:
-        sync_folder(folder)  # each may be new, and is then an entry of the one above
+        sync_folder(folder)  # each may be a new entry in the one above
         if folder == kept:
             break
 
 
 def _move(file: Path, path: Path) -> None:
-    """Rename into a folder that somebody may be about to remove because it is empty."""
+    """Rename a file into a folder that another call may remove at this moment because it is empty."""
     while True:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         try:
@@ -172,4 +171,4 @@ def _remove_leftovers(incoming: Path) -> None:
 
 
 def _store_error(error: OSError) -> StoreError:
-    return StoreError(f"the file cannot be kept: {error.strerror or error}; check the disk of the data folder")
+    return StoreError(f"cannot store the file: {error.strerror or error}; check the disk of the data folder")

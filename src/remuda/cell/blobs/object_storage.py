@@ -1,12 +1,11 @@
-"""Blobs in a bucket: S3 and what speaks it, Google Cloud Storage, Azure, through `obstore`.
+"""Blobs in a bucket: S3 and compatible servers, Google Cloud Storage or Azure, through `obstore`.
 
-Decided here: how large the parts of an upload and of a download are, so that neither ever lies in memory as a whole;
-how long a bucket may take to answer; and what a person is told when it does not. Where the bucket is and who may use
-it is said by the settings and by each provider's usual environment variables. `remuda.cell.service` opens it.
+The settings name the bucket; the credentials come from each provider's usual environment variables. Uploads and
+downloads go in parts, so that no blob is in memory as a whole.
 
-A download is a row of ranged reads and not one long answer: a slow reader then holds no connection of the bucket's,
-and no time limit ends it. An upload that breaks off is taken back; one whose process dies leaves parts that the
-provider removes, if the bucket has a rule for incomplete uploads.
+A download is a series of ranged reads, not one long response: a slow reader then holds no connection to the bucket, and
+no time limit ends it. An upload that breaks off is aborted; one whose process dies leaves parts that the provider
+removes, if the bucket has a rule for incomplete uploads.
 """
 
 import asyncio
@@ -36,23 +35,23 @@ _MEBIBYTE = 1024 * 1024
 _PART_BYTES = 6 * _MEBIBYTE
 _PARTS_AT_ONCE = 2
 _UPLOADS_AT_ONCE = 16
-"""So many have parts on their way to the bucket, some twenty mebibytes each; more of them wait for their turn. One that
-waits for its sender has no turn: it gathers its next part, which is all that it has in memory."""
+"""How many uploads may send parts at the same time, about twenty mebibytes each; others wait. An upload that waits for
+its sender does not count: it has only its next part in memory."""
 _MOST_PARTS = 10_000
-"""What S3 allows for one upload."""
+"""S3's limit for one upload."""
 _READ_BYTES = 4 * _MEBIBYTE
 _AHEAD_BYTES = 256 * 1024
-"""What is fetched at least when an archive is read here and there."""
+"""The least that is fetched when single places of an archive are read."""
 _LIST_BLOBS = 1000
 
 _LINGER_SECONDS = 0.1
-"""A thread of obstore's that has just given an answer still needs the interpreter for a moment: if that is gone then,
-the process ends with an abort."""
+"""After its last answer a thread of obstore still needs the interpreter for a moment. If the interpreter is gone then,
+the process aborts."""
 
 _CLIENT: "ClientConfig" = {"connect_timeout": timedelta(seconds=5), "timeout": timedelta(seconds=60)}
 _RETRY: "RetryConfig" = {"max_retries": 3, "retry_timeout": timedelta(seconds=20)}
 _OURS = (BaseError, FileNotFoundError)
-"""What obstore raises. An error of whoever sends the bytes passes through as it is, and may be an OSError, too."""
+"""Errors of obstore. Errors of the sender of the bytes pass through unchanged, and may be OSError, too."""
 
 
 class ObjectBlobs:
@@ -61,15 +60,15 @@ class ObjectBlobs:
     def __init__(self, store: "ObjectStore", name: str) -> None:
         self._store = store
         self._name = name
-        """How the bucket is called in errors."""
+        """The bucket's name in errors."""
         self._uploads = asyncio.Semaphore(_UPLOADS_AT_ONCE)
 
     async def close(self) -> None:
-        """Let go of the bucket."""
+        """Wait until the threads of obstore have ended."""
         await asyncio.sleep(_LINGER_SECONDS)
 
     async def check(self) -> None:
-        """Write, read and remove something small; CellError says what is in the way."""
+        """Write, read and remove a small object; CellError when that fails."""
         probe = f"probe/{uuid.uuid4().hex}"
         try:
             await obstore.put_async(self._store, probe, b"remuda")
@@ -156,8 +155,8 @@ class ObjectBlobs:
     async def list_below(self, prefix: str) -> AsyncIterator[StoredBlob]:
         try:
             async for page in obstore.list(self._store, check_key(prefix), chunk_size=_LIST_BLOBS):
-                for one in page:
-                    yield StoredBlob(key=one["path"], modified_at=one["last_modified"].timestamp())
+                for entry in page:
+                    yield StoredBlob(key=entry["path"], modified_at=entry["last_modified"].timestamp())
         except _OURS as error:
             raise self._unusable(error) from None
 
@@ -174,7 +173,7 @@ class ObjectBlobs:
 async def open_bucket(address: str, *, endpoint: str = "") -> ObjectBlobs:
     """The blobs at `s3://bucket/prefix`, `gs://bucket/prefix` or `az://container/prefix`.
 
-    CellError when they cannot be reached or written.
+    CellError when the bucket cannot be reached or written.
     """
     client: ClientConfig = {**_CLIENT, "allow_http": True} if endpoint.startswith("http://") else _CLIENT
     kinds: dict[str, Callable[[], ObjectStore]] = {
@@ -202,7 +201,7 @@ async def open_bucket(address: str, *, endpoint: str = "") -> ObjectBlobs:
 
 
 class _Turn:
-    """An upload's place among those that send, which it has only while it has something to send."""
+    """An upload's place among those that send, taken only while it has a part to send."""
 
     def __init__(self, places: asyncio.Semaphore) -> None:
         self._places = places
@@ -213,7 +212,7 @@ class _Turn:
         await self._places.acquire()
         self._is_taken = True
         if self._is_over:
-            # Whoever asked for the next part is gone, and only this call was left.
+            # The upload has failed, and only this call was still waiting.
             self.give_back()
             raise StoreError("the upload has ended")
 
@@ -228,30 +227,30 @@ class _Turn:
 
 
 class _Parts:
-    """An upload cut into parts, measured and summed up on its way."""
+    """An upload cut into parts, with its size and digest so far."""
 
     def __init__(self, data: AsyncIterator[bytes], limit_bytes: int, part_bytes: int) -> None:
         self.size = 0
         self.digest = hashlib.sha256()
         self.failure: Exception | None = None
-        """Why the bytes ended too soon."""
+        """Why the sender's bytes ended early."""
         self._data = data
         self._limit = limit_bytes
         self._part_bytes = part_bytes
-        self._waiting = bytearray()
+        self._buffer = bytearray()
 
     async def next_part(self) -> bytes:
-        """The next part; a shorter one, or none, is the last."""
-        while len(self._waiting) < self._part_bytes:
+        """The next part; a shorter or empty one is the last."""
+        while len(self._buffer) < self._part_bytes:
             piece = await anext(self._data, None)
             if piece is None:
                 break
             self.size += len(piece)
             if self.size > self._limit:
                 raise TooLargeError(f"more than the {self._limit} bytes that are allowed")
-            self._waiting += piece
-        part = bytes(self._waiting[: self._part_bytes])
-        del self._waiting[: self._part_bytes]
+            self._buffer += piece
+        part = bytes(self._buffer[: self._part_bytes])
+        del self._buffer[: self._part_bytes]
         await asyncio.to_thread(self.digest.update, part)
         return part
 
@@ -271,7 +270,7 @@ class _Parts:
 
 
 class _Ranges(io.RawIOBase):
-    """An object as a file that is read at any place; reading blocks."""
+    """An object as a seekable file; reads block."""
 
     def __init__(self, fetch: Callable[[int, int], memoryview], size: int) -> None:
         self._fetch = fetch
@@ -287,7 +286,7 @@ class _Ranges(io.RawIOBase):
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         start = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
         if start + offset < 0:
-            raise ValueError(f"there is no place {start + offset} in a file")
+            raise ValueError(f"negative position {start + offset}")
         self._at = start + offset
         return self._at
 
@@ -311,11 +310,11 @@ _ADVICE = {
 
 
 _METADATA_SERVER = "169.254.169.254"
-"""Whom a provider's library asks for credentials when it was given none."""
+"""The address that a provider's library asks for credentials when none are configured."""
 
 
 def _words(error: Exception) -> str:
-    """What happened and what to do, in one line: obstore tells the whole story of an error, and all its fields."""
+    """What happened and what to do, in one line; obstore's own messages have all fields of an error on many lines."""
     story = str(error).partition("\n\nDebug source:")[0]
     if _METADATA_SERVER in story or "must be specified" in story:
         return (

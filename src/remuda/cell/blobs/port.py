@@ -1,4 +1,4 @@
-"""Artifacts and other large things that are written once."""
+"""The port to blobs: artifacts and other large objects that are written once and addressed by key."""
 
 import re
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -11,7 +11,7 @@ from remuda.cell.errors import InvalidError
 
 
 class StoredBlob(msgspec.Struct, frozen=True, kw_only=True):
-    """A blob as a list tells it."""
+    """An entry in a list of blobs."""
 
     key: str
     modified_at: float
@@ -28,33 +28,33 @@ def check_key(key: str) -> str:
 
 
 class Blobs(Protocol):
-    """Large immutable things by key."""
+    """Large immutable objects by key."""
 
     async def close(self) -> None: ...
 
     async def put(self, key: str, data: AsyncIterator[bytes], *, limit_bytes: int) -> tuple[int, str]:
-        """Stream in; size and SHA-256. TooLargeError beyond the limit, and nothing is left behind."""
+        """Store a stream; its size and SHA-256. TooLargeError beyond the limit, and then nothing is stored."""
         ...
 
     async def take(self, key: str, file: Path) -> None:
-        """Keep a local file, which is on disk to stay, under this key; afterwards it is here and not there."""
+        """Store a local file, which is synced to disk, and remove it."""
         ...
 
     async def size(self, key: str) -> int | None: ...
 
     def read(self, key: str, start: int = 0) -> AsyncGenerator[bytes, None]:
-        """The bytes from `start` on, in pieces; NotFoundError when there is none."""
+        """The bytes from `start` on, in pieces; NotFoundError when there is no such blob."""
         ...
 
     def open(self, key: str) -> BinaryIO:
-        """For reading at any place. This call and all reading block: in a thread. The caller closes it.
+        """A seekable file; NotFoundError when there is no such blob. The caller closes it.
 
-        NotFoundError when there is none.
+        This call and all reads block, so they belong into a thread.
         """
         ...
 
     async def remove(self, key: str) -> None: ...
 
     def list_below(self, prefix: str) -> AsyncIterator[StoredBlob]:
-        """All blobs in a folder of keys and below it, in any order."""
+        """All blobs whose keys begin with `prefix/`, in any order."""
         ...

@@ -1,12 +1,11 @@
-"""Worker threads for what clients upload, with a memory budget, and the answers that were made from it.
+"""Worker threads that parse uploads within a memory budget, and a cache of the answers made from them.
 
-Decided here: how many uploads are parsed at the same time, how much memory they may take together, and how long a
-result is kept. Every parser has limits of its own for size, depth and count, so each knows what it costs at most; it
-asks for that much first and waits, in order, until it is free. A finished answer that is not small is kept in an
-unlinked file of the data folder: readers share it, and one who reads slowly holds none of it in memory. Open files are
-few: at most 64 of what is kept. The edge is the caller.
+Every parser has its own limits for size, depth and count, so its highest cost is known; it reserves that much first and
+waits, in order, until it is free. A finished answer that is not small is kept in an unlinked file of the data folder:
+readers share it, and a slow reader holds none of it in memory. At most 64 such files are open. The HTTP endpoints are
+the callers.
 
-Invariant: the costs of all parsers at work never exceed the budget, except for one that alone costs more.
+Invariant: the costs of all running parsers never exceed the budget, except for one that alone costs more.
 """
 
 import asyncio
@@ -27,21 +26,21 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 THREADS = 2
-"""They share one interpreter, so more at once are not faster, they only make the loop wait."""
+"""They share one interpreter lock: more threads are not faster, and delay the event loop."""
 KEPT_BYTES = 256 * 1024 * 1024
-"""Of answers, most of it on disk."""
+"""Cached answers, most of them on disk."""
 IN_MEMORY_BYTES = 64 * 1024
 """An answer up to this size needs no file."""
 _LEAST_IN_MEMORY_BYTES = 1024 * 1024
 _LEAST_ON_DISK_BYTES = 4 * 1024 * 1024
-"""What an answer weighs at least, so that neither memory nor descriptors run out over many that are small."""
+"""The least weight of an answer, so that many small ones use up neither memory nor descriptors."""
 _KEPT_ENTRIES_BYTES = 4 * 1024 * 1024
-"""Of places of files in archives, in memory."""
+"""Cached entries of archives, in memory."""
 _PIECE_BYTES = 256 * 1024
 
 
 class Parsers:
-    """The workers of a cell, with their budget."""
+    """The parser threads of a cell, with their budget."""
 
     def __init__(self, *, memory_bytes: int, folder: Path | None = None) -> None:
         self.answers = Results[KeptAnswer](limit_bytes=KEPT_BYTES, weigh=lambda answer: answer.weight)
@@ -55,7 +54,7 @@ class Parsers:
 
     @contextlib.asynccontextmanager
     async def reserve(self, cost_bytes: int) -> AsyncIterator[None]:
-        """Wait until so much of the budget is free, and have it while the block runs."""
+        """Wait until so much of the budget is free, and hold it while the block runs."""
         cost = min(cost_bytes, self._memory_bytes)
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append((cost, turn))
@@ -84,12 +83,12 @@ class Parsers:
             self._waiting.popleft()
 
     async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Do blocking work in one of the threads."""
+        """Run blocking work in one of the threads."""
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._threads, lambda: work(*args, **kwargs))
 
     async def keep(self, content: bytes) -> "KeptAnswer":
-        """An answer for all its readers."""
+        """Store an answer for its readers."""
         try:
             return await self.run(KeptAnswer, content, self._folder)
         except OSError as error:
@@ -101,7 +100,7 @@ class Parsers:
 
 
 class KeptAnswer:
-    """The bytes of an answer: in memory if they are few, else in a file that is gone with the last one who uses it."""
+    """The bytes of an answer: in memory if they are few, else in an unlinked file that its last user closes."""
 
     def __init__(self, content: bytes, folder: Path | None) -> None:
         self.size = len(content)
@@ -109,7 +108,7 @@ class KeptAnswer:
         self.weight = max(self.size, _LEAST_ON_DISK_BYTES if self._content is None else _LEAST_IN_MEMORY_BYTES)
         if self._content is not None:
             return
-        # The data folder, not the machine's folder for such files: that one is often memory.
+        # In the data folder: the machine's temporary folder is often in memory.
         with tempfile.TemporaryFile(dir=folder) as file:
             file.write(content)
             file.flush()
@@ -130,7 +129,7 @@ class KeptAnswer:
 
 
 class Results(Generic[T]):
-    """What was made from uploads, by what it was made from: it is parsed once and not by every reader."""
+    """A cache of parse results by their source, so that an upload is parsed once and not for every reader."""
 
     def __init__(self, *, limit_bytes: int, weigh: Callable[[T], int]) -> None:
         self._limit_bytes = limit_bytes
@@ -140,17 +139,17 @@ class Results(Generic[T]):
         self._making: weakref.WeakValueDictionary[Hashable, asyncio.Lock] = weakref.WeakValueDictionary()
 
     async def find(self, key: Hashable, make: Callable[[], Awaitable[T]]) -> T:
-        """The result with this key; whoever asks while it is made waits for it."""
+        """The result with this key; a call while it is being made waits for it."""
         lock = self._making.setdefault(key, asyncio.Lock())
         async with lock:
-            found = self._kept.get(key)
-            if found is None:
-                found = self._kept[key] = await make()
-                self._size += self._weigh(found)
+            result = self._kept.get(key)
+            if result is None:
+                result = self._kept[key] = await make()
+                self._size += self._weigh(result)
             self._kept.move_to_end(key)
             while self._size > self._limit_bytes and len(self._kept) > 1:
                 self._size -= self._weigh(self._kept.popitem(last=False)[1])
-            return found
+            return result
 
     def clear(self) -> None:
         self._kept.clear()

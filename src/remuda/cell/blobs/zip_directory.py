@@ -1,10 +1,9 @@
-"""The directory of a zip archive, read entry by entry: whoever looks for one file does not hold the list of all.
+"""Reads the directory of a zip archive entry by entry, without the list of all entries in memory.
 
-Decided here: where the directory of an archive is, as Python's `zipfile` finds it (with a comment behind it, with other
-data before it, with zip64), and what an entry in it says. `zipfile` itself keeps about a kilobyte for every entry for
-as long as the archive is open. Pure but for reading the file, which blocks. `remuda.cell.blobs.archives` is the caller.
+Finds the directory as Python's `zipfile` does (a comment behind it, other data before it, zip64); `zipfile` itself
+keeps about a kilobyte for every entry. Reads block. `remuda.cell.blobs.archives` is the caller.
 
-Invariant: nothing is believed that an archive says of its own sizes; BadZipFile where it cannot be so.
+Invariant: sizes and offsets in an archive are checked before they are used; BadZipFile when they are impossible.
 """
 
 import struct
@@ -15,7 +14,7 @@ from zipfile import BadZipFile
 import msgspec
 
 DIRECTORY_LIMIT_BYTES = 256 * 1024 * 1024
-"""A longer list of entries is not looked through."""
+"""A longer directory is refused."""
 _PIECE_BYTES = 1024 * 1024
 _END = struct.Struct("<4s4H2LH")
 _END64_PLACE = struct.Struct("<4sLQL")
@@ -28,7 +27,7 @@ _UTF8 = 0x800
 
 
 class ZipEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """What the directory says of one entry."""
+    """One entry of the directory."""
 
     name: str
     raw_name: bytes
@@ -39,7 +38,7 @@ class ZipEntry(msgspec.Struct, frozen=True, kw_only=True):
     size: int
     mode: int
     at: int
-    """Where in the file it begins."""
+    """The offset in the file where it begins."""
 
     @property
     def is_folder(self) -> bool:
@@ -62,7 +61,7 @@ def scan_directory(file: BinaryIO, *, limit_entries: int) -> Iterator[ZipEntry]:
 
 
 def find_data(file: BinaryIO, entry: ZipEntry) -> int:
-    """Where in the file the bytes of an entry begin."""
+    """The offset in the file where the bytes of an entry begin."""
     file.seek(entry.at)
     head = _read(file, _LOCAL_BYTES)
     signature: bytes = head[:4]
@@ -73,17 +72,17 @@ def find_data(file: BinaryIO, entry: ZipEntry) -> int:
 
 
 def _read(file: BinaryIO, size: int) -> bytes:
-    found = b""
-    while len(found) < size:
-        piece = file.read(size - len(found))
+    data = b""
+    while len(data) < size:
+        piece = file.read(size - len(data))
         if not piece:
             raise BadZipFile("it ends too early")
-        found += piece
-    return found
+        data += piece
+    return data
 
 
 def _find_directory(file: BinaryIO) -> tuple[int, int, int]:
-    """Where the directory begins, how long it is, and by how much its offsets are too small."""
+    """The offset and size of the directory, and how many bytes of other data precede the archive."""
     length = file.seek(0, 2)
     tail_at = max(length - _END.size - _LONGEST_COMMENT, 0)
     file.seek(tail_at)
@@ -110,7 +109,7 @@ def _find_directory(file: BinaryIO) -> tuple[int, int, int]:
 
 
 class _Window:
-    """The directory, of which a piece is in memory."""
+    """The directory, with one piece of it in memory."""
 
     def __init__(self, file: BinaryIO, size: int) -> None:
         self._file = file
@@ -163,16 +162,16 @@ def _read_entry(window: _Window, shift: int) -> ZipEntry:
 
 
 def _large(extra: bytes, *values: int) -> list[int]:
-    """Sizes and place of an entry with those that stand behind it because they need eight bytes."""
-    at = 0
-    while at + 4 <= len(extra):
-        kind, length = struct.unpack_from("<HH", extra, at)
+    """The sizes and the offset of an entry, those of eight bytes read from its zip64 field."""
+    position = 0
+    while position + 4 <= len(extra):
+        kind, length = struct.unpack_from("<HH", extra, position)
         if kind == _ZIP64:
-            given = extra[at + 4 : at + 4 + length]
-            found = iter(struct.unpack(f"<{len(given) // 8}Q", given[: len(given) // 8 * 8]))
+            field = extra[position + 4 : position + 4 + length]
+            numbers = iter(struct.unpack(f"<{len(field) // 8}Q", field[: len(field) // 8 * 8]))
             try:
-                return [next(found) if value == 0xFFFFFFFF else value for value in values]
+                return [next(numbers) if value == 0xFFFFFFFF else value for value in values]
             except StopIteration:
                 raise BadZipFile("an entry of its directory lacks its size") from None
-        at += 4 + length
+        position += 4 + length
     return list(values)

@@ -1,9 +1,8 @@
-"""Traces as a cell keeps them: files beside the store while jobs run, blobs when they are over.
+"""Traces in files while jobs run, and in blobs when they are archived: the adapter of `Traces` that a cell uses.
 
-Decided here: that a place is asked in the order in which a trace wanders.
-A file goes only when its blob is whole, and it is asked for first, so there is no moment at which a trace is in
-neither place; one that a crash left in both is the same in both. They are kept as they are and not packed, because
-people read parts of them by byte offsets. When to archive is decided by `remuda.cell.operations.upkeep`.
+A file is removed only when its blob is whole, and the file is looked for first, so a trace is always in one of both
+places; one that a crash left in both is the same in both. Archived traces are not compressed, because people read parts
+of them by byte offsets. `remuda.cell.operations.upkeep` archives them.
 """
 
 import zlib
@@ -30,7 +29,7 @@ class ArchivedTraces:
 
     async def append(self, job_id: JobId, start: int, data: bytes) -> Appended:
         appended = await self._files.append(job_id, start, data)
-        # What another process has archived meanwhile is not in the files any more.
+        # Another process may have archived the trace meanwhile.
         return appended if appended.taken else await self.compare(job_id, start, data)
 
     def append_now(self, job_id: JobId, start: int, data: bytes) -> Appended | None:
@@ -87,14 +86,14 @@ class ArchivedTraces:
         try:
             archived = await self._blobs.size(trace_key(job_id))
             if archived is not None and archived >= file.stat().st_size:
-                # A crash left it in both places. What is archived is whole, and never replaced by less.
+                # A crash left it in both places. The blob is whole, and a shorter file must not replace it.
                 await self._files.remove(job_id)
             else:
                 await self._blobs.take(trace_key(job_id), file)
         except (StoreError, OSError):
             if file.exists():
                 raise
-            # Another process that shares the folder was faster.
+            # Another process that shares the folder has archived it.
 
     async def remove(self, job_id: JobId) -> None:
         await self._files.remove(job_id)

@@ -1,16 +1,14 @@
-"""Traces as plain files beside the store, one per job, so that logs never queue up behind the store's writer.
+"""Traces as plain files, one per job, so that logs never wait for the store's writer.
 
-A live trace is `<id>.log`; a sealed one has moved to `archive/<id>.log`, until `trace_archive` takes it. The file's
-length is the trace's size: there is nothing else to keep in step with it, and a process that dies in the middle of an
-append leaves at worst bytes that the runner sends again and that are found equal. Appends are single unbuffered writes,
-done in the event loop: they go to the page cache and take microseconds.
+A live trace is `<id>.log`; a sealed one is `archive/<id>.log`, until `remuda.cell.traces.archive` makes it a blob. The
+file's length is the trace's size, and no other number must agree with it: a process that dies during an append leaves
+at worst bytes that the runner sends again and that are equal. Appends are single unbuffered writes in the event loop:
+they go to the page cache and take microseconds.
 
-When jobs are over their traces are sealed, all together that end at the same time: their bytes get to the disk, they
-are moved, so that no process adds to them any more, and their names get to the disk. A thread waits for the disk, and
-does nothing else that is short: with each call of the kernel there, the two threads take Python from each other, which
-costs more than most such calls.
-Names are plain text here: every call of a runner needs some, and a `Path` costs as much as the call of the kernel that
-it is for.
+Traces that end at the same time are sealed together: their bytes are synced, they are renamed, so that no process adds
+to them any more, and their names are synced. A thread waits for the disk and does nothing else that is short: at each
+system call the two threads pass the interpreter lock to each other, which costs more than most calls.
+Paths are strings here: every call of a runner needs some, and a `Path` costs as much as its system call.
 """
 
 import asyncio
@@ -30,13 +28,13 @@ from remuda.model.job import JobId
 
 _PIECE_BYTES = 256 * 1024
 _OPEN_FILES = 64
-"""Live traces that are kept open; the others are opened again when something comes in."""
+"""Live traces that are kept open; others are opened again at the next append."""
 _SEALING_LANES = 2
-"""While one thread waits for the disk, another goes on."""
+"""While one thread waits for the disk, the other seals the next traces."""
 
 
 class FileTraces:
-    """Traces in a folder, as long as they lie there."""
+    """The traces in one folder that are not archived yet."""
 
     def __init__(self, folder: Path) -> None:
         archive = folder / "archive"
@@ -49,7 +47,7 @@ class FileTraces:
         self._sealing: dict[JobId, asyncio.Event] = {}
 
     def close(self) -> None:
-        """Close the files; nothing needs flushing."""
+        """Close the open files; all bytes are written already."""
         self._waiting.shutdown(wait=False)
         while self._open:
             os.close(self._open.popitem()[1])
@@ -58,7 +56,7 @@ class FileTraces:
         return self.size_here(job_id) or 0
 
     def size_here(self, job_id: JobId) -> int | None:
-        """The size of a trace that lies here; None when it does not."""
+        """The size of a trace in this folder; None when it is not here."""
         try:
             file = self._open.get(job_id)
             if file is not None and (size := self._live_size(job_id, file)) is not None:
@@ -74,7 +72,7 @@ class FileTraces:
             raise _store_error(error) from error
 
     def is_open(self, job_id: JobId) -> bool:
-        """Whether this process has written to the trace lately, so that it lies here."""
+        """True if this process has the trace open for writing, so that it is in this folder."""
         return job_id in self._open
 
     async def append(self, job_id: JobId, start: int, data: bytes) -> Appended:
@@ -98,19 +96,19 @@ class FileTraces:
         return self.compare_here(job_id, start, data) or Appended(taken=start == 0 and not data, size=0)
 
     def compare_here(self, job_id: JobId, start: int, data: bytes) -> Appended | None:
-        """The same for a trace that lies here; None when it does not."""
+        """`compare` for a trace in this folder; None when it is not here."""
         try:
             file = self._reader(job_id)
             if file is None:
                 return None
             try:
                 size = os.fstat(file).st_size
-                there = overlap(file, size, start, data)
+                common = overlap(file, size, start, data)
             finally:
                 os.close(file)
         except OSError as error:
             raise _store_error(error) from error
-        return Appended(taken=there == len(data), size=size)
+        return Appended(taken=common == len(data), size=size)
 
     async def read(self, job_id: JobId, start: int = 0) -> AsyncIterator[bytes]:
         pieces = self.read_here(job_id, start)
@@ -119,7 +117,7 @@ class FileTraces:
                 yield piece
 
     def read_here(self, job_id: JobId, start: int) -> AsyncIterator[bytes] | None:
-        """The bytes of a trace that lies here, and is open from now on wherever it goes; None when it does not."""
+        """The bytes of a trace in this folder, also if it is moved while they are read; None when it is not here."""
         try:
             file = self._reader(job_id)
         except OSError as error:
@@ -142,7 +140,7 @@ class FileTraces:
         done = self._sealing[job_id] = asyncio.Event()
         try:
             sealed = None
-            while sealed is None:  # whoever did it for all may have been cancelled
+            while sealed is None:  # the task that sealed for all may have been cancelled
                 sealed = await self._seals.make(job_id)
             if isinstance(sealed, OSError):
                 raise sealed
@@ -154,11 +152,11 @@ class FileTraces:
             done.set()
 
     async def _seal_all(self, job_ids: Sequence[JobId]) -> Sequence[tuple[int, str] | OSError]:
-        """What each came to; bytes and names of all of them are on the disk before any is told."""
+        """The size and checksum of each; bytes and names of all are on the disk before this returns."""
         files: list[int] = []
         try:
             live = [self._open_live(job_id, files) for job_id in job_ids]
-            # A name in the archive says that the trace is whole, so its bytes have to be on the disk first.
+            # A file in the archive counts as whole, so its bytes must be on the disk before its name.
             sizes = {file: os.fstat(file).st_size for file in files}
             if is_disk_waited_for() and files:
                 await self._sync(files, files, ())
@@ -180,19 +178,19 @@ class FileTraces:
     async def _sync(
         self, files: list[int], unsettled: Sequence[int], long: Sequence[int]
     ) -> dict[int, tuple[int, str]]:
-        """Wait until these are on the disk, and read the long ones, in a thread; what was read. Whoever waits may be
-        cancelled: all files are the thread's then, if it has begun with them."""
+        """Sync files, and read the long ones for their checksums, in a thread. If the caller is cancelled meanwhile,
+        the thread closes all `files`."""
         work = self._waiting.submit(_sync_and_sum, tuple(unsettled) if is_disk_waited_for() else (), tuple(long))
         try:
             return await asyncio.wrap_future(work)
         finally:
             if not work.done():
-                left = tuple(files)
+                unclosed = tuple(files)
                 files.clear()
-                work.add_done_callback(lambda _: _close(left))
+                work.add_done_callback(lambda _: _close(unclosed))
 
     def _open_live(self, job_id: JobId, files: list[int]) -> int | OSError | None:
-        """The live trace, open and among the files; None: there is none."""
+        """The open file of the live trace, added to `files`; None when there is no live trace."""
         try:
             file = self._open.pop(job_id, None)
             if file is not None:
@@ -207,7 +205,7 @@ class FileTraces:
             return error
 
     def _move_to_archive(self, job_id: JobId, live: int | OSError | None, files: list[int]) -> int | OSError:
-        """The trace, with its name in the archive, open and among the files."""
+        """Rename a live trace into the archive; its open file, added to `files`."""
         if isinstance(live, OSError):
             return live
         archived = self._archive_path(job_id)
@@ -217,9 +215,9 @@ class FileTraces:
                     if not _has_at_least(archived, os.fstat(live).st_size):
                         os.rename(self._live_path(job_id), archived)
                         return live
-                    # Left by another process that was about to write when this one sealed.
+                    # Another process was about to write when this one sealed.
                     os.unlink(self._live_path(job_id))
-            # Sealed before, or nothing was ever logged. The live file is never made here: it would replace the archive.
+            # Sealed before, or nothing was logged. A live file is never created here: it would replace the archive.
             files.append(os.open(archived, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
             return files[-1]
         except OSError as error:
@@ -236,19 +234,19 @@ class FileTraces:
             raise _store_error(error) from error
 
     async def ids(self) -> Sequence[JobId]:
-        """The jobs whose traces lie here."""
+        """The jobs whose traces are in this folder."""
 
         def names() -> list[str]:
             return [*os.listdir(self._archive), *os.listdir(self._folder)]
 
         try:
-            found = [name.removesuffix(".log") for name in await asyncio.to_thread(names) if name.endswith(".log")]
+            ids = [name.removesuffix(".log") for name in await asyncio.to_thread(names) if name.endswith(".log")]
         except OSError as error:
             raise _store_error(error) from error
-        return [JobId(int(name)) for name in dict.fromkeys(found) if name.isdigit()]
+        return [JobId(int(name)) for name in dict.fromkeys(ids) if name.isdigit()]
 
     def find_sealed_file(self, job_id: JobId) -> Path | None:
-        """The file of a trace that is sealed and nothing else."""
+        """The file of a trace that is completely sealed; None otherwise."""
         if os.path.exists(self._live_path(job_id)) or not self._is_sealed(job_id) or job_id in self._sealing:
             return None
         return Path(self._archive_path(job_id))
@@ -271,22 +269,22 @@ class FileTraces:
         return job_id in self._sealing or os.path.exists(self._archive_path(job_id))
 
     def _reader(self, job_id: JobId) -> int | None:
-        """The trace for reading: the sealed one, else the live one, which may be sealed meanwhile."""
+        """The trace opened for reading: the sealed one, else the live one, which may be sealed meanwhile."""
         for path in (self._archive_path(job_id), self._live_path(job_id), self._archive_path(job_id)):
             with contextlib.suppress(FileNotFoundError):
                 return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         return None
 
     def _live_size(self, job_id: JobId, file: int) -> int | None:
-        """The size of a trace that is open for writing; None when it is not the live one (any more)."""
+        """The size of a trace that is open for writing; None when the open file is not the live one any more."""
         try:
-            there, here = os.stat(self._live_path(job_id)), os.fstat(file)
+            live, opened = os.stat(self._live_path(job_id)), os.fstat(file)
         except FileNotFoundError:
             return None
-        return here.st_size if os.path.samestat(there, here) else None
+        return opened.st_size if os.path.samestat(live, opened) else None
 
     def _live_file(self, job_id: JobId) -> tuple[int, int] | None:
-        """The trace for writing, and its size; None when it is sealed, or is just being sealed."""
+        """The trace opened for writing, and its size; None when it is sealed or being sealed."""
         file = None if job_id in self._sealing else self._open.get(job_id)
         if file is None:
             if self._is_sealed(job_id):
@@ -301,7 +299,7 @@ class FileTraces:
             return file, os.fstat(file).st_size
         size = self._live_size(job_id, file)
         if size is None:
-            # Another process has sealed it, and perhaps archived what is still open here.
+            # Another process has sealed it, and perhaps archived the file that is still open here.
             os.close(self._open.pop(job_id))
             return None
         self._open.move_to_end(job_id)
@@ -309,7 +307,7 @@ class FileTraces:
 
 
 def _has_at_least(path: str, size: int) -> bool:
-    """Whether there is a file with so many bytes."""
+    """True if the file exists and has so many bytes."""
     try:
         return os.stat(path).st_size >= size
     except FileNotFoundError:
@@ -328,7 +326,7 @@ def _sync_and_sum(files: Sequence[int], long: Sequence[int]) -> dict[int, tuple[
 
 
 def _sum(file: int) -> tuple[int, str]:
-    """The size and the check sum of what an open file has."""
+    """The size and the checksum of an open file."""
     checksum = size = 0
     while piece := os.pread(file, _PIECE_BYTES, size):
         checksum = zlib.crc32(piece, checksum)
@@ -337,4 +335,4 @@ def _sum(file: int) -> tuple[int, str]:
 
 
 def _store_error(error: OSError) -> StoreError:
-    return StoreError(f"the trace cannot be kept: {error.strerror or error}; check the disk of the data folder")
+    return StoreError(f"cannot store the trace: {error.strerror or error}; check the disk of the data folder")

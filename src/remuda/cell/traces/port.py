@@ -1,4 +1,4 @@
-"""The logs of jobs."""
+"""The port to traces, the logs of jobs: growing byte sequences that are sealed when the job is over."""
 
 from collections.abc import AsyncIterator, Sequence
 from typing import Protocol
@@ -8,44 +8,43 @@ from remuda.model.job import JobId
 
 
 class Traces(Protocol):
-    """Growing logs, one per job, addressed by exact byte offsets."""
+    """One growing log per job, addressed by byte offsets."""
 
     async def size(self, job_id: JobId) -> int: ...
 
     async def append(self, job_id: JobId, start: int, data: bytes) -> Appended:
-        """Add bytes at `start`. Bytes that are there already and equal are accepted; a gap or other bytes are not."""
+        """Add bytes at `start`. Bytes that the trace has already must be equal; a gap or other bytes are refused."""
         ...
 
     def append_now(self, job_id: JobId, start: int, data: bytes) -> Appended | None:
-        """The same where nothing has to be waited for; None, and nothing is done, where something has, and for bytes
-        that are not taken."""
+        """Append without waiting. Returns None, and does nothing, if it must wait or the bytes are refused."""
         ...
 
     async def compare(self, job_id: JobId, start: int, data: bytes) -> Appended:
-        """What an append comes to when the job is over: only what is there already is taken, and nothing written."""
+        """The result of an append to a sealed trace: accepts only bytes that it has already, and writes nothing."""
         ...
 
     def read(self, job_id: JobId, start: int = 0) -> AsyncIterator[bytes]:
-        """The bytes from `start` on, in pieces."""
+        """The bytes from `start` on, in pieces; none for a job without a trace."""
         ...
 
     async def seal(self, job_id: JobId) -> tuple[int, str]:
-        """The job is over: make the bytes durable; size and checksum `crc32:xxxxxxxx`. Repeatable.
+        """Make the bytes durable when the job is over; size and checksum `crc32:xxxxxxxx`. Repeatable.
 
-        A sealed trace does not grow: only what it has already is taken.
+        A sealed trace does not grow.
         """
         ...
 
     async def reopen(self, job_id: JobId) -> None:
-        """The job goes on after all: let a sealed trace grow again. One that is just being sealed stays so."""
+        """Let a sealed trace grow again, because the job goes on. No effect while it is being sealed."""
         ...
 
     async def list_unarchived(self) -> Sequence[JobId]:
-        """The jobs whose traces are not in the archive (yet)."""
+        """The jobs whose traces are not in the archive yet."""
         ...
 
     async def archive(self, job_id: JobId) -> None:
-        """Move a sealed trace to where it stays; it is not opened again. Repeatable; one that is not sealed stays."""
+        """Move a sealed trace to the archive for good. Repeatable; no effect on one that is not sealed."""
         ...
 
     async def remove(self, job_id: JobId) -> None: ...

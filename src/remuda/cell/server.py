@@ -1,0 +1,144 @@
+"""The HTTP server of a cell: uvicorn with the cell's own connection class, and the listening socket.
+
+`remuda.cell.service` runs it.
+"""
+
+import asyncio
+import contextlib
+import errno
+import itertools
+import logging
+import socket
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import cast
+
+from msgspec.structs import replace
+from uvicorn.config import Config
+from uvicorn.server import Server
+
+from remuda.cell.errors import CellError
+from remuda.cell.http.edge.app import CellApp
+from remuda.cell.http.edge.connections import BACKLOG, Connection, connections_within
+from remuda.cell.settings import CellSettings
+from remuda.lib.descriptors import raise_limit
+from remuda.lib.waiting import happens
+from remuda.telemetry.logs import logger
+
+KEEP_ALIVE_SECONDS = 120
+"""Longer than runners keep an idle connection (90 s), so that not the server cuts it."""
+_LOOK_SECONDS = 0.01
+"""How often a stopping server looks whether its last requests are done."""
+
+_log = logger("cell")
+
+
+class CellServer(Server):
+    """uvicorn in a program that handles signals itself.
+
+    `main_loop` and `shutdown` are uvicorn's but for their pauses: uvicorn notices a stop at its next tick only, and
+    always sleeps a tenth of a second before it ends.
+    """
+
+    def __init__(self, app: CellApp, settings: CellSettings, on_started: Callable[[], None]) -> None:
+        connections = replace(
+            connections_within(raise_limit()),
+            at_once=app.take_at_once,
+            reader_seconds=settings.reader_silent_seconds,
+        )
+        super().__init__(
+            Config(
+                app,
+                http=cast("type[asyncio.Protocol]", partial(Connection, shared=connections)),
+                ws="none",
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                backlog=connections.at_one_go,
+                timeout_keep_alive=KEEP_ALIVE_SECONDS,
+                timeout_graceful_shutdown=settings.stop_seconds,
+            )
+        )
+        self._on_started = on_started
+        self._leaving = asyncio.Event()
+        uvicorn_log = logging.getLogger("uvicorn.error")
+        uvicorn_log.handlers = [_Forward()]
+        uvicorn_log.propagate = False
+        uvicorn_log.setLevel(logging.WARNING)
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        # asyncio has one number for two things: the kernel's queue, and how many connections it accepts in a row.
+        for listener in sockets or ():
+            listener.listen(BACKLOG)
+        self._on_started()
+
+    def leave(self) -> None:
+        """End `serve` after the requests under way, or after `stop_seconds`."""
+        self.should_exit = True
+        self._leaving.set()
+
+    async def main_loop(self) -> None:
+        for counter in itertools.count():
+            if await self.on_tick(counter):
+                return
+            await happens(self._leaving, within_seconds=0.1)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        for server in self.servers:
+            server.close()
+        for listener in sockets or ():
+            listener.close()
+        for connection in list(self.server_state.connections):
+            connection.shutdown()
+        try:
+            async with asyncio.timeout(self.config.timeout_graceful_shutdown):
+                while self.server_state.connections or self.server_state.tasks:  # noqa: ASYNC110 - no event for it
+                    await asyncio.sleep(_LOOK_SECONDS)
+                for server in self.servers:
+                    await server.wait_closed()
+        except TimeoutError:
+            for task in self.server_state.tasks:
+                task.cancel("the cell stops")
+
+
+class _Forward(logging.Handler):
+    """Passes uvicorn's warnings to the cell's log."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        error = record.exc_info[1] if record.exc_info else None
+        if isinstance(error, asyncio.CancelledError):
+            _log.warning("request canceled by the stop of the cell")
+        else:
+            _log.warning(
+                "HTTP server warning", message=record.getMessage().strip(), error=repr(error) if error else None
+            )
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A socket bound to the address; CellError says why it cannot be."""
+    where = f"{host or '*'}:{port}"
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+    except socket.gaierror as error:
+        raise CellError(f"cannot listen on {where}: {error.strerror}; give an address of this machine") from None
+    listener = socket.socket(family, kind, protocol)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+    except OSError as error:
+        listener.close()
+        advice = {
+            errno.EADDRINUSE: "another process listens there; stop it or give another --listen HOST:PORT",
+            errno.EACCES: "ports below 1024 need privileges; give another --listen HOST:PORT",
+            errno.EADDRNOTAVAIL: "this machine has no such address; give one that it has",
+        }.get(error.errno or 0, error.strerror or str(error))
+        raise CellError(f"cannot listen on {where}: {advice}") from None
+    return listener
