@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from remuda.cli.exits import BadInputError
 from remuda.cli.main import call
 from remuda.fleeting.errors import PermanentError
 from remuda.fleeting.install import this_platform
 from remuda.fleeting.plugin_search import find_program
+from remuda.lib.exits import BadInputError
 from remuda.testing.instance_groups import a_program
 from remuda.testing.step_packages import PASSWORD, USER, StepRegistry, basic_registry, has_registry, step_registry
 

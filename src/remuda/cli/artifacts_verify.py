@@ -15,9 +15,9 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from remuda.cli.exits import BadInputError, Exit
 from remuda.cli.options import Output
 from remuda.cli.render.listing import print_json
+from remuda.lib.exits import BadInputError, Exit
 from remuda.stdsteps.common.archive import open_zip
 from remuda.stdsteps.common.errors import StepError
 from remuda.stdsteps.signatures.statements import (

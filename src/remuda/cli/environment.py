@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from remuda.cli.exits import BadInputError, Exit
+from remuda.lib.exits import BadInputError, Exit
 
 
 def new(

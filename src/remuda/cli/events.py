@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+from remuda.cli.cell_access import with_client
 from remuda.cli.options import Data, Output, Url
-from remuda.cli.render.listing import on_one_line, with_client
+from remuda.localrun.render.words import on_one_line
 
 if TYPE_CHECKING:
     from remuda.wire.user_client import EventInfo, UserClient

@@ -1,39 +1,10 @@
-"""How the command ends: every exit code, and which error leads to which one.
+"""Turns an error into the message and the exit code of the command. `remuda.cli.main` is the caller.
 
-Errors are known here by name, so that naming them imports nothing; a test checks that each name exists. An error that
-is not listed is a fault of the program and ends with FAILURE.
+Errors of other packages are listed by name, so that this module imports none of them; a test checks that each name
+exists. An error that is not listed is a bug of the program and ends with FAILURE.
 """
 
-from enum import IntEnum
-
-
-class Exit(IntEnum):
-    """What the shell sees. Scripts rely on these."""
-
-    SUCCESS = 0
-    FAILURE = 1  # the pipeline failed, or something broke that is not the caller's doing
-    BAD_INPUT = 2  # the caller can correct it: options, files, addresses, tokens
-    INTERRUPTED = 130  # Ctrl-C, SIGTERM or a closed terminal, as shells report SIGINT
-    BROKEN_PIPE = 141  # the reader of our output went away, as shells report SIGPIPE
-
-
-class CommandError(Exception):
-    """The command cannot go on; the message says what happened, why, and what to do."""
-
-    exit = Exit.FAILURE
-
-
-class BadInputError(CommandError):
-    """What the caller gave cannot work."""
-
-    exit = Exit.BAD_INPUT
-
-
-class InterruptedRunError(CommandError):
-    """The caller stopped it."""
-
-    exit = Exit.INTERRUPTED
-
+from remuda.lib.exits import CommandError, Exit
 
 KNOWN: dict[str, Exit] = {
     "cyclopts.exceptions.CycloptsError": Exit.BAD_INPUT,
@@ -44,7 +15,7 @@ KNOWN: dict[str, Exit] = {
     "remuda.wire.user_client.RefusedError": Exit.BAD_INPUT,
     "remuda.wire.user_client.UserApiError": Exit.FAILURE,
 }
-"""Errors of other packages that a person should see as a message."""
+"""Errors whose message is written for a person."""
 
 
 def first_cause(error: BaseException) -> BaseException:
@@ -55,13 +26,34 @@ def first_cause(error: BaseException) -> BaseException:
 
 
 def code_of(error: BaseException) -> Exit | None:
-    """The exit code of an error whose message is meant for people, None for any other."""
+    """The exit code of an error whose message is written for a person, None for any other."""
     if isinstance(error, CommandError):
         return error.exit
     if isinstance(error, KeyboardInterrupt):
         return Exit.INTERRUPTED
     for cls in type(error).__mro__:
-        known = KNOWN.get(f"{cls.__module__}.{cls.__qualname__}")
-        if known is not None:
-            return known
+        code = KNOWN.get(f"{cls.__module__}.{cls.__qualname__}")
+        if code is not None:
+            return code
     return None
+
+
+def describe(error: BaseException) -> tuple[str, Exit]:
+    """The message to print, and the exit code."""
+    error = first_cause(error)
+    code = code_of(error)
+    if code is not None:
+        return str(error) or "interrupted", code
+    if isinstance(error, UnicodeEncodeError) and error.reason == "surrogates not allowed":
+        # Only arguments, variables and file names can hold bytes that are not text.
+        return "an option, a variable or a file name is not UTF-8; write it in UTF-8", Exit.BAD_INPUT
+    if isinstance(error, PermissionError):
+        where = f"{error.filename}: " if error.filename else ""
+        return f"{where}you may not do that; correct the permissions, or give another place", Exit.BAD_INPUT
+    if isinstance(error, OSError):
+        return f"{error}. Is the disk full, or are permissions missing?", Exit.FAILURE
+    return (
+        f"internal error: {type(error).__name__}: {error}\n"
+        "This is a bug in remuda. REMUDA_DEBUG=1 shows the traceback; please report it.",
+        Exit.FAILURE,
+    )

@@ -8,10 +8,12 @@ from urllib.parse import quote
 
 from cyclopts import Parameter
 
-from remuda.cli.exits import BadInputError
+from remuda.cli.cell_access import with_client
 from remuda.cli.options import Data, Output, Url
-from remuda.cli.render.listing import local_time, on_one_line, print_json, print_table, with_client
+from remuda.cli.render.listing import local_time, print_json, print_table
 from remuda.lib.clock import SystemClock
+from remuda.lib.exits import BadInputError
+from remuda.localrun.render.words import on_one_line
 
 if TYPE_CHECKING:
     from remuda.wire.user_client import UserClient
@@ -194,7 +196,7 @@ def log(
 
 
 async def _copy_log(client: "UserClient", job: int, *, follow: bool, raw: bool) -> None:
-    from remuda.cli.render.log_text import LogText
+    from remuda.localrun.render.log_text import LogText
     from remuda.model.job import FINAL
     from remuda.wire.user_client import RefusedError, UserApiError
 
@@ -231,8 +233,8 @@ def _write(data: bytes) -> None:
 
 def describe(job: Mapping[str, Any], *, steps: bool = False) -> list[str]:
     """A job for people, line by line; `steps`: with all that is known of them."""
-    from remuda.cli.render.step_events import duration
-    from remuda.cli.render.step_lines import step_lines, used_in_words
+    from remuda.localrun.render.step_lines import step_lines, used_in_words
+    from remuda.localrun.render.words import duration
     from remuda.model.step_tree import tree_of
 
     facts = {
@@ -273,7 +275,8 @@ def describe(job: Mapping[str, Any], *, steps: bool = False) -> list[str]:
 
 def _short_steps(tree: Sequence[dict[str, Any]]) -> list[str]:
     """The job's own list, and below it what failed."""
-    from remuda.cli.render.step_events import StepView, duration, views
+    from remuda.localrun.render.step_events import StepView, views
+    from remuda.localrun.render.words import duration
 
     shown: list[StepView] = [view for view in views(tree) if view.depth == 0 or view.status in ("failure", "running")]
     width = max(2 * view.depth + len(view.name) for view in shown)
@@ -310,6 +313,6 @@ def _list_row(job: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _seconds(value: float | None) -> str:
-    from remuda.cli.render.step_events import duration
+    from remuda.localrun.render.words import duration
 
     return "" if value is None else duration(value)

@@ -19,11 +19,12 @@ from typing import TYPE_CHECKING, Annotated, TextIO, TypeVar
 
 from cyclopts import Parameter
 
-from remuda.cli.exits import CommandError
+from remuda.cli.cell_access import with_client
 from remuda.cli.job import JobNumber
 from remuda.cli.options import Data, Url
-from remuda.cli.render.listing import on_one_line, with_client
+from remuda.lib.exits import CommandError
 from remuda.lib.waiting import one_error
+from remuda.localrun.render.words import on_one_line
 
 if TYPE_CHECKING:
     from remuda.wire.user_client import UserClient

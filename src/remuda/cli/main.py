@@ -1,7 +1,7 @@
-"""The `remuda` command: which commands exist, and how every error becomes one message and an exit code.
+"""The `remuda` command: the table of commands, and the entry point.
 
-`call` runs a command and raises; `main` is the shell around it that prints and exits. What a command does stands in
-its own module, which is imported only when that command is called.
+`call` runs a command and raises; `main` wraps it, prints the error and exits. The module of a command is imported only
+when that command is called.
 """
 
 import gc
@@ -12,23 +12,23 @@ from contextlib import suppress
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from remuda.cli import parse_mode
-from remuda.cli.exits import Exit, code_of, first_cause
+from remuda.cli.exits import describe
+from remuda.lib.exits import Exit
 
 if TYPE_CHECKING:
     from cyclopts import App
 
 
 class Command(NamedTuple):
-    """A command: the words that call it, the function behind it, and its line in the list of commands."""
+    """The words that call a command, its function, and its line in the list of commands."""
 
     words: str
     target: str
     summary: str
     early: str = ""
-    """What to do with the arguments before anything else, the reading of options included."""
-    is_plain: bool = False
-    """Without arguments it is called at once: there are no options to read. Its modules use `parameter` for theirs."""
+    """Called with the arguments before they are parsed."""
+    without_arguments: str = ""
+    """Called in the place of `target` when there are no arguments, so that cyclopts is not imported."""
 
 
 GROUPS = {
@@ -53,7 +53,7 @@ COMMANDS = (
         "remuda.cli.run:run",
         "Run a repository's pipeline here and now.",
         early="remuda.localrun.startup:begin",
-        is_plain=True,
+        without_arguments="remuda.localrun.command:run",
     ),
     Command("up", "remuda.cli.up:up", "Start the whole platform: cell, runner manager and agent."),
     Command("pipeline lint", "remuda.cli.pipeline:lint", "Check a pipeline file."),
@@ -129,10 +129,10 @@ REMUDA_DEBUG=1 shows the traceback of an error."""
 def build_app(arguments: Sequence[str]) -> "App":
     """The command tree.
 
-    A summary given here replaces a function's docstring; so it is given to all commands but the one that is called,
-    whose own page then shows the docstring with its examples.
+    A summary replaces the function's docstring. Every command gets its summary but the one that is called: its help
+    page shows the docstring with the examples.
     """
-    # Imported here, inside `main`'s care: a Ctrl-C during the import is an interrupt like any other.
+    # Imported here, so that `main` handles a Ctrl-C during the import.
     from cyclopts import App
 
     app = App(
@@ -157,53 +157,25 @@ def build_app(arguments: Sequence[str]) -> "App":
 
 
 def call(arguments: Sequence[str]) -> int:
-    """Run the command that the arguments name; its exit code. Raises whatever went wrong."""
-    plain = next((command for command in COMMANDS if command.is_plain and [command.words] == list(arguments)), None)
-    parse_mode.options_are_read = plain is None
-    _begin_early(arguments)
-    if plain is not None:
-        result = _named(plain.target)()
-    else:
-        result = build_app(arguments)(list(arguments), exit_on_error=False, print_error=False)
+    """Run the command that the arguments name and return its exit code. Raises the command's errors."""
+    for command in COMMANDS:
+        if command.early and list(arguments[:1]) == [command.words]:
+            _load(command.early)(arguments[1:])
+        if command.without_arguments and list(arguments) == [command.words]:
+            return int(_load(command.without_arguments)())
+    result = build_app(arguments)(list(arguments), exit_on_error=False, print_error=False)
     return int(result) if result is not None else Exit.SUCCESS
 
 
-def _begin_early(arguments: Sequence[str]) -> None:
-    for command in COMMANDS:
-        if command.early and list(arguments[:1]) == [command.words]:
-            _named(command.early)(arguments[1:])
-
-
-def _named(target: str) -> Callable[..., Any]:
+def _load(target: str) -> Callable[..., Any]:
     module, _, name = target.partition(":")
-    found: Callable[..., Any] = getattr(import_module(module), name)
-    return found
-
-
-def describe(error: BaseException) -> tuple[str, Exit]:
-    """What to print of an error, and how to exit."""
-    error = first_cause(error)
-    code = code_of(error)
-    if code is not None:
-        return str(error) or "interrupted", code
-    if isinstance(error, UnicodeEncodeError) and error.reason == "surrogates not allowed":
-        # Only arguments, variables and file names come with bytes that are no text.
-        return "an option, a variable or a file name that was given is no UTF-8; write it in UTF-8", Exit.BAD_INPUT
-    if isinstance(error, PermissionError):
-        where = f"{error.filename}: " if error.filename else ""
-        return f"{where}you may not do that; correct the permissions, or give another place", Exit.BAD_INPUT
-    if isinstance(error, OSError):
-        return f"{error}. Is the disk full, or are permissions missing?", Exit.FAILURE
-    return (
-        f"internal error: {type(error).__name__}: {error}\n"
-        "This is a fault in remuda. REMUDA_DEBUG=1 shows where; please report it.",
-        Exit.FAILURE,
-    )
+    function: Callable[..., Any] = getattr(import_module(module), name)
+    return function
 
 
 def main() -> None:
     """Entry point of the `remuda` script."""
-    # Most of what is made at the start stays; looking through it again and again takes a tenth of the start.
+    # Most objects of the start stay alive; collecting them again and again takes a tenth of the start.
     gc.set_threshold(20_000, 50, 100)
     try:
         code = call(sys.argv[1:])
@@ -216,15 +188,15 @@ def main() -> None:
         message, code = describe(error)
         with suppress(OSError):
             print(f"remuda: {message}", file=sys.stderr, flush=True)
-    _let_go_of_output()
-    if (beginning := sys.modules.get("remuda.localrun.startup")) is not None:
-        beginning.end()
-    # Everything is closed and written; to take a thousand modules apart would take longer than a job.
+    _flush_output()
+    if (startup := sys.modules.get("remuda.localrun.startup")) is not None:
+        startup.end()
+    # Everything is closed and written. The interpreter's clean-up of a thousand modules would take longer than a job.
     os._exit(code)
 
 
-def _let_go_of_output() -> None:
-    """Where nobody reads any more, the interpreter's last flush would complain and change the exit code."""
+def _flush_output() -> None:
+    """Flush, or send the rest to /dev/null: the interpreter's flush into a closed pipe would change the exit code."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()

@@ -1,7 +1,6 @@
-"""`remuda pipeline`: look at a pipeline file without running it.
+"""`remuda pipeline`: compiles a pipeline file like `remuda run` and a cell do, and prints the result.
 
-Decided here: what each command prints and how it ends. The file is compiled as `remuda run` and a cell would do it,
-for the circumstances that the options give; nothing is run, and nothing fetched unless an option allows it.
+Nothing is run, and nothing is fetched unless an option allows it.
 """
 
 import json
@@ -10,20 +9,20 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
-from remuda.cli.exits import BadInputError, Exit
-from remuda.cli.options import Output
-from remuda.localrun.compilation import Folder, PipelineOptions, Ready, prepare
+from remuda.cli.options import NO_PIPELINE_ARGUMENTS, Folder, Output, PipelineArguments
+from remuda.lib.exits import BadInputError, Exit
+from remuda.localrun.compilation import PipelineFile, prepare
 
 if TYPE_CHECKING:
     from remuda.pipeline import Pipeline, PipelineError
 
 VERSION = 1
-"""Version of the meaning of lint's JSON document."""
-
-_DEFAULTS = PipelineOptions()
+"""Version of lint's JSON document."""
 
 
-def lint(path: Folder = Path("."), /, *, options: PipelineOptions = _DEFAULTS, output: Output = "text") -> int:
+def lint(
+    path: Folder = Path("."), /, *, options: PipelineArguments = NO_PIPELINE_ARGUMENTS, output: Output = "text"
+) -> int:
     """Check a pipeline file.
 
     Shows all mistakes at once, each with its place, the line and what to do. For a good file it says how many jobs
@@ -38,28 +37,28 @@ def lint(path: Folder = Path("."), /, *, options: PipelineOptions = _DEFAULTS, o
 
     Exit codes: 0 the file is good, 2 it has mistakes, or the options have.
     """
-    from remuda.cli.render.excerpts import described
-    from remuda.cli.render.pipeline_overview import headline
-    from remuda.localrun.report import counted
+    from remuda.localrun.render.excerpts import describe_mistakes
+    from remuda.localrun.render.pipeline_overview import headline
+    from remuda.localrun.render.words import plural
     from remuda.pipeline import PipelineError
     from remuda.pipeline.errors import printable
 
-    ready = prepare(path, options)
+    file = prepare(path, options)
     pipeline: Pipeline | None = None
     mistakes: PipelineError | None = None
     try:
-        pipeline = ready.compile()
+        pipeline = file.compile()
     except PipelineError as error:
         mistakes = error
     if output == "json":
-        print(json.dumps(_verdict(ready, pipeline, mistakes), indent=2))
+        print(json.dumps(_verdict(file, pipeline, mistakes), indent=2))
     elif mistakes is not None:
-        print(*described(mistakes.errors, ready.texts), sep="\n")
+        print(*describe_mistakes(mistakes.errors, file.texts), sep="\n")
         files = {mistake.file for mistake in mistakes.errors}
         where = f" in {len(files)} files" if len(files) > 1 else ""
-        print(f"\n{counted(len(mistakes.errors), 'mistake')}{where}")
+        print(f"\n{plural(len(mistakes.errors), 'mistake')}{where}")
     elif pipeline is not None:
-        print(f"{printable(ready.file, 4096)} is good. For {ready.occasion}: {headline(pipeline)}")
+        print(f"{printable(file.name, 4096)} is good. For {file.occasion}: {headline(pipeline)}")
     return Exit.SUCCESS if mistakes is None else Exit.BAD_INPUT
 
 
@@ -67,7 +66,7 @@ def show(
     path: Folder = Path("."),
     /,
     *,
-    options: PipelineOptions = _DEFAULTS,
+    options: PipelineArguments = NO_PIPELINE_ARGUMENTS,
     job: Annotated[str | None, Parameter(help="Only this job, in full, or why it is left out.")] = None,
     output: Annotated[
         Literal["text", "json", "yaml"],
@@ -88,26 +87,26 @@ def show(
     """
     import msgspec
 
-    from remuda.cli.render import pipeline_overview
+    from remuda.localrun.render import pipeline_overview
 
     if job is not None and output == "yaml":
         raise BadInputError("--job: the file is shown as a whole; leave out --job, or --output yaml")
-    ready = prepare(path, options)
+    file = prepare(path, options)
     if output == "yaml":
-        with ready.excerpts():
-            print(ready.merged(), end="")
+        with file.excerpts():
+            print(file.merge_yaml(), end="")
         return
-    with ready.excerpts():
-        pipeline = ready.compile()
-    found = pipeline_overview.find(pipeline, job) if job is not None else None
+    with file.excerpts():
+        pipeline = file.compile()
+    spec = pipeline_overview.find(pipeline, job) if job is not None else None
     if output == "json":
-        shown = pipeline if found is None else found
-        print(msgspec.json.format(msgspec.json.encode(shown), indent=2).decode())
-    elif found is not None:
-        print(*pipeline_overview.details(found, ready.file), sep="\n")
+        value = pipeline if spec is None else spec
+        print(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
+    elif spec is not None:
+        print(*pipeline_overview.details(spec, file.name), sep="\n")
     else:
-        print(f"For {ready.occasion}: {pipeline_overview.headline(pipeline)}")
-        for line in ("", *pipeline_overview.table(pipeline, ready.file)):
+        print(f"For {file.occasion}: {pipeline_overview.headline(pipeline)}")
+        for line in ("", *pipeline_overview.table(pipeline, file.name)):
             print(line)
 
 
@@ -115,7 +114,7 @@ def graph(
     path: Folder = Path("."),
     /,
     *,
-    options: PipelineOptions = _DEFAULTS,
+    options: PipelineArguments = NO_PIPELINE_ARGUMENTS,
     by: Annotated[
         Literal["stage", "needs"], Parameter(help="Columns by stage, or by how many jobs stand before one in a row.")
     ] = "stage",
@@ -142,30 +141,30 @@ def graph(
     from remuda.cli.render.graph import document, graph_of
     from remuda.cli.render.svg import svg
 
-    ready = prepare(path, options)
-    with ready.excerpts():
-        pipeline = ready.compile()
+    file = prepare(path, options)
+    with file.excerpts():
+        pipeline = file.compile()
     if output == "json":
         print(json.dumps(document(pipeline), indent=2))
         return
-    drawn = graph_of(pipeline, all_parts=True if all_parts else None)
+    job_graph = graph_of(pipeline, all_parts=True if all_parts else None)
     if output == "svg":
-        print(svg(drawn, by=by, title=f"Pipeline for {ready.occasion}"), end="")
+        print(svg(job_graph, by=by, title=f"Pipeline for {file.occasion}"), end="")
     else:
-        print(*(graph_text.tree(drawn, by) if output == "text" else graph_text.dot(drawn)), sep="\n")
+        print(*(graph_text.tree(job_graph, by) if output == "text" else graph_text.dot(job_graph)), sep="\n")
 
 
-def _verdict(ready: Ready, pipeline: "Pipeline | None", mistakes: "PipelineError | None") -> dict[str, object]:
-    """What lint found, for programs."""
+def _verdict(file: PipelineFile, pipeline: "Pipeline | None", mistakes: "PipelineError | None") -> dict[str, object]:
+    """The JSON document of lint."""
     import msgspec
 
     jobs = pipeline.jobs if pipeline else ()
     return {
         "version": VERSION,
         "valid": mistakes is None,
-        "file": ready.file,
-        "source": ready.facts.source,
-        "ref": ready.facts.ref,
+        "file": file.name,
+        "source": file.facts.source,
+        "ref": file.facts.ref,
         "errors": msgspec.to_builtins(mistakes.errors) if mistakes else [],
         "skipped": pipeline.skipped if pipeline else None,
         "jobs": len(jobs),

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from remuda.cli.exits import BadInputError, CommandError, Exit
 from remuda.cli.options import Output
+from remuda.lib.exits import BadInputError, CommandError, Exit
 
 if TYPE_CHECKING:
     from remuda.fleeting.conformance import Result, Trial
@@ -86,9 +86,9 @@ def list_plugins(*, output: Output = "text") -> None:
         remuda plugin list --output json
         FLEETING_PLUGIN_PATH=/srv/plugins remuda plugin list
     """
-    from remuda.cli.render.columns import laid_out
     from remuda.fleeting.plugin_search import list_plugins as everything
     from remuda.fleeting.plugin_search import plugin_folder
+    from remuda.localrun.render.columns import align
 
     rows = [
         {
@@ -107,7 +107,7 @@ def list_plugins(*, output: Output = "text") -> None:
     else:
         heads = ("used", "name", "version", "where", "program")
         lines = [("*" if row["is_used"] else "", *(str(row[head]) for head in heads[1:])) for row in rows]
-        sys.stdout.write("\n".join(laid_out([heads, *lines])) + "\n")
+        sys.stdout.write("\n".join(align([heads, *lines])) + "\n")
 
 
 def new(

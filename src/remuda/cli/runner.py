@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from remuda.cli.exits import BadInputError
+from remuda.cli.cell_access import with_client
 from remuda.cli.options import Data, Output, Url
-from remuda.cli.render.listing import local_time, print_json, print_table, with_client
+from remuda.cli.render.listing import local_time, print_json, print_table
+from remuda.lib.exits import BadInputError
 
 if TYPE_CHECKING:
     from remuda.wire.user_client import UserClient

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from remuda.cli.exits import Exit
 from remuda.cli.manager.status import Config, Data, managed_folder
 from remuda.cli.options import Output
 from remuda.cli.render.listing import print_json, print_table
 from remuda.lib.durations import in_words
+from remuda.lib.exits import Exit
 
 if TYPE_CHECKING:
     from remuda.manager.scaling.scale_commands import FleetReport

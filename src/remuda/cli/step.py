@@ -1,6 +1,4 @@
-"""`remuda step`: steps without a job, for whoever writes them. What a command does stands in
-`remuda.localrun.step_run`.
-"""
+"""`remuda step`: runs a step without a job, for authors of steps. `remuda.localrun.step_run` does the work."""
 
 import json
 import re
@@ -9,7 +7,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from remuda.cli.exits import BadInputError, Exit
+from remuda.lib.exits import BadInputError, Exit
 
 Pairs = list[str] | None
 
@@ -49,10 +47,10 @@ def run(
         remuda step run ./greet --input who=world --output json
         remuda step run gitlab.example.com/team/steps/-/lint@1.2 --input path=src
     """
-    from remuda.cli.render.step_tree import summary_of
-    from remuda.localrun.step_run import Wanted, run_here
+    from remuda.localrun.render.step_tree import summary_of
+    from remuda.localrun.step_run import StepRequest, run_here
 
-    wanted = Wanted(
+    request = StepRequest(
         step=step,
         inputs=_pairs(inputs, "--input"),
         env=_pairs(env, "--env"),
@@ -61,7 +59,7 @@ def run(
     )
     if timeout < 0:
         raise BadInputError(f"--timeout {timeout}: 0 (no limit) or more seconds")
-    result = run_here(wanted)
+    result = run_here(request)
     if (output or ("text" if sys.stdout.isatty() else "json")) == "json":
         print(json.dumps(result, ensure_ascii=False))
     else:
@@ -72,10 +70,10 @@ def run(
         raise SystemExit(Exit.FAILURE)
 
 
-def _pairs(given: list[str] | None, option: str) -> dict[str, str]:
-    """NAME=VALUE as a mapping; a name that is given twice has its last value."""
+def _pairs(texts: list[str] | None, option: str) -> dict[str, str]:
+    """NAME=VALUE texts as a mapping. The last value of a name wins."""
     pairs: dict[str, str] = {}
-    for text in given or ():
+    for text in texts or ():
         name, sign, value = text.partition("=")
         if not sign or not _NAME.fullmatch(name):
             raise BadInputError(f"{option} {text}: write NAME=VALUE, the name of letters, digits and _")

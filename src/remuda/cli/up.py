@@ -1,7 +1,7 @@
-"""`remuda up`: the whole platform in this process, on data that stays.
+"""`remuda up`: runs the whole platform in this process, with data that stays (`remuda.localrun.embedded`).
 
-Decided here: what a first start makes (a token, a runner) and what the user is told. Every step may be repeated: a
-start that was cut off is made whole by the next one. What the platform consists of is in `embedded`.
+The first start makes a token and a runner. Every step may be repeated, so that the next start completes an interrupted
+one.
 """
 
 import asyncio
@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from remuda.cli.exits import BadInputError
-from remuda.cli.options import Data, Isolate, data_folder, listen_address, platform_folder
+from remuda.cli.options import Data, Isolate, listen_address
+from remuda.lib.exits import BadInputError
+from remuda.localrun.data_folder import data_folder, platform_folder
 from remuda.localrun.isolation import Isolation, find_isolation, open_to_jobs, platform_places
 
 if TYPE_CHECKING:
     from remuda.localrun.embedded import Cell
     from remuda.manager.config.load import ManagerConfig
 
-FILE_NAME = "client.json"
 RUNNER_FILE = "runner.json"
-"""The platform's own runner, as `remuda.cli.cell_access` stores an address with a token."""
+"""The platform's own runner, in the format of `remuda.localrun.client_file`."""
 
 
 def up(
@@ -52,65 +52,69 @@ def up(
         raise BadInputError(f"--concurrent {concurrent}: at least 1")
     host, port = listen_address(listen)
     folder = platform_folder(data_folder(data), "--data")
-    found = find_isolation(isolation, folder)
-    if (warning := found.warning()) is not None:
+    means = find_isolation(isolation, folder)
+    if (warning := means.warning()) is not None:
         print(f"remuda: {warning}", file=sys.stderr)
-    asyncio.run(_up(folder, host, port, concurrent or max(2, len(os.sched_getaffinity(0))), found))
+    asyncio.run(_up(folder, host, port, concurrent or max(2, len(os.sched_getaffinity(0))), means))
 
 
 async def _up(folder: Path, host: str, port: int, concurrent: int, isolation: Isolation) -> None:
     from remuda.cli.cell.serve import print_token
     from remuda.cli.cell.settings import print_warnings, settings_from
-    from remuda.cli.cell_access import Access, ensure_token, store, stored
-    from remuda.cli.signals import STOPPING, handled
+    from remuda.lib.clock import SystemClock
+    from remuda.lib.signals import STOPPING, handle_signals
     from remuda.localrun import local_agent
-    from remuda.localrun.embedded import managing, serving_cell
-    from remuda.localrun.startup import keep_off_proxies
+    from remuda.localrun.client_file import Access, ensure_token, read_access, write_access
+    from remuda.localrun.embedded import run_cell, run_manager
+    from remuda.localrun.startup import keep_off_proxies, manager_data
+    from remuda.manager.environments.local import LocalEnvironment
     from remuda.steps.pack.program import IDLE_EXIT_SECONDS
     from remuda.telemetry import logs
 
     print_warnings(os.environ)
     logs.configure(level=os.environ.get("REMUDA_LOG_LEVEL", "warning"))
     stop = asyncio.Event()
-    given = os.environ.get("REMUDA_ADMIN_TOKEN")
-    kept = stored(folder)
-    # The address is stored once the cell has served: before that, nobody has been told the token.
-    is_new = not given and (kept is None or not kept.url)
+    chosen_token = os.environ.get("REMUDA_ADMIN_TOKEN")
+    access = read_access(folder)
+    # The address is stored once the cell has served. Before that, the token was never printed.
+    is_new = not chosen_token and (access is None or not access.url)
     keep_off_proxies()
-    with handled(dict.fromkeys(STOPPING, stop.set)):
-        environment = {**os.environ, "REMUDA_ADMIN_TOKEN": ensure_token(folder, given)}
-        async with serving_cell(settings_from(environment, data=folder / "cell", host=host, port=port)) as cell:
-            store(folder, Access(url=cell.url, token=cell.token))
-            config = await _configured(cell, folder, concurrent, isolation.run_as)
+    data = manager_data(folder)
+    with handle_signals(dict.fromkeys(STOPPING, stop.set)):
+        variables = {**os.environ, "REMUDA_ADMIN_TOKEN": ensure_token(folder, chosen_token)}
+        async with run_cell(settings_from(variables, data=folder / "cell", host=host, port=port)) as cell:
+            write_access(folder, Access(url=cell.url, token=cell.token))
+            config = await _configure_manager(cell, folder, concurrent, isolation.run_as)
             hidden = platform_places(folder) if isolation.kind == "bubblewrap" else ()
             if isolation.run_as:
                 open_to_jobs(folder)
-            async with managing(
-                config, folder / "manager", agent_idle_seconds=IDLE_EXIT_SECONDS, hidden=hidden, recovers=True
-            ):
+            environment = LocalEnvironment(
+                data, clock=SystemClock(), idle_exit_seconds=IDLE_EXIT_SECONDS, hidden=hidden
+            )
+            async with run_manager(config, data, environment, recovers=True):
                 if is_new:
                     print_token(cell.token)
                 print(welcome(cell.url, folder, concurrent, isolation), flush=True)
                 await stop.wait()
-        left = await local_agent.end_if_idle(local_agent.data_of(folder / "manager"))
-        if left:
-            print(f"jobs that go on, for the next `remuda up` to take over: {len(left)}", file=sys.stderr)
+        running = await local_agent.end_if_idle(local_agent.data_of(data))
+        if running:
+            print(f"jobs that go on, for the next `remuda up` to take over: {len(running)}", file=sys.stderr)
 
 
-async def _configured(cell: "Cell", folder: Path, concurrent: int, run_as: str) -> "ManagerConfig":
-    """The manager's configuration. The runner is made once, and again where the cell does not know it any more."""
-    from remuda.cli.cell_access import Access, store, stored
+async def _configure_manager(cell: "Cell", folder: Path, concurrent: int, run_as: str) -> "ManagerConfig":
+    """The manager's configuration. Creates the runner at the first start, or if the cell does not know it any more."""
+    from remuda.localrun.client_file import Access, read_access, write_access
     from remuda.manager.config.load import CustomBuildDirConfig, ManagerConfig, RemudaConfig, RunnerConfig
     from remuda.wire.user_client import RefusedError
 
-    kept = stored(folder, RUNNER_FILE)
-    if kept is not None:
+    access = read_access(folder, RUNNER_FILE)
+    if access is not None:
         try:
-            await cell.client.call("POST", "/api/v4/runners/verify", {"token": kept.token})
+            await cell.client.call("POST", "/api/v4/runners/verify", {"token": access.token})
         except RefusedError:
-            kept = None
-    token = kept.token if kept else await cell.client.create_instance_runner("remuda up")
-    store(folder, Access(url=cell.url, token=token), RUNNER_FILE)
+            access = None
+    token = access.token if access else await cell.client.create_instance_runner("remuda up")
+    write_access(folder, Access(url=cell.url, token=token), RUNNER_FILE)
     runner = RunnerConfig(
         name="remuda up",
         url=cell.url,
@@ -124,11 +128,12 @@ async def _configured(cell: "Cell", folder: Path, concurrent: int, run_as: str) 
 
 
 def welcome(url: str, folder: Path, concurrent: int, isolation: Isolation) -> str:
-    """Where the platform is, and what to do with it."""
-    from remuda.localrun.report import counted
+    """The text that `remuda up` prints when it is ready."""
+    from remuda.localrun.client_file import FILE_NAME
+    from remuda.localrun.render.words import plural
 
     host = url.partition("://")[2]
-    return f"""Remuda is up at {url}, {counted(concurrent, "job")} at a time, data in {folder}.
+    return f"""Remuda is up at {url}, {plural(concurrent, "job")} at a time, data in {folder}.
 {_describe_isolation(isolation)}
 
 Push a repository with a .gitlab-ci.yml to it; TOKEN is the administrator's ({FILE_NAME} there):
@@ -144,7 +149,7 @@ Ctrl-C stops it."""
 
 
 def _describe_isolation(isolation: Isolation) -> str:
-    """Say how jobs are kept from the folder, or that they are not."""
+    """How jobs are kept from the folder, or a warning that they are not."""
     match isolation.kind:
         case "bubblewrap":
             return "Jobs run as your user and do not see that folder (bubblewrap)."

@@ -1,1 +1,1 @@
-"""What `remuda run` and `remuda up` are made of: a whole platform on this machine for one repository."""
+"""`remuda run`, and what `remuda up` and `remuda step run` share with it: a whole platform on this machine."""

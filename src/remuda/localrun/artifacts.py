@@ -1,7 +1,7 @@
-"""What the jobs of a finished run have left, in a folder: archives unpacked, one folder a job, reports beside them.
+"""Downloads the artifacts and reports of a finished run into a folder, for `remuda run --artifacts`.
 
-Decided here: where a file goes. `DIR/<job>/` has the files of the job's archive, `DIR/<job>/reports/` its reports; the
-jobs of a pipeline that another job started are below that job's folder. `remuda run` is the caller.
+`DIR/<job>/` gets the files of the job's archive, `DIR/<job>/reports/` its reports. The jobs of a downstream pipeline
+are below the folder of the job that started it.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ import zlib
 from pathlib import Path
 from typing import BinaryIO
 
-from remuda.cli.exits import CommandError
+from remuda.lib.exits import CommandError
 from remuda.localrun.junit import LIMIT_BYTES
 from remuda.localrun.view import BELOW, JobView, RunView
 from remuda.stdsteps.common.archive import LARGEST_BYTES, open_zip
@@ -22,18 +22,18 @@ from remuda.wire.user_client import UserClient
 
 REPORTS = "reports"
 INNER = frozenset({"archive", "metadata", "trace"})
-"""Files of a job that are no reports."""
+"""Files of a job that are not reports."""
 _PIECE_BYTES = 1 << 18
 
 
 def folder_name(job: str) -> str:
-    """A job's name as the name of a folder: `test 1/4` becomes `test 1_4`, and none leads elsewhere."""
+    """A job's name as a safe folder name: `test 1/4` becomes `test 1_4`."""
     name = re.sub(r"[/\\\0]", "_", job)
     return f"_{name}" if name.startswith(".") else name
 
 
 async def collect(client: UserClient, view: RunView, target: Path) -> None:
-    """Everything that the jobs have left, below `target`."""
+    """Download the archives and reports of all jobs to `target`."""
     for name, pipeline, job in view.all_jobs():
         place = target.joinpath(*(folder_name(part) for part in name.split(BELOW)))
         for file in job.files:
@@ -50,7 +50,7 @@ async def collect(client: UserClient, view: RunView, target: Path) -> None:
 
 
 async def report_of(client: UserClient, pipeline: RunView, job: JobView, kind: str) -> bytes:
-    """A report as it was uploaded, cut off where it is too large to be read."""
+    """A report as it was uploaded, cut off after `LIMIT_BYTES`."""
     report = bytearray()
     async for piece in client.artifacts(pipeline.project_id, job.id, kind):
         report += piece
@@ -60,30 +60,30 @@ async def report_of(client: UserClient, pipeline: RunView, job: JobView, kind: s
 
 
 def extract(archive: BinaryIO, folder: Path) -> None:
-    """Unpack an archive below a folder."""
+    """Unpack a zip archive below a folder."""
     try:
-        with open_zip(archive) as opened:
-            # What an entry really has is never more than it says: zipfile reads no further.
-            if sum(entry.file_size for entry in opened.infolist()) > LARGEST_BYTES:
+        with open_zip(archive) as entries:
+            # zipfile reads no more of an entry than its declared size.
+            if sum(entry.file_size for entry in entries.infolist()) > LARGEST_BYTES:
                 raise CommandError(f"the artifacts for {folder} are larger than {LARGEST_BYTES} bytes when unpacked")
             folder.mkdir(parents=True, exist_ok=True)
-            for entry in opened.infolist():
-                # ZipFile keeps every entry below the folder, but forgets who may execute it.
-                path = Path(opened.extract(entry, folder))
+            for entry in entries.infolist():
+                # ZipFile keeps every entry below the folder, but drops its mode.
+                path = Path(entries.extract(entry, folder))
                 mode = entry.external_attr >> 16 & 0o777
                 if mode and not entry.is_dir():
                     path.chmod(mode)
     except zipfile.BadZipFile as error:
-        raise CommandError(f"the artifacts for {folder} are no zip archive: {error}") from None
+        raise CommandError(f"the artifacts for {folder} are not a zip archive: {error}") from None
     except StepError as error:
-        raise CommandError(f"the artifacts for {folder} are not unpacked: {error}") from None
+        raise CommandError(f"cannot unpack the artifacts for {folder}: {error}") from None
 
 
 def put_report(data: BinaryIO, file: FileInfo, folder: Path) -> None:
-    """Write a report; of one that consists of several files, the second is numbered."""
+    """Write a report. If it has several gzip members, the second and later ones get a number."""
     folder.mkdir(parents=True, exist_ok=True)
     name = Path(file.filename).name
-    # Hidden files would be overlooked.
+    # A person would overlook a hidden file.
     name = f"{file.type}{name}" if name.startswith(".") or not name else name
     if file.format != "gzip":
         with (folder / name).open("wb") as out:
@@ -95,22 +95,21 @@ def put_report(data: BinaryIO, file: FileInfo, folder: Path) -> None:
     try:
         while rest or (rest := data.read(_PIECE_BYTES)):
             number += 1
-            own = plain.name if number == 1 else f"{plain.stem}-{number}{plain.suffix}"
-            with (folder / own).open("wb") as out:
-                rest = _unpacked(rest, data, out)
+            member = plain.name if number == 1 else f"{plain.stem}-{number}{plain.suffix}"
+            with (folder / member).open("wb") as out:
+                rest = _unpack_member(rest, data, out)
     except zlib.error as error:
         raise CommandError(f"the report {folder / plain} is damaged: {error}") from None
 
 
-def _unpacked(piece: bytes, data: BinaryIO, out: BinaryIO) -> bytes:
-    """Unpack one member of a gzip file; what was read of the next."""
-    unpacking = zlib.decompressobj(zlib.MAX_WBITS | 16)
+def _unpack_member(piece: bytes, data: BinaryIO, out: BinaryIO) -> bytes:
+    """Unpack one member of a gzip file; the bytes of the next one that were already read."""
+    decompressor = zlib.decompressobj(zlib.MAX_WBITS | 16)
     while piece:
-        unpacked = unpacking.decompress(piece, _PIECE_BYTES)
-        out.write(unpacked)
+        out.write(decompressor.decompress(piece, _PIECE_BYTES))
         if out.tell() > LARGEST_BYTES:
             raise CommandError(f"a report is larger than {LARGEST_BYTES} bytes when unpacked")
-        if unpacking.eof:
-            return unpacking.unused_data
-        piece = unpacking.unconsumed_tail or data.read(_PIECE_BYTES)
+        if decompressor.eof:
+            return decompressor.unused_data
+        piece = decompressor.unconsumed_tail or data.read(_PIECE_BYTES)
     return b""

@@ -1,11 +1,11 @@
-"""The cell of a run: a process of its own, which begins to import what it is made of before the run is known.
+"""The cell of a run, in a process of its own.
 
-A run's start is a matter of imports, and this way two processors share them. The process is forked, so that it has
-what is imported already; it waits for its settings, serves, and stops when the connection to its parent ends, however
-that comes about: a run that was killed leaves no cell. What it keeps is decided by its settings.
+Most of the time until the first job is spent on imports; a second process lets two processors share them. The process
+is forked, imports its modules, waits for its settings, serves, and stops when the connection to its parent closes, so
+that a killed run leaves no cell.
 
-`beginning` starts and ends it, `local_run` is the user. Over the connection go pickled values, each after its length:
-a `Task` to the cell, then to the parent any number of `Said` and one `Serving` or `Failed`.
+`startup` starts and ends the process, `pipeline_run` uses it. Messages are pickled values, each after its length: a
+`Task` to the cell, then to the parent any number of `Said` and one `Serving` or `Failed`.
 """
 
 import asyncio
@@ -23,56 +23,57 @@ from importlib.util import find_spec, module_from_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
-from remuda.cli.exits import CommandError
+from remuda.lib.exits import CommandError
+from remuda.lib.signals import STOPPING
 
 if TYPE_CHECKING:
     from remuda.cell.settings import CellSettings
     from remuda.localrun.embedded import Cell
 
 STOP_SECONDS = 10.0
-"""How long it may take to stop before it is killed."""
+"""How long the cell may take to stop before it is killed."""
 SHARED = (
     *("remuda.pipeline", "remuda.wire.user_api", "remuda.wire.runner_api", "remuda.localrun.service_log"),
     *("remuda.lib.sqlite_writer", "yaml"),
 )
-"""What both processes need is imported before they part."""
-_MODULES = ("remuda.cell.service", "remuda.cli.cell_access", "uvicorn.lifespan.off", "encodings.idna")
+"""Modules that both processes need, imported before the fork."""
+_MODULES = ("remuda.cell.service", "remuda.localrun.client_file", "uvicorn.lifespan.off", "encodings.idna")
 _SIZE = struct.Struct("!I")
 
 
 class Task(NamedTuple):
-    """What to serve."""
+    """The settings of the cell to serve."""
 
     folder: Path
-    """The platform's: the administrator's token is kept there."""
+    """The platform's data folder, which has the administrator's token."""
     settings: "CellSettings"
     log: Path
     log_level: str
     ends_with_run: bool
-    """Nothing of what it keeps is looked at after the run."""
+    """The cell's data is not used after the run."""
 
 
 class Said(NamedTuple):
-    """Something that the person who watches should read."""
+    """A text for the screen."""
 
     text: str
 
 
 class Serving(NamedTuple):
-    """The cell can be called."""
+    """The cell accepts requests."""
 
     url: str
     token: str
 
 
 class Failed(NamedTuple):
-    """It cannot begin."""
+    """The cell could not start."""
 
     error: Exception
 
 
 class CellProcess:
-    """The process, seen from its parent."""
+    """The parent's handle of the process."""
 
     def __init__(self) -> None:
         for name in SHARED:
@@ -81,28 +82,28 @@ class CellProcess:
         self._pid = os.fork()
         if self._pid == 0:
             self._connection.close()
-            _live(theirs)
+            _run_child(theirs)
         theirs.close()
 
     @asynccontextmanager
-    async def serving(self, task: Task, say: Callable[[str], None]) -> AsyncIterator["Cell"]:
-        """The cell, from the moment it serves; it stops when this is left."""
+    async def serve(self, task: Task, say: Callable[[str], None]) -> AsyncIterator["Cell"]:
+        """The cell, which serves inside the `async with` block and stops at its end."""
         reader, writer = await asyncio.open_connection(sock=self._connection)
-        writer.write(_framed(task))
-        # It starts meanwhile.
+        writer.write(_frame(task))
+        # Imported while the cell starts.
         from remuda.localrun.embedded import Cell
         from remuda.wire.user_client import UserClient
 
-        told: asyncio.Future[Serving] = asyncio.get_running_loop().create_future()
+        serving: asyncio.Future[Serving] = asyncio.get_running_loop().create_future()
         async with asyncio.TaskGroup() as group:
-            listener = group.create_task(_listen(reader, told, say, task.log), name="cell process")
+            listener = group.create_task(_listen(reader, serving, say, task.log), name="cell process")
             try:
-                there = await told
-                async with UserClient(there.url, there.token) as client:
-                    yield Cell(url=there.url, token=there.token, client=client)
+                address = await serving
+                async with UserClient(address.url, address.token) as client:
+                    yield Cell(url=address.url, token=address.token, client=client)
             finally:
                 listener.cancel()
-                # Its timeout is an OSError, and so is a process that is gone already.
+                # OSError: the timeout, or a process that is already gone.
                 with suppress(OSError):
                     writer.write_eof()
                     async with asyncio.timeout(STOP_SECONDS):
@@ -113,7 +114,7 @@ class CellProcess:
                 self.end()
 
     def end(self) -> None:
-        """Whatever it does, it is gone afterwards. What it keeps is safe at any moment."""
+        """Kill the process. A cell's data survives a kill at any moment."""
         self._connection.close()
         with suppress(ProcessLookupError, ChildProcessError):
             os.kill(self._pid, signal.SIGKILL)
@@ -121,9 +122,9 @@ class CellProcess:
 
 
 async def _listen(
-    reader: asyncio.StreamReader, told: "asyncio.Future[Serving]", say: Callable[[str], None], log: Path
+    reader: asyncio.StreamReader, serving: "asyncio.Future[Serving]", say: Callable[[str], None], log: Path
 ) -> NoReturn:
-    """Pass on what the cell tells, until it is asked to stop; its end before that is the end of the run."""
+    """Handle the messages of the cell until this task is cancelled. Raises CommandError if the cell ends before."""
     while True:
         try:
             (size,) = _SIZE.unpack(await reader.readexactly(_SIZE.size))
@@ -137,36 +138,36 @@ async def _listen(
             case Said():
                 say(message.text)
             case Serving():
-                told.set_result(message)
+                serving.set_result(message)
             case Failed():
                 raise message.error
 
 
-def _live(connection: socket.socket) -> NoReturn:
-    """The process, from the fork to its end."""
+def _run_child(connection: socket.socket) -> NoReturn:
+    """The child process, from the fork to its end."""
     code = 1
     try:
-        # Ctrl-C is for the parent, which needs the cell to cancel the pipeline.
+        # Ctrl-C must reach the parent only, which needs the cell to cancel the pipeline.
         os.setsid()
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        for number in STOPPING:
             signal.signal(number, signal.SIG_DFL)
-        nothing = os.open(os.devnull, os.O_RDWR)
-        os.dup2(nothing, 0)
-        os.dup2(nothing, 1)
+        null = os.open(os.devnull, os.O_RDWR)
+        os.dup2(null, 0)
+        os.dup2(null, 1)
         _load()
         with connection.makefile("rb") as stream:
             if head := stream.read(_SIZE.size):
                 task: Task = pickle.loads(stream.read(*_SIZE.unpack(head)))
                 asyncio.run(_serve(task, connection))
         code = 0
-    except BaseException as error:  # noqa: BLE001 - this is the end of the process, which must not go on as its parent
+    except BaseException as error:  # noqa: BLE001 - the child must end here and not continue as its parent
         sys.excepthook(type(error), error, error.__traceback__)
     finally:
         os._exit(code)
 
 
 def _load() -> None:
-    """Do all that takes time and needs no settings."""
+    """Import everything that serving needs, while the parent reads its options."""
     _put_bare("uvicorn", {"Config": "uvicorn.config", "Server": "uvicorn.server"})
     for name in _MODULES:
         import_module(name)
@@ -175,31 +176,30 @@ def _load() -> None:
     from remuda.cell.http.edge.app import ENDPOINTS
 
     for endpoint in ENDPOINTS:
-        # Patterns of paths: Python remembers those that it has compiled.
+        # Fills the cache of compiled regular expressions.
         compile_path(endpoint.path)
     gc.freeze()
     gc.enable()
 
 
 def _put_bare(package: str, places: Mapping[str, str]) -> None:
-    """Let modules of a package be imported without all that the package itself imports: it becomes whole only when a
-    name is asked of it whose module is not among the `places`.
+    """Import modules of a package without running its `__init__`, until a name outside of `places` is used.
 
-    uvicorn brings its command line and what starts processes, a tenth of all that a cell imports.
+    uvicorn's `__init__` imports its command line and its process supervisor, a tenth of a cell's imports.
     """
     spec = find_spec(package)
     if package in sys.modules or spec is None or spec.loader is None:
         return
     loader, module = spec.loader, module_from_spec(spec)
 
-    def found(name: str) -> Any:
+    def load_name(name: str) -> Any:
         if name not in places:
             del module.__dict__["__getattr__"]
             loader.exec_module(module)
             return getattr(module, name)
         return getattr(import_module(places[name]), name)
 
-    module.__dict__["__getattr__"] = found
+    module.__dict__["__getattr__"] = load_name
     sys.modules[package] = module
 
 
@@ -207,22 +207,22 @@ async def _serve(task: Task, connection: socket.socket) -> None:
     import msgspec
 
     from remuda.cell.service import CellService
-    from remuda.cli.cell_access import ensure_token
     from remuda.lib.files import forgo_disk, open_private
+    from remuda.localrun.client_file import ensure_token
     from remuda.localrun.service_log import service_log
     from remuda.telemetry import logs
 
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
 
     def tell(message: object) -> None:
-        # Where nobody listens any more, the end is near, and known otherwise.
+        # The parent may have closed the connection; `leave` handles that.
         with suppress(OSError):
-            connection.sendall(_framed(message))
+            connection.sendall(_frame(message))
 
     def leave() -> None:
         loop.remove_reader(connection)
         if task.ends_with_run and not _has_children():
-            # To stop in order takes longer than many a job, and nobody looks at what it leaves.
+            # An orderly stop takes longer than a short job, and the data is not used after the run.
             os._exit(0)
         stop.set()
 
@@ -242,7 +242,7 @@ async def _serve(task: Task, connection: socket.socket) -> None:
 
 
 def _has_children() -> bool:
-    """Whether a process of git, say, would be left behind."""
+    """True if a child process, for example git, still runs."""
     try:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
@@ -250,6 +250,6 @@ def _has_children() -> bool:
     return True
 
 
-def _framed(message: Any) -> bytes:
+def _frame(message: Any) -> bytes:
     data = pickle.dumps(message)
     return _SIZE.pack(len(data)) + data

@@ -1,23 +1,20 @@
-"""A whole platform inside this process: a cell and a runner manager, which talk over loopback as they would anywhere.
+"""A cell and a runner manager inside this process, which talk over loopback like anywhere else.
 
-Only the order of starting and stopping is decided here: cell, runner, manager; and back. The agent is started by the
-manager but is a process of its own, which outlives it; its end is in `local_agent`. `remuda up` is the caller, and
-`remuda run`, whose cell is a process of its own, too (`cell_process`).
+`remuda up` runs both; `remuda run` runs the manager here and the cell in a process of its own (`cell_process`). The
+manager starts an agent process that outlives it; `local_agent` ends that one.
 
-Layout of the folder: `cell/` and `manager/` belong to the services, `client.json` holds the cell's address and the
-administrator's token.
+Layout of the data folder: `cell/` and `manager/` belong to the services; `client_file` describes `client.json`.
 """
 
 import asyncio
 import base64
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from remuda.lib.clock import SystemClock
 from remuda.manager.config.load import ManagerConfig
 from remuda.manager.environments.local import LocalEnvironment
 from remuda.manager.process.service import ManagerService
@@ -29,11 +26,11 @@ if TYPE_CHECKING:
 STOP_SECONDS = 10.0
 """How long a service may take to stop before it is cancelled."""
 KEEP_ALIVE_SECONDS = 2.0
-"""A silent job learns within this time that it was canceled; the cell is next door, so asking costs little."""
+"""A job without output learns within this time that it was canceled. The cell is local, so asking costs little."""
 
 
 class Cell(msgspec.Struct, frozen=True, kw_only=True):
-    """A running cell and a user's way into it."""
+    """A running cell, and the administrator's client for it."""
 
     url: str
     token: str
@@ -41,13 +38,13 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def authorization(self) -> str:
-        """What git shows over HTTP."""
+        """The Authorization header for git over HTTP."""
         return "Basic " + base64.b64encode(f"oauth2:{self.token}".encode()).decode()
 
 
 @asynccontextmanager
-async def serving_cell(settings: "CellSettings") -> AsyncIterator[Cell]:
-    """The cell, from the moment it serves; it stops when this is left."""
+async def run_cell(settings: "CellSettings") -> AsyncIterator[Cell]:
+    """A cell that serves inside the `async with` block and stops at its end."""
     from remuda.cell.service import CellService
 
     assert settings.admin_token is not None
@@ -60,35 +57,23 @@ async def serving_cell(settings: "CellSettings") -> AsyncIterator[Cell]:
             async with UserClient(service.settings.url, settings.admin_token) as client:
                 yield Cell(url=service.settings.url, token=settings.admin_token, client=client)
         finally:
-            await _stopped(task, stop)
+            await _stop(task, stop)
 
 
 @asynccontextmanager
-async def managing(
+async def run_manager(
     config: ManagerConfig,
     data: Path,
+    environment: LocalEnvironment,
     *,
-    agent_idle_seconds: float,
-    agent_pid: int | None = None,
-    around_agent: Sequence[str] = (),
-    hidden: Sequence[str] = (),
     recovers: bool = False,
     keep_builds: bool = False,
     on_job_over: Callable[[], None] = lambda: None,
 ) -> AsyncIterator[None]:
-    """The runner manager, from the moment it asks for jobs; it stops when this is left, its agent goes on.
+    """A runner manager that asks for jobs inside the `async with` block and stops at its end. Its agent goes on.
 
-    `agent_pid` is an agent that this process has started already, `around_agent` what stands before the command of
-    another one, `hidden` what jobs must not see. `recovers`: jobs shall be found even without the journal.
+    `recovers`: the manager looks for running jobs even without a journal.
     """
-    environment = LocalEnvironment(
-        data,
-        clock=SystemClock(),
-        idle_exit_seconds=agent_idle_seconds,
-        agent_pid=agent_pid,
-        around_agent=around_agent,
-        hidden=hidden,
-    )
     ready, stop = asyncio.Event(), asyncio.Event()
     async with asyncio.TaskGroup() as group:
         service = ManagerService(
@@ -105,12 +90,12 @@ async def managing(
             await ready.wait()
             yield
         finally:
-            await _stopped(task, stop)
+            await _stop(task, stop)
 
 
-async def _stopped(task: asyncio.Task[None], stop: asyncio.Event) -> None:
-    """Ask a service to stop; cancel it when it takes too long. Its own errors are the task group's."""
+async def _stop(task: asyncio.Task[None], stop: asyncio.Event) -> None:
+    """Ask a service to stop, and cancel it after `STOP_SECONDS`. The task group raises the service's errors."""
     stop.set()
-    _, late = await asyncio.wait([task], timeout=STOP_SECONDS)
-    for one in late:
-        one.cancel()
+    await asyncio.wait([task], timeout=STOP_SECONDS)
+    if not task.done():
+        task.cancel()

@@ -1,8 +1,8 @@
-"""A shell where a failed job ran: in its working directory, with its variables.
+"""A shell in the working directory of a failed job, with the job's variables.
 
-Decided here: how that is offered. A small script does it, so that a person can do it again later; it is for this user
-only, since variables may be secret. Called by `remuda run` when the pipeline is over; the runner manager kept what is
-needed (`remuda.manager.compile.kept_workdirs`).
+`remuda run` offers it when the pipeline is over. A script opens the shell, so that a person can run it again later; the
+script is private, because variables may be secret. The runner manager keeps the working directory and the variables
+(`remuda.manager.compile.kept_workdirs`).
 """
 
 import os
@@ -16,13 +16,13 @@ from remuda.localrun.view import RunView
 
 
 def offer(view: RunView, folder: Path, manager_data: Path, *, opens: bool, is_kept: bool) -> None:
-    """Open a shell for the first failed job if wanted and possible, else say how to get one.
+    """Open a shell for the first failed job if `opens` and there is a terminal, else print how to get one.
 
-    One that was allowed to fail is not why the pipeline failed, so it comes after all others.
+    Jobs that are allowed to fail come last, because the pipeline did not fail on them.
     """
     from remuda.manager.compile.kept_workdirs import kept_job
 
-    for name, _, job in sorted(view.all_jobs(), key=lambda found: found[2].allow_failure):
+    for name, _, job in sorted(view.all_jobs(), key=lambda entry: entry[2].allow_failure):
         kept = kept_job(manager_data, job.id) if job.has_failed() else None
         if kept is None:
             continue
@@ -45,7 +45,7 @@ def offer(view: RunView, folder: Path, manager_data: Path, *, opens: bool, is_ke
 
 
 def script_text(work_dir: Path, environment: Mapping[str, str]) -> str:
-    """What opens the shell."""
+    """The script that opens the shell."""
     lines = ["#!/bin/sh", f"cd {shlex.quote(str(work_dir))} || exit"]
     lines += [f"export {name}={shlex.quote(value)}" for name, value in sorted(environment.items())]
     return "\n".join([*lines, 'exec "${SHELL:-/bin/sh}"', ""])

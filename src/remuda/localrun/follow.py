@@ -1,30 +1,29 @@
-"""Follows a pipeline to its end: looks at it again and again, shows each look, and cancels it when asked.
+"""Follows a pipeline to its end: polls its state, shows every state on the screen, and cancels it when asked.
 
-What is shown is decided in `view`; this is the loop around it. With each look come the two things that a run does for
-waiting jobs: its runner gets the tags that they ask for, because the pipelines that trigger jobs start have tags which
-nobody knows before, and the manual jobs that the caller named are started. The loop ends when the pipeline is over, or
-when the caller would not wait any longer for a cancelled one.
+Every poll also does two things for waiting jobs. The runner gets the tags that they ask for, because the tags of
+downstream pipelines are not known before. The manual jobs that the caller named are started. The loop ends when the
+pipeline is over, or when a cancelled pipeline takes longer than `CANCEL_SECONDS`.
 """
 
 import asyncio
 from collections.abc import Callable, Collection
 
-from remuda.cli.render.screen import Screen
 from remuda.lib.clock import Clock
 from remuda.lib.waiting import happens
 from remuda.localrun.interrupts import Interrupts
-from remuda.localrun.view import JobView, RunView, build, manual_jobs, waiting_tags
+from remuda.localrun.render.screen import Screen
+from remuda.localrun.view import JobView, RunView, build, manual_jobs, unfinished_tags
 from remuda.wire.user_client import NewRunner, RefusedError, UserApiError, UserClient
 
 LOOK_SECONDS = 0.15
-"""Between two looks: often enough for an eye, rare enough for a machine with two cores."""
+"""Between two polls: often enough for an eye, rare enough for a machine with two cores."""
 
 CANCEL_SECONDS = 30.0
 """How long a cancelled pipeline may take to end; after_script and uploads of its jobs still run."""
 
 
 class Follower:
-    """One pipeline, looked at repeatedly."""
+    """Polls one pipeline."""
 
     def __init__(
         self,
@@ -37,8 +36,7 @@ class Follower:
         plays: Callable[[JobView], bool],
         news: asyncio.Event,
     ) -> None:
-        """`tags` are those that the runner has; `plays` says whether a manual job shall be started; `news` is set when
-        something has happened, and makes it look at once."""
+        """`tags`: what the runner has now. `plays`: True for a manual job to start. `news`: set it to poll at once."""
         self._news = news
         self._client = client
         self._pipeline_id = pipeline_id
@@ -49,11 +47,11 @@ class Follower:
         self._played: set[int] = set()
 
     async def look(self, details: str = "none") -> RunView:
-        """The pipeline as it stands now."""
+        """Poll the pipeline."""
         return build(await self._client.progress(self._pipeline_id, details), self._clock.now())
 
     async def follow(self, screen: Screen, interrupts: Interrupts) -> RunView:
-        """Look until the pipeline is over, or until a cancelled one has been waited for long enough."""
+        """Poll until the pipeline is over, or until a cancelled one has taken too long; the last state."""
         given_up_at: float | None = None
         while True:
             self._news.clear()
@@ -76,17 +74,17 @@ class Follower:
         return await self.look("all")
 
     async def _cancel(self, view: RunView) -> None:
-        """The pipeline goes with its children; those of other projects must be told."""
+        """Cancel the pipeline and those that it started. The cell itself cancels only child pipelines."""
         for pipeline in view.pipelines():
             if not pipeline.is_over() or pipeline is view:
                 await self._client.cancel_pipeline(pipeline.project_id, pipeline.pipeline_id)
 
     async def _help(self, view: RunView) -> bool:
-        """Do for waiting jobs what only the caller can; whether that has started any."""
-        wanted = self._tags | waiting_tags(view)
-        if wanted != self._tags:
-            await self._client.tag_runner(self._runner.id, sorted(wanted))
-            self._tags = wanted
+        """Add the tags of waiting jobs to the runner and start the chosen manual jobs; True if one was started."""
+        tags = self._tags | unfinished_tags(view)
+        if tags != self._tags:
+            await self._client.tag_runner(self._runner.id, sorted(tags))
+            self._tags = tags
         started = False
         for _, pipeline, job in manual_jobs(view):
             if job.id in self._played or not self._plays(job):
@@ -96,6 +94,6 @@ class Follower:
                 await self._client.play(pipeline.project_id, job.id)
                 started = True
             except RefusedError:
-                # Its state has changed since the look.
+                # Its status has changed since the poll.
                 continue
         return started

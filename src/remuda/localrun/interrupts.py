@@ -1,13 +1,12 @@
-"""What Ctrl-C means during a run: before the pipeline exists, stop at once; after that, first cancel, then leave.
-
-`remuda run` is the caller; SIGTERM and a terminal that is gone count as Ctrl-C.
+"""What Ctrl-C does during a run: before the pipeline exists it stops the run; after that the first one cancels the
+pipeline and the second one leaves. SIGTERM and a closed terminal count as Ctrl-C. Used by `remuda run`.
 """
 
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from remuda.cli.exits import InterruptedRunError
+from remuda.lib.exits import InterruptedRunError
 
 
 class Interrupts:
@@ -17,19 +16,19 @@ class Interrupts:
         self.asked = asyncio.Event()
         """Cancel the pipeline and wait for its end."""
         self.again = asyncio.Event()
-        """Do not wait."""
+        """Leave without waiting."""
         self._limit: asyncio.Timeout | None = None
 
     def arrive(self) -> None:
-        """One more interrupt."""
+        """Handle one interrupt."""
         if self._limit is not None:
             self._limit.reschedule(asyncio.get_running_loop().time())
             self._limit = None
         (self.again if self.asked.is_set() else self.asked).set()
 
     @asynccontextmanager
-    async def stopping(self) -> AsyncIterator[None]:
-        """Work that an interrupt ends on the spot (its clean-up still runs), until `hold` is called in it."""
+    async def stop_on_interrupt(self) -> AsyncIterator[None]:
+        """An interrupt cancels the block (its clean-up still runs), until `hold` is called in it."""
         try:
             async with asyncio.timeout(None) as limit:
                 self._limit = limit
@@ -45,5 +44,5 @@ class Interrupts:
             self._limit = None
 
     def hold(self) -> None:
-        """From here on the work looks at `asked` and `again` itself."""
+        """From now on interrupts do not cancel the block: it checks `asked` and `again` itself."""
         self._limit = None

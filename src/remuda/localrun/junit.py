@@ -1,7 +1,6 @@
-"""JUnit reports of jobs, summed up: how many tests there were, and which failed where. Pure: bytes in, values out.
+"""Sums up the JUnit reports of jobs: how many tests there were, and which failed where. Pure: bytes in, values out.
 
-Decided here: how many failures are told, and how much of each. What counts as a case and what cannot be trusted is
-decided in `remuda.wire.junit`. `remuda run` is the caller.
+`remuda.wire.junit` parses; this module limits how many failures are kept, and how much of each. Used by `remuda run`.
 """
 
 from collections import Counter
@@ -28,9 +27,9 @@ class TestFailure(msgspec.Struct, frozen=True, kw_only=True):
     suite: str
     name: str
     kind: str
-    """failed, or error where it did not come to a verdict"""
+    """`failed`, or `error` if the test ended without a verdict."""
     message: str = ""
-    """The first lines of what the report says."""
+    """The first lines of its output."""
     file: str = ""
     line: int | None = None
 
@@ -59,7 +58,7 @@ class TestReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read(job: str, data: bytes) -> TestReport:
-    """The report of a job; `data` as it was uploaded. What was read before a problem counts."""
+    """The report of a job. `data` is the uploaded file. Test cases before a damaged part count."""
     counts: Counter[str] = Counter()
     failures: list[TestFailure] = []
 

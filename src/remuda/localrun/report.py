@@ -1,7 +1,7 @@
-"""A finished run summed up: a table for people, a document for programs, and the exit code. Pure.
+"""Sums up a finished run: a table for people, a document for programs, and the exit code. Pure.
 
-Where the time went is told by the steps that the agent reported; what a job spent outside them (hand-over, start of
-the agent, sending the last bytes) is called overhead.
+The time of a job is split by the steps that the agent reported. What is left (hand-out, start of the agent, the last
+uploads) is called overhead.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,43 +9,44 @@ from typing import Any
 
 import msgspec
 
-from remuda.cli.exits import Exit
-from remuda.cli.render.log_text import without_escapes
-from remuda.cli.render.step_events import StepView, duration
+from remuda.lib.exits import Exit
 from remuda.localrun.junit import TestReport
+from remuda.localrun.render.log_text import without_escapes
+from remuda.localrun.render.step_events import StepView
+from remuda.localrun.render.words import duration, plural
 from remuda.localrun.view import JobView, RunView, note_of
 
 VERSION = 1
-"""Version of the JSON document's meaning."""
+"""Version of the JSON document."""
 SHOWN_FAILURES = 20
-"""Of tests, in the summary for people."""
+"""How many failed tests the summary for people shows."""
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """The last look at a run, and what was read of its jobs after it."""
+    """The last state of a run, with logs and test reports that were read after it."""
 
     view: RunView
     tails: Mapping[int, Sequence[str]] = msgspec.field(default_factory=dict)
-    """The end of the log of each failed job, or the whole log of every job that began."""
+    """Log lines by job id: the end of each failed job's log, or the whole log of every job that started."""
     has_whole_logs: bool = False
     tests: Sequence[TestReport] = ()
     interrupted: bool = False
 
     @property
     def log_title(self) -> str:
-        """What `tails` has of each log."""
+        """The heading above the lines of `tails`."""
         return "log" if self.has_whole_logs else "end of the log"
 
     @property
     def exit(self) -> Exit:
-        """A pipeline of which nothing had to run has not failed."""
+        """The exit code. A skipped pipeline is a success."""
         if self.interrupted:
             return Exit.INTERRUPTED
         return Exit.SUCCESS if self.view.status in ("success", "skipped") else Exit.FAILURE
 
 
 class Line(msgspec.Struct, frozen=True, kw_only=True):
-    """One job in the summary."""
+    """A job's line in the summary."""
 
     job: str
     status: str
@@ -56,22 +57,22 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def lines(view: RunView) -> list[Line]:
-    """The summary, a line a job."""
+    """The summary, one line per job."""
     return [
         Line(
             job=name,
             status=job.status,
             waited="" if job.waiting_seconds is None else duration(job.waiting_seconds),
             ran="" if (seconds := job.seconds(view.now)) is None else duration(seconds),
-            where=_where(spent(job, view.now)),
+            where=_join_times(time_by_step(job, view.now)),
             note=note_of(job, view.now),
         )
         for name, _, job in view.all_jobs()
     ]
 
 
-def spent(job: JobView, now: float) -> dict[str, float]:
-    """Seconds per step name, longest first, with what lies outside all steps; time within nested steps counts once."""
+def time_by_step(job: JobView, now: float) -> dict[str, float]:
+    """Seconds per step name, longest first, plus `overhead`. Time within nested steps counts once."""
     total = job.seconds(now)
     if total is None:
         return {}
@@ -79,18 +80,18 @@ def spent(job: JobView, now: float) -> dict[str, float]:
     # A step that never reported its end lasted no longer than its job.
     now = now if job.finished_at is None else job.finished_at
     for step in job.steps:
-        took = step.seconds(now) if step.own_seconds is None else step.own_seconds
-        by_name[step.name] = by_name.get(step.name, 0.0) + (took or 0.0)
+        seconds = step.seconds(now) if step.own_seconds is None else step.own_seconds
+        by_name[step.name] = by_name.get(step.name, 0.0) + (seconds or 0.0)
     if by_name:
         by_name["overhead"] = max(total - sum(by_name.values()), 0.0)
     return dict(sorted(by_name.items(), key=lambda item: -item[1]))
 
 
-def spent_in_all(view: RunView) -> dict[str, float]:
-    """The same over all jobs, waiting included."""
+def total_time_by_step(view: RunView) -> dict[str, float]:
+    """`time_by_step` summed over all jobs, plus `waiting`."""
     total: dict[str, float] = {}
     for _, _, job in view.all_jobs():
-        for name, seconds in spent(job, view.now).items():
+        for name, seconds in time_by_step(job, view.now).items():
             total[name] = total.get(name, 0.0) + seconds
         if job.waiting_seconds:
             total["waiting"] = total.get("waiting", 0.0) + job.waiting_seconds
@@ -107,16 +108,16 @@ def headline(view: RunView) -> str:
     waiting = [job.name for job in view.jobs if job.status == "manual" and not job.allow_failure]
     if view.status == "manual" and waiting:
         text += f"; it is blocked by a manual job ({', '.join(waiting)}), which --manual '{waiting[0]}' starts"
-    apart = [each for each in view.pipelines() if each.status == "failed"]
-    if view.status == "success" and apart:
-        # By its strategy, a trigger job need not care how its pipeline ends.
-        text += f"; {counted(len(apart), 'pipeline')} that it started failed"
+    failed = [pipeline for pipeline in view.pipelines() if pipeline.status == "failed"]
+    if view.status == "success" and failed:
+        # Without `strategy: depend`, a trigger job succeeds whatever happens to its pipeline.
+        text += f"; {plural(len(failed), 'pipeline')} that it started failed"
     return text
 
 
 def where_time_went(view: RunView) -> str:
-    """The total per kind of work, for the line under the table."""
-    return _where(spent_in_all(view))
+    """The line under the table: the total time per kind of step."""
+    return _join_times(total_time_by_step(view))
 
 
 def wall_seconds(view: RunView) -> float:
@@ -128,12 +129,12 @@ def wall_seconds(view: RunView) -> float:
 
 
 def lines_of_tests(reports: Sequence[TestReport]) -> Iterator[str]:
-    """What the tests came to: one line a job, then the failures."""
+    """The test results: one line per job, then the failures."""
     for report in reports:
         words = [f"{report.passed} passed"]
         for count, word in ((report.failed, "failed"), (report.skipped, "skipped")):
             words += [f"{count} {word}"] if count else []
-        words += [counted(report.errors, "error")] if report.errors else []
+        words += [plural(report.errors, "error")] if report.errors else []
         words += [f"the report cannot be read whole: {report.problem}"] if report.problem else []
         yield f"tests of {report.job}: {', '.join(words)}"
     failures = [(report.job, failure) for report in reports for failure in report.failures]
@@ -143,13 +144,13 @@ def lines_of_tests(reports: Sequence[TestReport]) -> Iterator[str]:
         suite = f"{failure.suite}: " if failure.suite else ""
         yield without_escapes(f"{failure.kind} in {job}: {suite}{failure.name}{place}")
         yield from (f"  {without_escapes(line)}" for line in failure.message.splitlines())
-    left = sum(report.failed + report.errors for report in reports) - len(failures[:SHOWN_FAILURES])
-    if left > 0:
-        yield f"\nand {left} more; --output json and --artifacts have them"
+    hidden = sum(report.failed + report.errors for report in reports) - len(failures[:SHOWN_FAILURES])
+    if hidden > 0:
+        yield f"\nand {hidden} more; --output json and --artifacts have them"
 
 
 def document(outcome: Outcome) -> dict[str, Any]:
-    """The run for programs."""
+    """The JSON document of `--output json`."""
     view = outcome.view
     return {
         "version": VERSION,
@@ -164,14 +165,14 @@ def document(outcome: Outcome) -> dict[str, Any]:
 
 
 def _job(job: JobView, now: float, tails: Mapping[int, Sequence[str]]) -> dict[str, Any]:
-    told: dict[str, Any] = {
+    entry: dict[str, Any] = {
         "id": job.id,
         "name": job.name,
         "stage": job.stage,
         "status": job.status,
         "allow_failure": job.allow_failure,
-        "waiting": _rounded(job.waiting_seconds),
-        "duration": _rounded(job.seconds(now)),
+        "waiting": _round(job.waiting_seconds),
+        "duration": _round(job.seconds(now)),
         "failure_reason": job.failure_reason,
         "exit_code": job.exit_code,
         "log_tail": [without_escapes(line) for line in tails.get(job.id, ())],
@@ -179,13 +180,13 @@ def _job(job: JobView, now: float, tails: Mapping[int, Sequence[str]]) -> dict[s
     }
     if job.downstream is not None:
         below = job.downstream
-        told["downstream"] = {
+        entry["downstream"] = {
             "pipeline_id": below.pipeline_id,
             "project": below.project,
             "status": below.status,
             "jobs": [_job(each, now, tails) for each in below.jobs],
         }
-    return told
+    return entry
 
 
 def _step(step: StepView, now: float) -> dict[str, Any]:
@@ -193,7 +194,7 @@ def _step(step: StepView, now: float) -> dict[str, Any]:
         "name": step.name,
         "path": step.path,
         "status": step.status,
-        "duration": _rounded(step.seconds(now)),
+        "duration": _round(step.seconds(now)),
         "exit_code": step.exit_code,
     }
 
@@ -221,14 +222,9 @@ def _tests(report: TestReport) -> dict[str, Any]:
     }
 
 
-def _rounded(seconds: float | None) -> float | None:
+def _round(seconds: float | None) -> float | None:
     return None if seconds is None else round(seconds, 3)
 
 
-def _where(parts: Mapping[str, float]) -> str:
+def _join_times(parts: Mapping[str, float]) -> str:
     return ", ".join(f"{name} {duration(seconds)}" for name, seconds in parts.items() if seconds >= 0.05)
-
-
-def counted(number: int, noun: str) -> str:
-    """`1 job`, `2 jobs`."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -1,7 +1,7 @@
-"""The log of embedded services: all of it goes to a file, and each kind of error once to the person who watches.
+"""The log stream of embedded services: everything goes to a file, and each kind of error once to the screen.
 
-Without that a run whose services cannot go on (a full disk, for example) would wait without a word. A log that cannot
-be written any more stops nothing.
+Without the latter, a run whose services cannot go on (a full disk, for example) would wait silently. Errors of writing
+the file are ignored.
 """
 
 import json
@@ -16,7 +16,7 @@ def service_log(file: TextIO, say: Callable[[str], None]) -> TextIO:
 
 
 class _ServiceLog:
-    """As much of a stream as logs need."""
+    """The methods of a stream that structlog calls."""
 
     def __init__(self, file: TextIO, say: Callable[[str], None]) -> None:
         self._file = file
@@ -25,11 +25,11 @@ class _ServiceLog:
 
     def write(self, text: str) -> int:
         if '"level": "error"' in text:
-            told = json.loads(text)
-            event = str(told.get("event", ""))
+            entry = json.loads(text)
+            event = str(entry.get("event", ""))
             if event not in self._said:
                 self._said.add(event)
-                self._say(f"problem: {event}: {told['cause']}" if told.get("cause") else f"problem: {event}")
+                self._say(f"problem: {event}: {entry['cause']}" if entry.get("cause") else f"problem: {event}")
         with suppress(OSError):
             self._file.write(text)
         return len(text)

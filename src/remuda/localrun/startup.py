@@ -1,11 +1,10 @@
-"""What a run does first, so that it overlaps: agent and cell start as processes.
+"""Starts the agent and the cell process of a run before the options are parsed, so that the starts overlap.
 
-Each takes longer than anything that comes before the first job, and none needs to know what will be run; so they
-begin before the options are read. Nothing of the platform is decided here; `remuda run` is the caller, which imports
-its own part of the platform when they have got theirs: before that it would only take the processors from them.
+Both take longer to start than anything else before the first job, and neither needs the options. `remuda run` is the
+caller.
 
-Invariant: whatever comes in between, nothing of what was started here is left when `end` returns, which the command
-calls last; signals that come while something is started, or ended, wait until it is known, or gone.
+Invariant: when `end` returns, nothing that was started here is left. The command calls it last. Signals that arrive
+while something is started or ended are delivered afterwards.
 """
 
 import gc
@@ -20,10 +19,19 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from remuda.cli.exits import CommandError, Exit
 from remuda.lib import safe_paths
-from remuda.localrun.isolation import OPTION, Isolation, Wanted, around_run, find_isolation, open_to_jobs, runs_folder
-from remuda.localrun.sources.git_variables import REPOSITORY_VARIABLES
+from remuda.lib.exits import CommandError, Exit
+from remuda.lib.signals import STOPPING, stop_signals
+from remuda.localrun.isolation import (
+    OPTION,
+    Isolation,
+    IsolationChoice,
+    find_isolation,
+    open_to_jobs,
+    runs_folder,
+    sandbox_command,
+)
+from remuda.localrun.sources.git_environment import REPOSITORY_VARIABLES
 from remuda.manager.environments.agent_process import spawn_agent
 
 if TYPE_CHECKING:
@@ -31,38 +39,39 @@ if TYPE_CHECKING:
 
 NO_PROXY = ("127.0.0.1", "localhost", "::1")
 AGENT_IDLE_SECONDS = 5.0
-"""After a kill -9 of the run, which can stop nothing any more, the agent ends by itself so long after its jobs."""
-STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""If the run is killed with -9, its agent ends by itself so long after its last job."""
 STARTS_NOTHING = frozenset({"--help", "-h", "--list"})
+"""Options of `remuda run` that print something and run nothing."""
 
 
-class Started(NamedTuple):
-    """What runs already."""
+class Workspace(NamedTuple):
+    """The data folder of a run, and the agent that was started in it."""
 
     folder: Path
-    """The platform's."""
     agent_pid: int
-    """The agent that starts in it."""
     is_temporary: bool
-    own: Path
-    """In it, for what the run needs beside the platform; it goes in any case."""
+    scratch: Path
+    """A folder inside `folder` for the snapshot; `end` always removes it."""
     isolation: Isolation
-    around_agent: tuple[str, ...]
-    """What stands before the agent's command."""
+    agent_prefix: tuple[str, ...]
+    """The sandbox command before the agent's own."""
 
 
-_started: list[Started] = []
+_workspaces: list[Workspace] = []
 _cells: "list[CellProcess]" = []
 
 
 def begin(arguments: Sequence[str]) -> None:
-    """Start what can be started, if these arguments of `remuda run` look as if there will be a run."""
+    """Start the agent and the cell unless an argument of `remuda run` shows that nothing will run.
+
+    With `--data` or `--isolation` the agent waits for the options.
+    """
     for name in REPOSITORY_VARIABLES:
-        # Inside a git hook these would turn the git of every job to the repository of the hook.
+        # Inside a git hook these would point the git of every job to the hook's repository.
         os.environ.pop(name, None)
     if STARTS_NOTHING.intersection(arguments):
         return
-    # What is made from here until the platform stands stays; `settled` says when that is.
+    # The objects of the start stay alive; `freeze_objects` ends this when the platform runs.
     gc.disable()
     listen_to_signals()
     keep_off_proxies()
@@ -71,117 +80,120 @@ def begin(arguments: Sequence[str]) -> None:
     start_cell()
 
 
-def start(data: Path | None, wanted: Wanted = "auto") -> Started:
-    """The platform's folder, the given one or a temporary one, and its agent; started now unless that was done."""
-    if not _started:
-        with _deaf():
-            folder = data or _temporary_folder()
-            own = Path(tempfile.mkdtemp(dir=folder, prefix="snapshot-"))
+def start(data: Path | None, choice: IsolationChoice = "auto") -> Workspace:
+    """The workspace of this run, with its agent. The first call makes it, in `data` or in a temporary folder."""
+    if not _workspaces:
+        with _defer_signals():
+            folder = data or _make_temporary_folder()
+            scratch = Path(tempfile.mkdtemp(dir=folder, prefix="snapshot-"))
             try:
-                isolation = find_isolation(wanted, folder)
-                around: tuple[str, ...] = ()
+                isolation = find_isolation(choice, folder)
+                prefix: tuple[str, ...] = ()
                 if isolation.kind == "bubblewrap":
-                    around = around_run(folder, manager_data(folder), own)
+                    prefix = sandbox_command(folder, manager_data(folder), scratch)
                 elif isolation.run_as:
                     open_to_jobs(folder)
-                pid = spawn_agent(manager_data(folder), idle_exit_seconds=AGENT_IDLE_SECONDS, around=around)
+                pid = spawn_agent(manager_data(folder), idle_exit_seconds=AGENT_IDLE_SECONDS, around=prefix)
             except (OSError, CommandError):
-                shutil.rmtree(own if data else folder, ignore_errors=True)
-                _remove_shared()
+                shutil.rmtree(scratch if data else folder, ignore_errors=True)
+                _remove_runs_folder()
                 raise
-            _started.append(
-                Started(
+            _workspaces.append(
+                Workspace(
                     folder=folder,
                     agent_pid=pid,
                     is_temporary=data is None,
-                    own=own,
+                    scratch=scratch,
                     isolation=isolation,
-                    around_agent=around,
+                    agent_prefix=prefix,
                 )
             )
-    return _started[0]
+    return _workspaces[0]
 
 
-def _temporary_folder() -> Path:
-    """One of its own in the folder that all runs of this user share; that is made, and again where another run, the
-    last one then, has just removed it. What somebody else has made there is not used."""
+def _make_temporary_folder() -> Path:
+    """A new folder in `runs_folder`, which another run may remove at any time.
+
+    A `runs_folder` that belongs to somebody else is not used.
+    """
     shared = Path(runs_folder())
     while True:
         with suppress(FileExistsError):
             shared.mkdir(mode=0o700)
         try:
-            found = shared.lstat()
-            is_ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o066
+            status = shared.lstat()
+            is_ours = stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o066
             return Path(tempfile.mkdtemp(dir=shared if is_ours else None, prefix="remuda-run-"))
         except FileNotFoundError:
             continue
 
 
-def _remove_shared() -> None:
-    """The last run's folder is gone: so goes the one around it."""
+def _remove_runs_folder() -> None:
+    """Remove `runs_folder` if no other run uses it."""
     with suppress(OSError):
         os.rmdir(runs_folder())
 
 
 def start_cell() -> "CellProcess":
-    """The process of the run's cell; started now unless that was done."""
-    # Imported when the agent starts already.
+    """The process of the run's cell. The first call starts it."""
+    # Imported while the agent starts.
     from remuda.localrun.cell_process import CellProcess
 
     if not _cells:
-        with _deaf():
+        with _defer_signals():
             _cells.append(CellProcess())
     return _cells[0]
 
 
 @contextmanager
-def _deaf() -> Iterator[None]:
-    """Hear of signals only afterwards. Blocking them would not do: they come to any thread."""
-    heard: list[int] = []
-    before = {number: signal.signal(number, lambda number, _: heard.append(number)) for number in _listened_to()}
+def _defer_signals() -> Iterator[None]:
+    """Deliver stop signals after the block. A signal mask would not do: another thread would get them."""
+    received: list[int] = []
+    before = {number: signal.signal(number, lambda number, _: received.append(number)) for number in stop_signals()}
     try:
         yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-        if heard:
-            signal.raise_signal(heard[0])
+        if received:
+            signal.raise_signal(received[0])
 
 
 def end(*, keep: bool = False) -> None:
-    """End what was started and is still there; `keep` leaves a temporary folder, and says where it is."""
-    if not _started and not _cells:
+    """End the agent and the cell, and remove the temporary folder. `keep` leaves the folder and prints its path."""
+    if not _workspaces and not _cells:
         return
-    # This is short, and half done it would leave a mess that nobody finds.
-    hung_up = signal.getsignal(signal.SIGHUP)
+    # An interrupt here would leave files that nobody finds.
+    hangup_handler = signal.getsignal(signal.SIGHUP)
     for number in STOPPING:
         signal.signal(number, signal.SIG_IGN)
     while _cells:
         _cells.pop().end()
-    while _started:
-        folder, pid, is_temporary, own, *_ = _started[-1]
+    while _workspaces:
+        workspace = _workspaces[-1]
+        pid = workspace.agent_pid
         with suppress(ProcessLookupError, ChildProcessError):
             if os.waitpid(pid, os.WNOHANG) == (0, 0):
-                # The agent may have something around it, which waits for its end, in the same group of processes.
+                # The sandbox command is in the same process group and waits for the agent.
                 os.killpg(pid, signal.SIGTERM)
                 os.waitpid(pid, 0)
-        remove_tree(own)
-        if is_temporary and keep:
-            print(f"kept: {folder}", file=sys.stderr)
-        elif is_temporary:
-            remove_tree(folder)
-            _remove_shared()
-        _started.pop()
-    # A run that begins anew would take it for switched off by `nohup`, and outlive its terminal.
-    signal.signal(signal.SIGHUP, hung_up)
+        remove_tree(workspace.scratch)
+        if workspace.is_temporary and keep:
+            print(f"kept: {workspace.folder}", file=sys.stderr)
+        elif workspace.is_temporary:
+            remove_tree(workspace.folder)
+            _remove_runs_folder()
+        _workspaces.pop()
+    # The next run of `--watch` would take an ignored SIGHUP for `nohup`, and outlive its terminal.
+    signal.signal(signal.SIGHUP, hangup_handler)
 
 
 def listen_to_signals() -> None:
-    """Until a loop runs and handles signals itself, each of them ends the command, with all that was started.
+    """Let each stop signal end the command and all that was started, until an event loop handles signals.
 
-    An exception would not do: one that comes amid an import can get lost.
+    An exception would not do: an import can swallow it.
     """
-    for number in _listened_to():
+    for number in stop_signals():
         signal.signal(number, _leave)
 
 
@@ -192,32 +204,27 @@ def _leave(*_: object) -> None:
     os._exit(Exit.INTERRUPTED)
 
 
-def _listened_to() -> list[signal.Signals]:
-    """What stops a run; a hang-up that the caller has switched off (`nohup`) does not."""
-    return [each for each in STOPPING if each is not signal.SIGHUP or signal.getsignal(each) is not signal.SIG_IGN]
-
-
 def remove_tree(folder: Path) -> None:
-    """Remove a folder with all that jobs left in it, folders without write permission included."""
+    """Remove a folder with everything in it, folders without write permission included. Prints an error."""
     try:
         safe_paths.remove_tree(folder)
     except OSError as error:
         print(f"remuda: could not remove {folder}: {error}; remove it by hand", file=sys.stderr)
 
 
-def settled() -> None:
-    """What this process has by now it keeps: it need not be looked through for garbage, then or ever."""
+def freeze_objects() -> None:
+    """Exclude all objects of the start from garbage collection, and switch it on again."""
     gc.freeze()
     gc.enable()
 
 
 def manager_data(folder: Path) -> Path:
-    """Where the runner manager of a platform keeps its things."""
+    """The data folder of a platform's runner manager."""
     return folder / "manager"
 
 
 def keep_off_proxies(names: Sequence[str] = NO_PROXY) -> None:
-    """Jobs reach the cell on loopback; no proxy of the user's environment can do that for them."""
+    """Add loopback to NO_PROXY: jobs reach the cell there, and a proxy cannot."""
     for variable in ("no_proxy", "NO_PROXY"):
-        known = [name for name in os.environ.get(variable, "").split(",") if name]
-        os.environ[variable] = ",".join(dict.fromkeys([*known, *names]))
+        current = [name for name in os.environ.get(variable, "").split(",") if name]
+        os.environ[variable] = ",".join(dict.fromkeys([*current, *names]))

@@ -1,8 +1,7 @@
-"""One step run here, as the agent runs it in a job: what `remuda step run` does between its options and its output.
+"""Runs one step as the agent runs it in a job, for `remuda step run`.
 
-The agent's own engine works in this process, in a folder that goes with it: no server and no job is needed. The step's
-log goes to stderr as it comes. Packages that were fetched stay in the user's cache folder.
-`remuda.cli.render.step_tree` puts the result together.
+The agent's engine works in this process, in a temporary folder; no server and no job is needed. The step's log goes to
+stderr. Fetched packages stay in the user's cache folder.
 """
 
 import asyncio
@@ -18,13 +17,13 @@ from pathlib import Path
 from textwrap import indent
 from typing import Any
 
-from remuda.cli.exits import BadInputError
-from remuda.cli.render.log_text import LogText
-from remuda.cli.render.step_tree import result_of
-from remuda.cli.signals import STOPPING, handled
 from remuda.lib.clock import SystemClock
 from remuda.lib.dataclass import dataclass
+from remuda.lib.exits import BadInputError
 from remuda.lib.masking import TOKEN_PREFIXES
+from remuda.lib.signals import STOPPING, handle_signals
+from remuda.localrun.render.log_text import LogText
+from remuda.localrun.render.step_tree import result_of
 from remuda.steps.agent.jobs import VERSION, Jobs
 from remuda.steps.agent.watch import Watcher
 from remuda.steps.engine.process_execution import Surroundings
@@ -35,7 +34,7 @@ from remuda.steps.language.escaping import escape
 from remuda.steps.language.reading import read_step
 from remuda.steps.language.references import parse_reference, without_credentials
 from remuda.steps.language.values import Parameter as DeclaredInput
-from remuda.steps.language.values import ReferenceKind, Step, ValueType
+from remuda.steps.language.values import ReferenceKind, ValueType
 from remuda.steps.process.environment import clean_base
 from remuda.steps.process.kernel import Changes, Pulse
 from remuda.steps.resolving.definitions import LARGEST_BYTES
@@ -45,14 +44,14 @@ from remuda.wire.proto import agent_pb2 as pb
 
 JOB = "step-run"
 CALLED = "step"
-"""Name of the entry that calls the step, where it is a package."""
+"""Name of the entry that calls the step, if it is a package."""
 ENDING = (*STOPPING, signal.SIGQUIT)
-"""Nobody would stop the step after this command, so whatever a terminal can send ends it."""
+"""Signals that cancel the step. SIGQUIT is one of them, because nothing would end the step after this command."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """What was asked for, checked as far as that goes before anything is loaded."""
+class StepRequest:
+    """The options of `remuda step run`."""
 
     step: str
     inputs: Mapping[str, str]
@@ -61,36 +60,36 @@ class Wanted:
     timeout_seconds: int
 
 
-def run_here(wanted: Wanted) -> dict[str, Any]:
-    """Run it to its end; what is printed of it."""
-    return asyncio.run(_run(wanted))
+def run_here(request: StepRequest) -> dict[str, Any]:
+    """Run the step to its end; the result document."""
+    return asyncio.run(_run(request))
 
 
-async def _run(wanted: Wanted) -> dict[str, Any]:
+async def _run(request: StepRequest) -> dict[str, Any]:
     resolver = Resolver(_cache_folder() / "steps")
     try:
-        steps = await _document(wanted, resolver)
+        steps = await _document(request, resolver)
     except AgentError as error:
-        raise BadInputError(f"{without_credentials(wanted.step)} cannot be loaded: {error}") from None
-    request = pb.StartRequest(
+        raise BadInputError(f"{without_credentials(request.step)} cannot be loaded: {error}") from None
+    start = pb.StartRequest(
         log_waiting_limit_bytes=-1,
         version=VERSION,
         id=JOB,
         work_dir=os.getcwd(),
-        env=dict(wanted.env),
-        variables=[pb.Variable(key=key, value=value) for key, value in wanted.variables.items()],
+        env=dict(request.env),
+        variables=[pb.Variable(key=key, value=value) for key, value in request.variables.items()],
         steps=steps.text,
         mask_prefixes=TOKEN_PREFIXES,
-        timeout_seconds=wanted.timeout_seconds,
+        timeout_seconds=request.timeout_seconds,
     )
     with tempfile.TemporaryDirectory(prefix="remuda-step-") as folder:
         async with _agent(Path(folder), resolver) as jobs:
             try:
-                await jobs.start(request)
+                await jobs.start(start)
             except AgentError as error:
-                raise BadInputError(f"{without_credentials(wanted.step)} cannot be run: {error}") from None
+                raise BadInputError(f"{without_credentials(request.step)} cannot be run: {error}") from None
             try:
-                events, end = await _followed(jobs)
+                events, end = await _follow(jobs)
             finally:
                 await jobs.close(JOB)
     return result_of(events, end, root=steps.root)
@@ -98,42 +97,41 @@ async def _run(wanted: Wanted) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Document:
-    """The two documents of the request; `root` is the path of the step in it, empty where it is the whole."""
+    """The two YAML documents of the request. `root` is the path of the step, empty if the step is the whole list."""
 
     text: str
     root: str
 
 
-async def _document(wanted: Wanted, resolver: Resolver) -> _Document:
-    """The request's document. The step is looked up once before it runs: its inputs have types."""
+async def _document(request: StepRequest, resolver: Resolver) -> _Document:
+    """The YAML documents that call the step. Resolves the step first, because its spec has the types of the inputs."""
     base = Path.cwd()
-    text = _local_reference(wanted.step) or wanted.step
-    if bare := _bare(base, text):
-        if wanted.inputs:
-            raise BadInputError(f"--input: {wanted.step} is the document of a job, which has no inputs; use --env")
+    text = _local_reference(request.step) or request.step
+    if bare := _read_bare(base, text):
+        if request.inputs:
+            raise BadInputError(f"--input: {request.step} is the document of a job, which has no inputs; use --env")
         return _Document(text=bare, root="")
     reference = parse_reference(text, "STEP")
     if reference.kind is ReferenceKind.DYNAMIC:
         raise BadInputError("STEP: an expression has no meaning here; write what it stands for")
-    found = await resolver.resolve(reference, base=base, root=None, env=os.environ)
-    is_local = found.kind is ReferenceKind.LOCAL
-    step = read_step(found.text, file=_shown_file(found.folder / found.file) if is_local else found.reference)
-    inputs = _typed(wanted.inputs, step)
+    source = await resolver.resolve(reference, base=base, root=None, env=os.environ)
+    is_local = source.kind is ReferenceKind.LOCAL
+    step = read_step(source.text, file=_relative_name(source.folder / source.file) if is_local else source.reference)
+    inputs = {name: _value(name, value, step.spec.inputs.get(name)) for name, value in request.inputs.items()}
     check_inputs(step.spec, inputs)
     call = {"name": CALLED, "step": text, "inputs": escape(inputs)}
     return _Document(text=f"{{}}\n---\n{json.dumps({'run': [call]})}", root=f"/{CALLED}")
 
 
-def _local_reference(given: str) -> str:
-    """A path of this machine as a reference; empty where the text is none."""
-    path = Path(given)
-    if given.startswith((".", "/")):
-        return given
-    return f"./{given}" if "://" not in given and path.exists() else ""
+def _local_reference(text: str) -> str:
+    """A path on this machine as a reference; empty if the text is not a path."""
+    if text.startswith((".", "/")):
+        return text
+    return f"./{text}" if "://" not in text and Path(text).exists() else ""
 
 
-def _bare(base: Path, text: str) -> str:
-    """The documents of a job whose file has the definition alone, without a spec before it; else nothing."""
+def _read_bare(base: Path, text: str) -> str:
+    """The YAML documents of a local file that has a definition without a spec; empty for anything else."""
     if not text.startswith((".", "/")):
         return ""
     try:
@@ -145,10 +143,10 @@ def _bare(base: Path, text: str) -> str:
         content = path.read_text(encoding="utf-8-sig")
         documents = read_documents(content)
     except (OSError, UnicodeDecodeError, DefinitionError):
-        return ""  # whoever reads it next says why that cannot be done
+        return ""  # the resolver reports the error
     if len(documents) != 1 or not isinstance(documents[0].value, dict | list) or "spec" in documents[0].value:
         return ""
-    read_step(content, file=_shown_file(path), bare=True)
+    read_step(content, file=_relative_name(path), bare=True)
     if isinstance(documents[0].value, list):
         content = "run:\n" + indent(content, " ", lambda line: True)
     return f"{{}}\n---\n{content}"
@@ -160,20 +158,16 @@ def _cache_folder() -> Path:
     return Path(platformdirs.user_cache_dir("remuda"))
 
 
-def _shown_file(path: Path) -> str:
-    """The file as messages name it."""
+def _relative_name(path: Path) -> str:
+    """The file relative to the current folder, for messages."""
     try:
         return str(path.resolve().relative_to(Path.cwd().resolve()))
     except ValueError:
         return str(path)
 
 
-def _typed(given: Mapping[str, str], step: Step) -> dict[str, Any]:
-    """Inputs as their types want them: texts as they are, everything else read as YAML."""
-    return {name: _value(name, text, step.spec.inputs.get(name)) for name, text in given.items()}
-
-
 def _value(name: str, text: str, declared: DeclaredInput | None) -> Any:
+    """An input's value: a string as it is, every other type read as YAML."""
     if declared is None or declared.type is ValueType.STRING:
         return text
     try:
@@ -188,7 +182,7 @@ def _value(name: str, text: str, declared: DeclaredInput | None) -> Any:
 
 @asynccontextmanager
 async def _agent(folder: Path, resolver: Resolver) -> AsyncIterator[Jobs]:
-    """The engine, as an agent has it."""
+    """The agent's engine, without its server."""
     pulse = Pulse()
     around = Surroundings(
         clock=SystemClock(),
@@ -206,8 +200,8 @@ async def _agent(folder: Path, resolver: Resolver) -> AsyncIterator[Jobs]:
     around.changes.close()
 
 
-async def _followed(jobs: Jobs) -> tuple[list[dict[str, Any]], pb.JobEnd]:
-    """Show the log as it comes; the results and the end. An interrupt cancels: what always runs still does."""
+async def _follow(jobs: Jobs) -> tuple[list[dict[str, Any]], pb.JobEnd]:
+    """Print the log to stderr; the results and the end. An interrupt cancels; steps that always run still run."""
     events: list[dict[str, Any]] = []
     ended: asyncio.Future[pb.JobEnd] = asyncio.get_running_loop().create_future()
     log = LogText()
@@ -222,7 +216,7 @@ async def _followed(jobs: Jobs) -> tuple[list[dict[str, Any]], pb.JobEnd]:
             case "end":
                 ended.set_result(event.end)
 
-    with handled(dict.fromkeys(ENDING, lambda: jobs.get(JOB).cancel())):
+    with handle_signals(dict.fromkeys(ENDING, lambda: jobs.get(JOB).cancel())):
         watcher = Watcher(jobs)
         watcher.handle(pb.WatchRequest(subscribe=pb.Subscribe(id=JOB, result_seq=1)))
         async with asyncio.TaskGroup() as tasks:

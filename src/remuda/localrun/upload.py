@@ -1,7 +1,7 @@
-"""Brings what a run is about into its cell: the snapshot, the other projects, and then the pipeline itself.
+"""Uploads the snapshot and the other projects of a run into its cell, and creates the pipeline there.
 
-Decided here: which refs of another project's clone the cell gets, and how the facts of a work tree become the request
-for a pipeline, so that the cell judges the file as it was judged here. `local_run` is the caller.
+The request for the pipeline carries the facts of the work tree, so that the cell compiles the file to the same jobs.
+Used by `pipeline_run`.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from remuda.cli.exits import CommandError
+from remuda.lib.exits import CommandError
 from remuda.lib.lent_repository import LENDS
 from remuda.lib.processes import reap
 from remuda.localrun.sources.repository import Repository
@@ -20,18 +20,18 @@ from remuda.localrun.sources.worktree import facts_of
 from remuda.wire.user_api import NewPipelineRequest
 
 if TYPE_CHECKING:
-    from remuda.localrun.compilation import Ready
+    from remuda.localrun.compilation import PipelineFile
     from remuda.localrun.embedded import Cell
     from remuda.pipeline import Facts
     from remuda.wire.user_client import PipelineInfo
 
 REFS_AT_ONCE = 500
-"""One command takes so many."""
-_OF_MERGE_REQUEST = ("SOURCE_BRANCH_NAME", "TARGET_BRANCH_NAME", "TITLE")
+"""The number of refspecs per `git push`, which has a limit on the length of its command line."""
+_MERGE_REQUEST_NAMES = ("SOURCE_BRANCH_NAME", "TARGET_BRANCH_NAME", "TITLE")
 
 
 class Choice(msgspec.Struct, frozen=True, kw_only=True):
-    """Which jobs of the pipeline are wanted."""
+    """Which jobs of the pipeline are run; empty: all."""
 
     jobs: tuple[str, ...] = ()
     stages: tuple[str, ...] = ()
@@ -39,32 +39,32 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Package(msgspec.Struct, frozen=True, kw_only=True):
-    """All that a cell gets: a project by its path, with its default branch and its repository."""
+    """A project to upload: its path, its default branch and its repository."""
 
     path: str
     default_branch: str
     snapshot: Snapshot
 
 
-def places(ready: "Ready", folder: Path) -> list[Path]:
-    """Where `pack` puts the repositories: the folder's own, then those of the other projects."""
-    return [folder / "own.git", *(folder / f"other-{number}.git" for number, _ in enumerate(ready.projects))]
+def repository_paths(file: "PipelineFile", folder: Path) -> list[Path]:
+    """Where `pack` puts the repositories: the folder's own first, then those of the other projects."""
+    return [folder / "own.git", *(folder / f"other-{number}.git" for number, _ in enumerate(file.projects))]
 
 
-def pack(ready: "Ready", compared: frozenset[str], folder: Path) -> tuple[Package, list[Package]]:
-    """The folder's own package, and those of the other projects; new repositories go below `folder`."""
-    facts = ready.facts
-    place, *other_places = places(ready, folder)
-    snapshot = take(ready.folder, ready.repository, facts, place, compared=sorted(compared))
+def pack(file: "PipelineFile", compared: frozenset[str], folder: Path) -> tuple[Package, list[Package]]:
+    """The package of the folder itself, and those of the other projects. New repositories go below `folder`."""
+    facts = file.facts
+    place, *other_places = repository_paths(file, folder)
+    snapshot = take(file.folder, file.repository, facts, place, compared=sorted(compared))
     own = Package(path=facts.predefined["CI_PROJECT_PATH"], default_branch=facts.default_branch, snapshot=snapshot)
     others = [
-        _other(path, clone.resolve(), other)
-        for (path, clone), other in zip(ready.projects.items(), other_places, strict=True)
+        _pack_other(path, clone.resolve(), other)
+        for (path, clone), other in zip(file.projects.items(), other_places, strict=True)
     ]
     return own, others
 
 
-def _other(path: str, folder: Path, git_dir: Path) -> Package:
+def _pack_other(path: str, folder: Path, git_dir: Path) -> Package:
     repository = Repository.at(folder)
     facts = facts_of(folder, repository=repository)
     if repository is None or repository.is_part:
@@ -75,68 +75,64 @@ def _other(path: str, folder: Path, git_dir: Path) -> Package:
 
 
 async def deliver(
-    cell: "Cell", own: Package, others: list[Package], ready: "Ready", choice: Choice, *, links: Path | None
+    cell: "Cell", own: Package, others: list[Package], file: "PipelineFile", choice: Choice, *, links: Path | None
 ) -> "PipelineInfo":
-    """Bring everything into the cell, then create the pipeline.
+    """Upload all projects, then create the pipeline.
 
-    `links` is where the repositories of a cell that borrows all objects are found: it lends them in turn. To a cell
-    without they are pushed.
+    `links`: the folder of the cell's repositories if the cell borrows their objects, so that nothing must be pushed.
     """
-    brought = [await _bring(cell, package, links) for package in others]
-    project = await _bring(cell, own, links)
-    if brought:
-        # All is one person's: jobs of each project reach the others as far as that person may.
-        for project_id in (*brought, project):
+    other_ids = [await _upload(cell, package, links) for package in others]
+    project = await _upload(cell, own, links)
+    if other_ids:
+        # One person owns all projects, so the jobs of each may read the others.
+        for project_id in (*other_ids, project):
             await cell.client.let_in_all_jobs(project_id)
-    return await cell.client.create_pipeline(project, request_of(ready, own.snapshot, choice))
+    return await cell.client.create_pipeline(project, request_of(file, own.snapshot, choice))
 
 
-def request_of(ready: "Ready", snapshot: Snapshot, choice: Choice) -> NewPipelineRequest:
-    """The pipeline that the facts call for."""
-    facts = ready.facts
-    told = facts.predefined
+def request_of(file: "PipelineFile", snapshot: Snapshot, choice: Choice) -> NewPipelineRequest:
+    """The request that makes the cell compile the file for the facts of the work tree."""
+    facts = file.facts
     return NewPipelineRequest(
         ref=snapshot.ref,
         sha=snapshot.sha,
         source=facts.source,
-        before_sha=told.get("CI_COMMIT_BEFORE_SHA", ""),
-        variables={name: _escaped(value) if name in facts.raw else value for name, value in facts.variables.items()},
-        inputs=ready.inputs,
-        text=ready.text,
+        before_sha=facts.predefined.get("CI_COMMIT_BEFORE_SHA", ""),
+        # The cell expands references in variables; raw ones must not have any.
+        variables={
+            name: value.replace("$", "$$") if name in facts.raw else value for name, value in facts.variables.items()
+        },
+        inputs=file.inputs,
+        text=file.text,
         jobs=choice.jobs,
         stages=choice.stages,
         with_needs=choice.with_needs,
         changes_since=snapshot.since,
-        predefined=_predefined(facts),
+        predefined=_predefined_variables(facts),
     )
 
 
-def _escaped(value: str) -> str:
-    """A value without references, for whoever looks for some."""
-    return value.replace("$", "$$")
-
-
-def _predefined(facts: "Facts") -> Mapping[str, str]:
-    """What the cell cannot know: who and where the user is, what the merge request is about."""
-    told = facts.predefined
-    names = [name for name in told if name.startswith("GITLAB_USER_")]
-    names += [f"CI_MERGE_REQUEST_{name}" for name in _OF_MERGE_REQUEST]
-    if told.get("CI_SERVER_HOST") != "localhost":
-        # Rules ask for these; jobs that call the server use its addresses, which are the cell's.
+def _predefined_variables(facts: "Facts") -> Mapping[str, str]:
+    """The variables whose values the cell cannot know: the user, the server's name, the merge request."""
+    variables = facts.predefined
+    names = [name for name in variables if name.startswith("GITLAB_USER_")]
+    names += [f"CI_MERGE_REQUEST_{name}" for name in _MERGE_REQUEST_NAMES]
+    if variables.get("CI_SERVER_HOST") != "localhost":
+        # For rules. Jobs that call the server use the other CI_SERVER_* variables, which name the cell.
         names += ["CI_SERVER_HOST", "CI_SERVER_FQDN"]
-    return {name: told[name] for name in names if name in told}
+    return {name: variables[name] for name in names if name in variables}
 
 
-async def _bring(cell: "Cell", package: Package, links: Path | None) -> int:
-    """The project with everything in it; its id."""
+async def _upload(cell: "Cell", package: Package, links: Path | None) -> int:
+    """Create the project if necessary and upload its refs; the project's id."""
     project = await cell.client.ensure_project(package.path, default_branch=package.default_branch)
     if links is not None:
         (links / f"{package.path}.git" / LENDS).touch()
         await cell.client.put_refs(project.id, package.snapshot.refs)
         return project.id
-    # The cell may have an older snapshot, which this one does not begin with.
+    # The cell may have a snapshot of an earlier run that is not an ancestor of this one.
     await cell.client.allow_force_pushes(project.id)
-    refspecs, removals = to_push(package.snapshot.refs)
+    refspecs, removals = refspecs_of(package.snapshot.refs)
     for start in range(0, len(refspecs), REFS_AT_ONCE):
         await _git_push(
             project.http_url_to_repo, package.snapshot.git_dir, refspecs[start : start + REFS_AT_ONCE], cell
@@ -146,15 +142,15 @@ async def _bring(cell: "Cell", package: Package, links: Path | None) -> int:
     return project.id
 
 
-def to_push(refs: Mapping[str, str]) -> tuple[list[str], list[str]]:
-    """What is pushed, and what is removed again once it is there.
+def refspecs_of(refs: Mapping[str, str]) -> tuple[list[str], list[str]]:
+    """The refspecs to push, and those that remove temporary branches again.
 
-    A cell takes branches, tags and merge requests only; what rules compare with is no more than commits that it must
-    have, so these come by a branch that does not stay.
+    A cell accepts only branches, tags and merge requests. Commits that rules compare with are pushed as a temporary
+    branch, because the cell needs the commits but not the ref.
     """
-    brought = {ref: f"refs/heads/remuda-{ref.removeprefix('refs/')}" for ref in refs if ref.startswith(COMPARED)}
-    pushed = [f"{sha}:{brought.get(ref, ref)}" for ref, sha in refs.items()]
-    return pushed, [f":{name}" for name in brought.values()]
+    temporary = {ref: f"refs/heads/remuda-{ref.removeprefix('refs/')}" for ref in refs if ref.startswith(COMPARED)}
+    pushes = [f"{sha}:{temporary.get(ref, ref)}" for ref, sha in refs.items()]
+    return pushes, [f":{name}" for name in temporary.values()]
 
 
 async def _git_push(url: str, git_dir: Path, refspecs: list[str], cell: "Cell") -> None:

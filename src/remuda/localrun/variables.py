@@ -1,8 +1,7 @@
-"""Variables and inputs as the command line gives them: `NAME=VALUE`, and files of them.
+"""Reads variables and inputs of the command line: `NAME=VALUE` options, and files of variables.
 
-Decided here: which forms a file of variables may have (dotenv; a YAML or JSON map as under `variables` in a pipeline
-file), whose value wins (options over files, later over earlier), and what type an input's text is taken for, which is
-the one that the pipeline file declares. `compiling` is the caller.
+A file is dotenv, or a YAML or JSON map like `variables` in a pipeline file. Options win over files, later ones over
+earlier ones. An input gets the type that the pipeline file declares. Used by `compilation`.
 """
 
 import re
@@ -10,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from remuda.cli.exits import BadInputError
+from remuda.lib.exits import BadInputError
 from remuda.pipeline.errors import Report, printable
 from remuda.pipeline.keywords.variables import Variables, read_variables
 from remuda.pipeline.syntax.tree import number, plain
@@ -27,26 +26,26 @@ _ESCAPE = re.compile(r"\\(.)")
 _ESCAPED = {"n": "\n", "t": "\t", "r": "\r"}
 
 
-def read_given(assignments: Iterable[str], files: Iterable[Path]) -> Variables:
-    """All variables of a command line."""
-    found = Variables()
+def read_variable_options(assignments: Iterable[str], files: Iterable[Path]) -> Variables:
+    """The variables of `--variable` and `--variables-file`."""
+    variables = Variables()
     for file in files:
-        found = read_file(file).over(found)
-    return Variables(values=_assigned(assignments, "--variable", _NAME)).over(found)
+        variables = read_file(file).over(variables)
+    return Variables(values=_read_assignments(assignments, "--variable", _NAME)).over(variables)
 
 
 def read_file(file: Path) -> Variables:
-    """The variables of a file; what it is shows by its name, or by a brace at its beginning."""
+    """The variables of a file. Its suffix, or a brace at its beginning, tells YAML and JSON from dotenv."""
     try:
-        with file.open("rb") as opened:
-            data = opened.read(LIMIT_BYTES + 1)
+        with file.open("rb") as stream:
+            data = stream.read(LIMIT_BYTES + 1)
         if len(data) > LIMIT_BYTES:
             raise BadInputError(f"--variables-file {file}: larger than {LIMIT_BYTES} bytes")
         text = data.decode("utf-8-sig")
     except OSError as error:
         raise BadInputError(f"--variables-file {file}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
-        raise BadInputError(f"--variables-file {file}: is no UTF-8 text") from None
+        raise BadInputError(f"--variables-file {file}: is not UTF-8 text") from None
     if file.suffix in (".yml", ".yaml", ".json") or text.lstrip().startswith("{"):
         if not text.strip():
             return Variables()
@@ -58,16 +57,16 @@ def read_file(file: Path) -> Variables:
 
 
 def read_dotenv(text: str, file: str) -> dict[str, str]:
-    """`NAME=value` a line; quotes are taken off, in double ones a backslash escapes; # begins a comment."""
+    """`NAME=value` per line. Quotes are removed, inside double quotes a backslash escapes, # begins a comment."""
     values: dict[str, str] = {}
     for index, line in enumerate(text.split("\n"), 1):
         line = line.strip()
         if not line or line.startswith("#"):
             continue
-        found = _LINE.fullmatch(line)
-        if found is None:
+        match = _LINE.fullmatch(line)
+        if match is None:
             raise BadInputError(f"{file}:{index}: cannot read {printable(line)!r}; write it as NAME=VALUE")
-        name, value = found.groups()
+        name, value = match.groups()
         if value[:1] in ('"', "'"):
             quoted = (_DOUBLE if value[0] == '"' else _SINGLE).fullmatch(value)
             if quoted is None:
@@ -81,24 +80,24 @@ def read_dotenv(text: str, file: str) -> dict[str, str]:
 
 
 def read_inputs(assignments: Sequence[str], text: str, file: str) -> dict[str, Any]:
-    """The inputs of a command line, each of the type that the header of the pipeline file `text` gives it."""
-    given = _assigned(assignments, "--input", _INPUT)
-    if not given:
+    """The values of `--input`, each with the type that the header of the pipeline file `text` declares."""
+    inputs = _read_assignments(assignments, "--input", _INPUT)
+    if not inputs:
         return {}
     header = read_document(text, Report(file)).header
     spec = plain(header.entries["spec"].value) if header else None
     declared = spec.get("inputs") if isinstance(spec, dict) else None
     types: Mapping[str, object] = declared if isinstance(declared, dict) else {}
-    return {name: _typed(name, value, types.get(name)) for name, value in given.items()}
+    return {name: _convert(name, value, types.get(name)) for name, value in inputs.items()}
 
 
-def _typed(name: str, text: str, declared: object) -> Any:
-    wanted = declared.get("type") if isinstance(declared, dict) else None
-    if wanted == "number":
+def _convert(name: str, text: str, declared: object) -> Any:
+    kind = declared.get("type") if isinstance(declared, dict) else None
+    if kind == "number":
         return number(text)
-    if wanted == "boolean" and text in ("true", "false"):
+    if kind == "boolean" and text in ("true", "false"):
         return text == "true"
-    if wanted == "array":
+    if kind == "array":
         report = Report(f"--input {name}")
         value = plain(read_document(text, report).body)
         report.finish()
@@ -106,20 +105,20 @@ def _typed(name: str, text: str, declared: object) -> Any:
     return text
 
 
-def _assigned(assignments: Iterable[str], option: str, names: re.Pattern[str]) -> dict[str, str]:
+def _read_assignments(assignments: Iterable[str], option: str, names: re.Pattern[str]) -> dict[str, str]:
     values: dict[str, str] = {}
-    for each in assignments:
-        name, equals, value = each.partition("=")
+    for text in assignments:
+        name, equals, value = text.partition("=")
         if not equals:
-            raise BadInputError(f"{option} {each}: write it as NAME=VALUE")
+            raise BadInputError(f"{option} {text}: write it as NAME=VALUE")
         if not _is_text(value):
-            raise BadInputError(f"{option} {name}: the value is no UTF-8 text")
+            raise BadInputError(f"{option} {name}: the value is not UTF-8 text")
         if not names.fullmatch(name):
-            raise BadInputError(f"{option} {each}: {name!r} is no name; use letters, digits and _, no digit first")
+            raise BadInputError(f"{option} {text}: {name!r} is not a name; use letters, digits and _, no digit first")
         values[name] = value
     return values
 
 
 def _is_text(value: str) -> bool:
-    """Whether no byte of the command line was left undecoded."""
+    """False if Python could not decode a byte of the command line; such bytes become surrogates."""
     return not any("\ud800" <= character <= "\udfff" for character in value)

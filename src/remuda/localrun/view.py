@@ -1,31 +1,32 @@
-"""What there is to see of a running pipeline, and what of it is shown: pure functions of what the cell answered.
+"""The state of a running pipeline, made of the cell's answer. Pure.
 
-`RunView` is one look at the pipeline and at those that its trigger jobs started. From two looks come the lines of the
-plain output (`events`); `rows` makes the live tree of one, `report` sums up the last, `screen` draws them. Nothing here
-reads a clock or knows a terminal.
+`RunView` is the state at one poll, downstream pipelines included. `events` compares two states for the plain output,
+`render.tree_rows` makes the live tree of one, and `report` sums up the last.
 """
 
 from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from remuda.cli.render.step_events import StepView, duration, fold, span
+from remuda.localrun.render.step_events import StepView, fold, span
+from remuda.localrun.render.words import duration
 from remuda.wire.user_api import FileInfo, JobProgress, PipelineProgress
 
 OVER = frozenset({"success", "failed", "canceled", "skipped"})
-"""Statuses a job or pipeline does not leave."""
+"""Final statuses of a job or pipeline."""
 
 QUIET = frozenset({"created", "pending", "preparing"})
-"""Statuses of a job that only waits for its turn."""
+"""Statuses of a job that waits for its turn; the plain output does not print them."""
 
 BELOW = " > "
-"""Between a trigger job and a job of the pipeline that it started."""
+"""Joins the name of a trigger job and the name of a job in the pipeline that it started."""
 
 NAMED_WAITS = 3
+"""How many of the jobs that a job waits for are named."""
 
 
 class JobView(msgspec.Struct, frozen=True, kw_only=True):
-    """A job: the newest try of its name."""
+    """The newest attempt of a job."""
 
     id: int
     name: str
@@ -44,32 +45,30 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
     starts_at: float | None = None
     resource_group: str = ""
     files: tuple[FileInfo, ...] = ()
-    """What it has left."""
+    """Its artifacts and reports."""
     steps: tuple[StepView, ...] = ()
     downstream: "RunView | None" = None
     """The pipeline that it started."""
 
     def seconds(self, now: float) -> float | None:
-        """How long it ran, or has been running."""
+        """How long it ran, or has been running; None before it starts."""
         return span(self.started_at, self.finished_at, now)
 
     def is_over(self) -> bool:
         return self.status in OVER
 
     def has_failed(self) -> bool:
-        """Whether it ended badly, allowed or not."""
+        """True also if the job is allowed to fail."""
         return self.status == "failed"
 
 
 class StageView(msgspec.Struct, frozen=True, kw_only=True):
-    """A stage with its jobs."""
-
     name: str
     jobs: tuple[JobView, ...]
 
 
 class RunView(msgspec.Struct, frozen=True, kw_only=True):
-    """One look at a pipeline."""
+    """The state of a pipeline at one poll."""
 
     pipeline_id: int
     status: str
@@ -80,30 +79,30 @@ class RunView(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def jobs(self) -> tuple[JobView, ...]:
-        """Its own jobs."""
+        """Its own jobs, without those of downstream pipelines."""
         return tuple(job for stage in self.stages for job in stage.jobs)
 
     def pipelines(self) -> Iterator["RunView"]:
-        """This one and all that its jobs started, and so on."""
+        """This pipeline and all downstream ones, recursively."""
         yield self
         for job in self.jobs:
             if job.downstream is not None:
                 yield from job.downstream.pipelines()
 
     def all_jobs(self, above: str = "") -> Iterator[tuple[str, "RunView", JobView]]:
-        """All jobs of all these pipelines: with a name that tells them apart, and the pipeline they are of."""
+        """All jobs of all `pipelines`: a unique name, the job's pipeline, the job."""
         for job in self.jobs:
             yield above + job.name, self, job
             if job.downstream is not None:
                 yield from job.downstream.all_jobs(f"{above}{job.name}{BELOW}")
 
     def is_over(self) -> bool:
-        """Whether nothing more will happen by itself: a blocking manual job waits for a person."""
+        """True if nothing more happens by itself. A pipeline that a manual job blocks counts as over."""
         return all(each.status in OVER or each.status == "manual" for each in self.pipelines())
 
 
 def build(pipeline: PipelineProgress, now: float) -> RunView:
-    """Put the cell's answer together: stages in the order of the file, jobs in the order they were made."""
+    """The view of the cell's answer: stages in the order of the file, jobs in the order of their ids."""
     by_stage: dict[str, list[JobView]] = {}
     for job in sorted(pipeline.jobs, key=lambda job: (job.stage_index, job.id)):
         by_stage.setdefault(job.stage, []).append(_job(job, now))
@@ -113,7 +112,7 @@ def build(pipeline: PipelineProgress, now: float) -> RunView:
         now=now,
         project_id=pipeline.project_id,
         project=pipeline.project,
-        stages=tuple(StageView(name=name, jobs=tuple(found)) for name, found in by_stage.items()),
+        stages=tuple(StageView(name=name, jobs=tuple(jobs)) for name, jobs in by_stage.items()),
     )
 
 
@@ -143,7 +142,7 @@ def _job(job: JobProgress, now: float) -> JobView:
 
 
 def note_of(job: JobView, now: float) -> str:
-    """What is worth saying about how a job stands, and what it waits for."""
+    """A short explanation of a job's status: why it failed, or what it waits for."""
     match job.status:
         case "failed":
             words = [job.failure_reason or ""]
@@ -169,7 +168,7 @@ def note_of(job: JobView, now: float) -> str:
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that happened between two looks, for the plain output."""
+    """A status change between two polls, for the plain output."""
 
     at: float
     job: str
@@ -179,31 +178,31 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def events(before: RunView | None, after: RunView) -> list[Event]:
-    """What is new. A job that was both started and ended between the looks gives both events."""
-    known = {name: job for name, _, job in before.all_jobs()} if before else {}
-    found: list[Event] = []
+    """The changes between two states. A job that started and ended in between gives two events."""
+    old_jobs = {name: job for name, _, job in before.all_jobs()} if before else {}
+    changes: list[Event] = []
     for name, _, job in after.all_jobs():
-        old = known.get(name)
+        old = old_jobs.get(name)
         if old is not None and old.id != job.id:
-            found.append(Event(at=after.now, job=name, status="retrying", note=f"as job {job.id}"))
+            changes.append(Event(at=after.now, job=name, status="retrying", note=f"as job {job.id}"))
             old = None
         if (old is None or old.started_at is None) and job.started_at is not None:
-            found.append(Event(at=job.started_at, job=name, status="running"))
+            changes.append(Event(at=job.started_at, job=name, status="running"))
         if old is not None and old.status == job.status:
             continue
         if job.status not in QUIET and job.status != "running":
             at = after.now if job.finished_at is None else job.finished_at
             seconds = job.seconds(after.now) if job.is_over() else None
             note = note_of(job, after.now)
-            found.append(Event(at=at, job=name, status=job.status, seconds=seconds, note=note))
-    return sorted(found, key=lambda event: event.at)
+            changes.append(Event(at=at, job=name, status=job.status, seconds=seconds, note=note))
+    return sorted(changes, key=lambda event: event.at)
 
 
-def waiting_tags(view: RunView) -> frozenset[str]:
-    """The tags of all jobs that wait for a runner, or will."""
+def unfinished_tags(view: RunView) -> frozenset[str]:
+    """The tags of all jobs that are not over."""
     return frozenset(tag for _, _, job in view.all_jobs() if not job.is_over() for tag in job.tags)
 
 
 def manual_jobs(view: RunView) -> Sequence[tuple[str, RunView, JobView]]:
-    """The jobs that wait for a person."""
-    return [found for found in view.all_jobs() if found[2].status == "manual"]
+    """The jobs that wait for a person, as `all_jobs` yields them."""
+    return [entry for entry in view.all_jobs() if entry[2].status == "manual"]

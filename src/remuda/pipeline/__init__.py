@@ -12,7 +12,7 @@ from remuda.pipeline.facts import Facts, SourceProblem
 from remuda.pipeline.graph import artifact_sources, prerequisites, upstream
 from remuda.pipeline.include.sources import Component, ComponentAddress, MemorySources, Sources
 from remuda.pipeline.spec import Artifacts, Environment, JobSpec, LeftOut, Need, OutsideNeed, Pipeline, Trigger
-from remuda.pipeline.syntax.merged_text import merged_yaml
+from remuda.pipeline.syntax.merged_text import merge_yaml
 from remuda.pipeline.syntax.variable_expansion import ExpansionError, expand
 
 __all__ = [
@@ -36,7 +36,7 @@ __all__ = [
     "artifact_sources",
     "compile_pipeline",
     "expand",
-    "merged_yaml",
+    "merge_yaml",
     "prerequisites",
     "upstream",
 ]

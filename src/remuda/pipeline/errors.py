@@ -119,6 +119,6 @@ def printable(text: str, limit: int = _SHOWN_VALUE) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in short)
 
 
-def quoted(text: str) -> str:
+def quote(text: str) -> str:
     """A name or value of the user's as messages show it."""
     return f'"{printable(text)}"'

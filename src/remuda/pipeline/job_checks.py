@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from remuda.pipeline.errors import Report, printable, quoted
+from remuda.pipeline.errors import Report, printable, quote
 from remuda.pipeline.graph import circles
 from remuda.pipeline.job_list import part_names
 from remuda.pipeline.keywords.job import Draft
@@ -90,7 +90,7 @@ def _check_names(report: Report, drafts: Sequence[Draft]) -> dict[str, Draft]:
         own: set[str] = set()
         for part in parts:
             if part in own:
-                report.add(draft.key, inside(name, "parallel"), f"two parts are called {quoted(part)}", "remove one")
+                report.add(draft.key, inside(name, "parallel"), f"two parts are called {quote(part)}", "remove one")
             elif part in names:
                 message = f"has the name of a part of the parallel job on line {draft.key.line}"
                 report.add(names[part].key, part, message, "rename it")
@@ -116,7 +116,7 @@ def _check_needs(report: Report, drafts: Sequence[Draft], names: dict[str, Draft
             seen: set[str] = set()
             for wanted in needs.inside or ():
                 need, place = wanted.need, wanted.at
-                shown, target = quoted(need.job), names.get(need.job)
+                shown, target = quote(need.job), names.get(need.job)
                 if need.job in seen and wanted.parallel is None:
                     report.add(place, path, f"needs {shown} twice", "keep one")
                 elif target is draft:
@@ -126,7 +126,7 @@ def _check_needs(report: Report, drafts: Sequence[Draft], names: dict[str, Draft
                         suggestion = nearest(need.job, names) or "name a job of this file, or make it optional"
                         report.add(place, path, f"unknown job {shown}", suggestion)
                 elif 0 <= spec.stage_index < target.spec.stage_index:
-                    later = f"{shown} is in the later stage {quoted(target.spec.stage)}"
+                    later = f"{shown} is in the later stage {quote(target.spec.stage)}"
                     report.add(place, path, later, "need jobs of the same or an earlier stage")
                 else:
                     _check_matrix(report, wanted, target, path)
@@ -137,7 +137,7 @@ def _check_needs(report: Report, drafts: Sequence[Draft], names: dict[str, Draft
 
 def _check_matrix(report: Report, wanted: Wanted, target: Draft, path: str) -> None:
     if wanted.parallel is not None and not (target.parallel and target.parallel.matrix):
-        message = f"{quoted(wanted.need.job)} has no parallel:matrix"
+        message = f"{quote(wanted.need.job)} has no parallel:matrix"
         report.add(wanted.at, inside(path, "parallel"), message, "remove the matrix from the need")
 
 
@@ -167,15 +167,15 @@ def _check_dependencies(report: Report, drafts: Sequence[Draft], names: Mapping[
             target = names.get(name)
             if target is None:
                 suggestion = nearest(name, names) or "name a job of an earlier stage"
-                report.add(at, path, f"unknown job {quoted(name)}", suggestion)
+                report.add(at, path, f"unknown job {quote(name)}", suggestion)
             elif needed is not None and draft.needs and draft.needs.inside is not None:
                 if name not in needed and target.spec.name not in needed:
-                    report.add(at, path, f"{quoted(name)} is not among the needs", "need it too")
+                    report.add(at, path, f"{quote(name)} is not among the needs", "need it too")
             elif 0 <= spec.stage_index <= target.spec.stage_index:
-                message = f"{quoted(name)} is not in an earlier stage"
+                message = f"{quote(name)} is not in an earlier stage"
                 report.add(at, path, message, "artifacts come from jobs that are done before this one starts")
         on_stop = spec.environment.on_stop if spec.environment else ""
         if on_stop and on_stop not in names:
             at, path = draft.entries["environment"].value, inside(spec.name, "environment:on_stop")
             suggestion = nearest(on_stop, names) or "name the job that stops the environment"
-            report.add(at, path, f"unknown job {quoted(on_stop)}", suggestion)
+            report.add(at, path, f"unknown job {quote(on_stop)}", suggestion)

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from remuda.pipeline.errors import Report, quoted
+from remuda.pipeline.errors import Report, quote
 from remuda.pipeline.keywords.job import Draft
 from remuda.pipeline.keywords.needs import Needs, Wanted
 from remuda.pipeline.keywords.variables import Variables
@@ -169,9 +169,9 @@ def _meant(
         # Kept as written: whoever looks at the job sees what it would have waited for.
         return [need.job]
     path = f"{part.draft.spec.name}:needs"
-    message = f"the job {quoted(need.job)} is not in this pipeline: its rules leave it out"
+    message = f"the job {quote(need.job)} is not in this pipeline: its rules leave it out"
     if wanted.parallel is not None and need.job in there:
-        message = f"no part of {quoted(need.job)} has these values"
+        message = f"no part of {quote(need.job)} has these values"
     report.add(wanted.at, path, message, "make the need optional, or give both jobs the same rules")
     return []
 

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 
-from remuda.pipeline.errors import quoted
+from remuda.pipeline.errors import quote
 from remuda.pipeline.graph import prerequisites
 from remuda.pipeline.spec import JobSpec, Pipeline
 
@@ -47,8 +47,8 @@ def _named(pipeline: Pipeline, names: Iterable[str]) -> set[str]:
     for name in names:
         if name not in by_name:
             if name in left_out:
-                raise ChoiceError(f"the job {quoted(name)} is not in this pipeline: {left_out[name]}")
-            raise ChoiceError(f"there is no job {quoted(name)}{_near(name, by_name)}")
+                raise ChoiceError(f"the job {quote(name)} is not in this pipeline: {left_out[name]}")
+            raise ChoiceError(f"there is no job {quote(name)}{_near(name, by_name)}")
         found.update(by_name[name])
     return found
 
@@ -58,7 +58,7 @@ def _in_stages(pipeline: Pipeline, stages: Iterable[str]) -> set[str]:
     for stage in stages:
         if stage not in there:
             what = "no job is in the stage" if stage in pipeline.stages else "there is no stage"
-            raise ChoiceError(f"{what} {quoted(stage)}{_near(stage, there)}")
+            raise ChoiceError(f"{what} {quote(stage)}{_near(stage, there)}")
     wanted = set(stages)
     return {job.name for job in pipeline.jobs if job.stage in wanted}
 
@@ -97,6 +97,6 @@ def _near(name: str, there: Iterable[str]) -> str:
     names = list(there)
     near = get_close_matches(name, names, n=3) or [each for each in names if name.lower() in each.lower()][:3]
     if near:
-        return f"; did you mean {' or '.join(map(quoted, near))}?"
-    shown = ", ".join(map(quoted, names[:10]))
+        return f"; did you mean {' or '.join(map(quote, near))}?"
+    shown = ", ".join(map(quote, names[:10]))
     return f"; there are {shown}{' and more' if len(names) > 10 else ''}" if names else ""

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from remuda.cell.http.gitlab import jobs as http_jobs
-from remuda.cli.exits import BadInputError
 from remuda.cli.main import call
+from remuda.lib.exits import BadInputError
 from remuda.testing.served_cell import FEATURES, ScriptedRunner, ServedCell
 from remuda.wire.user_client import RefusedError
 

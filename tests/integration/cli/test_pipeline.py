@@ -133,7 +133,7 @@ def test_a_repository_inside_a_hook(world: Any, pipeline: Make) -> None:
         (["--event", "pull"], "--event pull: there is no such event"),
         (["--variable", "A"], "write it as NAME=VALUE"),
         (["--variables-file", "/nowhere"], "--variables-file /nowhere: cannot be read"),
-        (["--ref", "a..b"], "no branch or tag can be called so"),
+        (["--ref", "a..b"], "is not a valid name of a branch or tag"),
         (["--file", "/nowhere/file.yml"], "there is no pipeline file"),
         (["--event", "tag"], "no tag points at HEAD"),
     ],

@@ -89,7 +89,7 @@ def test_what_is_refused(server: Server) -> None:
     assert fetched(server, "/ci/away").startswith("the server redirects to http://localhost:")
     assert "cannot be fetched" in fetched(server, "/ci/file")
     assert "larger than" in fetched(server, "/ci/large")
-    assert "no UTF-8" in fetched(server, "/ci/latin")
+    assert "not UTF-8" in fetched(server, "/ci/latin")
     assert "cannot be fetched" in fetched(server, "/ci/none")
     assert "cannot be fetched" in fetched(server, "/ci/loop")
     assert "timed out" in fetched(server, "/ci/slow")

@@ -38,7 +38,7 @@ def test_a_run_without_arguments_reads_no_options(tmp_path: Path) -> None:
         "from remuda.cli.main import main\n"
         "try:\n    main()\n"
         "except SystemExit as end:\n    assert end.code == 2, end.code\n"
-        "assert 'remuda.cli.run' in sys.modules\n"
+        "assert 'remuda.localrun.command' in sys.modules\n"
         "assert 'cyclopts' not in sys.modules\n"
     )
     done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True)

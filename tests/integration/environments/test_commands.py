@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from remuda.cli.exits import BadInputError
 from remuda.cli.main import call
+from remuda.lib.exits import BadInputError
 from remuda.testing.environment_plugins import a_plugin, kill_agents
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from remuda.cli.exits import BadInputError
 from remuda.cli.main import call
+from remuda.lib.exits import BadInputError
 from remuda.testing.instance_groups import a_plugin, a_program
 
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from remuda.cli.exits import BadInputError, CommandError
 from remuda.cli.main import call
 from remuda.fleeting.errors import PermanentError
 from remuda.fleeting.install import MARK, choose_image, choose_layer, this_platform
 from remuda.fleeting.plugin_search import find_program
+from remuda.lib.exits import BadInputError, CommandError
 from remuda.testing.instance_groups import a_plugin, a_program
 from remuda.testing.step_packages import (
     BASIC,

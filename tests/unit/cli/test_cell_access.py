@@ -3,44 +3,47 @@ from pathlib import Path
 
 import pytest
 
-from remuda.cli.cell_access import FILE_NAME, Access, find, store, stored
-from remuda.cli.exits import BadInputError
+from remuda.cli.cell_access import find_access
+from remuda.lib.exits import BadInputError
+from remuda.localrun.client_file import FILE_NAME, Access, read_access, write_access
 
-KEPT = Access(url="http://127.0.0.1:8929", token="glpat-kept")
+STORED = Access(url="http://127.0.0.1:8929", token="glpat-kept")
 
 
 def test_what_up_stored_is_found_again_and_private(tmp_path: Path) -> None:
-    store(tmp_path / "new", KEPT)
-    assert stored(tmp_path / "new") == KEPT
+    write_access(tmp_path / "new", STORED)
+    assert read_access(tmp_path / "new") == STORED
     assert stat.S_IMODE((tmp_path / "new" / FILE_NAME).stat().st_mode) == 0o600
 
 
 def test_nothing_stored_is_no_error(tmp_path: Path) -> None:
-    assert stored(tmp_path) is None
+    assert read_access(tmp_path) is None
 
 
 @pytest.mark.parametrize("content", ["", "{", '{"url": 1}', '{"version": 2, "url": "u", "token": "t"}'])
 def test_a_damaged_or_newer_file_is_named(tmp_path: Path, content: str) -> None:
     (tmp_path / FILE_NAME).write_text(content)
     with pytest.raises(BadInputError, match=FILE_NAME):
-        stored(tmp_path)
+        read_access(tmp_path)
 
 
 def test_options_win_over_environment_and_environment_over_the_file() -> None:
     environment = {"REMUDA_URL": "http://two", "REMUDA_TOKEN": "second"}
-    assert find(url=None, kept=KEPT, environment={}) == KEPT
-    assert find(url=None, kept=KEPT, environment=environment).url == "http://two"
-    assert find(url="http://three/", kept=KEPT, environment=environment) == Access(url="http://three", token="second")
+    assert find_access(url=None, stored=STORED, environment={}) == STORED
+    assert find_access(url=None, stored=STORED, environment=environment).url == "http://two"
+    assert find_access(url="http://three/", stored=STORED, environment=environment) == Access(
+        url="http://three", token="second"
+    )
 
 
 def test_a_stored_token_goes_only_to_its_own_cell() -> None:
     with pytest.raises(BadInputError, match="no token for the cell at http://elsewhere"):
-        find(url="http://elsewhere", kept=KEPT, environment={})
+        find_access(url="http://elsewhere", stored=STORED, environment={})
 
 
 def test_without_a_cell_the_fix_is_named() -> None:
     with pytest.raises(BadInputError, match="remuda up"):
-        find(url=None, kept=None, environment={})
+        find_access(url=None, stored=None, environment={})
 
 
 @pytest.mark.parametrize(
@@ -48,11 +51,11 @@ def test_without_a_cell_the_fix_is_named() -> None:
 )
 def test_an_address_that_is_none_is_refused(url: str) -> None:
     with pytest.raises(BadInputError, match="http:// or https://"):
-        find(url=url, kept=None, environment={"REMUDA_TOKEN": "token"})
+        find_access(url=url, stored=None, environment={"REMUDA_TOKEN": "token"})
 
 
 @pytest.mark.parametrize("token", ["glpat-x\n", "two words", "t\u00f6ken", "\x07"])
 def test_a_token_that_no_header_could_hold_is_refused(token: str) -> None:
     with pytest.raises(BadInputError, match="REMUDA_TOKEN") as caught:
-        find(url="http://x", kept=None, environment={"REMUDA_TOKEN": token})
+        find_access(url="http://x", stored=None, environment={"REMUDA_TOKEN": token})
     assert token not in str(caught.value)

@@ -2,8 +2,8 @@ import importlib
 
 import pytest
 
-from remuda.cli.exits import KNOWN, BadInputError, Exit, code_of, first_cause
-from remuda.cli.main import describe
+from remuda.cli.exits import KNOWN, code_of, describe, first_cause
+from remuda.lib.exits import BadInputError, Exit
 from remuda.pipeline import PipelineError, compile_pipeline
 
 
@@ -47,7 +47,7 @@ def test_missing_permissions_are_bad_input() -> None:
 def test_an_unknown_error_is_called_a_fault_of_ours() -> None:
     message, code = describe(ZeroDivisionError("x"))
     assert code is Exit.FAILURE
-    assert "fault in remuda" in message
+    assert "bug in remuda" in message
     assert code_of(ZeroDivisionError("x")) is None
 
 

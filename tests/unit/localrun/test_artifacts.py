@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from remuda.cli.exits import CommandError
+from remuda.lib.exits import CommandError
 from remuda.localrun.artifacts import extract, folder_name, put_report
 from remuda.wire.user_api import FileInfo
 
@@ -53,7 +53,7 @@ def test_a_report_that_grows_without_end_is_refused(tmp_path: Path, monkeypatch:
 
 
 def test_what_is_no_archive_is_named(tmp_path: Path) -> None:
-    with pytest.raises(CommandError, match="no zip archive"):
+    with pytest.raises(CommandError, match="not a zip archive"):
         extract(io.BytesIO(b"not a zip"), tmp_path / "job")
 
 

@@ -9,7 +9,8 @@ import pytest
 
 from remuda.cell.errors import CellError
 from remuda.cell.settings import CellSettings
-from remuda.cli.exits import CommandError, first_cause
+from remuda.cli.exits import first_cause
+from remuda.lib.exits import CommandError
 from remuda.localrun.cell_process import CellProcess, Task
 
 
@@ -30,7 +31,7 @@ def use(process: CellProcess, folder: Path) -> str:
     """What the cell says of itself."""
 
     async def ask() -> str:
-        async with process.serving(task(folder), lambda text: None) as cell:
+        async with process.serve(task(folder), lambda text: None) as cell:
             version = await cell.client.call("GET", "/api/v4/version", None)
             return str(version)
 

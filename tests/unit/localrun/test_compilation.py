@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from remuda.cli.exits import BadInputError
 from remuda.cli.main import call
-from remuda.localrun.compilation import PipelineOptions, prepare
+from remuda.lib.exits import BadInputError
+from remuda.localrun.compilation import prepare
+from remuda.localrun.options import PipelineOptions
 
 MakeRepo = Callable[..., Any]
 JOB = "job: {script: [x]}\n"
@@ -20,11 +21,11 @@ def test_a_folder(make_repo: MakeRepo, monkeypatch: pytest.MonkeyPatch) -> None:
     repo.put(".gitlab-ci.yml", "include: ci.yml")
     repo.put("ci.yml", JOB)
     monkeypatch.chdir(repo.folder)
-    ready = prepare(Path("."), PipelineOptions(variable=("A=1",)))
-    assert (ready.file, ready.folder, ready.occasion) == (".gitlab-ci.yml", repo.folder, "a push of main")
-    assert ready.facts.variables == {"A": "1"}
-    assert [job.name for job in ready.compile().jobs] == ["job"]
-    assert ready.merged() == "---\njob:\n  script:\n  - x\n"
+    file = prepare(Path("."), PipelineOptions(variable=("A=1",)))
+    assert (file.name, file.folder, file.occasion) == (".gitlab-ci.yml", repo.folder, "a push of main")
+    assert file.facts.variables == {"A": "1"}
+    assert [job.name for job in file.compile().jobs] == ["job"]
+    assert file.merge_yaml() == "---\njob:\n  script:\n  - x\n"
 
 
 @pytest.mark.parametrize(
@@ -45,8 +46,8 @@ def test_the_occasion_in_words(make_repo: MakeRepo, options: dict[str, str], occ
 def test_another_file(make_repo: MakeRepo, tmp_path: Path) -> None:
     other = tmp_path / "other.yml"
     other.write_text(JOB)
-    ready = prepare(make_repo().folder, PipelineOptions(file=other))
-    assert (ready.file, ready.text) == (str(other), JOB)
+    file = prepare(make_repo().folder, PipelineOptions(file=other))
+    assert (file.name, file.text) == (str(other), JOB)
 
 
 def test_a_file_in_place_of_the_folder(make_repo: MakeRepo, tmp_path: Path) -> None:
@@ -89,10 +90,10 @@ def test_everything_the_options_name_is_used(make_repo: MakeRepo, tmp_path: Path
     options = PipelineOptions(
         project=(f"group/other={other.folder}",), inputs=("n=2",), variables_file=(tmp_path / "v.env",)
     )
-    ready = prepare(repo.folder, options)
-    assert [job.name for job in ready.compile().jobs] == ["far", "near 1/2", "near 2/2"]
-    assert ready.facts.variables == {"A": "1"}
-    assert ready.sources.texts == {"group/other:jobs.yml": "far: {script: [x]}"}
+    file = prepare(repo.folder, options)
+    assert [job.name for job in file.compile().jobs] == ["far", "near 1/2", "near 2/2"]
+    assert file.facts.variables == {"A": "1"}
+    assert file.sources.texts == {"group/other:jobs.yml": "far: {script: [x]}"}
 
 
 def test_bad_input(make_repo: MakeRepo, tmp_path: Path) -> None:
@@ -108,7 +109,7 @@ def test_bad_input(make_repo: MakeRepo, tmp_path: Path) -> None:
     assert "there is no such folder" in complaint(tmp_path / "none")
     assert "there is no such folder" in complaint(Path("a\0b"))
     file.write_bytes(b"job:\n  script: \xff")
-    assert ".gitlab-ci.yml:2: is no UTF-8 text" in complaint()
+    assert ".gitlab-ci.yml:2: is not UTF-8 text" in complaint()
     assert "give the folder" in complaint(file, file=Path("x"))
     file.write_bytes(b"#" * ((1 << 20) + 1))
     assert "larger than 1048576 bytes" in complaint()

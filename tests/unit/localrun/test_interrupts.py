@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from remuda.cli.exits import InterruptedRunError
+from remuda.lib.exits import InterruptedRunError
 from remuda.localrun.interrupts import Interrupts
 
 
@@ -14,7 +14,7 @@ class Work:
         self.tidied = False
 
     async def run(self, *, impatient: bool) -> None:
-        async with self.interrupts.stopping():
+        async with self.interrupts.stop_on_interrupt():
             try:
                 await asyncio.Event().wait()
             finally:
@@ -37,7 +37,7 @@ async def test_before_the_pipeline_an_interrupt_stops_on_the_spot_and_cleans_up(
 
 async def test_after_hold_the_first_asks_and_the_second_leaves() -> None:
     interrupts = Interrupts()
-    async with interrupts.stopping():
+    async with interrupts.stop_on_interrupt():
         interrupts.hold()
         interrupts.arrive()
         await asyncio.sleep(0)
@@ -51,12 +51,12 @@ async def test_an_interrupt_that_came_before_counts() -> None:
     interrupts = Interrupts()
     interrupts.arrive()
     with pytest.raises(InterruptedRunError):
-        async with interrupts.stopping():
+        async with interrupts.stop_on_interrupt():
             pytest.fail("must not begin")
 
 
 async def test_other_timeouts_stay_what_they_are() -> None:
     interrupts = Interrupts()
     with pytest.raises(TimeoutError):
-        async with interrupts.stopping():
+        async with interrupts.stop_on_interrupt():
             raise TimeoutError

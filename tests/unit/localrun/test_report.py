@@ -3,10 +3,11 @@ from collections.abc import Callable
 
 import pytest
 
-from remuda.cli.exits import Exit
-from remuda.cli.render.step_events import StepView
+from remuda.lib.exits import Exit
 from remuda.localrun import report
 from remuda.localrun.junit import TestFailure, TestReport
+from remuda.localrun.render.step_events import StepView
+from remuda.localrun.render.words import plural
 from remuda.localrun.report import Outcome
 from remuda.localrun.view import JobView, RunView
 
@@ -42,20 +43,20 @@ def test_the_exit_code_follows_the_pipeline(a_run: MakeRun, status: str, code: i
 
 
 def test_time_outside_all_steps_is_overhead(a_job: MakeJob) -> None:
-    spent = report.spent(a_job(steps=STEPS), NOW)
+    spent = report.time_by_step(a_job(steps=STEPS), NOW)
     assert spent == pytest.approx({"script": 1.3, "checkout": 0.5, "overhead": 0.2})
     assert list(spent) == ["script", "checkout", "overhead"]
 
 
 def test_a_step_without_an_end_lasted_no_longer_than_its_job(a_job: MakeJob) -> None:
     lost = StepView(name="script", status="running", started_at=NOW - 2.5)
-    assert report.spent(a_job("a", "failed", steps=(lost,)), NOW + 60) == pytest.approx(
+    assert report.time_by_step(a_job("a", "failed", steps=(lost,)), NOW + 60) == pytest.approx(
         {"script": 1.5, "overhead": 0.5}
     )
 
 
 def test_a_job_that_never_ran_spent_nothing(a_job: MakeJob) -> None:
-    assert report.spent(a_job(status="skipped"), NOW) == {}
+    assert report.time_by_step(a_job(status="skipped"), NOW) == {}
 
 
 def test_the_summary_has_a_line_a_job(a_job: MakeJob, a_run: MakeRun) -> None:
@@ -137,4 +138,4 @@ def test_the_document_is_json_with_everything_a_program_needs(a_job: MakeJob, a_
 
 
 def test_one_job_is_one_job() -> None:
-    assert [report.counted(number, "job") for number in (0, 1, 2)] == ["0 jobs", "1 job", "2 jobs"]
+    assert [plural(number, "job") for number in (0, 1, 2)] == ["0 jobs", "1 job", "2 jobs"]

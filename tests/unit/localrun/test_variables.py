@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.cli.exits import BadInputError
-from remuda.localrun.variables import read_dotenv, read_file, read_given, read_inputs
+from remuda.lib.exits import BadInputError
+from remuda.localrun.variables import read_dotenv, read_file, read_inputs, read_variable_options
 from remuda.pipeline import PipelineError
 
 HEADER = """
@@ -24,7 +24,7 @@ def test_options_stand_over_files_and_later_over_earlier(tmp_path: Path) -> None
     one, two = tmp_path / "one.env", tmp_path / "two.yml"
     one.write_text("A=1\nB=1\nC=1\n")
     two.write_text("B: 2\nC: 2\n")
-    found = read_given(["C=3", "D=a=b", "C=4", "E="], [one, two])
+    found = read_variable_options(["C=3", "D=a=b", "C=4", "E="], [one, two])
     assert found.values == {"A": "1", "B": "2", "C": "4", "D": "a=b", "E": ""}
 
 
@@ -85,7 +85,7 @@ def test_a_bad_map_is_told_by_its_line(tmp_path: Path) -> None:
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "latin").write_bytes(b"A=\xe9")
     (tmp_path / "large").write_bytes(b"#" * (1 << 20) + b"#")
-    for name, complaint in (("none", "No such file"), ("latin", "no UTF-8"), ("large", "larger"), (".", "directory")):
+    for name, complaint in (("none", "No such file"), ("latin", "not UTF-8"), ("large", "larger"), (".", "directory")):
         with pytest.raises(BadInputError, match=complaint):
             read_file(tmp_path / name)
 
@@ -93,7 +93,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize("given", ["A", "=x", "1A=x", "A B=x", ""])
 def test_bad_assignments(given: str) -> None:
     with pytest.raises(BadInputError, match="--variable"):
-        read_given([given], [])
+        read_variable_options([given], [])
     with pytest.raises(BadInputError, match="--input"):
         read_inputs(["a b=c"], HEADER, "f")
 

@@ -2,8 +2,8 @@ from collections.abc import Callable
 
 import pytest
 
-from remuda.cli.render.step_events import StepView
-from remuda.localrun.view import JobView, RunView, build, events, manual_jobs, note_of, waiting_tags
+from remuda.localrun.render.step_events import StepView
+from remuda.localrun.view import JobView, RunView, build, events, manual_jobs, note_of, unfinished_tags
 from remuda.wire.user_api import JobProgress, PipelineProgress
 
 NOW = 1_750_000_000.0
@@ -77,7 +77,7 @@ def test_a_job_says_why_it_stands_as_it_does(a_job: MakeJob, status: str, fields
 def test_tags_are_those_of_jobs_that_still_need_a_runner(a_job: MakeJob, a_run: MakeRun) -> None:
     below = a_run(a_job("unit", "pending", tags=("gpu",)), status="running")
     view = a_run(a_job("build", tags=("old",)), a_job("child", "running", downstream=below))
-    assert waiting_tags(view) == {"gpu"}
+    assert unfinished_tags(view) == {"gpu"}
     manual = a_job("ask", "manual")
     assert [job.id for _, _, job in manual_jobs(a_run(manual, a_job("b")))] == [manual.id]
 

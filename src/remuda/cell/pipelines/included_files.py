@@ -16,9 +16,9 @@ from remuda.cell.errors import TooLargeError
 from remuda.cell.git.port import Reader
 from remuda.cell.values import Project
 from remuda.pipeline import Component, ComponentAddress, SourceProblem, Sources
-from remuda.pipeline.errors import quoted
+from remuda.pipeline.errors import quote
 from remuda.pipeline.facts import ChangedFiles
-from remuda.pipeline.rules.globs import matching
+from remuda.pipeline.rules.globs import match_paths
 
 FILE_LIMIT_BYTES = 1024 * 1024
 """One pipeline file, or one that it includes."""
@@ -54,7 +54,7 @@ class CellSources(Sources):
         return self._text(self._repo, self._sha, path)
 
     def local_glob(self, pattern: str) -> Sequence[str]:
-        return matching([pattern], sorted(self._reading.files(self._repo, self._sha)))
+        return match_paths([pattern], sorted(self._reading.files(self._repo, self._sha)))
 
     def project(self, project: str, ref: str | None, file: str) -> str | SourceProblem:
         found = self._commit(project, ref)
@@ -63,16 +63,18 @@ class CellSources(Sources):
         text = self._text(*found, file)
         if text is not None:
             return text
-        at = f" at {quoted(ref)}" if ref else ""
+        at = f" at {quote(ref)}" if ref else ""
         return SourceProblem(
-            reason=f"the project {quoted(project)} has no file {quoted(file)}{at}", suggestion="check its path"
+            reason=f"the project {quote(project)} has no file {quote(file)}{at}", suggestion="check its path"
         )
 
     def project_glob(self, project: str, ref: str | None, pattern: str) -> Sequence[str]:
         found = self._commit(project, ref)
         # The pattern itself as a path: asking for it says what is wrong with the project.
         return (
-            [pattern] if isinstance(found, SourceProblem) else matching([pattern], sorted(self._reading.files(*found)))
+            [pattern]
+            if isinstance(found, SourceProblem)
+            else match_paths([pattern], sorted(self._reading.files(*found)))
         )
 
     def remote(self, url: str) -> str | SourceProblem:
@@ -82,7 +84,7 @@ class CellSources(Sources):
     def component(self, address: ComponentAddress) -> Component | SourceProblem:
         if address.host.lower() not in {host.lower() for host in (self._outside.host, *self._outside.other_hosts)}:
             return SourceProblem(
-                reason=f"components come from this cell only, and {quoted(address.host)} is another host",
+                reason=f"components come from this cell only, and {quote(address.host)} is another host",
                 suggestion=f"copy the project to the cell and write {self._outside.host}, or $CI_SERVER_FQDN",
             )
         project = self._find(address.project)
@@ -91,7 +93,7 @@ class CellSources(Sources):
         sha = self._version(project.repo_path, address.version)
         if sha is None:
             return SourceProblem(
-                reason=f"the project {quoted(address.project)} has no version {quoted(address.version)}",
+                reason=f"the project {quote(address.project)} has no version {quote(address.version)}",
                 suggestion=f"name a tag, a branch, a commit, a part of a version such as 1.2, or {LATEST}",
             )
         name = address.name if _COMPONENT_NAME.fullmatch(address.name) else ""
@@ -101,12 +103,12 @@ class CellSources(Sources):
                 return text
             if text is not None:
                 return Component(text=text, project=project.path, ref=sha, file=file)
-        reason = f"the project {quoted(address.project)} has no component {quoted(address.name)} at this version"
+        reason = f"the project {quote(address.project)} has no component {quote(address.name)} at this version"
         return SourceProblem(reason=reason, suggestion=f"it must have templates/{name or 'NAME'}.yml")
 
     def template(self, name: str) -> str | SourceProblem:
         return SourceProblem(
-            reason=f"the cell has no templates, so there is no {quoted(name)}",
+            reason=f"the cell has no templates, so there is no {quote(name)}",
             suggestion="copy the file into a project and include it from there",
         )
 
@@ -124,9 +126,9 @@ class CellSources(Sources):
         if sha is not None:
             return found.repo_path, sha
         if ref:
-            reason = f"the project {quoted(project)} has no ref {quoted(ref)}"
+            reason = f"the project {quote(project)} has no ref {quote(ref)}"
             return SourceProblem(reason=reason, suggestion="name a branch, a tag or a commit")
-        return SourceProblem(reason=f"the project {quoted(project)} is empty", suggestion="push something to it")
+        return SourceProblem(reason=f"the project {quote(project)} is empty", suggestion="push something to it")
 
     def _version(self, repo: str, version: str) -> str | None:
         part = _PART_OF_VERSION.fullmatch(version)
@@ -170,11 +172,11 @@ def changed_files(reading: Reader, repo: str, sha: str, before: str | None) -> C
             return reading.changed_files(repo, before, sha) if before else None
         other = reading.commit(repo, compare_to)
         if other is None:
-            reason = f"there is no ref {quoted(compare_to)} in this repository"
+            reason = f"there is no ref {quote(compare_to)} in this repository"
             return SourceProblem(reason=reason, suggestion="name a branch, a tag or a commit that was pushed")
         base = reading.merge_base(repo, other, sha)
         if base is None:
-            reason = f"the commit and {quoted(compare_to)} have no common history"
+            reason = f"the commit and {quote(compare_to)} have no common history"
             return SourceProblem(reason=reason, suggestion="compare with a ref that it comes from")
         return reading.changed_files(repo, base, sha)
 
@@ -201,4 +203,4 @@ def _decode(content: bytes) -> str | SourceProblem:
 
 
 def _no_project(path: str) -> SourceProblem:
-    return SourceProblem(reason=f"there is no project {quoted(path)} in this cell", suggestion="check its path")
+    return SourceProblem(reason=f"there is no project {quote(path)} in this cell", suggestion="check its path")

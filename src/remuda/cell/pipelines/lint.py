@@ -19,7 +19,7 @@ from remuda.pipeline import (
     SourceProblem,
     Sources,
     compile_pipeline,
-    merged_yaml,
+    merge_yaml,
 )
 
 
@@ -47,7 +47,7 @@ def lint(text: str, *, file: str, facts: Facts, sources: Sources, inputs: Mappin
     noted = _RecordingSources(sources)
     try:
         compiled = compile_pipeline(text, file=file, facts=facts, sources=noted, inputs=inputs)
-        merged = merged_yaml(text, file=file, facts=facts, sources=noted, inputs=inputs)
+        merged = merge_yaml(text, file=file, facts=facts, sources=noted, inputs=inputs)
     except PipelineError as error:
         return Linted(mistakes=error.errors, included=tuple(noted.found))
     return Linted(compiled=compiled, merged=merged, included=tuple(noted.found))

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from remuda.cli.cell.settings import Config, Database, print_warnings, settings_from
-from remuda.cli.exits import BadInputError
 from remuda.cli.options import Data, Output
-from remuda.cli.render.listing import on_one_line
+from remuda.lib.exits import BadInputError
+from remuda.localrun.render.words import on_one_line
 
 if TYPE_CHECKING:
     from remuda.cell.values.audit_events import AuditEvent

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from remuda.cli.cell.settings import Config, Database, print_warnings, settings_from, sourced
-from remuda.cli.exits import Exit
 from remuda.cli.options import Data, Output
+from remuda.lib.exits import Exit
 
 if TYPE_CHECKING:
     from remuda.cell.operations.integrity_checks import Report

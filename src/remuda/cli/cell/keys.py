@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from remuda.cli.cell.settings import Config, Database, print_warnings, settings_from
-from remuda.cli.exits import BadInputError
 from remuda.cli.options import Data, Output
+from remuda.lib.exits import BadInputError
 
 if TYPE_CHECKING:
     from remuda.cell.settings import CellSettings

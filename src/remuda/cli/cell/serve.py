@@ -62,7 +62,7 @@ def print_token(token: str) -> None:
 
 async def _serve(settings: "CellSettings") -> None:
     from remuda.cell.service import CellService
-    from remuda.cli.signals import STOPPING, handled
+    from remuda.lib.signals import STOPPING, handle_signals
     from remuda.telemetry import logs
 
     logs.configure()
@@ -74,5 +74,5 @@ async def _serve(settings: "CellSettings") -> None:
             print_token(service.admin_token_generated)
         print(f"the cell serves on {url}", file=sys.stderr, flush=True)
 
-    with handled(dict.fromkeys(STOPPING, stop.set)):
+    with handle_signals(dict.fromkeys(STOPPING, stop.set)):
         await service.run(stop, ready=ready)

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from remuda.cli.exits import BadInputError
-from remuda.cli.options import data_folder
+from remuda.lib.exits import BadInputError
+from remuda.localrun.data_folder import data_folder
 
 if TYPE_CHECKING:
     from remuda.cell.settings import CellSettings

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from remuda.cli.exits import BadInputError, Exit
 from remuda.cli.options import Output
-from remuda.cli.render.listing import on_one_line, print_json
+from remuda.cli.render.listing import print_json
+from remuda.lib.exits import BadInputError, Exit
+from remuda.localrun.render.words import on_one_line
 
 if TYPE_CHECKING:
     from remuda.manager.config.load import ManagerConfig, Remark

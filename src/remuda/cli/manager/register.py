@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from remuda.cli.cell_access import check_token
-from remuda.cli.exits import BadInputError
+from remuda.lib.exits import BadInputError
 
 Config = Annotated[Path, Parameter(help="gitlab-runner's config.toml.", env_var="CONFIG_FILE")]
 Texts = tuple[str, ...]

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from remuda.cli.options import data_folder
+from remuda.localrun.data_folder import data_folder
 
 Config = Annotated[Path, Parameter(help="gitlab-runner's config.toml.")]
 
@@ -49,7 +49,7 @@ def default_data(config: Path) -> Path:
 
 
 async def _run(config: Path, data: Path, jobs: Path | None) -> None:
-    from remuda.cli.signals import handled
+    from remuda.lib.signals import handle_signals
     from remuda.manager.config.load import LOG_FORMATS, LOG_LEVELS, load
     from remuda.manager.process.service import ManagerService
     from remuda.manager.process.stop_signals import Orders
@@ -61,5 +61,5 @@ async def _run(config: Path, data: Path, jobs: Path | None) -> None:
     )
     orders = Orders()
     service = ManagerService(config, data, jobs=jobs)
-    with handled(orders.by_signal, hangup_stops=False):
+    with handle_signals(orders.by_signal, hangup_stops=False):
         await service.run(orders.stop, drain=orders.drain, reload=orders.reload)

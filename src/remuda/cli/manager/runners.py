@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from remuda.cli.exits import BadInputError, Exit
 from remuda.cli.options import Output
 from remuda.cli.render.listing import print_json, print_table
+from remuda.lib.exits import BadInputError, Exit
 
 if TYPE_CHECKING:
     from remuda.manager.registration.runner_entries import Chosen

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from remuda.cli.exits import BadInputError, CommandError, Exit
 from remuda.cli.manager.run import default_data
-from remuda.cli.options import Output, data_folder
+from remuda.cli.options import Output
 from remuda.cli.render.listing import local_time, print_json, print_table
+from remuda.lib.exits import BadInputError, CommandError, Exit
+from remuda.localrun.data_folder import data_folder
 
 if TYPE_CHECKING:
     from remuda.manager.process.status import ManagerStatus, RunnerStatus

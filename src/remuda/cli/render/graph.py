@@ -1,11 +1,8 @@
-"""Who waits for whom, as a value to draw: nodes in columns, edges between them. Pure.
+"""The graph of a pipeline: nodes in columns, edges between them. Pure. `graph_text` and `svg` draw it.
 
-Decided here: what a node is (a job, or all parts of a parallel one where every job alone would be too much to look at),
-in which column it stands (its stage, or how many jobs it waits for in a row), and which edges there are. How it looks
-is decided in `graph_text` and `svg`; `remuda pipeline graph` is the caller.
-
-Only needs are edges. A job without `needs` waits for all jobs of earlier stages, which is a word about the job
-(`waits`) and not a line to every one of them: those would be jobs squared.
+A node is a job; in a large pipeline, the parts of a parallel job are one node. Its column is its stage, or the length
+of the longest chain of jobs before it. Only needs are edges. A job without `needs` waits for all jobs of earlier
+stages; its `waits` says so, as edges to all of them would be jobs squared.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,7 +14,7 @@ from remuda.pipeline import JobSpec, Pipeline
 from remuda.pipeline.errors import printable
 
 VERSION = 1
-"""Version of the JSON document's meaning."""
+"""Version of the JSON document."""
 ALL_PARTS_UP_TO = 60
 """In larger pipelines the parts of a parallel job are one node."""
 
@@ -29,12 +26,12 @@ _LONG = 500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """A job, or a parallel job with its parts."""
+    """A job, or all parts of a parallel job."""
 
     name: str
     stage: str
-    # The longest row of jobs before it; 0: it starts with the pipeline.
     level: int
+    """The length of the longest chain of jobs before it; 0: it starts with the pipeline."""
     when: str
     waits: Waits
     parts: int = 1
@@ -43,12 +40,12 @@ class Node:
 
     @property
     def label(self) -> str:
-        """What the node is called where it is drawn."""
+        """The name, with the number of parts."""
         return f"{printable(self.name, _LONG)} ×{self.parts}" if self.parts > 1 else printable(self.name, _LONG)
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What is special about it, in words."""
+        """Properties that differ from the default, as words."""
         words = (
             self.when if self.when != "on_success" else "",
             "trigger" if self.is_trigger else "",
@@ -59,7 +56,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edge:
-    """`target` needs `source`. Of parallel jobs: a part of it needs a part."""
+    """`target` needs `source`. Between parallel jobs: a part of one needs a part of the other."""
 
     source: str
     target: str
@@ -68,7 +65,7 @@ class Edge:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """Nodes that stand below each other."""
+    """Nodes that are drawn below each other."""
 
     title: str
     nodes: tuple[Node, ...]
@@ -76,52 +73,51 @@ class Column:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Graph:
-    """A pipeline to draw. Nodes are in the order of stages, and of the file within them."""
+    """A pipeline to draw. Nodes are in the order of stages, and of the file within a stage."""
 
     nodes: tuple[Node, ...]
     edges: tuple[Edge, ...]
-    # Why there is nothing to draw.
     skipped: str | None = None
+    """Why there is no pipeline."""
 
     def columns(self, by: By) -> tuple[Column, ...]:
-        """The nodes by stage, or by how far they are from the beginning."""
+        """The nodes by stage, or by level."""
         if by == "stage":
             stages = groupby(self.nodes, key=lambda node: node.stage)
             return tuple(Column(title=printable(name, _LONG), nodes=tuple(nodes)) for name, nodes in stages)
         levels: dict[int, list[Node]] = {}
         for node in self.nodes:
             levels.setdefault(node.level, []).append(node)
-        # Merged parts of parallel jobs can leave a level without nodes.
+        # A level may have no node if parts of parallel jobs are merged.
         return tuple(
             Column(title=str(number), nodes=tuple(levels[level])) for number, level in enumerate(sorted(levels), 1)
         )
 
     def needs(self) -> dict[str, tuple[str, ...]]:
-        """Each node that needs others, with their names."""
-        found: dict[str, list[str]] = {}
+        """The names that each node needs; nodes without needs are left out."""
+        needs: dict[str, list[str]] = {}
         for edge in self.edges:
-            found.setdefault(edge.target, []).append(edge.source)
-        return {target: tuple(sources) for target, sources in found.items()}
+            needs.setdefault(edge.target, []).append(edge.source)
+        return {target: tuple(sources) for target, sources in needs.items()}
 
 
 def graph_of(pipeline: Pipeline, *, all_parts: bool | None = None) -> Graph:
-    """The graph of a pipeline. `all_parts`: whether each part of a parallel job is a node; None: if there are few."""
+    """The graph of a pipeline. `all_parts`: each part of a parallel job is a node; None: only in a small pipeline."""
     jobs = sorted(pipeline.jobs, key=lambda job: job.stage_index)
     if all_parts is None:
         all_parts = len(jobs) <= ALL_PARTS_UP_TO
     levels = _levels(jobs)
-    nodes: list[Node] = []
-    called: dict[str, str] = {}
+    node_names: dict[str, str] = {}
     groups: dict[tuple[str, str], list[JobSpec]] = {}
     for job in jobs:
         name = job.name if all_parts else job.written_name or job.name
-        called[job.name] = name
+        node_names[job.name] = name
         groups.setdefault((job.stage, name), []).append(job)
     nodes = [_node(name, parts, levels) for (_, name), parts in groups.items()]
     edges: dict[tuple[str, str], bool] = {}
     for job in jobs:
         for need in job.needs or ():
-            ends = called.get(need.job, ""), called[job.name]
+            ends = node_names.get(need.job, ""), node_names[job.name]
             if ends[0] and ends[0] != ends[1]:
                 edges[ends] = edges.get(ends, False) or need.artifacts
     return Graph(
@@ -133,7 +129,7 @@ def graph_of(pipeline: Pipeline, *, all_parts: bool | None = None) -> Graph:
 
 def _node(name: str, parts: Sequence[JobSpec], levels: Mapping[str, int]) -> Node:
     job = parts[0]
-    # Rules may judge the parts of a matrix differently.
+    # Rules may give the parts of a matrix different values.
     same = all(part.when == job.when for part in parts)
     return Node(
         name=name,
@@ -148,9 +144,10 @@ def _node(name: str, parts: Sequence[JobSpec], levels: Mapping[str, int]) -> Nod
 
 
 def _levels(jobs: Sequence[JobSpec]) -> dict[str, int]:
-    """The longest row of jobs before each. Needs form no circle and lead to the same stage or an earlier one.
+    """The length of the longest chain of jobs before each job.
 
-    Stage by stage, inside one with a stack of our own: a row of needs may be longer than Python's.
+    Needs have no cycles and refer to the same or an earlier stage. The explicit stack allows chains of needs that are
+    longer than Python's recursion limit.
     """
     by_name = {job.name: job for job in jobs}
     levels: dict[str, int] = {}
@@ -174,7 +171,7 @@ def _levels(jobs: Sequence[JobSpec]) -> dict[str, int]:
 
 
 def document(pipeline: Pipeline) -> dict[str, Any]:
-    """The graph for programs, every part of a parallel job on its own."""
+    """The JSON document of the graph. Each part of a parallel job is a node."""
     graph = graph_of(pipeline, all_parts=True)
     specs = {job.name: job for job in pipeline.jobs}
     return {

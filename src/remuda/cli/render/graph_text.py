@@ -1,14 +1,13 @@
-"""A graph of jobs as text: a tree for people, and the language of Graphviz. Pure.
+"""A graph of jobs as text: a tree for people, and the DOT language of Graphviz. Pure.
 
-Decided here: how columns become branches of a tree, and how stages that wait for each other are told to Graphviz: each
-has a gate that the jobs of the stage before lead to and that jobs without `needs` wait at, so that edges stay as many
-as jobs and needs.
+In DOT, a stage that waits for an earlier one has a gate: the jobs before lead to it, and jobs without `needs` follow
+it. So there are as many edges as jobs and needs, not jobs squared.
 """
 
 from itertools import pairwise
 
-from remuda.cli.render.columns import laid_out
 from remuda.cli.render.graph import By, Column, Graph, Node
+from remuda.localrun.render.columns import align
 from remuda.pipeline.errors import printable
 
 SHOWN_NAMES = 5
@@ -18,12 +17,12 @@ _LONG = 500
 
 
 def tree(graph: Graph, by: By) -> list[str]:
-    """Columns as headings with their nodes as branches, and what each waits for."""
+    """A heading per column with its nodes below it, and what each node waits for."""
     if graph.skipped is not None:
         return [f"no pipeline: {printable(graph.skipped, _LONG)}"]
     columns = graph.columns(by)
     needs = graph.needs()
-    shown = {node.name: node.label for node in graph.nodes}
+    labels = {node.name: node.label for node in graph.nodes}
     rows: list[tuple[str, str, str]] = []
     titles: list[int] = []
     before = ""
@@ -32,10 +31,10 @@ def tree(graph: Graph, by: By) -> list[str]:
         rows.append((column.title if by == "stage" else f"level {column.title}", "", ""))
         for index, node in enumerate(column.nodes):
             branch = "└─ " if index == len(column.nodes) - 1 else "├─ "
-            waits = _waits(node, [shown[name] for name in needs.get(node.name, ())], before)
+            waits = _waits(node, [labels[name] for name in needs.get(node.name, ())], before)
             rows.append((branch + node.label, ", ".join(node.notes), waits))
         before = column.title if by == "stage" else "the earlier stages"
-    lines = laid_out([row for index, row in enumerate(rows) if index not in titles])
+    lines = align([row for index, row in enumerate(rows) if index not in titles])
     for index in titles:
         lines.insert(index, rows[index][0])
     return lines
@@ -51,17 +50,17 @@ def _waits(node: Node, names: list[str], before: str) -> str:
 
 
 def dot(graph: Graph) -> list[str]:
-    """The graph in Graphviz' language, a cluster a stage."""
+    """The graph in DOT, with a cluster per stage."""
     columns = graph.columns("stage")
     ids = {node.name: f"n{index}" for index, node in enumerate(graph.nodes)}
     lines = ["digraph pipeline {", "  rankdir=LR;", '  node [shape=box, style="rounded", fontname="monospace"];']
     for index, column in enumerate(columns):
-        lines += (f"  subgraph cluster_{index} {{", f"    label={_quoted(column.title)};")
-        if _is_waited_at(column, index):
-            lines.append(f'    g{index} [shape=point, label="", tooltip={_quoted(f"start of {column.title}")}];')
+        lines += (f"  subgraph cluster_{index} {{", f"    label={_quote(column.title)};")
+        if _has_gate(column, index):
+            lines.append(f'    g{index} [shape=point, label="", tooltip={_quote(f"start of {column.title}")}];')
         lines += (f"    {ids[node.name]} [label={_label(node)}{_style(node)}];" for node in column.nodes)
         lines.append("  }")
-    gates = [index for index, column in enumerate(columns) if _is_waited_at(column, index)]
+    gates = [index for index, column in enumerate(columns) if _has_gate(column, index)]
     for index in gates:
         lines += (f"  g{index} -> {ids[node.name]};" for node in columns[index].nodes if node.waits == "stages")
     for earlier, index in pairwise([0, *gates]):
@@ -73,12 +72,12 @@ def dot(graph: Graph) -> list[str]:
     return [*lines, "}"]
 
 
-def _is_waited_at(column: Column, index: int) -> bool:
+def _has_gate(column: Column, index: int) -> bool:
     return index > 0 and any(node.waits == "stages" for node in column.nodes)
 
 
 def _label(node: Node) -> str:
-    return _quoted("\n".join((node.label, *node.notes)))
+    return _quote("\n".join((node.label, *node.notes)))
 
 
 def _style(node: Node) -> str:
@@ -87,6 +86,6 @@ def _style(node: Node) -> str:
     return ', style="rounded,dashed"' if node.when in ("manual", "delayed") else ""
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
     return f'"{escaped}"'

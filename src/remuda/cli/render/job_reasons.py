@@ -1,7 +1,4 @@
-"""Why a job stands where it stands, for people, line by line. Pure.
-
-What is said is decided by the cell; here it is only laid out.
-"""
+"""The cell's explanation of a job's status as lines, for `remuda job why`. Pure."""
 
 from collections.abc import Iterator, Mapping
 from datetime import datetime
@@ -9,48 +6,48 @@ from typing import Any
 
 import msgspec
 
-from remuda.cli.render.step_events import duration
+from remuda.localrun.render.words import duration
 from remuda.wire.explanations import JobWhy, RunnerCounts
 
 
-def reasons(found: Mapping[str, Any], now: float) -> list[str]:
-    """The answer of a cell as lines."""
-    told = msgspec.convert(found, JobWhy)
-    since = f" for {duration(now - told.since)}" if told.since is not None and told.since < now else ""
+def reasons(answer: Mapping[str, Any], now: float) -> list[str]:
+    """The cell's answer as lines."""
+    why = msgspec.convert(answer, JobWhy)
+    since = f" for {duration(now - why.since)}" if why.since is not None and why.since < now else ""
     return [
-        f"job {told.job_id}: {told.name} ({told.project}, pipeline {told.pipeline_id})",
-        f"  {told.status}{since}: {told.summary}",
-        *(f"  {line}" for line in _details(told)),
+        f"job {why.job_id}: {why.name} ({why.project}, pipeline {why.pipeline_id})",
+        f"  {why.status}{since}: {why.summary}",
+        *(f"  {line}" for line in _details(why)),
     ]
 
 
-def _details(told: JobWhy) -> Iterator[str]:
-    waits = [wait for wait in told.waits_for if wait.kind in ("stage", "job", "person")]
+def _details(why: JobWhy) -> Iterator[str]:
+    waits = [wait for wait in why.waits_for if wait.kind in ("stage", "job", "person")]
     if len(waits) > 1:
         yield "waits for"
         yield from (f"  {wait.text}" for wait in waits)
-        if told.not_named:
-            yield f"  and {told.not_named} more"
-    if told.runners is not None:
-        yield from _runners(told.runners)
-    if told.queue is not None:
-        queue = told.queue
+        if why.not_named:
+            yield f"  and {why.not_named} more"
+    if why.runners is not None:
+        yield from _runners(why.runners)
+    if why.queue is not None:
+        queue = why.queue
         grown = f", {queue.priority_now} by waiting" if queue.priority_now != queue.priority else ""
         yield f"queue      {queue.ahead} of {queue.competing} go before it; priority {queue.priority}{grown}"
         yield f"project    has {queue.project_running} with runners; the project with fewer goes first"
-        yield f"estimate   {told.estimate.text if told.estimate else 'unknown'}"
-    if told.because:
+        yield f"estimate   {why.estimate.text if why.estimate else 'unknown'}"
+    if why.because:
         yield "because of"
-        yield from (f'  job {job.id} "{job.name}", which is {job.status}' for job in told.because)
-    if told.upstream is not None:
-        yield f'started by job {told.upstream.id} "{told.upstream.name}" of pipeline {told.upstream.pipeline_id}'
-    if told.advice:
+        yield from (f'  job {job.id} "{job.name}", which is {job.status}' for job in why.because)
+    if why.upstream is not None:
+        yield f'started by job {why.upstream.id} "{why.upstream.name}" of pipeline {why.upstream.pipeline_id}'
+    if why.advice:
         yield "what to do"
-        yield from (f"  {text}" for text in told.advice)
+        yield from (f"  {text}" for text in why.advice)
 
 
 def _runners(counts: RunnerCounts) -> Iterator[str]:
-    standing = {
+    by_state = {
         "free": counts.free,
         "busy": counts.busy,
         "silent": counts.silent,
@@ -58,7 +55,7 @@ def _runners(counts: RunnerCounts) -> Iterator[str]:
         "never seen": counts.never_seen,
         "paused": counts.paused,
     }
-    words = ", ".join(f"{count} {word}" for word, count in standing.items() if count)
+    words = ", ".join(f"{count} {word}" for word, count in by_state.items() if count)
     yield f"runners    {counts.matching} of {counts.known} match{f': {words}' if words else ''}"
     if counts.last_seen_at is not None and not (counts.free or counts.busy):
         seen = datetime.fromtimestamp(counts.last_seen_at).astimezone()

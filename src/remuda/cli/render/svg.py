@@ -1,24 +1,23 @@
-"""A graph of jobs as a picture: one SVG file that needs nothing beside it. Pure and deterministic.
+"""Draws the graph of a pipeline as one self-contained SVG file. Pure and deterministic.
 
-Decided here: where boxes and curves go and how kinds of jobs differ: by border and by words in the box, not by colour
-alone. Columns that are much longer than wide are broken into several. A reader's software finds a title, a description
-and a title on every box. `remuda pipeline graph` is the caller.
+Kinds of jobs differ by border and by words in the box, not by colour alone. Long columns are broken into several. The
+picture has a title, a description, and a title on every box for screen readers. Used by `remuda pipeline graph`.
 
-Invariant: well-formed XML whatever jobs are called; size and time are linear in nodes plus edges.
+Invariant: the XML is well-formed for all job names; size and time are linear in nodes plus edges.
 """
 
 import math
 from collections.abc import Iterator, Mapping
 from xml.sax.saxutils import escape, quoteattr
 
-from remuda.cli.render.columns import cut, width
 from remuda.cli.render.graph import By, Graph, Node
 from remuda.lib.dataclass import dataclass
-from remuda.localrun.report import counted
+from remuda.localrun.render.columns import cut, width
+from remuda.localrun.render.words import plural
 from remuda.pipeline.errors import printable
 
 SHORT_COLUMN = 24
-"""Columns up to this long are never broken."""
+"""Columns up to this length are never broken."""
 LONGEST_LABEL = 36
 
 _CHARACTER = 7.8
@@ -52,7 +51,7 @@ text { fill: #e6edf3; } .note { fill: #9da7b1; } .band { fill: #161b22; } .box {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Box:
-    """Where a node stands."""
+    """The position and size of a node."""
 
     node: Node
     note: str
@@ -77,15 +76,15 @@ class _Band:
 
 
 def svg(graph: Graph, *, by: By, title: str) -> str:
-    """The picture. `title` is what it shows, in a few words."""
+    """The picture as SVG. `title` describes it in a few words."""
     if not graph.nodes:
         return _empty(title, graph.skipped or "no jobs")
-    boxes, bands = _placed(graph, by)
+    boxes, bands = _place(graph, by)
     right = max(band.x + band.width for band in bands) + _MARGIN
     bottom = max(box.y + box.height for box in boxes.values()) + _MARGIN
     jobs = sum(node.parts for node in graph.nodes)
-    about = f"{counted(jobs, 'job')} in {counted(len(bands), 'column')}, {counted(len(graph.edges), 'edge')}"
-    parts = [*_opened(right, bottom, title, about), "<g>"]
+    about = f"{plural(jobs, 'job')} in {plural(len(bands), 'column')}, {plural(len(graph.edges), 'edge')}"
+    parts = [*_head(right, bottom, title, about), "<g>"]
     for band in bands:
         x, middle = _n(band.x), _n(band.x + band.width / 2)
         size = f'width="{_n(band.width)}" height="{_n(bottom - _MARGIN)}"'
@@ -95,12 +94,12 @@ def svg(graph: Graph, *, by: By, title: str) -> str:
     parts += ("</g>", "<g>", *_edges(graph, boxes), "</g>", "<g>")
     needs = graph.needs()
     for box in boxes.values():
-        parts += _drawn(box, needs.get(box.node.name, ()))
+        parts += _draw_box(box, needs.get(box.node.name, ()))
     return "\n".join([*parts, "</g>", "</svg>", ""])
 
 
-def _placed(graph: Graph, by: By) -> tuple[dict[str, _Box], list[_Band]]:
-    """Every node's place. A column that is too long goes on in the next one beside it, under the same title."""
+def _place(graph: Graph, by: By) -> tuple[dict[str, _Box], list[_Band]]:
+    """The boxes by node name, and the bands. A long column continues beside itself under the same title."""
     columns = graph.columns(by)
     rows = max(SHORT_COLUMN, math.ceil(math.sqrt(max(len(column.nodes) for column in columns)) * 1.5))
     height = _LINE + _PADDING + (_LINE if any(_note(node, by) for node in graph.nodes) else 0)
@@ -154,7 +153,7 @@ def _edges(graph: Graph, boxes: Mapping[str, _Box]) -> Iterator[str]:
         yield f'<path class="edge" d="M{_n(x1)} {_n(y1)}{curve}"/>'
 
 
-def _drawn(box: _Box, needs: tuple[str, ...]) -> Iterator[str]:
+def _draw_box(box: _Box, needs: tuple[str, ...]) -> Iterator[str]:
     node = box.node
     kind = "trigger" if node.is_trigger else node.when
     words = [node.label, f"stage {printable(node.stage, _LONG)}", *node.notes]
@@ -179,12 +178,12 @@ def _label(node: Node) -> str:
 
 
 def _note(node: Node, by: By) -> str:
-    """The second line of a box. By levels it is not to be seen that a job waits for whole stages."""
+    """The second line of a box. With columns by needs, it also says that a job waits for earlier stages."""
     waits = ("after earlier stages",) if by == "needs" and node.waits == "stages" and node.level else ()
     return ", ".join((*node.notes, *waits))
 
 
-def _opened(right: float, bottom: float, title: str, about: str) -> Iterator[str]:
+def _head(right: float, bottom: float, title: str, about: str) -> Iterator[str]:
     size = f'width="{_n(right)}" height="{_n(bottom)}" viewBox="0 0 {_n(right)} {_n(bottom)}"'
     named = 'role="img" aria-labelledby="remuda-title remuda-about"'
     yield f'<svg xmlns="http://www.w3.org/2000/svg" {size} {named}>'
@@ -198,8 +197,8 @@ def _opened(right: float, bottom: float, title: str, about: str) -> Iterator[str
 def _empty(title: str, reason: str) -> str:
     text = printable(reason, _LONG)
     right = width(text) * _CHARACTER + 2 * _MARGIN
-    shown = f'<text x="{_MARGIN}" y="{_MARGIN + 10}">{escape(text)}</text>'
-    return "\n".join([*_opened(right, 2 * _MARGIN + _LINE, title, text), shown, "</svg>", ""])
+    element = f'<text x="{_MARGIN}" y="{_MARGIN + 10}">{escape(text)}</text>'
+    return "\n".join([*_head(right, 2 * _MARGIN + _LINE, title, text), element, "</svg>", ""])
 
 
 def _n(value: float) -> str:

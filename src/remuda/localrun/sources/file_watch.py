@@ -1,8 +1,8 @@
-"""Whether files that a run would take have changed: a look at all of them, and waiting for the next change.
+"""Waits for a change of the files that a run takes, for `remuda run --watch`.
 
-Decided here: what counts as a change (a file is new, gone, or has another size, time or mode; ignored files do not
-count) and when it is over: when nothing changed for a moment, because an editor or a checkout writes many files.
-`remuda run --watch` is the caller. Looking again and again costs little and works on every file system.
+A change is a new or removed file, or another size, time or mode; ignored files do not count. It is reported when
+nothing has changed for `QUIET_SECONDS`, because an editor or a checkout writes many files. Polling costs little and
+works on every file system.
 """
 
 import os
@@ -19,21 +19,21 @@ Look = dict[str, tuple[int, int, int]]
 
 
 def look(folder: Path) -> Look:
-    """The files with what tells a changed one from an unchanged one."""
-    found: Look = {}
+    """Time, size and mode of every file."""
+    files: Look = {}
     for name in _names(folder):
         try:
-            told = os.lstat(folder / name)
+            status = os.lstat(folder / name)
         except (OSError, ValueError):
             continue
-        found[name] = (told.st_mtime_ns, told.st_size, told.st_mode)
-    return found
+        files[name] = (status.st_mtime_ns, status.st_size, status.st_mode)
+    return files
 
 
 def wait_for_change(
     folder: Path, before: Look, *, sleep: Callable[[float], None] = time.sleep, see: Callable[[Path], Look] = look
 ) -> list[str]:
-    """Return when something is another than `before` and then stays as it is for a moment: the names of what is."""
+    """Wait until files differ from `before` and then stay as they are; the names of those that differ."""
     while (now := see(folder)) == before:
         sleep(LOOK_SECONDS)
     while True:
@@ -47,7 +47,7 @@ def wait_for_change(
 def _names(folder: Path) -> list[str]:
     repository = Repository.at(folder)
     if repository is not None:
-        return [*repository.index(), *repository.untracked()]
+        return [*repository.index(), *repository.untracked_files()]
     return [
         os.path.relpath(os.path.join(place, name), folder)
         for place, _, names in os.walk(folder)

@@ -1,10 +1,10 @@
-"""Included files on this machine: the folder's own, those of clones that the caller names, remote ones if allowed.
+"""Finds the files that a pipeline file includes: in the folder, in clones of other projects, or remote if allowed.
 
-Decided here: which file an `include` gets. A local file is one that a push of the folder would send; a file of another
-project comes from the commit that its clone has for the ref; a component from the version that a tag, a branch or a
-commit of the clone has. Called by the compiler through the port `Sources`, for `remuda pipeline` and `remuda run`.
+A local file is one that a push of the folder would send. A file of another project comes from the commit that its clone
+has for the ref, a component from the tag, branch or commit of its version. The compiler calls this through the port
+`Sources`, for `remuda pipeline` and `remuda run`.
 
-Invariants: no file outside the given folders is read, links lead nowhere, and no more than `LIMIT_BYTES` of a file.
+Invariants: reads no file outside of the folders, follows no links, reads at most `LIMIT_BYTES` of a file.
 """
 
 import os
@@ -18,9 +18,9 @@ from remuda.localrun.sources.remote_files import LIMIT_BYTES, Remote
 from remuda.localrun.sources.repository import REGULAR, Repository
 from remuda.localrun.sources.worktree import WorkTreeFiles
 from remuda.pipeline import Component, ComponentAddress, Facts, SourceProblem, Sources
-from remuda.pipeline.errors import quoted
+from remuda.pipeline.errors import quote
 from remuda.pipeline.include.allowed_addresses import Prefix
-from remuda.pipeline.rules.globs import matching
+from remuda.pipeline.rules.globs import match_paths
 
 LATEST = "~latest"
 
@@ -45,11 +45,11 @@ class WorkTreeSources(Sources):
         own = facts.predefined.get("CI_PROJECT_PATH", "")
         self._folders = {own: folder, **(projects or {})}
         self._clones: dict[str, _Folder | _Clone] = {}
-        # What was read, by the name that mistakes in it are reported under.
         self.texts: dict[str, str] = {}
+        """The files that were read, by the name that mistakes in them are reported with."""
 
     def local(self, path: str) -> str | SourceProblem | None:
-        return self._noted(path, self._tree.text(path))
+        return self._record(path, self._tree.text(path))
 
     def local_glob(self, pattern: str) -> Sequence[str]:
         return self._tree.glob(pattern)
@@ -60,19 +60,19 @@ class WorkTreeSources(Sources):
             return clone
         text = clone.text(file) if isinstance(clone, _Folder) else clone.text(ref, file)
         if text is not None:
-            return self._noted(f"{project}:{file}", text)
-        reason = f"the project {quoted(project)} has no file {quoted(file)}"
+            return self._record(f"{project}:{file}", text)
+        reason = f"the project {quote(project)} has no file {quote(file)}"
         return SourceProblem(reason=reason, suggestion="check its path and the ref")
 
     def project_glob(self, project: str, ref: str | None, pattern: str) -> Sequence[str]:
         clone = self._clone(project)
         if isinstance(clone, SourceProblem) or (isinstance(clone, _Clone) and not clone.has(ref)):
-            # The compiler asks for the one file of that name then, and hears what is wrong.
+            # The compiler then asks for a file of that name, and gets the problem.
             return [pattern]
         return clone.glob(pattern) if isinstance(clone, _Folder) else clone.glob(ref, pattern)
 
     def remote(self, url: str) -> str | SourceProblem:
-        return self._noted(url, self._remote.text(url))
+        return self._record(url, self._remote.text(url))
 
     def component(self, address: ComponentAddress) -> Component | SourceProblem:
         clone = self._clone(address.project)
@@ -82,7 +82,7 @@ class WorkTreeSources(Sources):
         if isinstance(clone, _Clone):
             commit = clone.version(address.version)
             if commit is None:
-                reason = f"the component's project has no version {quoted(address.version)}"
+                reason = f"the component's project has no version {quote(address.version)}"
                 return SourceProblem(reason=reason, suggestion="check it, or fetch it with git in that clone")
             ref = commit
         for file in (f"templates/{address.name}.yml", f"templates/{address.name}/template.yml"):
@@ -90,22 +90,22 @@ class WorkTreeSources(Sources):
             if isinstance(text, SourceProblem):
                 return text
             if text is not None:
-                self._noted(str(address), text)
+                self._record(str(address), text)
                 return Component(text=text, project=address.project, ref=ref, file=file)
-        reason = f"the project {quoted(address.project)} has no component {quoted(address.name)} at that version"
+        reason = f"the project {quote(address.project)} has no component {quote(address.name)} at that version"
         return SourceProblem(reason=reason, suggestion=f"it would be in templates/{address.name}.yml")
 
     def template(self, name: str) -> str | SourceProblem:
         return SourceProblem(reason="templates are not available here", suggestion="copy the file, include it locally")
 
-    def _noted(self, name: str, text: _T) -> _T:
+    def _record(self, name: str, text: _T) -> _T:
         if isinstance(text, str):
             self.texts[name] = text
         return text
 
     def _clone(self, project: str) -> "_Folder | _Clone | SourceProblem":
         if project not in self._folders:
-            reason = f"the project {quoted(project)} is not known here"
+            reason = f"the project {quote(project)} is not known here"
             return SourceProblem(reason=reason, suggestion=f"pass --project {project}=FOLDER with a clone of it")
         if project not in self._clones:
             folder = self._folders[project].resolve()
@@ -116,7 +116,7 @@ class WorkTreeSources(Sources):
 
 
 class _Folder:
-    """A folder's files as they are now: of a work tree, or of a project that is given without its history."""
+    """The files of a work tree, or of a project folder without a repository, as they are now."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -126,7 +126,7 @@ class _Folder:
         try:
             return self._text(path)
         except (OSError, ValueError):
-            # Not there, or a name that no file can have.
+            # The file does not exist, or no file can have this name.
             return None
 
     def _text(self, path: str) -> str | SourceProblem | None:
@@ -134,21 +134,21 @@ class _Folder:
         if not os.path.lexists(place):
             return None
         if os.path.realpath(place) != place:
-            reason = f"{quoted(path)} is a symbolic link, or behind one"
+            reason = f"{quote(path)} is a symbolic link, or behind one"
             return SourceProblem(reason=reason, suggestion="name the file itself")
-        # Not blocking: a pipe that somebody put there must not stop us.
+        # O_NONBLOCK: opening a FIFO would block.
         descriptor = os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         with open(descriptor, "rb") as file:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                return SourceProblem(reason=f"{quoted(path)} is no file", suggestion="check the path")
+                return SourceProblem(reason=f"{quote(path)} is not a file", suggestion="check the path")
             data = file.read(LIMIT_BYTES + 1)
         if path not in self._files:
-            reason = f"git ignores {quoted(path)}, so that a push would not send it"
+            reason = f"git ignores {quote(path)}, so that a push would not send it"
             return SourceProblem(reason=reason, suggestion="add it with git add --force, or include another file")
-        return _decoded(data, path)
+        return _decode(data, path)
 
     def glob(self, pattern: str) -> list[str]:
-        return matching([pattern], _utterable(self._files))
+        return match_paths([pattern], _printable_paths(self._files))
 
 
 class _Clone:
@@ -163,22 +163,22 @@ class _Clone:
     def text(self, ref: str | None, path: str) -> str | SourceProblem | None:
         commit = self._commit(ref)
         if commit is None:
-            reason = f"the project has no ref {quoted(ref)}" if ref else "the project has no commits"
+            reason = f"the project has no ref {quote(ref)}" if ref else "the project has no commits"
             return SourceProblem(reason=reason, suggestion="check it, or fetch it with git in that clone")
         file = self._repository.tree(commit).get(path)
         if file is None:
             return None
         if file.mode not in REGULAR:
-            return SourceProblem(reason=f"{quoted(path)} is a link, no file", suggestion="name the file itself")
+            return SourceProblem(reason=f"{quote(path)} is a link, not a file", suggestion="name the file itself")
         data = self._repository.blob(file.id) if file.size <= LIMIT_BYTES else b"?" * (LIMIT_BYTES + 1)
         if data is None:
-            reason = f"the clone does not have the contents of {quoted(path)}"
+            reason = f"the clone does not have the contents of {quote(path)}"
             return SourceProblem(reason=reason, suggestion="fetch all of it with git")
-        return _decoded(data, path)
+        return _decode(data, path)
 
     def glob(self, ref: str | None, pattern: str) -> list[str]:
         commit = self._commit(ref)
-        return matching([pattern], _utterable(self._repository.tree(commit))) if commit else []
+        return match_paths([pattern], _printable_paths(self._repository.tree(commit))) if commit else []
 
     def version(self, text: str) -> str | None:
         """The commit of a component's version: an id, a tag, a branch, `~latest`, or the beginning of a version."""
@@ -187,34 +187,34 @@ class _Clone:
         partial = _PARTIAL.fullmatch(text)
         if text != LATEST and partial is None:
             return None
-        wanted = tuple(int(part) for part in partial.groups() if part) if partial else ()
-        versions = {
-            tuple(map(int, found.groups())): tag
+        prefix = tuple(int(part) for part in partial.groups() if part) if partial else ()
+        tags = {
+            tuple(map(int, match.groups())): tag
             for tag in self._repository.answer("tag", "--list").split()
-            if (found := _VERSION.fullmatch(tag))
+            if (match := _VERSION.fullmatch(tag))
         }
-        fitting = [version for version in versions if version[: len(wanted)] == wanted]
-        return self._repository.resolved(f"refs/tags/{versions[max(fitting)]}") if fitting else None
+        versions = [version for version in tags if version[: len(prefix)] == prefix]
+        return self._repository.resolve(f"refs/tags/{tags[max(versions)]}") if versions else None
 
     def _commit(self, ref: str | None) -> str | None:
         if ref:
             return self._repository.commit(ref, own_first=True)
         default = self._repository.default_branch()
         places = ("refs/heads/", "refs/remotes/origin/")
-        found = (self._repository.resolved(place + default) for place in places) if default else ()
-        return next(filter(None, found), None) or self._repository.resolved("HEAD")
+        commits = (self._repository.resolve(place + default) for place in places) if default else ()
+        return next(filter(None, commits), None) or self._repository.resolve("HEAD")
 
 
-def _decoded(data: bytes, path: str) -> str | SourceProblem:
+def _decode(data: bytes, path: str) -> str | SourceProblem:
     if len(data) > LIMIT_BYTES:
-        reason = f"the file {quoted(path)} is larger than {LIMIT_BYTES} bytes"
+        reason = f"the file {quote(path)} is larger than {LIMIT_BYTES} bytes"
         return SourceProblem(reason=reason, suggestion="split it")
     try:
         return data.decode()
     except UnicodeDecodeError:
-        return SourceProblem(reason=f"the file {quoted(path)} is no UTF-8 text", suggestion="save it as UTF-8")
+        return SourceProblem(reason=f"the file {quote(path)} is not UTF-8 text", suggestion="save it as UTF-8")
 
 
-def _utterable(paths: Mapping[str, object]) -> list[str]:
-    """The paths that are text; others could be neither written in a pipeline file nor shown."""
+def _printable_paths(paths: Mapping[str, object]) -> list[str]:
+    """The paths that are text; others can be neither written in a pipeline file nor shown."""
     return sorted(path for path in paths if path.isprintable())

@@ -1,10 +1,9 @@
-"""The predefined variables that a folder on this machine can tell: of its project, commit, tag, user, merge request.
+"""Predefined variables of a folder on this machine: of its project, commit, tag, user and merge request.
 
-Decided here: what an `origin` says about the server and the project's path, and which values stand in for what only a
-server knows (numbers are 1). What the variables are called is decided in `remuda.pipeline.predefined_variables`.
-`worktree` calls it; the variables that follow from the ref alone are made by `Facts`.
+The address of `origin` gives the server and the project's path; ids that only a server knows are 1.
+`remuda.pipeline.predefined_variables` has the names; `Facts` adds the variables of the ref. Used by `worktree`.
 
-Invariant: no credentials of a remote's address get into a variable.
+Invariant: credentials in a remote's address never get into a variable.
 """
 
 import re
@@ -17,9 +16,9 @@ from remuda.localrun.sources.repository import Repository
 from remuda.pipeline import predefined_variables
 
 NOWHERE = "http://localhost"
-"""The server of a project that has none."""
+"""The server of a project without an `origin`."""
 NUMBER = 1
-"""Of the project, and of its merge request."""
+"""The id of the project and the number of its merge request."""
 
 # One letter before the colon is a drive, not a host.
 _SCP = re.compile(r"(?:[^@/\s]+@)?(?P<host>[^:/\s@]{2,}):(?P<path>\S+)")
@@ -27,7 +26,7 @@ _PROJECT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*
 
 
 class Address(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a project lives: the server's address without a slash at its end, and the project's path there."""
+    """A project's server, without a slash at its end, and its path there."""
 
     path: str
     server: str = NOWHERE
@@ -38,14 +37,14 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def address_of(repository: Repository | None, folder: Path) -> Address:
-    """The project that the folder's `origin` names, or one that is called like the folder."""
+    """The project of the folder's `origin`; without one, a project with the folder's name."""
     origin = repository.origin() if repository else ""
     name = re.sub(r"[^A-Za-z0-9_.-]+", "-", folder.name).strip("-._").removesuffix(".git") or "project"
     return read_address(origin) or Address(path=f"root/{name}")
 
 
 def read_address(origin: str) -> Address | None:
-    """What a remote's address says; None for a path, or for what names no group and project."""
+    """The project of a remote's address; None for a file path, or if it has no group and project."""
     if "://" in origin:
         try:
             parts = urlsplit(origin)
@@ -57,8 +56,8 @@ def read_address(origin: str) -> Address | None:
             return None
         is_web = scheme in ("http", "https")
         server = f"{scheme}://{host}:{port}" if is_web and port else f"{scheme if is_web else 'https'}://{host}"
-    elif found := _SCP.fullmatch(origin):
-        host, path = found["host"], found["path"]
+    elif match := _SCP.fullmatch(origin):
+        host, path = match["host"], match["path"]
         server = f"https://{host}"
     else:
         return None
@@ -67,24 +66,24 @@ def read_address(origin: str) -> Address | None:
 
 
 def of_project(address: Address) -> dict[str, str]:
-    """What the project's address tells."""
+    """The CI_PROJECT_* and CI_SERVER_* variables."""
     title = address.path.rpartition("/")[2]
     own = predefined_variables.of_project(path=address.path, url=address.url, number=NUMBER, title=title)
     return {**own, **predefined_variables.of_server(address.server)}
 
 
 def of_commit(repository: Repository | None) -> dict[str, str]:
-    """What HEAD tells; nothing where there are no commits."""
+    """The CI_COMMIT_* variables of HEAD; empty without commits."""
     form = "--format=%H%x00%an <%ae>%x00%cI%x00%B"
-    told = repository.ask("log", "-1", "--no-show-signature", "--encoding=UTF-8", form, "HEAD") if repository else None
-    if told is None:
+    entry = repository.ask("log", "-1", "--no-show-signature", "--encoding=UTF-8", form, "HEAD") if repository else None
+    if entry is None:
         return {}
-    sha, author, at, message = told.decode(errors="replace").split("\0", 3)
+    sha, author, at, message = entry.decode(errors="replace").split("\0", 3)
     return {"CI_COMMIT_SHA": sha, **predefined_variables.of_commit(message=message, author=author, timestamp=at)}
 
 
 def of_tag(repository: Repository | None, tag: str) -> dict[str, str]:
-    """The message of an annotated tag."""
+    """The variables of an annotated tag's message."""
     place = f"refs/tags/{tag}"
     kind, _, message = (
         repository.answer("for-each-ref", "--format=%(objecttype) %(contents)", place) if repository else ""
@@ -93,18 +92,18 @@ def of_tag(repository: Repository | None, tag: str) -> dict[str, str]:
 
 
 def of_user(repository: Repository | None) -> dict[str, str]:
-    """Who would push."""
-    told = repository.settings("user.name", "user.email") if repository else {}
+    """The GITLAB_USER_* variables, from git's user.name and user.email."""
+    settings = repository.settings("user.name", "user.email") if repository else {}
     names = {"user.name": "GITLAB_USER_NAME", "user.email": "GITLAB_USER_EMAIL"}
-    user = {names[key]: value for key, value in told.items()}
-    login = told.get("user.email", "").partition("@")[0]
+    user = {names[key]: value for key, value in settings.items()}
+    login = settings.get("user.email", "").partition("@")[0]
     return {**user, "GITLAB_USER_LOGIN": login} if login else user
 
 
 def of_merge_request(
     address: Address, *, source: str, target: str, default_branch: str, base: str, title: str
 ) -> dict[str, str]:
-    """A first merge request of the branch into the target, not merged with it yet."""
+    """The CI_MERGE_REQUEST_* variables of an open merge request."""
     return predefined_variables.of_merge_request(
         iid=NUMBER,
         project=of_project(address),

@@ -1,8 +1,7 @@
-"""Files behind web addresses, from an allow list that the caller gives; by default nothing is fetched.
+"""Fetches included files from web addresses on an allow list, which is empty by default.
 
-Decided here: that every redirect is looked up on the list too, and how much of an answer is taken. `sources` is the
-caller. An entry of the list is a prefix (`remuda.pipeline.include.allowed_addresses`); one that is only a host stands
-for https on all its paths.
+Redirects must be on the list, too. An entry is an address prefix (`remuda.pipeline.include.allowed_addresses`) or a
+host, which stands for https on all its paths. Used by `included_files`.
 """
 
 import re
@@ -10,8 +9,8 @@ from collections.abc import Sequence
 from typing import IO, TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from remuda.cli.exits import BadInputError
 from remuda.lib.clock import Clock, SystemClock
+from remuda.lib.exits import BadInputError
 from remuda.pipeline import SourceProblem
 from remuda.pipeline.errors import printable
 from remuda.pipeline.include.allowed_addresses import Prefix, read_prefix
@@ -27,7 +26,7 @@ _HOST = re.compile(r"[A-Za-z0-9.-]+(:[0-9]+)?")
 
 
 def read_allowed(entries: Sequence[str]) -> tuple[Prefix, ...]:
-    """The allow list as the command line gives it."""
+    """The allow list of `--allow-remote`. Raises BadInputError."""
     allowed: list[Prefix] = []
     for entry in entries:
         prefix = read_prefix(f"https://{entry}" if _HOST.fullmatch(entry) else entry)
@@ -46,13 +45,13 @@ class Remote:
         self._fetched: dict[str, str | SourceProblem] = {}
 
     def text(self, url: str) -> str | SourceProblem:
-        """The file behind an address."""
+        """The file at the address."""
         if url not in self._fetched:
-            problem = self._refused(url)
+            problem = self._check_allowed(url)
             self._fetched[url] = problem or self._fetch(url)
         return self._fetched[url]
 
-    def _refused(self, url: str) -> SourceProblem | None:
+    def _check_allowed(self, url: str) -> SourceProblem | None:
         address = read_prefix(url)
         if address is not None and any(prefix.covers(address) for prefix in self._allowed):
             return None
@@ -66,7 +65,7 @@ class Remote:
         data = b""
         try:
             with self._opener().open(url, timeout=TIMEOUT_SECONDS) as answer:
-                # The timeout is for each read alone; a server that sends a byte a second would never end.
+                # The socket's timeout is per read; a server that sends a byte a second would never end.
                 while len(data) <= LIMIT_BYTES and (piece := answer.read1(LIMIT_BYTES)):
                     data += piece
                     if self._clock.monotonic() > deadline:
@@ -77,22 +76,22 @@ class Remote:
         except _NotAllowedError as error:
             return error.problem
         except UnicodeDecodeError:
-            return SourceProblem(reason="the file is no UTF-8 text", suggestion="check the address")
+            return SourceProblem(reason="the file is not UTF-8 text", suggestion="check the address")
         except (URLError, HTTPException, OSError, ValueError) as error:
             reason = printable(str(getattr(error, "reason", "") or error) or type(error).__name__, 200)
             return SourceProblem(reason=f"the file cannot be fetched: {reason}", suggestion="check the address")
 
     def _opener(self) -> "OpenerDirector":
-        """An opener for web addresses only, that asks the list before it follows a redirect."""
+        """An opener for http and https only, which checks the allow list before it follows a redirect."""
         from urllib import request
 
-        refused = self._refused
+        check_allowed = self._check_allowed
 
         class Redirects(request.HTTPRedirectHandler):
             def redirect_request(
                 self, req: "Request", fp: IO[bytes], code: int, msg: str, headers: "HTTPMessage", newurl: str
             ) -> "Request | None":
-                if (problem := refused(newurl)) is not None:
+                if (problem := check_allowed(newurl)) is not None:
                     reason = f"the server redirects to {printable(newurl, 200)}, which is not allowed here"
                     raise _NotAllowedError(SourceProblem(reason=reason, suggestion=problem.suggestion))
                 return super().redirect_request(req, fp, code, msg, headers, newurl)
@@ -111,7 +110,7 @@ class Remote:
 
 
 class _NotAllowedError(Exception):
-    """A redirect leads away from the list."""
+    """A redirect leads to an address that is not on the list."""
 
     def __init__(self, problem: SourceProblem) -> None:
         super().__init__(problem.reason)
@@ -119,6 +118,6 @@ class _NotAllowedError(Exception):
 
 
 def _site(url: str) -> str:
-    """The part of an address that somebody would allow; nothing of an address that is none."""
+    """The prefix of an address that the user could allow; a placeholder for an invalid address."""
     address = read_prefix(url)
     return printable(f"{address.scheme}://{urlsplit(url).netloc}/", 200) if address else "URL_PREFIX"

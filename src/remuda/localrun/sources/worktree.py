@@ -1,11 +1,11 @@
-"""A folder on this machine as a pipeline sees it: the facts that rules are judged against.
+"""The facts that the rules of a pipeline are evaluated with, for a folder on this machine.
 
-Decided here: which ref, project, commit and event the folder stands for, which predefined variables follow, and what a
-push of it now would change: HEAD with all uncommitted changes, untracked files included, ignored ones not. Included
-files are the business of `sources`. Called by `remuda pipeline` and `remuda run`.
+Finds the ref, project, commit and event that the folder stands for, the predefined variables, and the files that a push
+would change: HEAD with all uncommitted changes and untracked files, without ignored ones. Used by `remuda pipeline` and
+`remuda run`.
 
-The folder may be a repository, a part of one, or neither. Invariant: it is only read; what costs (listing and hashing
-files, comparing commits) happens when a rule asks for it.
+The folder may be a repository, a part of one, or neither. Invariant: it is only read. Files are listed and hashed, and
+commits compared, when a rule asks for it.
 """
 
 import hashlib
@@ -15,11 +15,11 @@ from collections.abc import Iterator, Mapping
 from functools import cache, cached_property
 from pathlib import Path
 
-from remuda.cli.exits import BadInputError
+from remuda.lib.exits import BadInputError
 from remuda.localrun.sources import predefined_variables
 from remuda.localrun.sources.repository import GITLINK, Repository, is_ref_name
 from remuda.pipeline import Facts, SourceProblem
-from remuda.pipeline.errors import quoted
+from remuda.pipeline.errors import quote
 from remuda.pipeline.facts import MERGE_REQUEST, NO_SHA, ChangedFiles
 
 DEFAULT_BRANCH = "main"
@@ -35,7 +35,7 @@ EVENTS = {
     "merge_request": MERGE_REQUEST,
     MERGE_REQUEST: MERGE_REQUEST,
 }
-"""How a pipeline may come about, and what CI_PIPELINE_SOURCE says then."""
+"""Values of `--event`, with the CI_PIPELINE_SOURCE of each."""
 
 _TARGET = "CI_MERGE_REQUEST_TARGET_BRANCH_NAME"
 
@@ -50,10 +50,9 @@ def facts_of(
     variables: Mapping[str, str] | None = None,
     raw: frozenset[str] = frozenset(),
 ) -> Facts:
-    """The facts of a pipeline for this folder as it is now; `repository` is the folder's, where somebody has it.
+    """The facts of a pipeline for this folder as it is now. `repository` is the folder's, if the caller has it.
 
-    `ref` is the branch it is taken to be on, `tag` the tag it is taken to have; by default those that are checked out.
-    The files are those of the folder in any case.
+    `ref` and `tag` replace the branch and the tag that are checked out; the files are always those of the folder.
     """
     if event not in EVENTS:
         raise BadInputError(f"--event {event}: there is no such event; use one of: {', '.join(EVENTS)}")
@@ -66,7 +65,7 @@ def facts_of(
     branch = branch or current or default_branch
     address = predefined_variables.address_of(repository, folder)
     commit = predefined_variables.of_commit(repository)
-    # The commit that the work tree is compared with, if the pipeline comes about by a change of files.
+    # The commit that `rules:changes` compares the work tree with; None if everything counts as changed.
     before: str | None = None
     more: dict[str, str] = {}
     if source == MERGE_REQUEST:
@@ -78,7 +77,7 @@ def facts_of(
             address, source=branch, target=target, default_branch=default_branch, base=base or "", title=title
         )
     elif source == "push" and tag is None:
-        before = _pushed(repository, branch, current, commit.get("CI_COMMIT_SHA")) if repository else None
+        before = _server_commit(repository, branch, current, commit.get("CI_COMMIT_SHA")) if repository else None
         more = {"CI_COMMIT_BEFORE_SHA": before or NO_SHA}
     elif source == "trigger":
         more = {"CI_PIPELINE_TRIGGERED": "true"}
@@ -102,13 +101,13 @@ def facts_of(
         },
         variables=dict(variables),
         raw=raw,
-        changed_files=_changed_files(repository, before),
+        changed_files=_change_finder(repository, before),
         files=WorkTreeFiles(folder, repository),
     )
 
 
 class WorkTreeFiles(Mapping[str, str]):
-    """The files a push of the folder would send, by path, with ids of their contents as git gives them."""
+    """The files that a push of the folder would send: paths, with git's blob ids."""
 
     def __init__(self, folder: Path, repository: Repository | None) -> None:
         self._folder = folder
@@ -127,24 +126,24 @@ class WorkTreeFiles(Mapping[str, str]):
         return len(self._ids)
 
     def __contains__(self, path: object) -> bool:
-        # The inherited one would hash the file.
+        # The inherited method would hash the file.
         return path in self._ids
 
     @cached_property
     def _ids(self) -> dict[str, str]:
-        """Paths with ids; an empty one is found out when it is asked for."""
+        """Paths with ids; an empty id is computed on the first access."""
         if self._repository is None:
-            return dict.fromkeys(_walked(self._folder), "")
+            return dict.fromkeys(_walk(self._folder), "")
         ids = {path: file.id for path, file in self._repository.index().items() if file.mode != GITLINK}
-        for path in self._repository.touched():
+        for path in self._repository.modified_files():
             if path in ids:
                 ids[path] = ""
                 if not os.path.lexists(self._folder / path):
                     del ids[path]
-        return ids | dict.fromkeys(self._repository.untracked(), "")
+        return ids | dict.fromkeys(self._repository.untracked_files(), "")
 
 
-def _walked(folder: Path) -> Iterator[str]:
+def _walk(folder: Path) -> Iterator[str]:
     for place, folders, names in os.walk(folder):
         folders[:] = [name for name in sorted(folders) if name != ".git"]
         for name in sorted(names):
@@ -152,15 +151,15 @@ def _walked(folder: Path) -> Iterator[str]:
 
 
 def _blob_id(path: Path) -> str:
-    """The id that git would give a file; of one that cannot be read, none."""
+    """The file's git blob id; `NO_SHA` if it cannot be read."""
     try:
-        kind = path.lstat()
-        if stat.S_ISLNK(kind.st_mode):
+        status = path.lstat()
+        if stat.S_ISLNK(status.st_mode):
             target = os.fsencode(os.readlink(path))
             return hashlib.sha1(b"blob %d\0%b" % (len(target), target), usedforsecurity=False).hexdigest()
-        if not stat.S_ISREG(kind.st_mode):
+        if not stat.S_ISREG(status.st_mode):
             return NO_SHA
-        digest = hashlib.sha1(b"blob %d\0" % kind.st_size, usedforsecurity=False)
+        digest = hashlib.sha1(b"blob %d\0" % status.st_size, usedforsecurity=False)
         with path.open("rb") as file:
             while data := file.read(1 << 20):
                 digest.update(data)
@@ -169,37 +168,37 @@ def _blob_id(path: Path) -> str:
     return digest.hexdigest()
 
 
-def _changed_files(repository: Repository | None, before: str | None) -> ChangedFiles:
-    """A way to ask what differs. Rules ask many times, and every answer stays the same for a compilation."""
+def _change_finder(repository: Repository | None, before: str | None) -> ChangedFiles:
+    """The function that rules call to find changed files, with a cache: rules ask for the same ref many times."""
 
     @cache
-    def changed(compare_to: str | None) -> frozenset[str] | SourceProblem | None:
+    def find_changes(compare_to: str | None) -> frozenset[str] | SourceProblem | None:
         if compare_to is None:
             if repository is None or before is None:
                 return None
-            return repository.differing(repository.merge_base(before) or before)
+            return repository.changes_since(repository.merge_base(before) or before)
         if repository is None:
-            return SourceProblem(reason="the folder is no git repository: there is nothing to compare it with")
+            return SourceProblem(reason="the folder is not a git repository: there is nothing to compare it with")
         commit = repository.commit(compare_to)
         if commit is None:
-            reason = f"there is no ref {quoted(compare_to)} in this repository"
+            reason = f"there is no ref {quote(compare_to)} in this repository"
             return SourceProblem(reason=reason, suggestion="correct it, or fetch it with git")
         base = repository.merge_base(commit)
         if base is None:
-            reason = f"HEAD and {quoted(compare_to)} have no common history here"
+            reason = f"HEAD and {quote(compare_to)} have no common history here"
             return SourceProblem(reason=reason, suggestion="fetch more of it with git fetch --unshallow")
-        return repository.differing(base)
+        return repository.changes_since(base)
 
-    return changed
+    return find_changes
 
 
 def _names(
     repository: Repository | None, event: str, ref: str | None, tag: str | None
 ) -> tuple[str | None, str | None]:
-    """The branch and the tag that are asked for."""
+    """The branch and the tag that the options name."""
     for option, name in (("--ref", ref), ("--tag", tag)):
         if name is not None and not is_ref_name(name):
-            raise BadInputError(f"{option} {name}: no branch or tag can be called so")
+            raise BadInputError(f"{option} {name}: is not a valid name of a branch or tag")
     branch = ref.removeprefix("refs/heads/") if ref else None
     if tag is None and ref is not None and (event == "tag" or ref.startswith("refs/tags/")):
         branch, tag = None, ref
@@ -213,33 +212,33 @@ def _names(
     return branch, tag.removeprefix("refs/tags/") if tag else None
 
 
-def _pushed(repository: Repository, branch: str, current: str, head: str | None) -> str | None:
-    """The commit that the server has of the branch, as far as this clone knows.
+def _server_commit(repository: Repository, branch: str, current: str, head: str | None) -> str | None:
+    """The server's commit of the branch, as far as this clone knows.
 
-    None as well when it has all there is here: with nothing to push, a run is one of everything.
+    None if there is nothing to push: then everything counts as changed.
     """
-    tracked = repository.resolved("@{upstream}") if branch == current else None
-    there = tracked or repository.resolved(f"refs/remotes/origin/{branch}")
-    base = there if there == head else repository.merge_base(there) if there else None
-    if base and base == head and (repository.status() == b"" or not repository.differing(base)):
+    upstream = repository.resolve("@{upstream}") if branch == current else None
+    commit = upstream or repository.resolve(f"refs/remotes/origin/{branch}")
+    base = commit if commit == head else repository.merge_base(commit) if commit else None
+    if base and base == head and (repository.status() == b"" or not repository.changes_since(base)):
         return None
-    return there
+    return commit
 
 
 def _default_branch(repository: Repository | None) -> str:
-    """What the server says; else a usual name that there is a branch of; else the only branch; else a usual name."""
+    """The server's default branch; else an existing branch with a usual name; else the only branch; else `main`."""
     if repository is None:
         return DEFAULT_BRANCH
     origin = "refs/remotes/origin/"
-    told = repository.answer("symbolic-ref", "--quiet", f"{origin}HEAD")
-    if told.startswith(origin):
-        return told.removeprefix(origin)
+    head = repository.answer("symbolic-ref", "--quiet", f"{origin}HEAD")
+    if head.startswith(origin):
+        return head.removeprefix(origin)
     configured = repository.settings("init.defaultbranch").get("init.defaultbranch", DEFAULT_BRANCH)
     usual = dict.fromkeys((configured, DEFAULT_BRANCH, "master"))
     places = [place + name for name in usual for place in ("refs/heads/", origin)]
-    there = repository.answer("for-each-ref", "--format=%(refname)", *places).split()
+    refs = repository.answer("for-each-ref", "--format=%(refname)", *places).split()
     for name in usual:
-        if f"refs/heads/{name}" in there or f"{origin}{name}" in there:
+        if f"refs/heads/{name}" in refs or f"{origin}{name}" in refs:
             return name
     branches = repository.answer("for-each-ref", "--count=2", "--format=%(refname:lstrip=2)", "refs/heads").split()
     current = repository.answer("symbolic-ref", "--quiet", "--short", "HEAD")

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from remuda.pipeline.errors import Placed, Report, printable, quoted
+from remuda.pipeline.errors import Placed, Report, printable, quote
 from remuda.pipeline.facts import SourceProblem
 from remuda.pipeline.include.inputs import Interpolation, read_header, take_inputs
 from remuda.pipeline.include.sources import Sources, parse_address
@@ -186,11 +186,11 @@ class Loader:
             return []
         name = normal_path(self._expanded(text, at, path))
         if name is None:
-            message = f"the path {quoted(text)} leaves the repository"
+            message = f"the path {quote(text)} leaves the repository"
             self._report.add(at, path, message, "name a file of this repository")
             return []
         if not name.endswith((".yml", ".yaml")):
-            self._report.add(at, path, f"{quoted(name)} is no YAML file", "its name must end with .yml or .yaml")
+            self._report.add(at, path, f"{quote(name)} is no YAML file", "its name must end with .yml or .yaml")
             return []
         names = [name]
         if is_glob(name):
@@ -204,7 +204,7 @@ class Loader:
             return self._found(text, f"{origin.project}:{name}", origin, at, path)
         own = self._sources.local(name)
         if own is None:
-            own = SourceProblem(reason=f"the repository has no file {quoted(name)}", suggestion="check the path")
+            own = SourceProblem(reason=f"the repository has no file {quote(name)}", suggestion="check the path")
         return self._found(own, name, origin, at, path)
 
     def _project(self, node: Table, entries: Mapping[str, Entry]) -> list[Found]:
@@ -225,14 +225,14 @@ class Loader:
     def _remote(self, text: str, at: Node, path: str) -> list[Found]:
         url = self._expanded(text, at, path)
         if not url.startswith(("http://", "https://")):
-            self._report.add(at, path, f"{quoted(url)} is no web address", "it must begin with https://")
+            self._report.add(at, path, f"{quote(url)} is no web address", "it must begin with https://")
             return []
         return self._found(self._sources.remote(url), url, Origin(remote=True), at, path)
 
     def _component(self, text: str, at: Node, path: str) -> list[Found]:
         address = parse_address(self._expanded(text, at, path))
         if address is None:
-            message = f"{quoted(text)} is no address of a component"
+            message = f"{quote(text)} is no address of a component"
             self._report.add(at, path, message, "write it like host/group/project/name@version")
             return []
         component = self._sources.component(address)

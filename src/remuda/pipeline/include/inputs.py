@@ -17,7 +17,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from remuda.pipeline.errors import Placed, Report, printable, quoted
+from remuda.pipeline.errors import Placed, Report, printable, quote
 from remuda.pipeline.rules.regex_match import PatternError, Patterns, TooCostlyError
 from remuda.pipeline.syntax.known_keys import HEADER, INPUT, INPUT_TYPES, SPEC, nearest
 from remuda.pipeline.syntax.tree import Entry, Items, Node, Opaque, Scalar, Table, node_of, plain
@@ -95,11 +95,11 @@ def check_value(report: Report, wanted: Input, node: Node, path: str, patterns: 
         return True
     if wanted.options is not None and node.text not in wanted.options:
         options = ", ".join(map(printable, wanted.options))
-        report.add(node, path, f"{quoted(node.text)} is none of the options", f"use one of: {options}")
+        report.add(node, path, f"{quote(node.text)} is none of the options", f"use one of: {options}")
         return False
     try:
         if wanted.regex is not None and not patterns.found(wanted.regex[0], "", node.text):
-            report.add(node, path, f"{quoted(node.text)} does not match {quoted(wanted.regex[0])}", "correct the value")
+            report.add(node, path, f"{quote(node.text)} does not match {quote(wanted.regex[0])}", "correct the value")
             return False
     except TooCostlyError:
         report.stop(node, path, "the regular expressions take too long to judge", "use simpler ones")
@@ -124,7 +124,7 @@ def take_inputs(
     for name, entry in given.items():
         if name not in declared:
             suggestion = nearest(name, declared) or "remove it"
-            report.add(entry.key, inside(path, name), f"the file has no input {quoted(name)}", suggestion)
+            report.add(entry.key, inside(path, name), f"the file has no input {quote(name)}", suggestion)
     for name, wanted in declared.items():
         if name in given:
             node = _read_as(wanted.type, given[name].value) if is_first else given[name].value
@@ -133,7 +133,7 @@ def take_inputs(
         elif wanted.default is not None:
             values[name] = wanted.default
         else:
-            report.add(at, path, f"the input {quoted(name)} has no default and must be given", "give it a value")
+            report.add(at, path, f"the input {quote(name)} has no default and must be given", "give it a value")
             values[name] = Opaque(line=at.line, column=at.column, file=at.file)
     return values
 
@@ -201,11 +201,11 @@ class Interpolation:
         opaque = Opaque(line=node.line, column=node.column, file=node.file)
         name = _ACCESS.fullmatch(access)
         if name is None:
-            self._report.add(node, "", f"cannot read {quoted(f'$[[{text}]]')}", "write it like $[[ inputs.name ]]")
+            self._report.add(node, "", f"cannot read {quote(f'$[[{text}]]')}", "write it like $[[ inputs.name ]]")
             return opaque
         if name[1] not in self._values:
             suggestion = nearest(name[1], self._values) or 'declare it under "spec:inputs"'
-            self._report.add(node, "", f"there is no input {quoted(name[1])}", suggestion)
+            self._report.add(node, "", f"there is no input {quote(name[1])}", suggestion)
             return opaque
         value = self._values[name[1]]
         if len(functions) > MAX_FUNCTIONS:
@@ -237,7 +237,7 @@ class Interpolation:
         else:
             names = ("expand_vars", "truncate", "posix_escape")
             suggestion = nearest(function, names) or "use expand_vars, truncate(from,length) or posix_escape"
-            self._report.add(node, "", f"there is no function {quoted(function)}", suggestion)
+            self._report.add(node, "", f"there is no function {quote(function)}", suggestion)
         return Opaque(line=node.line, column=node.column, file=node.file)
 
 

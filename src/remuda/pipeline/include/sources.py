@@ -14,7 +14,7 @@ from typing import Protocol
 import msgspec
 
 from remuda.pipeline.facts import SourceProblem
-from remuda.pipeline.rules.globs import matching
+from remuda.pipeline.rules.globs import match_paths
 
 _ADDRESS = re.compile(r"(?P<host>[^/@\s]+)/(?P<project>[^@\s]+)/(?P<name>[^/@\s]+)@(?P<version>[^@\s]+)")
 
@@ -92,7 +92,7 @@ class MemorySources(Sources):
         return self._files.get(path)
 
     def local_glob(self, pattern: str) -> Sequence[str]:
-        return matching([pattern], sorted(self._files))
+        return match_paths([pattern], sorted(self._files))
 
     def project(self, project: str, ref: str | None, file: str) -> str | SourceProblem:
         # A project may be given once for all refs, or once per ref as "path@ref".
@@ -105,7 +105,7 @@ class MemorySources(Sources):
 
     def project_glob(self, project: str, ref: str | None, pattern: str) -> Sequence[str]:
         found = self._projects.get(f"{project}@{ref}", self._projects.get(project)) or {}
-        return matching([pattern], sorted(found))
+        return match_paths([pattern], sorted(found))
 
     def remote(self, url: str) -> str | SourceProblem:
         if url in self._remotes:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from typing import Any, cast
 
-from remuda.pipeline.errors import Report, quoted
+from remuda.pipeline.errors import Report, quote
 from remuda.pipeline.rules.clauses import Judge
 from remuda.pipeline.spec import Artifacts, ArtifactsWhen
 from remuda.pipeline.syntax.durations import parse_duration
@@ -77,7 +77,7 @@ def _key(report: Report, node: Node, path: str, judge: Judge) -> str:
     if not isinstance(node, Table):
         key = node.text if isinstance(node, Scalar) and node.kind == "number" else read_text(report, node, path)
         if key is not None and (key.strip(".") == "" or "/" in key or "%2f" in key.lower()):
-            report.add(node, path, f"{quoted(key)} is no key: it holds a / or only dots", "use a plain name")
+            report.add(node, path, f"{quote(key)} is no key: it holds a / or only dots", "use a plain name")
         return key or _DEFAULT_KEY
     entries = read_table(report, node, path, CACHE_KEY)
     prefix = read_text(report, entries["prefix"].value, inside(path, "prefix")) if "prefix" in entries else None
@@ -122,7 +122,7 @@ def read_artifacts(report: Report, node: Node, path: str) -> Artifacts:
 def _expire_in(report: Report, node: Node, path: str) -> str:
     if isinstance(node, Scalar) and node.kind in ("text", "number"):
         if node.text != "never" and parse_duration(node.text) is None:
-            report.add(node, path, f"{quoted(node.text)} is no duration", 'write it like "1 week", or "never"')
+            report.add(node, path, f"{quote(node.text)} is no duration", 'write it like "1 week", or "never"')
         return node.text
     mistyped(report, node, path, 'a duration such as "1 week"')
     return ""

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import msgspec
 
-from remuda.pipeline.errors import Report, quoted
+from remuda.pipeline.errors import Report, quote
 from remuda.pipeline.keywords.default import Retry, Shared, read_shared
 from remuda.pipeline.keywords.environment import read_environment, read_name, read_pages, read_release, read_secrets
 from remuda.pipeline.keywords.needs import Needs, read_needs
@@ -161,7 +161,7 @@ def _inherited(
         for key in keys or ():
             if key not in DEFAULT.works:
                 suggestion = nearest(key, DEFAULT.works) or f"use some of: {listed(DEFAULT.works)}"
-                report.add(entries["default"].value, inside(path, "default"), f"unknown key {quoted(key)}", suggestion)
+                report.add(entries["default"].value, inside(path, "default"), f"unknown key {quote(key)}", suggestion)
         default = default if keys is None else default.only(keys)
     if "variables" in entries:
         names = _let_through(report, entries["variables"].value, inside(path, "variables"))
@@ -196,7 +196,7 @@ def _stage(report: Report, job: Entry, entries: Mapping[str, Entry], stages: Map
     stage = read_text(report, node, path)
     if stage is not None and stage not in stages:
         suggestion = nearest(stage, stages)
-        message = f"unknown stage {quoted(stage)}; the stages are: {listed(tuple(stages))}"
+        message = f"unknown stage {quote(stage)}; the stages are: {listed(tuple(stages))}"
         report.add(node, path, message, suggestion or 'use one of them, or add it to "stages"')
     return stage or ""
 

@@ -12,7 +12,7 @@ import re
 
 import msgspec
 
-from remuda.pipeline.errors import Report, printable, quoted
+from remuda.pipeline.errors import Report, printable, quote
 from remuda.pipeline.syntax.known_keys import VARIABLE, nearest
 from remuda.pipeline.syntax.tree import Items, Node, Opaque, Scalar, Table
 from remuda.pipeline.syntax.typed_values import inside, is_null, is_text, mistyped, read_flag, read_table
@@ -61,7 +61,7 @@ def check_name(report: Report, key: Scalar, path: str) -> bool:
     """Whether a variable may be called so: others would not reach the job's shell."""
     if is_text(key) and _NAME.fullmatch(key.text):
         return True
-    report.add(key, path, f"{quoted(key.text)} is no name for a variable", "use letters, digits and _, no digit first")
+    report.add(key, path, f"{quote(key.text)} is no name for a variable", "use letters, digits and _, no digit first")
     return False
 
 
@@ -88,7 +88,7 @@ def _check_options(report: Report, node: Node, path: str, value: str | None) -> 
     options = [read_value(report, item, path) for item in node.items]
     if value is not None and value not in options:
         shown = ", ".join(printable(option) for option in options if option is not None)
-        report.add(node, path, f"the value {quoted(value)} is none of them", f'set "value" to one of: {shown}')
+        report.add(node, path, f"the value {quote(value)} is none of them", f'set "value" to one of: {shown}')
 
 
 def read_value(report: Report, node: Node, path: str, *, table: str = "a string, a number or a boolean") -> str | None:
@@ -109,7 +109,7 @@ def _check_git(report: Report, name: str, value: str, at: Node, path: str) -> No
         return
     if name == "GIT_STRATEGY" and value not in GIT_STRATEGIES:
         suggestion = nearest(value, GIT_STRATEGIES) or f"use one of: {', '.join(GIT_STRATEGIES)}"
-        report.add(at, path, f"unknown value {quoted(value)}", suggestion)
+        report.add(at, path, f"unknown value {quote(value)}", suggestion)
     elif name == "GIT_DEPTH" and not _DEPTH.fullmatch(value):
-        message = f"must be a whole number of commits, not {quoted(value)}"
+        message = f"must be a whole number of commits, not {quote(value)}"
         report.add(at, path, message, "0 fetches the whole history")

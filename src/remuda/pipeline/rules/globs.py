@@ -39,7 +39,7 @@ class Glob:
         return any(_fits(row, names) for row in self._rows)
 
 
-def matching(patterns: Iterable[str], paths: Iterable[str]) -> list[str]:
+def match_paths(patterns: Iterable[str], paths: Iterable[str]) -> list[str]:
     """The paths that any of the patterns names, in their order."""
     globs = [Glob(pattern) for pattern in patterns]
     return [path for path in paths if any(glob.fits(path) for glob in globs)]

@@ -13,7 +13,7 @@ from typing import cast
 
 import msgspec
 
-from remuda.pipeline.errors import Report, printable, quoted
+from remuda.pipeline.errors import Report, printable, quote
 from remuda.pipeline.facts import MERGE_REQUEST, Facts
 from remuda.pipeline.keywords.needs import Needs, read_needs
 from remuda.pipeline.keywords.variables import Variables, read_variables
@@ -208,7 +208,7 @@ def _refs(report: Report, judge: Judge, node: Node, path: str) -> tuple[str, ...
             if literal:
                 judge.patterns.compiled(*literal)
         except PatternError as error:
-            report.add(node, path, f"the regular expression {quoted(ref)} does not work: {error}", "correct it")
+            report.add(node, path, f"the regular expression {quote(ref)} does not work: {error}", "correct it")
     return refs
 
 

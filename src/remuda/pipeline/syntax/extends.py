@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from remuda.pipeline.errors import Report, printable, quoted
+from remuda.pipeline.errors import Report, printable, quote
 from remuda.pipeline.syntax.known_keys import nearest
 from remuda.pipeline.syntax.tree import Entry, Items, Merger, Node, Opaque, Reference, Scalar, Table
 from remuda.pipeline.syntax.typed_values import inside, is_null, mistyped
@@ -69,13 +69,13 @@ class _Extending:
             parent = item.text
             if parent not in self._root.entries:
                 suggestion = nearest(parent, self._root.entries) or "name a job or template of this pipeline"
-                self._report.add(item, path, f"there is no {quoted(parent)} to extend", suggestion)
+                self._report.add(item, path, f"there is no {quote(parent)} to extend", suggestion)
             elif parent == name or parent in children:
                 trail = " -> ".join(map(printable, (*children[-10:], name, parent)))
                 self._report.add(item, path, f"extends run in a circle: {trail}", "remove one of them")
             elif len(children) < MAX_EXTENDS and not isinstance(self._root.entries[parent].value, Table):
                 if not isinstance(self._root.entries[parent].value, Opaque):
-                    self._report.add(item, path, f"{quoted(parent)} is not a map", "extend a job or a template")
+                    self._report.add(item, path, f"{quote(parent)} is not a map", "extend a job or a template")
             else:
                 # A parent that was finished before still counts with all that stands above it.
                 value = self.entry(parent, (*children, name)).value if len(children) < MAX_EXTENDS else None
@@ -175,9 +175,9 @@ class _References:
                 return opaque
             if not isinstance(found, Table) or name not in found.entries:
                 names = found.entries if isinstance(found, Table) else ()
-                where = f" in {quoted(':'.join(node.path[:index]))}" if index else ""
+                where = f" in {quote(':'.join(node.path[:index]))}" if index else ""
                 suggestion = nearest(name, names) or "name a value of this pipeline"
-                self._report.add(node, "!reference", f"there is no {quoted(name)}{where}", suggestion)
+                self._report.add(node, "!reference", f"there is no {quote(name)}{where}", suggestion)
                 return opaque
             found = found.entries[name].value
         return self._resolve(found, depth + 1, inner)

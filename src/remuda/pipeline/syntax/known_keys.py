@@ -14,7 +14,7 @@ from itertools import islice
 
 import msgspec
 
-from remuda.pipeline.errors import printable, quoted
+from remuda.pipeline.errors import printable, quote
 
 # Comparing a word with a name takes microseconds; a file may hold thousands of names and of misspelt words.
 _COMPARED_NAMES = 100
@@ -243,7 +243,7 @@ def nearest(word: str, names: Iterable[str]) -> str:
     import difflib  # only a file with a mistake pays for it
 
     close = difflib.get_close_matches(word, list(islice(names, _COMPARED_NAMES)), n=1)
-    return f"did you mean {quoted(close[0])}?" if close else ""
+    return f"did you mean {quote(close[0])}?" if close else ""
 
 
 def listed(names: Sequence[str], limit: int = 20) -> str:

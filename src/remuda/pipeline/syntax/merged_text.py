@@ -1,7 +1,7 @@
 """A pipeline file as one text: what it includes, extends and refers to written out where it belongs.
 
 Decided here: how the tree is written down, so that reading it gives the same values: text that would read as something
-else is quoted, numbers stay as they were written, text of several lines is a block. As in GitLab's `merged_yaml`,
+else is quoted, numbers stay as they were written, text of several lines is a block. As in GitLab's `merge_yaml`,
 templates, `extends` and `default` stay in the text, and compiling it gives the same jobs. Called by the cell's lint
 endpoint and by `remuda pipeline show`.
 """
@@ -28,7 +28,7 @@ MAX_CHARACTERS = 20_000_000
 _NO_FOLDING = 1 << 30
 
 
-def merged_yaml(
+def merge_yaml(
     text: str,
     *,
     file: str = ".gitlab-ci.yml",

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from remuda.pipeline.errors import Report, printable, quoted
+from remuda.pipeline.errors import Report, printable, quote
 from remuda.pipeline.syntax.durations import parse_duration
 from remuda.pipeline.syntax.known_keys import NOT_YET, Keys, listed, nearest
 from remuda.pipeline.syntax.tree import Entry, Items, Node, Opaque, Reference, Scalar, Table
@@ -51,11 +51,11 @@ def report_key(report: Report, key: Scalar, path: str, keys: Keys) -> None:
     """Note that a key does not work: because nobody has it, or because it does not work yet."""
     where = inside(path, key.text)
     if key.text in keys.later:
-        report.add(key, where, f"the key {quoted(key.text)} is not supported yet", NOT_YET)
+        report.add(key, where, f"the key {quote(key.text)} is not supported yet", NOT_YET)
     else:
         suggestion = nearest(key.text, keys.works + keys.later)
         known = f"known here: {listed(keys.works)}" if keys.works else "remove it"
-        report.add(key, where, f"unknown key {quoted(key.text)}", suggestion or known)
+        report.add(key, where, f"unknown key {quote(key.text)}", suggestion or known)
 
 
 def read_text(report: Report, node: Node, path: str) -> str | None:
@@ -74,7 +74,7 @@ def read_choice(report: Report, node: Node, path: str, choices: Sequence[str]) -
     text = read_text(report, node, path)
     if text is not None and text not in choices:
         suggestion = nearest(text, choices) or f"use one of: {', '.join(choices)}"
-        report.add(node, path, f"unknown value {quoted(text)}", suggestion)
+        report.add(node, path, f"unknown value {quote(text)}", suggestion)
         return None
     return text
 
@@ -139,7 +139,7 @@ def read_duration(report: Report, node: Node, path: str, *, also: tuple[str, ...
     seconds = parse_duration(node.text)
     if not seconds and node.text not in also:
         words = "".join(f', or "{word}"' for word in also)
-        report.add(node, path, f"{quoted(node.text)} is no duration", f'write it like "1h 30m" or "90 minutes"{words}')
+        report.add(node, path, f"{quote(node.text)} is no duration", f'write it like "1h 30m" or "90 minutes"{words}')
     return seconds or None
 
 
@@ -190,7 +190,7 @@ def _instead(node: Node) -> str:
         if node.kind == "null":
             return ", but has no value"
         kinds = {"text": "text", "number": "number", "true": "boolean", "false": "boolean"}
-        return f", not the {kinds[node.kind]} {quoted(node.text)}"
+        return f", not the {kinds[node.kind]} {quote(node.text)}"
     if isinstance(node, Reference):
         return ", not a !reference"
     return ", not a list" if isinstance(node, Items) else ", not a map"

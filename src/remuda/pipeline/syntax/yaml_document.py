@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from remuda.pipeline.errors import Place, Report, printable, quoted
+from remuda.pipeline.errors import Place, Report, printable, quote
 from remuda.pipeline.syntax.tree import Entry, Items, Kind, Node, Opaque, Reference, Scalar, Table
 
 if TYPE_CHECKING:
@@ -225,7 +225,7 @@ class _Builder:
             )
         else:
             shown = tag.replace(_YAML_TAG, "!!")
-            self._report.add(at, "", f"unknown YAML tag {quoted(shown)}", "remove the tag")
+            self._report.add(at, "", f"unknown YAML tag {quote(shown)}", "remove the tag")
         return False
 
     def _reference(self, frame: _Open) -> Node:
@@ -257,7 +257,7 @@ class _Builder:
             elif key.text in written:
                 first = written[key.text].line
                 self._report.add(
-                    key, key.text, f"duplicate key {quoted(key.text)}", f"the first one is on line {first}; keep one"
+                    key, key.text, f"duplicate key {quote(key.text)}", f"the first one is on line {first}; keep one"
                 )
             else:
                 written[key.text] = key

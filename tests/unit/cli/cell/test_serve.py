@@ -5,7 +5,7 @@ import pytest
 from remuda.cell.errors import CellError
 from remuda.cli.cell.serve import serve
 from remuda.cli.cell.settings import settings_from, warnings_about
-from remuda.cli.exits import BadInputError
+from remuda.lib.exits import BadInputError
 
 
 def test_settings_come_from_options_and_the_environment(tmp_path: Path) -> None:

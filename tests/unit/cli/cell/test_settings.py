@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from remuda.cli.cell.settings import settings_from, sourced
-from remuda.cli.exits import BadInputError
+from remuda.lib.exits import BadInputError
 
 
 def config(folder: Path, text: str, mode: int = 0o600) -> Path:

@@ -2,9 +2,9 @@
 
 import pytest
 
-from remuda.cli.exits import BadInputError
 from remuda.cli.main import call
 from remuda.cli.manager.register import SectionOptions, given_keys
+from remuda.lib.exits import BadInputError
 
 
 def test_options_are_keys_of_their_sections() -> None:

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from remuda.cli.exits import BadInputError
 from remuda.cli.manager.status import managed_folder, show
+from remuda.lib.exits import BadInputError
 from remuda.manager.process.control import NAME
 from remuda.manager.process.status import FleetStatus, ManagerStatus, RunnerStatus
 

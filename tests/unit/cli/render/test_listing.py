@@ -1,6 +1,7 @@
 import pytest
 
-from remuda.cli.render.listing import on_one_line, print_table
+from remuda.cli.render.listing import print_table
+from remuda.localrun.render.words import on_one_line
 
 
 def test_names_that_others_chose_command_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:

@@ -58,8 +58,8 @@ def test_local_files_that_are_refused(make_repo: MakeRepo, tmp_path: Path) -> No
     assert "symbolic link" in problem(sources.local("out.yml"))
     assert "symbolic link" in problem(sources.local("other/secret.yml"))
     assert "larger than 1048576 bytes" in problem(sources.local("large.yml"))
-    assert "no UTF-8" in problem(sources.local("latin.yml"))
-    assert "is no file" in problem(sources.local("pipe.yml"))
+    assert "not UTF-8" in problem(sources.local("latin.yml"))
+    assert "is not a file" in problem(sources.local("pipe.yml"))
     assert "git ignores" in problem(sources.local("ignored.yml"))
     assert sources.local("sub/\0.yml") is None
     assert sources.local("x" * 5000 + ".yml") is None

@@ -1,6 +1,6 @@
 import pytest
 
-from remuda.cli.exits import BadInputError
+from remuda.lib.exits import BadInputError
 from remuda.localrun.sources.remote_files import Remote, read_allowed
 from remuda.pipeline import SourceProblem
 from remuda.pipeline.include.allowed_addresses import read_prefix

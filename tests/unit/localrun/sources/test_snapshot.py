@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from remuda.cli.exits import BadInputError, CommandError
+from remuda.lib.exits import BadInputError, CommandError
 from remuda.localrun.sources.repository import Repository
 from remuda.localrun.sources.snapshot import Snapshot, push_environment, take
 from remuda.localrun.sources.worktree import facts_of
-from remuda.localrun.upload import to_push
+from remuda.localrun.upload import refspecs_of
 
 PIPELINE = b"job:\n  script: [echo]\n"
 
@@ -102,7 +102,7 @@ def test_replaced_objects_count_for_nothing(repository: Path, tmp_path: Path, ki
 
 def test_what_is_compared_with_comes_by_branches_that_do_not_stay() -> None:
     refs = {"refs/heads/main": "1", "refs/compared/22": "22", "refs/tags/v1": "3"}
-    pushed, removed = to_push(refs)
+    pushed, removed = refspecs_of(refs)
     assert pushed == ["1:refs/heads/main", "22:refs/heads/remuda-compared/22", "3:refs/tags/v1"]
     assert removed == [":refs/heads/remuda-compared/22"]
 
@@ -254,7 +254,7 @@ def test_the_cell_gets_what_rules_and_jobs_look_for(repository: Path, tmp_path: 
         f"refs/compared/{base}": base,
         "refs/tags/v1.0": git(repository, "rev-parse", "v1.0").strip(),
     }
-    borrowed = (snapshot.objects / "info" / "alternates").read_text()
+    borrowed = (snapshot.git_dir / "objects" / "info" / "alternates").read_text()
     assert borrowed == f"{folder / '.git' / 'objects'}\n"
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from remuda.cli.exits import BadInputError
+from remuda.lib.exits import BadInputError
 from remuda.localrun.sources.worktree import facts_of
 from remuda.pipeline import SourceProblem
 from remuda.pipeline.facts import NO_SHA
@@ -263,8 +263,8 @@ def test_nothing_is_written(cloned: Any) -> None:
     ("asked", "complaint"),
     [
         ({"event": "pull_request"}, "--event pull_request: there is no such event"),
-        ({"ref": "a b"}, "--ref a b: no branch"),
-        ({"tag": "-x"}, "--tag -x: no branch"),
+        ({"ref": "a b"}, "--ref a b: is not a valid name"),
+        ({"tag": "-x"}, "--tag -x: is not a valid name"),
         ({"event": "merge_request", "tag": "v1"}, "--tag v1: a merge request has a branch"),
     ],
 )

@@ -2,7 +2,7 @@ import time
 
 import pytest
 
-from remuda.pipeline.rules.globs import Glob, matching, normal_path
+from remuda.pipeline.rules.globs import Glob, match_paths, normal_path
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_normal_path(text: str, path: str | None) -> None:
 
 
 def test_matching_keeps_the_order_of_paths() -> None:
-    assert matching(["*.b", "a.*"], ["z.b", "a.a", "c.c"]) == ["z.b", "a.a"]
+    assert match_paths(["*.b", "a.*"], ["z.b", "a.a", "c.c"]) == ["z.b", "a.a"]
 
 
 @pytest.mark.parametrize("pattern", ["*a" * 100 + "b", "**/" * 50 + "x", "{a,b}" * 200, "?" * 1000 + "*" * 1000])

@@ -17,7 +17,7 @@ from remuda.pipeline import (
     Pipeline,
     PipelineError,
     compile_pipeline,
-    merged_yaml,
+    merge_yaml,
 )
 from remuda.pipeline.errors import Report
 from remuda.pipeline.syntax.tree import plain
@@ -54,7 +54,7 @@ def test_compiling_it_gives_the_same_jobs(case: dict[str, Any]) -> None:
     )
     inputs = case.get("inputs")
     whole = compile_pipeline(case["text"], facts=facts, sources=sources, inputs=inputs)
-    merged = merged_yaml(case["text"], facts=facts, sources=sources, inputs=inputs)
+    merged = merge_yaml(case["text"], facts=facts, sources=sources, inputs=inputs)
     assert without_places(compile_pipeline(merged, facts=facts)) == without_places(whole)
 
 
@@ -70,7 +70,7 @@ def test_includes_templates_and_references_are_written_out() -> None:
               two
         """
     files = {"ci.yml": "{.setup: {script: [a]}, .slow: {timeout: 1h, variables: {N: '1'}}}"}
-    assert merged_yaml(dedent(text), sources=MemorySources(files)) == dedent(
+    assert merge_yaml(dedent(text), sources=MemorySources(files)) == dedent(
         """\
         ---
         .setup:
@@ -131,18 +131,18 @@ def test_every_value_comes_back(tree: object) -> None:
         report.finish()
     except PipelineError:
         return
-    assert plain(read_document(merged_yaml(text), Report("f")).body) == first
+    assert plain(read_document(merge_yaml(text), Report("f")).body) == first
 
 
 def test_a_shared_text_that_would_become_huge_is_refused() -> None:
     long = "x" * 200_000
     jobs = "".join(f"j{n}: {{script: [!reference [.t, script]]}}\n" for n in range(200))
     with pytest.raises(PipelineError) as caught:
-        merged_yaml(f".t: {{script: ['{long}']}}\n{jobs}")
+        merge_yaml(f".t: {{script: ['{long}']}}\n{jobs}")
     assert "more than 20000000 characters" in str(caught.value)
 
 
 def test_what_does_not_come_together_is_a_mistake() -> None:
     with pytest.raises(PipelineError) as caught:
-        merged_yaml("job: {extends: .gone, script: [x]}", file="f")
+        merge_yaml("job: {extends: .gone, script: [x]}", file="f")
     assert str(caught.value).startswith('f:1:16: job:extends: there is no ".gone"')

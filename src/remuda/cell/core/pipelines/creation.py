@@ -18,7 +18,7 @@ from remuda.model.job import PipelineId
 from remuda.model.progress import waits_for_names
 from remuda.pipeline import ExpansionError, JobSpec, Mistake, artifact_sources, expand, prerequisites
 from remuda.pipeline import Pipeline as Compiled
-from remuda.pipeline.errors import quoted
+from remuda.pipeline.errors import quote
 from remuda.pipeline.facts import NO_SHA
 
 PARENT = "parent_pipeline"
@@ -174,7 +174,7 @@ def _name(text: str, values: Mapping[str, str], raw: Iterable[str]) -> str:
     try:
         name = expand(text, values, raw=frozenset(raw)).strip()
     except ExpansionError as error:
-        raise InvalidError(f"the name {quoted(text)} {error}; use shorter variables") from None
+        raise InvalidError(f"the name {quote(text)} {error}; use shorter variables") from None
     if len(name) > _MAX_NAME:
-        raise InvalidError(f"{quoted(name)} is longer than {_MAX_NAME} characters; use a shorter name")
+        raise InvalidError(f"{quote(name)} is longer than {_MAX_NAME} characters; use a shorter name")
     return name

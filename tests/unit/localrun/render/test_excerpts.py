@@ -3,8 +3,8 @@ from textwrap import dedent
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.cli.render.columns import width
-from remuda.cli.render.excerpts import described, excerpt
+from remuda.localrun.render.columns import width
+from remuda.localrun.render.excerpts import describe_mistakes, excerpt
 from remuda.pipeline import Mistake, PipelineError, compile_pipeline
 
 
@@ -13,7 +13,7 @@ def test_mistakes_are_shown_in_the_text() -> None:
     try:
         compile_pipeline(text, file="f")
     except PipelineError as error:
-        lines = described(error.errors, {"f": text})
+        lines = describe_mistakes(error.errors, {"f": text})
     assert "\n".join(lines) == dedent(
         """\
         f:2:3: job:scirpt: unknown key "scirpt"; did you mean "script"?
@@ -27,7 +27,7 @@ def test_mistakes_are_shown_in_the_text() -> None:
 
 def test_a_file_that_is_not_at_hand_has_no_excerpt() -> None:
     mistake = Mistake(file="a\x1b[31m\nb", line=1, column=1, key="", message="bad")
-    assert described([mistake], {}) == ["a\\x1b[31m\\nb:1:1: bad"]
+    assert describe_mistakes([mistake], {}) == ["a\\x1b[31m\\nb:1:1: bad"]
 
 
 def test_the_caret_stands_under_wide_and_strange_characters() -> None:
@@ -37,7 +37,7 @@ def test_the_caret_stands_under_wide_and_strange_characters() -> None:
 
 def test_lines_are_counted_as_yaml_counts_them() -> None:
     mistake = Mistake(file="f", line=4, column=1, key="", message="bad")
-    assert described([mistake], {"f": "\ufeffa\r\nb\rc\u2028d"})[1] == "     4 | d"
+    assert describe_mistakes([mistake], {"f": "\ufeffa\r\nb\rc\u2028d"})[1] == "     4 | d"
 
 
 def test_a_long_line_is_shown_in_part() -> None:

@@ -1,6 +1,6 @@
-"""A run on a terminal: a tree of stages, jobs, steps and the pipelines that jobs started, drawn anew with every look.
+"""The screen of a run on a terminal: a tree of stages, jobs, steps and downstream pipelines, redrawn at every poll.
 
-Draws what `rows` and `report` decided. `screen` chooses it; the drawing itself is rich's.
+Draws the rows of `tree_rows` and the summary of `report` with rich. `screen` chooses it.
 """
 
 from types import TracebackType
@@ -11,10 +11,10 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from remuda.cli.render.screen import HEADINGS
-from remuda.cli.render.step_events import duration
-from remuda.cli.render.tree_rows import Row, rows
 from remuda.localrun import report
+from remuda.localrun.render.screen import HEADINGS
+from remuda.localrun.render.tree_rows import Row, rows
+from remuda.localrun.render.words import duration
 from remuda.localrun.report import Outcome
 from remuda.localrun.view import RunView
 
@@ -34,25 +34,20 @@ _MARKS = {
     "scheduled": ("◷", "@", "yellow"),
     "waiting_for_resource": ("◷", "@", "yellow"),
 }
-"""Mark, its ASCII form and style per status; what is not here has not begun."""
+"""Mark, its ASCII form and style per status; other statuses are of jobs that have not started."""
 
 _SPINNING = ("running", "canceling")
 
 
-def live_screen() -> "LiveScreen":
-    """On the terminal that stdout is."""
-    return LiveScreen(Console())
-
-
 class LiveScreen:
-    """A tree that is drawn anew with every look."""
+    """A tree that is redrawn at every poll."""
 
     shows_steps = True
 
-    def __init__(self, console: Console) -> None:
-        self._console = console
-        self._live = Live(console=console, auto_refresh=False, transient=True)
-        self._ascii = not console.encoding.lower().startswith("utf")
+    def __init__(self, console: Console | None = None) -> None:
+        self._console = console or Console()
+        self._live = Live(console=self._console, auto_refresh=False, transient=True)
+        self._ascii = not self._console.encoding.lower().startswith("utf")
 
     def __enter__(self) -> Self:
         self._live.__enter__()
@@ -68,8 +63,8 @@ class LiveScreen:
 
     def show(self, view: RunView) -> None:
         # Two lines stay free, so that the cursor's line and one remark never make the terminal scroll.
-        drawn = [row_text(row, view.now, ascii_only=self._ascii) for row in rows(view, self._console.height - 2)]
-        self._live.update(Group(*drawn), refresh=True)
+        texts = [row_text(row, view.now, ascii_only=self._ascii) for row in rows(view, self._console.height - 2)]
+        self._live.update(Group(*texts), refresh=True)
 
     def finish(self, outcome: Outcome) -> None:
         view = outcome.view
@@ -87,8 +82,8 @@ class LiveScreen:
         self._console.print(self._table(view))
         style = _style("success" if outcome.exit == 0 else "failed")
         self._console.print(Text(f"\n{report.headline(view)}", style=style))
-        if spent := report.where_time_went(view):
-            self._console.print(Text(f"where the time went: {spent}"))
+        if times := report.where_time_went(view):
+            self._console.print(Text(f"where the time went: {times}"))
 
     def _table(self, view: RunView) -> Table:
         table = Table(box=None, pad_edge=False, header_style="bold")
@@ -107,7 +102,7 @@ class LiveScreen:
 
 
 def row_text(row: Row, now: float, *, ascii_only: bool = False) -> Text:
-    """A row of the live view with its mark; the spinner's turn follows from the time of the look."""
+    """A row of the tree with its mark. `now` selects the frame of the spinner."""
     mark, ascii_mark, style = _MARKS.get(row.status, ("·", ".", "dim"))
     if row.status in _SPINNING:
         frames = SPINNER_ASCII if ascii_only else SPINNER

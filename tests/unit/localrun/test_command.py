@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
-from remuda.cli.exits import BadInputError
-from remuda.cli.run import _planned, run
-from remuda.localrun.compilation import PipelineOptions, prepare
+from remuda.lib.exits import BadInputError
+from remuda.localrun.command import resolve, run
+from remuda.localrun.compilation import prepare
+from remuda.localrun.options import PipelineOptions, RunOptions
 from remuda.localrun.sources.snapshot import Snapshot
 from remuda.localrun.startup import remove_tree
 from remuda.localrun.upload import Choice, request_of
@@ -28,10 +29,10 @@ ship:
 
 
 def plan(folder: Path, *jobs: str, stages: tuple[str, ...] = (), with_needs: bool = True) -> list[str]:
-    ready = prepare(folder, PipelineOptions())
-    planned = _planned(ready, jobs, stages, with_needs=with_needs, shows_list=False)
-    assert planned is not None
-    return [job.name for job in planned.pipeline.jobs]
+    options = RunOptions(job=jobs, stage=stages, no_needs=not with_needs)
+    spec = resolve(prepare(folder, PipelineOptions()), options)
+    assert spec is not None
+    return [job.name for job in spec.pipeline.jobs]
 
 
 def test_chosen_jobs_come_with_their_needs_or_without(make_repo: MakeRepo) -> None:
@@ -50,9 +51,9 @@ def test_chosen_jobs_come_with_their_needs_or_without(make_repo: MakeRepo) -> No
 def test_the_cell_is_told_what_rules_compare_with(make_repo: MakeRepo) -> None:
     repo = make_repo(**{".gitlab-ci_yml": FILE})
     repo.git("branch", "stable")
-    planned = _planned(prepare(repo.folder, PipelineOptions()), (), (), with_needs=True, shows_list=False)
-    assert planned is not None
-    assert planned.compared == {"stable"}
+    spec = resolve(prepare(repo.folder, PipelineOptions()), RunOptions())
+    assert spec is not None
+    assert spec.compared == {"stable"}
 
 
 def test_the_request_has_the_facts_of_the_work_tree(make_repo: MakeRepo, tmp_path: Path) -> None:
@@ -62,15 +63,15 @@ def test_the_request_has_the_facts_of_the_work_tree(make_repo: MakeRepo, tmp_pat
     options = PipelineOptions(
         event="merge_request", ref="topic", variable=("A=$B",), variables_file=(tmp_path / "given.yml",)
     )
-    ready = prepare(repo.folder, options)
+    file = prepare(repo.folder, options)
     snapshot = Snapshot(git_dir=tmp_path, sha="a" * 40, ref="refs/merge-requests/1/head", since="b" * 40)
-    asked = request_of(ready, snapshot, Choice(jobs=("unit",), with_needs=False))
+    asked = request_of(file, snapshot, Choice(jobs=("unit",), with_needs=False))
     assert (asked.ref, asked.sha, asked.changes_since) == (snapshot.ref, snapshot.sha, snapshot.since)
     assert (asked.source, asked.jobs, asked.with_needs) == ("merge_request_event", ("unit",), False)
     assert asked.variables == {"A": "$B", "PRICE": "5$$"}
     assert asked.predefined["CI_MERGE_REQUEST_SOURCE_BRANCH_NAME"] == "topic"
     assert "CI_SERVER_HOST" not in asked.predefined
-    assert asked.text == ready.text
+    assert asked.text == file.text
 
 
 def test_a_missing_file_shows_how_the_smallest_one_looks(tmp_path: Path) -> None:
@@ -87,7 +88,7 @@ def test_where_rules_leave_nothing_there_is_nothing_to_do(tmp_path: Path, capsys
 def test_the_list_says_what_would_run_and_what_not(make_repo: MakeRepo, capsys: pytest.CaptureFixture[str]) -> None:
     repo = make_repo(**{".gitlab-ci_yml": FILE})
     repo.git("branch", "stable")
-    assert run(repo.folder, "unit 1/2", list_=True) == 0
+    assert run(repo.folder, options=RunOptions(job=("unit 1/2",), list_only=True)) == 0
     shown = capsys.readouterr().out
     assert "2 jobs in 2 stages, 1 left out by rules" in shown
     there, _, left_out = shown.partition("\nleft out\n")
@@ -111,13 +112,13 @@ def test_folders_without_write_permission_are_removed_too(tmp_path: Path) -> Non
 
 def test_a_folder_for_artifacts_that_cannot_be_made_is_refused_at_once(tmp_path: Path) -> None:
     with pytest.raises(BadInputError, match="--artifacts /proc/x: cannot be made"):
-        run(tmp_path, artifacts=Path("/proc/x"))
+        run(tmp_path, options=RunOptions(artifacts=Path("/proc/x")))
 
 
 def test_a_list_for_programs(make_repo: MakeRepo, capsys: pytest.CaptureFixture[str]) -> None:
     repo = make_repo(**{".gitlab-ci_yml": FILE})
     repo.git("branch", "stable")
-    assert run(repo.folder, "unit", list_=True, output="json") == 0
+    assert run(repo.folder, options=RunOptions(job=("unit",), list_only=True, output="json")) == 0
     listed = json.loads(capsys.readouterr().out)
     assert [job["name"] for job in listed["jobs"]] == ["compile", "unit 1/2", "unit 2/2"]
     assert [left["name"] for left in listed["left_out"]] == ["lint", "ship"]
@@ -125,7 +126,7 @@ def test_a_list_for_programs(make_repo: MakeRepo, capsys: pytest.CaptureFixture[
 
 def test_no_pipeline_for_programs(make_repo: MakeRepo, capsys: pytest.CaptureFixture[str]) -> None:
     repo = make_repo(**{".gitlab-ci_yml": "workflow: {rules: [{when: never}]}\na: {script: [x]}\n"})
-    assert run(repo.folder, output="json") == 0
+    assert run(repo.folder, options=RunOptions(output="json")) == 0
     said = capsys.readouterr()
     assert "no pipeline" in said.err
     document = json.loads(said.out)
@@ -135,4 +136,4 @@ def test_no_pipeline_for_programs(make_repo: MakeRepo, capsys: pytest.CaptureFix
 def test_a_manual_job_that_is_not_there_is_refused(make_repo: MakeRepo) -> None:
     repo = make_repo(**{".gitlab-ci_yml": "a: {script: [x]}\nship: {script: [x], when: manual}\n"})
     with pytest.raises(BadInputError, match="--manual shpi: this run has no such job; its manual jobs: ship"):
-        run(repo.folder, manual=("shpi",))
+        run(repo.folder, options=RunOptions(manual=("shpi",)))

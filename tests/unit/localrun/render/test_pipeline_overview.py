@@ -2,8 +2,8 @@ from textwrap import dedent
 
 import pytest
 
-from remuda.cli.exits import BadInputError
-from remuda.cli.render.pipeline_overview import details, find, headline, table
+from remuda.lib.exits import BadInputError
+from remuda.localrun.render.pipeline_overview import details, find, headline, table
 from remuda.pipeline import Pipeline, compile_pipeline
 
 TEXT = """\

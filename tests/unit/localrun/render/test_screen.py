@@ -4,10 +4,10 @@ from collections.abc import Callable
 import pytest
 from rich.console import Console
 
-from remuda.cli.render.live_tree import LiveScreen, row_text
-from remuda.cli.render.screen import PlainScreen, columns, event_line
-from remuda.cli.render.step_events import StepView
-from remuda.cli.render.tree_rows import Row
+from remuda.localrun.render.live_tree import LiveScreen, row_text
+from remuda.localrun.render.screen import PlainScreen, columns, event_line
+from remuda.localrun.render.step_events import StepView
+from remuda.localrun.render.tree_rows import Row
 from remuda.localrun.report import Outcome
 from remuda.localrun.view import Event, JobView, RunView
 

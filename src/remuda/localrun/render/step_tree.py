@@ -1,50 +1,50 @@
-"""The result of `remuda step run`: the events of its steps as one tree, and the same for people. Pure.
+"""The result of `remuda step run`: the events of its steps as one tree, and a summary for people. Pure.
 
-Fields of a step are those of its `finished` event (docs/reference/step-results.md), without what only numbers or places
-it. Of a step that was tried several times the last attempt counts; `attempts` has the earlier ones.
+The fields of a step are those of its `finished` event (docs/reference/step-results.md), without its sequence number and
+its place in the log. `attempts` has the earlier attempts of a step that was retried.
 """
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from remuda.cli.render.listing import on_one_line
-from remuda.cli.render.step_lines import MARKS, step_lines
+from remuda.localrun.render.step_lines import MARKS, step_lines
+from remuda.localrun.render.words import on_one_line
 from remuda.model.step_tree import attempts, tree_of
 
 if TYPE_CHECKING:
     from remuda.wire.proto import agent_pb2 as pb
 
-_OF_THE_LOG = ("log_start", "log_end", "log_stream")
-"""Nobody keeps the log."""
+_LOG_FIELDS = ("log_start", "log_end", "log_stream")
+"""Positions in a log that this command does not keep."""
 
 Result = dict[str, Any]
 
 
 def result_of(events: Sequence[Mapping[str, Any]], end: "pb.JobEnd", *, root: str) -> Result:
-    """What is printed. `root` is the path of the step that was asked for; empty where that is the whole list."""
+    """The result document. `root`: the path of the step that was called, empty if it is the whole list."""
     top = tree_of(events)
     _complete(top)
-    asked = next((step for step in top if root and step.get("path") == root), {})
+    called = next((step for step in top if root and step.get("path") == root), {})
     return {
         "status": end.status,
         "exit_code": 0 if end.status == "success" else (end.exit_code if end.exit_code >= 0 else None),
-        "outputs": asked.get("outputs", {}),
-        "exports": asked.get("exports", {}),
-        "error": None if end.status == "success" else asked.get("error") or end.message,
-        "steps": asked["steps"] if asked else top,
+        "outputs": called.get("outputs", {}),
+        "exports": called.get("exports", {}),
+        "error": None if end.status == "success" else called.get("error") or end.message,
+        "steps": called["steps"] if called else top,
     }
 
 
 def _complete(steps: Sequence[Result]) -> None:
     for step in attempts(steps):
-        for name in _OF_THE_LOG:
+        for name in _LOG_FIELDS:
             step.pop(name, None)
         step |= {"outputs": step.get("outputs", {}), "exports": step.get("exports", {}), "steps": step.pop("steps")}
         _complete(step["steps"])
 
 
 def summary_of(result: Result) -> str:
-    """The same for people: a line for each step, what it gave, and why it failed."""
+    """The result for people: a line per step, the outputs and exports, the error."""
     lines = [*step_lines(result["steps"]), f"{MARKS.get(result['status'], '?')} {result['status']}"]
     for kind in ("outputs", "exports"):
         lines += [f"  {kind[:-1]} {name} = {value}" for name, value in result[kind].items()]

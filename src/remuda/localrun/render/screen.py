@@ -1,8 +1,7 @@
-"""Where a run is shown: a live tree on a terminal (`live`), a line an event elsewhere. Draws what others decided.
+"""Where `remuda run` shows the pipeline: a live tree on a terminal (`live_tree`), else a line per event.
 
-A screen is given every look at the pipeline in turn, and at the end the summary. `remuda run` is the caller. Writing
-may fail at any time because the terminal or the reader is gone; `GuardedScreen` turns that into one call of the
-caller's, who then stops the run.
+A screen gets every state of the pipeline, and at the end the outcome. Writing may fail at any time because the terminal
+or the reader is gone; `GuardedScreen` reports that once, and the caller stops the run.
 """
 
 import sys
@@ -12,10 +11,10 @@ from datetime import datetime
 from types import TracebackType
 from typing import Protocol, Self, TextIO
 
-from remuda.cli.render.columns import laid_out
-from remuda.cli.render.log_text import without_escapes
-from remuda.cli.render.step_events import duration
 from remuda.localrun import report
+from remuda.localrun.render.columns import align
+from remuda.localrun.render.log_text import without_escapes
+from remuda.localrun.render.words import duration
 from remuda.localrun.report import Outcome
 from remuda.localrun.view import Event, RunView, events
 
@@ -23,11 +22,11 @@ HEADINGS = ("job", "status", "waited", "ran", "where the time went", "")
 
 
 class Screen(Protocol):
-    """What a run is shown on."""
+    """The output of a run."""
 
     @property
     def shows_steps(self) -> bool:
-        """Whether it has use for the steps of running jobs."""
+        """True if the screen shows the steps of running jobs."""
         ...
 
     def __enter__(self) -> Self: ...
@@ -37,20 +36,20 @@ class Screen(Protocol):
     ) -> None: ...
 
     def say(self, text: str) -> None:
-        """A remark of the run itself."""
+        """Print a message of the run itself."""
         ...
 
     def show(self, view: RunView) -> None:
-        """The newest look at the pipeline."""
+        """Show the newest state of the pipeline."""
         ...
 
     def finish(self, outcome: Outcome) -> None:
-        """The end: logs of what failed, what the tests say, and the summary."""
+        """Print logs, test results and the summary."""
         ...
 
 
 class PlainScreen:
-    """A line an event: for files, pipes and other programs."""
+    """Prints a line per event, for files, pipes and other programs."""
 
     shows_steps = False
 
@@ -90,15 +89,15 @@ class PlainScreen:
         for row in columns(view):
             self._print(row)
         self._print(f"\n{report.headline(view)}")
-        if spent := report.where_time_went(view):
-            self._print(f"where the time went: {spent}")
+        if times := report.where_time_went(view):
+            self._print(f"where the time went: {times}")
 
     def _print(self, text: str) -> None:
         print(text, file=self._out, flush=True)
 
 
 class GuardedScreen:
-    """A screen whose loss does not break the run: the first failing write is reported once, the rest is silence."""
+    """Wraps a screen. The first failing write calls `on_lost`; later ones are ignored."""
 
     def __init__(self, screen: Screen, *, on_lost: Callable[[], None]) -> None:
         self._screen = screen
@@ -107,30 +106,30 @@ class GuardedScreen:
         self.shows_steps = screen.shows_steps
 
     def __enter__(self) -> Self:
-        with self._guarded():
+        with self._guard():
             self._screen.__enter__()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        with self._guarded():
+        with self._guard():
             self._screen.__exit__(kind, error, trace)
 
     def say(self, text: str) -> None:
-        with self._guarded():
+        with self._guard():
             self._screen.say(text)
 
     def show(self, view: RunView) -> None:
-        with self._guarded():
+        with self._guard():
             self._screen.show(view)
 
     def finish(self, outcome: Outcome) -> None:
-        with self._guarded():
+        with self._guard():
             self._screen.finish(outcome)
 
     @contextmanager
-    def _guarded(self) -> Iterator[None]:
+    def _guard(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:
@@ -151,16 +150,16 @@ def event_line(event: Event, width: int) -> str:
 
 def columns(view: RunView) -> list[str]:
     """The summary as aligned plain lines."""
-    return laid_out([HEADINGS, *((r.job, r.status, r.waited, r.ran, r.where, r.note) for r in report.lines(view))])
+    return align([HEADINGS, *((r.job, r.status, r.waited, r.ran, r.where, r.note) for r in report.lines(view))])
 
 
 def screen_for(output: str) -> Screen:
-    """The screen that suits: a program that reads JSON from stdout gets the progress on stderr."""
+    """The screen for `--output`. With JSON on stdout, the progress goes to stderr."""
     if output == "json":
         return PlainScreen(sys.stderr)
     if sys.stdout.isatty():
-        # Only here: its import costs as much as a job.
-        from remuda.cli.render.live_tree import live_screen
+        # Imports rich, which takes as long as a short job.
+        from remuda.localrun.render.live_tree import LiveScreen
 
-        return live_screen()
+        return LiveScreen()
     return PlainScreen(sys.stdout)

@@ -1,14 +1,15 @@
-"""A tree of step results as lines for people. Pure; `remuda job show --steps` and `remuda step run` print them.
+"""A tree of step results as lines for people. Pure. `remuda job show --steps` and `remuda step run` print them.
 
-Decided here: what of a result is worth a place in a line. Everything else is in `--output json`. Nobody has checked
-what a result says, so that a field of another kind is passed over.
+A line shows the important fields; `--output json` has all. Results are not validated: a field of an unexpected type is
+left out.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from remuda.cli.render.step_events import duration, shown_name
 from remuda.lib.clock import moment
+from remuda.localrun.render.step_events import display_name
+from remuda.localrun.render.words import duration
 from remuda.model.step_tree import Step
 
 MARKS = {"success": "✓", "failure": "✗", "cancelled": "■", "skipped": "-", "running": "…"}
@@ -18,16 +19,16 @@ _DIGEST = len("sha256:") + 12
 
 
 def step_lines(steps: Sequence[Step]) -> list[str]:
-    """A line for each step, those that it called below it, and what went wrong."""
+    """A line per step, with its error and the steps that it called below it."""
     rows = list(_rows(steps, "", ""))
     width = max((len(head) for head, facts in rows if facts), default=0)
     return [f"{head:<{width}}  {facts}".rstrip() for head, facts in rows]
 
 
 def used_in_words(events: Sequence[Any]) -> str:
-    """What a whole job has used; empty when its runner has not told that."""
-    told: Mapping[str, Any] = next((event for event in reversed(events) if _is_used(event)), {})
-    used = dict(_mapping(told, "used"))
+    """The resources that a whole job has used; empty if its runner did not report them."""
+    event: Mapping[str, Any] = next((event for event in reversed(events) if _is_used(event)), {})
+    used = dict(_submapping(event, "used"))
     for here, there in (("disk_read_bytes", "io_read_bytes"), ("disk_written_bytes", "io_write_bytes")):
         used[there] = used.get(here)
     parts = list(_usage(used))
@@ -45,18 +46,18 @@ def _is_used(event: Any) -> bool:
 
 def _rows(steps: Sequence[Step], indent: str, above: str) -> Iterator[tuple[str, str]]:
     for step in steps:
-        name = shown_name(step, "")
+        name = display_name(step, "")
         yield f"{indent}{MARKS.get(str(step['status']), '?')} {name or above}", ", ".join(_facts(step))
         for number, earlier in enumerate(step.get("attempts", ()), 1):
             why = f": {earlier['error']}" if earlier.get("error") else ""
-            yield f"{indent}    attempt {number}: {', '.join(_beginning(earlier))}{why}", ""
+            yield f"{indent}    attempt {number}: {', '.join(_outcome(earlier))}{why}", ""
         for remark in _remarks(step):
             yield f"{indent}    {remark}", ""
         yield from _rows(step["steps"], f"{indent}  ", name)
 
 
-def _beginning(step: Step) -> Iterator[str]:
-    """How it ended and how long it took."""
+def _outcome(step: Step) -> Iterator[str]:
+    """Status, duration and exit code."""
     yield str(step["status"])
     began, ended = moment(step.get("started_at")), moment(step.get("finished_at"))
     if began is not None and ended is not None:
@@ -66,7 +67,7 @@ def _beginning(step: Step) -> Iterator[str]:
 
 
 def _facts(step: Step) -> Iterator[str]:
-    yield from _beginning(step)
+    yield from _outcome(step)
     if step.get("attempts"):
         yield f"{len(step['attempts']) + 1} attempts"
     if step.get("origin") == "inserted":
@@ -75,16 +76,16 @@ def _facts(step: Step) -> Iterator[str]:
         yield reference
     if step.get("environment"):
         yield f"in {step['environment']}"
-    yield from _usage(_mapping(step, "usage"))
-    if values := _values(_mapping(step, "outputs")):
+    yield from _usage(_submapping(step, "usage"))
+    if values := _values(_submapping(step, "outputs")):
         yield f"gave {values}"
-    if exports := _mapping(step, "exports"):
+    if exports := _submapping(step, "exports"):
         yield f"exported {', '.join(exports)}"
 
 
 def _reference(step: Step) -> str:
-    """What ran: the package and its version, and the digest of what it was made of."""
-    resolved = _mapping(step, "resolved")
+    """The package with its version, and the digest of its contents."""
+    resolved = _submapping(step, "resolved")
     reference, digest = str(resolved.get("reference") or step.get("reference") or ""), resolved.get("digest")
     if not digest or str(digest) in reference:
         return reference
@@ -103,8 +104,8 @@ def _usage(usage: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _remarks(step: Step) -> Iterator[str]:
-    """What a policy had to say, and the error."""
-    policy = _mapping(step, "policy")
+    """The policy's decision, and the error."""
+    policy = _submapping(step, "policy")
     reason = policy.get("reason")
     if policy.get("decision") == "denied":
         yield f'denied by rule "{policy.get("rule")}"' + (f": {reason}" if reason else "")
@@ -113,7 +114,7 @@ def _remarks(step: Step) -> Iterator[str]:
     if enforced := _texts(policy, "enforced"):
         yield f"enforced: {', '.join(enforced)}"
     if advisory := _texts(policy, "advisory"):
-        yield f"advisory: {_by_reason(advisory, _mapping(policy, 'why'))}"
+        yield f"advisory: {_by_reason(advisory, _submapping(policy, 'why'))}"
     if step.get("error") and step["error"] != reason:
         yield str(step["error"])
     if left_out := _texts(step, "left_out"):
@@ -121,7 +122,7 @@ def _remarks(step: Step) -> Iterator[str]:
 
 
 def _by_reason(names: list[str], why: Mapping[str, Any]) -> str:
-    """The names, those with the same reason together before it."""
+    """The names, grouped by reason, with the reason after each group."""
     groups: dict[str, list[str]] = {}
     for name in names:
         groups.setdefault(str(why.get(name) or ""), []).append(name)
@@ -139,19 +140,19 @@ def _value(value: Any) -> str:
     return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}…"
 
 
-def _mapping(step: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    found = step.get(name)
-    return found if isinstance(found, Mapping) else {}
+def _submapping(step: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    value = step.get(name)
+    return value if isinstance(value, Mapping) else {}
 
 
 def _texts(step: Mapping[str, Any], name: str) -> list[str]:
-    found = step.get(name)
-    return [str(item) for item in found] if isinstance(found, list) else []
+    value = step.get(name)
+    return [str(item) for item in value] if isinstance(value, list) else []
 
 
 def _number(step: Mapping[str, Any], name: str) -> float:
-    found = step.get(name)
-    return found if isinstance(found, int | float) else 0
+    value = step.get(name)
+    return value if isinstance(value, int | float) else 0
 
 
 def _size(number: float) -> str:

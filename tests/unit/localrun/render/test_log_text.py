@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.cli.render.log_text import LogText, tail, without_escapes
+from remuda.localrun.render.log_text import LogText, tail, without_escapes
 
 STAMP = b"2026-01-02T03:04:05.678901Z "
 

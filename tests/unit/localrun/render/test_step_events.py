@@ -2,8 +2,9 @@ from typing import Any
 
 import pytest
 
-from remuda.cli.render.step_events import StepView, duration, fold
 from remuda.lib.clock import moment, stamp
+from remuda.localrun.render.step_events import StepView, fold
+from remuda.localrun.render.words import duration
 
 NOW = 1_750_000_000.0
 

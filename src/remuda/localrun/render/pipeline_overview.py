@@ -1,7 +1,6 @@
-"""A compiled pipeline for people: a table by stage, one job in full, and why others are not there. Pure.
+"""A compiled pipeline as text: a table of jobs by stage, one job in full, and why others are left out. Pure.
 
-Decided here: what of a job is worth a column, and in which words. `remuda pipeline show` is the caller; `remuda run`
-may list a pipeline's jobs with it.
+`remuda pipeline show` and `remuda run --list` print it.
 """
 
 from collections import Counter
@@ -11,9 +10,9 @@ from typing import Any
 
 import msgspec
 
-from remuda.cli.exits import BadInputError
-from remuda.cli.render.columns import laid_out
-from remuda.localrun.report import counted
+from remuda.lib.exits import BadInputError
+from remuda.localrun.render.columns import align
+from remuda.localrun.render.words import plural
 from remuda.pipeline import JobSpec, LeftOut, Pipeline
 from remuda.pipeline.errors import printable
 from remuda.pipeline.syntax.known_keys import nearest
@@ -25,16 +24,16 @@ _LONG = 500
 
 
 def headline(pipeline: Pipeline) -> str:
-    """How much there is, in one line."""
+    """The number of jobs and stages, or why there is no pipeline."""
     if pipeline.skipped is not None:
         return f"no pipeline: {pipeline.skipped}"
     stages = len({job.stage for job in pipeline.jobs})
-    text = f"{counted(len(pipeline.jobs), 'job')} in {counted(stages, 'stage')}"
+    text = f"{plural(len(pipeline.jobs), 'job')} in {plural(stages, 'stage')}"
     return f"{text}, {len(pipeline.left_out)} left out by rules" if pipeline.left_out else text
 
 
 def table(pipeline: Pipeline, file: str) -> list[str]:
-    """The jobs stage by stage, a line each, and below them those that are left out. `file`: what the file is called."""
+    """A line per job, stage by stage, and below them the jobs that are left out. `file`: the pipeline file's name."""
     jobs = sorted(pipeline.jobs, key=lambda job: job.stage_index)
     groups = {job.name: job.written_name for job in jobs}
     columns = {
@@ -47,7 +46,7 @@ def table(pipeline: Pipeline, file: str) -> list[str]:
         "notes": [", ".join(_notes(job)) for job in jobs],
     }
     used = {name: cells for name, cells in columns.items() if any(cells)}
-    head, *rows = laid_out([tuple(used), *zip(*used.values(), strict=True)]) if jobs else [""]
+    head, *rows = align([tuple(used), *zip(*used.values(), strict=True)]) if jobs else [""]
     lines: list[str] = [head] if jobs else []
     number = 0
     for stage, group in groupby(jobs, key=lambda job: job.stage):
@@ -60,12 +59,12 @@ def table(pipeline: Pipeline, file: str) -> list[str]:
             (f"  {printable(left.name, _LONG)}", printable(left.reason, _LONG), place(left, file))
             for left in pipeline.left_out
         ]
-        lines += ["", "left out", *laid_out(rest)]
+        lines += ["", "left out", *align(rest)]
     return lines
 
 
 def place(job: JobSpec | LeftOut, file: str) -> str:
-    """Where a job stands."""
+    """File and line of a job."""
     return f"{printable(job.file or file, _LONG)}:{job.line}"
 
 
@@ -76,7 +75,7 @@ def when(job: JobSpec) -> str:
 
 
 def _needs(job: JobSpec, groups: Mapping[str, str]) -> str:
-    """What a job waits for; the parts of a parallel job under its one name."""
+    """What a job needs. The parts of a parallel job are counted under its name."""
     outside = [need.project or need.pipeline for need in job.outside_needs]
     if job.needs is None:
         return _some(outside)
@@ -104,7 +103,7 @@ def _some(names: Sequence[str]) -> str:
 
 
 def find(pipeline: Pipeline, name: str) -> tuple[JobSpec, ...] | LeftOut:
-    """The job of that name, or all parts of a parallel one, or what keeps it out of the pipeline."""
+    """The job of that name, or all parts of a parallel one, or why it is left out. Raises BadInputError."""
     jobs = tuple(job for job in pipeline.jobs if name in (job.name, job.written_name))
     if jobs:
         return jobs
@@ -117,11 +116,11 @@ def find(pipeline: Pipeline, name: str) -> tuple[JobSpec, ...] | LeftOut:
     raise BadInputError(f"--job {name}: the file has no such job; {nearest(name, names) or 'leave it out to see all'}")
 
 
-def details(found: tuple[JobSpec, ...] | LeftOut, file: str) -> list[str]:
-    """One job in full: every value that is not the default. Of a parallel job the first part, and the others' names."""
-    if isinstance(found, LeftOut):
-        return [f"{printable(found.name, _LONG)} ({place(found, file)}) is left out: {printable(found.reason, _LONG)}"]
-    job = found[0]
+def details(parts: tuple[JobSpec, ...] | LeftOut, file: str) -> list[str]:
+    """Every value of a job that is not the default. Of a parallel job, those of the first part."""
+    if isinstance(parts, LeftOut):
+        return [f"{printable(parts.name, _LONG)} ({place(parts, file)}) is left out: {printable(parts.reason, _LONG)}"]
+    job = parts[0]
     lines = [f"{printable(job.name, _LONG)} ({place(job, file)})"]
     skipped = {"version", "name", "line", "file", "stage_index", "written_name"}
     defaults = {each.name: each.default for each in msgspec.structs.fields(job)}
@@ -129,9 +128,9 @@ def details(found: tuple[JobSpec, ...] | LeftOut, file: str) -> list[str]:
         value = getattr(job, name)
         if name not in skipped and (value != defaults[name] or name == "when") and value not in ((), {}):
             lines += _field(name, value)
-    if len(found) > 1:
-        lines.append(f"  parts: {len(found)}")
-        lines += (f"    {printable(part.name, _LONG)}" for part in found)
+    if len(parts) > 1:
+        lines.append(f"  parts: {len(parts)}")
+        lines += (f"    {printable(part.name, _LONG)}" for part in parts)
     return lines
 
 
@@ -139,13 +138,13 @@ def _field(name: str, value: Any) -> list[str]:
     plain = msgspec.to_builtins(value)
     match plain:
         case list() | tuple():
-            shown = [line for each in plain for line in _shown(each).split("\n")]
+            lines = [line for each in plain for line in _value_text(each).split("\n")]
         case dict():
-            shown = [f"{key}: {_shown(each)}" for key, each in plain.items()]
+            lines = [f"{key}: {_value_text(each)}" for key, each in plain.items()]
         case _:
-            return [f"  {name}: {printable(_shown(plain), _LONG)}"]
-    return [f"  {name}:", *(f"    {printable(line, _LONG)}" for line in shown)]
+            return [f"  {name}: {printable(_value_text(plain), _LONG)}"]
+    return [f"  {name}:", *(f"    {printable(line, _LONG)}" for line in lines)]
 
 
-def _shown(value: object) -> str:
+def _value_text(value: object) -> str:
     return value.rstrip("\n") if isinstance(value, str) else msgspec.json.encode(value).decode()

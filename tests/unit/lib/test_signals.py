@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from remuda.cli.signals import STOPPING, handled
+from remuda.lib.signals import STOPPING, handle_signals
 
 
 @pytest.fixture
@@ -16,12 +16,12 @@ def without_hangup() -> Iterator[None]:
 
 
 async def test_hangup_that_would_stop_a_command_stays_off_where_it_is_switched_off(without_hangup: None) -> None:
-    with handled(dict.fromkeys(STOPPING, lambda: None)):
+    with handle_signals(dict.fromkeys(STOPPING, lambda: None)):
         assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
 
 
 async def test_hangup_that_means_something_else_is_heard_all_the_same(without_hangup: None) -> None:
     heard = asyncio.Event()
-    with handled({signal.SIGTERM: lambda: None, signal.SIGHUP: heard.set}, hangup_stops=False):
+    with handle_signals({signal.SIGTERM: lambda: None, signal.SIGHUP: heard.set}, hangup_stops=False):
         signal.raise_signal(signal.SIGHUP)
         await heard.wait()

@@ -1,29 +1,29 @@
-"""The live tree: a look at a pipeline as the lines of a terminal, as many as fit. Pure; `screen` draws them.
+"""The rows of the live tree, as many as fit on the terminal. Pure. `live_tree` draws them.
 
-Decided here: what is left out where there is little room. Pipelines that a trigger job started stand below it.
+A small terminal gets fewer details. A downstream pipeline is below the job that started it.
 """
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from remuda.cli.render.step_events import StepView
 from remuda.lib.dataclass import dataclass
+from remuda.localrun.render.step_events import StepView
 from remuda.localrun.view import RunView, StageView, note_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One line of the live view."""
+    """A line of the live tree."""
 
     depth: int
     status: str
-    """A job's or step's; `warning` for a failure that is allowed."""
+    """The status of the job or step; `warning` for an allowed failure."""
     name: str
     seconds: float | None = None
     note: str = ""
     kind: str = "job"
-    """stage, job or step"""
+    """`stage`, `job` or `step`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,17 +43,17 @@ _DETAILS = (
     _Detail(jobs=_ACTIVE),
     _Detail(jobs=frozenset()),
 )
-"""From much to little; a smaller terminal gets less."""
+"""From most to least; `rows` takes the first that fits."""
 
 
 def rows(view: RunView, height: int) -> list[Row]:
-    """The tree of stages, jobs and steps, as detailed as fits into `height` lines."""
-    drawn: list[Row] = []
+    """The tree of stages, jobs and steps, with as many details as fit into `height` lines."""
+    tree: list[Row] = []
     for detail in _DETAILS:
-        drawn = _pipeline_rows(view, detail, 0)
-        if len(drawn) <= height:
-            return drawn
-    return drawn[: max(height, 1)]
+        tree = _pipeline_rows(view, detail, 0)
+        if len(tree) <= height:
+            return tree
+    return tree[: max(height, 1)]
 
 
 def _pipeline_rows(view: RunView, detail: _Detail, depth: int) -> list[Row]:
@@ -62,7 +62,7 @@ def _pipeline_rows(view: RunView, detail: _Detail, depth: int) -> list[Row]:
 
 def _stage_rows(stage: StageView, detail: _Detail, now: float, depth: int) -> list[Row]:
     head = Row(depth=depth, status=_stage_status(stage), name=stage.name, kind="stage")
-    found: list[Row] = []
+    below: list[Row] = []
     folded: Counter[str] = Counter()
     for job in stage.jobs:
         if detail.jobs is not None and job.status not in detail.jobs:
@@ -70,17 +70,17 @@ def _stage_rows(stage: StageView, detail: _Detail, now: float, depth: int) -> li
             continue
         status = "warning" if job.has_failed() and job.allow_failure else job.status
         note = note_of(job, now)
-        found.append(Row(depth=depth + 1, status=status, name=job.name, seconds=job.seconds(now), note=note))
+        below.append(Row(depth=depth + 1, status=status, name=job.name, seconds=job.seconds(now), note=note))
         if job.status in detail.steps:
-            found.extend(_step_rows(job.steps, now, depth + 2))
+            below.extend(_step_rows(job.steps, now, depth + 2))
         if job.downstream is not None:
-            found.extend(_pipeline_rows(job.downstream, detail, depth + 2))
+            below.extend(_pipeline_rows(job.downstream, detail, depth + 2))
     counts = ", ".join(f"{count} {status}" for status, count in folded.items())
-    return [replace(head, note=counts), *found]
+    return [replace(head, note=counts), *below]
 
 
 def _step_rows(steps: Sequence[StepView], now: float, depth: int) -> Iterator[Row]:
-    """What was called by a step that is over is folded up."""
+    """Rows of the steps, without those that a finished step has called."""
     folded = None
     for step in steps:
         if folded is not None and step.depth > folded:
@@ -92,7 +92,7 @@ def _step_rows(steps: Sequence[StepView], now: float, depth: int) -> Iterator[Ro
 
 
 def _stage_status(stage: StageView) -> str:
-    """How a stage stands: the most urgent of its jobs' statuses."""
+    """The most urgent of its jobs' statuses."""
     statuses = {job.status for job in stage.jobs if not (job.has_failed() and job.allow_failure)}
     waiting = ("pending", "scheduled", "waiting_for_resource", "preparing", "created")
     for status in ("running", "canceling", "failed", "manual", *waiting, "canceled", "success", "skipped"):

@@ -1,12 +1,12 @@
 import pytest
 
-from remuda.cli.render.columns import cut, laid_out, padded, width
+from remuda.localrun.render.columns import align, cut, pad, width
 
 
 @pytest.mark.parametrize(("text", "columns"), [("", 0), ("abc", 3), ("é", 1), ("e\u0301", 1), ("測試", 4), ("🚀", 2)])
 def test_width(text: str, columns: int) -> None:
     assert width(text) == columns
-    assert width(padded(text, 5)) == 5
+    assert width(pad(text, 5)) == 5
 
 
 @pytest.mark.parametrize(
@@ -17,5 +17,5 @@ def test_cut(text: str, columns: int, short: str) -> None:
 
 
 def test_a_table() -> None:
-    assert laid_out([("a", "b", ""), ("測試", "", "c")]) == ["a     b", "測試     c"]
-    assert laid_out([]) == []
+    assert align([("a", "b", ""), ("測試", "", "c")]) == ["a     b", "測試     c"]
+    assert align([]) == []

@@ -3,8 +3,8 @@ from collections.abc import Callable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.cli.render.step_events import StepView
-from remuda.cli.render.tree_rows import rows
+from remuda.localrun.render.step_events import StepView
+from remuda.localrun.render.tree_rows import rows
 from remuda.localrun.view import JobView, RunView, StageView
 
 NOW = 1_750_000_000.0

@@ -1,7 +1,6 @@
-"""Text in columns, as wide as a terminal shows it. Pure.
+"""Text in columns of a terminal. Pure.
 
-Decided here: how wide a text is (East Asian characters and emoji take two columns, combining marks none), how a table
-is laid out, and how a text that is too long is cut.
+East Asian characters and emoji take two columns, combining marks none.
 """
 
 import unicodedata
@@ -11,7 +10,7 @@ GAP = "  "
 
 
 def width(text: str) -> int:
-    """How many columns a text without control characters takes."""
+    """The number of columns of a text without control characters."""
     if text.isascii():
         return len(text)
     return sum(_width(character) for character in text)
@@ -23,7 +22,7 @@ def _width(character: str) -> int:
     return 2 if unicodedata.east_asian_width(character) in "WF" else 1
 
 
-def padded(text: str, columns: int) -> str:
+def pad(text: str, columns: int) -> str:
     """The text with blanks up to a width."""
     return text + " " * (columns - width(text))
 
@@ -32,17 +31,17 @@ def cut(text: str, columns: int) -> str:
     """The text, shortened to a width with an ellipsis."""
     if width(text) <= columns:
         return text
-    taken = 0
+    used = 0
     for index, character in enumerate(text):
-        taken += _width(character)
-        if taken > columns - 1:
+        used += _width(character)
+        if used > columns - 1:
             return text[:index] + "…"
     return text
 
 
-def laid_out(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Rows of equal length as lines, each column as wide as its widest cell, empty columns left out."""
+def align(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Rows of equal length as lines. Each column is as wide as its widest cell; empty columns are left out."""
     if not rows:
         return []
     widths = [max(width(row[number]) for row in rows) for number in range(len(rows[0]))]
-    return [GAP.join(padded(cell, w) for cell, w in zip(row, widths, strict=True) if w).rstrip() for row in rows]
+    return [GAP.join(pad(cell, w) for cell, w in zip(row, widths, strict=True) if w).rstrip() for row in rows]

@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remuda.cli.job import describe
-from remuda.cli.render.step_lines import step_lines, used_in_words
-from remuda.cli.render.step_tree import result_of, summary_of
 from remuda.lib.clock import stamp
+from remuda.localrun.render.step_lines import step_lines, used_in_words
+from remuda.localrun.render.step_tree import result_of, summary_of
 from remuda.model.step_tree import tree_of
 from remuda.wire.proto import agent_pb2 as pb
 

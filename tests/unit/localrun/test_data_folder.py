@@ -2,8 +2,9 @@ from pathlib import Path
 
 import pytest
 
-from remuda.cli.exits import BadInputError
-from remuda.cli.options import data_folder, listen_address, platform_folder, usable_folder
+from remuda.cli.options import listen_address
+from remuda.lib.exits import BadInputError
+from remuda.localrun.data_folder import data_folder, platform_folder, usable_folder
 
 
 @pytest.mark.parametrize(

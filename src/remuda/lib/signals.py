@@ -1,0 +1,36 @@
+"""Signal handlers of commands, in the running event loop, for as long as a command runs.
+
+A SIGHUP that the caller ignores (`nohup`) stays ignored where it would stop the command. SIGINT does not: shells ignore
+it for whatever a script starts in the background, and a script that sends SIGINT wants it to work.
+"""
+
+import signal
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+
+STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Ctrl-C, a kill, a closed terminal: each stops a command in the foreground."""
+
+
+def stop_signals() -> list[signal.Signals]:
+    """`STOPPING` without a SIGHUP that the caller ignores."""
+    return [each for each in STOPPING if each is not signal.SIGHUP or signal.getsignal(each) is not signal.SIG_IGN]
+
+
+@contextmanager
+def handle_signals(
+    handlers: Mapping[signal.Signals, Callable[[], object]], *, hangup_stops: bool = True
+) -> Iterator[None]:
+    """Call the handlers in the running loop. `hangup_stops` is False if the handler of SIGHUP does something else."""
+    import asyncio  # takes 50 ms, which a command that only needs `STOPPING` should not wait for
+
+    loop = asyncio.get_running_loop()
+    ignored = set(STOPPING).difference(stop_signals()) if hangup_stops else ()
+    numbers = [number for number in handlers if number not in ignored]
+    for number in numbers:
+        loop.add_signal_handler(number, handlers[number])
+    try:
+        yield
+    finally:
+        for number in numbers:
+            loop.remove_signal_handler(number)

@@ -1,0 +1,58 @@
+"""`client.json` in the data folder of a platform: the cell's address and the administrator's token.
+
+`remuda up` and `remuda run` write it, readable by their user only; commands that call a cell read it.
+"""
+
+from pathlib import Path
+
+import msgspec
+
+from remuda.lib.exits import BadInputError
+from remuda.lib.files import write_whole
+
+FILE_NAME = "client.json"
+VERSION = 1
+CELL_ID = 1
+"""An embedded platform has one cell."""
+
+
+class Access(msgspec.Struct, frozen=True, kw_only=True):
+    """A cell and a token for it."""
+
+    version: int = VERSION
+    url: str
+    token: str
+
+
+def read_access(data: Path, name: str = FILE_NAME) -> Access | None:
+    """What `remuda up` stored in its data folder, None if it stored nothing."""
+    file = data / name
+    try:
+        access = msgspec.json.decode(file.read_bytes(), type=Access)
+    except FileNotFoundError:
+        return None
+    except (msgspec.DecodeError, OSError) as error:
+        raise BadInputError(f"{file} cannot be read: {error}; give --url and REMUDA_TOKEN instead") from None
+    if access.version > VERSION:
+        raise BadInputError(f"{file} was written by a newer remuda; use that one, or give --url and REMUDA_TOKEN")
+    return access
+
+
+def write_access(data: Path, access: Access, name: str = FILE_NAME) -> None:
+    """Replace the file atomically; it is readable by this user only."""
+    data.mkdir(mode=0o700, parents=True, exist_ok=True)
+    write_whole(data / name, msgspec.json.format(msgspec.json.encode(access)) + b"\n", durable=True)
+
+
+def ensure_token(folder: Path, chosen: str | None = None) -> str:
+    """The administrator's token of the platform: the chosen one, the stored one, or a new one.
+
+    A new token is stored before any cell learns it.
+    """
+    from remuda.cell.service import new_admin_token
+
+    access = read_access(folder)
+    token = chosen or (access.token if access else new_admin_token(CELL_ID))
+    if access is None:
+        write_access(folder, Access(url="", token=token))
+    return token

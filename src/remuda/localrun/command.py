@@ -1,0 +1,208 @@
+"""`remuda run` between its options and its exit code.
+
+Resolves the options into a `RunSpec`, runs it in a folder that lasts as long as the options say, and with `--watch`
+runs it again after every change. `remuda.localrun.pipeline_run` runs the pipeline itself.
+
+Invariant: however a run ends, short of kill -9, it leaves no temporary file.
+"""
+
+import asyncio
+import hashlib
+import json
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from remuda.lib.exits import BadInputError, CommandError, Exit
+from remuda.localrun.compilation import PipelineFile, prepare
+from remuda.localrun.data_folder import platform_folder, usable_folder
+from remuda.localrun.options import PipelineOptions, RunOptions
+from remuda.localrun.startup import end, listen_to_signals, manager_data, start, start_cell
+
+if TYPE_CHECKING:
+    from remuda.localrun.pipeline_run import RunSpec
+    from remuda.pipeline import Pipeline
+
+_PIPELINE_DEFAULTS = PipelineOptions()
+_RUN_DEFAULTS = RunOptions()
+LEAST_AT_ONCE = 4
+"""Jobs wait for disks and networks more than they compute, so a machine with two cores can run more than two."""
+
+
+def run(
+    path: Path = Path("."), pipeline: PipelineOptions = _PIPELINE_DEFAULTS, options: RunOptions = _RUN_DEFAULTS
+) -> int:
+    """Run the pipeline of a folder as the options say; the exit code."""
+    if options.jobs is not None and options.jobs < 1:
+        raise BadInputError(f"--jobs {options.jobs}: at least 1")
+    if options.artifacts is not None:
+        usable_folder(options.artifacts, "--artifacts")
+    if not path.exists() and path.parent == Path("."):
+        raise BadInputError(f"{path}: there is no such folder; if it is a job, write: remuda run . {path}")
+
+    def run_once() -> int:
+        spec = resolve(prepare(path, pipeline), options)
+        return Exit.SUCCESS if spec is None else _run_spec(spec, options)
+
+    if options.watch and not options.list_only:
+        return _run_on_changes(path if path.is_dir() else path.parent, run_once)
+    return run_once()
+
+
+def _run_on_changes(folder: Path, run_once: Callable[[], int]) -> int:
+    """Run now and after every change of a file, until an interrupt."""
+    from remuda.localrun.sources.file_watch import look, wait_for_change
+
+    while True:
+        before = look(folder)
+        try:
+            if run_once() == Exit.INTERRUPTED:
+                return Exit.INTERRUPTED
+        except CommandError as error:
+            print(f"remuda: {error}", file=sys.stderr)
+        listen_to_signals()
+        print(f"\nwaiting for changes in {folder.resolve()}; Ctrl-C ends it", file=sys.stderr)
+        changed = wait_for_change(folder, before)
+        more = f" and {len(changed) - 3} more" if len(changed) > 3 else ""
+        print(f"changed: {', '.join(changed[:3])}{more}", file=sys.stderr)
+
+
+def resolve(file: PipelineFile, options: RunOptions) -> "RunSpec | None":
+    """Compile the file, choose the jobs and check the options. None if there is nothing to run, which is printed."""
+    from remuda.localrun.pipeline_run import RunSpec
+    from remuda.localrun.upload import Choice
+    from remuda.pipeline.job_selection import ChoiceError, choose
+
+    file, compared = _record_compared(file)
+    with file.excerpts():
+        whole = pipeline = file.compile()
+    choice = Choice(jobs=options.job, stages=options.stage, with_needs=not options.no_needs)
+    if pipeline.skipped is None:
+        try:
+            pipeline = choose(pipeline, jobs=choice.jobs, stages=choice.stages, with_needs=choice.with_needs)
+        except ChoiceError as error:
+            raise BadInputError(f"{error}; `remuda run --list` shows what there is") from None
+    if options.list_only or pipeline.skipped is not None:
+        listed = _with_unchosen(pipeline, whole) if options.list_only else None
+        _print_overview(file, pipeline, listed, options.output)
+        return None
+    _check_manual(pipeline, options.manual)
+    return RunSpec(
+        file=file,
+        pipeline=pipeline,
+        compared=frozenset(compared),
+        choice=choice,
+        at_once=options.jobs or max(LEAST_AT_ONCE, len(os.sched_getaffinity(0))),
+        output=options.output,
+        shows_logs=options.logs,
+        artifacts=options.artifacts.absolute() if options.artifacts else None,
+        cache=None if options.no_cache else _cache_folder(file, options.cache_dir),
+        has_own_cache=options.cache_dir is not None,
+        manual=frozenset(options.manual),
+        play_manual=options.play_manual,
+        keeps_builds=options.keep or options.shell_on_failure,
+        borrows=options.data is None and not options.keep,
+    )
+
+
+def _print_overview(file: PipelineFile, pipeline: "Pipeline", listed: "Pipeline | None", output: str) -> None:
+    """Print the listed jobs, or why there is no pipeline."""
+    import msgspec
+
+    from remuda.localrun import report
+    from remuda.localrun.render import pipeline_overview
+    from remuda.localrun.view import RunView
+
+    headline = f"For {file.occasion}: {pipeline_overview.headline(pipeline)}"
+    if output == "json" and listed is None:
+        print(headline, file=sys.stderr)
+        nothing = RunView(pipeline_id=0, status="skipped", now=0.0, stages=())
+        print(json.dumps({**report.document(report.Outcome(view=nothing)), "pipeline_id": None}, indent=2))
+    elif output == "json":
+        print(msgspec.json.format(msgspec.json.encode(listed), indent=2).decode())
+    else:
+        print(headline)
+        if listed is not None:
+            print("", *pipeline_overview.table(listed, file.name), sep="\n")
+
+
+def _check_manual(pipeline: "Pipeline", names: tuple[str, ...]) -> None:
+    """Refuse names that no job has. With trigger jobs, the job may be in a pipeline that they start."""
+    if any(job.trigger is not None for job in pipeline.jobs):
+        return
+    jobs = {job.name for job in pipeline.jobs}
+    for name in names:
+        if name not in jobs:
+            manual = ", ".join(job.name for job in pipeline.jobs if job.when == "manual") or "none"
+            raise BadInputError(f"--manual {name}: this run has no such job; its manual jobs: {manual}")
+
+
+def _with_unchosen(pipeline: "Pipeline", whole: "Pipeline") -> "Pipeline":
+    """The chosen part of a pipeline, with the jobs that are not chosen in the list of those left out."""
+    import msgspec
+
+    from remuda.pipeline import LeftOut
+
+    chosen = {job.name for job in pipeline.jobs}
+    others = [
+        LeftOut(name=job.name, reason="not chosen, and not needed", line=job.line, file=job.file)
+        for job in whole.jobs
+        if job.name not in chosen
+    ]
+    return msgspec.structs.replace(pipeline, left_out=(*others, *pipeline.left_out))
+
+
+def _record_compared(file: PipelineFile) -> tuple[PipelineFile, set[str]]:
+    """The file, and a set that compiling it fills with the refs that rules compare with: the cell needs them too."""
+    import msgspec
+
+    compared: set[str] = set()
+    facts = file.facts
+
+    def changed_files(ref: str | None) -> object:
+        if ref is not None:
+            compared.add(ref)
+        return facts.changed(ref)
+
+    return replace(file, facts=msgspec.structs.replace(facts, changed_files=changed_files)), compared
+
+
+def _cache_folder(file: PipelineFile, folder: Path | None) -> Path:
+    """The folder for caches: the option's, or one per project of a server, or one per folder without a server."""
+    if folder is not None:
+        return usable_folder(folder, "--cache-dir").absolute()
+    import platformdirs
+
+    variables = file.facts.predefined
+    is_local = variables.get("CI_SERVER_HOST") == "localhost"
+    owner = str(file.folder) if is_local else variables.get("CI_PROJECT_URL", "")
+    base = Path(platformdirs.user_cache_dir("remuda")) / "run"
+    return base / hashlib.sha256(owner.encode(errors="surrogateescape")).hexdigest()[:16]
+
+
+def _run_spec(spec: "RunSpec", options: RunOptions) -> int:
+    from remuda.localrun import failure_shell
+    from remuda.localrun.pipeline_run import run_pipeline
+
+    listen_to_signals()
+    if options.data is not None:
+        platform_folder(options.data, "--data")
+    workspace = start(options.data.resolve() if options.data else None, options.isolation)
+    process = start_cell()
+    try:
+        if (warning := workspace.isolation.warning()) is not None:
+            print(f"remuda: {warning}", file=sys.stderr)
+        # asyncio.run waits for the threads of the loop, so none of them writes to the folder when it is removed.
+        outcome = asyncio.run(run_pipeline(spec, workspace, process))
+        listen_to_signals()
+        if spec.keeps_builds and not outcome.interrupted:
+            folder, is_kept = workspace.folder, options.keep or options.data is not None
+            failure_shell.offer(
+                outcome.view, folder, manager_data(folder), opens=options.shell_on_failure, is_kept=is_kept
+            )
+    finally:
+        end(keep=options.keep)
+    return outcome.exit

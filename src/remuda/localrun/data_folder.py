@@ -1,0 +1,43 @@
+"""Folders that a command keeps its data in: which one is meant, and whether it can be used."""
+
+import os
+from pathlib import Path
+
+from remuda.lib.exits import BadInputError
+
+_PLATFORM_NAMES = frozenset({"cell", "manager", "managers", "client.json", "runner.json", "remuda.log", "lost+found"})
+
+
+def data_folder(folder: Path | None) -> Path:
+    """The folder of the option, or the platform's place for a user's data."""
+    if folder is not None:
+        return folder.absolute()
+    import platformdirs
+
+    return Path(platformdirs.user_data_dir("remuda"))
+
+
+def usable_folder(folder: Path, option: str) -> Path:
+    """The folder, which is created if it does not exist. Raises BadInputError if it cannot be written to."""
+    if folder.exists() and not folder.is_dir():
+        raise BadInputError(f"{option} {folder}: is a file; give a folder")
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadInputError(f"{option} {folder}: cannot be made: {error.strerror}; give another folder") from None
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise BadInputError(f"{option} {folder}: you may not write there; give another folder")
+    return folder
+
+
+def platform_folder(folder: Path, option: str) -> Path:
+    """A usable folder for a platform's data. A folder that holds other files is refused: the name is mistyped."""
+    usable_folder(folder, option)
+    names = sorted(entry.name for entry in folder.iterdir())
+    ours = (*_PLATFORM_NAMES, *(name for name in names if name.startswith((".", "snapshot-")) and name != ".git"))
+    foreign = [name for name in names if name not in ours]
+    if foreign and "client.json" not in names:
+        raise BadInputError(
+            f"{option} {folder}: holds something else ({', '.join(foreign[:3])}); give an empty or a new folder"
+        )
+    return folder

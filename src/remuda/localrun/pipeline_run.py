@@ -1,0 +1,276 @@
+"""Runs a pipeline through a platform that exists only for it: snapshot, start, upload, follow, sum up, stop.
+
+`command` is the caller. `embedded` and `cell_process` are the platform, `upload` fills it, `follow` polls the pipeline,
+`report` sums it up.
+
+Invariant: however a run ends, short of kill -9, it leaves no process.
+"""
+
+import asyncio
+import json
+import os
+import shutil
+import stat
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from remuda.lib.exits import CommandError
+from remuda.localrun.cell_process import CellProcess, Task
+from remuda.localrun.isolation import find_closed_folder
+from remuda.localrun.startup import AGENT_IDLE_SECONDS, Workspace, freeze_objects, manager_data
+from remuda.localrun.upload import Choice, Package, deliver, pack, repository_paths
+
+if TYPE_CHECKING:
+    from remuda.cell.settings import CellSettings
+    from remuda.localrun.compilation import PipelineFile
+    from remuda.localrun.embedded import Cell
+    from remuda.localrun.follow import Follower
+    from remuda.localrun.interrupts import Interrupts
+    from remuda.localrun.junit import TestReport
+    from remuda.localrun.render.screen import Screen
+    from remuda.localrun.report import Outcome
+    from remuda.localrun.view import JobView, RunView
+    from remuda.manager.config.load import ManagerConfig
+    from remuda.pipeline import Pipeline
+    from remuda.wire.user_client import UserClient
+
+TAIL_LINES = 30
+LOG_NAME = "remuda.log"
+"""The log file of the services, in the platform's folder."""
+
+
+class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """A run's options, checked and resolved before anything starts."""
+
+    file: "PipelineFile"
+    pipeline: "Pipeline"
+    """With the chosen jobs only."""
+    compared: frozenset[str]
+    """Refs that its rules compare with."""
+    choice: Choice
+    at_once: int
+    output: str = "text"
+    shows_logs: bool = False
+    artifacts: Path | None = None
+    cache: Path | None = None
+    """None: caches end with the run."""
+    has_own_cache: bool = False
+    """The user named the cache folder."""
+    manual: frozenset[str] = frozenset()
+    play_manual: bool = False
+    keeps_builds: bool = False
+    """Keep the working directories of failed jobs."""
+    borrows: bool = True
+    """The platform's data ends with the run: its cell borrows the git objects of the user's repository, and nothing is
+    synced to disk."""
+
+    def plays(self, job: "JobView") -> bool:
+        """True if this manual job is to be started."""
+        return self.play_manual or job.name in self.manual
+
+
+def _links(spec: RunSpec, workspace: Workspace) -> Path | None:
+    """The folder that jobs clone from; None if they clone from the cell, because their user cannot read the folder."""
+    return workspace.folder / "repositories" if spec.borrows and not workspace.isolation.run_as else None
+
+
+def _cache(spec: RunSpec, run_as: str) -> Path | None:
+    """The cache folder. If jobs run as another user who cannot reach it, one in /var/cache."""
+    if spec.cache is None or not run_as:
+        return spec.cache
+    is_reachable = spec.has_own_cache or find_closed_folder(spec.cache) is None
+    place = spec.cache if is_reachable else Path("/var/cache/remuda/run") / spec.cache.name
+    place.mkdir(parents=True, exist_ok=True)
+    place.chmod(stat.S_IMODE(place.stat().st_mode) | 0o011)
+    return place
+
+
+def _log_level() -> str:
+    return os.environ.get("REMUDA_LOG_LEVEL", "warning")
+
+
+async def run_pipeline(spec: RunSpec, workspace: Workspace, process: CellProcess) -> "Outcome":
+    """Run the pipeline to its end and print the summary. `process` becomes the cell."""
+    from remuda.lib.signals import STOPPING, handle_signals
+    from remuda.localrun.interrupts import Interrupts
+    from remuda.localrun.render.screen import GuardedScreen, screen_for
+
+    interrupts, folder, scratch = Interrupts(), workspace.folder, workspace.scratch
+    with (
+        handle_signals(dict.fromkeys(STOPPING, interrupts.arrive)),
+        GuardedScreen(screen_for(spec.output), on_lost=interrupts.arrive) as screen,
+    ):
+        async with interrupts.stop_on_interrupt(), asyncio.TaskGroup() as group:
+            packing = group.create_task(asyncio.to_thread(pack, spec.file, spec.compared, scratch), name="snapshot")
+            # git runs while the modules of the platform are imported.
+            await asyncio.sleep(0)
+            from remuda.lib.files import open_private
+            from remuda.localrun.service_log import service_log
+            from remuda.telemetry import logs
+
+            _check_free_space(folder)
+            with open_private(folder / LOG_NAME) as log:
+                logs.configure(stream=service_log(log, screen.say), level=_log_level())
+                objects = [path / "objects" for path in repository_paths(spec.file, scratch)]
+                task = Task(
+                    folder=folder,
+                    settings=_settings(spec, folder, objects, _links(spec, workspace)),
+                    log=folder / LOG_NAME,
+                    log_level=_log_level(),
+                    ends_with_run=spec.borrows,
+                )
+                async with process.serve(task, screen.say) as cell:
+                    outcome = await _run_in_platform(spec, workspace, cell, packing, screen, interrupts)
+        if isinstance(screen.lost, BrokenPipeError):
+            raise screen.lost
+        return outcome
+
+
+def _check_free_space(folder: Path) -> None:
+    """Raise CommandError if the manager would start no job for lack of disk space."""
+    from remuda.manager.config.load import RemudaConfig
+
+    free, least = shutil.disk_usage(folder).free, RemudaConfig().least_disk_bytes
+    if free < least:
+        raise CommandError(
+            f"only {free >> 20} MiB are free at {folder}, a run needs {least >> 20}; free some space, or "
+            "choose another place with --data or TMPDIR"
+        )
+
+
+async def _run_in_platform(
+    spec: RunSpec,
+    workspace: Workspace,
+    cell: "Cell",
+    packing: asyncio.Task[tuple[Package, list[Package]]],
+    screen: "Screen",
+    interrupts: "Interrupts",
+) -> "Outcome":
+    """Start the manager, run the pipeline, stop the manager and its agent."""
+    from remuda.lib.clock import SystemClock
+    from remuda.lib.files import forgo_disk
+    from remuda.localrun import local_agent
+    from remuda.localrun.embedded import run_manager
+    from remuda.localrun.follow import Follower
+    from remuda.manager.environments.local import LocalEnvironment
+
+    own, others = await packing
+    if own.snapshot.remark:
+        screen.say(own.snapshot.remark)
+    tags = sorted({tag for job in spec.pipeline.jobs for tag in job.tags})
+    data, news = manager_data(workspace.folder), asyncio.Event()
+    links, run_as = _links(spec, workspace), workspace.isolation.run_as
+    if spec.borrows:
+        forgo_disk()
+    async with asyncio.TaskGroup() as group:
+        delivering = group.create_task(deliver(cell, own, others, spec.file, spec.choice, links=links), name="upload")
+        runner = await cell.client.add_instance_runner("remuda run", tags=tags)
+        config = _manager_config(spec, cell.url, runner.token, links, run_as)
+        environment = LocalEnvironment(
+            data,
+            clock=SystemClock(),
+            idle_exit_seconds=AGENT_IDLE_SECONDS,
+            agent_pid=workspace.agent_pid,
+            around_agent=workspace.agent_prefix,
+        )
+        try:
+            async with run_manager(config, data, environment, keep_builds=spec.keeps_builds, on_job_over=news.set):
+                pipeline = await delivering
+                freeze_objects()
+                interrupts.hold()
+                follower = Follower(
+                    cell.client,
+                    pipeline.id,
+                    SystemClock(),
+                    runner=runner,
+                    tags=tags,
+                    plays=spec.plays,
+                    news=news,
+                )
+                return await _follow(spec, follower, cell.client, screen, interrupts)
+        finally:
+            await local_agent.close(local_agent.data_of(data))
+
+
+def _manager_config(spec: RunSpec, url: str, token: str, links: Path | None, run_as: str) -> "ManagerConfig":
+    from remuda.manager.config.load import CustomBuildDirConfig, ManagerConfig, RemudaConfig, RunnerConfig
+
+    cache = _cache(spec, run_as)
+    runner = RunnerConfig(
+        name="remuda run",
+        url=url,
+        token=token,
+        executor="shell",
+        request_concurrency=min(spec.at_once, 4),
+        cache_dir=str(cache) if cache else "",
+        # The repositories are on this machine: git need not go through the cell.
+        clone_url=links.as_uri() if links else "",
+        custom_build_dir=CustomBuildDirConfig(enabled=True),
+        remuda=RemudaConfig(run_as=run_as),
+    )
+    return ManagerConfig(concurrent=spec.at_once, runners=(runner,))
+
+
+def _settings(spec: RunSpec, folder: Path, objects: list[Path], links: Path | None) -> "CellSettings":
+    """`objects`: the object folders of the snapshots, which need not exist yet."""
+    from remuda.cell.settings import CellSettings
+
+    variables = spec.file.facts.predefined
+    return CellSettings(
+        data=folder / "cell",
+        port=0,
+        # A cancel reaches a job with the answer to its next trace append, so appends must be frequent.
+        trace_interval_seconds=1,
+        remote_includes=spec.file.remotes,
+        component_hosts=tuple({variables[name] for name in ("CI_SERVER_HOST", "CI_SERVER_FQDN") if name in variables}),
+        borrowed_objects=tuple(objects) if spec.borrows else (),
+        links=links,
+        # `deliver` creates the pipeline; pushes only upload commits.
+        pipelines_per_push=0,
+    )
+
+
+async def _follow(
+    spec: RunSpec, follower: "Follower", client: "UserClient", screen: "Screen", interrupts: "Interrupts"
+) -> "Outcome":
+    """Follow the pipeline to its end, download what the options ask for, and print the summary."""
+    from remuda.localrun import report
+    from remuda.localrun.artifacts import collect
+    from remuda.localrun.render.words import plural
+
+    screen.say(f"{spec.file.folder}: {plural(len(spec.pipeline.jobs), 'job')}, up to {spec.at_once} at once")
+    view = await follower.follow(screen, interrupts)
+    outcome = report.Outcome(
+        view=view,
+        tails=await _tails(client, view, whole=spec.shows_logs),
+        has_whole_logs=spec.shows_logs,
+        tests=await _tests(client, view),
+        interrupted=interrupts.asked.is_set(),
+    )
+    if spec.artifacts is not None:
+        await collect(client, view, spec.artifacts)
+    screen.finish(outcome)
+    if spec.output == "json":
+        print(json.dumps(report.document(outcome), indent=2), flush=True)
+    return outcome
+
+
+async def _tails(client: "UserClient", view: "RunView", *, whole: bool) -> dict[int, list[str]]:
+    """The last log lines of failed jobs, or with `whole` all log lines of all jobs that started."""
+    from remuda.localrun.render.log_text import tail
+
+    jobs = [job for _, _, job in view.all_jobs() if job.started_at is not None and (whole or job.has_failed())]
+    return {job.id: tail((await client.trace(job.id)).data, None if whole else TAIL_LINES) for job in jobs}
+
+
+async def _tests(client: "UserClient", view: "RunView") -> "list[TestReport]":
+    from remuda.localrun.artifacts import report_of
+    from remuda.localrun.junit import read
+
+    return [
+        read(name, await report_of(client, pipeline, job, "junit"))
+        for name, pipeline, job in view.all_jobs()
+        if any(file.type == "junit" for file in job.files)
+    ]

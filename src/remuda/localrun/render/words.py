@@ -1,0 +1,24 @@
+"""Small texts that many commands print: numbers with a noun, durations, names on one line. Pure."""
+
+
+def plural(number: int, noun: str) -> str:
+    """`1 job`, `2 jobs`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def duration(seconds: float) -> str:
+    """`0.4s`, `12.3s`, `2m 03s`, `1h 02m`."""
+    if seconds < 59.95:
+        return f"{seconds:.1f}s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes}m {rest:02d}s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}h {minutes:02d}m"
+
+
+def on_one_line(text: str) -> str:
+    """The text with line breaks and control characters escaped: others chose it, and a terminal would obey it."""
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)

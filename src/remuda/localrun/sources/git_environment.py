@@ -1,0 +1,42 @@
+"""The environment of git commands that read the user's repository.
+
+Inside a git hook, `REPOSITORY_VARIABLES` are set and would point every git of ours, and of the jobs, to the hook's
+repository.
+"""
+
+import os
+
+REPOSITORY_VARIABLES = (
+    "GIT_ALTERNATE_OBJECT_DIRECTORIES",
+    "GIT_COMMON_DIR",
+    "GIT_CONFIG",
+    "GIT_CONFIG_COUNT",
+    "GIT_CONFIG_PARAMETERS",
+    "GIT_DIR",
+    "GIT_GRAFT_FILE",
+    "GIT_IMPLICIT_WORK_TREE",
+    "GIT_INDEX_FILE",
+    "GIT_INTERNAL_SUPER_PREFIX",
+    "GIT_NAMESPACE",
+    "GIT_NO_REPLACE_OBJECTS",
+    "GIT_OBJECT_DIRECTORY",
+    "GIT_PREFIX",
+    "GIT_REPLACE_REF_BASE",
+    "GIT_SHALLOW_FILE",
+    "GIT_WORK_TREE",
+)
+
+
+def quiet_environment() -> dict[str, str]:
+    """The user's environment without `REPOSITORY_VARIABLES`, with English messages.
+
+    git writes nothing, asks nothing, fetches nothing, and ignores replaced objects, which a push would not send.
+    """
+    clean = {name: value for name, value in os.environ.items() if name not in REPOSITORY_VARIABLES}
+    return clean | {
+        "LC_ALL": "C",
+        "GIT_OPTIONAL_LOCKS": "0",
+        "GIT_TERMINAL_PROMPT": "0",
+        "GIT_NO_LAZY_FETCH": "1",
+        "GIT_NO_REPLACE_OBJECTS": "1",
+    }
