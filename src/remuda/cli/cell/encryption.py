@@ -13,7 +13,6 @@ from cyclopts import Parameter
 
 from remuda.cli.cell.settings import Config, Database, print_warnings, settings_from
 from remuda.cli.options import Data, Output
-from remuda.lib.exits import BadInputError
 
 if TYPE_CHECKING:
     from remuda.cell.settings import CellSettings
