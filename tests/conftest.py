@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
-
-from remuda.testing.postgres_server import PostgresServer
+from tests.support.servers.postgres_server import PostgresServer
 
 EXPECTED_SKIPS = Path(__file__).parent / "expected_skips.txt"
 

@@ -20,9 +20,9 @@ from typing import Any, Self
 import asyncpg
 from tests.bench.decisions import percentile
 from tests.bench.http_calls import Answer, Caller, ServedProcess, Show, new_project, new_runner, resident, served, shown
+from tests.support.servers.postgres_server import PostgresServer
 
 from remuda.lib.descriptors import raise_limit
-from remuda.testing.postgres_server import PostgresServer
 
 JOBS_OF_ONE = 10
 SETTLE_SECONDS = 0.02

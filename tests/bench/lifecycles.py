@@ -30,8 +30,7 @@ from tests.bench.http_calls import (
     shown,
 )
 from tests.bench.store import raw_claims
-
-from remuda.testing.postgres_server import PostgresServer
+from tests.support.servers.postgres_server import PostgresServer
 
 AT_A_TIME = 16
 JOBS_OF_ONE = 20

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import asyncpg
+from tests.support.servers.postgres_server import PostgresServer
 
 from remuda.cell.core.jobs import leases, lifecycle
 from remuda.cell.core.jobs.family import Outcome
@@ -20,7 +21,6 @@ from remuda.cell.store.sqlite.store import SqliteStore
 from remuda.cell.values import Job
 from remuda.model.job import RunnerId
 from remuda.testing.builders import NOW, a_pipeline, a_project, a_spec, new_jobs
-from remuda.testing.postgres_server import PostgresServer
 
 AT_A_TIME = 16
 PIPELINES = 100

@@ -4,9 +4,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-
-from remuda.testing.gitlab_runner import RealRunner
-from remuda.testing.served_cell import ServedCell
+from tests.support.cells.served_cell import ServedCell
+from tests.support.runners.gitlab_runner import RealRunner
 
 PROGRAM = Path(__file__).parents[2] / "build" / "interop" / "gitlab-runner"
 REGISTRATION_TOKEN = "GR1348941interopinteropinter"

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.support.servers.s3_server import PROGRAM, S3Server
 
 from remuda.lib.clock import SystemClock
 from remuda.manager.compile.step_entries import Setting
@@ -17,7 +18,6 @@ from remuda.manager.compile.stored_files import restore_caches, save_caches
 from remuda.manager.compile.variables import Variables
 from remuda.manager.config.cache import CacheConfig, S3Config
 from remuda.manager.config.load import RunnerConfig
-from remuda.testing.s3_server import PROGRAM, S3Server
 from remuda.wire.runner_api import JobPayload
 
 MEBIBYTE = 1024 * 1024

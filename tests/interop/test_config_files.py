@@ -7,11 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.support.cells.served_cell import ServedCell
+from tests.support.runners.gitlab_runner import RealRunner
 
 from remuda.cli.main import call
 from remuda.manager.config.load import load
-from remuda.testing.gitlab_runner import RealRunner
-from remuda.testing.served_cell import ServedCell
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = ROOT / "build" / "interop" / "gitlab-runner"

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.runners.custom_driver import Driver
 
 from remuda.testing.client import first_pipeline, new_project, trace_of, wait_for
-from remuda.testing.custom_driver import Driver
 from remuda.testing.lab import Lab
 
 PROGRAM = Path(__file__).parents[2] / "build/interop/gitlab-runner"

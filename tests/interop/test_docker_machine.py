@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.machines.machines import Machines
 
 from remuda.fleeting import Connector, InstanceState, Settings, TemporaryError, UnhealthyError
 from remuda.fleeting.host import HostedGroup
-from remuda.testing.machines import Machines
 from remuda_plugin_docker_machine.program import Login, read_login
 
 REAL = Path(__file__).parents[2] / "build" / "interop" / "docker-machine"

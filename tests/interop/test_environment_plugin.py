@@ -4,11 +4,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.support.environment_plugins import kill_agents, plugin_environment
 
 from remuda.environments.conformance import check_plugin
 from remuda.manager.environments.port import JobPlace
 from remuda.testing.agent_process import PROGRAM, follow
-from remuda.testing.environment_plugins import kill_agents, plugin_environment
 from remuda.wire.agent_client import JobStart
 from remuda.wire.proto import environment_pb2 as pb
 

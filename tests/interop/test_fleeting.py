@@ -12,6 +12,7 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from grpclib.client import Channel
 from grpclib.reflection.v1alpha.reflection_grpc import ServerReflectionStub
 from grpclib.reflection.v1alpha.reflection_pb2 import ServerReflectionRequest
+from tests.support.runners.line_program import LineProgram, line_program
 
 from remuda.fleeting import Connector, InstanceState, PermanentError, Settings, UnhealthyError, UnsupportedError
 from remuda.fleeting.host import HostedGroup
@@ -20,7 +21,6 @@ from remuda.lib.backoff import Backoff
 from remuda.testing.agent_process import until
 from remuda.testing.instance_groups import PlainGroup, a_plugin
 from remuda.testing.lab import processes
-from remuda.testing.line_program import LineProgram, line_program
 from remuda.wire.proto import fleeting_pb2, fleeting_process_pb2
 
 BUILT = Path(__file__).parents[2] / "build/interop"

@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from tests.support.step_packages import PASSWORD, USER, StepRegistry, basic_registry, has_registry, step_registry
 
 from remuda.cli.main import call
 from remuda.fleeting.errors import PermanentError
@@ -18,7 +19,6 @@ from remuda.fleeting.install import this_platform
 from remuda.fleeting.plugin_search import find_program
 from remuda.lib.exits import BadInputError
 from remuda.testing.instance_groups import a_program
-from remuda.testing.step_packages import PASSWORD, USER, StepRegistry, basic_registry, has_registry, step_registry
 
 BUILT = Path(__file__).parents[2] / "build/interop/fleeting-artifact"
 HERD = """#!{python}

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.runners.line_program import LineProgram, line_program
 
 from remuda.fleeting import Connector, InstanceState, Settings
 from remuda.fleeting.host import HostedGroup
 from remuda.testing.agent_process import until as so
 from remuda.testing.lab import processes
-from remuda.testing.line_program import LineProgram, line_program
 from remuda_plugin_local.testing import PROGRAM, Yard, on, running, until
 
 BUILT = Path(__file__).parents[2] / "build/interop"

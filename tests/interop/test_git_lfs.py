@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from remuda.testing.step_server import BASIC, TOKEN, git
+from tests.support.servers.step_server import BASIC, TOKEN, git
 
 PROGRAM = Path(__file__).parents[2] / "build" / "interop" / "git-lfs"
 CONTENT = b"a large file\n" * 10_000

@@ -9,9 +9,8 @@ from typing import Any
 import gitlab
 import pytest
 from gitlab.v4.objects import Project
-
-from remuda.testing.gitlab_runner import RealRunner
-from remuda.testing.served_cell import ServedCell
+from tests.support.cells.served_cell import ServedCell
+from tests.support.runners.gitlab_runner import RealRunner
 
 WAIT_SECONDS = 90
 

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.runners.manager_bench import ManagerBench
 
 from remuda.manager.polling.features import runner_info
 from remuda.testing.coordinator import Coordinator
-from remuda.testing.manager_bench import ManagerBench
 
 PROGRAM = Path(__file__).parents[2] / "build" / "interop" / "runner-mock"
 pytestmark = pytest.mark.skipif(not PROGRAM.exists(), reason="there is no cargo to build gitlab-runner-mock with")

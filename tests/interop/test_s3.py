@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.cells.served_cell import ScriptedRunner, ServedCell
+from tests.support.servers.s3_server import PROGRAM, S3Server
 
 from remuda.cell.blobs.object_storage import open_bucket
 from remuda.cell.errors import CellError
-from remuda.testing.s3_server import PROGRAM, S3Server
-from remuda.testing.served_cell import ScriptedRunner, ServedCell
 
 PIPELINE = """
 make: {stage: build, script: [make], artifacts: {paths: [out]}}

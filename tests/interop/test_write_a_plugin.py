@@ -8,10 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.support.pages import script_of
 
 from remuda.cli.main import call
 from remuda.testing.lab import processes
-from remuda.testing.pages import script_of
 
 ROOT = Path(__file__).parents[2]
 DUMMY = ROOT / "build/interop/fleeting-plugin-dummy"

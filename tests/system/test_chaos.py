@@ -21,12 +21,12 @@ from pathlib import Path
 
 import pytest
 from gitlab.v4.objects import Project
+from tests.support.machines.machines import Machine, Machines
+from tests.support.servers.docker_engine import BUSYBOX, DockerEngine
 
 from remuda.steps.process.fork_server import NAME
 from remuda.testing.client import connect, first_pipeline, script_output, trace_of, wait_for
-from remuda.testing.docker_engine import BUSYBOX, DockerEngine
 from remuda.testing.lab import Lab, name_of
-from remuda.testing.machines import Machine, Machines
 
 MACHINES = 20
 AT_ONCE = 24

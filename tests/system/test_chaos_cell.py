@@ -25,10 +25,10 @@ from pathlib import Path
 import gitlab
 import pytest
 from gitlab.v4.objects import Project, ProjectPipelineJob
+from tests.support.servers.postgres_server import PostgresServer
 
 from remuda.testing.client import OVER, connect, first_pipeline, script_output, trace_of
 from remuda.testing.lab import Lab, LabError
-from remuda.testing.postgres_server import PostgresServer
 
 JOBS = int(os.environ.get("CHAOS_JOBS", "100"))
 AT_ONCE = 8

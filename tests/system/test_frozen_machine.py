@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.support.machines.machines import Machines
+from tests.support.runners.manager_bench import ManagerBench
 
 from remuda.testing.coordinator import Coordinator
-from remuda.testing.machines import Machines
-from remuda.testing.manager_bench import ManagerBench
 
 FROZEN = Path(__file__).parents[2] / "build" / f"remuda-agent-linux-{os.uname().machine}"
 

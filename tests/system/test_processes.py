@@ -23,9 +23,9 @@ from threading import Event, local
 from typing import Any
 
 import pytest
+from tests.support.servers.postgres_server import PostgresServer
 
 from remuda.testing.lab import ADMIN_TOKEN, Part, free_port
-from remuda.testing.postgres_server import PostgresServer
 
 JOBS, AT_ONCE, RUNNERS = 2000, 50, 6
 PIPELINE = f"work:\n  parallel: {AT_ONCE}\n  variables: {{GIT_STRATEGY: none}}\n  script: [make]\n"

@@ -1,1 +1,4 @@
-"""Public test tools: the lab (a whole system in one process tree), builders, fakes that pass the contract suites."""
+"""Test tools for plugin authors and operators: builders, fakes that pass the contract suites, and the lab.
+
+Wrappers of real servers, which only the tests of this repository use, are in `tests/support`.
+"""

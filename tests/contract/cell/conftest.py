@@ -7,6 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from tests.support.servers.postgres_server import PostgresServer
+from tests.support.servers.s3_server import PROGRAM as S3_PROGRAM
+from tests.support.servers.s3_server import S3Server
 
 from remuda.cell.blobs.folder import FolderBlobs
 from remuda.cell.blobs.memory import MemoryBlobs
@@ -19,9 +22,6 @@ from remuda.cell.store.sqlite.store import SqliteStore
 from remuda.cell.traces.archive import ArchivedTraces
 from remuda.cell.traces.files import FileTraces
 from remuda.cell.traces.memory import MemoryTraces
-from remuda.testing.postgres_server import PostgresServer
-from remuda.testing.s3_server import PROGRAM as S3_PROGRAM
-from remuda.testing.s3_server import S3Server
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgres"])

@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
+from tests.support.environment_plugins import a_plugin, plugin_environment
+from tests.support.machines.lab_group import LabGroup
+from tests.support.machines.machines import Machine, Machines
 
 from remuda.fleeting import InProcess
 from remuda.lib.clock import SystemClock, settle
@@ -24,9 +27,6 @@ from remuda.manager.environments.ssh import Address
 from remuda.manager.errors import EnvironmentLostError
 from remuda.testing.agent_process import until
 from remuda.testing.environment import FakeEnvironment
-from remuda.testing.environment_plugins import a_plugin, plugin_environment
-from remuda.testing.lab_group import LabGroup
-from remuda.testing.machines import Machine, Machines
 from remuda.wire.agent_client import JobStart
 
 STEPS = '{"spec": {"remuda": 1}}\n---\n{"run": [{"name": "wait", "script": "sleep 60"}]}'

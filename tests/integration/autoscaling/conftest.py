@@ -9,6 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.cells.served_cell import ServedCell
+from tests.support.machines.lab_group import LabGroup
+from tests.support.machines.machines import LAB_ADDRESS, Machines
 
 from remuda.fleeting import InProcess, Plugin
 from remuda.manager.process.control import Order, ask, ask_status
@@ -17,9 +20,6 @@ from remuda.manager.process.status import ManagerStatus
 from remuda.manager.scaling.scale_commands import ScaleReport
 from remuda.taskscaler.loop import ScalerStatus
 from remuda.telemetry.logs import configure
-from remuda.testing.lab_group import LabGroup
-from remuda.testing.machines import LAB_ADDRESS, Machines
-from remuda.testing.served_cell import ServedCell
 from remuda_plugin_local import LocalGroup
 from remuda_plugin_local.testing import Yard
 

@@ -10,6 +10,7 @@ from typing import Any
 import asyncssh
 import msgspec
 import pytest
+from tests.support.machines.machines import PASSWORD, USER, Machine, Machines
 
 from remuda.fleeting import ConnectInfo, Connector, PermanentError, TemporaryError
 from remuda.lib.clock import SystemClock, VirtualClock
@@ -18,7 +19,6 @@ from remuda.manager.config.load import RemudaConfig, RunnerConfig
 from remuda.manager.environments.instances import DENIED_SECONDS, Instances, host_and_port
 from remuda.manager.scaling.setup import fleet_setup
 from remuda.taskscaler.loop import Machines as Contract
-from remuda.testing.machines import PASSWORD, USER, Machine, Machines
 
 NAME = "lab/m1"
 Make = Callable[..., Instances]

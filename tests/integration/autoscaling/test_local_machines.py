@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.cells.served_cell import ServedCell
 
 from remuda.cli.main import call
 from remuda.testing.agent_process import until
-from remuda.testing.served_cell import ServedCell
 from remuda_plugin_local.testing import PROGRAM, Yard
 
 pytestmark = pytest.mark.long

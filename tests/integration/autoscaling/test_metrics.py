@@ -10,10 +10,10 @@ import aiohttp
 import msgspec
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from tests.support.servers.prometheus_server import PROGRAM, prometheus
 
 from remuda.testing.agent_process import until
 from remuda.testing.lab import free_port
-from remuda.testing.prometheus_server import PROGRAM, prometheus
 
 RUNNER = {"runner", "runner_name", "system_id"}
 MINUTES = (1, 5, 10, 15, 30, 45, 60, 90, 120, 180)

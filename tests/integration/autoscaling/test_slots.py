@@ -11,9 +11,9 @@ from secrets import token_hex
 from typing import Any
 
 import pytest
+from tests.support.servers.docker_engine import BUSYBOX, DockerEngine, busybox_files
 
 from remuda.testing.agent_process import until
-from remuda.testing.docker_engine import BUSYBOX, DockerEngine, busybox_files
 from remuda_plugin_local.testing import Yard
 
 pytestmark = pytest.mark.long

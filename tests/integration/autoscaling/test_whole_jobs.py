@@ -4,10 +4,10 @@ import asyncio
 from typing import Any
 
 import pytest
+from tests.support.servers.docker_engine import BUSYBOX, DockerEngine, busybox_files
 
 from remuda.cli.main import call
 from remuda.testing.agent_process import until
-from remuda.testing.docker_engine import BUSYBOX, DockerEngine, busybox_files
 
 PIPELINE = """
 one: {script: [hostname]}

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.support.cells.served_cell import ScriptedRunner, ServedCell
 
 from remuda.telemetry.logs import configure
-from remuda.testing.served_cell import ScriptedRunner, ServedCell
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -4,8 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from remuda.testing.served_cell import Answer, ScriptedRunner, ServedCell
+from tests.support.cells.served_cell import Answer, ScriptedRunner, ServedCell
 
 PIPELINE = """
 make:

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from remuda.testing.served_cell import ADMIN_TOKEN, ServedCell
+from tests.support.cells.served_cell import ADMIN_TOKEN, ServedCell
 
 SECRET = "hunter2hunter2"
 

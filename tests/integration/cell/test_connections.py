@@ -15,9 +15,9 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 import pytest
+from tests.support.cells.served_cell import ServedCell
 
 from remuda.cell.http.edge import connections
-from remuda.testing.served_cell import ServedCell
 
 ONE_BYTE = b"POST /api/v4/jobs/request HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{"
 WITH_FEW = ["sh", "-c", 'ulimit -Sn 100; ulimit -Hn 200; exec "$@"', "sh"]

@@ -1,6 +1,6 @@
 """Coverage as people see it, from the log that a runner sent."""
 
-from remuda.testing.served_cell import ScriptedRunner, ServedCell
+from tests.support.cells.served_cell import ScriptedRunner, ServedCell
 
 PIPELINE = """
 unit: {script: [test], coverage: '/TOTAL.*\\s(\\d+)%/'}

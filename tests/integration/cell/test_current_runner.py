@@ -1,6 +1,6 @@
 """A cell and a current gitlab-runner, 17.9 and later, in conversation: what an older binary does not say.
 
-Every request has the headers and the body that the protocol gives it (`remuda.testing.current_runner`).
+Every request has the headers and the body that the protocol gives it (`tests.support.runners.current_runner`).
 """
 
 import io
@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.cells.served_cell import Answer, ServedCell
+from tests.support.runners.current_runner import FEATURES, SYSTEM_ID, CurrentRunner, RunningJob, checksum_of
 
 from remuda.lib.clock import SystemClock
-from remuda.testing.current_runner import FEATURES, SYSTEM_ID, CurrentRunner, RunningJob, checksum_of
-from remuda.testing.served_cell import Answer, ServedCell
 
 ONE = "only: {script: [echo hello], after_script: [echo bye], artifacts: {paths: [out], when: always}}\n"
 CODES = """

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.support.cells.served_cell import ADMIN_TOKEN, Answer, ScriptedRunner, ServedCell
 
 from remuda.testing.lab import free_port
-from remuda.testing.served_cell import ADMIN_TOKEN, Answer, ScriptedRunner, ServedCell
 
 PIPELINE = "only:\n  script: [echo hello]\n  artifacts: {paths: [x]}\n"
 SERVE = """

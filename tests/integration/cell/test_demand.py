@@ -3,8 +3,7 @@
 from typing import Any
 
 import pytest
-
-from remuda.testing.served_cell import Answer, ScriptedRunner, ServedCell
+from tests.support.cells.served_cell import Answer, ScriptedRunner, ServedCell
 
 FILE = """
 stages: [build, deploy]

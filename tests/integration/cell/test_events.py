@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from tests.support.cells.people import Person, a_member, a_person
+from tests.support.cells.served_cell import ScriptedRunner, ServedCell
 
 from remuda.lib.clock import SystemClock
-from remuda.testing.people import Person, a_member, a_person
-from remuda.testing.served_cell import ScriptedRunner, ServedCell
 from remuda.wire.user_client import RefusedError, UserClient
 
 ONE_JOB = "build:\n  script: make\n"

@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.cells.people import a_group, a_member, a_person, a_project_in
+from tests.support.cells.served_cell import Answer, ScriptedRunner, ServedCell
 
 from remuda.cell.dispatch import step_results
 from remuda.cell.http.gitlab import jobs as http_jobs
 from remuda.cell.http.remuda import pipeline_progress
 from remuda.cell.http.runner import results
-from remuda.testing.people import a_group, a_member, a_person, a_project_in
-from remuda.testing.served_cell import Answer, ScriptedRunner, ServedCell
 
 FILE = """
 build:

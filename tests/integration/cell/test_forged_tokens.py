@@ -20,6 +20,8 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.rsa import generate_private_key
 from msgspec.structs import replace
+from tests.support.cells.people import Person, a_group, a_member, a_person, a_project_in, an_organization
+from tests.support.cells.served_cell import Answer, ScriptedRunner, ServedCell
 
 from remuda.cell.http.edge.access import Kind
 from remuda.cell.http.edge.app import DIRECT, ENDPOINTS
@@ -28,8 +30,6 @@ from remuda.cell.secrets.key_ring import job_token_keys
 from remuda.cell.store.open import open_store
 from remuda.cell.store.ports import Store
 from remuda.model.job import RunnerId
-from remuda.testing.people import Person, a_group, a_member, a_person, a_project_in, an_organization
-from remuda.testing.served_cell import Answer, ScriptedRunner, ServedCell
 from remuda.wire.job_token import SigningKey, new_key
 from remuda.wire.routable_token import decode, encode, token_hash
 

@@ -14,6 +14,8 @@ from pathlib import Path
 from urllib.parse import quote, urlsplit
 
 import pytest
+from tests.support.cells.clone import Clone
+from tests.support.cells.served_cell import ScriptedRunner, ServedCell
 
 from remuda.cell.git import program
 from remuda.cell.git.port import GitRequest
@@ -24,8 +26,6 @@ from remuda.cell.git.repositories import GitRepos
 from remuda.cell.http.edge.errors import ClientGoneError
 from remuda.cell.projects.projects import Projects
 from remuda.cell.values import Project
-from remuda.testing.clone import Clone
-from remuda.testing.served_cell import ScriptedRunner, ServedCell
 
 PIPELINE = "only:\n  script: [echo hello]\n"
 

@@ -9,10 +9,9 @@ import zipfile
 from pathlib import Path
 
 import pytest
-
-from remuda.testing.clone import Clone
-from remuda.testing.people import Person, a_group, a_member, a_person, a_project_in
-from remuda.testing.served_cell import Answer, ScriptedRunner, ServedCell
+from tests.support.cells.clone import Clone
+from tests.support.cells.people import Person, a_group, a_member, a_person, a_project_in
+from tests.support.cells.served_cell import Answer, ScriptedRunner, ServedCell
 
 PIPELINE = "honest: {script: [echo]}\n"
 EVIL = "evil: {script: [env]}\n"

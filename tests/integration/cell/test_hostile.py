@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from urllib.parse import urlsplit
 
 import pytest
-
-from remuda.testing.served_cell import ServedCell
+from tests.support.cells.served_cell import ServedCell
 
 PIPELINE = "only:\n  script: [echo hello]\n"
 

@@ -4,8 +4,7 @@ from typing import Any
 
 import jwt
 import pytest
-
-from remuda.testing.served_cell import ScriptedRunner, ServedCell
+from tests.support.cells.served_cell import ScriptedRunner, ServedCell
 
 PIPELINE = """
 deploy:

@@ -4,11 +4,11 @@ import json
 from typing import Any
 
 import pytest
+from tests.support.cells.served_cell import FEATURES, ScriptedRunner, ServedCell
 
 from remuda.cell.http.gitlab import jobs as http_jobs
 from remuda.cli.main import call
 from remuda.lib.exits import BadInputError
-from remuda.testing.served_cell import FEATURES, ScriptedRunner, ServedCell
 from remuda.wire.user_client import RefusedError
 
 FILE = "build:\n  script: make\ngpu:\n  tags: [gpu]\n  script: make gpu\n"

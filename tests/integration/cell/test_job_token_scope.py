@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from remuda.testing.clone import Clone
-from remuda.testing.people import a_group, a_member, a_person, a_project_in, an_organization
-from remuda.testing.served_cell import Answer, ServedCell
+from tests.support.cells.clone import Clone
+from tests.support.cells.people import a_group, a_member, a_person, a_project_in, an_organization
+from tests.support.cells.served_cell import Answer, ServedCell
 
 JOB = "job: {script: [echo]}\n"
 MADE = "make: {script: [make], artifacts: {paths: [out]}}\n"

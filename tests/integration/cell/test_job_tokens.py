@@ -10,14 +10,14 @@ from typing import Any
 
 import jwt
 import pytest
+from tests.support.cells.clone import Clone
+from tests.support.cells.people import a_group, a_member, a_person, a_project_in, an_organization
+from tests.support.cells.served_cell import ScriptedRunner, ServedCell
 
 from remuda.cell.errors import CellError
 from remuda.cell.secrets.key_ring import REFRESH_SECONDS
 from remuda.cli.main import call
 from remuda.lib.clock import SystemClock
-from remuda.testing.clone import Clone
-from remuda.testing.people import a_group, a_member, a_person, a_project_in, an_organization
-from remuda.testing.served_cell import ScriptedRunner, ServedCell
 
 JOBS = "a: {script: [echo]}\nb: {script: [echo]}\nc: {script: [echo]}\nd: {script: [echo]}\n"
 TWO_STAGES = """

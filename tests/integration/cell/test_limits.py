@@ -11,9 +11,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from tests.support.cells.served_cell import ServedCell
 
 from remuda.cell.http.edge.connections import HEAD_BYTES
-from remuda.testing.served_cell import ServedCell
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "security.md"
 

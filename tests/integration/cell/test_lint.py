@@ -6,9 +6,8 @@ from typing import Any
 import gitlab
 import pytest
 from gitlab.v4.objects import Project
-
-from remuda.testing.people import a_member, a_person
-from remuda.testing.served_cell import ServedCell
+from tests.support.cells.people import a_member, a_person
+from tests.support.cells.served_cell import ServedCell
 
 SHARED = """
 .base:

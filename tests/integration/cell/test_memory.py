@@ -18,9 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from remuda.testing.cell_process import CellProcess
-from remuda.testing.served_cell import ADMIN_TOKEN, Answer
+from tests.support.cells.cell_process import CellProcess
+from tests.support.cells.served_cell import ADMIN_TOKEN, Answer
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(400)]
 

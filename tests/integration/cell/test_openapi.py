@@ -34,9 +34,8 @@ from schemathesis.specs.openapi.checks import (
     response_schema_conformance,
     status_code_conformance,
 )
-
-from remuda.testing.postgres_server import PostgresServer
-from remuda.testing.served_cell import ScriptedRunner, ServedCell
+from tests.support.cells.served_cell import ScriptedRunner, ServedCell
+from tests.support.servers.postgres_server import PostgresServer
 
 EXAMPLES = int(os.environ.get("REMUDA_FUZZ_EXAMPLES", "0"))
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]

@@ -2,7 +2,7 @@
 
 import json
 
-from remuda.testing.served_cell import ScriptedRunner, ServedCell
+from tests.support.cells.served_cell import ScriptedRunner, ServedCell
 
 PIPELINE = """
 variables:

@@ -4,9 +4,8 @@ from types import NoneType
 from typing import Any
 
 import pytest
-
-from remuda.testing.current_runner import CurrentRunner
-from remuda.testing.served_cell import ServedCell
+from tests.support.cells.served_cell import ServedCell
+from tests.support.runners.current_runner import CurrentRunner
 
 STEP = {"name": str, "script": list, "timeout": int, "when": str, "allow_failure": bool}
 PAYLOAD: dict[str, Any] = {

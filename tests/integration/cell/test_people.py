@@ -4,11 +4,11 @@ from typing import Any
 
 import gitlab
 import pytest
+from tests.support.cells.people import Person, a_group, a_member, a_person, a_project_in, an_organization
+from tests.support.cells.served_cell import ADMIN_TOKEN, ScriptedRunner, ServedCell
 
 from remuda.cell.http.edge.access import Kind
 from remuda.cell.http.edge.app import ENDPOINTS
-from remuda.testing.people import Person, a_group, a_member, a_person, a_project_in, an_organization
-from remuda.testing.served_cell import ADMIN_TOKEN, ScriptedRunner, ServedCell
 
 PIPELINE = "job: {script: [echo]}\n"
 LEVELS = {"guest": 10, "reporter": 20, "developer": 30, "maintainer": 40, "owner": 50}

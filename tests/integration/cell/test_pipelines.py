@@ -6,9 +6,8 @@ from typing import Any
 import gitlab
 import pytest
 from gitlab.v4.objects import Project
-
-from remuda.testing.clone import Clone
-from remuda.testing.served_cell import Answer, ScriptedRunner, ServedCell
+from tests.support.cells.clone import Clone
+from tests.support.cells.served_cell import Answer, ScriptedRunner, ServedCell
 
 PIPELINE = """
 spec:

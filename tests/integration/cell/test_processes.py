@@ -7,12 +7,12 @@ from pathlib import Path
 from threading import Thread
 
 import pytest
+from tests.support.cells.served_cell import Answer, ScriptedRunner, ServedCell
 
 from remuda.cell.core.waiting import priority_delay
 from remuda.cell.dispatch import handout
 from remuda.cell.errors import DataFolderError
 from remuda.cell.projects import projects
-from remuda.testing.served_cell import Answer, ScriptedRunner, ServedCell
 
 ONE_JOB = "build:\n  script: make\n"
 TWO_STAGES = "stages: [a, b]\nfirst:\n  stage: a\n  script: make\nthen:\n  stage: b\n  script: make\n"

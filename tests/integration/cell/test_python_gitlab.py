@@ -6,8 +6,7 @@ from collections.abc import Mapping
 
 import gitlab
 import pytest
-
-from remuda.testing.served_cell import FEATURES, ScriptedRunner, ServedCell
+from tests.support.cells.served_cell import FEATURES, ScriptedRunner, ServedCell
 
 PIPELINE = """
 stages: [build, test]

@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from remuda.testing.served_cell import ServedCell
+from tests.support.cells.served_cell import ServedCell
 
 PROGRAM = Path(__file__).parents[3] / ".venv-peers" / "bin" / "gitlab-runner.py"
 SECONDS = 60

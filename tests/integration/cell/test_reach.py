@@ -3,10 +3,9 @@
 from pathlib import Path
 
 import pytest
-
-from remuda.testing.clone import Clone
-from remuda.testing.people import Person, a_group, a_member, a_person, a_project_in, an_organization
-from remuda.testing.served_cell import ScriptedRunner, ServedCell
+from tests.support.cells.clone import Clone
+from tests.support.cells.people import Person, a_group, a_member, a_person, a_project_in, an_organization
+from tests.support.cells.served_cell import ScriptedRunner, ServedCell
 
 PIPELINE = "job: {script: [echo]}\n"
 

@@ -12,11 +12,11 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import rsa
+from tests.support.cells.people import a_group, a_member, a_person, a_project_in
+from tests.support.cells.served_cell import ScriptedRunner, ServedCell
+from tests.support.servers.registry_server import RegistryClient, RegistryServer
 
 from remuda.cell.errors import CellError
-from remuda.testing.people import a_group, a_member, a_person, a_project_in
-from remuda.testing.registry_server import RegistryClient, RegistryServer
-from remuda.testing.served_cell import ScriptedRunner, ServedCell
 from remuda.wire.registry_token import RegistryKey
 
 PIPELINE = "job: {script: [echo]}\n"

@@ -7,8 +7,7 @@ from typing import Any
 
 import gitlab
 import pytest
-
-from remuda.testing.served_cell import ScriptedRunner, ServedCell
+from tests.support.cells.served_cell import ScriptedRunner, ServedCell
 
 PIPELINE = """
 build:

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
+from tests.support.cells.clone import Clone
 
 from remuda.cell.errors import InvalidError, MistakesError
 from remuda.cell.git.repositories import GitRepos
@@ -14,7 +15,6 @@ from remuda.cell.values import USER_ID, Job, Pipeline, Project, ProjectVariable,
 from remuda.cell.values.pipeline_requests import Choice, PipelineRequest, Upstream
 from remuda.model.job import PipelineId
 from remuda.testing.builders import a_job, a_pipeline, a_project
-from remuda.testing.clone import Clone
 from remuda.testing.memory_cell import MemoryCell
 
 FILE = """

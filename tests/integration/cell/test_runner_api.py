@@ -7,8 +7,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+from tests.support.cells.served_cell import Answer, ScriptedRunner, ServedCell
 
-from remuda.testing.served_cell import Answer, ScriptedRunner, ServedCell
 from remuda.wire.routable_token import decode, encode
 
 ONE_JOB = "only:\n  script: [echo hello]\n"

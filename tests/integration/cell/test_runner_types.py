@@ -6,10 +6,10 @@ from typing import Any
 
 import gitlab
 import pytest
+from tests.support.cells.people import Person, a_group, a_member, a_person, a_project_in, an_organization
+from tests.support.cells.served_cell import ScriptedRunner, ServedCell
 
 from remuda.lib.clock import SystemClock
-from remuda.testing.people import Person, a_group, a_member, a_person, a_project_in, an_organization
-from remuda.testing.served_cell import ScriptedRunner, ServedCell
 from remuda.wire.routable_token import decode
 
 PIPELINE = "job: {script: [echo]}\n"

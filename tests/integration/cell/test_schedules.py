@@ -7,9 +7,9 @@ from typing import Any
 import gitlab
 import pytest
 from gitlab.v4.objects import Project
+from tests.support.cells.served_cell import ScriptedRunner, ServedCell
 
 from remuda.lib.clock import SystemClock
-from remuda.testing.served_cell import ScriptedRunner, ServedCell
 
 PIPELINE = """
 nightly:

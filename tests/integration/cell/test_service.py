@@ -8,9 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from tests.support.cells.served_cell import ServedCell
 
 from remuda.cell.errors import CellError, DataFolderError
-from remuda.testing.served_cell import ServedCell
 
 
 def test_a_folder_in_use(cell: ServedCell, tmp_path: Path) -> None:

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from remuda.testing.served_cell import Answer, ScriptedRunner, ServedCell
+from tests.support.cells.served_cell import Answer, ScriptedRunner, ServedCell
 
 SYSTEM = "s_0123456789ab"
 

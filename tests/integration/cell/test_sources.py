@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
+from tests.support.cells.clone import Clone
+from tests.support.cells.served_cell import ScriptedRunner, ServedCell
 
 from remuda.cell.git.port import Reader
 from remuda.cell.git.repositories import GitRepos
@@ -17,8 +19,6 @@ from remuda.cell.pipelines.remote_files import RemoteFiles
 from remuda.cell.values import Project
 from remuda.pipeline import Component, ComponentAddress, SourceProblem
 from remuda.testing.builders import a_project
-from remuda.testing.clone import Clone
-from remuda.testing.served_cell import ScriptedRunner, ServedCell
 
 HOST = "ci.example:8443"
 

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.cells.clone import Clone
+from tests.support.cells.served_cell import ScriptedRunner, ServedCell
 
 from remuda.cell.errors import InvalidError
 from remuda.cell.pipelines.creation import COMPILATIONS
-from remuda.testing.clone import Clone
-from remuda.testing.served_cell import ScriptedRunner, ServedCell
 
 ONE = "only:\n  script: [echo hello]\n"
 RULES = """

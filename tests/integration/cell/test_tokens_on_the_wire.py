@@ -2,7 +2,7 @@
 
 import sqlite3
 
-from remuda.testing.served_cell import ScriptedRunner, ServedCell
+from tests.support.cells.served_cell import ScriptedRunner, ServedCell
 
 ONE = "only: {script: [echo hello]}\n"
 

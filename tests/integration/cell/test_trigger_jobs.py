@@ -4,7 +4,7 @@ import io
 import zipfile
 from typing import Any
 
-from remuda.testing.served_cell import ScriptedRunner, ServedCell
+from tests.support.cells.served_cell import ScriptedRunner, ServedCell
 
 PARENT = """
 stages: [generate, children, deploy]

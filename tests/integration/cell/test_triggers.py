@@ -7,8 +7,8 @@ from urllib.parse import quote, urlencode
 import gitlab
 import pytest
 from gitlab.v4.objects import Project
+from tests.support.cells.served_cell import Answer, ScriptedRunner, ServedCell
 
-from remuda.testing.served_cell import Answer, ScriptedRunner, ServedCell
 from remuda.wire.routable_token import decode
 
 PIPELINE = """

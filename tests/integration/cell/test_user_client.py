@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.cells.served_cell import ScriptedRunner, ServedCell
 
-from remuda.testing.served_cell import ScriptedRunner, ServedCell
 from remuda.wire.user_api import NewPipelineRequest
 from remuda.wire.user_client import RefusedError, UserApiError, UserClient
 

@@ -2,9 +2,8 @@
 
 import gitlab
 import pytest
-
-from remuda.testing.people import a_group, a_project_in
-from remuda.testing.served_cell import ServedCell
+from tests.support.cells.people import a_group, a_project_in
+from tests.support.cells.served_cell import ServedCell
 
 PIPELINE = """
 plain: {script: [echo]}

@@ -13,6 +13,7 @@ from typing import Any
 
 import asyncpg
 import pytest
+from tests.support.cells.served_cell import ScriptedRunner, ServedCell
 
 from remuda.cell.blobs.folder import FolderBlobs
 from remuda.cell.errors import CellError, DataFolderError
@@ -24,7 +25,6 @@ from remuda.cell.store import tables
 from remuda.cell.traces.archive import ArchivedTraces
 from remuda.cell.traces.files import FileTraces
 from remuda.testing.builders import NOW
-from remuda.testing.served_cell import ScriptedRunner, ServedCell
 
 PIPELINE = "".join(f"job{number}:\n  script: make\n" for number in range(4))
 ARCHIVE = b"PK\x05\x06" + bytes(18)

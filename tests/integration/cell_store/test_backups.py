@@ -10,6 +10,7 @@ from threading import Event, Thread
 from typing import Any
 
 import pytest
+from tests.support.cells.served_cell import ScriptedRunner, ServedCell
 
 from remuda.cell.blobs.folder import FolderBlobs
 from remuda.cell.errors import CellError, DataFolderError
@@ -20,7 +21,6 @@ from remuda.cell.store import tables
 from remuda.cell.traces.archive import ArchivedTraces
 from remuda.cell.traces.files import FileTraces
 from remuda.testing.builders import NOW
-from remuda.testing.served_cell import ScriptedRunner, ServedCell
 
 PIPELINE = "build:\n  script: make\n  artifacts:\n    paths: [a]\ntest:\n  script: make test\n"
 KINDS = ("sqlite", "postgres")

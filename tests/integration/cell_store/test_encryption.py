@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.cells.served_cell import ServedCell
 
 from remuda.cell import service
 from remuda.cell.errors import CellError
@@ -28,7 +29,6 @@ from remuda.cell.values import Project, ProjectVariable
 from remuda.model.job import ProjectId
 from remuda.telemetry.logs import configure
 from remuda.testing.builders import NOW
-from remuda.testing.served_cell import ServedCell
 
 SECRET = "hunter2hunter2"
 PIPELINE = f"""

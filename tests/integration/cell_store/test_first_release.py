@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.cells.served_cell import ScriptedRunner, ServedCell
 
 from remuda.cell.operations.backups import back_up, restore
 from remuda.cell.service import CellService
@@ -22,7 +23,6 @@ from remuda.cell.settings import CellSettings
 from remuda.cell.store import migrations
 from remuda.lib.clock import SystemClock
 from remuda.testing.builders import NOW
-from remuda.testing.served_cell import ScriptedRunner, ServedCell
 
 FIXTURE = Path(__file__).parent / "first_release"
 STORED_AT = 1794760430.0

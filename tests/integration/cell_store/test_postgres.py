@@ -8,6 +8,7 @@ from pathlib import Path
 import asyncpg
 import pytest
 from msgspec.structs import replace
+from tests.support.servers.postgres_server import PostgresServer
 
 from remuda.cell.core.jobs import leases, lifecycle
 from remuda.cell.core.jobs.family import Outcome
@@ -18,7 +19,6 @@ from remuda.cell.values import Family, Job, Page
 from remuda.lib.ids import range_of_cell
 from remuda.model.job import FailureReason, JobId, JobState, PipelineId, RunnerId
 from remuda.testing.builders import NOW, a_pipeline, a_project, a_runner, a_spec, new_jobs
-from remuda.testing.postgres_server import PostgresServer
 
 TERMS = leases.Lease(runner_id=RunnerId(1), system_id="s", request_id=None, until=NOW + 60)
 WRITER = """

@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from remuda.testing.docker_engine import BUSYBOX, DEBIAN, DockerEngine, debian_files
+from tests.support.servers.docker_engine import BUSYBOX, DEBIAN, DockerEngine, debian_files
 
 PROGRAM = [sys.executable, "-m", "remuda.stdsteps"]
 

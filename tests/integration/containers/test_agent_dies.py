@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.servers.docker_engine import BUSYBOX, DockerEngine
 
 from remuda.testing.agent_process import AgentProcess, follow, run_job, steps_text, through_deaths
 from remuda.testing.agent_process import until as happens
-from remuda.testing.docker_engine import BUSYBOX, DockerEngine
 from remuda.wire.agent_client import JobStart, JobVariable
 
 

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from remuda.testing.docker_engine import BUSYBOX, DEBIAN, DockerEngine, archive, busybox_files, names
+from tests.support.servers.docker_engine import BUSYBOX, DEBIAN, DockerEngine, archive, busybox_files, names
 
 
 @pytest.mark.parametrize("image", [BUSYBOX, DEBIAN])

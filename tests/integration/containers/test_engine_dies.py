@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from remuda.testing.docker_engine import BUSYBOX, DockerEngine
+from tests.support.servers.docker_engine import BUSYBOX, DockerEngine
 
 
 def test_an_engine_that_dies_is_the_platforms_failure_and_leaves_nothing(

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.servers.docker_engine import BUSYBOX, DockerEngine, archive
+from tests.support.servers.registry_server import PROGRAM, RegistryServer
 
 from remuda.stdsteps.engine.docker_api import EngineRefusedError
 from remuda.stdsteps.engine.registry_auth import Credential
-from remuda.testing.docker_engine import BUSYBOX, DockerEngine, archive
 from remuda.testing.lab import free_port
-from remuda.testing.registry_server import PROGRAM, RegistryServer
 
 LOGIN = ("reader", "a password")
 HTPASSWD = "reader:$2b$05$abcdefghijklmnopqrstuu2sM.EEHj4jPcCa5rwqJGg1PNBllkZXy\n"

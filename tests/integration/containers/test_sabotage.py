@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.servers.docker_engine import BUSYBOX, DockerEngine
 
 from remuda.testing.agent_process import AgentProcess, run_job, steps_text
-from remuda.testing.docker_engine import BUSYBOX, DockerEngine
 from remuda.wire.agent_client import JobStart
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from remuda.testing.docker_engine import BUSYBOX, DockerEngine, busybox_files
+from tests.support.servers.docker_engine import BUSYBOX, DockerEngine, busybox_files
 
 SERVER = "echo serving; while :; do nc -l -p 8000 -e echo hello; done"
 

@@ -10,10 +10,10 @@ from subprocess import DEVNULL
 from typing import Any
 
 import pytest
+from tests.support.servers.docker_engine import BUSYBOX, DockerEngine
 
 from remuda.testing.agent_process import AgentProcess, follow, steps_text, through_deaths
 from remuda.testing.agent_process import until as happens
-from remuda.testing.docker_engine import BUSYBOX, DockerEngine
 from remuda.testing.lab import ADMIN_TOKEN, Lab
 from remuda.wire.agent_client import AgentClient, AgentRefusedError, JobStart, JobVariable
 from remuda.wire.agent_shell import AgentShell, ShellData, ShellExit, ShellWish, open_shell

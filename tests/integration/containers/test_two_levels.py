@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.machines.ssh_machine import SshMachine
+from tests.support.servers.docker_engine import BUSYBOX, DockerEngine
 
 from remuda.testing.agent_process import AgentProcess, follow, run_job, steps_text
 from remuda.testing.agent_process import until as happens
-from remuda.testing.docker_engine import BUSYBOX, DockerEngine
-from remuda.testing.ssh_machine import SshMachine
 from remuda.wire.agent_client import JobStart
 
 

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.cells.served_cell import ServedCell
+from tests.support.runners.manager_bench import ManagerBench
+from tests.support.servers.docker_engine import BUSYBOX, DEBIAN, DockerEngine
 
 from remuda.telemetry.logs import configure
 from remuda.testing.coordinator import Coordinator
-from remuda.testing.docker_engine import BUSYBOX, DEBIAN, DockerEngine
-from remuda.testing.manager_bench import ManagerBench
-from remuda.testing.served_cell import ServedCell
 
 PIPELINE = f"""
 image: {BUSYBOX}

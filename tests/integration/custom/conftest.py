@@ -3,10 +3,10 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.support.runners.custom_driver import Bench, Driver
+from tests.support.servers.step_server import StepServer, a_repository, serving
 
 from remuda.testing.agent_process import AgentProcess
-from remuda.testing.custom_driver import Bench, Driver
-from remuda.testing.step_server import StepServer, a_repository, serving
 
 
 @pytest.fixture

@@ -7,9 +7,8 @@ import zipfile
 from pathlib import Path
 
 import pytest
-
-from remuda.testing.custom_driver import Bench
-from remuda.testing.step_server import TOKEN
+from tests.support.runners.custom_driver import Bench
+from tests.support.servers.step_server import TOKEN
 
 CACHE = [{"key": "k", "paths": ["kept/"], "policy": "pull-push", "when": "on_success"}]
 ARTIFACTS = [{"name": "it", "paths": ["out"], "when": "always", "artifact_type": "archive", "artifact_format": "zip"}]

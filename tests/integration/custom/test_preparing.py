@@ -1,8 +1,7 @@
 """config_exec and prepare_exec: three tries, with cleaning up between, and what is the job's own failure."""
 
 import pytest
-
-from remuda.testing.custom_driver import Bench
+from tests.support.runners.custom_driver import Bench
 
 FAILS_TWICE = """#!/bin/sh
 echo prepare >>"$CALLS"

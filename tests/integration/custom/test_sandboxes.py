@@ -1,6 +1,6 @@
 """Drivers that put the scripts somewhere: a bubblewrap with a file system of its own, a script through a pipe."""
 
-from remuda.testing.custom_driver import Bench
+from tests.support.runners.custom_driver import Bench
 
 BUBBLEWRAP = """#!/bin/bash
 set -e

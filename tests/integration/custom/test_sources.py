@@ -5,8 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
-from remuda.testing.custom_driver import Bench
+from tests.support.runners.custom_driver import Bench
 
 WITH_SH = '#!/bin/sh\necho "run $3" >>"$CALLS"\nsh "$2" || exit 1\n'
 

@@ -6,9 +6,9 @@ import signal
 from pathlib import Path
 
 import pytest
+from tests.support.runners.custom_driver import Bench
 
 from remuda.testing.agent_process import follow, until
-from remuda.testing.custom_driver import Bench
 
 HANGS = """#!/bin/bash
 echo "run $3" >>"$CALLS"

@@ -4,8 +4,9 @@ import os
 import sys
 from pathlib import Path
 
+from tests.support.runners.custom_driver import Driver
+
 from remuda.testing.client import first_pipeline, new_project, trace_of, wait_for
-from remuda.testing.custom_driver import Driver
 from remuda.testing.lab import Lab
 
 PIPELINE = """

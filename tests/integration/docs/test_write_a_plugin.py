@@ -9,9 +9,9 @@ import venv
 from pathlib import Path
 
 import pytest
+from tests.support.pages import script_of
 
 from remuda.testing.lab import processes
-from remuda.testing.pages import script_of
 
 pytestmark = pytest.mark.long
 

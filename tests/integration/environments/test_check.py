@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.support.environment_plugins import a_plugin, kill_agents
 
 from remuda.environments.conformance import Result, check_plugin
 from remuda.environments.template import files
-from remuda.testing.environment_plugins import a_plugin, kill_agents
 
 ROOT = Path(__file__).parents[3]
 CONFIG = {"machines": ["first", "second"]}

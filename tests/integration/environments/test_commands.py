@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.support.environment_plugins import a_plugin, kill_agents
 
 from remuda.cli.main import call
 from remuda.lib.exits import BadInputError
-from remuda.testing.environment_plugins import a_plugin, kill_agents
 
 
 @pytest.fixture(autouse=True)

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.support.environment_plugins import a_plugin, plugin_environment
 
 from remuda.environments.host import END_SECONDS, EnvironmentProcess
 from remuda.lib.waiting import happens
@@ -15,7 +16,6 @@ from remuda.manager.environments.port import JobPlace
 from remuda.manager.errors import EnvironmentLostError, EnvironmentTemporaryError
 from remuda.telemetry.logs import configure
 from remuda.testing.agent_process import follow, until
-from remuda.testing.environment_plugins import a_plugin, plugin_environment
 from remuda.wire.agent_client import JobStart
 
 STEPS = '{"spec": {"remuda": 1}}\n---\n{"run": [{"name": "wait", "script": "sleep 60"}]}'

@@ -4,10 +4,10 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from tests.support.environment_plugins import a_plugin, kill_agents
+from tests.support.runners.manager_bench import ManagerBench
 
 from remuda.testing.coordinator import RUNNER_TOKEN, Coordinator
-from remuda.testing.environment_plugins import a_plugin, kill_agents
-from remuda.testing.manager_bench import ManagerBench
 
 NO_SOURCES = [{"key": "GIT_STRATEGY", "value": "none"}]
 

@@ -9,14 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from remuda.cli.main import call
-from remuda.fleeting.errors import PermanentError
-from remuda.fleeting.install import MARK, choose_image, choose_layer, this_platform
-from remuda.fleeting.plugin_search import find_program
-from remuda.lib.exits import BadInputError, CommandError
-from remuda.testing.instance_groups import a_plugin, a_program
-from remuda.testing.step_packages import (
+from tests.support.step_packages import (
     BASIC,
     CONFIG,
     MANIFEST,
@@ -26,6 +19,13 @@ from remuda.testing.step_packages import (
     has_registry,
     step_registry,
 )
+
+from remuda.cli.main import call
+from remuda.fleeting.errors import PermanentError
+from remuda.fleeting.install import MARK, choose_image, choose_layer, this_platform
+from remuda.fleeting.plugin_search import find_program
+from remuda.lib.exits import BadInputError, CommandError
+from remuda.testing.instance_groups import a_plugin, a_program
 
 LAYER = "application/vnd.docker.image.rootfs.diff.tar.gzip"
 REPOSITORY = "team/plugins/herd"

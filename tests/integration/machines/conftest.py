@@ -5,12 +5,12 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 
 import pytest
+from tests.support.machines.machines import Machine, Machines
 
 from remuda.lib.clock import SystemClock
 from remuda.manager.environments.machines import MachinesEnvironment
 from remuda.manager.environments.remote_machine import RemoteMachine
 from remuda.manager.environments.ssh import Address
-from remuda.testing.machines import Machine, Machines
 
 Make = Callable[..., MachinesEnvironment]
 

@@ -4,13 +4,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.support.machines.machines import PASSWORD, USER, Machines
 
 from remuda.lib.clock import SystemClock
 from remuda.manager.config.load import RunnerConfig, SshConfig
 from remuda.manager.environments.machines import MachinesEnvironment, ssh_environment
 from remuda.manager.environments.port import JobPlace
 from remuda.manager.errors import EnvironmentTemporaryError
-from remuda.testing.machines import PASSWORD, USER, Machines
 
 Make = Callable[..., MachinesEnvironment]
 PLACE = JobPlace(key="1-abc", runner="runner", slot=0, project="group/project")

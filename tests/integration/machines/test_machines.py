@@ -8,14 +8,13 @@ import time
 from pathlib import Path
 
 import pytest
-
-from remuda.testing.machines import USER, Machines
+from tests.support.machines.machines import USER, Machines
 
 pytestmark = pytest.mark.skipif(bool(Machines.missing()), reason=Machines.missing() or "can be")
 
 OWNER = """
 import sys, time
-from remuda.testing.machines import Machines
+from tests.support.machines.machines import Machines
 with Machines(1) as lab:
     print(lab.pid, lab.machines[0].init, flush=True)
     time.sleep(100)

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.cells.served_cell import ServedCell
+from tests.support.machines.machines import LAB_ADDRESS, Machine, Machines
+from tests.support.runners.manager_bench import ManagerBench
+from tests.support.servers.docker_engine import BUSYBOX, DockerEngine, busybox_files
 
 from remuda.telemetry.logs import configure
 from remuda.testing.coordinator import Coordinator
-from remuda.testing.docker_engine import BUSYBOX, DockerEngine, busybox_files
-from remuda.testing.machines import LAB_ADDRESS, Machine, Machines
-from remuda.testing.manager_bench import ManagerBench
-from remuda.testing.served_cell import ServedCell
 
 pytestmark = pytest.mark.skipif(
     bool(Machines.missing() or DockerEngine.missing()), reason=Machines.missing() or DockerEngine.missing() or "can be"

@@ -4,10 +4,10 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from tests.support.runners.manager_bench import ManagerBench
 
 from remuda.testing.coordinator import Coordinator
 from remuda.testing.environment import FakeEnvironment
-from remuda.testing.manager_bench import ManagerBench
 
 
 @pytest.fixture

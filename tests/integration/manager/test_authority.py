@@ -13,14 +13,14 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
+from tests.support.cells.served_cell import ServedCell
+from tests.support.runners.manager_bench import ManagerBench
 
 from remuda.cli.main import call
 from remuda.manager.config.load import RunnerConfig, load
 from remuda.manager.errors import RegisterError
 from remuda.manager.registration.authority import authority_of, with_certificates
 from remuda.testing.coordinator import Coordinator
-from remuda.testing.manager_bench import ManagerBench
-from remuda.testing.served_cell import ServedCell
 
 PIPELINE = """
 job:

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.support.runners.manager_bench import ManagerBench
 
 from remuda.cli.manager.status import show
 from remuda.lib.clock import SystemClock
@@ -21,7 +22,6 @@ from remuda.testing.agent_process import until
 from remuda.testing.coordinator import Coordinator
 from remuda.testing.environment import FakeEnvironment
 from remuda.testing.logs import logged
-from remuda.testing.manager_bench import ManagerBench
 
 
 async def started(*words: str) -> asyncio.subprocess.Process:

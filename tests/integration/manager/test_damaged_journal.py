@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 from tests.integration.manager.test_lost_folder import check, ended, script
+from tests.support.runners.manager_bench import ManagerBench
 
 from remuda.manager.errors import DataFolderError
 from remuda.manager.jobs.journal import Journal
 from remuda.manager.process.control import ask_status
 from remuda.testing.agent_process import until
 from remuda.testing.coordinator import Coordinator
-from remuda.testing.manager_bench import ManagerBench
 
 
 def _write_garbage(path: Path) -> None:

@@ -6,11 +6,11 @@ import signal
 from functools import partial
 
 import pytest
+from tests.support.runners.manager_bench import ManagerBench
 
 from remuda.lib.killpoints import POINTS
 from remuda.testing.coordinator import Coordinator, ServerJob
 from remuda.testing.environment import FakeEnvironment, FakeJob
-from remuda.testing.manager_bench import ManagerBench
 from remuda.wire.proto.agent_pb2 import StartRequest
 
 MANAGER_POINTS = [name for name in POINTS if name.startswith("manager.")]

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.support.runners.manager_bench import ManagerBench
+from tests.support.servers.docker_engine import BUSYBOX, DockerEngine
 
 from remuda.manager.config.load import load
 from remuda.testing.coordinator import RUNNER_TOKEN, ServerJob
-from remuda.testing.docker_engine import BUSYBOX, DockerEngine
-from remuda.testing.manager_bench import ManagerBench
 
 FOLDER = Path(__file__).parents[2] / "data" / "gitlab-runner"
 RUN = '#!/bin/bash\nshift $(($# - 2))\nbash "$1" || exit "$BUILD_FAILURE_EXIT_CODE"\n'

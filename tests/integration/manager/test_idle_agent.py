@@ -4,10 +4,10 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.support.runners.manager_bench import ManagerBench
 
 from remuda.testing.agent_process import until
 from remuda.testing.coordinator import Coordinator
-from remuda.testing.manager_bench import ManagerBench
 
 MINUTE = 60.0
 

@@ -5,15 +5,15 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
 
 import pytest
+from tests.support.machines.machines import Machine, Machines
+from tests.support.runners.manager_bench import ManagerBench
+from tests.support.servers.docker_engine import BUSYBOX, DockerEngine, busybox_files
 
 from remuda.manager.compile.compile import compile_job
 from remuda.manager.compile.step_entries import Setting
 from remuda.manager.config.load import RunnerConfig, load
 from remuda.testing.agent_process import until
 from remuda.testing.coordinator import RUNNER_TOKEN, Coordinator, ServerJob
-from remuda.testing.docker_engine import BUSYBOX, DockerEngine, busybox_files
-from remuda.testing.machines import Machine, Machines
-from remuda.testing.manager_bench import ManagerBench
 from remuda.wire.runner_client import read_payload
 
 KINDS = Path(__file__).parents[3] / "examples" / "manager-kinds"

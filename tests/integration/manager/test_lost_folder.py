@@ -7,13 +7,13 @@ import signal
 from pathlib import Path
 
 import pytest
+from tests.support.runners.manager_bench import ManagerBench
 
 from remuda.lib.killpoints import QUIET_POINTS
 from remuda.manager.process import supervision
 from remuda.testing.agent_process import until
 from remuda.testing.coordinator import Coordinator, ServerJob
 from remuda.testing.environment import FakeEnvironment
-from remuda.testing.manager_bench import ManagerBench
 
 LINES = 200
 

@@ -8,12 +8,12 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from tests.support.runners.manager_bench import ManagerBench
 
 from remuda.lib.killpoints import QUIET_POINTS
 from remuda.testing.agent_process import until
 from remuda.testing.coordinator import OTHER_TOKEN, Coordinator
 from remuda.testing.environment import FakeEnvironment
-from remuda.testing.manager_bench import ManagerBench
 
 
 @pytest.fixture

@@ -2,9 +2,10 @@
 
 import sqlite3
 
+from tests.support.runners.manager_bench import ManagerBench
+
 from remuda.testing.coordinator import OTHER_TOKEN, RUNNER_TOKEN, Coordinator, ServerJob
 from remuda.testing.environment import FakeEnvironment
-from remuda.testing.manager_bench import ManagerBench
 
 
 async def left(bench: ManagerBench, coordinator: Coordinator, environment: FakeEnvironment, sql: str) -> ServerJob:

@@ -2,11 +2,12 @@
 
 from pathlib import Path
 
+from tests.support.runners.manager_bench import ManagerBench
+
 from remuda.manager.core.record import Phase
 from remuda.manager.jobs.journal import Journal
 from remuda.testing.agent_process import until
 from remuda.testing.coordinator import Coordinator, ServerJob
-from remuda.testing.manager_bench import ManagerBench
 
 NO_SOURCES = {"key": "GIT_STRATEGY", "value": "none"}
 

@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.cells.served_cell import ServedCell
+from tests.support.runners.manager_bench import ManagerBench
+from tests.support.servers.object_server import ObjectServer, serving_objects
+from tests.support.servers.vault_server import JWT, PASSWORD, FakeVault, serving_vault
 
 from remuda.cli.main import call
 from remuda.stdsteps.signatures.statements import NAME, read_statement
 from remuda.telemetry.logs import configure
 from remuda.testing.coordinator import Coordinator, ServerJob
-from remuda.testing.manager_bench import ManagerBench
-from remuda.testing.object_server import ObjectServer, serving_objects
-from remuda.testing.served_cell import ServedCell
-from remuda.testing.vault_server import JWT, PASSWORD, FakeVault, serving_vault
 
 NO_SOURCES = [{"key": "GIT_STRATEGY", "value": "none"}]
 

@@ -5,13 +5,13 @@ from pathlib import Path
 import aiohttp
 import pytest
 from aiohttp import web
+from tests.support.runners.manager_bench import ManagerBench
+from tests.support.servers.prometheus_server import PROGRAM, prometheus
 
 from remuda.manager.metrics.metric_table import HIGH_CARDINALITY_FLAG, MISSING, SERVED
 from remuda.testing.coordinator import Coordinator
 from remuda.testing.environment import FakeEnvironment
 from remuda.testing.lab import free_port
-from remuda.testing.manager_bench import ManagerBench
-from remuda.testing.prometheus_server import PROGRAM, prometheus
 from remuda.wire.proto import agent_pb2 as pb
 
 NAMES = {

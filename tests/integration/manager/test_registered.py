@@ -8,6 +8,8 @@ from typing import Any
 from urllib.request import urlopen
 
 import pytest
+from tests.support.cells.served_cell import ADMIN_TOKEN, ServedCell
+from tests.support.runners.manager_bench import ManagerBench
 
 from remuda.cli.main import call
 from remuda.lib.clock import VirtualClock
@@ -17,8 +19,6 @@ from remuda.manager.registration.token_rotation import LOOK_SECONDS, Rotation
 from remuda.testing.agent_process import until
 from remuda.testing.coordinator import Coordinator
 from remuda.testing.lab import free_port
-from remuda.testing.manager_bench import ManagerBench
-from remuda.testing.served_cell import ADMIN_TOKEN, ServedCell
 from remuda.wire.runner_client import RunnerClient, RunnerReply
 
 HEAD = "# mine\nconcurrent = 2 # two\n"

@@ -3,11 +3,12 @@
 import asyncio
 import signal
 
+from tests.support.runners.manager_bench import ManagerBench
+
 from remuda.manager.process.control import ask_status
 from remuda.testing.agent_process import until
 from remuda.testing.coordinator import OTHER_TOKEN, RUNNER_TOKEN, Coordinator
 from remuda.testing.environment import FakeEnvironment
-from remuda.testing.manager_bench import ManagerBench
 
 
 def statuses(coordinator: Coordinator) -> list[str]:

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 import yaml
+from tests.support.servers.prometheus_server import PROGRAM
 
 from remuda.manager.metrics.metric_table import SERVED
-from remuda.testing.prometheus_server import PROGRAM
 
 ROOT = Path(__file__).parents[3]
 RULES = ROOT / "packaging" / "prometheus" / "remuda-manager.rules.yml"

@@ -5,11 +5,11 @@ from zlib import crc32
 
 import pytest
 from aiohttp import web
+from tests.support.runners.manager_bench import ManagerBench
 
 from remuda.testing.agent_process import until
 from remuda.testing.coordinator import Coordinator, Fault
 from remuda.testing.environment import FakeEnvironment
-from remuda.testing.manager_bench import ManagerBench
 
 
 def answer(status: int, **headers: str) -> web.Response:

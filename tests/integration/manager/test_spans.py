@@ -5,11 +5,11 @@ from collections.abc import AsyncIterator
 
 import pytest
 from aiohttp import web
+from tests.support.runners.manager_bench import ManagerBench
+from tests.support.servers.otlp_receiver import OtlpReceiver
 
 from remuda.steps.language.escaping import escape
 from remuda.testing.coordinator import Coordinator
-from remuda.testing.manager_bench import ManagerBench
-from remuda.testing.otlp_receiver import OtlpReceiver
 
 MADE = r"""spec:
   outputs: {said: {type: string}}

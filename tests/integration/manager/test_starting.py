@@ -7,6 +7,7 @@ import socket
 from pathlib import Path
 
 import pytest
+from tests.support.runners.manager_bench import ManagerBench
 
 from remuda.lib.clock import SystemClock
 from remuda.manager.environments import local
@@ -16,7 +17,6 @@ from remuda.manager.process.service import ManagerService
 from remuda.testing.agent_process import AgentProcess
 from remuda.testing.coordinator import Coordinator
 from remuda.testing.environment import FakeEnvironment
-from remuda.testing.manager_bench import ManagerBench
 
 
 async def test_one_manager_per_data_folder(

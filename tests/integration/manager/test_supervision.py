@@ -4,6 +4,7 @@ import asyncio
 import sqlite3
 
 import pytest
+from tests.support.runners.manager_bench import ManagerBench
 
 from remuda.lib.backoff import Backoff
 from remuda.manager.core.record import Record
@@ -14,7 +15,6 @@ from remuda.manager.process import supervision
 from remuda.manager.process.control import ask_status
 from remuda.testing.coordinator import Coordinator
 from remuda.testing.environment import FakeEnvironment
-from remuda.testing.manager_bench import ManagerBench
 
 
 async def test_a_look_that_fails_does_not_end_the_manager(

@@ -2,9 +2,10 @@
 
 from pathlib import Path
 
+from tests.support.runners.manager_bench import ManagerBench
+
 from remuda.testing.coordinator import Coordinator
 from remuda.testing.environment import FakeEnvironment
-from remuda.testing.manager_bench import ManagerBench
 
 
 async def test_a_job_without_a_machine_ends_after_its_time(

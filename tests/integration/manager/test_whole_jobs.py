@@ -4,9 +4,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+from tests.support.runners.manager_bench import ManagerBench
+
 from remuda.manager.compile.kept_workdirs import kept_job
 from remuda.testing.coordinator import Coordinator, ServerJob
-from remuda.testing.manager_bench import ManagerBench
 
 NO_SOURCES = [{"key": "GIT_STRATEGY", "value": "none"}]
 

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.cells.served_cell import ServedCell
+from tests.support.runners.manager_bench import ManagerBench
 
 from remuda.cli.main import call
 from remuda.lib.clock import SystemClock
@@ -16,8 +18,6 @@ from remuda.manager.environments.port import JobPlace, PreparedPlace
 from remuda.manager.errors import EnvironmentLostError
 from remuda.telemetry.logs import configure
 from remuda.testing.coordinator import Coordinator
-from remuda.testing.manager_bench import ManagerBench
-from remuda.testing.served_cell import ServedCell
 
 FIRST = """
 variables: {WHAT: tools}

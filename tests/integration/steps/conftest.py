@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.servers.step_server import StepServer, a_repository, serving
 
 from remuda.testing.agent_process import AgentProcess, Seen, run_job, steps_text
-from remuda.testing.step_server import StepServer, a_repository, serving
 from remuda.wire.agent_client import JobStart
 
 

@@ -7,13 +7,13 @@ from contextlib import asynccontextmanager, suppress
 
 import pytest
 from aiohttp import web
+from tests.support.servers.otlp_receiver import OtlpReceiver
 
 from remuda.lib.clock import VirtualClock
 from remuda.telemetry import otlp
 from remuda.telemetry.otlp import SpanExporter
 from remuda.telemetry.otlp_settings import OtlpError, OtlpSettings
 from remuda.telemetry.spans import Span, span_id_of, trace_id_of
-from remuda.testing.otlp_receiver import OtlpReceiver
 
 
 @pytest.fixture

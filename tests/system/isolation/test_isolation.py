@@ -1,6 +1,6 @@
 """A hostile job against its neighbour, the agent, the manager, the cell and the policy, in each way of running jobs.
 
-What is promised stands in `remuda.testing.isolation.promises`, and in docs/reference/security.md.
+What is promised stands in `tests.support.isolation.promises`, and in docs/reference/security.md.
 """
 
 import os
@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.support.isolation.promises import PROMISES, Mode, Verdict
+from tests.support.isolation.scene import CANARY, FIRST_UID, IMAGE, KEPT, Findings, Scene, archived
+from tests.support.servers.docker_engine import DEBIAN_PYTHON, DockerEngine, debian_files
 
 from remuda.steps.policy.sandbox import problem
-from remuda.testing.docker_engine import DEBIAN_PYTHON, DockerEngine, debian_files
-from remuda.testing.isolation.promises import PROMISES, Mode, Verdict
-from remuda.testing.isolation.scene import CANARY, FIRST_UID, IMAGE, KEPT, Findings, Scene, archived
 
 pytestmark = [
     pytest.mark.long,

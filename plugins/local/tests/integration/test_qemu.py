@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.machines.debian_kernel import PACKAGE, debian_kernel
 
 from remuda.fleeting import InProcess, InstanceState, Settings
-from remuda.testing.debian_kernel import PACKAGE, debian_kernel
 from remuda_plugin_local import LocalGroup
 from remuda_plugin_local.testing import on, until
 

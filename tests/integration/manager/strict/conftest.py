@@ -4,12 +4,12 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from tests.support.runners.strict_gitlab import StrictGitLab
+from tests.support.runners.strict_playbook import Playbook
 
 from remuda.manager.polling import poller
 from remuda.manager.polling.features import runner_info
 from remuda.testing.environment import FakeEnvironment
-from remuda.testing.strict_gitlab import StrictGitLab
-from remuda.testing.strict_playbook import Playbook
 
 
 @pytest.fixture

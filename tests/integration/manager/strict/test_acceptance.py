@@ -3,10 +3,10 @@
 import asyncio
 
 import pytest
+from tests.support.runners.strict_gitlab import CUT, Planned, StrictGitLab, answer
+from tests.support.runners.strict_playbook import LOG, Playbook
 
 from remuda.testing.agent_process import until
-from remuda.testing.strict_gitlab import CUT, Planned, StrictGitLab, answer
-from remuda.testing.strict_playbook import LOG, Playbook
 
 
 async def test_a_job_from_start_to_end(book: Playbook, gitlab: StrictGitLab) -> None:

@@ -3,9 +3,8 @@
 import re
 
 import pytest
-
-from remuda.testing.strict_gitlab import CUT, Planned, StrictGitLab, StrictJob, answer
-from remuda.testing.strict_playbook import Playbook
+from tests.support.runners.strict_gitlab import CUT, Planned, StrictGitLab, StrictJob, answer
+from tests.support.runners.strict_playbook import Playbook
 
 
 class TestArtifacts:

@@ -1,9 +1,9 @@
 """Every answer to a request for a job, and that the job comes in the end."""
 
 import pytest
+from tests.support.runners.strict_gitlab import CUT, SILENCE, Planned, StrictGitLab, StrictJob, answer
+from tests.support.runners.strict_playbook import Expected, Playbook
 
-from remuda.testing.strict_gitlab import CUT, SILENCE, Planned, StrictGitLab, StrictJob, answer
-from remuda.testing.strict_playbook import Expected, Playbook
 from remuda.wire import runner_client
 
 

@@ -3,9 +3,8 @@
 from zlib import crc32
 
 import pytest
-
-from remuda.testing.strict_gitlab import CUT, Planned, StrictGitLab, StrictJob, answer
-from remuda.testing.strict_playbook import LOG, Playbook
+from tests.support.runners.strict_gitlab import CUT, Planned, StrictGitLab, StrictJob, answer
+from tests.support.runners.strict_playbook import LOG, Playbook
 
 
 class TestKeepAlive:

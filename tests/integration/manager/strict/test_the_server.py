@@ -5,9 +5,9 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.support.runners.strict_gitlab import RUNNER_TOKEN, StrictGitLab
+from tests.support.runners.strict_playbook import LOG, Playbook
 
-from remuda.testing.strict_gitlab import RUNNER_TOKEN, StrictGitLab
-from remuda.testing.strict_playbook import LOG, Playbook
 from remuda.wire import runner_server
 
 

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.machines.debian_kernel import PACKAGE, debian_kernel
 
 import remuda
-from remuda.testing.debian_kernel import PACKAGE, debian_kernel
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 

@@ -9,11 +9,8 @@ from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives import serialization
-
-from remuda.steps.language.references import parse_reference
-from remuda.steps.resolving.resolver import Resolver
-from remuda.steps.resolving.values import Resolved
-from remuda.testing.step_packages import (
+from tests.support.servers.step_server import StepServer, serving
+from tests.support.step_packages import (
     Project,
     StepRegistry,
     a_certificate,
@@ -22,7 +19,10 @@ from remuda.testing.step_packages import (
     step_registry,
     token_registry,
 )
-from remuda.testing.step_server import StepServer, serving
+
+from remuda.steps.language.references import parse_reference
+from remuda.steps.resolving.resolver import Resolver
+from remuda.steps.resolving.values import Resolved
 
 FUNC = "spec: {}\n---\nexec:\n  command: [echo, hello]\n"
 

@@ -8,14 +8,14 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 
 import pytest
+from tests.support.servers.step_server import TOKEN, StepServer, git
+from tests.support.step_packages import Project
 
 from remuda.steps.language.references import parse_reference
 from remuda.steps.language.values import ReferenceKind
 from remuda.steps.resolving.errors import ResolveError, TemporaryResolveError
 from remuda.steps.resolving.resolver import Resolver
 from remuda.steps.resolving.values import Resolved
-from remuda.testing.step_packages import Project
-from remuda.testing.step_server import TOKEN, StepServer, git
 
 Resolve = Callable[..., Coroutine[None, None, Resolved]]
 FUNC = "spec: {}\n---\nexec:\n  command: [echo, hello]\n"

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.step_packages import PASSWORD, STEP_LAYER, USER, StepRegistry, a_layer, zstd
 
 from remuda.steps.language.reading import read_step
 from remuda.steps.language.values import ReferenceKind
 from remuda.steps.resolving.errors import ResolveError, TemporaryResolveError
 from remuda.steps.resolving.resolver import Resolver
 from remuda.steps.resolving.values import Resolved
-from remuda.testing.step_packages import PASSWORD, STEP_LAYER, USER, StepRegistry, a_layer, zstd
 
 Resolve = Callable[..., Coroutine[None, None, Resolved]]
 FUNC = "spec: {}\n---\nexec:\n  command: [echo, hello]\n"

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.servers.step_server import TOKEN, StepServer, a_repository, git, serving
 
 from remuda.testing.agent_process import AgentProcess, Seen, run_job, steps_text
-from remuda.testing.step_server import TOKEN, StepServer, a_repository, git, serving
 from remuda.wire.agent_client import JobStart
 
 RunStep = Callable[..., Awaitable[Seen]]

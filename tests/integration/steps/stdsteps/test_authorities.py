@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives.serialization import Encoding
+from tests.support.servers.vault_server import JWT, FakeVault
+from tests.support.step_packages import a_certificate
 
 from remuda.testing.agent_process import AgentProcess, run_job, steps_text
-from remuda.testing.step_packages import a_certificate
-from remuda.testing.vault_server import JWT, FakeVault
 from remuda.wire.agent_client import JobStart, JobVariable
 
 BOX = {"name": "box", "step": "builtin://container", "inputs": {"image": "none"}, "origin": "compiled", "if": "false"}

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.support.servers.object_server import ObjectServer, serving_objects
 
 from remuda.manager.compile.step_entries import Setting
 from remuda.manager.compile.stored_files import restore_caches, save_caches
@@ -15,7 +16,6 @@ from remuda.manager.compile.variables import Variables
 from remuda.manager.config.cache import CacheConfig
 from remuda.manager.config.load import RunnerConfig
 from remuda.testing.agent_process import Seen
-from remuda.testing.object_server import ObjectServer, serving_objects
 from remuda.wire.runner_api import JobPayload
 
 RunStep = Callable[..., Awaitable[Seen]]

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.servers.step_server import StepServer, git
 
 from remuda.lib.safe_paths import remove_tree
-from remuda.testing.step_server import StepServer, git
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 SOMEBODY = 54322

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.servers.step_server import BASIC, TOKEN, StepServer, git
 
 from remuda.testing.agent_process import Seen
-from remuda.testing.step_server import BASIC, TOKEN, StepServer, git
 
 RunStep = Callable[..., Coroutine[Any, Any, Seen]]
 ROOM = 10**9

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.cells.served_cell import ServedCell
 
 from remuda.testing.agent_process import Seen
-from remuda.testing.served_cell import ServedCell
 
 RunStep = Callable[..., Awaitable[Seen]]
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.servers.vault_server import JWT, PASSWORD, TOKEN, FakeVault, serving_vault
 
 from remuda.testing.agent_process import AgentProcess, Seen, run_job, steps_text
-from remuda.testing.vault_server import JWT, PASSWORD, TOKEN, FakeVault, serving_vault
 from remuda.wire.agent_client import JobStart
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.support.servers.step_server import TOKEN, StepServer
 
 from remuda.cli.main import call
 from remuda.manager.compile.step_entries import Setting
@@ -18,7 +19,6 @@ from remuda.manager.compile.variables import Variables
 from remuda.manager.config.load import RemudaConfig, RunnerConfig
 from remuda.stdsteps.signatures.statements import NAME, SUFFIX, read_statement
 from remuda.testing.agent_process import AgentProcess, Seen, run_job, steps_text
-from remuda.testing.step_server import TOKEN, StepServer
 from remuda.wire.agent_client import JobStart, JobVariable
 from remuda.wire.runner_api import JobPayload
 

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.support.machines.ssh_machine import SshMachine
 
 from remuda.testing.agent_process import steps_text, until
-from remuda.testing.ssh_machine import SshMachine
 
 PROGRAM = (sys.executable, "-m", "remuda.steps")
 

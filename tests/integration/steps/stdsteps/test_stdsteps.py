@@ -12,10 +12,10 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from tests.support.servers.step_server import BASIC, TOKEN, StepServer, git
 
 from remuda.steps.process.fork_server import NAME
 from remuda.testing.agent_process import AgentProcess, Seen, run_job, steps_text, through_deaths, until
-from remuda.testing.step_server import BASIC, TOKEN, StepServer, git
 from remuda.wire.agent_client import JobStart
 
 Build = Callable[..., JobStart]

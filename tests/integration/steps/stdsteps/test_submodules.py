@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.servers.step_server import BASIC, TOKEN, StepServer, a_repository, git
 
 from remuda.testing.agent_process import Seen
-from remuda.testing.step_server import BASIC, TOKEN, StepServer, a_repository, git
 
 RunStep = Callable[..., Awaitable[Seen]]
 

@@ -3,8 +3,7 @@
 from typing import Any
 
 import gitlab
-
-from remuda.testing.served_cell import Answer, ServedCell
+from tests.support.cells.served_cell import Answer, ServedCell
 
 
 class Person:

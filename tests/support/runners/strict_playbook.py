@@ -4,10 +4,11 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from tests.support.runners.manager_bench import ManagerBench, ManagerEvents
+from tests.support.runners.strict_gitlab import RUNNER_TOKEN, StrictGitLab, StrictJob
+
 from remuda.testing.coordinator import Coordinator
 from remuda.testing.environment import FakeEnvironment
-from remuda.testing.manager_bench import ManagerBench, ManagerEvents
-from remuda.testing.strict_gitlab import RUNNER_TOKEN, StrictGitLab, StrictJob
 
 LOG = b"some bytes\n"
 

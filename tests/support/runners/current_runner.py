@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Mapping
 from typing import Any
 
-from remuda.testing.served_cell import Answer, ServedCell
+from tests.support.cells.served_cell import Answer, ServedCell
 
 USER_AGENT = "gitlab-runner 18.2.0 (18-2-stable; go1.24.4; linux/amd64)"
 SYSTEM_ID = "s_a1b2c3d4e5f6"

@@ -9,8 +9,9 @@ import time
 from pathlib import Path
 from typing import Any, Self
 
+from tests.support.cells.served_cell import ADMIN_TOKEN, ServedCell
+
 from remuda.testing.lab import free_port
-from remuda.testing.served_cell import ADMIN_TOKEN, ServedCell
 
 
 class CellProcess(ServedCell):

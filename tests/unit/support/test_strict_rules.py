@@ -7,9 +7,9 @@ from typing import Any
 from zlib import crc32
 
 import pytest
+from tests.support.runners import strict_rules as rules
+from tests.support.runners.strict_rules import Call
 
-from remuda.testing import strict_rules as rules
-from remuda.testing.strict_rules import Call
 from remuda.wire.runner_api import FEATURES
 
 LOG = b"0123456789"

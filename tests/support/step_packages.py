@@ -27,10 +27,10 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
+from tests.support.servers.registry_server import PROGRAM, Answer, send
+from tests.support.servers.step_server import TOKEN, StepServer, git
 
 from remuda.testing.lab import free_port
-from remuda.testing.registry_server import PROGRAM, Answer, send
-from remuda.testing.step_server import TOKEN, StepServer, git
 
 INDEX = "application/vnd.oci.image.index.v1+json"
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"

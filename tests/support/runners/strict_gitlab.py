@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from aiohttp import web
+from tests.support.runners import strict_rules as rules
 
-from remuda.testing import strict_rules as rules
 from remuda.wire.runner_server import is_retried
 
 RUNNER_TOKEN = "glrt-t1_strictstrictstrict"

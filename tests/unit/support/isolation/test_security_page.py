@@ -4,8 +4,8 @@ import ast
 import re
 from pathlib import Path
 
-from remuda.testing.isolation import hostile
-from remuda.testing.isolation.promises import PROMISES, Mode, Verdict
+from tests.support.isolation import hostile
+from tests.support.isolation.promises import PROMISES, Mode, Verdict
 
 ROOT = Path(__file__).parents[4]
 PAGE = (ROOT / "docs/reference/security.md").read_text()

@@ -25,11 +25,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.support.isolation.hostile import MADE
+from tests.support.isolation.promises import Mode
+from tests.support.isolation.relay import relay_into
+from tests.support.servers.docker_engine import DockerEngine
+
 import remuda
-from remuda.testing.docker_engine import DockerEngine
-from remuda.testing.isolation.hostile import MADE
-from remuda.testing.isolation.promises import Mode
-from remuda.testing.isolation.relay import relay_into
 from remuda.testing.lab import Lab, processes
 
 FIRST_UID = 300_000

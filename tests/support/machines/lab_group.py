@@ -9,6 +9,8 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from tests.support.machines.machines import Machine, Machines
+
 from remuda.fleeting import (
     ConnectInfo,
     Connector,
@@ -20,7 +22,6 @@ from remuda.fleeting import (
     TaggedInstance,
     TemporaryError,
 )
-from remuda.testing.machines import Machine, Machines
 
 
 class LabGroup(Plugin[NoConfig]):
