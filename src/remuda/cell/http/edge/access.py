@@ -48,7 +48,7 @@ class Access(msgspec.Struct, frozen=True):
     or_job: str = ""
     """A job of the same project may call it too, with its own token, which needs this scope."""
 
-    def scoped(self, *scopes: str) -> "Access":
+    def with_scopes(self, *scopes: str) -> "Access":
         """The same, open to tokens with one of these scopes too."""
         return msgspec.structs.replace(self, scopes=self.scopes | set(scopes))
 

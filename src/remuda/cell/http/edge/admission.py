@@ -130,24 +130,24 @@ async def _level(edge: Edge, access: Access, request: Request, caller: Caller) -
             return rights.ADMINISTRATOR if caller.user.is_admin else None
         case Kind.PROJECT:
             project = await project_in_path(edge, request)
-            return seen(caller.level_in(project), "Project")
+            return require_visible(caller.level_in(project), "Project")
         case Kind.GROUP:
-            return seen(caller.level_in_group(await group_in_path(edge, request)), "Group")
+            return require_visible(caller.level_in_group(await group_in_path(edge, request)), "Group")
         case Kind.JOB_NUMBER:
             job = await any_job_in_path(edge, request)
             owner = await edge.store.projects.load_project(job.project_id)
-            return seen(caller.level_in(owner) if owner and owner.removed_at is None else None, "Job")
+            return require_visible(caller.level_in(owner) if owner and owner.removed_at is None else None, "Job")
         case Kind.PIPELINE_NUMBER:
             pipeline = await edge.store.pipelines.load_pipeline(PipelineId(number_in_path(request, "pipeline_id")))
             owner = await edge.store.projects.load_project(pipeline.project_id) if pipeline else None
-            return seen(caller.level_in(owner) if owner and owner.removed_at is None else None, "Pipeline")
+            return require_visible(caller.level_in(owner) if owner and owner.removed_at is None else None, "Pipeline")
         case Kind.RUNNER_NUMBER:
             return await runner_level(edge, caller, await runner_in_path(edge, request))
         case _:
             return Level.GUEST
 
 
-def seen(level: int | None, what: str) -> int:
+def require_visible(level: int | None, what: str) -> int:
     """The level; 404 when the person may not know of the thing."""
     if level is None:
         raise not_found(what)
@@ -214,7 +214,7 @@ def _is_protected(ref: str) -> ApiError:
 
 def check_level(level: int | None, wanted: int, what: str) -> None:
     """404 when the person may not know of the thing, 403 when the level is not enough."""
-    if seen(level, what) < wanted:
+    if require_visible(level, what) < wanted:
         raise forbidden()
 
 

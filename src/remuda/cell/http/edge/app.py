@@ -26,10 +26,10 @@ from remuda.cell.http.edge import health
 from remuda.cell.http.edge.access import GIT, JOB, OPEN, RUNNER, Access
 from remuda.cell.http.edge.admission import admit
 from remuda.cell.http.edge.auditing import Auditor
-from remuda.cell.http.edge.bodies import heard_within
+from remuda.cell.http.edge.bodies import limit_silence
 from remuda.cell.http.edge.connections import send_whole
 from remuda.cell.http.edge.endpoints import Edge, Endpoint
-from remuda.cell.http.edge.errors import ApiError, ClientGoneError, json_answer, refusal, unwrapped
+from remuda.cell.http.edge.errors import ApiError, ClientGoneError, json_answer, refusal, unwrap
 from remuda.cell.http.edge.openapi import document
 from remuda.cell.http.edge.rate_limits import RateLimits
 from remuda.cell.http.git import protected_branches, repository, repository_files, repository_refs, smart_http
@@ -188,10 +188,10 @@ class CellApp:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
-        shown_id = _shown_id(scope)
+        shown_id = _client_request_id(scope)
         exchange = _Exchange(self._own_header, send, shown_id or f"{self._name}{next(self._numbers):x}")
         began = self._edge.clock.monotonic()
-        receive = heard_within(receive, self._edge.settings.body_silent_seconds, self._edge.clock)
+        receive = limit_silence(receive, self._edge.settings.body_silent_seconds, self._edge.clock)
         # Starlette raises for 404 and 405, instead of answering in its own form, when it sees an "app".
         scope = {**scope, "path": scope["raw_path"].decode("ascii"), "root_path": "", "app": self}
         scope["request_id"] = exchange.request_id
@@ -201,12 +201,12 @@ class CellApp:
             exchange.add(admitted.headers)
             await self._serve(scope, receive, exchange, shown_id)
         except Exception as error:  # noqa: BLE001 - the last place where an error can be turned into an answer
-            await self._refuse(unwrapped(error), scope, receive, exchange)
+            await self._refuse(unwrap(error), scope, receive, exchange)
         finally:
             if admitted is not None:
-                self._limits.answered(admitted, exchange.status)
+                self._limits.note_answer(admitted, exchange.status)
             exchange.route = exchange.route or getattr(scope.get("route"), "path", UNMATCHED)
-            self._note(scope["method"], exchange, began)
+            self._record(scope["method"], exchange, began)
 
     def take_at_once(self, cycle: RequestResponseCycle) -> bool:
         """Answer the next piece of a log about which everything is known, without a task of its own: nothing is called
@@ -225,17 +225,19 @@ class CellApp:
         except Exception as error:  # noqa: BLE001 - whatever it is, the long way has an answer to it
             _log.debug("a piece of a log goes the long way", path=scope["path"], error=str(error))
             return False
-        exchange = _Exchange(self._own_header, send, _shown_id(scope) or f"{self._name}{next(self._numbers):x}")
+        exchange = _Exchange(
+            self._own_header, send, _client_request_id(scope) or f"{self._name}{next(self._numbers):x}"
+        )
         if admitted is None or answer is None:
             return False
         if not exchange.send_whole(answer.status_code, answer.raw_headers, bytes(answer.body)):
             return False
         exchange.route = trace.ROUTE
-        self._limits.answered(admitted, exchange.status)
-        self._note("PATCH", exchange, began)
+        self._limits.note_answer(admitted, exchange.status)
+        self._record("PATCH", exchange, began)
         return True
 
-    def _note(self, method: str, exchange: "_Exchange", began: float) -> None:
+    def _record(self, method: str, exchange: "_Exchange", began: float) -> None:
         seconds = self._edge.clock.monotonic() - began
         self._edge.metrics.count_answer(method, exchange.route, exchange.status, seconds)
         _log.debug(
@@ -317,14 +319,14 @@ class _Exchange:
         await self._send(message)
 
 
-def _shown_id(scope: Scope) -> str:
+def _client_request_id(scope: Scope) -> str:
     """The id that the caller gave its request, if it is one that may be repeated in logs and answers."""
     value = next((value for name, value in scope["headers"] if name == b"x-request-id"), b"").decode("latin-1")
     return value if _REQUEST_ID.fullmatch(value) else ""
 
 
 def _route(edge: Edge, endpoint: Endpoint, auditor: Auditor) -> Route:
-    is_minded = auditor.minds(endpoint)
+    is_minded = auditor.is_recorded(endpoint)
 
     async def answer(request: Request) -> Response:
         if is_minded:

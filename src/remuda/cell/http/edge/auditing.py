@@ -112,7 +112,7 @@ ACTIONS: Mapping[tuple[str, str], tuple[str, str]] = {
 """What a call is remembered as, and whose affair it is."""
 
 DENIED = "access_denied"
-_TOLD = (
+_ANSWER_FIELDS = (
     "id", "key", "name", "username", "user_id", "path", "full_path", "path_with_namespace", "visibility", "state",
     "is_admin", "access_level", "expires_at", "scopes", "environment_scope", "variable_type", "masked", "hidden",
     "protected", "raw", "runner_type", "paused", "locked", "run_untagged", "tag_list", "token_expires_at", "version",
@@ -142,13 +142,13 @@ class Auditor:
         self._denials = Buckets(_DENIALS, most=10_000)
         self._all_denials = Buckets(_ALL_DENIALS)
 
-    def minds(self, endpoint: Endpoint) -> bool:
+    def is_recorded(self, endpoint: Endpoint) -> bool:
         """Whether calls of it are remembered, done or refused."""
         return (endpoint.method, endpoint.path) in ACTIONS or endpoint.access.kind is Kind.ADMINISTRATOR
 
     async def answer(self, endpoint: Endpoint, request: Request) -> Response:
         """What the endpoint answers, once that is in the log."""
-        heard = _Heard(request)
+        heard = _BodyRecorder(request)
         request = Request(request.scope, heard.receive)
         try:
             await admit(self._edge, endpoint.access, request)
@@ -223,7 +223,7 @@ class Auditor:
 def _with_answer(
     event: AuditEvent, request: Request, answer: Response, subject: tuple[int, str], sent: list[str]
 ) -> AuditEvent:
-    told = _told(answer) | getattr(request.state, "audit_details", {})
+    told = _answer_details(answer) | getattr(request.state, "audit_details", {})
     entity_id, entity_path = subject
     if not entity_id and event.entity_type in ("Project", "Group", "User", "Runner"):
         is_token = "token" in event.action and event.entity_type == "User"
@@ -241,18 +241,18 @@ def _with_answer(
     )
 
 
-def _told(answer: Response) -> dict[str, Detail]:
+def _answer_details(answer: Response) -> dict[str, Detail]:
     try:
         found = msgspec.json.decode(answer.body) if len(answer.body) <= _KEPT_BYTES else None
     except (msgspec.DecodeError, AttributeError):
         found = None
     if not isinstance(found, dict):
         return {}
-    kept = {name: _kept(found[name]) for name in _TOLD if name in found}
+    kept = {name: _detail(found[name]) for name in _ANSWER_FIELDS if name in found}
     return {name: value for name, value in kept.items() if value is not None}
 
 
-def _kept(value: Any) -> Detail:
+def _detail(value: Any) -> Detail:
     if isinstance(value, str):
         return _short(value)
     if isinstance(value, list):
@@ -264,7 +264,7 @@ def _short(text: str) -> str:
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
 
 
-class _Heard:
+class _BodyRecorder:
     """Listens to the body that a handler reads, for the names of the fields in it."""
 
     def __init__(self, request: Request) -> None:

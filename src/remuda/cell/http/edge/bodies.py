@@ -34,16 +34,16 @@ _INDEX = re.compile(r"\[[0-9.]*\]")
 _KEY_PART = re.compile(r"\[([^\]]*)\]")
 
 
-def heard_within(receive: Receive, seconds: float, clock: Clock) -> Receive:
+def limit_silence(receive: Receive, seconds: float, clock: Clock) -> Receive:
     """The same caller, given up with 408 when it is silent for so long in the middle of its body, or trickles.
 
     Most bodies are whole before anybody asks: uvicorn's side of the call tells, and then there is nothing to watch.
     """
     cycle = getattr(receive, "__self__", None)
-    return _Hearing(receive, seconds, clock).hear if getattr(cycle, "more_body", True) else receive
+    return _BodyTimer(receive, seconds, clock).receive if getattr(cycle, "more_body", True) else receive
 
 
-class _Hearing:
+class _BodyTimer:
     """Watches how a body comes in.
 
     Only the time for which the caller is waited for counts. Once the body is whole nothing but the caller's going away
@@ -61,7 +61,7 @@ class _Hearing:
     def disconnected(self) -> bool:
         return _has_hung_up(self._receive)
 
-    async def hear(self) -> Message:
+    async def receive(self) -> Message:
         if self._is_whole:
             return await self._receive()
         began = self._clock.monotonic()
@@ -163,15 +163,15 @@ def decode(raw: bytes, content_type: str, query: bytes, kind: type[T]) -> T:
         given |= unfold(form_fields(raw, content_type, limit=_MAX_FORM_FIELDS))
     elif raw.strip():
         given |= _json_object(raw)
-    return converted(given, kind)
+    return convert(given, kind)
 
 
-def converted(given: dict[str, Any], kind: type[T]) -> T:
+def convert(given: dict[str, Any], kind: type[T]) -> T:
     """Parameters as a value; 400 in GitLab's words when they do not make one."""
     try:
         found = msgspec.convert(given, kind, strict=False)
     except msgspec.ValidationError as error:
-        raise bad_parameter(_in_words(str(error))) from None
+        raise bad_parameter(_describe_problem(str(error))) from None
     if isinstance(found, msgspec.Struct):
         _check_numbers(found)
     return found
@@ -257,7 +257,7 @@ def _list(found: dict[str, Any], key: str) -> list[Any]:
     return value
 
 
-def _in_words(problem: str) -> str:
+def _describe_problem(problem: str) -> str:
     missing, at = _MISSING.search(problem), _AT.search(problem)
     where = re.sub(r"\.(\w+)", r"[\1]", _INDEX.sub("", at[1])) if at else ""
     if missing:

@@ -282,20 +282,20 @@ class Connection(HttpToolsProtocol):
             else:
                 self._idle_since = self.loop.time()
                 if self._idle_timer is None:
-                    self._idle_timer = self.loop.call_later(self.timeout_keep_alive, self._look_whether_idle)
+                    self._idle_timer = self.loop.call_later(self.timeout_keep_alive, self._close_if_idle)
         self._sort_in()
 
     def _unset_keepalive_if_required(self) -> None:
         self._idle_since = math.inf
 
-    def _look_whether_idle(self) -> None:
+    def _close_if_idle(self) -> None:
         """Close a connection over which nothing came for as long as one is kept."""
         self._idle_timer = None
         left = self._idle_since + self.timeout_keep_alive - self.loop.time()
         if left <= 0:
             self.timeout_keep_alive_handler()
         elif left <= self.timeout_keep_alive:
-            self._idle_timer = self.loop.call_later(left, self._look_whether_idle)
+            self._idle_timer = self.loop.call_later(left, self._close_if_idle)
 
     def _sort_in(self) -> None:
         """Behind all others that wait for their caller, or not among them while the caller waits for us."""
@@ -308,14 +308,14 @@ class Connection(HttpToolsProtocol):
 
     def _await_head(self) -> None:
         self._stop_timer()
-        self._head_timer = self.loop.call_later(self._shared.head_seconds, self._head_is_late)
+        self._head_timer = self.loop.call_later(self._shared.head_seconds, self._cut_if_head_is_late)
 
     def _stop_timer(self) -> None:
         if self._head_timer is not None:
             self._head_timer.cancel()
             self._head_timer = None
 
-    def _head_is_late(self) -> None:
+    def _cut_if_head_is_late(self) -> None:
         if not self._is_answering():
             self._cut()
 

@@ -110,7 +110,7 @@ def unavailable(reason: str) -> ApiError:
     return ApiError(503, {"message": message}, Retry_After=str(RETRY_AFTER_SECONDS))
 
 
-def unwrapped(error: Exception) -> Exception:
+def unwrap(error: Exception) -> Exception:
     """The one error that a group of tasks ended with; the group itself when there are several."""
     while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]

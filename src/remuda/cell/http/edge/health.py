@@ -83,6 +83,6 @@ ENDPOINTS = (
     Endpoint("GET", "/-/liveness", health, OPEN, gives=bytes),
     Endpoint("GET", "/-/readiness", readiness, OPEN, gives=dict[str, Any], also=(503,)),
     Endpoint("GET", "/-/metrics", metrics, OPEN, gives=bytes),
-    Endpoint("GET", "/api/v4/version", version, USER.scoped("read_user"), gives=VersionShape),
-    Endpoint("GET", "/api/v4/metadata", metadata, USER.scoped("read_user"), gives=VersionShape),
+    Endpoint("GET", "/api/v4/version", version, USER.with_scopes("read_user"), gives=VersionShape),
+    Endpoint("GET", "/api/v4/metadata", metadata, USER.with_scopes("read_user"), gives=VersionShape),
 )

@@ -61,7 +61,7 @@ def document(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
     schemas, components = msgspec.json.schema_components([Refusal, *types], schema_hook=_any, ref_template=_REFS)
     for shape in _all_shapes(Shape):
         _require_fields(shape, components.get(shape.__name__, {}))
-    known = _Known(dict(zip(map(_key, [Refusal, *types]), schemas, strict=True)), components)
+    known = _Schemas(dict(zip(map(_key, [Refusal, *types]), schemas, strict=True)), components)
     paths: dict[str, dict[str, Any]] = {}
     for endpoint in endpoints:
         path = _IN_PATH.sub(r"{\1}", endpoint.path)
@@ -101,7 +101,7 @@ def _require_fields(shape: type[Shape], schema: dict[str, Any]) -> None:
         schema["required"] = [field.encode_name for field in fields if field.default is not msgspec.UNSET]
 
 
-class _Known:
+class _Schemas:
     """The schemas of all declared types."""
 
     def __init__(self, schemas: Mapping[str, dict[str, Any]], components: Mapping[str, dict[str, Any]]) -> None:
@@ -134,7 +134,7 @@ def _types(endpoint: Endpoint) -> Iterable[Any]:
     return (one for one in declared if one is not None and one is not bytes)
 
 
-def _operation(endpoint: Endpoint, path: str, known: _Known) -> dict[str, Any]:
+def _operation(endpoint: Endpoint, path: str, known: _Schemas) -> dict[str, Any]:
     module = endpoint.handler.__module__.rpartition(".")[2]
     told = endpoint.summary or f"{module}: {endpoint.handler.__name__}".replace("_", " ")
     operation: dict[str, Any] = {
@@ -151,7 +151,7 @@ def _operation(endpoint: Endpoint, path: str, known: _Known) -> dict[str, Any]:
     return operation
 
 
-def _parameters(endpoint: Endpoint, path: str, known: _Known) -> list[dict[str, Any]]:
+def _parameters(endpoint: Endpoint, path: str, known: _Schemas) -> list[dict[str, Any]]:
     query = {name: known.of(kind) for name, kind in endpoint.query.items()}
     required: Sequence[str] = ()
     if endpoint.takes is not None and endpoint.method == "GET":
@@ -161,7 +161,7 @@ def _parameters(endpoint: Endpoint, path: str, known: _Known) -> list[dict[str, 
         query |= _PAGE
     return [
         *(
-            {"name": name, "in": "path", "required": True, "schema": _named(name, path)}
+            {"name": name, "in": "path", "required": True, "schema": _path_parameter(name, path)}
             for name in _IN_PATH.findall(path)
         ),
         *({"name": name, "in": "query", "required": name in required, "schema": query[name]} for name in query),
@@ -169,7 +169,7 @@ def _parameters(endpoint: Endpoint, path: str, known: _Known) -> list[dict[str, 
     ]
 
 
-def _named(name: str, path: str) -> dict[str, Any]:
+def _path_parameter(name: str, path: str) -> dict[str, Any]:
     """What may stand in a path."""
     if name == "scope":
         return {"type": "string", "enum": list(SCOPES)}
@@ -180,7 +180,7 @@ def _named(name: str, path: str) -> dict[str, Any]:
     return {"anyOf": [_WHOLE_NUMBER, _PLAIN_NAME]} if name == "id" and _BY_PATH.search(path) else _WHOLE_NUMBER
 
 
-def _body(endpoint: Endpoint, known: _Known) -> dict[str, Any]:
+def _body(endpoint: Endpoint, known: _Schemas) -> dict[str, Any]:
     if endpoint.takes is bytes:
         file = {"type": "object", "properties": {"file": {"contentMediaType": "application/octet-stream"}}}
         is_form = endpoint.method == "POST"
@@ -204,7 +204,7 @@ def _security(access: Access) -> list[dict[str, list[str]]]:
             return [*_PERSON, {"job": []}] if access.or_job else _PERSON
 
 
-def _responses(endpoint: Endpoint, known: _Known) -> dict[str, Any]:
+def _responses(endpoint: Endpoint, known: _Schemas) -> dict[str, Any]:
     # git and docker show their users what they are told, each in its own form.
     refusal = "PlainRefusal" if endpoint.access.kind is Kind.GIT else "Refusal"
     answers: dict[int, Any] = {code: {"$ref": f"#/components/responses/{refusal}"} for code in _refusals(endpoint)}
@@ -214,7 +214,7 @@ def _responses(endpoint: Endpoint, known: _Known) -> dict[str, Any]:
     return {str(code): answers[code] for code in sorted(answers)}
 
 
-def _answer(endpoint: Endpoint, known: _Known) -> dict[str, Any]:
+def _answer(endpoint: Endpoint, known: _Schemas) -> dict[str, Any]:
     if endpoint.gives is None:
         return {}
     if endpoint.gives is bytes:

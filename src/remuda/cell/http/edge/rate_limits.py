@@ -100,7 +100,7 @@ class RateLimits:
         # Runners read none of them, and call often.
         return Admitted(_headers(verdict, name, self._clock.now()) if kind == "user" else None, token, tokens)
 
-    def answered(self, admitted: "Admitted", status: int) -> None:
+    def note_answer(self, admitted: "Admitted", status: int) -> None:
         """Remember a token that was accepted."""
         token, tokens = admitted.token, admitted.tokens
         if token is not None and tokens is not None and status not in _NOT_ACCEPTED and token not in tokens:

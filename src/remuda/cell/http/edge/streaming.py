@@ -29,7 +29,7 @@ class Streamed(Response):
         if self._pieces is not None:
             # Closed at once when nobody reads any more, with the files it has open.
             async with contextlib.aclosing(self._pieces), asyncio.TaskGroup() as group:
-                leaving = group.create_task(_left(receive), name="reader of an answer")
+                leaving = group.create_task(_wait_for_disconnect(receive), name="reader of an answer")
                 try:
                     async for piece in self._pieces:
                         if leaving.done():
@@ -40,7 +40,7 @@ class Streamed(Response):
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-async def _left(receive: Receive) -> None:
+async def _wait_for_disconnect(receive: Receive) -> None:
     """Return when the client has gone."""
     while (await receive())["type"] != "http.disconnect":
         pass

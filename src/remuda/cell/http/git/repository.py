@@ -85,7 +85,7 @@ async def _view(edge: Edge, project: Project, sha: str) -> CommitShape:
     return commit_view(found, project, edge.settings.url)
 
 
-async def _resolved(edge: Edge, project: Project, name: str, what: str) -> str:
+async def _resolve(edge: Edge, project: Project, name: str, what: str) -> str:
     sha = await edge.projects.repos.resolve(project.repo_path, name)
     if sha is None:
         raise not_found(what)
@@ -99,7 +99,7 @@ async def list_commits(edge: Edge, request: Request) -> Response:
     if await repos.is_empty(project.repo_path):
         return page_answer(request, [], 0, page)
     ref = request.query_params.get("ref_name") or repos.head(project.repo_path) or project.default_branch
-    sha = await _resolved(edge, project, ref, "Commit")
+    sha = await _resolve(edge, project, ref, "Commit")
     path = request.query_params.get("path", "").strip("/")
     if "\0" in path:
         raise bad_parameter("path is invalid")
@@ -111,7 +111,7 @@ async def list_commits(edge: Edge, request: Request) -> Response:
 async def show_commit(edge: Edge, request: Request) -> Response:
     """GET /projects/:id/repository/commits/:sha."""
     project = await project_in_path(edge, request)
-    sha = await _resolved(edge, project, text_in_path(request, "sha"), "Commit")
+    sha = await _resolve(edge, project, text_in_path(request, "sha"), "Commit")
     return json_answer(await _view(edge, project, sha))
 
 
@@ -155,7 +155,7 @@ async def raw_file(edge: Edge, request: Request) -> Response:
     ref = request.query_params.get("ref") or edge.projects.repos.head(project.repo_path) or project.default_branch
     if ref == "HEAD":
         ref = edge.projects.repos.head(project.repo_path) or project.default_branch
-    sha = await _resolved(edge, project, ref, "Commit")
+    sha = await _resolve(edge, project, ref, "Commit")
     path = text_in_path(request, "path")
 
     def read(limit_bytes: int) -> Awaitable[bytes | None]:
@@ -179,7 +179,7 @@ ENDPOINTS = (
         "PUT",
         "/api/remuda/v1/projects/{id}/refs",
         put_refs,
-        in_project(Level.DEVELOPER).scoped("write_repository"),
+        in_project(Level.DEVELOPER).with_scopes("write_repository"),
         takes=NewRefs,
     ),
     Endpoint("POST", f"{_ROOT}/commits", commit, in_project(Level.DEVELOPER), takes=CommitRequest, gives=CommitShape),
@@ -205,7 +205,7 @@ ENDPOINTS = (
         "GET",
         f"{_ROOT}/files/{{path:path}}/raw",
         raw_file,
-        in_project(Level.REPORTER).scoped("read_repository", "write_repository"),
+        in_project(Level.REPORTER).with_scopes("read_repository", "write_repository"),
         query={"ref": str},
         gives=bytes,
     ),

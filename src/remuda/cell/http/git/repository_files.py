@@ -211,7 +211,7 @@ async def _commit(edge: Edge, request: Request, asked: FileChange | FileRemoval,
 
 _ROOT = "/api/v4/projects/{id}/repository"
 _FILE = f"{_ROOT}/files/{{path}}"
-_READ = in_project(Level.REPORTER).scoped("read_repository", "write_repository")
+_READ = in_project(Level.REPORTER).with_scopes("read_repository", "write_repository")
 _WRITE = in_project(Level.DEVELOPER)
 
 ENDPOINTS = (

@@ -50,17 +50,17 @@ class TagShape(Shape, kw_only=True):
     protected: bool = False
 
 
-def _refused(reason: str) -> ApiError:
+def _bad_request(reason: str) -> ApiError:
     return ApiError(400, {"message": reason})
 
 
 async def _start(edge: Edge, project: Project, name: str, what: str, ref: str) -> str:
     """The commit that a new branch or tag begins at; 400 when there is none, or it cannot be called so."""
     if not is_branch_name(name):
-        raise _refused(f"{what} name is invalid")
+        raise _bad_request(f"{what} name is invalid")
     sha = await edge.projects.repos.resolve(project.repo_path, ref.removeprefix("refs/heads/"))
     if sha is None:
-        raise _refused(f"Invalid reference name: {ref}" if what == "Branch" else f"Target {ref} is invalid")
+        raise _bad_request(f"Invalid reference name: {ref}" if what == "Branch" else f"Target {ref} is invalid")
     return sha
 
 
@@ -80,7 +80,7 @@ async def create_branch(edge: Edge, request: Request) -> Response:
                 before_move=lambda at: edge.projects.note_push(project, {ref: at}, caller.user.id),
             )
         except ConflictError as error:
-            raise _refused(str(error)) from None
+            raise _bad_request(str(error)) from None
     return json_answer(await branch_at(edge, project, asked.branch, sha), 201)
 
 
@@ -147,12 +147,12 @@ async def create_tag(edge: Edge, request: Request) -> Response:
     asked = await parameters(request, NewTag, limit_bytes=edge.settings.body_limit_bytes)
     user, ref = caller_of(request).user, f"refs/tags/{asked.tag_name}"
     if "\0" in asked.message:
-        raise _refused("message has a NUL character")
+        raise _bad_request("message has a NUL character")
     sha = await _start(edge, project, asked.tag_name, "Tag", asked.ref)
     try:
         await edge.projects.check_namesake(project, ref)
     except InvalidError as error:
-        raise _refused(str(error)) from None
+        raise _bad_request(str(error)) from None
     async with edge.projects.track_push(project):
         try:
             await edge.projects.repos.add_tag(
@@ -164,7 +164,7 @@ async def create_tag(edge: Edge, request: Request) -> Response:
                 before_move=lambda at: edge.projects.note_push(project, {ref: at}, user.id),
             )
         except ConflictError:
-            raise _refused(f"Tag {asked.tag_name} already exists") from None
+            raise _bad_request(f"Tag {asked.tag_name} already exists") from None
     tag = await _tag(edge, project, asked.tag_name)
     return json_answer((await _views(edge, project, [tag]))[0], 201)
 

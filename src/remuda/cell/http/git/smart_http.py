@@ -68,7 +68,7 @@ async def _serve(edge: Edge, path: str, service: str, scope: Scope, receive: Rec
         wanted = parse_qs(scope["query_string"].decode("latin-1")).get("service", [""])[0]
     if scope["method"] != ("GET" if service == "info/refs" else "POST"):
         raise _RefusedError(405, "Method Not Allowed")
-    project, rules = await _permitted(edge, path, wanted, headers)
+    project, rules = await _authorize(edge, path, wanted, headers)
     if wanted not in (FETCH, PUSH):
         raise _RefusedError(403, "Only git's smart HTTP protocol is served; use git 1.6.6 or newer")
     is_push = service == PUSH
@@ -105,15 +105,15 @@ async def _serve(edge: Edge, path: str, service: str, scope: Scope, receive: Rec
     await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-async def _permitted(edge: Edge, path: str, wanted: str, headers: Headers) -> tuple[Project, PushRules | None]:
+async def _authorize(edge: Edge, path: str, wanted: str, headers: Headers) -> tuple[Project, PushRules | None]:
     """The project, if the caller may do this with it, and the rules of a push for git's hook."""
     basic = auth.basic_in(headers)
     if basic and basic[0] == JOB_USER:
         try:
             job = await auth.job_of(edge, basic[1], scope="repository")
         except (ForbiddenError, ApiError):
-            raise _denied() from None
-        project = await _fetched_by(edge, job, path)
+            raise _access_denied() from None
+        project = await _project_for_job(edge, job, path)
         if project is None:
             raise _RefusedError(404, "There is no such project, or not for this job's token")
         if wanted == PUSH:
@@ -122,13 +122,13 @@ async def _permitted(edge: Edge, path: str, wanted: str, headers: Headers) -> tu
     try:
         caller = await person(edge, basic[1] if basic else auth.user_token_in(headers))
     except ApiError:
-        raise _denied() from None
+        raise _access_denied() from None
     scopes = _PUSH_SCOPES if wanted == PUSH else _FETCH_SCOPES
     if scopes.isdisjoint(caller.token.scopes):
         raise _RefusedError(403, f"The token has none of the scopes {', '.join(sorted(scopes))}")
     project = await edge.store.projects.find_project(path)
     if project is None and wanted == PUSH:
-        project = await _made_by_push(edge, caller, path)
+        project = await _create_by_push(edge, caller, path)
     level = caller.level_in(project) if project and project.removed_at is None else None
     if project is None or level is None:
         raise _RefusedError(404, f"There is no project {path}, or not for you")
@@ -137,7 +137,7 @@ async def _permitted(edge: Edge, path: str, wanted: str, headers: Headers) -> tu
     return project, await _push_rules(edge, project, caller.user.id, level) if wanted == PUSH else None
 
 
-async def _fetched_by(edge: Edge, job: Job, path: str) -> Project | None:
+async def _project_for_job(edge: Edge, job: Job, path: str) -> Project | None:
     """The project with this path, if a job may read its code; 403 where only the project's own list is in its way."""
     project = await edge.store.projects.find_project(path)
     if project is None or project.removed_at is not None or project.organization_id != job.organization_id:
@@ -169,7 +169,7 @@ async def _push_rules(edge: Edge, project: Project, user_id: int, level: int) ->
     )
 
 
-async def _made_by_push(edge: Edge, caller: Caller, path: str) -> Project | None:
+async def _create_by_push(edge: Edge, caller: Caller, path: str) -> Project | None:
     """A push to a project that does not exist makes it; two at once make one.
 
     Developers may make projects, but not push their first branch: the project would stay empty.
@@ -198,7 +198,7 @@ async def _made_by_push(edge: Edge, caller: Caller, path: str) -> Project | None
     return project
 
 
-def _denied() -> _RefusedError:
+def _access_denied() -> _RefusedError:
     return _RefusedError(
         401,
         "HTTP Basic: Access denied. Use a valid token as the password, with any user name",

@@ -63,17 +63,17 @@ async def list_all(edge: Edge, request: Request) -> Response:
     kind = request.query_params.get("entity_type", "")
     if kind and kind not in _TYPES:
         raise bad_parameter("entity_type does not have a valid value")
-    return await _listed(edge, request, kind, _number(request, "entity_id"))
+    return await _list(edge, request, kind, _number(request, "entity_id"))
 
 
 async def list_of_project(edge: Edge, request: Request) -> Response:
     """GET /projects/:id/audit_events: newest first."""
-    return await _listed(edge, request, "Project", (await project_in_path(edge, request)).id)
+    return await _list(edge, request, "Project", (await project_in_path(edge, request)).id)
 
 
 async def list_of_group(edge: Edge, request: Request) -> Response:
     """GET /groups/:id/audit_events: newest first."""
-    return await _listed(edge, request, "Group", (await group_in_path(edge, request)).id)
+    return await _list(edge, request, "Group", (await group_in_path(edge, request)).id)
 
 
 async def show(edge: Edge, request: Request) -> Response:
@@ -84,7 +84,7 @@ async def show(edge: Edge, request: Request) -> Response:
     return json_answer(event_view(event))
 
 
-async def _listed(edge: Edge, request: Request, entity_type: str, entity_id: int | None) -> Response:
+async def _list(edge: Edge, request: Request, entity_type: str, entity_id: int | None) -> Response:
     wanted = AuditFilter(
         action=request.query_params.get("action", ""),
         author_id=_number(request, "author_id"),

@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from remuda.cell.core.access.job_token_scope import MAX_ENTRIES
 from remuda.cell.http.edge.access import in_project
-from remuda.cell.http.edge.admission import caller_of, seen
+from remuda.cell.http.edge.admission import caller_of, require_visible
 from remuda.cell.http.edge.auditing import add_audit_details
 from remuda.cell.http.edge.bodies import parameters
 from remuda.cell.http.edge.endpoints import Edge, Endpoint, Shape
@@ -21,7 +21,7 @@ from remuda.cell.http.edge.errors import ApiError, json_answer, no_content, not_
 from remuda.cell.http.edge.lookup import number_in_path, project_in_path
 from remuda.cell.http.edge.paging import slice_answer
 from remuda.cell.http.gitlab.groups import GroupShape, group_view
-from remuda.cell.http.gitlab.projects import view
+from remuda.cell.http.gitlab.projects import describe_project
 from remuda.cell.http.gitlab.views import ProjectShape
 from remuda.cell.values import Project
 from remuda.cell.values.people import Level
@@ -82,7 +82,9 @@ async def list_projects(edge: Edge, request: Request) -> Response:
         project,
         *[await edge.store.projects.load_project(ProjectId(number)) for number in project.job_token_projects],
     ]
-    shown: list[ProjectShape] = [view(edge, one) for one in found if one is not None and one.removed_at is None]
+    shown: list[ProjectShape] = [
+        describe_project(edge, one) for one in found if one is not None and one.removed_at is None
+    ]
     return slice_answer(request, shown)
 
 
@@ -93,7 +95,7 @@ async def add_project(edge: Edge, request: Request) -> Response:
     target = await edge.store.projects.load_project(ProjectId(asked.target_project_id))
     if target is None or target.removed_at is not None or target.organization_id != project.organization_id:
         raise not_found("Target project")
-    seen(caller_of(request).level_in(target), "Target project")
+    require_visible(caller_of(request).level_in(target), "Target project")
     if target.id == project.id:
         raise _bad_request("The project itself is always in its list")
 
@@ -132,7 +134,7 @@ async def add_group(edge: Edge, request: Request) -> Response:
     group = await edge.store.people.load_namespace(asked.target_group_id)
     if group is None or not group.is_group or group.organization_id != project.organization_id:
         raise not_found("Target group")
-    seen(caller_of(request).level_in_group(group), "Target group")
+    require_visible(caller_of(request).level_in_group(group), "Target group")
 
     def change(row: Project) -> Project:
         return replace(row, job_token_groups=_add_entry(row.job_token_groups, group.id, "Target group"))

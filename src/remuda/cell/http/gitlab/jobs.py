@@ -180,7 +180,7 @@ async def list_all(edge: Edge, request: Request) -> Response:
     own = [job for job in reversed(held) if projects is None or job.project_id in projects]
     shown = await describe(edge, own[(page.number - 1) * page.size : page.number * page.size], caller_of(request))
     for view in shown:
-        view.held_until = _held_until(edge, JobId(view.id))
+        view.held_until = _hold_end(edge, JobId(view.id))
     return page_answer(request, shown, len(own), page)
 
 
@@ -220,7 +220,7 @@ async def with_times(edge: Edge, job: Job, caller: Caller) -> TimedJobShape:
         "split": await _split(edge, job, bodies, now),
         **({"note": note} if note else {}),
     }
-    view.held_until = _held_until(edge, job.id)
+    view.held_until = _hold_end(edge, job.id)
     return TimedJobShape(
         **msgspec.structs.asdict(view),
         state=job.state.value,
@@ -232,7 +232,7 @@ async def with_times(edge: Edge, job: Job, caller: Caller) -> TimedJobShape:
     )
 
 
-def _held_until(edge: Edge, job_id: JobId) -> str | None:
+def _hold_end(edge: Edge, job_id: JobId) -> str | None:
     held = edge.shells.hold_of(job_id)
     return None if held is None else rfc3339(held.until)
 

@@ -69,7 +69,7 @@ async def lint_content(edge: Edge, request: Request) -> Response:
     """POST /projects/:id/ci/lint."""
     project = await project_in_path(edge, request)
     asked = await parameters(request, Content, limit_bytes=FILE_LIMIT_BYTES)
-    wanted = await _judged_for(edge, request, project, asked)
+    wanted = await _request_for(edge, request, project, asked)
     return await _answer(edge, msgspec.structs.replace(wanted, text=asked.content), asked)
 
 
@@ -77,7 +77,7 @@ async def lint_stored(edge: Edge, request: Request) -> Response:
     """GET /projects/:id/ci/lint."""
     project = await project_in_path(edge, request)
     asked = await parameters(request, Stored, limit_bytes=edge.settings.body_limit_bytes)
-    wanted = await _judged_for(edge, request, project, asked)
+    wanted = await _request_for(edge, request, project, asked)
     if content_ref := asked.content_ref or asked.sha:
         sha = await edge.projects.repos.resolve(project.repo_path, content_ref)
         if sha is None:
@@ -86,7 +86,7 @@ async def lint_stored(edge: Edge, request: Request) -> Response:
     return await _answer(edge, wanted, asked)
 
 
-async def _judged_for(edge: Edge, request: Request, project: Project, asked: Content | Stored) -> PipelineRequest:
+async def _request_for(edge: Edge, request: Request, project: Project, asked: Content | Stored) -> PipelineRequest:
     """A push to the ref that was named, or to the default branch."""
     name = asked.dry_run_ref or asked.ref or default_branch(edge.projects.repos, project)
     found = await find_ref(edge.projects.repos, project, name)
@@ -98,17 +98,17 @@ async def _judged_for(edge: Edge, request: Request, project: Project, asked: Con
 
 async def _answer(edge: Edge, wanted: PipelineRequest, asked: Content | Stored) -> Response:
     try:
-        linted = await _linted(edge, wanted)
+        linted = await _lint(edge, wanted)
     except InvalidError as error:
         return json_answer(LintShape(valid=False, errors=[str(error)]))
     view = _view(linted, is_dry_run=asked.dry_run)
-    view.includes = [_included(edge, one, wanted) for one in linted.included]
+    view.includes = [_include_view(edge, one, wanted) for one in linted.included]
     if asked.include_jobs:
-        view.jobs = [_job(spec) for spec in linted.compiled.jobs] if linted.compiled else []
+        view.jobs = [_job_view(spec) for spec in linted.compiled.jobs] if linted.compiled else []
     return json_answer(view)
 
 
-async def _linted(edge: Edge, wanted: PipelineRequest) -> Linted:
+async def _lint(edge: Edge, wanted: PipelineRequest) -> Linted:
     if wanted.sha != NO_SHA or wanted.text is None:
         return await edge.pipelines.lint(wanted)
     # Before the first push there is nothing to include and no file for a rule to look at.
@@ -133,7 +133,7 @@ def _view(linted: Linted, *, is_dry_run: bool) -> LintShape:
     )
 
 
-def _included(edge: Edge, included: Included, wanted: PipelineRequest) -> View:
+def _include_view(edge: Edge, included: Included, wanted: PipelineRequest) -> View:
     raw = included.location if included.kind == "remote" else None
     if included.kind == "local":
         path = quote(included.location, safe="")
@@ -150,7 +150,7 @@ def _included(edge: Edge, included: Included, wanted: PipelineRequest) -> View:
     }
 
 
-def _job(spec: JobSpec) -> View:
+def _job_view(spec: JobSpec) -> View:
     """A job as lint shows it; `before_script` is part of the script, as it is when the job runs."""
     return {
         "name": spec.name,

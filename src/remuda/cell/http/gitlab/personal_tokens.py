@@ -113,7 +113,7 @@ async def list_all(edge: Edge, request: Request) -> Response:
     return slice_answer(request, views)
 
 
-async def _found(edge: Edge, request: Request) -> UserToken:
+async def _find(edge: Edge, request: Request) -> UserToken:
     """The token in the path (`self` is the one shown), if it is the caller's or the caller is an administrator."""
     caller = caller_of(request)
     if text_in_path(request, "token_id") == "self":
@@ -126,7 +126,7 @@ async def _found(edge: Edge, request: Request) -> UserToken:
 
 async def show(edge: Edge, request: Request) -> Response:
     """GET /personal_access_tokens/:token_id."""
-    token, mine = await _found(edge, request), caller_of(request).token
+    token, mine = await _find(edge, request), caller_of(request).token
     if mine.id != token.id and not {"api", "read_api"} & set(mine.scopes):
         raise forbidden("a token without the scope api or read_api sees only itself")
     return json_answer(token_view(token, edge.clock.wall()))
@@ -179,7 +179,7 @@ def _future(expires_at: float | None, now: float) -> float | None:
 
 async def rotate(edge: Edge, request: Request) -> Response:
     """POST /personal_access_tokens/:token_id/rotate: a new token with the same scopes; the old one is dead."""
-    old = await _found(edge, request)
+    old = await _find(edge, request)
     asked = await parameters(request, Rotation, limit_bytes=edge.settings.body_limit_bytes)
     user, now = await edge.store.people.load_user(old.user_id), edge.clock.wall()
     if user is None:
@@ -201,7 +201,7 @@ async def rotate(edge: Edge, request: Request) -> Response:
 
 async def revoke(edge: Edge, request: Request) -> Response:
     """DELETE /personal_access_tokens/:token_id."""
-    token, mine = await _found(edge, request), caller_of(request).token
+    token, mine = await _find(edge, request), caller_of(request).token
     if mine.id != token.id and "api" not in mine.scopes:
         raise forbidden("a token without the scope api revokes only itself")
     await edge.store.people.change_user_token(token.id, lambda row: replace(row, revoked=True))
@@ -209,7 +209,7 @@ async def revoke(edge: Edge, request: Request) -> Response:
 
 
 _ROOT = "/api/v4/personal_access_tokens"
-_ANY = USER.scoped(*SCOPES)
+_ANY = USER.with_scopes(*SCOPES)
 
 ENDPOINTS = (
     Endpoint(
@@ -225,7 +225,7 @@ ENDPOINTS = (
         "POST",
         f"{_ROOT}/{{token_id}}/rotate",
         rotate,
-        USER.scoped("self_rotate"),
+        USER.with_scopes("self_rotate"),
         takes=Rotation,
         gives=PersonalTokenShape,
         status=200,

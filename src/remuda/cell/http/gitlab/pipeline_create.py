@@ -55,7 +55,7 @@ class NewPipeline(msgspec.Struct, kw_only=True):
     inputs: dict[str, object] = {}
 
 
-def answer(
+def pipeline_answer(
     edge: Edge, pipeline: Pipeline, project: Project, status: int = 200, *, coverage: float | None = None
 ) -> Response:
     """One pipeline."""
@@ -71,7 +71,7 @@ async def ref_of(edge: Edge, project: Project, name: str) -> tuple[str, str]:
     return found
 
 
-async def started(edge: Edge, wanted: PipelineRequest) -> Pipeline:
+async def start_pipeline(edge: Edge, wanted: PipelineRequest) -> Pipeline:
     """The pipeline; 400 in GitLab's form when there is nothing to run."""
     try:
         return await edge.pipelines.start(wanted)
@@ -95,7 +95,7 @@ async def create(edge: Edge, request: Request) -> Response:
         inputs=asked.inputs,
         user_id=caller_of(request).user.id,
     )
-    return answer(edge, await started(edge, wanted), project, 201)
+    return pipeline_answer(edge, await start_pipeline(edge, wanted), project, 201)
 
 
 async def create_for_merge_request(edge: Edge, request: Request) -> Response:
@@ -106,7 +106,7 @@ async def create_for_merge_request(edge: Edge, request: Request) -> Response:
         raise not_found("Merge Request")
     user_id = caller_of(request).user.id
     wanted = PipelineRequest(project=project, source="merge_request_event", ref=found[0], sha=found[1], user_id=user_id)
-    return answer(edge, await started(edge, wanted), project, 201)
+    return pipeline_answer(edge, await start_pipeline(edge, wanted), project, 201)
 
 
 async def list_for_merge_request(edge: Edge, request: Request) -> Response:
@@ -128,13 +128,13 @@ async def create_chosen(edge: Edge, request: Request) -> Response:
         check_variable(key, value)
     try:
         ref, sha = await _ref_and_commit(edge, project, asked)
-        pipeline = await edge.pipelines.start(_wanted(project, asked, ref, sha, caller_of(request).user.id))
+        pipeline = await edge.pipelines.start(_pipeline_request(project, asked, ref, sha, caller_of(request).user.id))
     except MistakesError as error:
         mistakes = [mistake_view(mistake) for mistake in error.mistakes]
         raise ApiError(400, {"message": str(error), "mistakes": mistakes}) from None
     except InvalidError as error:
         raise ApiError(400, {"message": str(error), "mistakes": []}) from None
-    return answer(edge, pipeline, project, 201)
+    return pipeline_answer(edge, pipeline, project, 201)
 
 
 async def _ref_and_commit(edge: Edge, project: Project, asked: NewPipelineRequest) -> tuple[str, str]:
@@ -153,7 +153,7 @@ async def _ref_and_commit(edge: Edge, project: Project, asked: NewPipelineReques
     return asked.ref, asked.sha
 
 
-def _wanted(project: Project, asked: NewPipelineRequest, ref: str, sha: str, user_id: int) -> PipelineRequest:
+def _pipeline_request(project: Project, asked: NewPipelineRequest, ref: str, sha: str, user_id: int) -> PipelineRequest:
     wanted = PipelineRequest(
         project=project,
         source=asked.source,

@@ -16,7 +16,7 @@ from remuda.cell.http.edge.endpoints import Edge, Endpoint
 from remuda.cell.http.edge.errors import bad_field, bad_parameter, no_content, not_found
 from remuda.cell.http.edge.lookup import pipeline_in_path, project_in_path
 from remuda.cell.http.edge.paging import KEYSET, page_answer, page_by_id, page_of, slice_answer
-from remuda.cell.http.gitlab.pipeline_create import SOURCES, answer
+from remuda.cell.http.gitlab.pipeline_create import SOURCES, pipeline_answer
 from remuda.cell.http.gitlab.variables import GivenVariableShape, given_view
 from remuda.cell.http.gitlab.views import PipelineShape, PipelineSummaryShape, pipeline_summary
 from remuda.cell.operations import retention
@@ -114,13 +114,13 @@ async def latest(edge: Edge, request: Request) -> Response:
     found, _ = await edge.store.pipelines.list_pipelines(project.id, Page(size=1), PipelineFilter(ref=ref, tag=is_tag))
     if not found:
         raise not_found("Pipeline")
-    return answer(edge, found[0], project)
+    return pipeline_answer(edge, found[0], project)
 
 
 async def show(edge: Edge, request: Request) -> Response:
     """GET /projects/:id/pipelines/:pipeline_id."""
     pipeline, project = await pipeline_in_path(edge, request)
-    return answer(edge, pipeline, project, coverage=await _coverage(edge, pipeline))
+    return pipeline_answer(edge, pipeline, project, coverage=await _coverage(edge, pipeline))
 
 
 async def _coverage(edge: Edge, pipeline: Pipeline) -> float | None:
@@ -147,21 +147,21 @@ async def rename(edge: Edge, request: Request) -> Response:
     applied = await edge.store.pipelines.change_family(
         pipeline.id, lambda family: Changes(pipeline=replace(family.pipeline, name=name))
     )
-    return answer(edge, applied.pipeline or pipeline, project)
+    return pipeline_answer(edge, applied.pipeline or pipeline, project)
 
 
 async def cancel(edge: Edge, request: Request) -> Response:
     """POST /projects/:id/pipelines/:pipeline_id/cancel."""
     pipeline, project = await pipeline_in_path(edge, request)
     check_acts_on(caller_of(request), project, pipeline)
-    return answer(edge, await edge.dispatch.changes.cancel_pipeline(pipeline.id), project)
+    return pipeline_answer(edge, await edge.dispatch.changes.cancel_pipeline(pipeline.id), project)
 
 
 async def retry(edge: Edge, request: Request) -> Response:
     """POST /projects/:id/pipelines/:pipeline_id/retry."""
     pipeline, project = await pipeline_in_path(edge, request)
     check_acts_on(caller_of(request), project, pipeline)
-    return answer(edge, await edge.dispatch.user_commands.retry_pipeline(pipeline.id), project, 201)
+    return pipeline_answer(edge, await edge.dispatch.user_commands.retry_pipeline(pipeline.id), project, 201)
 
 
 async def remove(edge: Edge, request: Request) -> Response:

@@ -85,7 +85,7 @@ async def create(edge: Edge, request: Request) -> Response:
         )
     except (ConflictError, InvalidError) as error:
         raise bad_field("path", str(error)) from None
-    return json_answer(view(edge, project, is_empty=True), 201)
+    return json_answer(describe_project(edge, project, is_empty=True), 201)
 
 
 async def _full_path(edge: Edge, caller: Caller, path: str, namespace_id: int | None) -> str:
@@ -129,7 +129,7 @@ def _slug(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9_.-]+", "-", name).strip("-.") or "project"
 
 
-def view(edge: Edge, project: Project, *, is_empty: bool | None = None) -> ProjectShape:
+def describe_project(edge: Edge, project: Project, *, is_empty: bool | None = None) -> ProjectShape:
     """The project with the default branch that its repository has now."""
     return project_view(project, edge.settings.url, edge.projects.repos.head(project.repo_path), is_empty=is_empty)
 
@@ -138,7 +138,7 @@ async def show(edge: Edge, request: Request) -> Response:
     """GET /projects/:id."""
     project = await project_in_path(edge, request)
     is_empty = await edge.projects.repos.is_empty(project.repo_path)
-    return json_answer(view(edge, project, is_empty=is_empty))
+    return json_answer(describe_project(edge, project, is_empty=is_empty))
 
 
 async def list_all(edge: Edge, request: Request) -> Response:
@@ -158,7 +158,7 @@ async def page_of_projects(edge: Edge, request: Request, wanted: ProjectFilter) 
         membership=is_own,
     )
     found, total = await edge.store.projects.list_projects(page, wanted)
-    return page_answer(request, [view(edge, project) for project in found], total, page)
+    return page_answer(request, [describe_project(edge, project) for project in found], total, page)
 
 
 async def update(edge: Edge, request: Request) -> Response:
@@ -178,13 +178,13 @@ async def update(edge: Edge, request: Request) -> Response:
     if asked.default_branch is not None:
         await _put_default_branch(edge, project, asked.default_branch)
     try:
-        changed = await edge.store.projects.change_project(project.id, lambda row: _changed(row, asked))
+        changed = await edge.store.projects.change_project(project.id, lambda row: _apply_change(row, asked))
     except (ConflictError, InvalidError) as error:
         raise bad_field("path", str(error)) from None
-    return json_answer(view(edge, changed or project))
+    return json_answer(describe_project(edge, changed or project))
 
 
-def _changed(project: Project, asked: ProjectChange) -> Project:
+def _apply_change(project: Project, asked: ProjectChange) -> Project:
     given = {
         "name": asked.name,
         "description": asked.description,

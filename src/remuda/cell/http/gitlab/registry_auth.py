@@ -29,15 +29,17 @@ async def give_token(edge: Edge, request: Request) -> Response:
     """GET /jwt/auth: a token for the registry."""
     basic = auth.basic_in(request.headers)
     if basic is None:
-        raise _unknown()
+        raise _unauthorized()
     name, password = basic
     try:
         allows = await (_by_job(edge, password) if name == JOB_USER else _by_person(edge, password))
     except (ApiError, ForbiddenError):
-        raise _unknown() from None
-    registry, query = _of(edge), request.query_params
+        raise _unauthorized() from None
+    registry, query = _registry(edge), request.query_params
     if query.get("service") != edge.settings.registry_service:
-        raise _refused(404, "UNSUPPORTED", f"the registry of this cell is called {edge.settings.registry_service}")
+        raise _registry_error(
+            404, "UNSUPPORTED", f"the registry of this cell is called {edge.settings.registry_service}"
+        )
     token = await registry.token(query.getlist("scope"), allows, subject=name)
     now = rfc3339(edge.clock.wall())
     return json_answer({"token": token, "access_token": token, "expires_in": LIFE_SECONDS, "issued_at": now})
@@ -63,21 +65,21 @@ async def _by_person(edge: Edge, token: str) -> Allows:
 
 async def show_certificate(edge: Edge, request: Request) -> Response:
     """GET /jwt/certificate: what the registry is to trust, as PEM."""
-    return Response(_of(edge).key.certificate_pem(), media_type="application/x-pem-file")
+    return Response(_registry(edge).key.certificate_pem(), media_type="application/x-pem-file")
 
 
-def _of(edge: Edge) -> Registry:
+def _registry(edge: Edge) -> Registry:
     if edge.registry is None:
-        raise _refused(404, "UNAVAILABLE", "this cell has no registry; its setting `registry` names one")
+        raise _registry_error(404, "UNAVAILABLE", "this cell has no registry; its setting `registry` names one")
     return edge.registry
 
 
-def _unknown() -> ApiError:
+def _unauthorized() -> ApiError:
     message = "use gitlab-ci-token and the token of a job that runs, or any name and a personal token"
-    return _refused(401, "UNAUTHORIZED", message, WWW_Authenticate='Basic realm="Remuda"')
+    return _registry_error(401, "UNAUTHORIZED", message, WWW_Authenticate='Basic realm="Remuda"')
 
 
-def _refused(status: int, code: str, message: str, **headers: str) -> ApiError:
+def _registry_error(status: int, code: str, message: str, **headers: str) -> ApiError:
     return ApiError(status, {"errors": [{"code": code, "message": message}]}, **headers)
 
 

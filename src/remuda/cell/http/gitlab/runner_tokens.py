@@ -24,7 +24,7 @@ from remuda.cell.http.edge.bodies import parameters
 from remuda.cell.http.edge.endpoints import Edge, Endpoint, Shape
 from remuda.cell.http.edge.errors import ApiError, bad_field, bad_parameter, forbidden, json_answer, not_found
 from remuda.cell.http.edge.lookup import group_in_path, project_in_path, runner_in_path
-from remuda.cell.http.runner.job_state import checked_runner, credentials, is_protected
+from remuda.cell.http.runner.job_state import check_runner, credentials, is_protected
 from remuda.cell.pipelines.releases import parse_time
 from remuda.cell.settings import CellSettings
 from remuda.cell.store.ports import Store
@@ -141,7 +141,7 @@ def _name(owner: Pool) -> str:
     return _REGISTRATION if owner == _INSTANCE else f"{_REGISTRATION} {owner[0]} {owner[1]}"
 
 
-async def _registered_for(edge: Edge, token: str) -> Pool:
+async def _registration_owner(edge: Edge, token: str) -> Pool:
     """Whose registration token this is; 403 when it is nobody's (any more)."""
     kind, _, number = (
         await edge.store.settings.load_setting(f"{_OWNER_OF} {token_hash(token)}") or "instance 0"
@@ -161,7 +161,7 @@ async def register(edge: Edge, request: Request) -> Response:
         raise bad_parameter("token is missing")
     if not (await application_settings(edge.store)).allow_runner_registration_token:
         raise ApiError(410, {"message": "410 Gone - runner registration disallowed"})
-    kind, number = await _registered_for(edge, asked.token)
+    kind, number = await _registration_owner(edge, asked.token)
     if kind == "group":
         group = await edge.store.people.load_namespace(number)
         if group is None:
@@ -263,7 +263,7 @@ async def _make(
     paused: bool = False,
 ) -> Response:
     token = _new_token(edge, reach, registered=registered)
-    runner = checked_runner(
+    runner = check_runner(
         Runner(
             id=RunnerId(0),
             type=reach.type,
@@ -315,13 +315,13 @@ async def _reset(edge: Edge, runner: Runner, *, ends_at: float | None = None) ->
     by_settings = await _expiry(edge, runner.type)
     expires_at = ends_at if by_settings is None else by_settings
 
-    def renewed(row: Runner) -> Runner | None:
+    def renew(row: Runner) -> Runner | None:
         """None when another call has reset it meanwhile."""
         if row.token_hash != runner.token_hash:
             return None
         return replace(row, token_hash=token_hash(token), token_expires_at=expires_at)
 
-    changed = await edge.store.runners.change_runner(runner.id, renewed)
+    changed = await edge.store.runners.change_runner(runner.id, renew)
     if changed is None:
         raise forbidden()
     return json_answer(credentials(changed, token), 201)
@@ -363,7 +363,7 @@ ENDPOINTS = (
         "POST",
         "/api/v4/user/runners",
         create,
-        USER.scoped("create_runner"),
+        USER.with_scopes("create_runner"),
         takes=CreateRunner,
         gives=RunnerCredentials,
     ),

@@ -20,7 +20,7 @@ from remuda.cell.http.edge.lookup import group_in_path, project_in_path, runner_
 from remuda.cell.http.edge.paging import page_answer, page_of, slice_answer
 from remuda.cell.http.gitlab.jobs import describe
 from remuda.cell.http.gitlab.views import JobShape, RunnerSummaryShape, runner_summary, time_text
-from remuda.cell.http.runner.job_state import checked_runner, is_protected
+from remuda.cell.http.runner.job_state import check_runner, is_protected
 from remuda.cell.projects.namespaces import list_all_projects
 from remuda.cell.values import Runner, RunnerManager
 from remuda.cell.values.people import STATUSES, Level, ProjectFilter, RunnerFilter, status_of
@@ -56,11 +56,11 @@ class RunnerChange(msgspec.Struct, kw_only=True):
     """Remuda's own: for how long its requests for a job are held at most; null: as the cell's settings say."""
 
 
-def changed(runner: Runner, change: RunnerChange) -> Runner:
+def apply_change(runner: Runner, change: RunnerChange) -> Runner:
     """The runner with what was given; 400 when it cannot be so."""
     paused = change.paused if change.active is None else not change.active
     limit = runner.maximum_timeout if change.maximum_timeout is None else change.maximum_timeout or None
-    return checked_runner(
+    return check_runner(
         replace(
             runner,
             description=runner.description if change.description is None else change.description,
@@ -263,7 +263,7 @@ async def update(edge: Edge, request: Request) -> Response:
     """PUT /runners/:id."""
     runner, caller = await runner_in_path(edge, request), caller_of(request)
     change = await parameters(request, RunnerChange, limit_bytes=edge.settings.body_limit_bytes)
-    new = await edge.store.runners.change_runner(runner.id, lambda row: changed(row, change))
+    new = await edge.store.runners.change_runner(runner.id, lambda row: apply_change(row, change))
     if new is None:
         raise not_found("Runner")
     return json_answer(await _view(edge, caller, new))
@@ -318,7 +318,7 @@ async def link(edge: Edge, request: Request) -> Response:
     if await runner_level(edge, caller, runner) < Level.MAINTAINER:
         raise forbidden("No access granted")
 
-    def linked(row: Runner) -> Runner:
+    def add_project(row: Runner) -> Runner:
         if row.type is not RunnerType.PROJECT:
             raise forbidden("only a project runner is linked to projects")
         if row.locked:
@@ -327,7 +327,7 @@ async def link(edge: Edge, request: Request) -> Response:
             raise bad_field("runner", "has already been taken")
         return replace(row, project_ids=(*row.project_ids, project.id))
 
-    new = await edge.store.runners.change_runner(runner.id, linked)
+    new = await edge.store.runners.change_runner(runner.id, add_project)
     if new is None:
         raise not_found("Runner")
     return json_answer(await _view(edge, caller, new), 201)
@@ -337,14 +337,14 @@ async def unlink(edge: Edge, request: Request) -> Response:
     """DELETE /projects/:id/runners/:runner_id."""
     project, runner = await project_in_path(edge, request), await runner_in_path(edge, request)
 
-    def unlinked(row: Runner) -> Runner:
+    def remove_project(row: Runner) -> Runner:
         if row.type is not RunnerType.PROJECT or project.id not in row.project_ids:
             raise not_found("Runner")
         if len(row.project_ids) == 1:
             raise forbidden("Only one project associated with the runner. Please remove the runner instead")
         return replace(row, project_ids=tuple(one for one in row.project_ids if one != project.id))
 
-    await edge.store.runners.change_runner(runner.id, unlinked)
+    await edge.store.runners.change_runner(runner.id, remove_project)
     return no_content()
 
 
@@ -352,25 +352,27 @@ _ONE = "/api/v4/runners/{runner_id}"
 _OF_PROJECT = "/api/v4/projects/{id}/runners"
 
 ENDPOINTS = (
-    Endpoint("GET", "/api/v4/runners", list_own, USER.scoped("manage_runner"), query=LISTED, gives=list[RunnerShape]),
+    Endpoint(
+        "GET", "/api/v4/runners", list_own, USER.with_scopes("manage_runner"), query=LISTED, gives=list[RunnerShape]
+    ),
     Endpoint(
         "GET",
         "/api/v4/runners/all",
         list_all,
-        ADMINISTRATOR.scoped("manage_runner"),
+        ADMINISTRATOR.with_scopes("manage_runner"),
         query=LISTED,
         gives=list[RunnerShape],
     ),
-    Endpoint("GET", _ONE, show, SEES_RUNNER.scoped("manage_runner"), gives=RunnerShape),
+    Endpoint("GET", _ONE, show, SEES_RUNNER.with_scopes("manage_runner"), gives=RunnerShape),
     Endpoint("PUT", _ONE, update, MANAGES_RUNNER, takes=RunnerChange, gives=RunnerShape),
     Endpoint("DELETE", _ONE, remove, MANAGES_RUNNER),
-    Endpoint("GET", f"{_ONE}/managers", managers, SEES_RUNNER.scoped("manage_runner"), gives=list[ManagerShape]),
+    Endpoint("GET", f"{_ONE}/managers", managers, SEES_RUNNER.with_scopes("manage_runner"), gives=list[ManagerShape]),
     Endpoint("GET", f"{_ONE}/jobs", list_jobs, MANAGES_RUNNER, query={"status": str}, gives=list[JobShape]),
     Endpoint(
         "GET",
         "/api/v4/groups/{id}/runners",
         list_of_group,
-        in_group(Level.MAINTAINER).scoped("manage_runner"),
+        in_group(Level.MAINTAINER).with_scopes("manage_runner"),
         query=LISTED,
         gives=list[RunnerShape],
     ),
@@ -378,12 +380,19 @@ ENDPOINTS = (
         "GET",
         _OF_PROJECT,
         list_of_project,
-        in_project(Level.MAINTAINER).scoped("manage_runner"),
+        in_project(Level.MAINTAINER).with_scopes("manage_runner"),
         query=LISTED,
         gives=list[RunnerShape],
     ),
     Endpoint(
-        "POST", _OF_PROJECT, link, in_project(Level.MAINTAINER).scoped("manage_runner"), takes=Link, gives=RunnerShape
+        "POST",
+        _OF_PROJECT,
+        link,
+        in_project(Level.MAINTAINER).with_scopes("manage_runner"),
+        takes=Link,
+        gives=RunnerShape,
     ),
-    Endpoint("DELETE", f"{_OF_PROJECT}/{{runner_id}}", unlink, in_project(Level.MAINTAINER).scoped("manage_runner")),
+    Endpoint(
+        "DELETE", f"{_OF_PROJECT}/{{runner_id}}", unlink, in_project(Level.MAINTAINER).with_scopes("manage_runner")
+    ),
 )

@@ -75,7 +75,7 @@ class ScheduleShape(Shape, kw_only=True):
     inputs: list[dict[str, Any]] | UnsetType = UNSET
 
 
-def merged(old: Schedule, given: Given, now: float) -> Schedule:
+def apply_change(old: Schedule, given: Given, now: float) -> Schedule:
     """The schedule with what was given; 400 when it cannot be so."""
     new = replace(
         old,
@@ -205,7 +205,7 @@ async def create(edge: Edge, request: Request) -> Response:
         updated_at=now,
         user_id=caller_of(request).user.id,
     )
-    added = await edge.store.schedules.add_schedule(merged(new, given, now))
+    added = await edge.store.schedules.add_schedule(apply_change(new, given, now))
     edge.schedules.look_again()
     return await _answer(edge, added, 201)
 
@@ -234,7 +234,7 @@ async def update(edge: Edge, request: Request) -> Response:
     given = await parameters(request, Given, limit_bytes=edge.settings.body_limit_bytes)
     await _check_ref(edge, request, given.ref)
     now = edge.clock.wall()
-    return await _answer(edge, await _change(edge, schedule, lambda row: merged(row, given, now)))
+    return await _answer(edge, await _change(edge, schedule, lambda row: apply_change(row, given, now)))
 
 
 async def remove(edge: Edge, request: Request) -> Response:

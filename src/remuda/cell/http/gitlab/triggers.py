@@ -22,7 +22,7 @@ from remuda.cell.errors import ForbiddenError
 from remuda.cell.http.edge import auth
 from remuda.cell.http.edge.access import TRIGGER, in_project
 from remuda.cell.http.edge.admission import caller_of
-from remuda.cell.http.edge.bodies import converted, parameters
+from remuda.cell.http.edge.bodies import convert, parameters
 from remuda.cell.http.edge.endpoints import Edge, Endpoint, Shape
 from remuda.cell.http.edge.errors import (
     ApiError,
@@ -35,7 +35,7 @@ from remuda.cell.http.edge.errors import (
 )
 from remuda.cell.http.edge.lookup import number_in_path, project_in_path, text_in_path
 from remuda.cell.http.edge.paging import slice_answer
-from remuda.cell.http.gitlab.pipeline_create import answer, ref_of, started
+from remuda.cell.http.gitlab.pipeline_create import pipeline_answer, ref_of, start_pipeline
 from remuda.cell.http.gitlab.variables import check_variable
 from remuda.cell.http.gitlab.views import PipelineShape, UserShape, time_text, user_view
 from remuda.cell.pipelines.cross_project_access import level_of
@@ -168,9 +168,9 @@ async def call(edge: Edge, request: Request) -> Response:
     given = await parameters(request, dict[str, Any], limit_bytes=CALL_LIMIT_BYTES)
     if "ref" in request.path_params:
         given["ref"] = text_in_path(request, "ref")
-    asked = converted(given, Call)
-    variables = _checked(asked.variables)
-    project, known = await _admitted(edge, request, asked.token)
+    asked = convert(given, Call)
+    variables = _check_variables(asked.variables)
+    project, known = await _authorize(edge, request, asked.token)
     ref, sha = await ref_of(edge, project, asked.ref)
     wanted = replace(
         known,
@@ -180,10 +180,10 @@ async def call(edge: Edge, request: Request) -> Response:
         variables={**variables, "TRIGGER_PAYLOAD": _payload(given)},
         file_variables=frozenset({"TRIGGER_PAYLOAD"}),
     )
-    return answer(edge, await started(edge, wanted), project, 201)
+    return pipeline_answer(edge, await start_pipeline(edge, wanted), project, 201)
 
 
-def _checked(variables: Mapping[str, Any]) -> dict[str, str]:
+def _check_variables(variables: Mapping[str, Any]) -> dict[str, str]:
     for key, value in variables.items():
         if not isinstance(value, str):
             raise bad_parameter("variables needs to be a map of key-valued strings")
@@ -196,7 +196,7 @@ def _payload(given: Mapping[str, Any]) -> str:
     return msgspec.json.encode({key: value for key, value in given.items() if key != "token"}).decode()
 
 
-async def _admitted(edge: Edge, request: Request, token: str) -> tuple[Project, PipelineRequest]:
+async def _authorize(edge: Edge, request: Request, token: str) -> tuple[Project, PipelineRequest]:
     """The project, and the beginning of a request for it; 404 unless the token may start its pipelines."""
     try:
         project = await project_in_path(edge, request)

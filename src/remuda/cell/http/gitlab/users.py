@@ -100,7 +100,7 @@ def _check_email(email: str) -> None:
         raise bad_field("email", "is invalid")
 
 
-async def _found(edge: Edge, request: Request) -> User:
+async def _find(edge: Edge, request: Request) -> User:
     """The user in the path, if the caller may see them."""
     caller, user = caller_of(request).user, await edge.store.people.load_user(number_in_path(request, "id"))
     if user is None or not (caller.is_admin or caller.organization_id == user.organization_id):
@@ -110,7 +110,7 @@ async def _found(edge: Edge, request: Request) -> User:
 
 async def show(edge: Edge, request: Request) -> Response:
     """GET /users/:id."""
-    user = await _found(edge, request)
+    user = await _find(edge, request)
     is_whole = caller_of(request).user.is_admin or caller_of(request).user.id == user.id
     return json_answer(whole_view(edge, user) if is_whole else user_view(edge.settings.url, user))
 
@@ -119,22 +119,22 @@ async def list_all(edge: Edge, request: Request) -> Response:
     """GET /users."""
     caller, query, page = caller_of(request).user, request.query_params, page_by_id(request)
 
-    def shown(one: User) -> UserShape:
+    def view(one: User) -> UserShape:
         return whole_view(edge, one) if caller.is_admin else user_view(edge.settings.url, one)
 
     if username := query.get("username"):
         user = await edge.store.people.find_user(username)
         is_seen = user is not None and (caller.is_admin or caller.organization_id == user.organization_id)
-        return slice_answer(request, [shown(user)] if user and is_seen else [])
+        return slice_answer(request, [view(user)] if user and is_seen else [])
     found, total = await edge.store.people.list_users(
         page, search=query.get("search", ""), organization_id=None if caller.is_admin else caller.organization_id
     )
-    return page_answer(request, [shown(user) for user in found], total, page)
+    return page_answer(request, [view(user) for user in found], total, page)
 
 
 async def update(edge: Edge, request: Request) -> Response:
     """PUT /users/:id."""
-    user = await _found(edge, request)
+    user = await _find(edge, request)
     asked = await parameters(request, UserChange, limit_bytes=edge.settings.body_limit_bytes)
     check_texts(name=asked.name, description=None, visibility=None)
     if asked.email is not None:
@@ -153,7 +153,7 @@ async def update(edge: Edge, request: Request) -> Response:
 
 async def block(edge: Edge, request: Request) -> Response:
     """POST /users/:id/block: their tokens open nothing, their pipelines reach nothing but their own project."""
-    user = await _found(edge, request)
+    user = await _find(edge, request)
     if user.id in (USER_ID, caller_of(request).user.id):
         raise forbidden("the first user, and oneself, cannot be blocked")
     await edge.store.people.put_user(msgspec.structs.replace(user, state="blocked"))
@@ -162,11 +162,11 @@ async def block(edge: Edge, request: Request) -> Response:
 
 async def unblock(edge: Edge, request: Request) -> Response:
     """POST /users/:id/unblock."""
-    await edge.store.people.put_user(msgspec.structs.replace(await _found(edge, request), state="active"))
+    await edge.store.people.put_user(msgspec.structs.replace(await _find(edge, request), state="active"))
     return json_answer(True, 201)
 
 
-_READ = USER.scoped("read_user")
+_READ = USER.with_scopes("read_user")
 _ROOT = "/api/v4/users"
 
 ENDPOINTS = (

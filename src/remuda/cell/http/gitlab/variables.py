@@ -122,7 +122,7 @@ class Given(msgspec.Struct, kw_only=True):
     filter: dict[str, str] | None = None
 
 
-def merged(old: ProjectVariable, given: Given) -> ProjectVariable:
+def apply_change(old: ProjectVariable, given: Given) -> ProjectVariable:
     """The variable with what was given; 400 when it cannot be so."""
     if given.variable_type not in (None, "env_var", "file"):
         raise bad_parameter("variable_type does not have a valid value")
@@ -157,7 +157,7 @@ def merged(old: ProjectVariable, given: Given) -> ProjectVariable:
     return new
 
 
-async def _owned(edge: Edge, request: Request) -> tuple[ProjectVariable, list[ProjectVariable]]:
+async def _load_variables(edge: Edge, request: Request) -> tuple[ProjectVariable, list[ProjectVariable]]:
     """What a new variable begins with, and all variables of the project or group in the path, or of the cell."""
     path = request.scope["path"]
     if path.startswith("/api/v4/projects/"):
@@ -178,13 +178,13 @@ def _check_scope(variable: ProjectVariable) -> None:
 
 async def create(edge: Edge, request: Request) -> Response:
     """POST .../variables."""
-    blank, _ = await _owned(edge, request)
+    blank, _ = await _load_variables(edge, request)
     given = await parameters(request, Given, limit_bytes=edge.settings.body_limit_bytes)
     missing = [name for name in ("key", "value") if getattr(given, name) is None]
     if missing:
         raise bad_parameter(", ".join(f"{name} is missing" for name in missing))
     is_hidden = bool(given.masked_and_hidden)
-    variable = merged(replace(blank, key=given.key or "", hidden=is_hidden, masked=is_hidden), given)
+    variable = apply_change(replace(blank, key=given.key or "", hidden=is_hidden, masked=is_hidden), given)
     _check_scope(variable)
     if not await edge.store.projects.put_variable(variable, replace=False):
         raise bad_field("key", f"({variable.key}) has already been taken")
@@ -193,7 +193,7 @@ async def create(edge: Edge, request: Request) -> Response:
 
 async def _find(edge: Edge, request: Request, wanted_scope: str | None = None) -> ProjectVariable:
     """The variable in the path; where there are several of the name, `filter[environment_scope]` says which."""
-    _, known = await _owned(edge, request)
+    _, known = await _load_variables(edge, request)
     key = text_in_path(request, "key")
     scope = wanted_scope or request.query_params.get("filter[environment_scope]")
     found = [one for one in known if one.key == key and scope in (None, one.environment_scope)]
@@ -212,7 +212,7 @@ async def show(edge: Edge, request: Request) -> Response:
 
 async def list_all(edge: Edge, request: Request) -> Response:
     """GET .../variables."""
-    _, known = await _owned(edge, request)
+    _, known = await _load_variables(edge, request)
     return slice_answer(request, [variable_view(one) for one in known])
 
 
@@ -220,7 +220,7 @@ async def update(edge: Edge, request: Request) -> Response:
     """PUT .../variables/:key."""
     given = await parameters(request, Given, limit_bytes=edge.settings.body_limit_bytes)
     variable = await _find(edge, request, (given.filter or {}).get("environment_scope"))
-    changed = merged(variable, given)
+    changed = apply_change(variable, given)
     _check_scope(changed)
     is_moved = changed.environment_scope != variable.environment_scope
     # A scope is part of the name. The new one comes first: a death in between leaves both, never none.

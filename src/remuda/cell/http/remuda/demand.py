@@ -27,7 +27,7 @@ async def show(edge: Edge, request: Request) -> Response:
     runner = await auth.runner_of(edge, shown)
     # A manager whose room is all taken asks for no job; that it asks for this shows that it is there.
     ip = request.client.host if request.client else ""
-    await edge.managers.seen(runner.id, request.query_params.get("system_id"), None, ip)
+    await edge.managers.note_call(runner.id, request.query_params.get("system_id"), None, ip)
     counted = await edge.dispatch.explanations.count_demand()
     keys = counted.by_runner.get(runner.id)
     if keys is None:

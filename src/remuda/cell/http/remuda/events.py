@@ -44,12 +44,12 @@ async def watch(edge: Edge, request: Request) -> Response:
     if len(edge.events) >= MOST_WATCHERS:
         raise unavailable(f"{MOST_WATCHERS} callers watch this process already")
     caller = caller_of(request)
-    wanted = await _wanted(edge, caller, request.query_params)
+    wanted = await _read_filter(edge, caller, request.query_params)
     sight = _Sight(edge, auth.user_token_in(request.headers), caller, wanted)
     return _EventStream(edge, sight, request.headers.get("last-event-id", ""))
 
 
-async def _wanted(edge: Edge, caller: Caller, query: Mapping[str, str]) -> Wanted:
+async def _read_filter(edge: Edge, caller: Caller, query: Mapping[str, str]) -> Wanted:
     """What is asked for; 404 when the caller may not know of it."""
     names = [name.strip() for name in query.get("kind", "").split(",") if name.strip()]
     unknown = [name for name in names if name not in tuple(EventKind)]

@@ -140,13 +140,13 @@ def job_progress(job: Job, family: Sequence[Job], now: float) -> JobProgress:
         failure_reason=job.failure_reason,
         failure_message=job.failure_message,
         exit_code=job.exit_code,
-        waits_for=waited_for(job, family) if job.state is JobState.CREATED else (),
+        waits_for=jobs_ahead(job, family) if job.state is JobState.CREATED else (),
         starts_at=job.scheduled_at if job.state is JobState.SCHEDULED else None,
         resource_group=job.resource_group,
     )
 
 
-def waited_for(job: Job, family: Sequence[Job]) -> tuple[str, ...]:
+def jobs_ahead(job: Job, family: Sequence[Job]) -> tuple[str, ...]:
     """The jobs that must be over before this one gets its turn, the first few of them."""
     names = frozenset(job.waits_for)
     ahead = (

@@ -75,12 +75,12 @@ async def show(edge: Edge, request: Request) -> Response:
 
 async def send(edge: Edge, request: Request) -> Response:
     """PATCH /api/remuda/v1/jobs/:job_id/shells/:shell/input: frames for the command."""
-    return await taken(edge, request, _own(edge, request), INPUT)
+    return await append_frames(edge, request, _own(edge, request), INPUT)
 
 
 async def receive(edge: Edge, request: Request) -> Response:
     """GET /api/remuda/v1/jobs/:job_id/shells/:shell/output: frames of the command from `offset` on; waits for some."""
-    return await told(edge, request, _own(edge, request), OUTPUT)
+    return await read_frames(edge, request, _own(edge, request), OUTPUT)
 
 
 async def close(edge: Edge, request: Request) -> Response:
@@ -96,7 +96,7 @@ async def release(edge: Edge, request: Request) -> Response:
     return json_answer({"id": job.id}, 202)
 
 
-async def taken(edge: Edge, request: Request, about: About, stream: str) -> Response:
+async def append_frames(edge: Edge, request: Request, about: About, stream: str) -> Response:
     """A piece of a stream: 202, or 416 for a gap, other bytes, a shell that is over, or a reader that is far behind."""
     data = await Body(request.receive).read(PIECE_BYTES)
     said = request.headers.get("content-range", "")
@@ -110,7 +110,7 @@ async def taken(edge: Edge, request: Request, about: About, stream: str) -> Resp
     return JsonBytes(b'"202 Accepted"', 202, headers)
 
 
-async def told(edge: Edge, request: Request, about: About, stream: str) -> Response:
+async def read_frames(edge: Edge, request: Request, about: About, stream: str) -> Response:
     """The bytes of a stream from `offset` on."""
     text = request.query_params.get("offset", "0")
     if not text.isascii() or not text.isdigit() or len(text) > 18:

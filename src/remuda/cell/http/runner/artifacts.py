@@ -26,7 +26,7 @@ from remuda.cell.core.jobs.dotenv import explain_limit, read_dotenv
 from remuda.cell.errors import InvalidError, TooLargeError
 from remuda.cell.http.edge import auth
 from remuda.cell.http.edge.access import JOB, in_project, of_job
-from remuda.cell.http.edge.bodies import Body, converted
+from remuda.cell.http.edge.bodies import Body, convert
 from remuda.cell.http.edge.endpoints import Edge, Endpoint
 from remuda.cell.http.edge.errors import bad_parameter, bad_request, forbidden, json_answer, not_found, too_large
 from remuda.cell.http.edge.lookup import any_job_in_path, job_in_path, number_in_path, project_in_path, text_in_path
@@ -184,11 +184,11 @@ async def download(edge: Edge, request: Request) -> Response:
     if wanted.id != caller.id and not is_told and wanted.id not in caller.gets:
         raise forbidden(_NOT_GIVEN)
     if wanted.project_id != caller.project_id:
-        await _check_reach(edge, caller, wanted)
+        await _check_cross_project(edge, caller, wanted)
     return await _answer(edge, wanted)
 
 
-async def _check_reach(edge: Edge, caller: Job, wanted: Job) -> None:
+async def _check_cross_project(edge: Edge, caller: Job, wanted: Job) -> None:
     """403 when the job may not read the other project any more. As in GitLab, rights are those at the time of the
     request, not at the hand-out."""
     project, source = (
@@ -228,7 +228,7 @@ async def file_of_ref(edge: Edge, request: Request) -> Response:
 
 async def _newest(edge: Edge, request: Request) -> Job:
     project = await project_in_path(edge, request)
-    name = converted(dict(request.query_params), OfRef).job
+    name = convert(dict(request.query_params), OfRef).job
     if not name:
         raise bad_parameter("job is missing")
     ref, is_tag = await split_name(edge.store.projects, project.id, text_in_path(request, "ref"))
@@ -238,7 +238,7 @@ async def _newest(edge: Edge, request: Request) -> Job:
     return job
 
 
-async def _stored(edge: Edge, job: Job, kind: str) -> Artifact:
+async def _find_artifact(edge: Edge, job: Job, kind: str) -> Artifact:
     found = next((artifact for artifact in await edge.store.jobs.list_artifacts(job.id) if artifact.type == kind), None)
     if found is None or await edge.blobs.size(found.blob) is None:
         raise not_found("Artifacts")
@@ -246,12 +246,12 @@ async def _stored(edge: Edge, job: Job, kind: str) -> Artifact:
 
 
 async def _answer(edge: Edge, job: Job, kind: str = "archive") -> Response:
-    artifact = await _stored(edge, job, kind)
+    artifact = await _find_artifact(edge, job, kind)
     return _file(edge.blobs.read(artifact.blob), artifact.filename, artifact.size, _MEDIA[artifact.format])
 
 
 async def _one_file(edge: Edge, job: Job, path: str) -> Response:
-    artifact = await _stored(edge, job, "archive")
+    artifact = await _find_artifact(edge, job, "archive")
     limit = edge.settings.archive_limit_entries
 
     async def find() -> Entry:

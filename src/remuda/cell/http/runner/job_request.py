@@ -40,13 +40,13 @@ async def request_job(edge: Edge, scope: Scope, receive: Receive, send: Send, *,
     ip = scope["client"][0] if scope.get("client") else ""
     outcome = await _outcome(edge, message, request_id=shown_id, ip=ip, gone=body.hang_up)
     if isinstance(outcome, Assignment):
-        outcome = await _made_ready(edge, outcome, body.hang_up)
+        outcome = await _prepare(edge, outcome, body.hang_up)
     match outcome:
         case NoJob():
             await no_content({"X-GitLab-Last-Update": outcome.cursor})(scope, receive, send)
         case Assignment():
             headers = {"X-GitLab-Last-Update": edge.dispatch.memory.cursor}
-            async with _released_on_failure(edge, outcome):
+            async with _release_on_failure(edge, outcome):
                 is_ours = message.info is not None and message.info.name == MANAGER_NAME
                 payload = outcome.payload if is_ours else for_other_runners(outcome.payload)
                 await json_answer(payload, 201, headers)(scope, receive, send)
@@ -56,21 +56,23 @@ async def request_job(edge: Edge, scope: Scope, receive: Receive, send: Send, *,
 
 async def _outcome(edge: Edge, message: RequestJob, *, request_id: str, ip: str, gone: HangUp) -> Assignment | NoJob:
     """Most runners ask again and again and are what they were; who gets no job as such a one is looked up."""
-    known = edge.managers.runner_known_by(token_hash(message.token))
-    if known is not None and await edge.managers.is_seen(known.id, message.system_id, message.info, ip, message.load):
+    known = edge.managers.find_runner(token_hash(message.token))
+    if known is not None and await edge.managers.try_note_call(
+        known.id, message.system_id, message.info, ip, message.load
+    ):
         outcome = await edge.dispatch.handout.try_request_job(known, message, request_id=request_id, ip=ip, gone=gone)
         if outcome is not None:
             return outcome
     runner = await auth.runner_of(edge, message.token)
-    await edge.managers.seen(runner.id, message.system_id, message.info, ip, message.load)
-    edge.managers.know_runner(runner)
+    await edge.managers.note_call(runner.id, message.system_id, message.info, ip, message.load)
+    edge.managers.remember_runner(runner)
     return await edge.dispatch.handout.request_job(runner, message, request_id=request_id, ip=ip, gone=gone)
 
 
-async def _made_ready(edge: Edge, handout: Assignment, gone: HangUp) -> Assignment:
+async def _prepare(edge: Edge, handout: Assignment, gone: HangUp) -> Assignment:
     """The last thing before the answer, while it is still noticed that the caller hangs up."""
     ref = ref_of(handout.payload)
-    async with _released_on_failure(edge, handout):
+    async with _release_on_failure(edge, handout):
         await edge.pipelines.keep_commit(handout.project, handout.pipeline)
         if ref is not None and not await edge.projects.has_ref(handout.project, ref):
             handout = replace(handout, payload=without_ref(handout.payload))
@@ -80,7 +82,7 @@ async def _made_ready(edge: Edge, handout: Assignment, gone: HangUp) -> Assignme
 
 
 @asynccontextmanager
-async def _released_on_failure(edge: Edge, handout: Assignment) -> AsyncIterator[None]:
+async def _release_on_failure(edge: Edge, handout: Assignment) -> AsyncIterator[None]:
     try:
         yield
     except Exception:

@@ -52,7 +52,7 @@ _update_decoder = msgspec.json.Decoder(UpdateJob)
 _GOING_ON = frozenset({JobState.LEASED, JobState.RUNNING})
 
 
-def checked_runner(runner: Runner) -> Runner:
+def check_runner(runner: Runner) -> Runner:
     """The runner as it is; 400 when GitLab would not take it either."""
     if len(runner.tags) > MAX_TAGS:
         raise bad_field("tags_list", f"Too many tags specified. Please limit the number of tags to {MAX_TAGS}")
@@ -89,7 +89,7 @@ async def verify(edge: Edge, request: Request) -> Response:
     asked = await parameters(request, VerifyRunner, limit_bytes=edge.settings.body_limit_bytes)
     runner = await auth.runner_of(edge, asked.token)
     ip = request.client.host if request.client else ""
-    await edge.managers.seen(runner.id, asked.system_id, asked.info, ip)
+    await edge.managers.note_call(runner.id, asked.system_id, asked.info, ip)
     return json_answer(credentials(runner, asked.token))
 
 
@@ -141,7 +141,7 @@ async def update_job(edge: Edge, job_id: str, scope: Scope, receive: Receive, se
     if not token:
         raise bad_parameter("token is missing")
     job = await edge.dispatch.runner_calls.authenticate(token, int(job_id), ended=True)
-    await edge.managers.heard(job, asked.info, scope["client"][0] if scope.get("client") else "")
+    await edge.managers.note_job_call(job, asked.info, scope["client"][0] if scope.get("client") else "")
     # Its release is part of a success, so it is there before the success is.
     is_end = asked.state in ("success", "failed") and job.state in _GOING_ON and not job.ends_alone
     spec = await edge.store.jobs.load_spec(job.id) if is_end else None

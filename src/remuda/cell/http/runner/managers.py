@@ -35,20 +35,20 @@ class Managers:
         """What each of them said last, for which that was written."""
         self._runners: OrderedDict[str, Runner] = OrderedDict()
 
-    def runner_known_by(self, token_hash: str) -> Runner | None:
+    def find_runner(self, token_hash: str) -> Runner | None:
         """The runner that showed this token before, as it was then; it may be another now, or gone."""
         runner = self._runners.get(token_hash)
         is_over = runner is None or (runner.token_expires_at or math.inf) <= self._clock.wall()
         return None if is_over else runner
 
-    def know_runner(self, runner: Runner) -> None:
+    def remember_runner(self, runner: Runner) -> None:
         """A runner has shown its token."""
         self._runners[runner.token_hash] = runner
         self._runners.move_to_end(runner.token_hash)
         if len(self._runners) > _REMEMBERED:
             self._runners.popitem(last=False)
 
-    async def is_seen(
+    async def try_note_call(
         self,
         runner_id: RunnerId,
         system_id: str | None,
@@ -58,12 +58,12 @@ class Managers:
     ) -> bool:
         """A manager has called; False when the runner is gone."""
         try:
-            await self.seen(runner_id, system_id, info, ip, load)
+            await self.note_call(runner_id, system_id, info, ip, load)
         except NotFoundError:
             return False
         return True
 
-    def is_noted(self, job: Job, ip: str) -> bool:
+    def is_fresh(self, job: Job, ip: str) -> bool:
         """Whether a call about a job that says nothing of its manager is nothing new, as most are."""
         if job.runner_id is None:
             return True
@@ -72,12 +72,12 @@ class Managers:
             return False
         return self._clock.now() - before.contacted_at < WRITE_EVERY_SECONDS
 
-    async def heard(self, job: Job, info: RunnerInfo | None, ip: str) -> None:
+    async def note_job_call(self, job: Job, info: RunnerInfo | None, ip: str) -> None:
         """A manager has called about its job. Of one whose runner was removed meanwhile nothing is noted."""
         if job.runner_id is not None:
-            await self.is_seen(job.runner_id, job.system_id, info, ip)
+            await self.try_note_call(job.runner_id, job.system_id, info, ip)
 
-    async def seen(
+    async def note_call(
         self,
         runner_id: RunnerId,
         system_id: str | None,

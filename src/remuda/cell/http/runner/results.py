@@ -77,7 +77,7 @@ async def add(edge: Edge, request: Request) -> Response:
     if any(number > MAX_RESULTS for number in numbers):
         raise too_large(f"a job may have {MAX_RESULTS} step results")
     secrets = await secrets_of(edge.store, job)
-    bodies = [_encoded(clean_result(result, secrets)) for result in asked.results]
+    bodies = [_encode(clean_result(result, secrets)) for result in asked.results]
     results = [
         StepResult(job_id=job.id, seq=number, body=msgspec.Raw(body))
         for number, body in zip(numbers, bodies, strict=True)
@@ -87,7 +87,7 @@ async def add(edge: Edge, request: Request) -> Response:
     return json_answer(StepResultsTaken(next_seq=following), status, job_headers(edge, job))
 
 
-def _encoded(result: dict[str, Any]) -> bytes:
+def _encode(result: dict[str, Any]) -> bytes:
     """A result to be stored. Of one that is too long what is short is kept, so that there is no gap."""
     body = msgspec.json.encode(result)
     if len(body) <= RESULT_BYTES:

@@ -14,7 +14,7 @@ from remuda.cell.http.edge.bodies import parameters
 from remuda.cell.http.edge.endpoints import Edge, Endpoint
 from remuda.cell.http.edge.errors import json_answer, no_content
 from remuda.cell.http.edge.lookup import MAX_DIGITS, text_in_path
-from remuda.cell.http.remuda.shells import STREAM, taken, told
+from remuda.cell.http.remuda.shells import STREAM, append_frames, read_frames
 from remuda.cell.shells.port import INPUT, OUTPUT, About
 from remuda.cell.values import LEGACY
 from remuda.model.job import JobId
@@ -23,12 +23,12 @@ from remuda.wire.shell import LookRequest, Wanted
 LONGEST_REASON = 1000
 
 
-async def wanted(edge: Edge, request: Request) -> Response:
+async def poll_requests(edge: Edge, request: Request) -> Response:
     """POST /api/remuda/v1/runners/wanted: what people want of the manager's jobs; waits for something."""
     asked = await parameters(request, LookRequest, limit_bytes=edge.settings.body_limit_bytes)
     runner = await auth.runner_of(edge, asked.token or request.headers.get("runner-token", ""))
     ip = request.client.host if request.client else ""
-    await edge.managers.seen(runner.id, asked.system_id, None, ip)
+    await edge.managers.note_call(runner.id, asked.system_id, None, ip)
     named = {JobId(one.job_id) for one in asked.held if 0 < one.job_id < 10**MAX_DIGITS}
     rows = await edge.store.jobs.load_jobs(named) if named else ()
     manager = (runner.id, asked.system_id or LEGACY)
@@ -38,12 +38,12 @@ async def wanted(edge: Edge, request: Request) -> Response:
 
 async def receive(edge: Edge, request: Request) -> Response:
     """GET /api/remuda/v1/runners/shells/:shell/input: frames for the command from `offset` on; waits for some."""
-    return await told(edge, request, await _shell(edge, request), INPUT)
+    return await read_frames(edge, request, await _shell(edge, request), INPUT)
 
 
 async def send(edge: Edge, request: Request) -> Response:
     """PATCH /api/remuda/v1/runners/shells/:shell/output: frames of the command."""
-    return await taken(edge, request, await _shell(edge, request), OUTPUT)
+    return await append_frames(edge, request, await _shell(edge, request), OUTPUT)
 
 
 async def close(edge: Edge, request: Request) -> Response:
@@ -63,7 +63,9 @@ _SHELL = "/api/remuda/v1/runners/shells/{shell}"
 _WHO = {"system_id": str}
 
 ENDPOINTS = (
-    Endpoint("POST", "/api/remuda/v1/runners/wanted", wanted, RUNNER, takes=LookRequest, gives=Wanted, status=200),
+    Endpoint(
+        "POST", "/api/remuda/v1/runners/wanted", poll_requests, RUNNER, takes=LookRequest, gives=Wanted, status=200
+    ),
     Endpoint("GET", f"{_SHELL}/input", receive, RUNNER, query=_WHO | {"offset": int}, gives=bytes),
     Endpoint("PATCH", f"{_SHELL}/output", send, RUNNER, query=_WHO, **STREAM),
     Endpoint("DELETE", _SHELL, close, RUNNER, query=_WHO | {"reason": str}),

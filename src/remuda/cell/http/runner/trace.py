@@ -40,7 +40,7 @@ async def patch_trace(edge: Edge, job_id: int, scope: Scope, receive: Receive, s
     # The job is read when all bytes are there: its status tells a runner that it was canceled.
     data = await Body(receive).read(edge.settings.trace_piece_limit_bytes)
     job = await edge.dispatch.runner_calls.authenticate(token, job_id, ended=True)
-    await edge.managers.heard(job, None, scope["client"][0] if scope.get("client") else "")
+    await edge.managers.note_job_call(job, None, scope["client"][0] if scope.get("client") else "")
     said = sent.get(b"content-range", b"").decode("latin-1")
     start = parse_content_range(said)
     if start is None:
@@ -58,7 +58,7 @@ def known_job(edge: Edge, job_id: int, scope: Scope) -> Job | None:
         return None
     job = edge.dispatch.runner_calls.authenticate_from_cache(sent.get(b"job-token", b"").decode("latin-1"), job_id)
     ip = scope["client"][0] if scope.get("client") else ""
-    return job if job is not None and edge.managers.is_noted(job, ip) else None
+    return job if job is not None and edge.managers.is_fresh(job, ip) else None
 
 
 def take_known(edge: Edge, job: Job, scope: Scope, data: bytes) -> JsonBytes | None:
@@ -92,9 +92,9 @@ async def get_trace(edge: Edge, request: Request) -> Response:
     # A log only grows, and loses everything when it is erased: its length tells one state from every other.
     tag = f'"{job.id}-{size}"'
     headers = {"ETag": tag, "Accept-Ranges": "bytes", "Cache-Control": "private, no-cache"}
-    if _names(request.headers.get("if-none-match", ""), tag):
+    if _has_tag(request.headers.get("if-none-match", ""), tag):
         return Response(status_code=304, headers=headers)
-    asked = _asked_range(request.headers.get("range", ""), size)
+    asked = _parse_range(request.headers.get("range", ""), size)
     if asked is None or request.headers.get("if-range", tag) != tag:
         return _bytes(edge, job, 0, size, 200, headers)
     start, end = asked
@@ -108,12 +108,12 @@ async def _size(edge: Edge, job: Job) -> int:
     return 0 if job.erased else await edge.traces.size(job.id)
 
 
-def _names(header: str, tag: str) -> bool:
+def _has_tag(header: str, tag: str) -> bool:
     """Whether one of the tags in a header is this one."""
     return header.strip() == "*" or tag in (part.strip().removeprefix("W/") for part in header.split(","))
 
 
-def _asked_range(header: str, size: int) -> tuple[int, int] | None:
+def _parse_range(header: str, size: int) -> tuple[int, int] | None:
     """Where the wanted part begins and ends; None for no range, and for several or odd ones, which may be ignored."""
     found = _BYTES.fullmatch(header.replace(" ", ""))
     if found is None or not (found[1] or found[2]):
@@ -141,14 +141,14 @@ async def follow_trace(edge: Edge, request: Request) -> Response:
 def _bytes(edge: Edge, job: Job, start: int, end: int, status: int, headers: dict[str, str]) -> Response:
     """Exactly the bytes from start to end, though the log may be growing."""
     return Streamed(
-        _until(edge.traces.read(job.id, start), end - start) if end > start else None,
+        _limit_bytes(edge.traces.read(job.id, start), end - start) if end > start else None,
         status,
         {**headers, "Content-Length": str(end - start)},
         "text/plain; charset=utf-8",
     )
 
 
-async def _until(pieces: AsyncIterator[bytes], left: int) -> AsyncGenerator[bytes, None]:
+async def _limit_bytes(pieces: AsyncIterator[bytes], left: int) -> AsyncGenerator[bytes, None]:
     async for piece in pieces:
         yield piece[:left]
         left -= len(piece)

@@ -11,9 +11,9 @@ from remuda.cell.http.edge.bodies import (
     MAX_DEPTH,
     SLOWEST_BYTES_PER_SECOND,
     Body,
-    converted,
+    convert,
     decode,
-    heard_within,
+    limit_silence,
     unfold,
 )
 from remuda.cell.http.edge.errors import ApiError, ClientGoneError
@@ -144,7 +144,7 @@ async def test_a_body_that_trickles_is_given_up_and_a_slow_one_is_not() -> None:
             clock.jump(pause)
             return {"type": "http.request", "body": b"x" * size, "more_body": True}
 
-        return heard_within(receive, 60, clock)
+        return limit_silence(receive, 60, clock)
 
     trickling = caller(10, 10)
     for _ in range(6):
@@ -162,9 +162,9 @@ def test_a_number_that_no_store_holds(number: int) -> None:
     class Numbered(msgspec.Struct):
         count: int
 
-    assert converted({"count": str(10**18 - 1)}, Numbered).count == 10**18 - 1
+    assert convert({"count": str(10**18 - 1)}, Numbered).count == 10**18 - 1
     with pytest.raises(ApiError) as refused:
-        converted({"count": number}, Numbered)
+        convert({"count": number}, Numbered)
     assert (refused.value.status, refused.value.body) == (
         400,
         {"error": "count is invalid: no number has more than 18 digits"},

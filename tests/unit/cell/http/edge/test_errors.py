@@ -13,7 +13,7 @@ from remuda.cell.errors import (
     TooLargeError,
 )
 from remuda.cell.git.port import GitError
-from remuda.cell.http.edge.errors import refusal, unwrapped
+from remuda.cell.http.edge.errors import refusal, unwrap
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,7 @@ from remuda.cell.http.edge.errors import refusal, unwrapped
 )
 def test_answers(error: Exception, status: int, headers: dict[str, str]) -> None:
     grouped = ExceptionGroup("tasks", [ExceptionGroup("inner", [error])])
-    answer = refusal(unwrapped(grouped))
+    answer = refusal(unwrap(grouped))
     assert answer
     assert (answer.status, answer.headers) == (status, headers)
 

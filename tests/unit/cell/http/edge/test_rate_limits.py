@@ -29,7 +29,7 @@ def calls(limit: RateLimits, request: Any, *, status: int = 200, most: int = 100
     """How many go through in a row."""
     for count in range(most):
         try:
-            limit.answered(limit.admit(request), status)
+            limit.note_answer(limit.admit(request), status)
         except ApiError:
             return count
     return most

@@ -3,7 +3,7 @@
 import pytest
 
 from remuda.cell.http.edge.errors import ApiError
-from remuda.cell.http.gitlab.variables import Given, merged
+from remuda.cell.http.gitlab.variables import Given, apply_change
 from remuda.cell.values import ProjectVariable
 from remuda.model.job import ProjectId
 
@@ -11,7 +11,7 @@ OLD = ProjectVariable(project_id=ProjectId(1), key="KEY", value="value", descrip
 
 
 def test_what_is_not_given_stays() -> None:
-    new = merged(OLD, Given(value="new", variable_type="file"))
+    new = apply_change(OLD, Given(value="new", variable_type="file"))
     assert (new.value, new.file, new.description) == ("new", True, "old")
 
 
@@ -32,10 +32,10 @@ def test_what_is_not_given_stays() -> None:
 )
 def test_variables_that_cannot_be(given: Given) -> None:
     with pytest.raises(ApiError) as refused:
-        merged(OLD, given)
+        apply_change(OLD, given)
     assert refused.value.status == 400
 
 
 @pytest.mark.parametrize("value", ["longenough", "aB3_+=/@:.~-", "eyJhbGciOi.J9"])
 def test_values_that_can_be_masked(value: str) -> None:
-    assert merged(OLD, Given(masked=True, value=value)).masked
+    assert apply_change(OLD, Given(masked=True, value=value)).masked

@@ -2,7 +2,7 @@
 
 import pytest
 
-from remuda.cell.http.remuda.pipeline_progress import NAMED_WAITS, job_progress, waited_for
+from remuda.cell.http.remuda.pipeline_progress import NAMED_WAITS, job_progress, jobs_ahead
 from remuda.cell.values import Job
 from remuda.model.job import JobId, JobState, PipelineId, ProjectId
 
@@ -39,12 +39,12 @@ DOCS = a_job("docs", JobState.MANUAL, allow_failure=True)
     ],
 )
 def test_a_job_waits_for_what_is_not_over(job: Job, names: tuple[str, ...]) -> None:
-    assert waited_for(job, [BUILD, LINT, CHECK, DOCS, job]) == names
+    assert jobs_ahead(job, [BUILD, LINT, CHECK, DOCS, job]) == names
 
 
 def test_only_so_many_are_named() -> None:
     others = [a_job(str(number), JobState.PENDING) for number in range(50)]
-    assert len(waited_for(a_job("last", stage=1, by_stage=True), others)) == NAMED_WAITS
+    assert len(jobs_ahead(a_job("last", stage=1, by_stage=True), others)) == NAMED_WAITS
 
 
 def test_only_a_job_whose_turn_has_not_come_waits_for_others() -> None:
