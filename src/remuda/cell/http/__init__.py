@@ -1,5 +1,5 @@
-"""The cell's edge: HTTP in GitLab's form under /api/v4, Remuda's own under /api/remuda/v1, git, health and metrics.
+"""HTTP of the cell: GitLab's API under /api/v4, Remuda's own under /api/remuda/v1, git, health and metrics.
 
-`app` routes, `auth` says who asks, `bodies` reads what they send, `errors` and `views` say how it looks to them. The
-other modules hold the endpoints, each with its table `ENDPOINTS`; docs/reference/http.md lists them all.
+`edge` has what all endpoints share; the other folders have the endpoints, each module with its table `ENDPOINTS`.
+docs/reference/http.md lists them all.
 """

@@ -1,1 +1,1 @@
-"""What all endpoints share: the application, connections, authentication, bodies, errors, paging, limits."""
+"""Parts that all endpoints share: application, connections, authentication, bodies, errors, paging, limits."""

@@ -1,7 +1,7 @@
-"""Who may call an endpoint: declared with each one, so that none can forget it. `admission` sees to it.
+"""Who may call an endpoint. Every endpoint declares it in its table entry; `admission` enforces it before the handler.
 
 Pure. A caller is a person (with a personal token), a runner, a job, or nobody. For a person the declaration names what
-the path is about (a project, a group, a job, a pipeline, a runner) and the level that is needed there.
+the path is about (a project, a group, a job, a pipeline, a runner) and the level that the person needs there.
 """
 
 from enum import Enum
@@ -12,20 +12,20 @@ from remuda.cell.values.people import Level
 
 
 class Kind(Enum):
-    """Who is asked, and about what."""
+    """What kind of caller an endpoint admits."""
 
     OPEN = "open"
-    """Nobody."""
+    """Everybody, without a token."""
     RUNNER = "runner"
-    """A runner, or whoever has a registration token: the handler asks for the token in the body."""
+    """A runner, or the holder of a registration token. The handler checks the token in the body."""
     JOB = "job"
-    """A job: the handler asks for its token."""
+    """A job. The handler checks its token."""
     TRIGGER = "trigger token or job"
-    """The handler asks for the token in the body."""
+    """The handler checks the token in the body."""
     GIT = "user or job by HTTP Basic"
-    """The handler asks for the token that stands for a password."""
+    """The handler checks the token, which is sent as the password."""
     USER = "user"
-    """Any person; the handler shows or changes only what is that person's."""
+    """Any person. The handler shows or changes only what belongs to that person."""
     ADMINISTRATOR = "administrator"
     PROJECT = "in the project"
     """A person with a level in the project `{id}`."""
@@ -39,21 +39,21 @@ class Kind(Enum):
 
 
 class Access(msgspec.Struct, frozen=True):
-    """What an endpoint asks of its caller."""
+    """What an endpoint demands of its caller."""
 
     kind: Kind
     level: int = 0
     scopes: frozenset[str] = frozenset()
-    """Scopes of a token that are enough beside `api` (and `read_api`, where nothing is changed)."""
+    """Token scopes that suffice besides `api` (and besides `read_api` for GET and HEAD)."""
     or_job: str = ""
-    """A job of the same project may call it too, with its own token, which needs this scope."""
+    """A job of the same project may also call it, with a job token that has this scope."""
 
     def with_scopes(self, *scopes: str) -> "Access":
-        """The same, open to tokens with one of these scopes too."""
+        """A copy that also accepts tokens with one of these scopes."""
         return msgspec.structs.replace(self, scopes=self.scopes | set(scopes))
 
     def __str__(self) -> str:
-        """For people, as in the reference."""
+        """The text that the HTTP reference shows."""
         if self.kind is Kind.RUNNER_NUMBER:
             return "who manages it" if self.level else "who sees it"
         if self.kind is Kind.GROUP and not self.level:
@@ -74,20 +74,20 @@ MANAGES_RUNNER = Access(Kind.RUNNER_NUMBER, Level.MAINTAINER, frozenset({"manage
 
 
 def in_project(level: Level, *, or_job: str = "") -> Access:
-    """A person with at least this level in the project that the path names."""
+    """Admit a person with at least this level in the project `{id}`."""
     return Access(Kind.PROJECT, level, or_job=or_job)
 
 
 def in_group(level: Level | int) -> Access:
-    """A person with at least this level in the group that the path names; 0: who may see it."""
+    """Admit a person with at least this level in the group `{id}`; 0: everybody who may see it."""
     return Access(Kind.GROUP, level)
 
 
 def of_job(level: Level, *, or_job: str = "") -> Access:
-    """A person with at least this level in the project of the job that the path names by its number alone."""
+    """Admit a person with at least this level in the project of the job `{job_id}`."""
     return Access(Kind.JOB_NUMBER, level, or_job=or_job)
 
 
 def of_pipeline(level: Level) -> Access:
-    """The same of a pipeline."""
+    """Admit a person with at least this level in the project of the pipeline `{pipeline_id}`."""
     return Access(Kind.PIPELINE_NUMBER, level)

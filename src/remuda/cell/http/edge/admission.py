@@ -1,10 +1,10 @@
-"""Sees to it that a caller may make a call, before the handler runs; the handler finds the person with `caller_of`.
+"""Checks, before the handler runs, that the caller may make the call; the handler gets the person with `caller_of`.
 
-Decided here: the order (who is it, is the token good for such a call, may the person know of the thing, is the level
-enough) and the answers: 401, 403 with the scope that is wanted, 404 as if there were nothing, 403. What each endpoint
-needs is declared in `access`, what a level is worth in `remuda.cell.core.access.rights`.
+The order of the checks: who calls (401), does the token have a scope for such a call (403 with the missing scope), may
+the person know of the thing (404), is the level high enough (403). Each endpoint declares its needs in `access`; what a
+level allows is in `remuda.cell.core.access.rights`.
 
-Invariant: of what a person may not know of, every answer is the same as if it did not exist.
+Invariant: for a thing that a person may not know of, every answer is the same as if it did not exist.
 """
 
 from collections.abc import Collection, Sequence
@@ -35,39 +35,39 @@ from remuda.model.runner import RunnerType
 
 READING = ("GET", "HEAD")
 USED_EVERY_SECONDS = 600
-"""How often it is written that a token was used."""
+"""`last_used_at` of a token is written at most this often."""
 
 
 class Caller(msgspec.Struct, frozen=True, kw_only=True):
-    """A person, by a personal token."""
+    """A person who calls with a personal token."""
 
     user: User
     token: UserToken
     members: Sequence[Member]
-    """Where the person is a member now."""
+    """Memberships that are valid now."""
 
     @property
     def sight(self) -> Sight | None:
-        """What the person sees in lists; None: everything."""
+        """Filter for lists: what the person may see; None: everything."""
         return rights.sight(self.user, self.members)
 
     def level_in(self, project: Project) -> int | None:
-        """None: the person may not know of the project."""
+        """The person's level; None: the person may not know of the project."""
         return rights.project_level(self.user, self.members, project)
 
     def level_in_group(self, namespace: Namespace) -> int | None:
-        """None: the person may not know of the namespace."""
+        """The person's level; None: the person may not know of the namespace."""
         return rights.group_level(self.user, self.members, namespace)
 
 
 def caller_of(request: Request) -> Caller:
-    """The person who was admitted."""
+    """The person whom `admit` let in."""
     caller: Caller = request.state.caller
     return caller
 
 
 async def user_of_call(edge: Edge, request: Request) -> int:
-    """In whose name a call to a project is made: the person's who calls, or theirs whose job it is that calls."""
+    """Id of the user for whom a call acts: the person who calls, or who started the pipeline of the job that calls."""
     job: Job | None = getattr(request.state, "job", None)
     if job is None:
         return caller_of(request).user.id
@@ -78,39 +78,38 @@ async def user_of_call(edge: Edge, request: Request) -> int:
 
 
 async def person(edge: Edge, token: str | None) -> Caller:
-    """The person with this token; 401 when there is none, 403 when they are blocked."""
-    found = await auth.user_of(edge, token)
-    user = await edge.store.people.load_user(found.user_id)
+    """The person with this token. 401 for a bad token, 403 for a blocked user."""
+    user_token = await auth.user_of(edge, token)
+    user = await edge.store.people.load_user(user_token.user_id)
     if user is None:
         raise unauthorized()
     if user.state != "active":
         raise forbidden("Your account has been blocked.")
     now = edge.clock.wall()
-    if found.last_used_at is None or now - found.last_used_at >= USED_EVERY_SECONDS:
-        with suppress(StoreError):  # a store that takes no writes can still be read
-            await edge.store.people.change_user_token(found.id, lambda row: replace(row, last_used_at=now))
-    return Caller(user=user, token=found, members=rights.valid(await edge.store.people.list_memberships(user.id), now))
+    if user_token.last_used_at is None or now - user_token.last_used_at >= USED_EVERY_SECONDS:
+        with suppress(StoreError):  # a read-only store still answers
+            await edge.store.people.change_user_token(user_token.id, lambda row: replace(row, last_used_at=now))
+    members = rights.valid(await edge.store.people.list_memberships(user.id), now)
+    return Caller(user=user, token=user_token, members=members)
 
 
 async def admit(edge: Edge, access: Access, request: Request) -> None:
-    """Return when the call may go on."""
+    """Return if the call may proceed; raise ApiError otherwise."""
     if access.kind in (Kind.OPEN, Kind.RUNNER, Kind.JOB, Kind.TRIGGER, Kind.GIT):
         return
     if access.or_job and await _is_job(edge, access, request):
         return
     caller = request.state.caller = await person(edge, auth.user_token_in(request.headers))
     if not rights.opens(caller.token.scopes, is_reading=request.method in READING, also=access.scopes):
-        wanted = sorted({"api", *access.scopes, *(["read_api"] if request.method in READING else [])})
-        raise _insufficient_scope(" ".join(wanted))
+        scopes = sorted({"api", *access.scopes, *(["read_api"] if request.method in READING else [])})
+        raise _insufficient_scope(" ".join(scopes))
     level = await _level(edge, access, request, caller)
-    if level is None:
-        raise forbidden()
-    if level < access.level:
+    if level is None or level < access.level:
         raise forbidden()
 
 
 async def _is_job(edge: Edge, access: Access, request: Request) -> bool:
-    """Whether a job calls; 404 when the project is not its own. Whose artifacts it gets is the handler's to say."""
+    """True if a job calls; 404 if the project is not its own. For JOB_NUMBER the handler checks the job."""
     token = request.headers.get("job-token") or request.query_params.get("job_token")
     if access.kind is Kind.JOB_NUMBER:
         return bool(auth.job_token_in(request))
@@ -124,7 +123,7 @@ async def _is_job(edge: Edge, access: Access, request: Request) -> bool:
 
 
 async def _level(edge: Edge, access: Access, request: Request, caller: Caller) -> int | None:
-    """The caller's level where it counts; None where nobody but an administrator is admitted."""
+    """The caller's level for the thing in the path; None if only administrators are admitted and the caller is none."""
     match access.kind:
         case Kind.ADMINISTRATOR:
             return rights.ADMINISTRATOR if caller.user.is_admin else None
@@ -148,17 +147,17 @@ async def _level(edge: Edge, access: Access, request: Request, caller: Caller) -
 
 
 def require_visible(level: int | None, what: str) -> int:
-    """The level; 404 when the person may not know of the thing."""
+    """Return the level; 404 if it is None: the person may not know of the thing."""
     if level is None:
         raise not_found(what)
     return level
 
 
 async def runner_level(edge: Edge, caller: Caller, runner: Runner) -> int:
-    """What a person may do with a runner: 0 see it, Level.MAINTAINER manage it; 404 when it is none of theirs.
+    """What a person may do with a runner: 0 see it, Level.MAINTAINER manage it; 404 if neither.
 
-    A runner for all is seen by everybody of its organization and managed by administrators; one of a group is managed
-    by the group's owners, one of projects by the maintainers of any of them.
+    An instance runner is visible to everybody of its organization and managed by administrators. A group runner is
+    managed by the group's owners, a project runner by the maintainers of any of its projects.
     """
     if caller.user.is_admin:
         return rights.ADMINISTRATOR
@@ -179,9 +178,9 @@ async def runner_level(edge: Edge, caller: Caller, runner: Runner) -> int:
 
 
 async def check_push(edge: Edge, caller: Caller, project: Project, refs: Collection[str]) -> None:
-    """403 when one of the refs is a branch that the caller may not push to: the protected one, or the first of all.
+    """403 if one of the refs is a branch that the caller may not push to: the protected one, or the first of a project.
 
-    The first branch becomes the default one, whatever its name is, and so the protected one.
+    The first branch, whatever its name, becomes the default branch and so the protected one.
     """
     branches = [ref for ref in refs if ref.startswith("refs/heads/")]
     if not branches or (caller.level_in(project) or 0) >= Level.MAINTAINER:
@@ -194,36 +193,36 @@ async def check_push(edge: Edge, caller: Caller, project: Project, refs: Collect
 
 
 async def check_protected(edge: Edge, caller: Caller, project: Project, ref: str) -> None:
-    """403 when the ref is the protected one and the caller is no maintainer."""
+    """403 if the ref is the protected one and the caller is no maintainer."""
     if (caller.level_in(project) or 0) < Level.MAINTAINER and ref == await edge.projects.find_protected_ref(project):
         raise _is_protected(ref.removeprefix("refs/heads/"))
 
 
 def check_acts_on(caller: Caller, project: Project, what: Job | Pipeline) -> None:
-    """403 when a job or pipeline is of a protected ref and the caller, who wants to change it, is no maintainer.
+    """403 if a job or pipeline was created for a protected ref and the caller is no maintainer.
 
-    Its ref may not be protected any more: what was made for one that was gets what is protected when it starts again.
+    It counts that the ref was protected then: a retry still gets the protected variables.
     """
     if what.protected and (caller.level_in(project) or 0) < Level.MAINTAINER:
         raise _is_protected(what.ref)
 
 
 def _is_protected(ref: str) -> ApiError:
-    return forbidden(f"{ref} is protected; that is for maintainers")
+    return forbidden(f"{ref} is protected; only maintainers may do this")
 
 
-def check_level(level: int | None, wanted: int, what: str) -> None:
-    """404 when the person may not know of the thing, 403 when the level is not enough."""
-    if require_visible(level, what) < wanted:
+def check_level(level: int | None, least: int, what: str) -> None:
+    """404 if the person may not know of the thing, 403 if the level is below `least`."""
+    if require_visible(level, what) < least:
         raise forbidden()
 
 
-def _insufficient_scope(wanted: str) -> ApiError:
+def _insufficient_scope(scopes: str) -> ApiError:
     return ApiError(
         403,
         {
             "error": "insufficient_scope",
             "error_description": "The request requires higher privileges than provided by the access token.",
-            "scope": wanted,
+            "scope": scopes,
         },
     )

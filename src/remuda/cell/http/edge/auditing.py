@@ -1,12 +1,11 @@
-"""Which calls are remembered in the audit log, and what of them.
+"""The audit log: which calls are recorded, and which of their data.
 
-Decided here: the table of actions; that an action is in the log before the caller hears that it was done; and that a
-refused try of one, or of any call for administrators, is in the log, too, though only a few a minute for each address,
-so that nobody can fill it. The caller hears of an action that could not be written to the log as of one that may or may
-not have been done (503), and repeats it.
+`ACTIONS` is the table. An action is in the log before its caller gets the answer; if it cannot be written, the caller
+gets 503, as for any call that may or may not have been done, and repeats it. A refused attempt at an action, or at any
+call for administrators, is recorded too, but only a few a minute for each address, so that nobody can fill the log.
 
-Invariant: of what was sent only names of fields are kept, of what was answered only fields in `_TOLD`. The value of a
-variable, a token or a policy is none of them.
+Invariant: of a request only names of fields are recorded, of a response only the fields in `_ANSWER_FIELDS`. Values of
+variables, tokens and policies are not among them.
 """
 
 from collections.abc import Mapping
@@ -109,7 +108,7 @@ ACTIONS: Mapping[tuple[str, str], tuple[str, str]] = {
     ("POST", "/api/remuda/v1/jobs/{job_id}/shells"): ("job_shell_opened", "Project"),
     ("POST", "/api/remuda/v1/jobs/{job_id}/release"): ("job_hold_released", "Project"),
 }
-"""What a call is remembered as, and whose affair it is."""
+"""Method and path of a call: the name of the action, and the kind of entity that it is about."""
 
 DENIED = "access_denied"
 _ANSWER_FIELDS = (
@@ -120,9 +119,9 @@ _ANSWER_FIELDS = (
     "cron",
 )  # fmt: skip
 _NOT_NAMES = frozenset({"token", "private_token", "job_token"})
-_KEPT_BYTES = 1024 * 1024
-_LONGEST = 255
-_MOST = 50
+_MAX_BYTES = 1024 * 1024
+_MAX_TEXT = 255
+_MAX_ENTRIES = 50
 _DENIALS = Rate(calls=10)
 _ALL_DENIALS = Rate(calls=300)
 
@@ -130,12 +129,12 @@ _log = logger("cell")
 
 
 def add_audit_details(request: Request, **details: Detail) -> None:
-    """Have something remembered of a call whose answer does not say it."""
+    """Record details of a call that its response does not contain."""
     request.state.audit_details = details
 
 
 class Auditor:
-    """Answers the calls that are remembered."""
+    """Runs the handlers of calls that are recorded."""
 
     def __init__(self, edge: Edge) -> None:
         self._edge = edge
@@ -143,13 +142,13 @@ class Auditor:
         self._all_denials = Buckets(_ALL_DENIALS)
 
     def is_recorded(self, endpoint: Endpoint) -> bool:
-        """Whether calls of it are remembered, done or refused."""
+        """True if calls of the endpoint are recorded, done or refused."""
         return (endpoint.method, endpoint.path) in ACTIONS or endpoint.access.kind is Kind.ADMINISTRATOR
 
     async def answer(self, endpoint: Endpoint, request: Request) -> Response:
-        """What the endpoint answers, once that is in the log."""
-        heard = _BodyRecorder(request)
-        request = Request(request.scope, heard.receive)
+        """Run the handler and return its response once the action is in the log."""
+        body = _BodyRecorder(request)
+        request = Request(request.scope, body.receive)
         try:
             await admit(self._edge, endpoint.access, request)
             action, entity = ACTIONS.get((endpoint.method, endpoint.path), ("", ""))
@@ -162,12 +161,12 @@ class Auditor:
         if action and answer.status_code < 400:
             event = msgspec.structs.replace(self._event(request, action), entity_type=entity)
             await self._edge.store.settings.add_audit_event(
-                _with_answer(event, request, answer, subject, heard.names())
+                _with_answer(event, request, answer, subject, body.field_names())
             )
         return answer
 
     async def _subject(self, endpoint: Endpoint, request: Request) -> tuple[int, str]:
-        """Whose affair a call is, while it is there: id and path."""
+        """Id and path of the entity that a call is about, read before the handler may remove it."""
         if endpoint.path.startswith(_P):
             project = await project_in_path(self._edge, request)
             return project.id, project.path
@@ -202,7 +201,7 @@ class Auditor:
         )
 
     async def _deny(self, endpoint: Endpoint, request: Request, status: int) -> None:
-        """Remember that somebody tried. If that fails the answer is the same."""
+        """Record a refused attempt. The response is the same if that fails."""
         now = self._edge.clock.monotonic()
         address = request.client.host if request.client else ""
         for buckets, key in ((self._denials, address), (self._all_denials, "")):
@@ -217,55 +216,57 @@ class Auditor:
         try:
             await self._edge.store.settings.add_audit_event(event)
         except StoreError as error:
-            _log.warning("a refused call is not in the audit log", route=endpoint.path, error=str(error))
+            _log.warning("cannot write a refused call to the audit log", route=endpoint.path, error=str(error))
 
 
 def _with_answer(
     event: AuditEvent, request: Request, answer: Response, subject: tuple[int, str], sent: list[str]
 ) -> AuditEvent:
-    told = _answer_details(answer) | getattr(request.state, "audit_details", {})
+    details = _answer_details(answer) | getattr(request.state, "audit_details", {})
     entity_id, entity_path = subject
     if not entity_id and event.entity_type in ("Project", "Group", "User", "Runner"):
         is_token = "token" in event.action and event.entity_type == "User"
-        number = told.get("user_id") if is_token else told.get("id") or getattr(request.state, "runner_id", 0)
+        number = details.get("user_id") if is_token else details.get("id") or getattr(request.state, "runner_id", 0)
         entity_id = number if isinstance(number, int) else event.author_id
-        entity_path = str(told.get("path_with_namespace") or told.get("full_path") or told.get("username") or "")
-    named = [text_in_path(request, name) for name in request.path_params if name != "id" or not subject[0]]
-    target = "/".join(named) or str(told.get("key") or told.get("name") or told.get("username") or told.get("id") or "")
+        paths = (details.get(name) for name in ("path_with_namespace", "full_path", "username"))
+        entity_path = str(next(filter(None, paths), ""))
+    names_in_path = [text_in_path(request, name) for name in request.path_params if name != "id" or not subject[0]]
+    names = (details.get(name) for name in ("key", "name", "username", "id"))
+    target = "/".join(names_in_path) or str(next(filter(None, names), ""))
     return msgspec.structs.replace(
         event,
         entity_id=entity_id,
         entity_path=entity_path,
         target=_short(target),
-        details=told | ({"sent": sent} if sent else {}),
+        details=details | ({"sent": sent} if sent else {}),
     )
 
 
 def _answer_details(answer: Response) -> dict[str, Detail]:
     try:
-        found = msgspec.json.decode(answer.body) if len(answer.body) <= _KEPT_BYTES else None
+        fields = msgspec.json.decode(answer.body) if len(answer.body) <= _MAX_BYTES else None
     except (msgspec.DecodeError, AttributeError):
-        found = None
-    if not isinstance(found, dict):
+        fields = None
+    if not isinstance(fields, dict):
         return {}
-    kept = {name: _detail(found[name]) for name in _ANSWER_FIELDS if name in found}
-    return {name: value for name, value in kept.items() if value is not None}
+    details = {name: _detail(fields[name]) for name in _ANSWER_FIELDS if name in fields}
+    return {name: value for name, value in details.items() if value is not None}
 
 
 def _detail(value: Any) -> Detail:
     if isinstance(value, str):
         return _short(value)
     if isinstance(value, list):
-        return [_short(str(one)) for one in value[:_MOST]]
+        return [_short(str(entry)) for entry in value[:_MAX_ENTRIES]]
     return value if isinstance(value, (bool, int, float)) else None
 
 
 def _short(text: str) -> str:
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+    return text if len(text) <= _MAX_TEXT else f"{text[: _MAX_TEXT - 1]}…"
 
 
 class _BodyRecorder:
-    """Listens to the body that a handler reads, for the names of the fields in it."""
+    """Copies the body while the handler reads it, to get the names of its fields."""
 
     def __init__(self, request: Request) -> None:
         self._receive = request.receive
@@ -275,16 +276,16 @@ class _BodyRecorder:
 
     async def receive(self) -> Message:
         message = await self._receive()
-        if len(self._raw) <= _KEPT_BYTES:
+        if len(self._raw) <= _MAX_BYTES:
             self._raw += message.get("body", b"")
         return message
 
-    def names(self) -> list[str]:
-        """Those that were sent, if they can be read."""
-        if len(self._raw) > _KEPT_BYTES:
+    def field_names(self) -> list[str]:
+        """Names of the fields in the request; none if the body is too long or cannot be decoded."""
+        if len(self._raw) > _MAX_BYTES:
             return []
         try:
-            given = decode(bytes(self._raw), self._type, self._query, dict[str, Any])
+            fields = decode(bytes(self._raw), self._type, self._query, dict[str, Any])
         except ApiError:
             return []
-        return [_short(name) for name in sorted(given) if name not in _NOT_NAMES][:_MOST]
+        return [_short(name) for name in sorted(fields) if name not in _NOT_NAMES][:_MAX_ENTRIES]

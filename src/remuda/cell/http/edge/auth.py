@@ -1,10 +1,9 @@
-"""Who asks: a user, a runner or a job, by the token they show.
+"""Authentication: finds the user, runner or job of the token in a request.
 
-Decided here: where each kind of token may stand (runner-api contract: the body is authoritative for runners, a
-parameter wins over the header for jobs) and what a wrong one is answered. Tokens are compared as SHA-256 hashes, so
-neither the store nor the time an answer takes tells anything about a near miss.
+For runners the token in the body counts; for jobs a parameter wins over the header. Tokens are compared as SHA-256
+hashes, so neither the store nor the time of an answer tells anything about a near miss.
 
-Invariant: a wrong token changes nothing. A store that cannot be asked is not a wrong token: StoreError goes through.
+Invariant: a wrong token changes nothing. A store that does not answer is not a wrong token: StoreError goes through.
 """
 
 import base64
@@ -22,16 +21,16 @@ _MAX_TOKEN = 8192
 
 
 def user_token_in(headers: Mapping[str, str]) -> str | None:
-    """A user's token, if one is shown."""
-    shown = headers.get("private-token")
-    if shown is None:
+    """The user token in PRIVATE-TOKEN or Authorization: Bearer; None if there is none."""
+    token = headers.get("private-token")
+    if token is None:
         scheme, _, credentials = headers.get("authorization", "").partition(" ")
-        shown = credentials.strip() if scheme.lower() == "bearer" else None
-    return shown or None
+        token = credentials.strip() if scheme.lower() == "bearer" else None
+    return token or None
 
 
 def basic_in(headers: Mapping[str, str]) -> tuple[str, str] | None:
-    """Name and password of HTTP Basic, if shown."""
+    """Name and password of HTTP Basic; None if the request has none."""
     scheme, _, credentials = headers.get("authorization", "").partition(" ")
     if scheme.lower() != "basic":
         return None
@@ -43,34 +42,40 @@ def basic_in(headers: Mapping[str, str]) -> tuple[str, str] | None:
 
 
 async def user_of(edge: Edge, token: str | None) -> UserToken:
-    """The user with this token; 401 when there is none."""
+    """The valid user token with this text; 401 if there is none."""
     if not token or len(token) > _MAX_TOKEN:
         raise unauthorized()
-    found = await edge.store.people.find_user_token(token_hash(token))
-    if found is None or found.revoked or (found.expires_at is not None and found.expires_at <= edge.clock.wall()):
+    user_token = await edge.store.people.find_user_token(token_hash(token))
+    if (
+        user_token is None
+        or user_token.revoked
+        or (user_token.expires_at is not None and user_token.expires_at <= edge.clock.wall())
+    ):
         raise unauthorized()
-    return found
+    return user_token
 
 
 async def runner_of(edge: Edge, token: str) -> Runner:
-    """The runner with this token; 403 when the cell knows for sure that there is none."""
+    """The runner with this token; 403 only if the store says that there is none."""
     if not token:
         raise bad_parameter("token is missing")
-    found = await edge.store.runners.find_runner(token_hash(token)) if len(token) <= _MAX_TOKEN else None
-    if found is None or (found.token_expires_at is not None and found.token_expires_at <= edge.clock.wall()):
+    runner = await edge.store.runners.find_runner(token_hash(token)) if len(token) <= _MAX_TOKEN else None
+    if runner is None or (runner.token_expires_at is not None and runner.token_expires_at <= edge.clock.wall()):
         raise forbidden()
-    return found
+    return runner
 
 
 def job_token_in(request: Request) -> str:
-    """A job's token: a parameter wins over the header."""
-    asked = request.query_params.get("token") if request.scope["query_string"] else None
-    return asked or request.headers.get("job-token") or ""
+    """The job token in the parameter `token` or in JOB-TOKEN; the parameter wins."""
+    parameter = request.query_params.get("token") if request.scope["query_string"] else None
+    return parameter or request.headers.get("job-token") or ""
 
 
 async def job_of(edge: Edge, token: str, job_id: int | None = None, *, scope: str = "job") -> Job:
-    """The job with this token, acknowledged by this very call; 403 when the token does not open it (any more), or not
-    for this purpose."""
+    """The job with this token; 403 if the token is not valid for it, or lacks the scope.
+
+    The call counts as a sign of life of the job.
+    """
     if not token or len(token) > _MAX_TOKEN:
         raise forbidden()
     calls = edge.dispatch.runner_calls

@@ -1,7 +1,7 @@
-"""What a caller sends: bytes with a limit, parameters as a typed value.
+"""Reads requests: bytes up to a limit, and parameters as a typed value.
 
-Decided here: how far a body is read, and that parameters may stand in the query, in JSON or in a form, as in GitLab.
-Every endpoint reads through this module, so none can be made to hold an unbounded request in memory.
+Parameters may stand in the query, in JSON or in a form, as in GitLab. Every endpoint reads through this module, so no
+caller can make the cell hold an unbounded request in memory.
 """
 
 import asyncio
@@ -22,12 +22,12 @@ from remuda.lib.clock import Clock
 T = TypeVar("T")
 
 SLOWEST_BYTES_PER_SECOND = 1024
-"""A body that comes more slowly is given up, once it has been waited for as long as for a silent one."""
+"""A body that comes more slowly than this is answered with 408, after the time allowed for silence."""
 _DECODE_IN_THREAD_BYTES = 256 * 1024
 _MAX_FORM_FIELDS = 1000
 _MAX_NUMBER = 10**18 - 1
 MAX_DEPTH = 100
-"""How often JSON objects and lists may stand in each other."""
+"""How deep JSON objects and lists may be nested."""
 _MISSING = re.compile(r"missing required field `([^`]+)`")
 _AT = re.compile(r"at `\$\.?([^`]*)`")
 _INDEX = re.compile(r"\[[0-9.]*\]")
@@ -35,19 +35,18 @@ _KEY_PART = re.compile(r"\[([^\]]*)\]")
 
 
 def limit_silence(receive: Receive, seconds: float, clock: Clock) -> Receive:
-    """The same caller, given up with 408 when it is silent for so long in the middle of its body, or trickles.
+    """Wrap `receive`: 408 if the caller is silent for `seconds` in the middle of its body, or sends too slowly.
 
-    Most bodies are whole before anybody asks: uvicorn's side of the call tells, and then there is nothing to watch.
+    Most bodies are complete before they are read. Those are not wrapped, which uvicorn's side of the call tells.
     """
     cycle = getattr(receive, "__self__", None)
     return _BodyTimer(receive, seconds, clock).receive if getattr(cycle, "more_body", True) else receive
 
 
 class _BodyTimer:
-    """Watches how a body comes in.
+    """Measures how fast a body comes in. Only the time spent waiting for the caller counts.
 
-    Only the time for which the caller is waited for counts. Once the body is whole nothing but the caller's going away
-    is waited for, and that may take as long as it likes.
+    Once the body is complete, `receive` waits for nothing but the disconnect, without a limit.
     """
 
     def __init__(self, receive: Receive, seconds: float, clock: Clock) -> None:
@@ -69,22 +68,22 @@ class _BodyTimer:
             async with asyncio.timeout(self._seconds):
                 message = await self._receive()
         except TimeoutError:
-            raise too_slow(f"nothing of the body came for {self._seconds:g} seconds") from None
+            raise too_slow(f"no part of the body arrived for {self._seconds:g} seconds") from None
         self._is_whole = not message.get("more_body", False)
         self._waited += self._clock.monotonic() - began
         self._heard += len(message.get("body", b""))
         if not self._is_whole and self._waited > self._seconds + self._heard / SLOWEST_BYTES_PER_SECOND:
-            raise too_slow(f"the body comes with less than {SLOWEST_BYTES_PER_SECOND} bytes a second")
+            raise too_slow(f"the body arrives at less than {SLOWEST_BYTES_PER_SECOND} bytes a second")
         return message
 
 
 def _has_hung_up(receive: Receive) -> bool:
-    """Whether the server knows that nobody is there any more, as uvicorn's side of a call does."""
+    """True if uvicorn already knows that the client has disconnected."""
     return bool(getattr(getattr(receive, "__self__", None), "disconnected", False))
 
 
 class HangUp:
-    """That the caller has hung up, or will; only of use once the body was read."""
+    """The client's disconnect, as a condition to check or to wait for. Use it only after the body was read."""
 
     def __init__(self, receive: Receive) -> None:
         self._receive = receive
@@ -98,7 +97,7 @@ class HangUp:
 
 
 class Body:
-    """A request's body, read once."""
+    """The body of a request. It can be read once."""
 
     def __init__(self, receive: Receive) -> None:
         self._receive = receive
@@ -106,19 +105,19 @@ class Body:
         self.hang_up = HangUp(receive)
 
     async def pieces(self) -> AsyncIterator[bytes]:
-        """What comes, as it comes; ClientGoneError when the rest never will."""
+        """The body as it arrives; ClientGoneError if the client disconnects before its end."""
         while not self._ended:
             if piece := await self._piece():
                 yield piece
 
     async def read(self, limit_bytes: int) -> bytes:
-        """All of it; 413 when it is more than the limit."""
+        """The whole body; 413 if it is longer than the limit."""
         pieces, size = [], 0
         while not self._ended:
             pieces.append(await self._piece())
             size += len(pieces[-1])
             if size > limit_bytes:
-                raise too_large(f"this request may have {limit_bytes} bytes")
+                raise too_large(f"the limit for this request is {limit_bytes} bytes")
         return b"".join(pieces)
 
     async def _piece(self) -> bytes:
@@ -131,7 +130,7 @@ class Body:
 
 
 def first_headers(scope: Scope) -> dict[bytes, bytes]:
-    """The headers of a request by their names in small letters; of several with one name the first."""
+    """Headers by lower-case name; the first one where a name is repeated."""
     return dict(reversed(scope["headers"]))
 
 
@@ -145,7 +144,7 @@ def decode_fast(raw: bytes, scope: Scope, content_type: bytes, decoder: msgspec.
 
 
 async def parameters(request: Request, kind: type[T], *, limit_bytes: int) -> T:
-    """The request's parameters as a value; 400 in GitLab's words when they do not make one."""
+    """The parameters of a request as a value; 400 in GitLab's words if they are not valid."""
     raw = await Body(request.receive).read(limit_bytes)
     content_type = request.headers.get("content-type", "")
     query = request.scope["query_string"]
@@ -155,34 +154,34 @@ async def parameters(request: Request, kind: type[T], *, limit_bytes: int) -> T:
 
 
 def decode(raw: bytes, content_type: str, query: bytes, kind: type[T]) -> T:
-    """Parameters out of a body and a query; the body wins."""
-    given: dict[str, Any] = unfold(_pairs(query)) if query else {}
+    """The parameters in a body and a query as a value; the body wins."""
+    values: dict[str, Any] = unfold(_pairs(query)) if query else {}
     if content_type.startswith("application/x-www-form-urlencoded"):
-        given |= unfold(_pairs(raw))
+        values |= unfold(_pairs(raw))
     elif content_type.startswith("multipart/form-data"):
-        given |= unfold(form_fields(raw, content_type, limit=_MAX_FORM_FIELDS))
+        values |= unfold(form_fields(raw, content_type, limit=_MAX_FORM_FIELDS))
     elif raw.strip():
-        given |= _json_object(raw)
-    return convert(given, kind)
+        values |= _json_object(raw)
+    return convert(values, kind)
 
 
-def convert(given: dict[str, Any], kind: type[T]) -> T:
-    """Parameters as a value; 400 in GitLab's words when they do not make one."""
+def convert(values: dict[str, Any], kind: type[T]) -> T:
+    """Parameters as a value; 400 in GitLab's words if they are not valid."""
     try:
-        found = msgspec.convert(given, kind, strict=False)
+        parameters = msgspec.convert(values, kind, strict=False)
     except msgspec.ValidationError as error:
         raise bad_parameter(_describe_problem(str(error))) from None
-    if isinstance(found, msgspec.Struct):
-        _check_numbers(found)
-    return found
+    if isinstance(parameters, msgspec.Struct):
+        _check_numbers(parameters)
+    return parameters
 
 
-def _check_numbers(found: msgspec.Struct) -> None:
+def _check_numbers(parameters: msgspec.Struct) -> None:
     """400 for a number that no store can hold."""
-    for name in found.__struct_fields__:
-        value = getattr(found, name)
+    for name in parameters.__struct_fields__:
+        value = getattr(parameters, name)
         if isinstance(value, int) and not -_MAX_NUMBER <= value <= _MAX_NUMBER:
-            raise bad_parameter(f"{name} is invalid: no number has more than 18 digits")
+            raise bad_parameter(f"{name} is invalid: a number has at most 18 digits")
 
 
 def _json_object(raw: bytes) -> dict[str, Any]:
@@ -193,12 +192,12 @@ def _json_object(raw: bytes) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise bad_request("the body is not a JSON object")
     if raw.count(b"{") + raw.count(b"[") > MAX_DEPTH and _is_deeper(value, MAX_DEPTH):
-        raise bad_request(f"the body has more than {MAX_DEPTH} levels")
+        raise bad_request(f"the body is nested more than {MAX_DEPTH} levels deep")
     return value
 
 
 def _is_deeper(value: Any, levels: int) -> bool:
-    """Whether lists and objects stand in each other more often than that. Goes down level by level: it may be deep."""
+    """True if lists and objects are nested deeper than `levels`. Not recursive, because the value may be very deep."""
     level = [value]
     for _ in range(levels):
         level = [
@@ -220,46 +219,46 @@ def _pairs(raw: bytes) -> list[tuple[str, str]]:
 
 
 def unfold(pairs: Iterable[tuple[str, str]]) -> dict[str, Any]:
-    """`a`, `a[]`, `a[b]`, `a[][b]` as the structures they stand for; a repeated field of `a[][b]` begins the next.
+    """Turn `a`, `a[]`, `a[b]`, `a[][b]` into dicts and lists. A repeated field of `a[][b]` begins the next entry.
 
-    `a[0][b]`, which some clients write, is a list too: each number is one entry of it.
+    `a[0][b]`, which some clients write, is a list too: each number is one entry.
     """
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     numbered: dict[tuple[str, str], dict[str, str]] = {}
     for name, value in pairs:
         key, *rest = name.partition("[")[0], *_KEY_PART.findall(name)
         match rest:
             case []:
-                found[key] = value
+                values[key] = value
             case [""]:
-                _list(found, key).append(value)
+                _list(values, key).append(value)
             case ["", field]:
-                entries = _list(found, key)
+                entries = _list(values, key)
                 if not entries or not isinstance(entries[-1], dict) or field in entries[-1]:
                     entries.append({})
                 entries[-1][field] = value
             case [number, field] if number.isdecimal():
                 if (key, number) not in numbered:
                     numbered[key, number] = {}
-                    _list(found, key).append(numbered[key, number])
+                    _list(values, key).append(numbered[key, number])
                 numbered[key, number][field] = value
             case [field]:
-                inner = found.setdefault(key, {})
+                inner = values.setdefault(key, {})
                 if isinstance(inner, dict):
                     inner[field] = value
-    return found
+    return values
 
 
-def _list(found: dict[str, Any], key: str) -> list[Any]:
-    value = found.setdefault(key, [])
+def _list(values: dict[str, Any], key: str) -> list[Any]:
+    value = values.setdefault(key, [])
     if not isinstance(value, list):
-        value = found[key] = []
+        value = values[key] = []
     return value
 
 
 def _describe_problem(problem: str) -> str:
-    missing, at = _MISSING.search(problem), _AT.search(problem)
-    where = re.sub(r"\.(\w+)", r"[\1]", _INDEX.sub("", at[1])) if at else ""
+    missing, place = _MISSING.search(problem), _AT.search(problem)
+    field = re.sub(r"\.(\w+)", r"[\1]", _INDEX.sub("", place[1])) if place else ""
     if missing:
-        return f"{where}[{missing[1]}] is missing" if where else f"{missing[1]} is missing"
-    return f"{where} is invalid" if where else "the parameters are invalid"
+        return f"{field}[{missing[1]}] is missing" if field else f"{missing[1]} is missing"
+    return f"{field} is invalid" if field else "the parameters are invalid"

@@ -1,7 +1,6 @@
-"""What every endpoint works with, and how an endpoint is declared.
+"""What every handler gets (`Edge`), how an endpoint is declared (`Endpoint`), and the base of JSON responses (`Shape`).
 
-Nothing is decided here. `remuda.cell.service` makes the one `Edge` of a cell, `remuda.cell.http.edge.app` hands it to
-each handler.
+`remuda.cell.service` creates the one `Edge` of a cell; `remuda.cell.http.edge.app` passes it to each handler.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -29,10 +28,10 @@ from remuda.lib.clock import Clock
 
 
 class Edge(msgspec.Struct, frozen=True, kw_only=True):
-    """The cell behind the edge."""
+    """The services of a cell that handlers use."""
 
     settings: CellSettings
-    """With the port that is really bound and the public address."""
+    """With the port that is bound and the public address."""
     store: Store
     traces: Traces
     blobs: Blobs
@@ -48,7 +47,7 @@ class Edge(msgspec.Struct, frozen=True, kw_only=True):
     parsers: Parsers
     clock: Clock
     registry: Registry | None = None
-    """Who makes tokens for the Docker registry, where there is one."""
+    """Signs tokens for the Docker registry; None if the cell has none."""
 
 
 class Shape(msgspec.Struct, kw_only=True):
@@ -59,9 +58,9 @@ Handler = Callable[[Edge, Request], Awaitable[Response]]
 
 
 class Endpoint(msgspec.Struct, frozen=True):
-    """A route. The handler runs when the caller may make the call (`admission`).
+    """A route. The handler runs after `admission` has let the caller in.
 
-    What stands behind `access` tells the callers (`openapi`) what they may send and what they get.
+    The fields after `access` describe parameters and responses for the OpenAPI document.
     """
 
     method: str
@@ -69,17 +68,17 @@ class Endpoint(msgspec.Struct, frozen=True):
     handler: Handler
     access: Access
     takes: Any = None
-    """The type that the handler reads with `parameters`: from a query, a form or JSON."""
+    """The type that the handler reads with `parameters`, from a query, a form or JSON; `bytes` for any other body."""
     query: Mapping[str, Any] = msgspec.field(default_factory=dict)
-    """What the handler reads from the query besides: names with their types."""
+    """Further query parameters that the handler reads: names with their types."""
     gives: Any = None
-    """The type of a good answer: lists come in pages; bytes, for whatever is no JSON; None: no content."""
+    """The type of a successful response: a list is paged; `bytes` for anything but JSON; None: no content."""
     status: int = 0
-    """Of a good answer; 0: 204 without content, 201 of a POST, else 200."""
+    """Status of a successful response; 0: 204 without content, 201 for POST, else 200."""
     also: tuple[int, ...] = ()
-    """Further statuses that are this endpoint's own."""
+    """Further statuses that are particular to this endpoint."""
     headers: tuple[str, ...] = ()
-    """Headers that the handler reads, beside those that show who asks."""
+    """Headers that the handler reads, apart from those with tokens."""
 
     @property
     def good_status(self) -> int:
@@ -87,5 +86,5 @@ class Endpoint(msgspec.Struct, frozen=True):
 
     @property
     def summary(self) -> str:
-        """What the handler's docstring says behind the call's own name."""
+        """The part of the handler's docstring after `METHOD /path: `."""
         return (self.handler.__doc__ or "").partition(": ")[2].partition("\n")[0]

@@ -1,7 +1,6 @@
-"""How a refusal looks to the caller: status, GitLab's form of the body, headers.
+"""Error responses: status, body in GitLab's form, headers. `refusal` maps the cell's errors to them.
 
-Decided here is the one mapping from the cell's errors to answers. An error that is not in it is a fault of ours: the
-caller learns nothing of it but 500, the log has the rest.
+An error that `refusal` does not know is a bug: the caller gets 500 without details, and the log has the traceback.
 """
 
 import errno
@@ -27,11 +26,11 @@ _DISK_TROUBLE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, e
 
 
 class ClientGoneError(Exception):
-    """The connection ended before the request did; there is nobody to answer."""
+    """The client disconnected before its request was complete, so there is nobody to answer."""
 
 
 class ApiError(Exception):
-    """An answer that refuses."""
+    """An error response; the application sends it."""
 
     def __init__(self, status: int, body: object, **headers: str) -> None:
         super().__init__(status, body)
@@ -60,12 +59,11 @@ class JsonBytes(Response):
 
 
 def json_answer(value: object, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    """JSON as every client wants it."""
+    """A value as a JSON response."""
     return JsonBytes(msgspec.json.encode(value), status, headers)
 
 
 def no_content(headers: dict[str, str] | None = None) -> Response:
-    """Done, and nothing to say."""
     return Response(status_code=204, headers=headers)
 
 
@@ -92,7 +90,7 @@ def bad_parameter(text: str) -> ApiError:
 
 
 def bad_field(field: str, reason: str) -> ApiError:
-    """A value that the thing to be stored cannot have."""
+    """A field has a value that cannot be stored."""
     return ApiError(400, {"message": {field: [reason]}})
 
 
@@ -101,7 +99,7 @@ def too_large(reason: str) -> ApiError:
 
 
 def too_slow(reason: str) -> ApiError:
-    """What may still come of the request is of no use, so the connection ends with the answer."""
+    """408. The connection is closed, because the rest of the request is not read."""
     return ApiError(408, {"message": f"408 Request Timeout - {reason}"}, Connection="close")
 
 
@@ -111,14 +109,14 @@ def unavailable(reason: str) -> ApiError:
 
 
 def unwrap(error: Exception) -> Exception:
-    """The one error that a group of tasks ended with; the group itself when there are several."""
+    """The only error in an exception group; the group itself if it has several."""
     while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
     return error
 
 
 def refusal(error: Exception) -> ApiError | None:
-    """The answer to an error; None when it is nothing the caller did or could wait for."""
+    """The response to an error; None if the error is a bug of the cell."""
     match error:
         case ApiError():
             return error
@@ -137,6 +135,6 @@ def refusal(error: Exception) -> ApiError | None:
         case GitError():
             return ApiError(400, {"message": str(error)})
         case OSError() if error.errno in _DISK_TROUBLE:
-            return unavailable(f"the cell cannot store it now: {error.strerror}")
+            return unavailable(f"the cell cannot write to its disk: {error.strerror}")
         case _:
             return None

@@ -1,4 +1,4 @@
-"""Whether the cell lives, can work, and how it does: health, readiness, metrics; and which version it has."""
+"""Health, readiness, metrics and version of the cell."""
 
 import asyncio
 from collections.abc import Awaitable
@@ -17,7 +17,7 @@ from remuda.cell.http.edge.errors import json_answer
 from remuda.model.job import JobId
 from remuda.telemetry.metrics import CONTENT_TYPE
 
-_PATIENCE_SECONDS = 5
+_CHECK_SECONDS = 5
 
 
 class VersionShape(Shape, kw_only=True):
@@ -28,12 +28,12 @@ class VersionShape(Shape, kw_only=True):
 
 
 async def health(edge: Edge, request: Request) -> Response:
-    """GET /-/health: requests are served."""
+    """GET /-/health: answers as long as the process serves requests."""
     return Response("Remuda OK\n", media_type="text/plain")
 
 
 async def readiness(edge: Edge, request: Request) -> Response:
-    """GET /-/readiness: whether each part can do its work now."""
+    """GET /-/readiness: check that the store, traces, blobs and git work; 503 if one does not."""
     parts = {
         "store": await _part(edge.store.check_writable()),
         "traces": await _part(edge.traces.size(JobId(0))),
@@ -46,15 +46,15 @@ async def readiness(edge: Edge, request: Request) -> Response:
 
 async def _part(check: Awaitable[object]) -> dict[str, str]:
     try:
-        async with asyncio.timeout(_PATIENCE_SECONDS):
+        async with asyncio.timeout(_CHECK_SECONDS):
             await check
     except (CellError, OSError, TimeoutError) as error:
-        return {"status": "failed", "message": str(error) or f"no answer within {_PATIENCE_SECONDS} s"}
+        return {"status": "failed", "message": str(error) or f"no answer within {_CHECK_SECONDS} s"}
     return {"status": "ok"}
 
 
 async def metrics(edge: Edge, request: Request) -> Response:
-    """GET /-/metrics."""
+    """GET /-/metrics: metrics in the Prometheus text format."""
     text = edge.metrics.text(
         jobs=await edge.store.jobs.count_jobs(),
         pipelines=await edge.store.pipelines.count_pipelines(),
@@ -68,12 +68,12 @@ async def metrics(edge: Edge, request: Request) -> Response:
 
 
 async def version(edge: Edge, request: Request) -> Response:
-    """GET /version."""
+    """GET /version: the version of GitLab whose API this is, and Remuda's own."""
     return json_answer(VersionShape())
 
 
 async def metadata(edge: Edge, request: Request) -> Response:
-    """GET /metadata."""
+    """GET /metadata: the version, in the longer form of newer clients."""
     kas = {"enabled": False, "externalUrl": None, "version": None}
     return json_answer(VersionShape(kas=kas, enterprise=False))
 

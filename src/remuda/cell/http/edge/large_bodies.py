@@ -1,8 +1,8 @@
-"""Requests and answers that hold something large: a whole file of a repository, a commit with its files.
+"""Requests and responses with large content: a whole file of a repository, a commit with its files.
 
-Decided here: from which size on they take a share of the memory that the cell's parsers have. What comes in waits on
-disk until it is whole and its share is free, what goes out is read from disk; so neither a slow sender nor a slow
-reader holds any of it, and callers who all want the largest at once wait for each other.
+From `LARGE_BYTES` on they reserve a share of the memory that the cell's parsers have. A request waits on disk until it
+is complete and its share is free; a response is read from disk. So a slow client holds no memory, and clients that all
+ask for large content at once wait for each other.
 """
 
 import asyncio
@@ -25,19 +25,19 @@ T = TypeVar("T")
 
 LARGE_BYTES = 1024 * 1024
 _COPIES = 6
-"""How many times over something may be in memory while it is decoded, changed and encoded."""
+"""Copies of the content that may be in memory while it is decoded, changed and encoded."""
 
 
 @contextlib.asynccontextmanager
 async def large_parameters(edge: Edge, request: Request, kind: type[T], *, limit_bytes: int) -> AsyncIterator[T]:
-    """The request's parameters, as `bodies.parameters` gives them, with the memory that they take for as long."""
+    """The parameters of a request, like `bodies.parameters`. Their memory stays reserved inside the `async with`."""
     content_type, query = request.headers.get("content-type", ""), request.scope["query_string"]
     with tempfile.SpooledTemporaryFile(max_size=LARGE_BYTES, dir=str(edge.settings.data)) as spool:
         size = 0
         async for piece in Body(request.receive).pieces():
             size += len(piece)
             if size > limit_bytes:
-                raise too_large(f"this request may have {limit_bytes} bytes")
+                raise too_large(f"the limit for this request is {limit_bytes} bytes")
             await _write(spool, piece, is_on_disk=size > LARGE_BYTES)
         spool.seek(0)
         if size <= LARGE_BYTES:
@@ -54,7 +54,7 @@ async def _write(spool: "tempfile.SpooledTemporaryFile[bytes]", piece: bytes, *,
         else:
             spool.write(piece)
     except OSError as error:
-        raise StoreError(f"a large request cannot be kept until it is whole: {error.strerror}") from error
+        raise StoreError(f"cannot write a large request to disk: {error.strerror}") from error
 
 
 @contextlib.asynccontextmanager
@@ -65,8 +65,10 @@ async def large_content(
     limit_bytes: int,
     measure: Callable[[], Awaitable[int]] | None = None,
 ) -> AsyncIterator[T]:
-    """What is read up to a limit, with the memory that it takes. What is small waits for nobody; of what is large
-    `measure` says the size, without it the limit is reserved."""
+    """Content that `read` returns, up to a limit. Memory for large content is reserved inside the `async with`.
+
+    `measure` gives the size of large content; without it the whole limit is reserved.
+    """
     try:
         content = await read(min(LARGE_BYTES, limit_bytes))
     except TooLargeError:
@@ -78,7 +80,7 @@ async def large_content(
 
 
 async def large_answer(edge: Edge, body: bytes, media_type: str, headers: Mapping[str, str] | None = None) -> Response:
-    """An answer that is in memory only for as long as it is made."""
+    """A response whose body, if large, is sent from disk instead of memory."""
     if len(body) <= LARGE_BYTES:
         return Response(body, headers=headers, media_type=media_type)
     answer = await edge.parsers.keep(body)

@@ -1,4 +1,4 @@
-"""From the names in a request's path to the things they name; 404 in GitLab's words when there is none.
+"""Loads the things that a request's path names; 404 in GitLab's words if there is none.
 
 A project is named by its id or by its full path with every slash encoded, as in GitLab.
 """
@@ -17,12 +17,12 @@ MAX_DIGITS = 18
 
 
 def text_in_path(request: Request, name: str) -> str:
-    """A part of the path, decoded. The router sees the path as it was sent, so an encoded slash stays in its part."""
+    """A path parameter, decoded. The router matches the raw path, so an encoded slash does not split a parameter."""
     return unquote(request.path_params[name])
 
 
 def number_in_path(request: Request, name: str) -> int:
-    """A part of the path that must be an id."""
+    """A path parameter that must be an id; 400 otherwise."""
     text = request.path_params[name]
     if not text.isascii() or not text.isdigit() or len(text) > MAX_DIGITS:
         raise bad_parameter(f"{name} is invalid")
@@ -30,10 +30,10 @@ def number_in_path(request: Request, name: str) -> int:
 
 
 async def project_in_path(edge: Edge, request: Request) -> Project:
-    """Looked up once a request."""
-    known: Project | None = getattr(request.state, "project", None)
-    if known is not None:
-        return known
+    """The project `{id}`, loaded once a request."""
+    loaded: Project | None = getattr(request.state, "project", None)
+    if loaded is not None:
+        return loaded
     number, text = number_or_text(request)
     project = await (
         edge.store.projects.find_project(text)
@@ -47,18 +47,18 @@ async def project_in_path(edge: Edge, request: Request) -> Project:
 
 
 async def group_in_path(edge: Edge, request: Request) -> Namespace:
-    """A group by its id or full path."""
+    """The group `{id}`, by id or full path."""
     number, text = number_or_text(request)
-    found = await (
+    group = await (
         edge.store.people.find_namespace(text) if number is None else edge.store.people.load_namespace(number)
     )
-    if found is None or not found.is_group:
+    if group is None or not group.is_group:
         raise not_found("Group")
-    return found
+    return group
 
 
 def number_or_text(request: Request, name: str = "id") -> tuple[int | None, str]:
-    """A part of the path that is an id, or else a path or a name."""
+    """A path parameter as an id, if it is one, and as text."""
     text = text_in_path(request, name)
     is_number = text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS
     return int(text) if is_number else None, text
@@ -81,7 +81,7 @@ async def job_in_path(edge: Edge, request: Request) -> tuple[Job, Project]:
 
 
 async def any_job_in_path(edge: Edge, request: Request) -> Job:
-    """A job by its id alone."""
+    """The job `{job_id}` of whatever project."""
     job = await edge.store.jobs.load_job(JobId(number_in_path(request, "job_id")))
     if job is None:
         raise not_found("Job")

@@ -1,10 +1,9 @@
-"""What a multipart body holds: one uploaded file, as a stream, or the fields of a form.
+"""Multipart bodies: one uploaded file as a stream, or the fields of a form.
 
-Decided here: that the part named `file` is the file and that other parts are passed over, and that a form's files are
-passed over. The parser is python-multipart's; this turns its calls into an iterator, so that the bytes go to the blob
-store as they arrive.
+The part named `file` is the file; other parts, and files in a form, are ignored. The parser is python-multipart's; this
+turns its callbacks into an iterator, so that the bytes go to the blob store as they arrive.
 
-Invariant: the iterator ends well only after the last boundary was seen; a body that was cut off raises.
+Invariant: the iterator ends normally only after the last boundary; a truncated body raises.
 """
 
 import re
@@ -17,11 +16,11 @@ from remuda.cell.errors import TooLargeError
 from remuda.cell.http.edge.errors import bad_request
 
 OVERHEAD_BYTES = 1024 * 1024
-"""What boundaries, headers and other parts may take beside the file."""
+"""Limit for boundaries, headers and other parts besides the file."""
 
 
 class FilePart:
-    """The file in one request."""
+    """The uploaded file of one request."""
 
     def __init__(self, content_type: str, *, limit_bytes: int) -> None:
         kind, options = parse_options_header(content_type)
@@ -52,7 +51,7 @@ class FilePart:
             raise bad_request(f"the multipart body cannot be read: {error}") from None
 
     async def pieces(self, body: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-        """The file's bytes."""
+        """The bytes of the file, as the body arrives."""
         size = 0
         async for piece in body:
             size += len(piece)
@@ -64,11 +63,11 @@ class FilePart:
                 raise bad_request(f"the multipart body cannot be read: {error}") from None
             if self._files > 1:
                 raise bad_request("the body has more than one part named file")
-            found, self._found = self._found, []
-            for part in found:
+            parts, self._found = self._found, []
+            for part in parts:
                 yield part
         if not self._ended:
-            raise bad_request("the multipart body ends too early")
+            raise bad_request("the multipart body is truncated")
         if not self._files:
             raise bad_request("the body has no part named file")
 
@@ -102,7 +101,7 @@ class FilePart:
 
 
 def form_fields(raw: bytes, content_type: str, *, limit: int) -> list[tuple[str, str]]:
-    """Names and values of a form that came as multipart; 400 when it cannot be read."""
+    """Names and values of a multipart form; 400 if it cannot be parsed."""
     fields: list[tuple[str, str]] = []
 
     def note(field: Field) -> None:
@@ -127,6 +126,6 @@ def form_fields(raw: bytes, content_type: str, *, limit: int) -> list[tuple[str,
 
 
 def safe_name(name: str) -> str:
-    """A file's own name without folders and without what could break a header or a terminal."""
+    """The file name without folders, quotes and control characters, so that it fits into a header."""
     last = name.replace("\\", "/").rsplit("/", 1)[-1]
     return re.sub(r'[\x00-\x1f\x7f"]', "", last)[:255]

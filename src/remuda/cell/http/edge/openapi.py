@@ -1,8 +1,7 @@
-"""The OpenAPI 3.1 document of a cell, made from what every endpoint declares; nothing about a call is written twice.
+"""The OpenAPI 3.1 document of a cell, generated from what the endpoints declare.
 
-Decided here: how a declaration reads in the document, and which refusals follow from it (who is asked, whether there is
-a body, whether something is named in the path). `app` hands in the endpoints and serves the document; `remuda cell
-openapi` prints it. Pure.
+Error responses follow from a declaration: who may call, whether there is a body, whether the path names something.
+`app` passes in the endpoints and serves the document; `remuda cell openapi` prints it. Pure.
 """
 
 import re
@@ -22,7 +21,7 @@ JSON, FORM, MULTIPART, ANY = "application/json", "application/x-www-form-urlenco
 _REFS = "#/components/schemas/{name}"
 _IN_PATH = re.compile(r"\{(\w+)(?::path)?\}")
 _BY_PATH = re.compile(r"/(?:projects|groups|namespaces)/\{id\}")
-"""Where `{id}` may be a full path too, with its slashes encoded."""
+"""Paths where `{id}` may also be a full path with its slashes encoded."""
 _NUMBER = re.compile(r"id|iid|\w+_id")
 _MAX_NUMBER = 10**18 - 1
 _WHOLE_NUMBER: dict[str, Any] = {"type": "integer", "minimum": 1, "maximum": _MAX_NUMBER}
@@ -42,11 +41,11 @@ _SCHEMES = {
 }
 _PERSON: list[dict[str, list[str]]] = [{"personal": []}, {"bearer": []}]
 
-_REFUSED = "The call was refused, or cannot be answered now; the body says why."
+_REFUSED = "The call was refused or cannot be answered now; the body says why."
 
 
 class Refusal(TypedDict, total=False):
-    """Why a call was not answered: `message` says what is wrong with the thing, `error` what is with a parameter."""
+    """Why a call failed: `message` is about the thing in the path, `error` about a parameter."""
 
     message: str | dict[str, Any]
     error: str
@@ -56,16 +55,16 @@ class Refusal(TypedDict, total=False):
 
 
 def document(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
-    """The whole of it."""
-    types = [one for endpoint in endpoints for one in _types(endpoint)]
-    schemas, components = msgspec.json.schema_components([Refusal, *types], schema_hook=_any, ref_template=_REFS)
+    """The whole document, as JSON values."""
+    types = [kind for endpoint in endpoints for kind in _types(endpoint)]
+    of_types, components = msgspec.json.schema_components([Refusal, *types], schema_hook=_any, ref_template=_REFS)
     for shape in _all_shapes(Shape):
         _require_fields(shape, components.get(shape.__name__, {}))
-    known = _Schemas(dict(zip(map(_key, [Refusal, *types]), schemas, strict=True)), components)
+    schemas = _Schemas(dict(zip(map(_key, [Refusal, *types]), of_types, strict=True)), components)
     paths: dict[str, dict[str, Any]] = {}
     for endpoint in endpoints:
         path = _IN_PATH.sub(r"{\1}", endpoint.path)
-        paths.setdefault(path, {})[endpoint.method.lower()] = _operation(endpoint, path, known)
+        paths.setdefault(path, {})[endpoint.method.lower()] = _operation(endpoint, path, schemas)
     return {
         "openapi": "3.1.0",
         "info": {
@@ -78,7 +77,7 @@ def document(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
         "components": {
             "schemas": dict(sorted(components.items())),
             "responses": {
-                "Refusal": {"description": _REFUSED, "content": {JSON: {"schema": known.of(Refusal)}}},
+                "Refusal": {"description": _REFUSED, "content": {JSON: {"schema": schemas.of(Refusal)}}},
                 "PlainRefusal": {"description": _REFUSED, "content": {"text/plain": {}, JSON: {}}},
             },
             "securitySchemes": _SCHEMES,
@@ -112,7 +111,7 @@ class _Schemas:
         return self._schemas[_key(kind)]
 
     def fields(self, kind: Any) -> tuple[Mapping[str, dict[str, Any]], Sequence[str]]:
-        """The fields of a struct, and the names of those that must be given."""
+        """The schemas of a struct's fields, and the names of the required ones."""
         schema = self.of(kind)
         whole = self._components[schema["$ref"].rpartition("/")[2]] if "$ref" in schema else schema
         return whole.get("properties", {}), whole.get("required", ())
@@ -123,39 +122,39 @@ def _key(kind: Any) -> str:
 
 
 def _any(kind: type) -> dict[str, Any]:
-    """`object` in a declaration."""
+    """The schema of `object`: any JSON value."""
     if kind is not object:
         raise NotImplementedError
-    return {"description": "Whatever JSON has."}
+    return {"description": "Any JSON value."}
 
 
 def _types(endpoint: Endpoint) -> Iterable[Any]:
     declared = (endpoint.takes, endpoint.gives, *endpoint.query.values())
-    return (one for one in declared if one is not None and one is not bytes)
+    return (kind for kind in declared if kind is not None and kind is not bytes)
 
 
-def _operation(endpoint: Endpoint, path: str, known: _Schemas) -> dict[str, Any]:
+def _operation(endpoint: Endpoint, path: str, schemas: _Schemas) -> dict[str, Any]:
     module = endpoint.handler.__module__.rpartition(".")[2]
-    told = endpoint.summary or f"{module}: {endpoint.handler.__name__}".replace("_", " ")
+    summary = endpoint.summary or f"{module}: {endpoint.handler.__name__}".replace("_", " ")
     operation: dict[str, Any] = {
         "operationId": "_".join([endpoint.method.lower(), *re.findall(r"\w+", path.removeprefix("/api/"))]),
-        "summary": told[0].upper() + told[1:],
+        "summary": summary[0].upper() + summary[1:],
         "description": f"Who may call it: {endpoint.access}.",
         "tags": [module],
-        "parameters": _parameters(endpoint, path, known),
+        "parameters": _parameters(endpoint, path, schemas),
         "security": _security(endpoint.access),
-        "responses": _responses(endpoint, known),
+        "responses": _responses(endpoint, schemas),
     }
     if endpoint.takes is not None and endpoint.method != "GET":
-        operation["requestBody"] = _body(endpoint, known)
+        operation["requestBody"] = _body(endpoint, schemas)
     return operation
 
 
-def _parameters(endpoint: Endpoint, path: str, known: _Schemas) -> list[dict[str, Any]]:
-    query = {name: known.of(kind) for name, kind in endpoint.query.items()}
+def _parameters(endpoint: Endpoint, path: str, schemas: _Schemas) -> list[dict[str, Any]]:
+    query = {name: schemas.of(kind) for name, kind in endpoint.query.items()}
     required: Sequence[str] = ()
     if endpoint.takes is not None and endpoint.method == "GET":
-        fields, required = known.fields(endpoint.takes)
+        fields, required = schemas.fields(endpoint.takes)
         query |= fields
     if get_origin(endpoint.gives) is list:
         query |= _PAGE
@@ -170,7 +169,7 @@ def _parameters(endpoint: Endpoint, path: str, known: _Schemas) -> list[dict[str
 
 
 def _path_parameter(name: str, path: str) -> dict[str, Any]:
-    """What may stand in a path."""
+    """The schema of a path parameter."""
     if name == "scope":
         return {"type": "string", "enum": list(SCOPES)}
     if name == "token_id":
@@ -180,13 +179,13 @@ def _path_parameter(name: str, path: str) -> dict[str, Any]:
     return {"anyOf": [_WHOLE_NUMBER, _PLAIN_NAME]} if name == "id" and _BY_PATH.search(path) else _WHOLE_NUMBER
 
 
-def _body(endpoint: Endpoint, known: _Schemas) -> dict[str, Any]:
+def _body(endpoint: Endpoint, schemas: _Schemas) -> dict[str, Any]:
     if endpoint.takes is bytes:
         file = {"type": "object", "properties": {"file": {"contentMediaType": "application/octet-stream"}}}
         is_form = endpoint.method == "POST"
         return {"required": True, "content": {MULTIPART: {"schema": file}} if is_form else {ANY: {}}}
-    schema = {"schema": known.of(endpoint.takes)}
-    return {"required": bool(known.fields(endpoint.takes)[1]), "content": {JSON: schema, FORM: schema}}
+    schema = {"schema": schemas.of(endpoint.takes)}
+    return {"required": bool(schemas.fields(endpoint.takes)[1]), "content": {JSON: schema, FORM: schema}}
 
 
 def _security(access: Access) -> list[dict[str, list[str]]]:
@@ -196,7 +195,7 @@ def _security(access: Access) -> list[dict[str, list[str]]]:
         case Kind.RUNNER:
             return [{"runner": []}, {}]
         case Kind.JOB:
-            # It may show its token as a parameter too.
+            # The token may also be a parameter.
             return [{"job": []}, {}]
         case Kind.GIT:
             return [{"git": []}]
@@ -204,40 +203,40 @@ def _security(access: Access) -> list[dict[str, list[str]]]:
             return [*_PERSON, {"job": []}] if access.or_job else _PERSON
 
 
-def _responses(endpoint: Endpoint, known: _Schemas) -> dict[str, Any]:
-    # git and docker show their users what they are told, each in its own form.
+def _responses(endpoint: Endpoint, schemas: _Schemas) -> dict[str, Any]:
+    # git and docker print the body of an error to their users, each in its own form.
     refusal = "PlainRefusal" if endpoint.access.kind is Kind.GIT else "Refusal"
     answers: dict[int, Any] = {code: {"$ref": f"#/components/responses/{refusal}"} for code in _refusals(endpoint)}
     for code in (endpoint.good_status, *(code for code in endpoint.also if code < HTTPStatus.BAD_REQUEST)):
         is_empty = code in (HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED)
-        answers[code] = {"description": HTTPStatus(code).phrase, **({} if is_empty else _answer(endpoint, known))}
+        answers[code] = {"description": HTTPStatus(code).phrase, **({} if is_empty else _answer(endpoint, schemas))}
     return {str(code): answers[code] for code in sorted(answers)}
 
 
-def _answer(endpoint: Endpoint, known: _Schemas) -> dict[str, Any]:
+def _answer(endpoint: Endpoint, schemas: _Schemas) -> dict[str, Any]:
     if endpoint.gives is None:
         return {}
     if endpoint.gives is bytes:
         return {"content": {ANY: {}}}
-    answer: dict[str, Any] = {"content": {JSON: {"schema": known.of(endpoint.gives)}}}
+    answer: dict[str, Any] = {"content": {JSON: {"schema": schemas.of(endpoint.gives)}}}
     if get_origin(endpoint.gives) is list:
         answer["headers"] = {name: {"schema": {"type": "string"}} for name in _PAGE_HEADERS}
     return answer
 
 
 def _refusals(endpoint: Endpoint) -> set[int]:
-    """What may come instead of an answer, wherever a cell has such an endpoint."""
-    found = {code for code in endpoint.also if code >= HTTPStatus.BAD_REQUEST}
+    """The error statuses that an endpoint with such a declaration may answer."""
+    codes = {code for code in endpoint.also if code >= HTTPStatus.BAD_REQUEST}
     asks = endpoint.access.kind is not Kind.OPEN
     names = "{" in endpoint.path or endpoint.takes is not None
     if names or endpoint.query:
-        found |= {400}
+        codes |= {400}
     if asks:
-        found |= {400, 401, 403, 404, 429}
+        codes |= {400, 401, 403, 404, 429}
     if names:
-        found |= {404}
+        codes |= {404}
     if endpoint.takes is not None:
-        found |= {408, 413}
+        codes |= {408, 413}
     if get_origin(endpoint.gives) is list:
-        found |= {400, _LISTS_WALKED_ELSEWHERE}
-    return found | {503} if endpoint.path.startswith("/api/") else found
+        codes |= {400, _LISTS_WALKED_ELSEWHERE}
+    return codes | {503} if endpoint.path.startswith("/api/") else codes

@@ -1,4 +1,4 @@
-"""Lists come in pages, with GitLab's headers, so that its clients find the next one.
+"""Pages of lists, with GitLab's headers, by which its clients find the next page.
 
 Pure but for reading the request. Used by every endpoint that lists.
 """
@@ -22,14 +22,14 @@ KEYSET = {
     "id_after": int,
     "id_before": int,
 }
-"""What a list takes that can also be walked by ids."""
+"""Query parameters of a list with keyset pagination."""
 _AS_IDS = ("id", "created_at")
-"""Ids are given in the order in which things are made."""
+"""Sort keys with the same order as ids, which increase with the time of creation."""
 _MAX_NUMBER = 10_000_000
 
 
 def page_of(request: Request) -> Page:
-    """Which page is asked for, of a list that has pages with numbers only."""
+    """The requested page of a list without keyset pagination."""
     if request.query_params.get("pagination") == "keyset":
         raise ApiError(405, {"error": "Keyset pagination is not yet available for this type of request"})
     number = _number(request, "page", 1)
@@ -37,9 +37,9 @@ def page_of(request: Request) -> Page:
 
 
 def page_by_id(request: Request) -> Page:
-    """Which page is asked for, by its number, or by the id that the one before ended with (`pagination=keyset`).
+    """The requested page, by number or, with `pagination=keyset`, by the last id of the page before.
 
-    A walk by ids counts nothing and skips nothing, however long the list is, and what is added meanwhile moves nothing.
+    Keyset pagination neither counts nor skips rows, however long the list is, and new entries do not shift the pages.
     """
     query = request.query_params
     size = min(_number(request, "per_page", 20), MAX_SIZE)
@@ -70,7 +70,7 @@ def _number(request: Request, name: str, default: int) -> int:
 
 
 def page_answer(request: Request, entries: Sequence[object], total: int, page: Page) -> Response:
-    """The page with the headers that lead to the others."""
+    """One page as a response, with the headers that link to the others."""
     if not page.counted:
         return _keyset_answer(request, entries, page)
     pages = max(-(-total // page.size), 1)
@@ -94,7 +94,7 @@ def page_answer(request: Request, entries: Sequence[object], total: int, page: P
 
 
 def _keyset_answer(request: Request, entries: Sequence[Any], page: Page) -> Response:
-    """Of a walk by ids only the next step is known: beyond the last entry, if there may be one."""
+    """One page with keyset pagination: it links to the next page unless it is shorter than asked for."""
     if len(entries) < page.size:
         return json_answer(entries)
     beyond = "id_after" if page.ascending else "id_before"
@@ -102,19 +102,19 @@ def _keyset_answer(request: Request, entries: Sequence[Any], page: Page) -> Resp
 
 
 def slice_answer(request: Request, entries: Sequence[object]) -> Response:
-    """A page of a list that is small enough to have as a whole."""
+    """The requested page of a list that is in memory as a whole."""
     page = page_of(request)
     start = (page.number - 1) * page.size
     return page_answer(request, entries[start : start + page.size], len(entries), page)
 
 
 def _address(request: Request, changed: Mapping[str, int]) -> str:
-    """The same request for another page, under the address the caller used."""
-    kept = [
+    """The URL of this request with some parameters changed, under the host that the caller used."""
+    unchanged = [
         (key, value)
         for key, value in parse_qsl(request.scope["query_string"].decode("latin-1"), keep_blank_values=True)
         if key not in changed
     ]
-    query = urlencode([*kept, *changed.items()])
+    query = urlencode([*unchanged, *changed.items()])
     host = request.headers.get("host", "")
     return f"{request.scope['scheme']}://{host}{request.scope['path']}?{query}"

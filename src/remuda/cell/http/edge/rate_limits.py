@@ -1,12 +1,12 @@
-"""How often a caller may call, and what it is told about that.
+"""Rate limits: how often a caller may call, and the headers that tell it.
 
-Decided here: who is counted together, and by which rate. A call that shows a token counts for the token, once the token
-has been accepted; before that, and without one, it counts for the address that it came from. So nobody gets a fresh
-allowance by inventing tokens, and nobody can use up another's. Runners, jobs and git have a rate of their own, which is
-far above what they do; health and metrics are not counted. How a bucket works is decided in `core.rates`.
+A call with a token counts for the token once the token has been accepted; before that, and without a token, it counts
+for the client's address. So nobody gets a fresh allowance by inventing tokens, or uses up that of another. Runners,
+jobs and git have a limit of their own, far above what they need; health and metrics have none. The token bucket is in
+`remuda.cell.core.access.rate_limits`.
 
-Each process of a cell counts for itself: with three of them a caller may get three times as much through. What is
-remembered is bounded; what is forgotten is what was not used for longest.
+Each process of a cell counts for itself: with three of them a caller may get three times as much through. The number of
+buckets is bounded; the least recently used one is dropped.
 """
 
 import re
@@ -23,21 +23,21 @@ from remuda.cell.settings import CellSettings
 from remuda.lib.clock import Clock
 
 REMEMBERED = 50_000
-"""Tokens and addresses that are counted at a time, of each kind."""
+"""Buckets for tokens and for addresses, of each kind."""
 _FREE = ("/-/",)
 _RUNNERS = re.compile(
     r"/api/v4/(jobs|runners)(/.*)?|/api/remuda/v1/(jobs/\d+/results|runners/.*)|/.*\.git/[a-z-]+(/refs)?"
 )
-"""What runners and jobs call; a personal token that is shown there counts as one."""
+"""Paths that runners and jobs call. A personal token counts like a runner's there."""
 _JOBS_OF_AN_ADDRESS = 10
-"""The first call with each job's token counts for the address, and all jobs of a manager come from one."""
+"""Addresses get this many times the limit of a token: all jobs of a manager call first from its address."""
 _NOT_ACCEPTED = frozenset({401, 403, 429})
 _TOKEN_HEADERS = frozenset({b"private-token", b"job-token", b"runner-token", b"authorization"})
 _TOKEN_PARAMETERS = ("private_token", "job_token", "token", "access_token")
 
 
 class Buckets:
-    """A bounded number of buckets of one rate."""
+    """Token buckets of one rate, by key, in bounded number."""
 
     def __init__(self, rate: Rate, *, most: int = REMEMBERED) -> None:
         self._rate = rate
@@ -51,7 +51,7 @@ class Buckets:
         return len(self._buckets)
 
     def spend(self, key: Hashable, now: float) -> Verdict | None:
-        """Count a call; None where there is no limit."""
+        """Count a call; None if there is no limit."""
         if not self._rate.calls:
             return None
         bucket, verdict = spend(self._buckets.get(key), self._rate, now)
@@ -63,7 +63,7 @@ class Buckets:
 
 
 class RateLimits:
-    """Counts the calls of one process."""
+    """Counts the calls that one process gets."""
 
     def __init__(self, settings: CellSettings, clock: Clock) -> None:
         self._clock = clock
@@ -74,7 +74,7 @@ class RateLimits:
         self._addresses = {"user": Buckets(anonymous), "jobs": Buckets(many)}
 
     def admit(self, scope: Scope) -> "Admitted":
-        """Count a call; 429 when it is one too many."""
+        """Count a call; 429 if it exceeds the limit."""
         path: str = scope["path"]
         if path.startswith(_FREE):
             return Admitted()
@@ -92,23 +92,23 @@ class RateLimits:
             return Admitted(token=token, tokens=tokens)
         if not verdict.allowed:
             wait = str(verdict.retry_after_seconds)
-            reason = f"there were too many requests; try again in {wait} seconds"
+            reason = f"too many requests; try again in {wait} seconds"
             now = self._clock.now()
             headers = _headers(verdict, name, now)
             headers["RateLimit-ResetTime"] = formatdate(now + verdict.reset_seconds, usegmt=True)
             raise ApiError(429, {"message": f"429 Too Many Requests - {reason}"}, Retry_After=wait, **headers)
-        # Runners read none of them, and call often.
+        # Runners call often and do not read these headers.
         return Admitted(_headers(verdict, name, self._clock.now()) if kind == "user" else None, token, tokens)
 
     def note_answer(self, admitted: "Admitted", status: int) -> None:
-        """Remember a token that was accepted."""
+        """Begin a bucket for a token that was accepted."""
         token, tokens = admitted.token, admitted.tokens
         if token is not None and tokens is not None and status not in _NOT_ACCEPTED and token not in tokens:
             tokens.spend(token, self._clock.monotonic())
 
 
 class Admitted:
-    """A call that was let through."""
+    """A call within the limit: headers for its response, and the token to remember."""
 
     __slots__ = ("headers", "token", "tokens")
 
@@ -121,7 +121,7 @@ class Admitted:
 
 
 def _headers(verdict: Verdict, name: str, now: float) -> dict[str, str]:
-    """GitLab's."""
+    """The headers by which GitLab tells a caller its limit."""
     return {
         "RateLimit-Limit": str(verdict.limit),
         "RateLimit-Name": name.replace(" ", "_"),
@@ -132,18 +132,17 @@ def _headers(verdict: Verdict, name: str, now: float) -> dict[str, str]:
 
 
 def _token_in(scope: Scope) -> int | None:
-    """A stand-in for the token that is shown, whatever kind of token it is.
+    """A hash of the token in the request, of whatever kind; None without a token.
 
-    It tells nothing about the token, is small however long that is, and nobody outside of this process can choose two
-    tokens with the same.
+    Python's hash is seeded per process, so nobody outside can choose two tokens with the same hash.
     """
     for name, value in scope["headers"]:
         if name in _TOKEN_HEADERS:
             return hash(value)
     query: bytes = scope["query_string"]
     if b"token" in query:
-        found = parse_qs(query.decode("latin-1"), max_num_fields=None)
+        values = parse_qs(query.decode("latin-1"), max_num_fields=None)
         for parameter in _TOKEN_PARAMETERS:
-            if parameter in found:
-                return hash(found[parameter][0].encode())
+            if parameter in values:
+                return hash(values[parameter][0].encode())
     return None

@@ -1,7 +1,6 @@
-"""Answers that are sent piece by piece, as far as somebody reads them. `connections` cuts off who does not read.
+"""Responses that are sent piece by piece, as fast as the client reads. `connections` cuts off clients that do not read.
 
-Starlette has the same over another library for tasks, which is large and used for nothing else here. `trace` and
-`artifacts` are the callers.
+Starlette's StreamingResponse needs anyio, a second library for tasks that nothing else here uses.
 """
 
 import asyncio
@@ -13,7 +12,7 @@ from starlette.types import Receive, Scope, Send
 
 
 class Streamed(Response):
-    """An answer whose bytes come from an iterator, if there are any; the headers say how many."""
+    """A response whose body comes from an iterator (None: no body). The headers have its length."""
 
     def __init__(
         self, pieces: AsyncGenerator[bytes, None] | None, status_code: int, headers: Mapping[str, str], media_type: str
@@ -27,9 +26,9 @@ class Streamed(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         if self._pieces is not None:
-            # Closed at once when nobody reads any more, with the files it has open.
+            # Closes the iterator and its open files as soon as the client disconnects.
             async with contextlib.aclosing(self._pieces), asyncio.TaskGroup() as group:
-                leaving = group.create_task(_wait_for_disconnect(receive), name="reader of an answer")
+                leaving = group.create_task(_wait_for_disconnect(receive), name="wait for disconnect")
                 try:
                     async for piece in self._pieces:
                         if leaving.done():
@@ -41,6 +40,6 @@ class Streamed(Response):
 
 
 async def _wait_for_disconnect(receive: Receive) -> None:
-    """Return when the client has gone."""
+    """Return when the client has disconnected."""
     while (await receive())["type"] != "http.disconnect":
         pass

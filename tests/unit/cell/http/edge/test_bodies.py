@@ -167,5 +167,5 @@ def test_a_number_that_no_store_holds(number: int) -> None:
         convert({"count": number}, Numbered)
     assert (refused.value.status, refused.value.body) == (
         400,
-        {"error": "count is invalid: no number has more than 18 digits"},
+        {"error": "count is invalid: a number has at most 18 digits"},
     )
