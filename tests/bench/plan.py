@@ -92,7 +92,7 @@ def plans(show: Show) -> None:
     ):
         made = plan(fleet, demand, policy, NOW)
         took = timed(lambda fleet=fleet, demand=demand: plan(fleet, demand, policy, NOW))  # type: ignore[misc]
-        note = f"{took / reference:.1f} of the reference; creates {made.created:,}, removes {len(made.remove):,}"
+        note = f"{took / reference:.1f} of the reference; creates {made.creation_count:,}, removes {len(made.remove):,}"
         show(name, f"{took * 1000:.1f} ms", note)
 
 

@@ -19,7 +19,7 @@ from remuda.lib.exits import BadInputError, CommandError, Exit
 
 if TYPE_CHECKING:
     from remuda.fleeting.conformance import Result, Trial
-    from remuda.fleeting.plugin_search import Found
+    from remuda.fleeting.plugin_search import FoundPlugin
     from remuda.fleeting.port import Connector
 
 FREE_INSTANCES = 2
@@ -259,7 +259,7 @@ def _install(text: str, *, is_wanted_new: bool, is_replacing: bool) -> None:
     from remuda.cli.plugin_source import RegistrySource, unpack
     from remuda.fleeting.install import install as fetched
     from remuda.fleeting.install import install_file, looks_like_file
-    from remuda.fleeting.plugin_search import Where, find_program, installed_program, places, plugin_folder
+    from remuda.fleeting.plugin_search import Where, find_installed, find_program, places, plugin_folder
     from remuda.fleeting.references import parse_reference
 
     def say(line: str) -> None:
@@ -273,7 +273,7 @@ def _install(text: str, *, is_wanted_new: bool, is_replacing: bool) -> None:
         raise BadInputError(f"{text} is looked for in a registry; say ./{text} for the file of this folder")
     else:
         reference = parse_reference(text)
-        if not is_wanted_new and (there := installed_program(reference, folder)) is not None:
+        if not is_wanted_new and (there := find_installed(reference, folder)) is not None:
             say(f"{text} is there already: {there}")
             return
         done = fetched(reference, RegistrySource(reference), unpack, folder, say=say)
@@ -374,7 +374,7 @@ def _meant(name: str) -> str:
         return ""
 
 
-def _asked(one: "Found") -> str:
+def _asked(one: "FoundPlugin") -> str:
     from remuda.fleeting.errors import PermanentError
     from remuda.fleeting.program_info import ask_version
 

@@ -26,7 +26,7 @@ CALL_SECONDS = 600.0
 
 
 @contextmanager
-def translated(what: str) -> Iterator[None]:
+def translate_errors(what: str) -> Iterator[None]:
     """Errors of a call as those of the SDK."""
     try:
         yield
@@ -58,14 +58,14 @@ class PluginClient:
 
     async def open(self, config: dict[str, Any], *, version: int, folder: Path, runner: str) -> None:
         request = pb.OpenRequest(version=version, config=json.dumps(config), folder=str(folder), runner=runner)
-        with translated("Open"):
+        with translate_errors("Open"):
             await self._stub.Open(request, timeout=CALL_SECONDS)
 
     async def watch(self) -> AsyncIterator[int | None]:
         """The capacity, now and whenever it changes. TemporaryError at the end."""
         channel = self._process.channel()
         try:
-            with translated("Watch"):
+            with translate_errors("Watch"):
                 async with EnvironmentStub(channel).Watch.open() as stream:
                     await stream.send_message(pb.WatchRequest(), end=True)
                     async for standing in stream:
@@ -77,7 +77,7 @@ class PluginClient:
     async def acquire(self, place: Place) -> str:
         channel = self._process.channel()
         try:
-            with translated("Acquire"):
+            with translate_errors("Acquire"):
                 answer = await EnvironmentStub(channel).Acquire(pb.AcquireRequest(place=to_wire(place)))
         finally:
             channel.close()
@@ -86,40 +86,40 @@ class PluginClient:
         return answer.machine
 
     async def adopt(self, place: Place, machine: str) -> None:
-        with translated("Adopt"):
-            await self._stub.Adopt(_held(place, machine), timeout=CALL_SECONDS)
+        with translate_errors("Adopt"):
+            await self._stub.Adopt(_to_held(place, machine), timeout=CALL_SECONDS)
 
     async def prepare(self, place: Place, machine: str) -> Folders:
-        with translated("Prepare"):
-            made = await self._stub.Prepare(_held(place, machine), timeout=CALL_SECONDS)
+        with translate_errors("Prepare"):
+            made = await self._stub.Prepare(_to_held(place, machine), timeout=CALL_SECONDS)
         if not all(path.startswith("/") for path in (made.work_dir, made.builds_dir, made.cache_dir)):
             raise LostError(f"the plugin gave folders that are no whole paths: {made.work_dir!r}, {made.builds_dir!r}")
         return Folders(work_dir=made.work_dir, builds_dir=made.builds_dir, cache_dir=made.cache_dir)
 
     async def before(self, place: Place, machine: str) -> str:
-        with translated("Before"):
-            return (await self._stub.Before(_held(place, machine), timeout=CALL_SECONDS)).text
+        with translate_errors("Before"):
+            return (await self._stub.Before(_to_held(place, machine), timeout=CALL_SECONDS)).text
 
     async def after(self, place: Place, machine: str) -> str:
-        with translated("After"):
-            return (await self._stub.After(_held(place, machine), timeout=CALL_SECONDS)).text
+        with translate_errors("After"):
+            return (await self._stub.After(_to_held(place, machine), timeout=CALL_SECONDS)).text
 
     async def connect(self, machine: str) -> Tunnel:
-        with translated("Connect"):
+        with translate_errors("Connect"):
             return await open_tunnel(self._process.channel(), machine)
 
     async def recover(self) -> Sequence[str]:
-        with translated("Recover"):
+        with translate_errors("Recover"):
             return list((await self._stub.Recover(pb.RecoverRequest(), timeout=CALL_SECONDS)).machines)
 
     async def usage(self) -> int:
-        with translated("Usage"):
+        with translate_errors("Usage"):
             return (await self._stub.Usage(pb.UsageRequest(), timeout=CALL_SECONDS)).disk_free_bytes
 
     async def clean_up(self, place: Place, machine: str) -> None:
-        with translated("CleanUp"):
-            await self._stub.CleanUp(_held(place, machine), timeout=CALL_SECONDS)
+        with translate_errors("CleanUp"):
+            await self._stub.CleanUp(_to_held(place, machine), timeout=CALL_SECONDS)
 
 
-def _held(place: Place, machine: str) -> pb.Held:
+def _to_held(place: Place, machine: str) -> pb.Held:
     return pb.Held(place=to_wire(place), machine=machine)

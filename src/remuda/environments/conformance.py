@@ -180,7 +180,7 @@ async def _acquire(life: _Life) -> None:
     _need(again == life.machine, f"the same key got {life.machine} and then {again}; it has to be the same machine")
 
 
-async def _cancelled(life: _Life) -> None:
+async def _cancel(life: _Life) -> None:
     """A call that was given up must not hold what it waited for."""
     given_up = replace(life.place, key="2-given-up", slot=1)
     for _ in range(3):
@@ -214,7 +214,7 @@ async def _before(life: _Life) -> None:
     _need("before of 1" in said, f"Before has to run before_job with REMUDA_JOB and give its output, not {said!r}")
 
 
-async def _failing_hook(life: _Life) -> None:
+async def _fail_in_hook(life: _Life) -> None:
     try:
         await life.plugin.before(replace(life.place, before_job="echo why; exit 3"), life.machine)
     except LostError as error:
@@ -324,10 +324,10 @@ _CHECKS: tuple[Check, ...] = (
     ("open with the configuration", _open),
     ("capacity", _watch),
     ("a machine for a job, twice the same", _acquire),
-    ("a call that is cancelled holds nothing", _cancelled),
+    ("a call that is cancelled holds nothing", _cancel),
     ("folders for a job", _prepare),
     ("the command before a job", _before),
-    ("a command before a job that fails", _failing_hook),
+    ("a command before a job that fails", _fail_in_hook),
     ("one agent behind all connections", _connect),
     ("a machine that is not there", _unknown_machine),
     ("a job runs", _run_job),

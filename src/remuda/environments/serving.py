@@ -117,13 +117,13 @@ class _Service(EnvironmentBase):
         await stream.send_message(pb.AcquireResponse(machine=machine))
 
     async def Adopt(self, stream: Stream[pb.Held, pb.AdoptResponse]) -> None:  # noqa: N802
-        held = await _held(stream)
+        held = await _receive(stream)
         with _as_status():
             await self._plugin.adopt(from_wire(held.place), held.machine)
         await stream.send_message(pb.AdoptResponse())
 
     async def Prepare(self, stream: Stream[pb.Held, pb.Folders]) -> None:  # noqa: N802
-        held = await _held(stream)
+        held = await _receive(stream)
         with _as_status():
             made = await self._plugin.prepare(from_wire(held.place), held.machine)
         await stream.send_message(
@@ -131,13 +131,13 @@ class _Service(EnvironmentBase):
         )
 
     async def Before(self, stream: Stream[pb.Held, pb.HookOutput]) -> None:  # noqa: N802
-        held = await _held(stream)
+        held = await _receive(stream)
         with _as_status():
             text = await self._plugin.before(from_wire(held.place), held.machine)
         await stream.send_message(pb.HookOutput(text=text))
 
     async def After(self, stream: Stream[pb.Held, pb.HookOutput]) -> None:  # noqa: N802
-        held = await _held(stream)
+        held = await _receive(stream)
         with _as_status():
             text = await self._plugin.after(from_wire(held.place), held.machine)
         await stream.send_message(pb.HookOutput(text=text))
@@ -147,7 +147,7 @@ class _Service(EnvironmentBase):
         assert first is not None
         with _as_status():
             connection = await self._plugin.connect(first.machine)
-        async with _closing(connection):
+        async with _close_after(connection):
             await stream.send_message(pb.Bytes())
             async with asyncio.TaskGroup() as group:
                 inward = group.create_task(_inward(stream, connection), name=f"to {first.machine}")
@@ -168,7 +168,7 @@ class _Service(EnvironmentBase):
         await stream.send_message(pb.UsageResponse(disk_free_bytes=free))
 
     async def CleanUp(self, stream: Stream[pb.Held, pb.CleanUpResponse]) -> None:  # noqa: N802
-        held = await _held(stream)
+        held = await _receive(stream)
         machine = held.machine or self._given.get(held.place.key, "")
         with _as_status():
             if machine:
@@ -177,7 +177,7 @@ class _Service(EnvironmentBase):
         await stream.send_message(pb.CleanUpResponse())
 
 
-async def _held(stream: Stream[pb.Held, Any]) -> pb.Held:
+async def _receive(stream: Stream[pb.Held, Any]) -> pb.Held:
     held = await stream.recv_message()
     assert held is not None
     return held
@@ -194,7 +194,7 @@ async def _inward(stream: Stream[pb.Bytes, pb.Bytes], connection: Connection) ->
 
 
 @asynccontextmanager
-async def _closing(connection: Connection) -> AsyncIterator[None]:
+async def _close_after(connection: Connection) -> AsyncIterator[None]:
     try:
         yield
     finally:

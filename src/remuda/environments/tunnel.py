@@ -39,7 +39,7 @@ class Tunnel(Channel):
         self._transport = _Transport(self._task)
         self._is_used = False
 
-    async def opened(self) -> None:
+    async def wait_open(self) -> None:
         """Return when the plugin is connected; GRPCError and the like when it is not."""
         async with asyncio.timeout(CONNECT_SECONDS):
             await asyncio.shield(self._opened)
@@ -141,7 +141,7 @@ async def open_tunnel(outer: Channel, machine: str) -> Tunnel:
     """A channel to a machine's agent; `outer`, a connection to the plugin of its own, is closed with it."""
     tunnel = Tunnel(outer, machine)
     try:
-        await tunnel.opened()
+        await tunnel.wait_open()
     except BaseException:
         tunnel.close()
         raise

@@ -72,7 +72,7 @@ class HungError(TemporaryError):
 
 
 @contextmanager
-def translated(what: str) -> Iterator[None]:
+def translate_errors(what: str) -> Iterator[None]:
     """Errors of a call as temporary and permanent ones."""
     try:
         yield
@@ -111,14 +111,14 @@ class WireGroup:
         except ValueError as error:
             raise PermanentError(f"plugin_config cannot be told to a plugin: {error}") from error
         request = pb.InitRequest(config=text.encode(), settings=settings_to_wire(settings))
-        with translated("Init"):
+        with translate_errors("Init"):
             info = info_from_wire(await self._stub.Init(request, timeout=self._deadlines.init))
         self._capabilities = info.capabilities
         return info
 
     async def update(self) -> Mapping[str, InstanceState]:
         found: dict[str, InstanceState] = {}
-        with translated("Update"):
+        with translate_errors("Update"):
             async with self._stub.Update.open(timeout=self._deadlines.update) as stream:
                 await stream.send_message(pb.Empty(), end=True)
                 async for one in stream:
@@ -133,7 +133,7 @@ class WireGroup:
         return found
 
     async def increase(self, count: int) -> int:
-        with translated("Increase"):
+        with translate_errors("Increase"):
             answer = await self._stub.Increase(pb.IncreaseRequest(n=count), timeout=self._deadlines.increase)
         if answer.succeeded > count:
             self._log.warning("the plugin accepted more than asked for", asked=count, accepted=answer.succeeded)
@@ -141,26 +141,26 @@ class WireGroup:
 
     async def decrease(self, instances: Sequence[str]) -> Sequence[str]:
         request = pb.DecreaseRequest(instances=instances)
-        with translated("Decrease"):
+        with translate_errors("Decrease"):
             answer = await self._stub.Decrease(request, timeout=self._deadlines.decrease)
         return self._of_these(instances, answer.succeeded)
 
     async def connect_info(self, instance: str) -> ConnectInfo:
         request = pb.ConnectInfoRequest(instance=instance)
-        with translated("ConnectInfo"):
+        with translate_errors("ConnectInfo"):
             answer = await self._stub.ConnectInfo(request, timeout=self._deadlines.connect_info)
         return connect_info_from_wire(answer)
 
     async def shutdown(self) -> None:
         try:
-            with translated("Shutdown"):
+            with translate_errors("Shutdown"):
                 await self._stub.Shutdown(pb.Empty(), timeout=self._deadlines.shutdown)
         except UnsupportedError:
             return  # plugins of 2023
 
     async def heartbeat(self, instance: str) -> None:
         try:
-            with translated("Heartbeat"):
+            with translate_errors("Heartbeat"):
                 await self._stub.Heartbeat(pb.HeartbeatRequest(instance=instance), timeout=self._deadlines.heartbeat)
         except UnsupportedError:
             return  # plugins before 2025
@@ -177,7 +177,7 @@ class WireGroup:
 
     async def stats(self) -> GroupStats:
         self._need(Capability.STATS)
-        with translated(Capability.STATS):
+        with translate_errors(Capability.STATS):
             answer: StatsResponse = await self._abilities.Stats(Empty(), timeout=self._deadlines.other)
         return GroupStats(
             quota=answer.quota if answer.HasField("quota") else None,
@@ -187,7 +187,7 @@ class WireGroup:
     async def recover(self) -> Sequence[TaggedInstance]:
         found: list[TaggedInstance] = []
         self._need(Capability.RECOVER)
-        with translated(Capability.RECOVER):
+        with translate_errors(Capability.RECOVER):
             async with self._abilities.Recover.open(timeout=self._deadlines.other) as stream:
                 await stream.send_message(Empty(), end=True)
                 async for one in stream:
@@ -208,7 +208,7 @@ class WireGroup:
             held=[provider.Held(holder=holder, instance=instance) for holder, instance in wishes.held.items()],
             is_complete=wishes.is_complete,
         )
-        with translated("Room"):
+        with translate_errors("Room"):
             answer = await self._provider.Room(request, timeout=self._deadlines.other)
         capacity = answer.capacity if answer.HasField("capacity") else None
         return RoomAtProvider(capacity=capacity, explanation=answer.explanation)
@@ -216,7 +216,7 @@ class WireGroup:
     async def acquire(self, holder: str, *, key: str = "", caches: Sequence[str] = ()) -> str:
         """Waits as long as the provider lets us: there is no deadline, for an instance may have to be made first."""
         self._need(Capability.PROVIDER)
-        with translated("Acquire"):
+        with translate_errors("Acquire"):
             request = provider.AcquireRequest(holder=holder, key=key, caches=caches)
             answer = await self._provider.Acquire(request)
         if not answer.instance:
@@ -225,7 +225,7 @@ class WireGroup:
 
     async def release(self, holder: str, *, is_used: bool = True, warmed: Sequence[str] = ()) -> None:
         self._need(Capability.PROVIDER)
-        with translated("Release"):
+        with translate_errors("Release"):
             request = provider.ReleaseRequest(holder=holder, is_used=is_used, warmed=warmed)
             await self._provider.Release(request, timeout=self._deadlines.other)
 
@@ -238,7 +238,7 @@ class WireGroup:
     ) -> Sequence[str]:
         self._need(Capability.SUSPEND_RESUME)
         try:
-            with translated(what):
+            with translate_errors(what):
                 answer = await call(request(instances=instances), timeout=self._deadlines.other)
                 succeeded = answer.succeeded
         except TemporaryError as error:

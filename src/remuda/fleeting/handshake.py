@@ -56,7 +56,7 @@ def environment(inherited: Mapping[str, str], *, sockets: str, certificate: str 
     return kept | told | ({CLIENT_CERTIFICATE: certificate} if certificate else {})
 
 
-def chosen_version(offered: str, own: Collection[int] = VERSIONS) -> int:
+def choose_version(offered: str, own: Collection[int] = VERSIONS) -> int:
     """The highest that both speak, or else our lowest, which the host then refuses with both numbers."""
     theirs = {int(one) for one in offered.split(",") if _NUMBER.fullmatch(one.strip())}
     return max(theirs & set(own), default=min(own))
@@ -88,7 +88,7 @@ def read_handshake(line: str, *, asked_for_certificate: bool = False) -> Handsha
         raise PermanentError("the handshake has a certificate although none was asked for; leave its sixth field empty")
     if asked_for_certificate and not encoded:
         raise PermanentError("the handshake has no certificate although one was asked for; switch AutoMTLS off for it")
-    return Handshake(version=int(version), network=network, address=address, certificate=_decoded(encoded))
+    return Handshake(version=int(version), network=network, address=address, certificate=_decode(encoded))
 
 
 def _check_address(network: str, address: str) -> None:
@@ -108,7 +108,7 @@ def _check_address(network: str, address: str) -> None:
     )
 
 
-def _decoded(encoded: str) -> bytes:
+def _decode(encoded: str) -> bytes:
     try:
         return base64.b64decode(encoded + "=" * (-len(encoded) % 4), validate=True)
     except binascii.Error as error:

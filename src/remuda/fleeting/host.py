@@ -146,7 +146,7 @@ class HostedGroup:
     async def _call(self, call: Callable[[WireGroup], Awaitable[T]], *, is_vital: bool = False) -> T:
         group, process = self._group, self._process
         if group is None or process is None:
-            raise _saying(self._cause, f"the plugin {self._plugin} does not run: {self._cause}")
+            raise _same_kind(self._cause, f"the plugin {self._plugin} does not run: {self._cause}")
         try:
             return await call(group)
         except HungError as error:
@@ -164,7 +164,7 @@ class HostedGroup:
         while True:
             began = self._clock.monotonic()
             try:
-                async with self._started() as process:
+                async with self._run_process() as process:
                     assert self.info is not None
                     if not running.done():
                         running.set_result(self.info)
@@ -188,7 +188,7 @@ class HostedGroup:
             await self._clock.sleep(pause)
 
     @asynccontextmanager
-    async def _started(self) -> AsyncIterator[FleetingProcess]:
+    async def _run_process(self) -> AsyncIterator[FleetingProcess]:
         """A process that has been told what it has to know; it is ended with the block."""
         assert self._told is not None
         process = self._process = FleetingProcess(
@@ -203,7 +203,7 @@ class HostedGroup:
         try:
             channel = await process.start()
             side += [
-                asyncio.create_task(read_stdio(channel, self._hearing()), name=f"stdio of {self._plugin}"),
+                asyncio.create_task(read_stdio(channel, self._stdio_logger()), name=f"stdio of {self._plugin}"),
                 asyncio.create_task(hold_broker(channel), name=f"broker of {self._plugin}"),
             ]
             self.starts += 1
@@ -237,7 +237,7 @@ class HostedGroup:
             process.kill()  # it cannot be asked to end
         await process.close()
 
-    def _hearing(self) -> Callable[[bytes], None]:
+    def _stdio_logger(self) -> Callable[[bytes], None]:
         splitter, reader = Splitter(), Reader()
 
         def hear(data: bytes) -> None:
@@ -255,5 +255,5 @@ class HostedGroup:
         getattr(log, line.level)(line.text)
 
 
-def _saying(error: Exception, text: str) -> Exception:
+def _same_kind(error: Exception, text: str) -> Exception:
     return PermanentError(text) if isinstance(error, PermanentError) else TemporaryError(text)

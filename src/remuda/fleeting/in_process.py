@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from remuda.fleeting.errors import PermanentError, TemporaryError, UnhealthyError, UnsupportedError
-from remuda.fleeting.method_results import a_count, a_value, awaited, halves, place, several, states
+from remuda.fleeting.method_results import a_count, a_value, halves, place, several, states, wait_for
 from remuda.fleeting.method_results import instances as names
 from remuda.fleeting.port import (
     CanRecover,
@@ -28,7 +28,7 @@ from remuda.fleeting.port import (
     TaggedInstance,
     Wishes,
 )
-from remuda.fleeting.sdk import Plugin, completed, read_config
+from remuda.fleeting.sdk import Plugin, complete_info, read_config
 
 NOT_READY = "Init has to come first"
 _log = logging.getLogger("remuda.fleeting")
@@ -44,42 +44,42 @@ class InProcess:
     async def init(self, config: Mapping[str, Any], settings: Settings) -> ProviderInfo:
         for half in halves(self._plugin):
             _log.warning("the plugin has %s; that ability is not announced", half)
-        with self._sorted():
+        with self._classify_errors():
             read = read_config(self._plugin.config_type, config)
-            told = a_value("init", await awaited("init", self._plugin.init(read, settings)), ProviderInfo)
-            self.info = a_value("init", completed(told, self._plugin), ProviderInfo)
+            told = a_value("init", await wait_for("init", self._plugin.init(read, settings)), ProviderInfo)
+            self.info = a_value("init", complete_info(told, self._plugin), ProviderInfo)
         return self.info
 
     async def update(self) -> Mapping[str, InstanceState]:
         with self._ready():
-            return states("update", await awaited("update", self._plugin.update()))
+            return states("update", await wait_for("update", self._plugin.update()))
 
     async def increase(self, count: int) -> int:
         with self._ready():
-            accepted = a_count("increase", await awaited("increase", self._plugin.increase(count)))
+            accepted = a_count("increase", await wait_for("increase", self._plugin.increase(count)))
             if accepted > count:
                 _log.warning("increase(%d) returned %d; it may accept no more than it is asked for", count, accepted)
             return min(accepted, count)
 
     async def decrease(self, instances: Sequence[str]) -> Sequence[str]:
         with self._ready():
-            return _of_these(instances, names("decrease", await awaited("decrease", self._plugin.decrease(instances))))
+            return _of_these(instances, names("decrease", await wait_for("decrease", self._plugin.decrease(instances))))
 
     async def connect_info(self, instance: str) -> ConnectInfo:
         with self._ready():
-            told = await awaited("connect_info", self._plugin.connect_info(instance))
+            told = await wait_for("connect_info", self._plugin.connect_info(instance))
             return a_value("connect_info", told, ConnectInfo)
 
     async def shutdown(self) -> None:
         with self._ready():
-            await awaited("shutdown", self._plugin.shutdown())
+            await wait_for("shutdown", self._plugin.shutdown())
 
     async def heartbeat(self, instance: str) -> None:
         if not isinstance(self._plugin, HasHeartbeat):
             return
         try:
             with self._ready():
-                await awaited("heartbeat", self._plugin.heartbeat(instance))
+                await wait_for("heartbeat", self._plugin.heartbeat(instance))
         except (TemporaryError, PermanentError) as error:
             raise UnhealthyError(str(error)) from error
 
@@ -87,38 +87,38 @@ class InProcess:
         if not isinstance(self._plugin, CanSuspend):
             raise UnsupportedError("the plugin does not have suspend_resume")
         with self._ready():
-            return _of_these(instances, names("suspend", await awaited("suspend", self._plugin.suspend(instances))))
+            return _of_these(instances, names("suspend", await wait_for("suspend", self._plugin.suspend(instances))))
 
     async def resume(self, instances: Sequence[str]) -> Sequence[str]:
         if not isinstance(self._plugin, CanSuspend):
             raise UnsupportedError("the plugin does not have suspend_resume")
         with self._ready():
-            return _of_these(instances, names("resume", await awaited("resume", self._plugin.resume(instances))))
+            return _of_these(instances, names("resume", await wait_for("resume", self._plugin.resume(instances))))
 
     async def stats(self) -> GroupStats:
         if not isinstance(self._plugin, HasStats):
             raise UnsupportedError("the plugin does not have remuda.stats")
         with self._ready():
-            return a_value("stats", await awaited("stats", self._plugin.stats()), GroupStats)
+            return a_value("stats", await wait_for("stats", self._plugin.stats()), GroupStats)
 
     async def recover(self) -> Sequence[TaggedInstance]:
         if not isinstance(self._plugin, CanRecover):
             raise UnsupportedError("the plugin does not have remuda.recover")
         with self._ready():
-            return several("recover", await awaited("recover", self._plugin.recover()), TaggedInstance)
+            return several("recover", await wait_for("recover", self._plugin.recover()), TaggedInstance)
 
     async def room(self, wishes: Wishes) -> RoomAtProvider:
         with self._ready():
-            return a_value("room", await awaited("room", self._provider.room(wishes)), RoomAtProvider)
+            return a_value("room", await wait_for("room", self._provider.room(wishes)), RoomAtProvider)
 
     async def acquire(self, holder: str, *, key: str = "", caches: Sequence[str] = ()) -> str:
         with self._ready():
-            told = await awaited("acquire", self._provider.acquire(holder, key=key, caches=caches))
+            told = await wait_for("acquire", self._provider.acquire(holder, key=key, caches=caches))
             return a_value("acquire", told, str)
 
     async def release(self, holder: str, *, is_used: bool = True, warmed: Sequence[str] = ()) -> None:
         with self._ready():
-            await awaited("release", self._provider.release(holder, is_used=is_used, warmed=warmed))
+            await wait_for("release", self._provider.release(holder, is_used=is_used, warmed=warmed))
 
     async def close(self) -> None:
         """There is nothing to end."""
@@ -133,11 +133,11 @@ class InProcess:
     def _ready(self) -> Iterator[None]:
         if self.info is None:
             raise PermanentError(NOT_READY)
-        with self._sorted():
+        with self._classify_errors():
             yield
 
     @contextmanager
-    def _sorted(self) -> Iterator[None]:
+    def _classify_errors(self) -> Iterator[None]:
         try:
             yield
         except (TemporaryError, PermanentError):

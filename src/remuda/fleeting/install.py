@@ -22,7 +22,7 @@ from typing import Any, Protocol
 
 from remuda.fleeting.errors import PermanentError
 from remuda.fleeting.plugin_search import PREFIX, PROGRAM, version_folder, versions
-from remuda.fleeting.program_info import Told, ask_version
+from remuda.fleeting.program_info import ProgramInfo, ask_version
 from remuda.fleeting.references import Reference, Version, parse_reference, parse_version, version_of_folder
 from remuda.lib.dataclass import dataclass
 from remuda.lib.files import sync_folder
@@ -147,7 +147,7 @@ def install_file(
                     "chmod +x it if it is the program"
                 )
             copy_program(file, files)
-        told = _asked(files / PROGRAM, file)
+        told = _ask_version(files / PROGRAM, file)
         version = parse_version(told.version)
         if version is None:
             raise PermanentError(
@@ -205,7 +205,7 @@ def put(files: Path, reference: Reference, version: Version, folder: Path) -> In
     return _there(reference, version, folder, is_new=True)
 
 
-def _asked(program: Path, file: Path) -> Told:
+def _ask_version(program: Path, file: Path) -> ProgramInfo:
     try:
         return ask_version(program, named=file)
     except PermanentError as error:

@@ -22,7 +22,7 @@ from remuda.fleeting.sdk import in_words
 T = TypeVar("T")
 
 
-async def awaited(method: str, answer: "Awaitable[T]") -> T:
+async def wait_for(method: str, answer: "Awaitable[T]") -> T:
     """What comes of a call."""
     if not inspect.isawaitable(answer):
         raise TemporaryError(f"{method}() is no coroutine; write `async def {method}`")
@@ -32,7 +32,7 @@ async def awaited(method: str, answer: "Awaitable[T]") -> T:
 def a_value(method: str, given: object, kind: type[T]) -> T:
     """A dataclass of the port, or a text."""
     if not isinstance(given, kind):
-        raise TemporaryError(f"{method}() returned {_named(given)}; it has to return {_article(kind.__name__)}")
+        raise TemporaryError(f"{method}() returned {_type_name(given)}; it has to return {_article(kind.__name__)}")
     if is_dataclass(kind):
         for name, hint in _hints(kind).items():
             _check_field(method, name, getattr(given, name), hint)
@@ -41,32 +41,34 @@ def a_value(method: str, given: object, kind: type[T]) -> T:
 
 def a_count(method: str, given: object) -> int:
     if not isinstance(given, int):
-        raise TemporaryError(f"{method}() returned {_named(given)}; it has to return how many were accepted, an int")
+        raise TemporaryError(
+            f"{method}() returned {_type_name(given)}; it has to return how many were accepted, an int"
+        )
     return given
 
 
 def instances(method: str, given: object) -> Sequence[str]:
     """Names."""
     if isinstance(given, str) or not isinstance(given, Iterable):
-        raise TemporaryError(f"{method}() returned {_named(given)}; it has to return the names that were accepted")
+        raise TemporaryError(f"{method}() returned {_type_name(given)}; it has to return the names that were accepted")
     found = list(given)
     for one in found:
         if not isinstance(one, str):
-            raise TemporaryError(f"{method}() returned {_named(one)} as a name of an instance; it has to be a str")
+            raise TemporaryError(f"{method}() returned {_type_name(one)} as a name of an instance; it has to be a str")
     return found
 
 
 def several(method: str, given: object, kind: type[T]) -> Sequence[T]:
     """A list of values."""
     if isinstance(given, str | Mapping) or not isinstance(given, Iterable):
-        raise TemporaryError(f"{method}() returned {_named(given)}; it has to return a list of {kind.__name__}")
+        raise TemporaryError(f"{method}() returned {_type_name(given)}; it has to return a list of {kind.__name__}")
     return [a_value(method, one, kind) for one in given]
 
 
 def states(method: str, given: object) -> Mapping[str, InstanceState]:
     if not isinstance(given, Mapping):
         wanted = "a dict of names of instances and their InstanceState"
-        raise TemporaryError(f"{method}() returned {_named(given)}; it has to return {wanted}")
+        raise TemporaryError(f"{method}() returned {_type_name(given)}; it has to return {wanted}")
     for name, state in given.items():
         if not isinstance(name, str):
             raise TemporaryError(f"{method}() returned {name!r} as a name of an instance; it has to be a str")
@@ -101,7 +103,7 @@ def _check_field(method: str, name: str, value: object, hint: Any) -> None:
         assert isinstance(hint, type)
         if not isinstance(value, hint):
             what = f"{method}(): {name} has to be {_article(hint.__name__)}"
-            raise TemporaryError(f"{what}, not {_named(value)}")
+            raise TemporaryError(f"{what}, not {_type_name(value)}")
         for inner, kind in _hints(hint).items():
             _check_field(method, f"{name}.{inner}", getattr(value, inner), kind)
         return
@@ -121,7 +123,7 @@ def _hints(kind: type) -> Mapping[str, Any]:
     return {field.name: hints[field.name] for field in fields(kind)}
 
 
-def _named(value: object) -> str:
+def _type_name(value: object) -> str:
     return "None" if value is None else _article(type(value).__name__)
 
 

@@ -48,7 +48,7 @@ class Where(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class FoundPlugin:
     """A plugin that is there."""
 
     name: str
@@ -87,17 +87,17 @@ def find_program(name: str, env: Mapping[str, str] = os.environ) -> str:
             found = Path(os.path.expanduser(name))
         elif where is Where.INSTALLED:
             with suppress(PermanentError):  # no such name is installed; on PATH there may be one
-                found = installed_program(parse_reference(name), plugin_folder(env))
+                found = find_installed(parse_reference(name), plugin_folder(env))
         elif where is Where.ON_PATH:
             found = find_on_path(wanted, env)
-        elif _announced(wanted):
-            found = beside_us(wanted)
+        elif _find_entry_point(wanted):
+            found = program_of_distribution(wanted)
         if found is not None and is_program(found):
             return str(found.absolute())
-    raise PermanentError(_nowhere(name, wanted, env))
+    raise PermanentError(_explain_missing(name, wanted, env))
 
 
-def installed_program(reference: Reference, folder: Path) -> Path | None:
+def find_installed(reference: Reference, folder: Path) -> Path | None:
     """Of the highest installed version that fits."""
     best = reference.constraint.best(versions(reference, folder))
     return None if best is None else version_folder(reference, best, folder) / PROGRAM
@@ -117,27 +117,27 @@ def versions(reference: Reference, folder: Path) -> list[Version]:
     return sorted((one for one in found if one is not None), key=lambda one: one.order)
 
 
-def list_plugins(env: Mapping[str, str] = os.environ) -> list[Found]:
+def list_plugins(env: Mapping[str, str] = os.environ) -> list[FoundPlugin]:
     """All that there are, by name; first what is found first. Each program once."""
-    every: dict[Path, Found] = {}
-    for one in (*_installed(plugin_folder(env)), *_on_path(env), *_distributions()):
+    every: dict[Path, FoundPlugin] = {}
+    for one in (*_list_installed(plugin_folder(env)), *_list_on_path(env), *_list_distributions()):
         first = every.setdefault(one.program, one)
         every[one.program] = replace(first, version=first.version or one.version)
     newest_first = sorted(every.values(), key=_version_order, reverse=True)
     return sorted(newest_first, key=lambda one: (one.name, list(Where).index(one.where)))
 
 
-def beside_us(program: str) -> Path:
+def program_of_distribution(program: str) -> Path:
     """Where pip puts programs of distributions that are installed with us."""
     return Path(sys.executable).parent / program
 
 
-def _announced(program: str) -> EntryPoint | None:
+def _find_entry_point(program: str) -> EntryPoint | None:
     known = entry_points(group=ENTRY_POINTS)
     return next((one for one in known if f"{PREFIX}{one.name}" == program), None)
 
 
-def _installed(folder: Path) -> Iterator[Found]:
+def _list_installed(folder: Path) -> Iterator[FoundPlugin]:
     for top, folders, files in os.walk(folder):
         folders[:] = [one for one in folders if not one.startswith(".")]
         here = Path(top)
@@ -149,31 +149,31 @@ def _installed(folder: Path) -> Iterator[Found]:
             name = parse_reference(str(here.parent.relative_to(folder))).short
         except PermanentError:
             continue
-        yield Found(name=name, where=Where.INSTALLED, program=here / PROGRAM, version=version.text)
+        yield FoundPlugin(name=name, where=Where.INSTALLED, program=here / PROGRAM, version=version.text)
 
 
-def _distributions() -> Iterator[Found]:
+def _list_distributions() -> Iterator[FoundPlugin]:
     for one in entry_points(group=ENTRY_POINTS):
-        program = beside_us(f"{PREFIX}{one.name}")
+        program = program_of_distribution(f"{PREFIX}{one.name}")
         if is_program(program):
             version = one.dist.version if one.dist is not None else ""
-            yield Found(name=one.name, where=Where.DISTRIBUTION, program=program, version=version)
+            yield FoundPlugin(name=one.name, where=Where.DISTRIBUTION, program=program, version=version)
 
 
-def _on_path(env: Mapping[str, str]) -> Iterator[Found]:
+def _list_on_path(env: Mapping[str, str]) -> Iterator[FoundPlugin]:
     for folder in path_folders(env):
         for program in sorted(folder.glob(f"{PREFIX}*")):
             if is_program(program):
-                yield Found(name=program.name.removeprefix(PREFIX), where=Where.ON_PATH, program=program)
+                yield FoundPlugin(name=program.name.removeprefix(PREFIX), where=Where.ON_PATH, program=program)
 
 
-def _version_order(one: Found) -> tuple[Any, ...]:
+def _version_order(one: FoundPlugin) -> tuple[Any, ...]:
     """Of installed ones; others have the order of PATH."""
     version = parse_version(one.version) if one.where is Where.INSTALLED else None
     return version.order if version is not None else ()
 
 
-def _nowhere(name: str, wanted: str, env: Mapping[str, str]) -> str:
+def _explain_missing(name: str, wanted: str, env: Mapping[str, str]) -> str:
     if places(name) == (Where.PATH,):
         return f"{name}: there is no such program, or it may not be executed; is the path right?"
     reference, folder = parse_reference(name), plugin_folder(env)
@@ -183,7 +183,7 @@ def _nowhere(name: str, wanted: str, env: Mapping[str, str]) -> str:
         *([f"a program {wanted} on PATH and beside {sys.executable}"] if Where.ON_PATH in places(name) else []),
     ]
     advice = [f"install it, by `remuda plugin install {name}` or with pip"]
-    if (distribution := _announced(wanted)) is not None and distribution.dist is not None:
-        advice = [f"{beside_us(wanted)} is missing: install {distribution.dist.name} anew"]
+    if (distribution := _find_entry_point(wanted)) is not None and distribution.dist is not None:
+        advice = [f"{program_of_distribution(wanted)} is missing: install {distribution.dist.name} anew"]
     advice.append(f"write ./{name} for the file of this folder" if Path(name).is_file() else "or give its path")
     return f"there is no plugin {name}. Looked for: {'; '.join(looked)}. To do: {', '.join(advice)}"

@@ -31,7 +31,7 @@ _LINE = re.compile(r"^(Name|Version):[ \t]*(.*?)[ \t]*$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class ProgramInfo:
     """What a program says of itself."""
 
     name: str
@@ -44,15 +44,15 @@ def by_hand(env: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in env.items() if name != COOKIE and not name.startswith(TOLD)}
 
 
-def read_version(printed: str) -> Told | None:
+def read_version(printed: str) -> ProgramInfo | None:
     """None: it does not say. Pure."""
     found = dict(_LINE.findall(printed))
     if not found.get("Name") or not found.get("Version"):
         return None
-    return Told(name=PurePath(found["Name"]).name.removeprefix(PREFIX), version=found["Version"])
+    return ProgramInfo(name=PurePath(found["Name"]).name.removeprefix(PREFIX), version=found["Version"])
 
 
-def ask_version(program: Path, *, named: Path | None = None) -> Told:
+def ask_version(program: Path, *, named: Path | None = None) -> ProgramInfo:
     """PermanentError, with the name that people know it by, where no answer comes that can be used."""
     name = named or program
     try:

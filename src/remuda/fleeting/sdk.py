@@ -84,7 +84,7 @@ def capabilities(plugin: object) -> frozenset[str]:
     return frozenset(name.value for name, ability in CAPABILITIES.items() if isinstance(plugin, ability))
 
 
-def completed(info: ProviderInfo, plugin: Plugin[Any]) -> ProviderInfo:
+def complete_info(info: ProviderInfo, plugin: Plugin[Any]) -> ProviderInfo:
     """What is the same for all plugins."""
     return ProviderInfo(
         id=info.id,
@@ -95,7 +95,7 @@ def completed(info: ProviderInfo, plugin: Plugin[Any]) -> ProviderInfo:
     )
 
 
-def mistake(plugin: object) -> str:
+def find_mistake(plugin: object) -> str:
     """What is wrong with a plugin before anybody asks it for anything; empty: nothing. Pure."""
     if isinstance(plugin, type):
         return f"{plugin.__name__} is a class; an object of it is wanted: {plugin.__name__}()"
@@ -105,36 +105,36 @@ def mistake(plugin: object) -> str:
     for name, example in (("name", 'name = "cloud"'), ("config_type", "config_type = Config, or NoConfig")):
         if not hasattr(plugin, name):
             return f"{kind} has no {name}; say {example} in the class"
-    return _struct_mistake(plugin.config_type)
+    return _find_struct_mistake(plugin.config_type)
 
 
 def read_config(kind: type[ConfigT], given: Any) -> ConfigT:
     """`plugin_config` as the plugin's struct. PermanentError names the key."""
-    if wrong := _struct_mistake(kind):
+    if wrong := _find_struct_mistake(kind):
         raise PermanentError(wrong)
     values = {} if given is None else given
     if not isinstance(values, Mapping):
         raise PermanentError(f"plugin_config has to be a table, not {type(values).__name__}")
-    prepared = _prepared(inspect.type_info(kind), dict(values), "")
+    prepared = _prepare(inspect.type_info(kind), dict(values), "")
     try:
         return msgspec.convert(prepared, kind)
     except msgspec.ValidationError as error:
         raise PermanentError(f"plugin_config: {in_words(_with_keys(kind, prepared, str(error)))}") from error
 
 
-def _struct_mistake(kind: object) -> str:
+def _find_struct_mistake(kind: object) -> str:
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         return ""
     shown = kind.__name__ if isinstance(kind, type) else repr(kind)
     return f"config_type is {shown}; it has to be a class Config(msgspec.Struct, frozen=True, kw_only=True)"
 
 
-def _prepared(kind: inspect.Type, value: Any, where: str) -> Any:
+def _prepare(kind: inspect.Type, value: Any, where: str) -> Any:
     """A value with spans of time read; PermanentError for what the library does not see, or says badly."""
     match kind:
         case inspect.UnionType(types=kinds):
             fitting = [one for one in kinds if _may_be(one, value)]
-            return _prepared(fitting[0], value, where) if len(fitting) == 1 else value
+            return _prepare(fitting[0], value, where) if len(fitting) == 1 else value
         case inspect.TimeDeltaType():
             return _span(value, where)
         case inspect.LiteralType(values=allowed):
@@ -142,9 +142,9 @@ def _prepared(kind: inspect.Type, value: Any, where: str) -> Any:
         case inspect.EnumType(cls=choices):
             _choose(value, [one.value for one in choices], where)
         case inspect.DictType(value_type=inner) if isinstance(value, Mapping):
-            return {key: _prepared(inner, one, _below(where, key)) for key, one in value.items()}
+            return {key: _prepare(inner, one, _below(where, key)) for key, one in value.items()}
         case inspect.ListType(item_type=inner) | inspect.VarTupleType(item_type=inner) if isinstance(value, list):
-            return [_prepared(inner, one, f"{where}[{number}]") for number, one in enumerate(value)]
+            return [_prepare(inner, one, f"{where}[{number}]") for number, one in enumerate(value)]
         case inspect.StructType(fields=fields, tag_field=tag) if isinstance(value, Mapping):
             known = {field.encode_name: field.type for field in fields}
             for key in value:
@@ -153,7 +153,7 @@ def _prepared(kind: inspect.Type, value: Any, where: str) -> Any:
                         f"plugin_config: there is no setting {_below(where, key)}; {_nearest(key, known, where)}"
                     )
             return {
-                key: _prepared(known.get(key, inspect.AnyType()), one, _below(where, key)) for key, one in value.items()
+                key: _prepare(known.get(key, inspect.AnyType()), one, _below(where, key)) for key, one in value.items()
             }
     return value
 

@@ -31,11 +31,11 @@ from remuda.fleeting.handshake import (
     SOCKETS,
     SOCKETS_GROUP,
     Handshake,
-    chosen_version,
+    choose_version,
 )
 from remuda.fleeting.plugin_search import FOLDER
 from remuda.fleeting.program_info import CAPABILITIES_KEY
-from remuda.fleeting.sdk import Plugin, capabilities, mistake
+from remuda.fleeting.sdk import Plugin, capabilities, find_mistake
 from remuda.fleeting.services import services
 from remuda.fleeting.status_details import Details
 from remuda.plugins.serving import listen, reserve_stdout
@@ -51,7 +51,7 @@ _LEVELS = ((logging.ERROR, "error"), (logging.WARNING, "warn"), (logging.INFO, "
 
 def serve(plugin: Plugin[Any], arguments: Sequence[str] | None = None) -> int:
     """Run the plugin as a program; its exit code."""
-    if wrong := mistake(plugin):
+    if wrong := find_mistake(plugin):
         sys.stderr.write(f"remuda.fleeting.serve: {wrong}\n")
         return 2
     words = list(sys.argv[1:] if arguments is None else arguments)
@@ -140,7 +140,7 @@ async def _serve(plugin: Plugin[Any], stdout: TextIO, parent: int) -> None:
         context, certificate = server_context(identity, shown), identity.der
     async with listen(server, os.environ.get(SOCKETS), context) as path:
         _share(path)
-        version = chosen_version(os.environ.get(OFFERED, ""))
+        version = choose_version(os.environ.get(OFFERED, ""))
         line = Handshake(version=version, network="unix", address=str(path), certificate=certificate).line
         stdout.write(f"{line}\n")
         stdout.flush()

@@ -80,19 +80,19 @@ def server_context(own: Identity, client: str) -> ssl.SSLContext:
     """For a plugin whose host gave this certificate (PEM)."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.verify_mode = ssl.CERT_REQUIRED
-    return _filled(context, own, client)
+    return _complete(context, own, client)
 
 
 def client_context(own: Identity, server: bytes) -> ssl.SSLContext:
     """For a host whose plugin gave this certificate (DER) in its handshake."""
     try:
         shown = ssl.DER_cert_to_PEM_cert(server)
-        return _filled(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), own, shown)
+        return _complete(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), own, shown)
     except ssl.SSLError as error:
         raise PermanentError(f"the certificate in the plugin's handshake cannot be read: {error}") from error
 
 
-def _filled(context: ssl.SSLContext, own: Identity, trusted: str) -> ssl.SSLContext:
+def _complete(context: ssl.SSLContext, own: Identity, trusted: str) -> ssl.SSLContext:
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["h2"])
     context.load_verify_locations(cadata=trusted)

@@ -104,7 +104,7 @@ class World:
             groups=self.groups,
             instances=self.instances,
             requests=tuple(self.requests),
-            reserved=self.slots.reserved,
+            reserved=self.slots.reservation_count,
         )
 
     def run(self, seconds: int, *, tick: int = 1) -> None:
@@ -123,7 +123,7 @@ class World:
         for one in self.instances:
             lasted = self.now - one.since
             if one.state is InstanceState.CREATING and lasted >= self.boot_seconds:
-                self.slots.see(replace(one, state=InstanceState.READY, since=self.now))
+                self.slots.update(replace(one, state=InstanceState.READY, since=self.now))
             elif one.state is InstanceState.DELETING and lasted >= self.delete_seconds:
                 assert not self.slots.lose(one.id), "an instance with jobs was removed"
         for holder, began in list(self.began.items()):
@@ -132,12 +132,12 @@ class World:
                 del self.began[holder]
 
     def _see(self, instance: Instance) -> None:
-        self.slots.see(replace(instance, state=InstanceState.CREATING, since=self.now))
+        self.slots.update(replace(instance, state=InstanceState.CREATING, since=self.now))
 
     def _act(self) -> None:
         for grant in self.slots.grants():
             self.began[grant.holder] = self.now
-        demand = a_demand(waiting=len(self.slots.waiting), ready=self.ready_jobs())
+        demand = a_demand(waiting=len(self.slots.waiters), ready=self.ready_jobs())
         made = self.last = plan(self.fleet(), demand, self.policy, self.now)
         after = carried_out(self.fleet(), made, self.now)
         self.groups = after.groups
@@ -147,9 +147,9 @@ class World:
             if one.id not in left:
                 self.slots.lose(one.id)
         for one in after.instances:
-            self.slots.see(one)
+            self.slots.update(one)
         self.slots.allow(made.reservable)
-        self.created += made.created
+        self.created += made.creation_count
         self.removed += sum(one.because.reason is not Reason.RETRIED for one in made.remove)
         self.reasons.update(one.because.reason for one in made.remove)
         self.most = max(self.most, len(self.instances) + sum(one.count for one in self.requests))

@@ -30,7 +30,7 @@ from remuda.lib.clock import VirtualClock, settle
 from remuda.taskscaler.core.policy import PolicyRule
 from remuda.taskscaler.core.slots import Slot
 from remuda.taskscaler.core.values import Demand, Limits
-from remuda.taskscaler.fleet.setup import FleetSetup, GroupSetup, Told, Untold
+from remuda.taskscaler.fleet.setup import FleetSetup, GroupSetup, NoMetrics, ScalerMetrics
 from remuda.taskscaler.fleet.status import InstanceStatus
 from remuda.taskscaler.loop.group_watch import Deadlines
 from remuda.taskscaler.loop.scaler import Scaler
@@ -250,7 +250,7 @@ class Stable:
         self.lost: list[tuple[str, list[str]]] = []
         self.causes: list[str] = []
         """Whose doing those losses may be."""
-        self.told: Told = Untold()
+        self.metrics: ScalerMetrics = NoMetrics()
         self.demand: Callable[[], Demand] | None = None
         self.deadlines = Deadlines()
         self._task: asyncio.Task[None] | None = None
@@ -286,13 +286,13 @@ class Stable:
             demand=None if ask is None else self._ask,
             clock=self.clock,
             on_lost=self._note_lost,
-            told=self.told,
+            metrics=self.metrics,
             writer=InlineWriter,
             deadlines=self.deadlines,
         )
         self._watched = self._scaler
         if is_recovered:
-            self._scaler.recovered()
+            self._scaler.end_recovery()
         self._task = asyncio.create_task(self._scaler.run(), name="scaler under test")
         await settle(200)
         return self._scaler

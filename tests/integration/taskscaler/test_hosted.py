@@ -81,7 +81,7 @@ async def running(folder: Path, group: HostedGroup) -> AsyncIterator[Scaler]:
         expecting_seconds=0.05,
     )
     scaler = Scaler(setup, {"": group}, machines=Nobody(), folder=folder / "state", clock=SystemClock())
-    scaler.recovered()
+    scaler.end_recovery()
     task = asyncio.create_task(scaler.run(), name="scaler")
     try:
         yield scaler

@@ -12,7 +12,7 @@ from remuda.fleeting.handshake import (
     COOKIE_VALUE,
     LEAST_CERTIFICATE,
     Handshake,
-    chosen_version,
+    choose_version,
     environment,
     read_handshake,
 )
@@ -55,7 +55,7 @@ def test_a_certificate_that_was_asked_for_has_to_come() -> None:
     [("0", (0,), 0), ("5,1", (0,), 0), ("0,1,2", (1, 2, 3), 2), ("", (0, 1), 0), ("x,1", (0, 1), 1), ("7", (2, 3), 2)],
 )
 def test_the_highest_common_version_or_our_lowest(offered: str, own: tuple[int, ...], chosen: int) -> None:
-    assert chosen_version(offered, own) == chosen
+    assert choose_version(offered, own) == chosen
 
 
 def test_a_plugin_gets_nothing_that_go_plugin_told_us() -> None:

@@ -10,7 +10,7 @@ import pytest
 from msgspec import Meta
 
 from remuda.fleeting.errors import PermanentError
-from remuda.fleeting.sdk import Plugin, mistake, read_config
+from remuda.fleeting.sdk import Plugin, find_mistake, read_config
 from remuda.testing.instance_groups import PlainGroup
 
 
@@ -118,7 +118,7 @@ class Untyped(Plugin[Config]):
     ],
 )
 def test_mistakes_of_the_author_are_told(plugin: object, said: str) -> None:
-    assert mistake(plugin) == said
+    assert find_mistake(plugin) == said
 
 
 def test_a_struct_that_is_none_is_told_by_tests_without_a_process() -> None:

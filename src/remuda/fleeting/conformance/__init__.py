@@ -8,7 +8,7 @@ instances that were made are deleted, and what cannot be deleted is named. `remu
 from collections.abc import AsyncGenerator
 
 from remuda.fleeting.conformance import ending, program, table
-from remuda.fleeting.conformance.life import Life, judged
+from remuda.fleeting.conformance.life import Life, run_check
 from remuda.fleeting.conformance.values import Check, Outcome, Result, Trial
 
 __all__ = ["Check", "Outcome", "Result", "Trial", "names", "try_out"]
@@ -30,12 +30,12 @@ async def try_out(trial: Trial) -> AsyncGenerator[Result, None]:
     life = Life(trial)
     try:
         for check in table.checks(trial):
-            result = await judged(check, life)
+            result = await run_check(check, life)
             yield result
             if result.outcome is Outcome.FAILED and (check.is_needed or not life.is_running):
                 break
     finally:
-        left = await judged(table.NOTHING_LEFT, life)
+        left = await run_check(table.NOTHING_LEFT, life)
         await life.stop()
     yield left
     for check in ending.CHECKS:
@@ -46,6 +46,6 @@ async def _alone(check: Check, trial: Trial) -> Result:
     """With processes of its own."""
     life = Life(trial)
     try:
-        return await judged(check, life)
+        return await run_check(check, life)
     finally:
         await life.stop()

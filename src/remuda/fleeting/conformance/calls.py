@@ -10,9 +10,9 @@ from google.protobuf.empty_pb2 import Empty
 from grpclib.health.v1.health_grpc import HealthStub
 from grpclib.health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 
-from remuda.fleeting.client import translated
+from remuda.fleeting.client import translate_errors
 from remuda.fleeting.codec import UNKNOWN_NUMBER, connect_info_from_wire
-from remuda.fleeting.conformance.life import OWNER, Life, is_going, need, shown, state_name
+from remuda.fleeting.conformance.life import OWNER, Life, format_states, is_going, need, state_name
 from remuda.fleeting.conformance.values import ONLY_SSH, FailedError, NotedError, Trial
 from remuda.fleeting.errors import PermanentError, TemporaryError, UnsupportedError
 from remuda.fleeting.port import Capability
@@ -58,8 +58,8 @@ async def increase(life: Life) -> None:
 async def shows(life: Life) -> None:
     found = await life.until(lambda new: len(new) >= life.accepted, _patience(life.trial))
     life.made = list(found)
-    need(len(found) <= life.accepted, f"{life.accepted} were accepted, and {len(found)} came: {shown(found)}")
-    need(len(found) == life.accepted, f"{life.accepted} were accepted, Update shows of them: {shown(found)}")
+    need(len(found) <= life.accepted, f"{life.accepted} were accepted, and {len(found)} came: {format_states(found)}")
+    need(len(found) == life.accepted, f"{life.accepted} were accepted, Update shows of them: {format_states(found)}")
     _check_states(found)
 
 
@@ -80,7 +80,7 @@ async def runs(life: Life) -> None:
 
     found = await life.until(is_over, life.trial.boot_seconds)
     if not is_over(found):
-        text = f"{shown(found)}, after {life.trial.boot_seconds:.0f} s"
+        text = f"{format_states(found)}, after {life.trial.boot_seconds:.0f} s"
         raise NotedError(text) if not life.trial.boot_seconds else FailedError(text)
 
 
@@ -158,7 +158,7 @@ async def own_abilities(life: Life) -> None:
         need(not stats.HasField("hourly_price") or stats.hourly_price >= 0, f"the price is {stats.hourly_price}")
     if Capability.RECOVER in life.info.capabilities:
         owners: dict[str, str] = {}
-        with translated("Recover"):
+        with translate_errors("Recover"):
             async with life.abilities.Recover.open(timeout=life.trial.call_seconds) as stream:
                 await stream.send_message(Empty(), end=True)
                 async for one in stream:
@@ -209,7 +209,7 @@ async def log_in(life: Life) -> None:
     await login.log_in(info, seconds=_patience(life.trial))
 
 
-async def killed(life: Life) -> None:
+async def kill(life: Life) -> None:
     assert life.process is not None
     life.process.kill()
     await life.process.ended.wait()
@@ -249,7 +249,7 @@ async def decrease_nobody(life: Life) -> None:
     await life.update()
 
 
-async def gone(life: Life) -> None:
+async def disappear(life: Life) -> None:
     past: set[str] = set()
 
     def are_gone(found: dict[str, int]) -> bool:
@@ -260,7 +260,7 @@ async def gone(life: Life) -> None:
 
     found = await life.until(are_gone, _patience(life.trial) if life.going else 0.0)
     life.is_given_up = not are_gone(found)
-    need(not life.is_given_up, f"there still are: {shown(found)}")
+    need(not life.is_given_up, f"there still are: {format_states(found)}")
 
 
 async def others(life: Life) -> None:
@@ -279,7 +279,7 @@ async def stdout(life: Life) -> None:
     need(not life.stray, f"{len(life.stray)} lines came there, the first: {life.stray[:1]}")
 
 
-async def nothing_left(life: Life) -> None:
+async def clean_up(life: Life) -> None:
     if life.before is None:
         return  # nothing was made
     if not life.is_running:
@@ -293,7 +293,7 @@ async def nothing_left(life: Life) -> None:
                 patience = ONCE_MORE_SECONDS if life.is_given_up else _patience(life.trial)
     found = await life.until(lambda new: all(is_going(state) for state in new.values()), patience)
     still = {name: state for name, state in found.items() if not is_going(state)}
-    need(not still, f"there still are: {shown(still)}")
+    need(not still, f"there still are: {format_states(still)}")
 
 
 _ENDED = (pb.State.Value("deleted"), pb.State.Value("timeout"))
@@ -316,4 +316,4 @@ def _or_missing(state: int) -> str:
 async def _reach(life: Life, wanted: int) -> None:
     found = await life.until(lambda new: all(new.get(name) == wanted for name in life.made), _patience(life.trial))
     states = {name: found.get(name, -1) for name in life.made}
-    need(set(states.values()) == {wanted}, f"not {state_name(wanted)} in the end: {shown(states)}")
+    need(set(states.values()) == {wanted}, f"not {state_name(wanted)} in the end: {format_states(states)}")

@@ -28,7 +28,7 @@ time.sleep(3600)
 """A host that only starts a plugin, so that it can be killed."""
 
 
-async def _told(life: Life) -> None:
+async def _end_on_shutdown(life: Life) -> None:
     await life.start()  # without Init, whose faults have been told
     assert life.process is not None
     await life.end()
@@ -40,7 +40,7 @@ async def _told(life: Life) -> None:
     need(life.process.exit_code == 0, f"it ended with {life.process.exit_code}")
 
 
-async def _orphaned(life: Life) -> None:
+async def _end_with_host(life: Life) -> None:
     with closing(SocketFolder()) as folder:
         host = await asyncio.create_subprocess_exec(
             *(sys.executable, "-c", _HOST, launch.__file__, life.trial.program),
@@ -94,13 +94,13 @@ CHECKS = (
         name="ends when it is told to",
         expected=f"after GRPCController.Shutdown it ends with 0 within {END_SECONDS:.0f} s",
         to_do="serve plugin.GRPCController beside the instance group, answer, and exit; hosts kill it otherwise",
-        run=_told,
+        run=_end_on_shutdown,
     ),
     Check(
         name="ends with its host",
         expected=f"within {ORPHAN_SECONDS:.0f} s after its host was killed it is gone",
         to_do="if the program is a script that starts the plugin, let it `exec` it; "
         "else look for the parent's process id, and exit when it changes",
-        run=_orphaned,
+        run=_end_with_host,
     ),
 )

@@ -14,7 +14,7 @@ from grpclib.const import Status
 from grpclib.health.v1.health_grpc import HealthStub
 from grpclib.health.v1.health_pb2 import HealthCheckRequest
 
-from remuda.fleeting.client import translated
+from remuda.fleeting.client import translate_errors
 from remuda.fleeting.codec import connector_to_wire
 from remuda.fleeting.conformance.values import Check, CheckError, FailedError, NotedError, Outcome, Result, Trial
 from remuda.fleeting.errors import PermanentError, TemporaryError
@@ -106,13 +106,13 @@ class Life:
 
     async def call(self, what: str, method: Any, request: Any) -> Any:
         """TemporaryError, PermanentError, UnsupportedError."""
-        with translated(what):
+        with translate_errors(what):
             return await method(request, timeout=self.trial.call_seconds)
 
     async def increase(self, count: int) -> pb.IncreaseResponse:
         self.is_in_doubt = True
         try:
-            async with self._watched("Increase"):
+            async with self._measure_health("Increase"):
                 request = pb.IncreaseRequest(n=count)
                 answer: pb.IncreaseResponse = await self.call("Increase", self.stub.Increase, request)
         except (TemporaryError, PermanentError) as error:
@@ -124,8 +124,8 @@ class Life:
 
     async def update(self) -> dict[str, int]:
         found: dict[str, int] = {}
-        with translated("Update"):
-            async with self._watched("Update"), self.stub.Update.open(timeout=self.trial.call_seconds) as stream:
+        with translate_errors("Update"):
+            async with self._measure_health("Update"), self.stub.Update.open(timeout=self.trial.call_seconds) as stream:
                 await stream.send_message(pb.Empty(), end=True)
                 async for one in stream:
                     if one.instance in found:
@@ -134,7 +134,7 @@ class Life:
         return found
 
     @asynccontextmanager
-    async def _watched(self, what: str) -> AsyncIterator[None]:
+    async def _measure_health(self, what: str) -> AsyncIterator[None]:
         """Ask something small meanwhile, and note how long that takes. Any answer is one, also that there is no such
         service."""
         loop, asked = asyncio.get_running_loop(), [math.inf]
@@ -229,7 +229,7 @@ def state_name(state: int) -> str:
         return f"state {state}"
 
 
-def shown(states: dict[str, int]) -> str:
+def format_states(states: dict[str, int]) -> str:
     """Some of them, for people."""
     some = [f"{name} {state_name(state)}" for name, state in list(states.items())[:MOST_SHOWN]]
     return ", ".join(some + (["..."] if len(states) > MOST_SHOWN else [])) or "nothing"
@@ -240,7 +240,7 @@ def need(is_so: object, happened: str) -> None:
         raise FailedError(happened)
 
 
-async def judged(check: Check, life: Life) -> Result:
+async def run_check(check: Check, life: Life) -> Result:
     """Run a check; what came of it."""
     outcome, happened, was_running = Outcome.PASSED, "", life.is_running
     to_do = check.to_do

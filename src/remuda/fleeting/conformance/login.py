@@ -24,7 +24,7 @@ async def log_in(info: ConnectInfo, *, seconds: float) -> None:
         async with asyncio.timeout(seconds):
             while True:
                 try:
-                    said = await _said(info, host, port)
+                    said = await _summarize(info, host, port)
                 except (asyncssh.PermissionDenied, asyncssh.KeyImportError) as error:
                     raise FailedError(f"{connector.username or 'nobody'}@{host}:{port}: {error}") from None
                 except (OSError, asyncssh.Error, TimeoutError) as error:
@@ -38,7 +38,7 @@ async def log_in(info: ConnectInfo, *, seconds: float) -> None:
         raise FailedError(f"no login at {host}:{port} within {seconds:.0f} s: {cause}") from None
 
 
-async def _said(info: ConnectInfo, host: str, port: int) -> str:
+async def _summarize(info: ConnectInfo, host: str, port: int) -> str:
     connector = info.connector
     keys = [asyncssh.import_private_key(connector.key)] if connector.key else []
     async with (

@@ -112,7 +112,7 @@ _CHECKS = (
         name="remembers its instances",
         expected="killed and started again, Update shows the same instances",
         to_do="ask the provider (by a tag, or a group) instead of remembering: a plugin is started again at any time",
-        run=calls.killed,
+        run=calls.kill,
         is_needed=True,
     ),
     Check(
@@ -137,7 +137,7 @@ _CHECKS = (
         name="instances go",
         expected="what was accepted becomes deleting, then deleted or missing, and stays so",
         to_do="map the provider's states; show no instance as running after its deletion was accepted",
-        run=calls.gone,
+        run=calls.disappear,
     ),
     Check(
         name="leaves the others alone",
@@ -162,5 +162,5 @@ NOTHING_LEFT = Check(
     name="nothing is left",
     expected="all instances that were made are deleted",
     to_do="delete them by hand at the provider: they may cost money",
-    run=calls.nothing_left,
+    run=calls.clean_up,
 )

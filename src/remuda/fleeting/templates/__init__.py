@@ -60,13 +60,13 @@ def files(name: str, language: str, *, python: str = "/usr/bin/env python3") -> 
         "@PYTHON@": python,
     }
 
-    def filled(text: str) -> str:
+    def fill(text: str) -> str:
         for mark, word in words.items():
             text = text.replace(mark, word)
         return text
 
     folder = resources(__name__) / language
     return [
-        File(path=filled(path), text=filled((folder / f"{own}.template").read_text()), is_program=own == "program")
+        File(path=fill(path), text=fill((folder / f"{own}.template").read_text()), is_program=own == "program")
         for own, path in _FILES[language].items()
     ]

@@ -27,9 +27,17 @@ from remuda.manager.scaling.scaling import CellDemand
 from remuda.manager.scaling.setup import autoscaler_of, fleet_setup, plugins_of
 from remuda.taskscaler.core.values import Demand, KeyDemand
 from remuda.taskscaler.fleet.setup import GoneError
-from remuda.taskscaler.loop import AcquireTimeoutError, FleetSetup, GroupStatus, Scaler, ScalerStatus, Told, Untold
-from remuda.taskscaler.loop.provided import ProvidedScaler
-from remuda.taskscaler.loop.sweep import Swept, sweep
+from remuda.taskscaler.loop import (
+    AcquireTimeoutError,
+    FleetSetup,
+    GroupStatus,
+    NoMetrics,
+    Scaler,
+    ScalerMetrics,
+    ScalerStatus,
+)
+from remuda.taskscaler.loop.provider_scaler import ProvidedScaler
+from remuda.taskscaler.loop.sweep import SweepResult, sweep
 from remuda.telemetry.logs import logger
 from remuda.wire.agent_client import AgentClient
 
@@ -51,7 +59,7 @@ class AutoscaledEnvironment:
         system_id: str,
         clock: Clock,
         plugins: Callable[[str], InstanceGroup],
-        counts: Callable[[Callable[[], RunnerConfig]], Told] | None = None,
+        counts: Callable[[Callable[[], RunnerConfig]], ScalerMetrics] | None = None,
         base: str = "",
     ) -> None:
         """ConfigError: the configuration names a key that cannot be read. `plugins` makes the group of a plugin.
@@ -77,7 +85,7 @@ class AutoscaledEnvironment:
         self._log = logger("manager").bind(runner=runner.short_token)
         self.demand: CellDemand | None = None
         """Tells what the server has for this manager; None: nobody does, and only jobs that wait here count."""
-        told = self._told = Untold() if counts is None else counts(lambda: self._runner)
+        metrics = self._metrics = NoMetrics() if counts is None else counts(lambda: self._runner)
         self._scaler: Scaler | ProvidedScaler
         if runner.remuda.plugin_scales:
             self._scaler = ProvidedScaler(
@@ -86,7 +94,7 @@ class AutoscaledEnvironment:
                 machines=self._instances,
                 demand=self._ask_demand,
                 clock=clock,
-                told=told,
+                metrics=metrics,
                 on_lost=self._note_lost,
             )
         else:
@@ -97,7 +105,7 @@ class AutoscaledEnvironment:
                 folder=folder,
                 demand=self._ask_demand,
                 clock=clock,
-                told=told,
+                metrics=metrics,
                 on_lost=self._note_lost,
             )
 
@@ -138,9 +146,9 @@ class AutoscaledEnvironment:
         self._taken = taken
         self._tell()
 
-    def recovered(self) -> None:
+    def end_recovery(self) -> None:
         """All jobs of earlier processes have been found."""
-        self._scaler.recovered()
+        self._scaler.end_recovery()
 
     def discard(self) -> None:
         """The runner is not configured any more: its machines go when it is closed."""
@@ -160,7 +168,7 @@ class AutoscaledEnvironment:
     def status(self) -> ScalerStatus:
         return self._scaler.status()
 
-    async def sweep(self, owners: Callable[[], Collection[str]], *, remove: bool) -> Swept:
+    async def sweep(self, owners: Callable[[], Collection[str]], *, remove: bool) -> SweepResult:
         """Instances that none of these, nor anybody else here, looks after any more."""
         starting = {group.name: _start_of(group) for group in self.status().groups if not group.plugin}
         swept = await sweep(
@@ -172,7 +180,7 @@ class AutoscaledEnvironment:
             remove=remove,
             not_begun=starting,
         )
-        self._told.orphans(len({one.instance for one in swept.found} - set(swept.removed)))
+        self._metrics.set_orphans(len({one.instance for one in swept.found} - set(swept.removed)))
         return swept
 
     # As every environment.
@@ -189,7 +197,7 @@ class AutoscaledEnvironment:
             key = self.demand.accepted() if self.demand is not None else ""
             began = self._clock.monotonic()
             slot = await self._scaler.acquire(place.key, key=key, caches=(place.project,))
-            self._told.took("slot_wait", self._clock.monotonic() - began)
+            self._metrics.observe("slot_wait", self._clock.monotonic() - began)
         except AcquireTimeoutError as error:
             self._scaler.release(place.key, is_used=False)
             raise EnvironmentLostError(f"there is no machine for it: {error}") from error
@@ -278,7 +286,7 @@ class AutoscaledEnvironment:
                 await asyncio.to_thread(forget, self._folder, self._setup.name)
         finally:
             self.is_closed = True
-            self._told.ended()
+            self._metrics.clear()
             await self._instances.close()
 
     async def _running_instances(self) -> list[str]:
@@ -332,7 +340,7 @@ class AutoscaledEnvironment:
         return tuple(f"Machine {machine} has the {kind} address {address}" for kind, address in shown if address)
 
     def _tell(self) -> None:
-        self._scaler.reserved(max(self._taken - len(self._held) - len(self._waiting), 0))
+        self._scaler.set_open_requests(max(self._taken - len(self._held) - len(self._waiting), 0))
 
     async def _ask_demand(self, waiting: Mapping[str, int]) -> Demand:
         if self.demand is not None:

@@ -25,7 +25,7 @@ from remuda.telemetry.logs import logger
 
 if TYPE_CHECKING:
     from remuda.fleeting.port import InstanceGroup
-    from remuda.taskscaler.loop import Told
+    from remuda.taskscaler.loop import ScalerMetrics
 
 LOCAL = "local"
 AUTOSCALED = "autoscaled"
@@ -73,7 +73,7 @@ class Around(msgspec.Struct, frozen=True, kw_only=True):
     folder: Path
     """For what is kept of machines: in the manager's data folder."""
     system_id: str = ""
-    counts: "Callable[[Callable[[], RunnerConfig]], Told] | None" = None
+    counts: "Callable[[Callable[[], RunnerConfig]], ScalerMetrics] | None" = None
     """Who counts, for a runner that it can ask for."""
     plugins: "Callable[[str], InstanceGroup] | None" = None
     """Makes the group of a plugin, in place of running its program."""
@@ -180,7 +180,7 @@ class Environments:
         """Those that are there, without those that are being closed."""
         return iter(list(self._known.values()))
 
-    def are_for(self, system_id: str, counts: "Callable[[Callable[[], RunnerConfig]], Told]") -> None:
+    def are_for(self, system_id: str, counts: "Callable[[Callable[[], RunnerConfig]], ScalerMetrics]") -> None:
         """Which manager has them, and who counts for it; said before the first is made."""
         self._around = msgspec.structs.replace(self._around, system_id=system_id, counts=counts)
 

@@ -294,7 +294,7 @@ class ManagerMetrics:
     def _reserved(self, runner: RunnerConfig, operation: str) -> None:
         """A request for a job holds a slot of a machine, or has ended without a job."""
         if counts := self._scaler(runner):
-            counts.task_operation(operation)
+            counts.count_task_operation(operation)
 
     def _scaler(self, runner: RunnerConfig) -> ScalingCounts | None:
         """Who counts for its scaler, if it has one."""

@@ -73,7 +73,7 @@ class ScalingCounts:
     def _labels(self) -> tuple[str, str, str]:
         return self._metrics.labels(self._runner())
 
-    def gauges(self, gauges: "Gauges") -> None:
+    def set_gauges(self, gauges: "Gauges") -> None:
         labels, gauge = self._labels, self._metrics.gauge
         self._begin(labels, gauges)
         for state, number in gauges.instances.items():
@@ -121,46 +121,46 @@ class ScalingCounts:
             for kind in Meddling:
                 self._count(f"{_OWN}_lost_machines_total", group, kind, count=0)
 
-    def instance_operation(self, operation: str, count: int = 1) -> None:
+    def count_instance_operation(self, operation: str, count: int = 1) -> None:
         self._count(f"{_PROVISIONER}_instance_operations_total", operation, count=count)
 
-    def internal_operation(self, operation: str) -> None:
+    def count_internal_operation(self, operation: str) -> None:
         self._count(f"{_PROVISIONER}_internal_operations_total", operation)
 
-    def scale_operation(self, operation: str) -> None:
+    def count_scale_operation(self, operation: str) -> None:
         self._count(f"{_TASKSCALER}_scale_operations_total", operation)
 
-    def task_operation(self, operation: str) -> None:
+    def count_task_operation(self, operation: str) -> None:
         self._count(f"{_TASKSCALER}_task_operations_total", operation)
         if self._machines is not None and operation == "acquire":
             self._machines.used()
 
-    def missed_update(self) -> None:
+    def count_missed_update(self) -> None:
         self._count(f"{_PROVISIONER}_missed_updates_total")
 
-    def took(self, what: str, seconds: float) -> None:
+    def observe(self, what: str, seconds: float) -> None:
         self._metrics.histogram(_TIMES[what]).labels(*self._labels).observe(seconds)
         if self._machines is not None:
             self._machines.took(what, seconds)
 
-    def booted(self, group: str, seconds: float) -> None:
+    def observe_boot(self, group: str, seconds: float) -> None:
         self._metrics.histogram(f"{_OWN}_boot_seconds").labels(*self._labels, group).observe(seconds)
 
-    def failed_creation(self, group: str, cause: str, seconds: float | None = None, count: int = 1) -> None:
+    def count_failed_creation(self, group: str, cause: str, seconds: float | None = None, count: int = 1) -> None:
         self._count(f"{_OWN}_failed_creations_total", group, cause, count=count)
         if self._machines is not None:
             self._machines.failed_creation(seconds, count)
 
-    def lost(self, group: str, cause: str) -> None:
+    def count_loss(self, group: str, cause: str) -> None:
         self._count(f"{_OWN}_lost_machines_total", group, cause)
 
-    def orphans(self, count: int) -> None:
+    def set_orphans(self, count: int) -> None:
         self._metrics.gauge(f"{_OWN}_orphans").labels(*self._labels).set(count)
 
-    def decided(self, action: str, reason: str, count: int = 1) -> None:
+    def count_decision(self, action: str, reason: str, count: int = 1) -> None:
         self._count("remuda_manager_scaling_decisions_total", action, reason, count=count)
 
-    def ended(self) -> None:
+    def clear(self) -> None:
         self._metrics.fleet_ended(self._runner())
 
     # For who asks for jobs.
@@ -168,7 +168,7 @@ class ScalingCounts:
     def starved(self) -> None:
         """No slot of the machines could be reserved: there may be no more of them, or there are none just now."""
         which = "available" if self._last is None or self._last.may_grow else "iop"
-        self.task_operation(f"reserve_{which}_capacity_failure")
+        self.count_task_operation(f"reserve_{which}_capacity_failure")
 
     def _count(self, name: str, *more: str, count: float = 1) -> None:
         self._metrics.counter(name).labels(*self._labels, *more).inc(count)

@@ -31,9 +31,9 @@ from remuda.manager.scaling.setup import autoscaler_of, fleet_setup, group_names
 from remuda.taskscaler.fleet.requests import Phase
 from remuda.taskscaler.fleet.status import FOREIGN
 from remuda.taskscaler.fleet.stored_values import Changes, Stored
-from remuda.taskscaler.loop import FleetSetup, Swept, instance_name
+from remuda.taskscaler.loop import FleetSetup, SweepResult, instance_name
 from remuda.taskscaler.loop.state import StateError, StateFile, read_state, state_path
-from remuda.taskscaler.loop.sweep import Left, joined, sweep_left
+from remuda.taskscaler.loop.sweep import AbandonedGroup, join, sweep_abandoned
 from remuda.telemetry.logs import logger
 
 
@@ -176,7 +176,7 @@ class LeftMachines:
                 what_to_do=what,
             )
 
-    async def sweep(self, left: LeftFleet, *, remove: bool) -> tuple[Swept, tuple[str, ...]]:
+    async def sweep(self, left: LeftFleet, *, remove: bool) -> tuple[SweepResult, tuple[str, ...]]:
         """Find its machines, and remove them or not; with remarks on what is gone already."""
         if not remove:
             return await self._sweep(left, remove=False)
@@ -184,17 +184,17 @@ class LeftMachines:
             with self._hold(left.name):
                 # Its runner may have come back a moment ago.
                 if left not in await self.find():
-                    return Swept(errors=("something has changed meanwhile; try again",)), ()
+                    return SweepResult(errors=("something has changed meanwhile; try again",)), ()
                 return await self._sweep(left, remove=True)
         except ClosingError as error:
-            return Swept(errors=(str(error),)), ()
+            return SweepResult(errors=(str(error),)), ()
 
-    async def _sweep(self, left: LeftFleet, *, remove: bool) -> tuple[Swept, tuple[str, ...]]:
-        problems = [Swept(errors=(_unknown(left),))] if left.unknown else []
+    async def _sweep(self, left: LeftFleet, *, remove: bool) -> tuple[SweepResult, tuple[str, ...]]:
+        problems = [SweepResult(errors=(_unknown(left),))] if left.unknown else []
         async with asyncio.TaskGroup() as tasks:
             looks = {
                 group: tasks.create_task(
-                    sweep_left(
+                    sweep_abandoned(
                         _left(left, group),
                         self._plugins(kept.plugin),
                         taken=partial(self._taken, kept.plugin, remove=remove),
@@ -218,7 +218,7 @@ class LeftMachines:
             for one in ids
             if one not in done[group][0].removed
         )
-        return joined((*problems, *(swept for swept, _ in done.values()))), remarks
+        return join((*problems, *(swept for swept, _ in done.values()))), remarks
 
     def _taken(self, plugin: str, *, remove: bool) -> set[str]:
         """Ids that are somebody's here. TemporaryError: one who may have taken some over has not looked yet."""
@@ -294,9 +294,9 @@ def _told_groups(runner: RunnerConfig, setup: FleetSetup) -> Iterable[tuple[str,
         yield group, KeptGroup(plugin=plugins[group], config=configs[group], login=login)
 
 
-def _left(left: LeftFleet, group: str) -> Left:
+def _left(left: LeftFleet, group: str) -> AbandonedGroup:
     kept = left.kept.groups[group]
-    return Left(
+    return AbandonedGroup(
         fleet=left.title,
         owner=left.kept.owner,
         group=group,

@@ -15,7 +15,7 @@ from remuda.manager.process.control import Order
 from remuda.manager.scaling.orphaned_machines import LeftMachines
 from remuda.manager.scaling.scaling import Scaled, Scaling
 from remuda.taskscaler.loop import ScalerStatus
-from remuda.taskscaler.loop.sweep import Swept
+from remuda.taskscaler.loop.sweep import SweepResult
 
 SWEEP_SECONDS = 400.0
 """How long a sweep may take: it asks providers, and has them remove machines."""
@@ -112,7 +112,7 @@ def orders(scaling: Scaling, left: LeftMachines) -> Mapping[str, Callable[[Order
     return {"scale": explain, "sweep": sweep}
 
 
-def _report(swept: Sequence[tuple[str, Swept]], remarks: Iterable[str]) -> SweepReport:
+def _report(swept: Sequence[tuple[str, SweepResult]], remarks: Iterable[str]) -> SweepReport:
     orphans: dict[tuple[str, str], FoundOrphan] = {}
     for runner, part in swept:
         for one in part.found:

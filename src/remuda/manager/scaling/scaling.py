@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from remuda.manager.process.runners import ServedRunner
     from remuda.taskscaler.core.values import Demand
     from remuda.taskscaler.loop import FleetSetup, ScalerStatus
-    from remuda.taskscaler.loop.sweep import Swept
+    from remuda.taskscaler.loop.sweep import SweepResult
 
 DEMAND_PATH = "/api/remuda/v1/demand"
 BAD_TOKEN = "the runner's token is not valid there (any more); create a runner there, and use its token"
@@ -52,7 +52,7 @@ class Scaled(Protocol):
 
     def hear(self, taken: int) -> None: ...
 
-    def recovered(self) -> None: ...
+    def end_recovery(self) -> None: ...
 
     def discard(self) -> None: ...
 
@@ -62,7 +62,7 @@ class Scaled(Protocol):
 
     def status(self) -> "ScalerStatus": ...
 
-    async def sweep(self, owners: Callable[[], Collection[str]], *, remove: bool) -> "Swept": ...
+    async def sweep(self, owners: Callable[[], Collection[str]], *, remove: bool) -> "SweepResult": ...
 
 
 class Scaling:
@@ -147,7 +147,7 @@ def all_found(environments: Iterable[Environment]) -> None:
     """Jobs of earlier processes are known, as far as they ever will be."""
     for one in environments:
         if isinstance(one, Scaled):
-            one.recovered()
+            one.end_recovery()
 
 
 class CellDemand:

@@ -23,7 +23,7 @@ class Boots(msgspec.Struct, frozen=True, kw_only=True):
 
     seconds: tuple[float, ...] = ()
 
-    def noted(self, seconds: float) -> "Boots":
+    def with_boot(self, seconds: float) -> "Boots":
         """With one more."""
         return Boots(seconds=(*self.seconds, max(seconds, 0.0))[-KEPT:])
 

@@ -61,7 +61,7 @@ class Census:
         self.changes_at: list[float] = []
 
     @property
-    def coming(self) -> int:
+    def slots_coming(self) -> int:
         return sum(tally.coming for tally in self.tallies.values())
 
     @property

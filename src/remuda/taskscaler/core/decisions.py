@@ -123,18 +123,18 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     """Instances; 0: no limit."""
 
     @property
-    def wanted(self) -> int:
+    def slots_wanted(self) -> int:
         return self.acquired + self.waiting + self.ready + self.soon + self.idle_target
 
     @property
     def missing(self) -> int:
         """What there is not, and is not coming; not below 0."""
-        return max(self.wanted - self.acquired - self.free - self.coming, 0)
+        return max(self.slots_wanted - self.acquired - self.free - self.coming, 0)
 
     @property
     def surplus(self) -> int:
         """What is ready and not wanted; not below 0. What is still coming makes nothing that is ready superfluous."""
-        return max(self.acquired + self.free - self.wanted, 0)
+        return max(self.acquired + self.free - self.slots_wanted, 0)
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -158,10 +158,10 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """The capability keys that want the most new slots, for people."""
 
     @property
-    def is_nothing(self) -> bool:
+    def is_empty(self) -> bool:
         """Whether all is as it should be, or cannot be changed now."""
         return not (self.create or self.remove or self.drain or self.forget)
 
     @property
-    def created(self) -> int:
+    def creation_count(self) -> int:
         return sum(one.count for one in self.create)

@@ -44,7 +44,7 @@ _WORDS = {
 }
 
 
-def words(because: Because) -> str:
+def describe(because: Because) -> str:
     """A reason as a person would say it."""
     numbers = {
         name: in_words(round(value)) if name.endswith("seconds") and not isinstance(value, str) else value
@@ -57,19 +57,19 @@ def explain(plan: Plan, *, now: float) -> str:
     """The whole plan, a line for each thing that it says."""
     lines = [f"Policy: {plan.policy}", *_sums(plan.terms)]
     for creation in plan.create:
-        parts = ", ".join(words(because) for because in creation.because)
-        lines.append(f"Create {_counted(creation.count, 'instance')}{_in(creation.group)}, slots: {parts}")
-    lines += _listed("Remove", [(one.id, one.because) for one in plan.remove])
-    lines += _listed("Drain", [(one.id, one.because) for one in plan.drain])
+        parts = ", ".join(describe(because) for because in creation.because)
+        lines.append(f"Create {_plural(creation.count, 'instance')}{_in(creation.group)}, slots: {parts}")
+    lines += _list_instances("Remove", [(one.id, one.because) for one in plan.remove])
+    lines += _list_instances("Drain", [(one.id, one.because) for one in plan.drain])
     for one in plan.forget:
-        what = one.id or f"{_counted(one.count, 'requested instance')}{_in(one.group)}"
-        lines.append(f"Forget {what}: {words(one.because)}")
-    if plan.is_nothing:
+        what = one.id or f"{_plural(one.count, 'requested instance')}{_in(one.group)}"
+        lines.append(f"Forget {what}: {describe(one.because)}")
+    if plan.is_empty:
         lines.append("Nothing to do")
     for hindrance in plan.hindered:
         verb = "Keep" if hindrance.because.reason in _KEEPING else "Cannot create"
-        count = _counted(hindrance.count, "instance")
-        lines.append(f"{verb} {count}{_in(hindrance.group)}: {words(hindrance.because)}")
+        count = _plural(hindrance.count, "instance")
+        lines.append(f"{verb} {count}{_in(hindrance.group)}: {describe(hindrance.because)}")
     if plan.keys:
         lines.append("Wanted most by: " + ", ".join(f"{key or 'jobs'} ({jobs})" for key, jobs in plan.keys))
     reservable = "any number of" if plan.reservable is None else plan.reservable
@@ -87,21 +87,21 @@ def _sums(terms: Terms) -> list[str]:
     there = terms.acquired + terms.free + terms.coming
     return [
         f"Wanted: {terms.acquired} in use + {terms.waiting} waiting + {terms.ready} ready + {terms.soon} soon"
-        f" + {terms.idle_target} idle = {terms.wanted} slots",
+        f" + {terms.idle_target} idle = {terms.slots_wanted} slots",
         f"There: {terms.acquired} in use + {terms.free} free + {terms.coming} coming = {there} slots,"
-        f" by {_counted(terms.instances, 'instance')}{most}",
+        f" by {_plural(terms.instances, 'instance')}{most}",
         f"Missing: {terms.missing}; ready and not wanted: {terms.surplus}",
     ]
 
 
-def _listed(verb: str, decided: Sequence[tuple[str, Because]]) -> Iterable[str]:
+def _list_instances(verb: str, decided: Sequence[tuple[str, Because]]) -> Iterable[str]:
     for name, because in decided[:SHOWN]:
-        yield f"{verb} {name}: {words(because)}"
+        yield f"{verb} {name}: {describe(because)}"
     if len(decided) > SHOWN:
         yield f"{verb} {len(decided) - SHOWN} more"
 
 
-def _counted(count: int, noun: str) -> str:
+def _plural(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 

@@ -26,14 +26,14 @@ class Room(msgspec.Struct, frozen=True, kw_only=True):
     because: Because | None = None
     changes_at: float | None = None
 
-    def narrowed(self, instances: int, reason: Reason, changes_at: float | None = None, **numbers: Number) -> "Room":
+    def narrow(self, instances: int, reason: Reason, changes_at: float | None = None, **numbers: Number) -> "Room":
         """With a further limit; of equal ones the first counts."""
         instances = max(instances, 0)
         if self.instances is not None and self.instances <= instances:
             return self
         return Room(instances=instances, because=Because(reason=reason, numbers=numbers), changes_at=changes_at)
 
-    def of(self, wanted: int) -> int:
+    def fit(self, wanted: int) -> int:
         """As many of the wanted ones as there is room for."""
         return wanted if self.instances is None else min(wanted, self.instances)
 
@@ -64,10 +64,10 @@ def grow(fleet: Fleet, census: Census, missing: Mapping[Reason, int], now: float
         fresh = group.limits.fresh
         wanted = -(-need // fresh)
         hard = _room(fleet, tally, places, now)
-        given = hard.of(wanted)
-        bucket = throttle.filled(group, now)
+        given = hard.fit(wanted)
+        bucket = throttle.refill(group, now)
         soft = _pace(tally, bucket)
-        count = soft.of(given)
+        count = soft.fit(given)
         for room, lacking in ((hard, wanted - given), (soft, given - count)):
             if lacking and room.because is not None:
                 hindered.append(Hindrance(group=group.name, because=room.because, count=lacking))
@@ -97,21 +97,21 @@ def _room(fleet: Fleet, tally: Tally, places: int, now: float) -> Room:
     group, limits = tally.group, tally.group.limits
     room = Room()
     if not group.is_current:
-        room = room.narrowed(0, Reason.NOT_CURRENT)
+        room = room.narrow(0, Reason.NOT_CURRENT)
     until = throttle.backs_off_until(group)
     if until is not None and now < until:
         seconds = math.ceil(until - now)
-        room = room.narrowed(0, Reason.BACKING_OFF, until, failures=group.failures, seconds=seconds)
+        room = room.narrow(0, Reason.BACKING_OFF, until, failures=group.failures, seconds=seconds)
     if limits.quota is not None:
-        room = room.narrowed(limits.quota - tally.places, Reason.QUOTA, quota=limits.quota)
+        room = room.narrow(limits.quota - tally.places, Reason.QUOTA, quota=limits.quota)
     if limits.max_instances:
-        room = room.narrowed(
+        room = room.narrow(
             limits.max_instances - tally.places, Reason.MAX_INSTANCES, max_instances=limits.max_instances
         )
     if fleet.max_instances:
-        room = room.narrowed(fleet.max_instances - places, Reason.MAX_INSTANCES, max_instances=fleet.max_instances)
+        room = room.narrow(fleet.max_instances - places, Reason.MAX_INSTANCES, max_instances=fleet.max_instances)
     if 0 < limits.failure_threshold <= group.failures:
-        room = room.narrowed(1 - tally.starting, Reason.PROBING, failures=group.failures)
+        room = room.narrow(1 - tally.starting, Reason.PROBING, failures=group.failures)
     return room
 
 
@@ -120,14 +120,14 @@ def _pace(tally: Tally, bucket: Bucket | None) -> Room:
     limits = tally.group.limits
     room = Room()
     if limits.max_creating:
-        room = room.narrowed(
+        room = room.narrow(
             limits.max_creating - tally.starting,
             Reason.MAX_CREATING,
             max_creating=limits.max_creating,
             starting=tally.starting,
         )
     if bucket is not None:
-        room = room.narrowed(throttle.whole_tokens(bucket), Reason.THROTTLED, rate=throttle.rate(limits))
+        room = room.narrow(throttle.whole_tokens(bucket), Reason.THROTTLED, rate=throttle.rate(limits))
     return room
 
 

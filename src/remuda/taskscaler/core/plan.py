@@ -28,7 +28,7 @@ _NEARLY = 1e-9
 def plan(fleet: Fleet, demand: Demand, policy: Policy, now: float) -> Plan:
     """What to do now about a fleet."""
     census = take_census(fleet, now)
-    order = shrink.leaving_order(census, [one.key for one in demand.keys if _jobs(one)])
+    order = shrink.removal_order(census, [one.key for one in demand.keys if _jobs(one)])
     shrink.keep_limits(fleet, census, order)
     terms = _terms(fleet, census, demand, policy, now)
     shrink.withdraw_unneeded(census, terms)
@@ -84,7 +84,7 @@ def _terms(fleet: Fleet, census: Census, demand: Demand, policy: Policy, now: fl
         soon=max(math.floor(soon + 0.5), 0),
         idle_target=idle_target(policy, census.acquired),
         free=census.free,
-        coming=census.coming + census.unknown,
+        coming=census.slots_coming + census.unknown,
         reserved=fleet.reserved,
         instances=census.places,
         max_instances=_most(fleet),

@@ -68,7 +68,7 @@ def resolve(rules: Sequence[PolicyRule], now: float, *, local: tzinfo = UTC) -> 
     return Policy(until=until)
 
 
-def draining(policy: Policy, *, is_ending: bool = False) -> Policy:
+def policy_for_draining(policy: Policy, *, is_ending: bool = False) -> Policy:
     """The same for who asks for no more jobs: no idle slots are wanted, and what is idle goes after its time; what is
     still on its way for nobody goes at once if nobody will ever ask again (`is_ending`)."""
     because = f"{policy.because}; no more jobs are asked for, so none idle are wanted"

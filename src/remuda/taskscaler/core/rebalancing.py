@@ -98,14 +98,14 @@ _FIXES = {
 }
 
 
-def remembered(sightings: Iterable[Sighting], now: float) -> tuple[Sighting, ...]:
+def drop_old(sightings: Iterable[Sighting], now: float) -> tuple[Sighting, ...]:
     """Those that still count, the last ones if there are many."""
     return tuple(one for one in sightings if now - one.at < REMEMBERED_SECONDS)[-REMEMBERED:]
 
 
 def judge(sightings: Sequence[Sighting]) -> Verdict:
     """What is to be thought of a group of which this was seen, in the order of time."""
-    came, lost = _unexplained(sightings)
+    came, lost = _find_unexplained(sightings)
     times = {Meddling.REPLACED: 0, Meddling.OVERPROVISIONED: 0}
     alone = 0
     for loss in lost:
@@ -125,7 +125,7 @@ def judge(sightings: Sequence[Sighting]) -> Verdict:
     return Verdict(kind=Meddling.TAKEN_AWAY, times=alone) if alone >= TAKEN else Verdict()
 
 
-def _unexplained(sightings: Sequence[Sighting]) -> tuple[list[Sighting], list[Sighting]]:
+def _find_unexplained(sightings: Sequence[Sighting]) -> tuple[list[Sighting], list[Sighting]]:
     """Arrivals and losses that have no other reason."""
     came: list[Sighting] = []
     lost: list[Sighting] = []

@@ -44,19 +44,19 @@ def keep_limits(fleet: Fleet, census: Census, order: Order) -> None:
 
 def withdraw_unneeded(census: Census, terms: Terms) -> None:
     """Take back requests that were not sent, as far as there is enough without them."""
-    spare = terms.acquired + terms.free + census.coming - terms.wanted
+    spare = terms.acquired + terms.free + census.slots_coming - terms.slots_wanted
     # An instance of another group may have been asked for with more slots than were missing. That alone must not make
     # a request superfluous, or each plan would change the one before.
     largest = max((tally.group.limits.fresh for tally in census.tallies.values()), default=1)
     for tally in reversed(census.tallies.values()):
         fresh = tally.group.limits.fresh
-        beyond = spare - (largest - fresh) if terms.wanted > terms.acquired else spare
+        beyond = spare - (largest - fresh) if terms.slots_wanted > terms.acquired else spare
         spare -= _withdraw(census, tally, max(beyond, 0) // fresh) * fresh
 
 
 def remove_unawaited(fleet: Fleet, census: Census, terms: Terms) -> None:
     """Let go of what is on its way, as far as there is enough without it; what has been so for the longest stays."""
-    spare = terms.acquired + terms.free + census.coming - terms.wanted
+    spare = terms.acquired + terms.free + census.slots_coming - terms.slots_wanted
     going = {one.id for one in census.removals}
     for instance in sorted(fleet.instances, key=lambda one: (-one.since, one.id)):
         tally = census.tallies.get(instance.group)
@@ -118,7 +118,7 @@ def remove_idle(fleet: Fleet, census: Census, terms: Terms, policy: Policy, now:
     )
 
 
-def leaving_order(census: Census, wanted_keys: Collection[str]) -> Order:
+def removal_order(census: Census, wanted_keys: Collection[str]) -> Order:
     """What to sort instances by, so that those come first that should go first."""
     wanted = frozenset(wanted_keys)
     ranks = {name: -tally.rank for name, tally in census.tallies.items()}

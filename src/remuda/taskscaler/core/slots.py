@@ -73,17 +73,17 @@ class Slots:
         return tuple(self._instances.values())
 
     @property
-    def reserved(self) -> int:
+    def reservation_count(self) -> int:
         """Holders that have no slot yet: requests, and jobs that wait."""
         return len(self._reserved)
 
     @property
-    def waiting(self) -> tuple[Waiter, ...]:
+    def waiters(self) -> tuple[Waiter, ...]:
         """Jobs that wait, the first one first."""
         return tuple(self._waiting.values())
 
     @property
-    def held(self) -> int:
+    def used_count(self) -> int:
         """Slots that jobs have."""
         return len(self._held)
 
@@ -102,13 +102,13 @@ class Slots:
         """What the last plan says may be reserved in all; until then it is nothing."""
         self._reservable = reservable
 
-    def change(self, limits: Mapping[str, Limits]) -> None:
+    def change_limits(self, limits: Mapping[str, Limits]) -> None:
         """Other limits from now on, for instances that are there, too; who has a slot keeps it."""
         self._limits = limits
         for instance in self._instances.values():
             self._put(instance)
 
-    def see(self, instance: Instance) -> None:
+    def update(self, instance: Instance) -> None:
         """An instance that is new, or of which something is otherwise; what is used of it is known here already."""
         known = self._instances.get(instance.id)
         if known is not None:

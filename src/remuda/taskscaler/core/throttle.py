@@ -27,7 +27,7 @@ def size(limits: Limits) -> float:
     return max(whole, 1.0)
 
 
-def filled(group: Group, now: float) -> Bucket | None:
+def refill(group: Group, now: float) -> Bucket | None:
     """The bucket as it is now; None when there is no limit."""
     if math.isinf(rate(group.limits)):
         return None

@@ -32,7 +32,7 @@ def fleet_of(roster: Roster, now: float, *, reserved: int) -> Fleet:
     for member in roster.members.values():
         if member.asked_at is not None and not (member.is_prepared or member.is_removing):
             under_way[member.group].append(now - member.asked_at)
-    requests = [one for one in roster.asking.all.values() if one.missing]
+    requests = [one for one in roster.requests.all.values() if one.missing]
     for one in requests:
         if one.group in under_way and one.phase is not Phase.QUEUED:
             under_way[one.group].append(now - one.asked_at)
@@ -57,7 +57,7 @@ def gauges_of(
         shown = Shown.DELETING if member.is_removing else member.shown
         if shown is not None and shown.value in instances:
             instances[shown.value] += 1
-    for asked in roster.asking.all.values():
+    for asked in roster.requests.all.values():
         instances["requested" if asked.phase is Phase.QUEUED else "pending"] += asked.missing
     first = next(iter(roster.groups.values())).limits
     for one in roster.slots.instances:
@@ -70,8 +70,8 @@ def gauges_of(
             tasks["unavailable"] += max(limits.capacity - one.slots_used - free, 0)
         elif one.state is not InstanceState.CREATING:
             tasks["unavailable"] += free
-    tasks["pending"] = len(roster.slots.waiting)
-    tasks["reserved"] = open_requests + len(roster.slots.waiting)
+    tasks["pending"] = len(roster.slots.waiters)
+    tasks["reserved"] = open_requests + len(roster.slots.waiters)
     most = made.terms.max_instances
     return Gauges(
         instances=dict(instances),
@@ -79,10 +79,10 @@ def gauges_of(
         max_instances=most,
         max_tasks_per_instance=first.capacity,
         max_use_count_per_instance=first.max_use_count,
-        desired_instances=made.created - len(made.remove),
+        desired_instances=made.creation_count - len(made.remove),
         at=at,
         open_requests=open_requests,
-        may_grow=not most or made.terms.instances + made.created < most,
+        may_grow=not most or made.terms.instances + made.creation_count < most,
         groups={name: _group(roster, name, made, (starts or {}).get(name, 0)) for name in roster.groups},
     )
 

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from remuda.fleeting.port import ProviderInfo
 from remuda.taskscaler.core.boot import Boots, estimate
-from remuda.taskscaler.core.rebalancing import Sighting, Verdict, judge, remembered
+from remuda.taskscaler.core.rebalancing import Sighting, Verdict, drop_old, judge
 from remuda.taskscaler.core.values import Bucket, Group, Limits
 
 
@@ -67,23 +67,23 @@ class GroupState(msgspec.Struct, kw_only=True):
     def plugin(self) -> str:
         return "" if self.info is None else f"{self.info.id} {self.info.version}".strip()
 
-    def saw(self, now: float, *more: Sighting) -> None:
+    def note_sightings(self, now: float, *more: Sighting) -> None:
         """Look again at what its provider does; with this, too."""
         if more or self.sightings:
-            self.sightings = remembered((*self.sightings, *more), now)
+            self.sightings = drop_old((*self.sightings, *more), now)
             self.verdict = judge(self.sightings)
 
-    def failed(self, now: float, error: str) -> None:
+    def note_failure(self, now: float, error: str) -> None:
         """A creation came to nothing."""
         self.failures += 1
         self.failed_at = now
         self.error = error
 
-    def succeeded(self, boot_seconds: float | None) -> None:
+    def note_success(self, boot_seconds: float | None) -> None:
         """An instance got ready, after so long if that is known."""
         self.failures = 0
         if boot_seconds is not None:
-            self.boots = self.boots.noted(boot_seconds)
+            self.boots = self.boots.with_boot(boot_seconds)
 
     def as_group(self, under_way: Iterable[float]) -> Group:
         """As a plan wants it; `under_way` are the ages of what is not ready yet."""

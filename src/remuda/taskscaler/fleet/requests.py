@@ -23,7 +23,7 @@ class Phase(StrEnum):
     DOUBTFUL = "doubtful"  # the call failed: what came of it shows in the next update
 
 
-class Asked(msgspec.Struct, kw_only=True):
+class PendingRequest(msgspec.Struct, kw_only=True):
     """Some instances that a group was, or will be, asked for."""
 
     number: int
@@ -47,16 +47,16 @@ class Asked(msgspec.Struct, kw_only=True):
         return Request(group=self.group, count=self.missing, asked_at=self.asked_at, is_sent=is_sent)
 
 
-class Asking:
+class PendingRequests:
     """All requests of a fleet, the oldest first."""
 
     def __init__(self) -> None:
-        self.all: dict[int, Asked] = {}
+        self.all: dict[int, PendingRequest] = {}
         self.changed: set[int] = set()
         """Numbers of those that are not stored as they are."""
         self._last = 0
 
-    def load(self, asked: Asked, *, is_known: bool = True) -> None:
+    def load(self, asked: PendingRequest, *, is_known: bool = True) -> None:
         """One of an earlier process. One that was not sent will be planned anew, if it is still wanted. What a group
         was asked for that nobody knows any more (`is_known`) is left alone, as its instances are: some may come."""
         self._last = max(self._last, asked.number)
@@ -69,36 +69,36 @@ class Asking:
             asked.phase = Phase.DOUBTFUL
         self.all[asked.number] = asked
 
-    def add(self, group: str, count: int, now: float) -> Asked:
+    def add(self, group: str, count: int, now: float) -> PendingRequest:
         self._last += 1
-        asked = self.all[self._last] = Asked(number=self._last, group=group, count=count, asked_at=now)
+        asked = self.all[self._last] = PendingRequest(number=self._last, group=group, count=count, asked_at=now)
         self.changed.add(asked.number)
         return asked
 
-    def of(self, group: str) -> list[Asked]:
+    def of(self, group: str) -> list[PendingRequest]:
         return [one for one in self.all.values() if one.group == group]
 
-    def next_queued(self, group: str) -> Asked | None:
+    def next_queued(self, group: str) -> PendingRequest | None:
         return next((one for one in self.of(group) if one.phase is Phase.QUEUED), None)
 
-    def begin(self, asked: Asked) -> None:
+    def begin(self, asked: PendingRequest) -> None:
         asked.phase = Phase.SENDING
         self.changed.add(asked.number)
 
-    def answered(self, asked: Asked, accepted: int) -> None:
+    def note_answer(self, asked: PendingRequest, accepted: int) -> None:
         """Some of them may be shown already."""
         asked.count, asked.phase = accepted, Phase.SENT
         self._settle(asked)
 
-    def failed(self, asked: Asked, now: float) -> None:
+    def mark_doubtful(self, asked: PendingRequest, now: float) -> None:
         asked.phase, asked.ended_at = Phase.DOUBTFUL, now
         self._settle(asked)
 
-    def interrupted(self, group: str, now: float) -> None:
+    def interrupt(self, group: str, now: float) -> None:
         """No call of the group is under way any more, nor will those that were be answered."""
         for one in self.of(group):
             if one.phase is Phase.SENDING:
-                self.failed(one, now)
+                self.mark_doubtful(one, now)
 
     def take_back(self, group: str) -> None:
         """What nobody was asked for yet."""
@@ -106,7 +106,7 @@ class Asking:
             if one.phase is Phase.QUEUED:
                 self._drop(one)
 
-    def take(self, group: str) -> Asked | None:
+    def take(self, group: str) -> PendingRequest | None:
         """The request that an instance of the group came of, if any; it has one fewer to come."""
         for one in self.of(group):
             if one.phase is not Phase.QUEUED and one.missing:
@@ -115,7 +115,7 @@ class Asking:
                 return one
         return None
 
-    def believe(self, group: str, began_at: float) -> int:
+    def give_up_doubtful(self, group: str, began_at: float) -> int:
         """An update that began then has shown all there is: give up what is in doubt since before. How many."""
         given_up = [one for one in self.of(group) if one.phase is Phase.DOUBTFUL and one.ended_at <= began_at]
         for one in given_up:
@@ -131,12 +131,12 @@ class Asking:
                 one.count -= taken
                 self._settle(one)
 
-    def _settle(self, asked: Asked) -> None:
+    def _settle(self, asked: PendingRequest) -> None:
         """A call that is under way keeps its request, whatever was shown, until it is answered."""
         self.changed.add(asked.number)
         if not asked.missing and asked.phase is not Phase.SENDING:
             self._drop(asked)
 
-    def _drop(self, asked: Asked) -> None:
+    def _drop(self, asked: PendingRequest) -> None:
         self.all.pop(asked.number, None)
         self.changed.add(asked.number)

@@ -18,16 +18,16 @@ from remuda.taskscaler.core.slots import Slot, Slots
 from remuda.taskscaler.core.values import Cause, Instance, InstanceState, Limits
 from remuda.taskscaler.fleet.groups import GroupState
 from remuda.taskscaler.fleet.members import Member, state_of, strike_seconds
-from remuda.taskscaler.fleet.requests import Asking
-from remuda.taskscaler.fleet.setup import FleetSetup, Told, instance_name
+from remuda.taskscaler.fleet.requests import PendingRequests
+from remuda.taskscaler.fleet.setup import FleetSetup, ScalerMetrics, instance_name
 from remuda.taskscaler.fleet.stored_values import (
     Changes,
     Stored,
     StoredInstance,
-    restored_instance,
-    restored_member,
-    stored_group,
-    stored_instance,
+    to_instance,
+    to_member,
+    to_stored_group,
+    to_stored_instance,
 )
 
 _PASSING = frozenset(
@@ -48,14 +48,14 @@ class Gone(msgspec.Struct, frozen=True):
 class Roster:
     """One fleet."""
 
-    def __init__(self, setup: FleetSetup, told: Told) -> None:
+    def __init__(self, setup: FleetSetup, metrics: ScalerMetrics) -> None:
         self.setup = setup
         self.groups = {one.name: GroupState(name=one.name, limits=one.limits) for one in setup.groups}
         self.members: dict[str, Member] = {}
-        self.asking = Asking()
+        self.requests = PendingRequests()
         self._limits: dict[str, Limits] = self._effective()
         self.slots = Slots(self._limits)
-        self.told = told
+        self.metrics = metrics
         self._unsure: set[str] = set()
         """Holders of an earlier process whom nobody has claimed yet."""
         self.deleted: dict[str, float] = {}
@@ -70,16 +70,16 @@ class Roster:
                 known.bucket, known.boots = group.bucket, group.boots
                 known.failures, known.failed_at = group.failures, group.failed_at
         for asked in stored.requests:
-            self.asking.load(asked, is_known=asked.group in self.groups)
+            self.requests.load(asked, is_known=asked.group in self.groups)
         strangers = []
         for one in stored.instances:
             name = instance_name(one.group, one.id)
             if one.group not in self.groups:
                 strangers.append(name)
                 continue
-            member = self.members[name] = restored_member(one, now)
+            member = self.members[name] = to_member(one, now)
             state = state_of(member, threshold=self._limits[one.group].failure_threshold)
-            self.slots.see(restored_instance(one, name, state))
+            self.slots.update(to_instance(one, name, state))
             for number, holder in one.holders.items():
                 if self.slots.adopt(holder, Slot(name, number)):
                     self._unsure.add(holder)
@@ -91,14 +91,14 @@ class Roster:
         for one in setup.groups:
             if group := self.groups.get(one.name):
                 group.limits = one.limits
-        self.limits_changed()
+        self.apply_limits()
 
-    def limits_changed(self) -> None:
+    def apply_limits(self) -> None:
         """Tell the slots, if so."""
         limits = self._effective()
         if limits != self._limits:
             self._limits = limits
-            self.slots.change(limits)
+            self.slots.change_limits(limits)
 
     def adopt(self, holder: str, name: str, now: float) -> bool:
         """A job of an earlier process is on that instance; False if it cannot be one of ours."""
@@ -115,12 +115,12 @@ class Roster:
         self._changed.add(name)
         return self.slots.adopt(holder, Slot(name, number))
 
-    def claimed(self, holder: str) -> Slot | None:
+    def confirm(self, holder: str) -> Slot | None:
         """The slot that a job has already, if any."""
         self._unsure.discard(holder)
         return self.slots.slot(holder)
 
-    def recovered(self, now: float) -> tuple[str, ...]:
+    def end_recovery(self, now: float) -> tuple[str, ...]:
         """Nobody else of an earlier process will come; those who did not, and have no slot any more."""
         left = tuple(sorted(self._unsure))
         for holder in left:
@@ -128,7 +128,7 @@ class Roster:
         self._unsure.clear()
         return left
 
-    def grants(self) -> tuple[tuple[str, Slot], ...]:
+    def hand_out(self) -> tuple[tuple[str, Slot], ...]:
         """Hand out what is free."""
         given = self.slots.grants()
         self._changed.update(one.slot.instance for one in given)
@@ -141,43 +141,43 @@ class Roster:
             self._changed.add(slot.instance)
         return slot is not None
 
-    def not_shown(self, group: str, error: str) -> None:
+    def mark_unreachable(self, group: str, error: str) -> None:
         """The group could not be asked."""
         self.groups[group].is_current = False
         self.groups[group].error = error
 
-    def creation_failed(
+    def note_failed_creation(
         self, group: str, error: str, now: float, *, cause: str, count: int = 1, asked_at: float | None = None
     ) -> None:
         """`cause` is one of `setup.FAILURES`."""
-        self.groups[group].failed(now, error)
+        self.groups[group].note_failure(now, error)
         self._changed_groups.add(group)
-        self.told.failed_creation(group, cause, None if asked_at is None else now - asked_at, count)
+        self.metrics.count_failed_creation(group, cause, None if asked_at is None else now - asked_at, count)
 
-    def group_changed(self, group: str) -> None:
+    def mark_group_changed(self, group: str) -> None:
         """Its bucket, or what was learned of it."""
         self._changed_groups.add(group)
 
-    def prepared(self, name: str, now: float) -> None:
+    def mark_prepared(self, name: str, now: float) -> None:
         member = self.members[name]
         member.is_prepared, member.error = True, ""
         member.check_at = now + self.setup.heartbeat_seconds
         seconds = None if member.asked_at is None else now - member.asked_at
-        self.groups[member.group].succeeded(seconds)
+        self.groups[member.group].note_success(seconds)
         if seconds is not None:
-            self.told.booted(member.group, seconds)
+            self.metrics.observe_boot(member.group, seconds)
         self._changed_groups.add(member.group)
         self.refresh(name, now)
 
-    def not_prepared(self, name: str, error: str, now: float) -> None:
+    def mark_unpreparable(self, name: str, error: str, now: float) -> None:
         """It will not be, either."""
         member = self.members[name]
         member.is_failed, member.error = True, error
         text = f"{name} could not be prepared: {error}"
-        self.creation_failed(member.group, text, now, cause="unprepared", asked_at=member.asked_at)
+        self.note_failed_creation(member.group, text, now, cause="unprepared", asked_at=member.asked_at)
         self.refresh(name, now)
 
-    def checked(self, name: str, error: str | None, now: float) -> None:
+    def note_check(self, name: str, error: str | None, now: float) -> None:
         """A health check has ended."""
         if member := self.members.get(name):
             member.unanswered = 0 if error is None else member.unanswered + 1
@@ -186,7 +186,7 @@ class Roster:
             member.check_at = now + pause
             self.refresh(name, now)
 
-    def reported(self, name: str, now: float, *, is_well: bool) -> None:
+    def note_report(self, name: str, now: float, *, is_well: bool) -> None:
         """What a job saw of it. It is looked at without delay when that was nothing good. What all its jobs see at the
         same time, and again with every try, counts once."""
         if member := self.members.get(name):
@@ -212,14 +212,14 @@ class Roster:
         """It is no more."""
         member = self.members.pop(name)
         if member.removed_at is not None:
-            self.told.took("instance_deletion", now - member.removed_at)
+            self.metrics.observe("instance_deletion", now - member.removed_at)
             self.deleted[name] = now
-        self.told.took("instance_life_duration", now - member.created_at)
+        self.metrics.observe("instance_life_duration", now - member.created_at)
         self._changed.add(name)
         is_loss = member.removed_at is None and not member.is_foreign(self.setup.owner)
-        return Gone(name, self.slots.lose(name), self._lost(name, member, now) if is_loss else "")
+        return Gone(name, self.slots.lose(name), self._note_loss(name, member, now) if is_loss else "")
 
-    def _lost(self, name: str, member: Member, now: float) -> str:
+    def _note_loss(self, name: str, member: Member, now: float) -> str:
         """Nobody here had it removed. Whose doing that may be."""
         group = self.groups[member.group]
         if member.shown is None:  # it went while nobody looked: there is no telling when
@@ -227,9 +227,9 @@ class Roster:
         sighting = Sighting(
             what=Seen.LOST, at=now, instance=name, came_at=member.created_at, was_ready=member.is_prepared
         )
-        group.saw(now, sighting)
+        group.note_sightings(now, sighting)
         if member.is_prepared:
-            self.told.lost(member.group, group.verdict.kind)
+            self.metrics.count_loss(member.group, group.verdict.kind)
         return group.verdict.cause
 
     def refresh(self, name: str, now: float) -> None:
@@ -249,12 +249,12 @@ class Roster:
                 since = known.since if known.idle_since is None else known.idle_since
         fresh = replace(known, state=state, since=since, failures=member.failures, owner=member.owner)
         if fresh != known:
-            self.slots.see(fresh)
+            self.slots.update(fresh)
             self._changed.add(name)
 
     def is_expecting(self, group: str) -> bool:
         """Whether something of the group will be otherwise soon."""
-        if any(self.asking.of(group)):
+        if any(self.requests.of(group)):
             return True
         for name, member in self.members.items():
             known = self.slots.instance(name)
@@ -266,25 +266,26 @@ class Roster:
                 return True
         return False
 
-    def changes(self) -> Changes:
+    def take_changes(self) -> Changes:
         """What has to be written; it counts as written from now on, see `unwritten`."""
         made = Changes(
-            instances={name: self._stored(name) for name in self._changed},
+            instances={name: self._to_stored(name) for name in self._changed},
             requests={
-                number: replace(one) if (one := self.asking.all.get(number)) else None for number in self.asking.changed
+                number: replace(one) if (one := self.requests.all.get(number)) else None
+                for number in self.requests.changed
             },
-            groups={name: stored_group(self.groups[name]) for name in self._changed_groups},
+            groups={name: to_stored_group(self.groups[name]) for name in self._changed_groups},
         )
         self._changed.clear()
         self._changed_groups.clear()
-        self.asking.changed.clear()
+        self.requests.changed.clear()
         return made
 
-    def unwritten(self, changes: Changes) -> None:
+    def restore_changes(self, changes: Changes) -> None:
         """It was not written after all."""
         self._changed.update(changes.instances)
         self._changed_groups.update(changes.groups)
-        self.asking.changed.update(changes.requests)
+        self.requests.changed.update(changes.requests)
 
     def _strike_seconds(self, member: Member) -> float:
         return strike_seconds(self.setup, threshold=self._limits[member.group].failure_threshold)
@@ -307,7 +308,7 @@ class Roster:
         name = instance_name(member.group, member.id)
         self.members[name] = member
         state = InstanceState.DELETING if member.is_removing else InstanceState.UNKNOWN
-        self.slots.see(
+        self.slots.update(
             Instance(
                 id=name,
                 group=member.group,
@@ -320,8 +321,8 @@ class Roster:
         )
         self._changed.add(name)
 
-    def _stored(self, name: str) -> StoredInstance | None:
+    def _to_stored(self, name: str) -> StoredInstance | None:
         member, known = self.members.get(name), self.slots.instance(name)
         if member is None or known is None:
             return None
-        return stored_instance(member, known, self.slots.holders(name))
+        return to_stored_instance(member, known, self.slots.holders(name))

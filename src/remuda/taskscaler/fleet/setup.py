@@ -122,104 +122,104 @@ FAILURES = ("refused", "undelivered", "unprepared", "stuck", "lost")
 vanished before it was."""
 
 
-class Told(Protocol):
+class ScalerMetrics(Protocol):
     """Who counts what happens; the words are those of upstream's metrics (fleeting_provisioner_, fleeting_taskscaler_).
     Nothing here may raise or wait."""
 
-    def gauges(self, gauges: Gauges) -> None:
+    def set_gauges(self, gauges: Gauges) -> None:
         """After every plan."""
         ...
 
-    def instance_operation(self, operation: str, count: int = 1) -> None:
+    def count_instance_operation(self, operation: str, count: int = 1) -> None:
         """`instance_operations_total`: create, delete; what groups accepted."""
         ...
 
-    def internal_operation(self, operation: str) -> None:
+    def count_internal_operation(self, operation: str) -> None:
         """`internal_operations_total`: reconcile, removal, provision."""
         ...
 
-    def scale_operation(self, operation: str) -> None:
+    def count_scale_operation(self, operation: str) -> None:
         """`scale_operations_total`: up, down."""
         ...
 
-    def task_operation(self, operation: str) -> None:
+    def count_task_operation(self, operation: str) -> None:
         """`task_operations_total`: acquire, acquire_timeout, release. Who asks for jobs counts reservations."""
         ...
 
-    def missed_update(self) -> None:
+    def count_missed_update(self) -> None:
         """`missed_updates_total`."""
         ...
 
-    def took(self, what: str, seconds: float) -> None:
+    def observe(self, what: str, seconds: float) -> None:
         """instance_creation (first seen), instance_is_running, instance_deletion, instance_life_duration,
         task_instance_readiness; slot_wait: a job's, from being accepted to its slot."""
         ...
 
-    def booted(self, group: str, seconds: float) -> None:
+    def observe_boot(self, group: str, seconds: float) -> None:
         """From the request for an instance until it takes jobs."""
         ...
 
-    def failed_creation(self, group: str, cause: str, seconds: float | None = None, count: int = 1) -> None:
+    def count_failed_creation(self, group: str, cause: str, seconds: float | None = None, count: int = 1) -> None:
         """An instance that was asked for will not take jobs; so long after it was. A cause of `FAILURES`."""
         ...
 
-    def lost(self, group: str, cause: str) -> None:
+    def count_loss(self, group: str, cause: str) -> None:
         """An instance that took jobs is gone, and nobody here had it removed; whose doing it is, see `rebalancing`."""
         ...
 
-    def orphans(self, count: int) -> None:
+    def set_orphans(self, count: int) -> None:
         """Instances that a sweep found without an owner, and left."""
         ...
 
-    def decided(self, action: str, reason: str, count: int = 1) -> None:
+    def count_decision(self, action: str, reason: str, count: int = 1) -> None:
         """Each thing that a plan says: create, remove, drain, forget, hindered."""
         ...
 
-    def ended(self) -> None:
+    def clear(self) -> None:
         """The fleet is no more: what `gauges` said last holds no longer."""
         ...
 
 
-class Untold:
+class NoMetrics:
     """Counts nothing."""
 
-    def gauges(self, gauges: Gauges) -> None:
+    def set_gauges(self, gauges: Gauges) -> None:
         pass
 
-    def instance_operation(self, operation: str, count: int = 1) -> None:
+    def count_instance_operation(self, operation: str, count: int = 1) -> None:
         pass
 
-    def internal_operation(self, operation: str) -> None:
+    def count_internal_operation(self, operation: str) -> None:
         pass
 
-    def scale_operation(self, operation: str) -> None:
+    def count_scale_operation(self, operation: str) -> None:
         pass
 
-    def task_operation(self, operation: str) -> None:
+    def count_task_operation(self, operation: str) -> None:
         pass
 
-    def missed_update(self) -> None:
+    def count_missed_update(self) -> None:
         pass
 
-    def took(self, what: str, seconds: float) -> None:
+    def observe(self, what: str, seconds: float) -> None:
         pass
 
-    def booted(self, group: str, seconds: float) -> None:
+    def observe_boot(self, group: str, seconds: float) -> None:
         pass
 
-    def failed_creation(self, group: str, cause: str, seconds: float | None = None, count: int = 1) -> None:
+    def count_failed_creation(self, group: str, cause: str, seconds: float | None = None, count: int = 1) -> None:
         pass
 
-    def lost(self, group: str, cause: str) -> None:
+    def count_loss(self, group: str, cause: str) -> None:
         pass
 
-    def orphans(self, count: int) -> None:
+    def set_orphans(self, count: int) -> None:
         pass
 
-    def decided(self, action: str, reason: str, count: int = 1) -> None:
+    def count_decision(self, action: str, reason: str, count: int = 1) -> None:
         pass
 
-    def ended(self) -> None:
+    def clear(self) -> None:
         pass
 
 

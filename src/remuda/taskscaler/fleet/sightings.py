@@ -21,7 +21,7 @@ REMEMBERED_SECONDS = 600.0
 """So long a deleted instance that shows up again, though none was asked for, is still to go."""
 
 
-def take_in(
+def apply_update(
     roster: Roster,
     group: str,
     found: Mapping[str, Shown],
@@ -37,7 +37,7 @@ def take_in(
         name = instance_name(group, one)
         if name not in roster.members:
             if is_gone(shown):
-                _gone_unseen(roster, state, one, now, tags.get(one))
+                _note_unseen_end(roster, state, one, now, tags.get(one))
                 continue
             _discover(roster, state, one, now, tags.get(one))
         member = roster.members[name]
@@ -53,10 +53,10 @@ def take_in(
             gone.append(roster.lose(name, now))
         else:
             member.missed += 1
-            roster.told.missed_update()
+            roster.metrics.count_missed_update()
             roster.refresh(name, now)
-    given_up = roster.asking.believe(group, began_at)
-    state.saw(now, *[Sighting(what=Seen.GIVEN_UP, at=now)] * given_up)
+    given_up = roster.requests.give_up_doubtful(group, began_at)
+    state.note_sightings(now, *[Sighting(what=Seen.GIVEN_UP, at=now)] * given_up)
     state.is_current = state.was_shown = True
     state.updated_at = now
     if not state.failures:
@@ -64,7 +64,7 @@ def take_in(
     return tuple(gone)
 
 
-def _gone_unseen(roster: Roster, group: GroupState, one: str, now: float, tag: TaggedInstance | None) -> None:
+def _note_unseen_end(roster: Roster, group: GroupState, one: str, now: float, tag: TaggedInstance | None) -> None:
     """An instance that nobody saw before is no more. While some are on their way it was one of those: a creation that
     failed, and not one to be waited for. Groups may show for long what is gone, so each counts once."""
     name = instance_name(group.name, one)
@@ -73,10 +73,10 @@ def _gone_unseen(roster: Roster, group: GroupState, one: str, now: float, tag: T
     group.gone = {name: at for name, at in group.gone.items() if now - at < REMEMBERED_SECONDS}
     is_foreign = tag is not None and tag.owner not in ("", roster.setup.owner)
     was_lost = any(seen.what is Seen.LOST and seen.instance == name for seen in group.sightings)
-    if not is_news or is_foreign or was_lost or (asked := roster.asking.take(group.name)) is None:
+    if not is_news or is_foreign or was_lost or (asked := roster.requests.take(group.name)) is None:
         return
     text = f"{name} came to nothing before anybody saw it; what its provider, or the plugin's log, says of it tells why"
-    roster.creation_failed(group.name, text, now, cause="lost", asked_at=asked.asked_at)
+    roster.note_failed_creation(group.name, text, now, cause="lost", asked_at=asked.asked_at)
 
 
 def _discover(roster: Roster, group: GroupState, one: str, now: float, tag: TaggedInstance | None) -> None:
@@ -85,17 +85,17 @@ def _discover(roster: Roster, group: GroupState, one: str, now: float, tag: Tagg
     name = instance_name(group.name, one)
     is_back = any(one.what is Seen.LOST and one.instance == name for one in group.sightings)
     is_new = not is_back and not member.is_foreign(roster.setup.owner)
-    asked = roster.asking.take(group.name) if is_new else None
+    asked = roster.requests.take(group.name) if is_new else None
     if asked is not None:
         member.cause, member.asked_at = Cause.REQUESTED, asked.asked_at
-        roster.told.took("instance_creation", now - asked.asked_at)
+        roster.metrics.observe("instance_creation", now - asked.asked_at)
     elif not group.was_shown:
         member.cause = Cause.PREEXISTED
         member.created_at = now if tag is None or tag.created_at is None else tag.created_at
     elif now - roster.deleted.get(name, -REMEMBERED_SECONDS) < REMEMBERED_SECONDS:
         member.removing_at = member.removed_at = roster.deleted[name]
     elif not member.is_foreign(roster.setup.owner):
-        group.saw(now, Sighting(what=Seen.CAME, at=now, instance=name))
+        group.note_sightings(now, Sighting(what=Seen.CAME, at=now, instance=name))
     roster.deleted = {key: at for key, at in roster.deleted.items() if now - at < REMEMBERED_SECONDS}
     roster.add(member, now)
 
@@ -105,5 +105,5 @@ def _see(roster: Roster, member: Member, shown: Shown, now: float) -> None:
     if shown is Shown.CREATING and (member.is_prepared or member.shown is Shown.RUNNING):
         member.is_prepared, member.unanswered, member.begun_at = False, 0, now
     if shown is Shown.RUNNING and member.shown is not Shown.RUNNING and member.asked_at is not None:
-        roster.told.took("instance_is_running", now - member.asked_at)
+        roster.metrics.observe("instance_is_running", now - member.asked_at)
     member.shown = shown

@@ -9,7 +9,7 @@ from remuda.taskscaler.core.boot import Boots
 from remuda.taskscaler.core.values import Bucket, Cause, Instance, InstanceState
 from remuda.taskscaler.fleet.groups import GroupState
 from remuda.taskscaler.fleet.members import Member
-from remuda.taskscaler.fleet.requests import Asked
+from remuda.taskscaler.fleet.requests import PendingRequest
 
 
 class StoredInstance(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,7 +48,7 @@ class Stored(msgspec.Struct, frozen=True, kw_only=True):
     """All of it."""
 
     instances: tuple[StoredInstance, ...] = ()
-    requests: tuple[Asked, ...] = ()
+    requests: tuple[PendingRequest, ...] = ()
     groups: tuple[StoredGroup, ...] = ()
     is_whole: bool = True
     """False: there is more, which cannot be read."""
@@ -58,15 +58,15 @@ class Changes(msgspec.Struct, frozen=True, kw_only=True):
     """What to write, all or nothing; None removes."""
 
     instances: dict[str, StoredInstance | None] = {}
-    requests: dict[int, Asked | None] = {}
+    requests: dict[int, PendingRequest | None] = {}
     groups: dict[str, StoredGroup] = {}
 
     @property
-    def is_nothing(self) -> bool:
+    def is_empty(self) -> bool:
         return not (self.instances or self.requests or self.groups)
 
 
-def stored_instance(member: Member, instance: Instance, holders: dict[int, str]) -> StoredInstance:
+def to_stored_instance(member: Member, instance: Instance, holders: dict[int, str]) -> StoredInstance:
     return StoredInstance(
         id=member.id,
         group=member.group,
@@ -87,7 +87,7 @@ def stored_instance(member: Member, instance: Instance, holders: dict[int, str])
     )
 
 
-def restored_member(one: StoredInstance, now: float) -> Member:
+def to_member(one: StoredInstance, now: float) -> Member:
     """It is unknown what its group makes of it; if it was not ready yet, it has all of its time again."""
     return Member(
         id=one.id,
@@ -105,7 +105,7 @@ def restored_member(one: StoredInstance, now: float) -> Member:
     )
 
 
-def restored_instance(one: StoredInstance, name: str, state: InstanceState) -> Instance:
+def to_instance(one: StoredInstance, name: str, state: InstanceState) -> Instance:
     return Instance(
         id=name,
         group=one.group,
@@ -121,7 +121,7 @@ def restored_instance(one: StoredInstance, name: str, state: InstanceState) -> I
     )
 
 
-def stored_group(group: GroupState) -> StoredGroup:
+def to_stored_group(group: GroupState) -> StoredGroup:
     return StoredGroup(
         name=group.name, bucket=group.bucket, failures=group.failures, failed_at=group.failed_at, boots=group.boots
     )

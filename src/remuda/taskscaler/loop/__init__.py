@@ -6,13 +6,13 @@ from remuda.taskscaler.fleet.setup import (
     Gauges,
     GroupSetup,
     Machines,
-    Told,
-    Untold,
+    NoMetrics,
+    ScalerMetrics,
     instance_name,
 )
 from remuda.taskscaler.fleet.status import Decision, GroupStatus, InstanceStatus, ScalerStatus
 from remuda.taskscaler.loop.scaler import Scaler
-from remuda.taskscaler.loop.sweep import Orphan, Swept, sweep
+from remuda.taskscaler.loop.sweep import Orphan, SweepResult, sweep
 
 __all__ = [
     "AcquireTimeoutError",
@@ -23,12 +23,12 @@ __all__ = [
     "GroupStatus",
     "InstanceStatus",
     "Machines",
+    "NoMetrics",
     "Orphan",
     "Scaler",
+    "ScalerMetrics",
     "ScalerStatus",
-    "Swept",
-    "Told",
-    "Untold",
+    "SweepResult",
     "instance_name",
     "sweep",
 ]

@@ -17,17 +17,17 @@ from remuda.taskscaler.fleet.setup import FleetSetup
 from remuda.taskscaler.loop.deadlines import within
 from remuda.telemetry.logs import logger
 
-AskDemand = Callable[[Mapping[str, int]], Awaitable[Demand]]
+FetchDemand = Callable[[Mapping[str, int]], Awaitable[Demand]]
 ASK_SECONDS = 10.0
 BELIEVED_SECONDS = 60.0
 
 
-class Wanting:
+class DemandTracker:
     """The demand of a fleet."""
 
     def __init__(
         self,
-        ask: AskDemand | None,
+        ask: FetchDemand | None,
         clock: Clock,
         *,
         changed: Callable[[], None],
@@ -46,18 +46,18 @@ class Wanting:
         """What waits at the server is none of our business: nobody asks for it."""
         self.error = ""
 
-    def wait(self, holder: str, key: str) -> None:
+    def add(self, holder: str, key: str) -> None:
         """A job was accepted, and waits here from now on."""
         self._keys[holder] = key
         self._accepted[key] += 1
 
-    def done(self, holder: str) -> None:
+    def remove(self, holder: str) -> None:
         """It will not wait any more."""
         self._keys.pop(holder, None)
 
     def demand(self) -> Demand:
         """As a plan wants it."""
-        left = self._waiting_by_key()
+        left = self._count_by_key()
         is_believed = not self.is_closed and self._clock.now() - self._told_at <= BELIEVED_SECONDS
         keys = [
             replace(one, waiting=left.pop(one.key, 0), ready=max(one.ready - self._accepted[one.key], 0))
@@ -90,8 +90,8 @@ class Wanting:
                     self._changed()
             await self._clock.sleep(setup().demand_seconds)
 
-    async def _answer(self, ask: AskDemand) -> Demand:
-        return await ask(self._waiting_by_key())
+    async def _answer(self, ask: FetchDemand) -> Demand:
+        return await ask(self._count_by_key())
 
-    def _waiting_by_key(self) -> Counter[str]:
+    def _count_by_key(self) -> Counter[str]:
         return Counter(self._keys.get(holder, "") for holder in (self._waiting or self._keys.copy)())

@@ -18,12 +18,12 @@ from remuda.lib.clock import Clock
 from remuda.lib.dataclass import dataclass
 from remuda.lib.waiting import happens_by
 from remuda.taskscaler.core.rebalancing import Meddling
-from remuda.taskscaler.fleet.requests import Asked
+from remuda.taskscaler.fleet.requests import PendingRequest
 from remuda.taskscaler.fleet.roster import Gone, Roster
-from remuda.taskscaler.fleet.setup import GroupSetup, Told, instance_name
-from remuda.taskscaler.fleet.sightings import take_in
+from remuda.taskscaler.fleet.setup import GroupSetup, ScalerMetrics, instance_name
+from remuda.taskscaler.fleet.sightings import apply_update
 from remuda.taskscaler.loop.deadlines import within
-from remuda.taskscaler.loop.state import Keeper
+from remuda.taskscaler.loop.state import StateWriter
 from remuda.telemetry.logs import logger
 
 CALLS = 8
@@ -51,9 +51,9 @@ class GroupWatch:
         plugin: InstanceGroup,
         *,
         roster: Roster,
-        keeper: Keeper,
+        state_writer: StateWriter,
         clock: Clock,
-        told: Told,
+        metrics: ScalerMetrics,
         changed: Callable[[], None],
         ended: Callable[[Sequence[Gone]], None],
         deadlines: Deadlines,
@@ -67,9 +67,9 @@ class GroupWatch:
         self.is_settled.set()
         self._setup = setup
         self._roster = roster
-        self._keeper = keeper
+        self._state_writer = state_writer
         self._clock = clock
-        self._told = told
+        self._metrics = metrics
         self._changed = changed
         self._ended = ended
         self._deadlines = deadlines
@@ -108,7 +108,7 @@ class GroupWatch:
             await self._begin()
         self._increases = self._decreases = 0
         self._under_way.clear()
-        self._roster.asking.interrupted(self.name, self._clock.now())
+        self._roster.requests.interrupt(self.name, self._clock.now())
         self._asked.set()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._watch(), name=f"updates of group {self.name}")
@@ -121,9 +121,9 @@ class GroupWatch:
         if isinstance(info := getattr(self.plugin, "info", None), ProviderInfo):
             self._roster.groups[self.name].info = info  # another version may have been installed and started since
         tags = await self._tags(found)
-        self._told.internal_operation("reconcile")
-        gone = take_in(self._roster, self.name, found, now=self._clock.now(), began_at=began_at, tags=tags)
-        self._keeper.changed()
+        self._metrics.count_internal_operation("reconcile")
+        gone = apply_update(self._roster, self.name, found, now=self._clock.now(), began_at=began_at, tags=tags)
+        self._state_writer.mark_changed()
         self._ended(gone)
         self._warn()
 
@@ -141,7 +141,7 @@ class GroupWatch:
         ids = {member.id: member for member in members.values()}
         if not ids:
             return
-        self._told.internal_operation("removal")
+        self._metrics.count_internal_operation("removal")
         try:
             accepted = await self._call(self.plugin.decrease(list(ids)), self._deadlines.change, "Decrease")
         except (TemporaryError, PermanentError) as error:
@@ -149,7 +149,7 @@ class GroupWatch:
             for member in ids.values():
                 member.error = f"it could not be deleted: {error}"
             return
-        self._told.instance_operation("delete", len(accepted))
+        self._metrics.count_instance_operation("delete", len(accepted))
         for one in ids.keys() - set(accepted):
             ids[one].error = "its group did not accept that it goes"
 
@@ -174,7 +174,7 @@ class GroupWatch:
                 self.is_settled.set()
             await self._clock.sleep(pause)
         self.is_begun, state.error = True, ""
-        self._roster.limits_changed()
+        self._roster.apply_limits()
         if state.note:
             self._log.warning(state.note)
 
@@ -190,7 +190,7 @@ class GroupWatch:
                 failures += 1
                 if failures == 1:
                     self._log.warning("the group cannot be looked at", cause=str(error))
-                self._roster.not_shown(self.name, str(error))
+                self._roster.mark_unreachable(self.name, str(error))
                 pause = min(setup.expecting_seconds * 2.0 ** min(failures - 1, 10), setup.update_seconds)
             else:
                 failures = 0
@@ -207,8 +207,8 @@ class GroupWatch:
         while True:
             await self._asked.wait()
             self._asked.clear()
-            while self._increases < CALLS and (asked := self._roster.asking.next_queued(self.name)):
-                self._roster.asking.begin(asked)
+            while self._increases < CALLS and (asked := self._roster.requests.next_queued(self.name)):
+                self._roster.requests.begin(asked)
                 self._increases += 1
                 tasks.create_task(self._increase(asked), name=f"{asked.count} more of group {self.name}")
             if self._doomed and self._decreases < CALLS:
@@ -217,48 +217,48 @@ class GroupWatch:
                 self._decreases += 1
                 tasks.create_task(self._delete(names), name=f"{len(names)} fewer of group {self.name}")
 
-    async def _increase(self, asked: Asked) -> None:
-        await self._keeper.written()
-        asking, wanted = self._roster.asking, asked.count
+    async def _increase(self, asked: PendingRequest) -> None:
+        await self._state_writer.flush()
+        requests, wanted = self._roster.requests, asked.count
         if not wanted:  # it was given up while the disk refused it
-            asking.answered(asked, 0)
-            self._sent()
+            requests.note_answer(asked, 0)
+            self._finish_increase()
             return
-        self._told.internal_operation("provision")
+        self._metrics.count_internal_operation("provision")
         try:
             call = self.plugin.increase(wanted)
             accepted = await self._call(call, self._deadlines.change, "Increase")
         except (TemporaryError, PermanentError) as error:
             now = self._clock.now()
-            asking.failed(asked, now)
-            self._roster.creation_failed(
+            requests.mark_doubtful(asked, now)
+            self._roster.note_failed_creation(
                 self.name, str(error), now, cause="refused", count=wanted, asked_at=asked.asked_at
             )
             self._log.warning("instances could not be created", count=wanted, cause=str(error))
         else:
             accepted = min(max(accepted, 0), wanted)
-            asking.answered(asked, accepted)
-            self._told.instance_operation("create", accepted)
+            requests.note_answer(asked, accepted)
+            self._metrics.count_instance_operation("create", accepted)
             if accepted < wanted:
                 self._log.warning("fewer instances were accepted than asked for", count=wanted, accepted=accepted)
             if not accepted:
                 text, now = "the group accepted no instance", self._clock.now()
-                self._roster.creation_failed(
+                self._roster.note_failed_creation(
                     self.name, text, now, cause="refused", count=wanted, asked_at=asked.asked_at
                 )
             elif accepted < wanted:
-                self._told.failed_creation(self.name, "refused", count=wanted - accepted)
-        self._sent()
+                self._metrics.count_failed_creation(self.name, "refused", count=wanted - accepted)
+        self._finish_increase()
         self._changed()
         self.look()
 
-    def _sent(self) -> None:
+    def _finish_increase(self) -> None:
         self._increases -= 1
         self._asked.set()
-        self._keeper.changed()
+        self._state_writer.mark_changed()
 
     async def _delete(self, names: Sequence[str]) -> None:
-        await self._keeper.written()
+        await self._state_writer.flush()
         await self.decrease(names)
         self._under_way -= set(names)
         self._decreases -= 1
@@ -288,7 +288,7 @@ class GroupWatch:
         except (TemporaryError, PermanentError) as error:
             self._log.warning("the quota could not be asked for", cause=str(error))
         else:
-            self._roster.limits_changed()
+            self._roster.apply_limits()
 
     async def _call(self, call: Coroutine[Any, Any, T], seconds: float, what: str) -> T:
         return await within(self._clock, seconds, call, what=f"{what} of group {self.name}".rstrip())

@@ -19,7 +19,7 @@ from remuda.taskscaler.fleet.roster import Roster
 from remuda.taskscaler.fleet.setup import Machines
 from remuda.taskscaler.loop.deadlines import within
 from remuda.taskscaler.loop.group_watch import GroupWatch
-from remuda.taskscaler.loop.state import Keeper
+from remuda.taskscaler.loop.state import StateWriter
 from remuda.telemetry.logs import logger
 
 WRITE_SECONDS = 10.0
@@ -35,7 +35,7 @@ class CanClose(Protocol):
     async def close(self) -> None: ...
 
 
-class Farewells:
+class GoneInstances:
     """Tells the manager of instances that are gone, so that it closes what it has open there."""
 
     def __init__(self, machines: Machines, clock: Clock) -> None:
@@ -43,7 +43,7 @@ class Farewells:
         self._clock = clock
         self._gone: asyncio.Queue[str] = asyncio.Queue()
 
-    def say(self, instance: str) -> None:
+    def add(self, instance: str) -> None:
         self._gone.put_nowait(instance)
 
     async def run(self) -> None:
@@ -68,12 +68,12 @@ class Farewells:
             logger("scaler").info(text, instance=instance, cause=str(error))
 
 
-async def end(roster: Roster, watches: Mapping[str, GroupWatch], keeper: Keeper, clock: Clock) -> None:
+async def end(roster: Roster, watches: Mapping[str, GroupWatch], state_writer: StateWriter, clock: Clock) -> None:
     """Let go of a fleet."""
     log = logger("scaler").bind(fleet=roster.setup.name)
     try:
         what = "the end of the fleet"
-        await within(clock, roster.setup.shutdown_seconds, _end(roster, watches, keeper, clock), what=what)
+        await within(clock, roster.setup.shutdown_seconds, _end(roster, watches, state_writer, clock), what=what)
     except (TemporaryError, PermanentError) as error:
         log.warning("the fleet was not ended in order", cause=str(error))
     finally:
@@ -81,7 +81,7 @@ async def end(roster: Roster, watches: Mapping[str, GroupWatch], keeper: Keeper,
             for watch in watches.values():
                 tasks.create_task(close_plugin(watch.name, watch.plugin), name=f"end of the plugin of {watch.name}")
         with suppress(TemporaryError):
-            await within(clock, WRITE_SECONDS, keeper.write(), what="the state of the fleet")
+            await within(clock, WRITE_SECONDS, state_writer.write(), what="the state of the fleet")
 
 
 async def close_plugin(group: str, plugin: InstanceGroup) -> None:
@@ -94,38 +94,38 @@ async def close_plugin(group: str, plugin: InstanceGroup) -> None:
         logger("scaler").error("a plugin could not be ended", group=group, cause=cause)
 
 
-async def _end(roster: Roster, watches: Mapping[str, GroupWatch], keeper: Keeper, clock: Clock) -> None:
+async def _end(roster: Roster, watches: Mapping[str, GroupWatch], state_writer: StateWriter, clock: Clock) -> None:
     async with asyncio.TaskGroup() as tasks:
         for watch in watches.values():
             if watch.is_begun:
-                tasks.create_task(_end_group(roster, watch, keeper, clock), name=f"end of group {watch.name}")
+                tasks.create_task(_end_group(roster, watch, state_writer, clock), name=f"end of group {watch.name}")
 
 
-async def _end_group(roster: Roster, watch: GroupWatch, keeper: Keeper, clock: Clock) -> None:
+async def _end_group(roster: Roster, watch: GroupWatch, state_writer: StateWriter, clock: Clock) -> None:
     if roster.setup.delete_on_shutdown:
-        await _delete_all(roster, watch, keeper, clock)
+        await _delete_all(roster, watch, state_writer, clock)
     with suppress(TemporaryError, PermanentError):
         await watch.plugin.shutdown()
 
 
-async def _delete_all(roster: Roster, watch: GroupWatch, keeper: Keeper, clock: Clock) -> None:
+async def _delete_all(roster: Roster, watch: GroupWatch, state_writer: StateWriter, clock: Clock) -> None:
     """All without a job, those that only show up now included."""
     log = logger("scaler").bind(fleet=roster.setup.name, group=watch.name)
-    roster.asking.interrupted(watch.name, clock.now())
-    roster.asking.take_back(watch.name)
+    roster.requests.interrupt(watch.name, clock.now())
+    roster.requests.take_back(watch.name)
     before, told = set(roster.members), set[str]()
     for attempt in range(roster.setup.shutdown_deletion_retries + 1):
         with suppress(TemporaryError, PermanentError):
             await watch.update()
         names = _deletable(roster, watch.name, before)
-        if not names and not roster.asking.of(watch.name):
+        if not names and not roster.requests.of(watch.name):
             break
         if attempt == roster.setup.shutdown_deletion_retries:
             log.warning("instances are left after the end", instances=names)
             break
         for name in names:
             roster.remove(name, clock.now())
-        await keeper.write()
+        await state_writer.write()
         if fresh := sorted(set(names) - told):
             log.info("instances are removed", instances=fresh, why=roster.setup.delete_because)
             told.update(fresh)
@@ -156,5 +156,5 @@ async def _until_gone(roster: Roster, watch: GroupWatch, before: Collection[str]
         await clock.sleep(min(LOOKS.delay(looks), left))
         with suppress(TemporaryError, PermanentError):
             await watch.update()
-        if not _deletable(roster, watch.name, before) and not roster.asking.of(watch.name):
+        if not _deletable(roster, watch.name, before) and not roster.requests.of(watch.name):
             return

@@ -12,15 +12,15 @@ from datetime import datetime
 
 from remuda.lib.clock import Clock
 from remuda.taskscaler.core.decisions import Because, Plan, Reason
-from remuda.taskscaler.core.explain import words
+from remuda.taskscaler.core.explain import describe
 from remuda.taskscaler.core.plan import plan
-from remuda.taskscaler.core.policy import draining, resolve
+from remuda.taskscaler.core.policy import policy_for_draining, resolve
 from remuda.taskscaler.core.rebalancing import Seen, Sighting
 from remuda.taskscaler.fleet.gauges import fleet_of, gauges_of
 from remuda.taskscaler.fleet.roster import Gone, Roster
-from remuda.taskscaler.fleet.setup import Told
+from remuda.taskscaler.fleet.setup import ScalerMetrics
 from remuda.taskscaler.fleet.status import Decision
-from remuda.taskscaler.loop.demand import Wanting
+from remuda.taskscaler.loop.demand import DemandTracker
 from remuda.taskscaler.loop.group_watch import GroupWatch
 from remuda.telemetry.logs import logger
 
@@ -36,18 +36,18 @@ class Planner:
     def __init__(
         self,
         roster: Roster,
-        wanting: Wanting,
+        demand_tracker: DemandTracker,
         watches: Mapping[str, GroupWatch],
         *,
         clock: Clock,
-        told: Told,
+        metrics: ScalerMetrics,
         ended: Callable[[Sequence[Gone]], None],
     ) -> None:
         self._roster = roster
-        self._wanting = wanting
+        self._demand_tracker = demand_tracker
         self._watches = watches
         self._clock = clock
-        self._told = told
+        self._metrics = metrics
         self._ended = ended
         self._log = logger("scaler").bind(fleet=roster.setup.name)
         self.decisions: deque[Decision] = deque(maxlen=KEPT)
@@ -67,48 +67,48 @@ class Planner:
         assert local is not None
         policy = resolve(roster.setup.rules, now, local=local)
         if self.is_draining:
-            policy = draining(policy, is_ending=self.is_ending)
-        fleet = fleet_of(roster, now, reserved=open_requests + len(roster.slots.waiting))
-        made = plan(fleet, self._wanting.demand(), policy, now)
+            policy = policy_for_draining(policy, is_ending=self.is_ending)
+        fleet = fleet_of(roster, now, reserved=open_requests + len(roster.slots.waiters))
+        made = plan(fleet, self._demand_tracker.demand(), policy, now)
         gone = self._forget(made, now)
         self._remove(made, now)
         for one in made.drain:
             roster.drain(one.id, now)
             self._decide("drain", one.group, one.because, instance=one.id)
         for creation in made.create:
-            roster.asking.add(creation.group, creation.count, now)
+            roster.requests.add(creation.group, creation.count, now)
             for because in creation.because[:1]:
                 self._decide("create", creation.group, because, count=creation.count, all_of=creation.because)
             self._watches[creation.group].act()
         for name, bucket in made.buckets.items():
             roster.groups[name].bucket = bucket
         for name in {one.group for one in made.create}:
-            roster.group_changed(name)
+            roster.mark_group_changed(name)
         for hindrance in made.hindered:
-            self._told.decided("hindered", hindrance.because.reason, hindrance.count)
+            self._metrics.count_decision("hindered", hindrance.because.reason, hindrance.count)
         for operation, is_done in (("up", made.create), ("down", made.remove)):
             if is_done:
-                self._told.scale_operation(operation)
+                self._metrics.count_scale_operation(operation)
         roster.slots.allow(made.reservable)
         self.last, self.granted = made, 0
         # Who had been given a slot of one that is gone is given another: only now, when all that go are marked.
         self._ended(gone)
         starts = {name: watch.starts for name, watch in self._watches.items()}
-        self._told.gauges(gauges_of(roster, made, open_requests, at=self._clock.monotonic(), starts=starts))
+        self._metrics.set_gauges(gauges_of(roster, made, open_requests, at=self._clock.monotonic(), starts=starts))
         return made
 
     def _remove(self, made: Plan, now: float) -> None:
         for one in made.remove:
             if one.because.reason is Reason.STUCK:
                 asked_at = self._roster.members[one.id].asked_at
-                text = f"{one.id} {words(one.because)}"
-                self._roster.creation_failed(one.group, text, now, cause="stuck", asked_at=asked_at)
+                text = f"{one.id} {describe(one.because)}"
+                self._roster.note_failed_creation(one.group, text, now, cause="stuck", asked_at=asked_at)
             self._roster.remove(one.id, now)
             self._watches[one.group].delete(one.id)
         for one in made.remove[:LOGGED]:
             self._decide("remove", one.group, one.because, instance=one.id)
         for one in made.remove[LOGGED:]:
-            self._told.decided("remove", one.because.reason)
+            self._metrics.count_decision("remove", one.because.reason)
         if len(made.remove) > LOGGED:
             self._log.info("more instances are removed", count=len(made.remove) - LOGGED)
 
@@ -120,18 +120,18 @@ class Planner:
                 member = self._roster.members[one.id]
                 if one.because.reason is Reason.LOST and not member.is_prepared:
                     text = f"{one.id} was lost before it was ready"
-                    self._roster.creation_failed(one.group, text, now, cause="lost", asked_at=member.asked_at)
+                    self._roster.note_failed_creation(one.group, text, now, cause="lost", asked_at=member.asked_at)
                 gone.append(self._roster.lose(one.id, now))
                 suspicion = gone[-1].why
             else:
-                self._roster.asking.forget(one.group, one.asked_at, one.count)
+                self._roster.requests.forget(one.group, one.asked_at, one.count)
                 if one.because.reason is Reason.UNDELIVERED:
-                    why, asked_at = words(one.because), one.asked_at
-                    self._roster.creation_failed(
+                    why, asked_at = describe(one.because), one.asked_at
+                    self._roster.note_failed_creation(
                         one.group, why, now, cause="undelivered", count=one.count, asked_at=asked_at
                     )
                     given_up = [Sighting(what=Seen.GIVEN_UP, at=now)] * one.count
-                    self._roster.groups[one.group].saw(now, *given_up)
+                    self._roster.groups[one.group].note_sightings(now, *given_up)
             self._decide("forget", one.group, one.because, instance=one.id, count=one.count, suspicion=suspicion)
         return gone
 
@@ -146,7 +146,7 @@ class Planner:
         all_of: Sequence[Because] = (),
         suspicion: str = "",
     ) -> None:
-        text = ", ".join(words(one) for one in all_of or (because,)) + (f": {suspicion}" if suspicion else "")
+        text = ", ".join(describe(one) for one in all_of or (because,)) + (f": {suspicion}" if suspicion else "")
         self.decisions.append(
             Decision(
                 at=self._clock.now(),
@@ -158,7 +158,7 @@ class Planner:
                 text=text,
             )
         )
-        self._told.decided(action, because.reason, count)
+        self._metrics.count_decision(action, because.reason, count)
         is_bad = because.reason in (Reason.LOST, Reason.UNDELIVERED, Reason.STUCK, Reason.FAILED, Reason.UNHEALTHY)
         values = {"group": group, "reason": because.reason.value, "why": text, "count": count}
         if instance:

@@ -16,7 +16,7 @@ from remuda.lib.waiting import happens_by
 from remuda.taskscaler.core.values import InstanceState
 from remuda.taskscaler.fleet.members import Member, to_prepare
 from remuda.taskscaler.fleet.roster import Roster
-from remuda.taskscaler.fleet.setup import Machines, Told
+from remuda.taskscaler.fleet.setup import Machines, ScalerMetrics
 from remuda.taskscaler.loop.deadlines import within
 from remuda.telemetry.logs import logger
 
@@ -40,7 +40,7 @@ class Readiness:
         connect_info: Callable[[str], Awaitable[ConnectInfo]],
         plugin_of: Callable[[str], InstanceGroup],
         clock: Clock,
-        told: Told,
+        metrics: ScalerMetrics,
         changed: Callable[[], None],
         look: Callable[[str], None],
     ) -> None:
@@ -50,7 +50,7 @@ class Readiness:
         self._connect_info = connect_info
         self._plugin_of = plugin_of
         self._clock = clock
-        self._told = told
+        self._metrics = metrics
         self._changed = changed
         self._look_at = look
         self._wake = asyncio.Event()
@@ -101,25 +101,25 @@ class Readiness:
                     )
             except PermanentError as error:
                 self._log.warning("an instance could not be prepared and goes", instance=name, cause=str(error))
-                self._done(name, member, str(error))
+                self._finish_preparing(name, member, str(error))
                 return
             except TemporaryError as error:
                 failures += 1
                 member.error, member.info = str(error), None
                 self._log.info("an instance is not ready yet", instance=name, cause=str(error))
             else:
-                self._told.took("task_instance_readiness", self._clock.now() - began)
-                self._done(name, member, None)
+                self._metrics.observe("task_instance_readiness", self._clock.now() - began)
+                self._finish_preparing(name, member, None)
                 return
             await self._clock.sleep(AGAIN.delay(failures))
 
-    def _done(self, name: str, member: Member, error: str | None) -> None:
+    def _finish_preparing(self, name: str, member: Member, error: str | None) -> None:
         if self._roster.members.get(name) is member:
             del self._preparing[name]
             if error is None:
-                self._roster.prepared(name, self._clock.now())
+                self._roster.mark_prepared(name, self._clock.now())
             else:
-                self._roster.not_prepared(name, error, self._clock.now())
+                self._roster.mark_unpreparable(name, error, self._clock.now())
             self._changed()
 
     def _check(self, tasks: asyncio.TaskGroup, limit: asyncio.Semaphore) -> float:
@@ -158,7 +158,7 @@ class Readiness:
             return
         was = member.unanswered
         if is_told:
-            self._roster.checked(name, found, self._clock.now())
+            self._roster.note_check(name, found, self._clock.now())
         else:
             member.check_at = self._clock.now() + self._roster.setup.heartbeat_seconds
         if found is not None:

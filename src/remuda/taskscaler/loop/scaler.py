@@ -19,18 +19,18 @@ from remuda.fleeting.port import ConnectInfo, InstanceGroup
 from remuda.lib.clock import Clock
 from remuda.lib.sqlite_writer import Writer
 from remuda.lib.waiting import happens_by
-from remuda.taskscaler.core.explain import words
+from remuda.taskscaler.core.explain import describe
 from remuda.taskscaler.core.slots import Slot, Waiter
 from remuda.taskscaler.fleet.roster import Gone, Roster
-from remuda.taskscaler.fleet.setup import AcquireTimeoutError, FleetSetup, GoneError, Machines, Told, Untold
+from remuda.taskscaler.fleet.setup import AcquireTimeoutError, FleetSetup, GoneError, Machines, NoMetrics, ScalerMetrics
 from remuda.taskscaler.fleet.status import ScalerStatus, status_of
 from remuda.taskscaler.loop.deadlines import within
-from remuda.taskscaler.loop.demand import AskDemand, Wanting
+from remuda.taskscaler.loop.demand import DemandTracker, FetchDemand
 from remuda.taskscaler.loop.group_watch import Deadlines, GroupWatch
-from remuda.taskscaler.loop.instance_end import Farewells, end
+from remuda.taskscaler.loop.instance_end import GoneInstances, end
 from remuda.taskscaler.loop.planning import Planner
 from remuda.taskscaler.loop.readiness import Readiness
-from remuda.taskscaler.loop.state import Keeper, MakeWriter, StateFile, state_path
+from remuda.taskscaler.loop.state import MakeWriter, StateFile, StateWriter, state_path
 from remuda.telemetry.logs import logger
 
 PACE_SECONDS = 0.2
@@ -40,7 +40,7 @@ LOOK_SECONDS = 60.0
 EXPIRING_SECONDS = 10.0
 """How to connect is asked again when it holds no longer than this."""
 CONNECT_SECONDS = 150.0
-_UNTOLD = Untold()
+_NO_METRICS = NoMetrics()
 _DEADLINES = Deadlines()
 
 
@@ -65,9 +65,9 @@ class Scaler:
         *,
         machines: Machines,
         folder: Path,
-        demand: AskDemand | None = None,
+        demand: FetchDemand | None = None,
         clock: Clock,
-        told: Told = _UNTOLD,
+        metrics: ScalerMetrics = _NO_METRICS,
         on_lost: Callable[[str, Sequence[str], str], None] = _ignore,
         writer: MakeWriter = Writer,
         deadlines: Deadlines = _DEADLINES,
@@ -76,25 +76,25 @@ class Scaler:
         holders; whose doing that may be, if it can be said. StateError if the state of a newer version is found."""
         self._clock = clock
         self._wake = asyncio.Event()
-        self._told = told
+        self._metrics = metrics
         self._on_lost = on_lost
         self._log = logger("scaler").bind(fleet=setup.name)
-        self._roster = Roster(setup, told)
+        self._roster = Roster(setup, metrics)
         self._file = StateFile(state_path(folder, setup.name), writer=writer)
         for name in self._roster.load(self._file.read(), clock.now()):
             self._log.warning("an instance is of a group that is not configured any more: left alone", instance=name)
-        self._keeper = Keeper(self._file, self._roster, clock)
-        self._wanting = Wanting(demand, clock, waiting=self._waiting, changed=self._wake.set)
+        self._state_writer = StateWriter(self._file, self._roster, clock)
+        self._demand_tracker = DemandTracker(demand, clock, waiting=self._list_waiting, changed=self._wake.set)
         self._watches = {
             one.name: GroupWatch(
                 one,
                 plugins[one.name],
                 roster=self._roster,
-                keeper=self._keeper,
+                state_writer=self._state_writer,
                 clock=clock,
-                told=told,
-                changed=self._changed,
-                ended=self._ended,
+                metrics=metrics,
+                changed=self._react,
+                ended=self._drop_instances,
                 deadlines=deadlines,
             )
             for one in setup.groups
@@ -105,22 +105,24 @@ class Scaler:
             connect_info=self.connect_info,
             plugin_of=lambda group: self._watches[group].plugin,
             clock=clock,
-            told=told,
-            changed=self._changed,
+            metrics=metrics,
+            changed=self._react,
             look=lambda group: self._watches[group].look(),
         )
-        self._planner = Planner(self._roster, self._wanting, self._watches, clock=clock, told=told, ended=self._ended)
+        self._planner = Planner(
+            self._roster, self._demand_tracker, self._watches, clock=clock, metrics=metrics, ended=self._drop_instances
+        )
         self._open = 0
         self._waits: dict[str, _Wait] = {}
-        self._farewells = Farewells(machines, clock)
+        self._gone_instances = GoneInstances(machines, clock)
 
     async def run(self) -> None:
         """Start the plugins, then look, plan and act, until it is cancelled."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._keeper.run(), name="state of the fleet")
+            tasks.create_task(self._state_writer.run(), name="state of the fleet")
             tasks.create_task(self._readiness.run(), name="readiness of instances")
-            tasks.create_task(self._wanting.run(lambda: self._roster.setup), name="demand of the server")
-            tasks.create_task(self._farewells.run(), name="instances that are gone")
+            tasks.create_task(self._demand_tracker.run(lambda: self._roster.setup), name="demand of the server")
+            tasks.create_task(self._gone_instances.run(), name="instances that are gone")
             for watch in self._watches.values():
                 tasks.create_task(watch.run(), name=f"group {watch.name}")
             await self._plan_again_and_again()
@@ -128,8 +130,8 @@ class Scaler:
     async def close(self) -> None:
         """After `run` has ended. Instances stay, unless they are to be deleted: then those without a job go first."""
         try:
-            await end(self._roster, self._watches, self._keeper, self._clock)
-            await self._farewells.finish()
+            await end(self._roster, self._watches, self._state_writer, self._clock)
+            await self._gone_instances.finish()
         finally:
             for wait in self._waits.values():
                 wait.future.cancel()
@@ -138,13 +140,13 @@ class Scaler:
     def capacity(self) -> int | None:
         """Jobs that may be here at the same time, with those that are here or wait; None: any number. Nothing may
         before the first plan."""
-        held, waiting = self._roster.slots.held, len(self._roster.slots.waiting)
+        used_count, waiters = self._roster.slots.used_count, len(self._roster.slots.waiters)
         if self._planner.last is None:
-            return held + waiting
+            return used_count + waiters
         reservable = self._planner.last.reservable
-        return None if reservable is None else held + max(reservable - self._planner.granted, waiting)
+        return None if reservable is None else used_count + max(reservable - self._planner.granted, waiters)
 
-    def reserved(self, count: int) -> None:
+    def set_open_requests(self, count: int) -> None:
         """How many requests for jobs are open now that may need a slot here."""
         if count != self._open:
             self._open = count
@@ -155,16 +157,16 @@ class Scaler:
 
         AcquireTimeoutError after `acquire_seconds`, unless an instance is on its way for it.
         """
-        slot = self._roster.claimed(holder)
+        slot = self._roster.confirm(holder)
         wait = self._waits.get(holder)
         if wait is None:
             if slot is not None:
                 return slot
             waiter = Waiter(holder=holder, since=self._clock.now(), caches=frozenset(caches))
             wait = self._waits[holder] = _Wait(asyncio.get_running_loop().create_future(), waiter)
-            self._wanting.wait(holder, key)
+            self._demand_tracker.add(holder, key)
             self._roster.slots.acquire(holder, now=waiter.since, caches=waiter.caches)
-            self._changed()
+            self._react()
         try:
             return await asyncio.shield(wait.future)
         except asyncio.CancelledError:
@@ -179,24 +181,24 @@ class Scaler:
     def adopt(self, holder: str, instance: str) -> bool:
         """A job of an earlier process is on that instance. False: it cannot be, for no group here has such names."""
         is_adopted = self._roster.adopt(holder, instance, self._clock.now())
-        self._changed()
+        self._react()
         return is_adopted
 
-    def recovered(self) -> None:
+    def end_recovery(self) -> None:
         """All jobs of earlier processes have been adopted: who else held a slot then does so no more."""
-        for holder in self._roster.recovered(self._clock.now()):
+        for holder in self._roster.end_recovery(self._clock.now()):
             self._log.info("nobody knows a holder of a slot any more", holder=holder)
-        self._changed()
+        self._react()
 
     def release(self, holder: str, *, is_used: bool = True, warmed: Collection[str] = ()) -> None:
         """A job has ended, or has not begun (`is_used`); the keys of the caches that it left there."""
         wait = self._waits.pop(holder, None)
         if wait is not None:
             wait.future.cancel()
-        self._wanting.done(holder)
+        self._demand_tracker.remove(holder)
         if self._roster.release(holder, self._clock.now(), is_used=is_used, warmed=warmed):
-            self._told.task_operation("release")
-        self._changed()
+            self._metrics.count_task_operation("release")
+        self._react()
 
     async def connect_info(self, instance: str) -> ConnectInfo:
         """How to reach an instance. GoneError: there is none. TemporaryError, PermanentError: that cannot be said."""
@@ -224,13 +226,13 @@ class Scaler:
 
     def report(self, instance: str, *, is_well: bool) -> None:
         """What a job saw of its instance."""
-        self._roster.reported(instance, self._clock.now(), is_well=is_well)
-        self._changed()
+        self._roster.note_report(instance, self._clock.now(), is_well=is_well)
+        self._react()
 
     def change(self, setup: FleetSetup) -> None:
         """Other policies, limits and intervals from now on; plugins and their configuration stay."""
         self._roster.change(setup)
-        self._changed()
+        self._react()
         self.look()
 
     def look(self) -> None:
@@ -243,8 +245,8 @@ class Scaler:
         for good, so what is on its way for nobody goes."""
         if (is_draining, is_ending) != (self._planner.is_draining, self._planner.is_ending):
             self._planner.is_ending = is_ending
-            self._wanting.is_closed = self._planner.is_draining = is_draining
-            self._changed()
+            self._demand_tracker.is_closed = self._planner.is_draining = is_draining
+            self._react()
 
     def status(self) -> ScalerStatus:
         """All that there is to see."""
@@ -255,8 +257,8 @@ class Scaler:
             now=self._clock.now(),
             open_requests=self._open,
             capacity=self.capacity(),
-            store_error=self._keeper.error,
-            demand_error=self._wanting.error,
+            store_error=self._state_writer.error,
+            demand_error=self._demand_tracker.error,
         )
 
     async def _plan_again_and_again(self) -> None:
@@ -268,7 +270,7 @@ class Scaler:
             if self._hand_out():
                 self._wake.set()
             now = self._clock.now()
-            ends = [one.since + self._roster.setup.acquire_seconds for one in self._roster.slots.waiting[:1]]
+            ends = [one.since + self._roster.setup.acquire_seconds for one in self._roster.slots.waiters[:1]]
             times = [at for at in (*ends, made.look_again_at) if at is not None and at > now]
             await self._clock.sleep(PACE_SECONDS)
             pause = min([LOOK_SECONDS, *(at - now for at in times)]) - PACE_SECONDS
@@ -279,23 +281,23 @@ class Scaler:
         slots, seconds = self._roster.slots, self._roster.setup.acquire_seconds
         for one in slots.overdue(now=self._clock.now(), timeout_seconds=seconds, coming=coming):
             slots.give_back(one.holder)
-            self._wanting.done(one.holder)
-            self._told.task_operation("acquire_timeout")
+            self._demand_tracker.remove(one.holder)
+            self._metrics.count_task_operation("acquire_timeout")
             if wait := self._waits.pop(one.holder, None):
                 wait.future.set_exception(AcquireTimeoutError(self._why_not(seconds)))
 
     def _why_not(self, seconds: float) -> str:
         made = self._planner.last
-        causes = [words(one.because) for one in made.hindered] if made is not None else []
+        causes = [describe(one.because) for one in made.hindered] if made is not None else []
         causes += [f"{one.name or 'the group'}: {one.error}" for one in self._roster.groups.values() if one.error]
         return f"no slot became free within {seconds:g} seconds, and none is on its way: " + (
             "; ".join(causes) or "all that may be are in use"
         )
 
-    def _waiting(self) -> list[str]:
-        return [one.holder for one in self._roster.slots.waiting]
+    def _list_waiting(self) -> list[str]:
+        return [one.holder for one in self._roster.slots.waiters]
 
-    def _changed(self) -> None:
+    def _react(self) -> None:
         """Hand out what is free, write, and look again at everything."""
         self._hand_out()
         self._readiness.look()
@@ -303,21 +305,21 @@ class Scaler:
 
     def _hand_out(self) -> bool:
         """Whether somebody got a slot."""
-        given = self._roster.grants()
+        given = self._roster.hand_out()
         for holder, slot in given:
             self._planner.granted += 1
-            self._told.task_operation("acquire")
-            self._keeper.changed(lambda holder=holder, slot=slot: self._hand_over(holder, slot))  # type: ignore[misc]
-        self._keeper.changed()
+            self._metrics.count_task_operation("acquire")
+            self._state_writer.mark_changed(lambda holder=holder, slot=slot: self._hand_over(holder, slot))  # type: ignore[misc]
+        self._state_writer.mark_changed()
         return bool(given)
 
     def _hand_over(self, holder: str, slot: Slot) -> None:
         """It is stored who has the slot, unless it was lost meanwhile."""
         if self._roster.slots.slot(holder) == slot and (wait := self._waits.pop(holder, None)):
-            self._wanting.done(holder)
+            self._demand_tracker.remove(holder)
             wait.future.set_result(slot)
 
-    def _ended(self, gone: Sequence[Gone]) -> None:
+    def _drop_instances(self, gone: Sequence[Gone]) -> None:
         """Instances are no more. Jobs that had been given a slot there and do not know it yet wait on."""
         for one in gone:
             lost = [holder for holder in one.holders if holder not in self._waits]
@@ -327,6 +329,6 @@ class Scaler:
             if lost:
                 self._log.warning("an instance is gone with its jobs", instance=one.name, jobs=lost)
                 self._on_lost(one.name, lost, one.why)
-            self._farewells.say(one.name)
+            self._gone_instances.add(one.name)
         if gone:
-            self._changed()
+            self._react()

@@ -23,7 +23,7 @@ from remuda.lib.backoff import Backoff
 from remuda.lib.clock import Clock
 from remuda.lib.files import is_disk_waited_for
 from remuda.lib.sqlite_writer import Writer
-from remuda.taskscaler.fleet.requests import Asked
+from remuda.taskscaler.fleet.requests import PendingRequest
 from remuda.taskscaler.fleet.roster import Roster
 from remuda.taskscaler.fleet.stored_values import Changes, Stored, StoredGroup, StoredInstance
 from remuda.telemetry.logs import Logger, logger
@@ -71,7 +71,7 @@ class StateFile:
         self._log = logger("scaler").bind(file=str(path))
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         try:
-            db = _opened(path)
+            db = _open_database(path)
         except sqlite3.DatabaseError as error:
             if _code(error) not in _NO_DATABASE:
                 raise _unusable(path, error) from error
@@ -80,7 +80,7 @@ class StateFile:
             for ending in ("", "-wal", "-shm"):
                 with suppress(FileNotFoundError):
                     path.with_name(path.name + ending).rename(aside.with_name(aside.name + ending))
-            db = _opened(path)
+            db = _open_database(path)
         self._path = path
         self._db = db
         self._writer = writer(db, path.name)
@@ -115,7 +115,7 @@ def read_state(path: Path) -> Stored:
         raise _unusable(path, error) from error
 
 
-class Keeper:
+class StateWriter:
     """Writes what changes in a roster."""
 
     def __init__(self, file: StateFile, roster: Roster, clock: Clock) -> None:
@@ -127,16 +127,16 @@ class Keeper:
         self._one = asyncio.Lock()
         self.error = ""
 
-    def changed(self, then: Callable[[], None] | None = None) -> None:
+    def mark_changed(self, then: Callable[[], None] | None = None) -> None:
         """Write soon; `then` is called when all that is so far is written."""
         if then is not None:
             self._then.append(then)
         self._wanted.set()
 
-    async def written(self) -> None:
+    async def flush(self) -> None:
         """All that is so far is on the disk."""
         done = asyncio.Event()
-        self.changed(done.set)
+        self.mark_changed(done.set)
         await done.wait()
 
     async def run(self) -> None:
@@ -156,19 +156,19 @@ class Keeper:
         failures = 0
         try:
             while True:
-                changes = self._roster.changes()
+                take_changes = self._roster.take_changes()
                 try:
-                    if not changes.is_nothing:
-                        await self._file.write(changes)
+                    if not take_changes.is_empty:
+                        await self._file.write(take_changes)
                 except sqlite3.Error as error:
-                    self._roster.unwritten(changes)
+                    self._roster.restore_changes(take_changes)
                     failures += 1
                     if not self.error:
                         logger("scaler").error("the state cannot be written; slots wait for it", cause=str(error))
                     self.error = str(error)
                     await self._clock.sleep(AGAIN.delay(failures))
                 except BaseException:
-                    self._roster.unwritten(changes)
+                    self._roster.restore_changes(take_changes)
                     raise
                 else:
                     break
@@ -180,7 +180,7 @@ class Keeper:
             call()
 
 
-def _opened(path: Path) -> sqlite3.Connection:
+def _open_database(path: Path) -> sqlite3.Connection:
     path.touch(mode=0o600)
     db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     try:
@@ -217,7 +217,7 @@ def _read(db: sqlite3.Connection, log: Logger, broken: list[tuple[str, str | int
     lost: list[str] = []
     found = Stored(
         instances=tuple(_rows(db, "instances", StoredInstance, log, broken, lost)),
-        requests=tuple(_rows(db, "requests", Asked, log, broken, lost)),
+        requests=tuple(_rows(db, "requests", PendingRequest, log, broken, lost)),
         groups=tuple(_rows(db, "groups", StoredGroup, log, broken, lost)),
     )
     return msgspec.structs.replace(found, is_whole=not (broken or lost))
@@ -231,7 +231,7 @@ def _rows(
     broken: list[tuple[str, str | int]],
     lost: list[str],
 ) -> Iterator[T]:
-    with _skipping(table, log, lost):
+    with _skip_broken_table(table, log, lost):
         for name, body in db.execute(f"select name, body from {table} order by name"):
             try:
                 yield msgspec.json.decode(body, type=kind)
@@ -241,7 +241,7 @@ def _rows(
 
 
 @contextmanager
-def _skipping(table: str, log: Logger, lost: list[str]) -> Iterator[None]:
+def _skip_broken_table(table: str, log: Logger, lost: list[str]) -> Iterator[None]:
     try:
         yield
     except sqlite3.DatabaseError as error:

@@ -46,7 +46,7 @@ class Orphan(msgspec.Struct, frozen=True, kw_only=True):
     why: str
 
 
-class Swept(msgspec.Struct, frozen=True, kw_only=True):
+class SweepResult(msgspec.Struct, frozen=True, kw_only=True):
     """What came of it."""
 
     found: tuple[Orphan, ...] = ()
@@ -57,7 +57,7 @@ class Swept(msgspec.Struct, frozen=True, kw_only=True):
     """Groups that cannot find instances by tags."""
 
 
-class Left(msgspec.Struct, frozen=True, kw_only=True):
+class AbandonedGroup(msgspec.Struct, frozen=True, kw_only=True):
     """A group of which a fleet's state has instances, though nobody looks after it any more."""
 
     fleet: str
@@ -80,14 +80,14 @@ async def sweep(
     remove: bool,
     grace_seconds: float = GRACE_SECONDS,
     not_begun: Mapping[str, str] | None = None,
-) -> Swept:
+) -> SweepResult:
     """Find orphans, and remove them or not. `known_owners` tells those of all runners that are configured;
     `not_begun` says of groups why they cannot be asked. What goes wrong with one group is told, and keeps no other from
     it."""
 
-    async def look(group: str, plugin: InstanceGroup) -> Swept:
+    async def look(group: str, plugin: InstanceGroup) -> SweepResult:
         if cause := (not_begun or {}).get(group):
-            return Swept(errors=(f"group {group}: {cause}",))
+            return SweepResult(errors=(f"group {group}: {cause}",))
         calls = _Calls(group, plugin, clock)
         try:
             tagged = await calls.recover()
@@ -95,20 +95,20 @@ async def sweep(
             # Read last: what is made meanwhile is written first. So is who is configured: some may have come back.
             stored = await asyncio.to_thread(read_state, state_path(folder, setup.name))
             found = _orphans_of(setup, group, tagged, shown, stored, known_owners(), clock.now() - grace_seconds)
-            return await calls.swept(found, remove=remove)
+            return await calls.remove_orphans(found, remove=remove)
         except UnsupportedError:
-            return Swept(passed_over=(group,))
+            return SweepResult(passed_over=(group,))
         except (TemporaryError, PermanentError, StateError, OSError) as error:
-            return Swept(errors=(f"group {group}: {error}",))
+            return SweepResult(errors=(f"group {group}: {error}",))
 
     async with asyncio.TaskGroup() as tasks:
         looks = [tasks.create_task(look(*one), name=f"sweep of group {one[0]}") for one in plugins.items()]
-    return joined(one.result() for one in looks)
+    return join(one.result() for one in looks)
 
 
-async def sweep_left(
-    left: Left, plugin: InstanceGroup, *, taken: Callable[[], Collection[str]], clock: Clock, remove: bool
-) -> tuple[Swept, frozenset[str] | None]:
+async def sweep_abandoned(
+    left: AbandonedGroup, plugin: InstanceGroup, *, taken: Callable[[], Collection[str]], clock: Clock, remove: bool
+) -> tuple[SweepResult, frozenset[str] | None]:
     """The same for a group that nobody looks after; its plugin is started for it, and ended. `taken` tells the ids that
     are somebody else's here by now, as where a plugin cannot tag. With it: those that are still there; None: nobody
     knows."""
@@ -134,22 +134,22 @@ async def sweep_left(
             )
             for one in ours
         ]
-        swept = await calls.swept(found, remove=remove)
+        remove_orphans = await calls.remove_orphans(found, remove=remove)
         still = set(ours)
-        if swept.removed:
+        if remove_orphans.removed:
             with suppress(TemporaryError, PermanentError):
                 still = await calls.until_gone(ours)
-        return swept, None if swept.errors else frozenset(still)
+        return remove_orphans, None if remove_orphans.errors else frozenset(still)
     except (TemporaryError, PermanentError) as error:
-        return Swept(errors=(f"group {left.group}: {error}",)), None
+        return SweepResult(errors=(f"group {left.group}: {error}",)), None
     finally:
         await calls.end()
 
 
-def joined(parts: Iterable[Swept]) -> Swept:
+def join(parts: Iterable[SweepResult]) -> SweepResult:
     """What came of several."""
     all_of = list(parts)
-    return Swept(
+    return SweepResult(
         found=tuple(one for part in all_of for one in part.found),
         removed=tuple(one for part in all_of for one in part.removed),
         errors=tuple(one for part in all_of for one in part.errors),
@@ -178,18 +178,18 @@ class _Calls:
         shown = await self.within(self._plugin.update(), ASK_SECONDS, "Update")
         return {one for one, state in shown.items() if not is_gone(state)}
 
-    async def swept(self, found: Sequence[Orphan], *, remove: bool) -> Swept:
+    async def remove_orphans(self, found: Sequence[Orphan], *, remove: bool) -> SweepResult:
         """Remove them or not; one that cannot be removed is still found."""
         if not remove or not found:
-            return Swept(found=tuple(found))
+            return SweepResult(found=tuple(found))
         try:
             call = self._plugin.decrease([one.instance for one in found])
             removed = await self.within(call, REMOVE_SECONDS, "Decrease")
         except (TemporaryError, PermanentError) as error:
-            return Swept(found=tuple(found), errors=(f"group {self._group}: {error}",))
+            return SweepResult(found=tuple(found), errors=(f"group {self._group}: {error}",))
         why = sorted({one.why for one in found})
         logger("scaler").info("orphans are removed", group=self._group, instances=list(removed), why="; ".join(why))
-        return Swept(found=tuple(found), removed=tuple(removed))
+        return SweepResult(found=tuple(found), removed=tuple(removed))
 
     async def until_gone(self, instances: Collection[str]) -> set[str]:
         """Those of them that are still there after a while."""
@@ -206,7 +206,7 @@ class _Calls:
         await close_plugin(self._group, self._plugin)
 
 
-def _is_left(left: Left, instance: str, tag: TaggedInstance | None) -> bool:
+def _is_left(left: AbandonedGroup, instance: str, tag: TaggedInstance | None) -> bool:
     return tag.owner == left.owner if tag is not None and tag.owner else instance in left.instances
 
 

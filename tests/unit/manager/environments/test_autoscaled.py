@@ -55,7 +55,7 @@ async def test_a_job_on_a_machine_that_came_back_does_not_end_for_what_was_befor
     monkeypatch.setattr(Instances, "reached", silent)
     cloud = Cloud(VirtualClock(), boot_seconds=1.0)
     environment = an_environment(tmp_path, cloud)
-    environment.recovered()
+    environment.end_recovery()
     running = asyncio.create_task(environment.run(), name="scaler")
 
     async def acquired(place: JobPlace) -> str:

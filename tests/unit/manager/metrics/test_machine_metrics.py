@@ -50,7 +50,7 @@ def test_states_of_all_runners_of_a_place_add_up() -> None:
     metrics.configured(config, "s_1")
     first, second = metrics.of_scaling(lambda: ONE), metrics.of_scaling(lambda: TWO)
     machines = {"creating": 1, "idle": 5, "busy": 3, "unavailable": 1, "removing": 4}
-    first.gauges(shown(machines, stuck=1, open_requests=2))
+    first.set_gauges(shown(machines, stuck=1, open_requests=2))
     assert states(metrics) == {
         "acquired": 2,
         "creating": 4,
@@ -59,14 +59,14 @@ def test_states_of_all_runners_of_a_place_add_up() -> None:
         "removing": 4,
         "stuck-on-removing": 1,
     }
-    second.gauges(shown({"busy": 10}, stuck=1))
+    second.set_gauges(shown({"busy": 10}, stuck=1))
     assert states(metrics)["stuck-on-removing"] == 1
     assert states(metrics)["removing"] == 4
     assert states(metrics)["used"] == 13
-    second.gauges(shown({"busy": 9}))
+    second.set_gauges(shown({"busy": 9}))
     assert states(metrics)["used"] == 12
     metrics.configured(replace(config, runners=(ONE,)), "s_1")
-    first.gauges(shown({"busy": 1}))
+    first.set_gauges(shown({"busy": 1}))
     assert states(metrics)["used"] == 1
 
 
@@ -74,13 +74,13 @@ def test_actions_and_times() -> None:
     metrics = ManagerMetrics(list)
     metrics.configured(ManagerConfig(runners=(ONE,)), "s_1")
     counts = metrics.of_scaling(lambda: ONE)
-    counts.took("instance_is_running", 60.0)
-    counts.took("instance_deletion", 4.0)
-    counts.took("instance_life_duration", 400.0)
-    counts.task_operation("acquire")
-    counts.task_operation("release")
-    counts.failed_creation("docker-machine", "lost", 12.0)
-    counts.failed_creation("docker-machine", "refused", None, 2)
+    counts.observe("instance_is_running", 60.0)
+    counts.observe("instance_deletion", 4.0)
+    counts.observe("instance_life_duration", 400.0)
+    counts.count_task_operation("acquire")
+    counts.count_task_operation("release")
+    counts.count_failed_creation("docker-machine", "lost", 12.0)
+    counts.count_failed_creation("docker-machine", "refused", None, 2)
     said = render(metrics.registry).decode().splitlines()
     for action, count in (("created", 1), ("creation-failed", 3), ("used", 1), ("removed", 1)):
         labels = f'action="{action}",executor="docker+machine",{PLACE}'
@@ -99,8 +99,8 @@ def test_actions_and_times() -> None:
 def test_other_executors_have_none() -> None:
     metrics = ManagerMetrics(list)
     counts = metrics.of_scaling(lambda: replace(ONE, executor="instance"))
-    counts.took("instance_is_running", 60.0)
-    counts.gauges(shown({"busy": 1}))
+    counts.observe("instance_is_running", 60.0)
+    counts.set_gauges(shown({"busy": 1}))
     said = render(metrics.registry).decode().splitlines()
     assert not any(one.startswith("gitlab_runner_autoscaling") for one in said)
 

@@ -9,7 +9,7 @@ from remuda.manager.metrics.metric_table import SERVED
 from remuda.manager.metrics.metrics import ManagerMetrics
 from remuda.manager.metrics.scaling_metrics import SCALING_GAUGES
 from remuda.taskscaler.fleet.setup import GroupGauges
-from remuda.taskscaler.loop import Gauges, Told
+from remuda.taskscaler.loop import Gauges, ScalerMetrics
 from remuda.telemetry.metrics import render
 
 RUNNER = RunnerConfig(name="one", token="glrt-abcdefghijk")
@@ -46,13 +46,13 @@ def line(name: str, value: float, **more: str) -> str:
 def test_everything_has_the_runners_labels() -> None:
     metrics = ManagerMetrics(list)
     metrics.configured(ManagerConfig(runners=(RUNNER,)), "s_1")
-    told: Told = metrics.of_scaling(lambda: RUNNER)
-    told.gauges(GAUGES)
-    told.instance_operation("create", 2)
-    told.internal_operation("reconcile")
-    told.scale_operation("up")
-    told.task_operation("acquire")
-    told.missed_update()
+    told: ScalerMetrics = metrics.of_scaling(lambda: RUNNER)
+    told.set_gauges(GAUGES)
+    told.count_instance_operation("create", 2)
+    told.count_internal_operation("reconcile")
+    told.count_scale_operation("up")
+    told.count_task_operation("acquire")
+    told.count_missed_update()
     for what in (
         "instance_creation",
         "instance_is_running",
@@ -60,14 +60,14 @@ def test_everything_has_the_runners_labels() -> None:
         "instance_life_duration",
         "task_instance_readiness",
     ):
-        told.took(what, 7.0)
-    told.decided("create", "waiting_jobs", 2)
-    told.booted("lab", 200.0)
-    told.failed_creation("lab", "refused", 3.0, 2)
-    told.lost("lab", "replaced")
-    told.orphans(5)
-    told.took("slot_wait", 0.5)
-    told.gauges(replace(GAUGES, at=10.0))
+        told.observe(what, 7.0)
+    told.count_decision("create", "waiting_jobs", 2)
+    told.observe_boot("lab", 200.0)
+    told.count_failed_creation("lab", "refused", 3.0, 2)
+    told.count_loss("lab", "replaced")
+    told.set_orphans(5)
+    told.observe("slot_wait", 0.5)
+    told.set_gauges(replace(GAUGES, at=10.0))
     said = lines(metrics)
     for expected in (
         line("fleeting_provisioner_instances", 3.0, state="running"),
@@ -108,10 +108,10 @@ def test_everything_has_the_runners_labels() -> None:
 def test_a_new_token_is_other_labels_and_leaves_no_old_gauges() -> None:
     metrics, now = ManagerMetrics(list), RUNNER
     told = metrics.of_scaling(lambda: now)
-    told.gauges(GAUGES)
+    told.set_gauges(GAUGES)
     now = replace(RUNNER, token="glrt-zyxwvutsrqp")
     metrics.configured(ManagerConfig(runners=(now,)), "s_1")
-    told.gauges(GAUGES)
+    told.set_gauges(GAUGES)
     shown = [line for line in lines(metrics) if line.startswith("fleeting_provisioner_max_instances{")]
     assert len(shown) == 1
     assert 'runner="zyxwvutsr"' in shown[0]
@@ -122,7 +122,7 @@ def test_a_configuration_that_is_read_again_leaves_no_gap() -> None:
     metrics, scaled = ManagerMetrics(list), replace(RUNNER, executor="instance")
     config = ManagerConfig(runners=(scaled,))
     metrics.configured(config, "s_1")
-    metrics.of_scaling(lambda: scaled).gauges(GAUGES)
+    metrics.of_scaling(lambda: scaled).set_gauges(GAUGES)
     metrics.configured(config, "s_1")
     assert line("fleeting_provisioner_max_instances", 9.0) in lines(metrics)
     assert line("remuda_manager_scaling_group_well", 1.0, group="lab") in lines(metrics)
@@ -140,10 +140,10 @@ def test_requests_for_jobs_are_reservations_where_there_are_machines() -> None:
     asking.opened(RUNNER, -1)
     asking.emptied(RUNNER)
     asking.opened(replace(RUNNER, token="glrt-zyxwvutsrqp"), 1)
-    counts.gauges(GAUGES)
+    counts.set_gauges(GAUGES)
     asking.starved(RUNNER, True)
     asking.starved(RUNNER, False)  # `concurrent` or `limit` leave no slot: the machines are not asked
-    counts.gauges(replace(GAUGES, may_grow=False))
+    counts.set_gauges(replace(GAUGES, may_grow=False))
     asking.starved(RUNNER, True)
     asking.starved(RUNNER, True)
     said = lines(metrics)
@@ -172,13 +172,13 @@ def test_machines_of_a_runner_that_is_taken_out_are_shown_until_its_fleet_has_en
     counts = metrics.of_scaling(lambda: runner)
     metrics.configured(ManagerConfig(), "s_1")
     gauges = replace(GAUGES, instances={"requested": 0, "pending": 0, "running": 3})
-    counts.gauges(gauges)  # it waits for its last jobs, and plans
-    counts.orphans(1)
+    counts.set_gauges(gauges)  # it waits for its last jobs, and plans
+    counts.set_orphans(1)
     shown = line("fleeting_provisioner_instances", 3.0, state="running")
     states = "gitlab_runner_autoscaling_machine_states{"
     assert shown in lines(metrics)
     assert any(one.startswith(states) for one in lines(metrics))
-    counts.ended()
+    counts.clear()
     said = lines(metrics)
     assert [one for name in SCALING_GAUGES for one in said if one.startswith(f"{name}{{")] == []
     assert not any(one.startswith(states) for one in said)

@@ -18,9 +18,9 @@ from remuda.manager.scaling.orphaned_machines import LeftMachines, left_of
 from remuda.manager.scaling.scale_commands import SweepReport, orders
 from remuda.manager.scaling.scaling import Scaling
 from remuda.manager.scaling.setup import host_key_path
-from remuda.taskscaler.fleet.requests import Asked, Phase
+from remuda.taskscaler.fleet.requests import PendingRequest, Phase
 from remuda.taskscaler.fleet.stored_values import Changes, Stored, StoredInstance
-from remuda.taskscaler.loop import Told, Untold
+from remuda.taskscaler.loop import NoMetrics, ScalerMetrics
 from remuda.taskscaler.loop.state import StateFile, state_path
 from remuda.testing.logs import logged
 from remuda.testing.scalers import Cloud, CloudGroup
@@ -61,14 +61,14 @@ class Site:
         self.asked.append(plugin)
         return InProcess(CloudGroup(self.cloud))
 
-    def environment(self, runner: RunnerConfig, told: Told | None = None) -> AutoscaledEnvironment:
+    def environment(self, runner: RunnerConfig, told: ScalerMetrics | None = None) -> AutoscaledEnvironment:
         return AutoscaledEnvironment(
             runner,
             folder=self.folder,
             system_id=SYSTEM,
             clock=self.clock,
             plugins=self.plugin,
-            counts=lambda _: told or Untold(),
+            counts=lambda _: told or NoMetrics(),
         )
 
     async def of_a_dead_manager(self, runner: RunnerConfig, *, machines: int = 2) -> list[str]:
@@ -237,7 +237,7 @@ async def test_what_a_plugin_was_asked_for_that_was_changed_then_may_still_come(
     site.cloud.machines.clear()
     (left,) = await site.left.find()
     state = StateFile(left.file)
-    asked = Asked(number=7, group="cloud", count=1, asked_at=0.0, phase=Phase.SENDING)
+    asked = PendingRequest(number=7, group="cloud", count=1, asked_at=0.0, phase=Phase.SENDING)
     await state.write(Changes(instances=dict.fromkeys(left.machines), requests={7: asked}))
     state.close()
     environment = site.environment(a_runner(plugin="other", plugin_config={}))
@@ -299,10 +299,10 @@ async def test_what_came_of_a_request_and_does_not_go_is_not_forgotten(site: Sit
 
 
 async def test_a_fleet_that_ends_in_order_leaves_no_file_and_no_numbers(site: Site) -> None:
-    class Shown(Untold):
+    class Shown(NoMetrics):
         is_there = True
 
-        def ended(self) -> None:
+        def clear(self) -> None:
             self.is_there = False
 
     told = Shown()
@@ -376,8 +376,8 @@ def test_which_groups_are_left() -> None:
             StoredInstance(id="c", group="gone", owner="s/another"),
         ),
         requests=(
-            Asked(number=1, group="asked", count=1, asked_at=0.0, phase=Phase.SENT),
-            Asked(number=2, group="never sent", count=1, asked_at=0.0),
+            PendingRequest(number=1, group="asked", count=1, asked_at=0.0, phase=Phase.SENT),
+            PendingRequest(number=2, group="never sent", count=1, asked_at=0.0),
         ),
     )
     assert left_of(stored, {"kept"}, "own") == {"gone": ("b",), "asked": ()}

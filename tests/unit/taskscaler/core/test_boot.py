@@ -10,7 +10,7 @@ from remuda.taskscaler.core.values import DEFAULT_BOOT_SECONDS
 def noted(*seconds: float) -> Boots:
     boots = Boots()
     for one in seconds:
-        boots = boots.noted(one)
+        boots = boots.with_boot(one)
     return boots
 
 

@@ -108,7 +108,7 @@ def test_demand_gone_runaway() -> None:
     """Instances removed under load do not trigger a buying spree."""
     lost = [Instance(id=f"{n}", state=InstanceState.LOST, slots_used=1, uses=1) for n in range(50)]
     made = plan(a_fleet(*lost), a_demand(running=50), Policy(scale_factor=1.0), NOW)
-    assert made.created == 0
+    assert made.creation_count == 0
     assert {one.because.reason for one in made.forget} == {Reason.LOST}
     assert len(made.forget) == 50
 
@@ -119,7 +119,7 @@ def test_never_above_max(state: InstanceState, cause: Cause) -> None:
     """max_instances holds in every state, unexpected and unknown-state instances included."""
     there = [Instance(id=f"{n}", state=state, since=NOW, cause=cause) for n in range(3)]
     fleet = a_fleet(*there, requests=[Request(count=1, asked_at=NOW)], max_instances=5)
-    assert plan(fleet, a_demand(waiting=100), Policy(idle_count=100), NOW).created == 1
+    assert plan(fleet, a_demand(waiting=100), Policy(idle_count=100), NOW).creation_count == 1
 
 
 def test_queue_before_idle_pool() -> None:
@@ -135,16 +135,16 @@ def test_queue_before_idle_pool() -> None:
 
 def test_idle_on_top_of_pending() -> None:
     """idle_count is kept besides pending jobs."""
-    assert plan(a_fleet(), a_demand(waiting=3), Policy(idle_count=2), NOW).created == 5
-    assert plan(a_fleet(), a_demand(ready=3), Policy(idle_count=2), NOW).created == 5
+    assert plan(a_fleet(), a_demand(waiting=3), Policy(idle_count=2), NOW).creation_count == 5
+    assert plan(a_fleet(), a_demand(ready=3), Policy(idle_count=2), NOW).creation_count == 5
 
 
 def test_factor_below_one_works() -> None:
     """scale_factor 0.5 with 10 running wants 5 idle; the limit caps idle, not all."""
     running = [Instance(id=f"{n}", slots_used=1, uses=1) for n in range(10)]
-    assert plan(a_fleet(*running), Demand(), Policy(scale_factor=0.5), NOW).created == 5
-    assert plan(a_fleet(*running), Demand(), Policy(scale_factor=0.5, scale_factor_limit=3), NOW).created == 3
-    assert plan(a_fleet(*running), Demand(), Policy(idle_count=2, scale_factor=0.1), NOW).created == 2
+    assert plan(a_fleet(*running), Demand(), Policy(scale_factor=0.5), NOW).creation_count == 5
+    assert plan(a_fleet(*running), Demand(), Policy(scale_factor=0.5, scale_factor_limit=3), NOW).creation_count == 3
+    assert plan(a_fleet(*running), Demand(), Policy(idle_count=2, scale_factor=0.1), NOW).creation_count == 2
 
 
 def test_slow_delete_does_not_block() -> None:
@@ -161,7 +161,7 @@ def test_slow_delete_does_not_block() -> None:
 
 def test_unlimited_throttle_creates() -> None:
     """A throttle limit of -1 without max_instances still creates."""
-    assert plan(a_fleet(throttle_limit=-1), a_demand(waiting=500), Policy(), NOW).created == 500
+    assert plan(a_fleet(throttle_limit=-1), a_demand(waiting=500), Policy(), NOW).creation_count == 500
 
 
 def test_backoff_from_last_failure() -> None:
@@ -170,8 +170,8 @@ def test_backoff_from_last_failure() -> None:
     last = now
     while now < NOW + 3600.0:
         made = plan(Fleet(groups=(group,)), a_demand(waiting=1), Policy(), now)
-        if made.created:
-            assert made.created == 1
+        if made.creation_count:
+            assert made.creation_count == 1
             asked += 1
             pauses.append(now - last)
             last = now
@@ -183,7 +183,7 @@ def test_backoff_from_last_failure() -> None:
             now = made.look_again_at
     assert asked < 15
     assert pauses == sorted(pauses)
-    assert plan(Fleet(groups=(replace(group, failures=0),)), a_demand(waiting=1), Policy(), now).created == 1
+    assert plan(Fleet(groups=(replace(group, failures=0),)), a_demand(waiting=1), Policy(), now).creation_count == 1
 
 
 def test_request_withdrawn() -> None:
@@ -202,10 +202,10 @@ def test_request_withdrawn() -> None:
 def test_undelivered_instance_expires() -> None:
     """An accepted request that never shows frees its place and is reported."""
     fleet = a_fleet(requests=[Request(count=2, asked_at=NOW)], max_instances=2)
-    assert plan(fleet, a_demand(waiting=2), Policy(), NOW + 599.0).is_nothing
+    assert plan(fleet, a_demand(waiting=2), Policy(), NOW + 599.0).is_empty
     late = plan(fleet, a_demand(waiting=2), Policy(), NOW + 600.0)
     assert [(one.because.reason, one.count) for one in late.forget] == [(Reason.UNDELIVERED, 2)]
-    assert late.created == 2
+    assert late.creation_count == 2
 
 
 def test_creating_forever_expires() -> None:
@@ -249,7 +249,7 @@ def test_preemptive_with_zero_idle() -> None:
 def test_policy_before_first_reserve() -> None:
     """No reservation under a default policy before the configured one is set."""
     slots = Slots({"": Limits()})
-    slots.see(Instance(id="a"))
+    slots.update(Instance(id="a"))
     assert not slots.reserve("early")
     slots.allow(plan(Fleet(instances=slots.instances), Demand(), Policy(idle_count=1, preemptive=True), NOW).reservable)
     assert slots.reserve("early")
@@ -272,7 +272,7 @@ def test_never_removed_mid_job() -> None:
     world.run(120)
     world.policy = Policy(idle_seconds=0.0)
     world.groups = (a_group(capacity_per_instance=1, max_instances=1, max_use_count=1),)
-    world.slots.change({"": world.groups[0].limits})
+    world.slots.change_limits({"": world.groups[0].limits})
     world.run(600, tick=5)  # the world itself fails if an instance with jobs goes
     assert len(world.began) == 7
     assert world.count(InstanceState.DRAINING) == 3
@@ -290,24 +290,24 @@ def test_accepted_means_capacity() -> None:
     assert world.slots.overdue(now=world.now, timeout_seconds=900.0, coming=made.terms.coming) == ()
     assert len(world.slots.overdue(now=world.now, timeout_seconds=900.0, coming=0)) == 3
     world.run(1200, tick=10)
-    assert not world.slots.waiting
+    assert not world.slots.waiters
 
 
 def test_vanished_noticed_fast() -> None:
     """A machine that is gone takes no job from the moment that it is known, and is not counted."""
     slots = Slots({"": Limits()})
-    slots.see(Instance(id="gone"))
-    slots.see(Instance(id="gone", state=InstanceState.LOST))
+    slots.update(Instance(id="gone"))
+    slots.update(Instance(id="gone", state=InstanceState.LOST))
     slots.acquire("job", now=NOW)
     assert slots.grants() == ()
-    assert plan(Fleet(instances=slots.instances), a_demand(waiting=1), Policy(), NOW).created == 1
+    assert plan(Fleet(instances=slots.instances), a_demand(waiting=1), Policy(), NOW).creation_count == 1
 
 
 def test_dead_first_not_blocking() -> None:
     """One dead instance does not delay acquires on others."""
     slots = Slots({"": Limits()})
-    slots.see(Instance(id="dead", failures=3, created_at=1.0))
-    slots.see(Instance(id="well", created_at=2.0))
+    slots.update(Instance(id="dead", failures=3, created_at=1.0))
+    slots.update(Instance(id="well", created_at=2.0))
     slots.acquire("job", now=NOW)
     assert [one.slot.instance for one in slots.grants()] == ["well"]
 
@@ -315,7 +315,7 @@ def test_dead_first_not_blocking() -> None:
 def test_wake_not_poll() -> None:
     """A waiting acquire gets a freed slot at once."""
     slots = Slots({"": Limits()})
-    slots.see(Instance(id="a"))
+    slots.update(Instance(id="a"))
     slots.acquire("first", now=NOW)
     slots.acquire("second", now=NOW)
     assert [one.holder for one in slots.grants()] == ["first"]
@@ -326,14 +326,14 @@ def test_wake_not_poll() -> None:
 def test_unhealthy_gets_no_job() -> None:
     """After the failure threshold no slot is given and the instance is replaced."""
     slots = Slots({"": Limits(capacity_per_instance=2)})
-    slots.see(Instance(id="a"))
+    slots.update(Instance(id="a"))
     slots.acquire("first", now=NOW)
     slots.grants()
-    slots.see(replace(slots.instances[0], failures=3))
+    slots.update(replace(slots.instances[0], failures=3))
     slots.acquire("second", now=NOW)
     assert slots.grants() == ()
     made = plan(Fleet(instances=slots.instances), a_demand(waiting=1), Policy(), NOW)
-    assert made.created == 1
+    assert made.creation_count == 1
     assert [(one.id, one.because.reason) for one in made.drain] == [("a", Reason.UNHEALTHY)]
     slots.release("first", now=NOW)
     made = plan(Fleet(instances=slots.instances), a_demand(), Policy(), NOW)
@@ -343,7 +343,7 @@ def test_unhealthy_gets_no_job() -> None:
 def test_try_does_not_burn_use() -> None:
     """Reserving and giving back does not use up max_use_count."""
     slots = Slots({"": Limits(max_use_count=1)})
-    slots.see(Instance(id="a"))
+    slots.update(Instance(id="a"))
     slots.allow(1)
     for _ in range(5):
         assert slots.reserve("poll")
@@ -361,10 +361,10 @@ def test_restart_keeps_all() -> None:
     ]
     slots = Slots({"": Limits(max_use_count=4)})
     for instance in there:
-        slots.see(instance)
+        slots.update(instance)
     assert slots.adopt("job", Slot("busy", 0))
     made = plan(a_fleet(*slots.instances, max_use_count=4), Demand(), Policy(), NOW)
-    assert made.is_nothing
+    assert made.is_empty
     assert {one.id: one.uses for one in slots.instances} == {"busy": 3, "idle": 0}
 
 
@@ -374,17 +374,17 @@ def test_out_of_sync_heals() -> None:
     made = plan(a_fleet(*unexpected, max_instances=4), Demand(), Policy(idle_count=2), NOW)
     assert set(removed(made).values()) == {Reason.OVER_LIMIT}
     assert len(made.remove) == 2
-    assert plan(a_fleet(max_instances=4), Demand(), Policy(idle_count=2), NOW).created == 2
+    assert plan(a_fleet(max_instances=4), Demand(), Policy(idle_count=2), NOW).creation_count == 2
 
 
 def test_api_limits_slow_down() -> None:
     """A provider that refuses is asked less and less, one instance at a time, and nothing is asked in a loop."""
     group = replace(Group(), failures=5, failed_at=NOW)
     made = plan(Fleet(groups=(group,)), a_demand(waiting=100), Policy(), NOW + 20.0)
-    assert made.created == 0
+    assert made.creation_count == 0
     assert made.look_again_at is not None
     later = plan(Fleet(groups=(group,)), a_demand(waiting=100), Policy(), made.look_again_at)
-    assert later.created == 1
+    assert later.creation_count == 1
     assert [one.because.reason for one in later.hindered] == [Reason.PROBING]
 
 
@@ -392,9 +392,9 @@ def test_unknown_state_buys_nothing() -> None:
     """An unknown state causes no purchase and no deletion, and nothing that is ready goes in exchange."""
     unknown = Instance(id="odd", state=InstanceState.UNKNOWN, since=0.0)
     made = plan(a_fleet(unknown), a_demand(waiting=1), Policy(), NOW)
-    assert made.is_nothing
+    assert made.is_empty
     assert [one.because.reason for one in made.hindered] == [Reason.UNKNOWN_STATE]
-    assert plan(a_fleet(unknown, idle("ready")), Demand(), Policy(idle_count=1), NOW).is_nothing
+    assert plan(a_fleet(unknown, idle("ready")), Demand(), Policy(idle_count=1), NOW).is_empty
 
 
 def test_failed_update_keeps_scaling() -> None:
@@ -404,7 +404,7 @@ def test_failed_update_keeps_scaling() -> None:
     made = plan(Fleet(groups=(group,), instances=there), Demand(), Policy(), NOW)
     assert removed(made) == {"old": Reason.IDLE, "d": Reason.RETRIED}
     made = plan(Fleet(groups=(group,), instances=(idle("old"),)), a_demand(waiting=5), Policy(), NOW)
-    assert made.created == 0
+    assert made.creation_count == 0
     assert [one.because.reason for one in made.hindered] == [Reason.NOT_CURRENT]
     assert made.reservable == 1
 
@@ -412,5 +412,5 @@ def test_failed_update_keeps_scaling() -> None:
 def test_max_is_clamped_not_refused() -> None:
     """More demand than may be created is cut to the maximum, and the plan says so."""
     made = plan(a_fleet(max_instances=3), a_demand(waiting=50), Policy(), NOW)
-    assert made.created == 3
+    assert made.creation_count == 3
     assert [(one.because.reason, one.count) for one in made.hindered] == [(Reason.MAX_INSTANCES, 47)]

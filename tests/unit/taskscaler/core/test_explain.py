@@ -7,7 +7,7 @@ from string import Formatter
 import pytest
 
 from remuda.taskscaler.core.decisions import Because, Reason
-from remuda.taskscaler.core.explain import _WORDS, explain, words
+from remuda.taskscaler.core.explain import _WORDS, describe, explain
 from remuda.taskscaler.core.plan import plan
 from remuda.taskscaler.core.policy import Policy
 from remuda.taskscaler.core.values import Fleet, Group, Instance, InstanceState, Limits, Request
@@ -68,7 +68,7 @@ def test_requests_that_came_to_nothing() -> None:
 @pytest.mark.parametrize("reason", Reason)
 def test_every_reason_has_words_and_stands_in_the_documentation_with_its_numbers(reason: Reason) -> None:
     names = {name for _, name, _, _ in Formatter().parse(_WORDS[reason]) if name}
-    text = words(Because(reason=reason, numbers=dict.fromkeys(names, 3)))
+    text = describe(Because(reason=reason, numbers=dict.fromkeys(names, 3)))
     assert text
     assert "{" not in text
     row = re.search(rf"^\| `{reason}` \|.*$", PAGE.read_text(), re.MULTILINE)

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from remuda.taskscaler.core.decisions import Plan, Reason
 from remuda.taskscaler.core.plan import idle_target, plan
-from remuda.taskscaler.core.policy import Policy, draining
+from remuda.taskscaler.core.policy import Policy, policy_for_draining
 from remuda.taskscaler.core.values import (
     Bucket,
     Demand,
@@ -91,7 +91,7 @@ def test_idle_target(policy: Policy, acquired: int, expected: int) -> None:
     ],
 )
 def test_how_many_are_created(fleet: Fleet, demand: Demand, policy: Policy, created: int) -> None:
-    assert plan(fleet, demand, policy, NOW).created == created
+    assert plan(fleet, demand, policy, NOW).creation_count == created
 
 
 def test_the_reasons_of_a_creation_begin_with_the_most_urgent() -> None:
@@ -123,12 +123,12 @@ def test_jobs_that_will_be_ready_when_an_instance_is(
     soon: tuple[Soon, ...], ending: int, acquired: int, expected: int
 ) -> None:
     fleet = replace(a_fleet(*many(acquired)), groups=(Group(boot_seconds=60.0),))
-    assert plan(fleet, a_demand(soon=soon, ending=ending), Policy(), NOW).created == expected
+    assert plan(fleet, a_demand(soon=soon, ending=ending), Policy(), NOW).creation_count == expected
 
 
 def test_an_instance_for_one_job_leaves_no_slot_for_the_next() -> None:
     fleet = a_fleet(busy("b"), max_use_count=1)
-    assert plan(fleet, a_demand(soon=(Soon(jobs=1),), ending=1), Policy(), NOW).created == 1
+    assert plan(fleet, a_demand(soon=(Soon(jobs=1),), ending=1), Policy(), NOW).creation_count == 1
 
 
 @pytest.mark.parametrize(
@@ -192,7 +192,7 @@ def test_draining_and_unhealthy_ones_go_before_idle_ones_are_counted() -> None:
 
 def test_what_is_still_coming_makes_nothing_superfluous_that_is_ready() -> None:
     fleet = a_fleet(idle("a"), Instance(id="c", state=InstanceState.CREATING, since=NOW))
-    assert plan(fleet, Demand(), Policy(idle_count=1), NOW).is_nothing
+    assert plan(fleet, Demand(), Policy(idle_count=1), NOW).is_empty
 
 
 def test_an_ending_fleet_lets_go_of_what_comes_for_nobody() -> None:
@@ -205,8 +205,8 @@ def test_an_ending_fleet_lets_go_of_what_comes_for_nobody() -> None:
         idle("idle", 10.0),
     )
     fleet = replace(fleet, owner="s_1/mine")
-    ending = draining(Policy(), is_ending=True)
-    assert removed(plan(fleet, Demand(), draining(Policy()), NOW)) == []
+    ending = policy_for_draining(Policy(), is_ending=True)
+    assert removed(plan(fleet, Demand(), policy_for_draining(Policy()), NOW)) == []
     made = plan(fleet, Demand(), ending, NOW)
     assert reasons(made) == {"young": Reason.UNAWAITED, "old": Reason.UNAWAITED}
     # The idle one is for one of two jobs that wait.
@@ -267,7 +267,7 @@ def test_what_one_group_cannot_give_the_next_one_does(
 def test_the_throttle_is_handed_on() -> None:
     fleet = a_fleet(throttle_limit=2, throttle_burst=3)
     made = plan(fleet, a_demand(waiting=5), Policy(), NOW)
-    assert made.created == 3
+    assert made.creation_count == 3
     assert made.buckets == {"": Bucket(tokens=0.0, at=NOW)}
     assert made.look_again_at == NOW + 0.5
     later = replace(
@@ -275,8 +275,8 @@ def test_the_throttle_is_handed_on() -> None:
         groups=(replace(fleet.groups[0], bucket=made.buckets[""]),),
         requests=(Request(count=3, asked_at=NOW),),
     )
-    assert plan(later, a_demand(waiting=5), Policy(), NOW + 0.4).created == 0
-    assert plan(later, a_demand(waiting=5), Policy(), NOW + 0.5).created == 1
+    assert plan(later, a_demand(waiting=5), Policy(), NOW + 0.4).creation_count == 0
+    assert plan(later, a_demand(waiting=5), Policy(), NOW + 0.5).creation_count == 1
 
 
 @pytest.mark.parametrize(
@@ -332,4 +332,4 @@ def test_the_keys_that_want_most_are_named() -> None:
 def test_requests_of_a_group_that_is_gone_are_forgotten() -> None:
     made = plan(a_fleet(requests=[Request(group="gone", asked_at=NOW)]), a_demand(waiting=1), Policy(), NOW)
     assert [one.because.reason for one in made.forget] == [Reason.WITHDRAWN]
-    assert made.created == 1
+    assert made.creation_count == 1

@@ -8,7 +8,7 @@ from remuda.taskscaler.core.decisions import Plan, Reason
 from remuda.taskscaler.core.explain import explain
 from remuda.taskscaler.core.plan import plan
 from remuda.taskscaler.core.policy import Policy
-from remuda.taskscaler.core.throttle import filled, whole_tokens
+from remuda.taskscaler.core.throttle import refill, whole_tokens
 from remuda.taskscaler.core.values import (
     Bucket,
     Demand,
@@ -130,12 +130,12 @@ def test_it_never_exceeds_a_limit(fleet: Fleet, demand: Demand, policy: Policy) 
         most = [some for some in (group.limits.max_instances or None, group.limits.quota) if some is not None]
         assert all(places(fleet, made, group.name) + created <= one for one in most)
         assert group.is_current
-        bucket = filled(group, NOW)
+        bucket = refill(group, NOW)
         if bucket is not None:
             assert created <= whole_tokens(bucket)
             assert made.buckets[group.name].tokens > -1e-6
     if made.create and fleet.max_instances:
-        assert places(fleet, made, None) + made.created <= fleet.max_instances
+        assert places(fleet, made, None) + made.creation_count <= fleet.max_instances
 
 
 @often
@@ -162,7 +162,7 @@ def test_carried_out_it_leaves_nothing_to_do(fleet: Fleet, demand: Demand, polic
     assert made == plan(fleet, demand, policy, NOW)
     assert explain(made, now=NOW)
     again = plan(carried_out(fleet, made, NOW), demand, policy, NOW)
-    assert again.is_nothing, explain(again, now=NOW)
+    assert again.is_empty, explain(again, now=NOW)
 
 
 def idle_slots_removed(fleet: Fleet, made: Plan) -> int:
@@ -207,7 +207,7 @@ def test_it_never_oscillates_on_constant_demand(
     limits = Limits(capacity_per_instance=capacity, max_instances=most)
     world = World(Group(limits=limits), policy=policy, boot_seconds=boot_seconds)
     for number in range(extra):
-        world.slots.see(Instance(id=f"extra-{number}", since=world.now, created_at=world.now))
+        world.slots.update(Instance(id=f"extra-{number}", since=world.now, created_at=world.now))
     world.ready_jobs = lambda: ready
     world.submit(jobs, seconds=1e9)
     went = created = 0

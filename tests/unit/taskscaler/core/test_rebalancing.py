@@ -12,8 +12,8 @@ from remuda.taskscaler.core.rebalancing import (
     Seen,
     Sighting,
     Verdict,
+    drop_old,
     judge,
-    remembered,
 )
 
 
@@ -75,9 +75,9 @@ def test_once_is_a_guess_and_every_verdict_names_its_remedy() -> None:
 
 
 def test_what_is_long_ago_does_not_count_nor_more_than_some() -> None:
-    assert remembered((came(0), lost(10)), REMEMBERED_SECONDS + 5) == (lost(10),)
+    assert drop_old((came(0), lost(10)), REMEMBERED_SECONDS + 5) == (lost(10),)
     many = [lost(at) for at in range(REMEMBERED + 7)]
-    assert remembered(many, 300.0) == tuple(many[7:])
+    assert drop_old(many, 300.0) == tuple(many[7:])
 
 
 SIGHTINGS = st.builds(

@@ -30,7 +30,7 @@ def test_three_managers_on_one_key(ready: int, capacities: tuple[int, int, int])
     )
     fleet = Fleet(groups=(Group(limits=Limits(throttle_limit=-1.0, max_instances=10_000)),))
     created = [
-        plan(fleet, own_demand(told, runner_id=1, system_id=one.system_id, waiting={}), Policy(), NOW).created
+        plan(fleet, own_demand(told, runner_id=1, system_id=one.system_id, waiting={}), Policy(), NOW).creation_count
         for one in managers
     ]
     assert sum(created) == ready

@@ -12,7 +12,7 @@ from remuda.taskscaler.core.values import Instance, InstanceState, Limits
 def some(*instances: Instance, warm_first: bool = True, **limits: int) -> Slots:
     slots = Slots({"": Limits(**limits)}, warm_first=warm_first)
     for instance in instances:
-        slots.see(instance)
+        slots.update(instance)
     return slots
 
 
@@ -87,8 +87,8 @@ def test_a_reservation_lasts_until_the_slot_is_there() -> None:
     assert slots.reserve("1")
     assert slots.reserve("2")
     take(slots, "1", "2")
-    assert slots.reserved == 1
-    assert [one.holder for one in slots.waiting] == ["2"]
+    assert slots.reservation_count == 1
+    assert [one.holder for one in slots.waiters] == ["2"]
     assert slots.reserve("1")  # it has its slot
 
 
@@ -137,7 +137,7 @@ def test_a_changed_capacity_counts_for_adopted_ones_too() -> None:
     slots = some(Instance(id="a"), capacity_per_instance=1)
     assert slots.adopt("1", Slot("a", 3))
     assert take(slots, "2") == {}
-    slots.change({"": Limits(capacity_per_instance=2)})
+    slots.change_limits({"": Limits(capacity_per_instance=2)})
     assert granted(slots) == {"2": Slot("a", 0)}
 
 
@@ -145,7 +145,7 @@ def test_a_changed_capacity_counts_for_adopted_ones_too() -> None:
 def test_only_a_ready_instance_gets_jobs(state: InstanceState) -> None:
     slots = some(Instance(id="a", state=state))
     assert take(slots, "1") == {}
-    slots.see(Instance(id="a", since=7.0))
+    slots.update(Instance(id="a", since=7.0))
     assert granted(slots) == {"1": Slot("a", 0)}
 
 
@@ -163,8 +163,8 @@ def test_a_wait_is_over_after_its_time_unless_a_slot_is_on_its_way() -> None:
     slots = some()
     for number in range(3):
         slots.acquire(f"{number}", now=float(number))
-    assert slots.overdue(now=900.0, timeout_seconds=900.0, coming=0) == slots.waiting[:1]
-    assert slots.overdue(now=901.0, timeout_seconds=900.0, coming=1) == slots.waiting[1:2]
+    assert slots.overdue(now=900.0, timeout_seconds=900.0, coming=0) == slots.waiters[:1]
+    assert slots.overdue(now=901.0, timeout_seconds=900.0, coming=1) == slots.waiters[1:2]
     assert slots.overdue(now=9999.0, timeout_seconds=900.0, coming=3) == ()
 
 
@@ -185,7 +185,7 @@ class Life(RuleBasedStateMachine):
     @rule(name=names, state=st.sampled_from(InstanceState), failures=st.integers(0, 4))
     def see(self, name: str, state: InstanceState, failures: int) -> None:
         self.now += 1
-        self.slots.see(Instance(id=name, state=state, failures=failures, since=self.now))
+        self.slots.update(Instance(id=name, state=state, failures=failures, since=self.now))
 
     @rule(name=names)
     def lose(self, name: str) -> None:
@@ -196,7 +196,7 @@ class Life(RuleBasedStateMachine):
 
     @rule(holder=holders)
     def reserve(self, holder: str) -> None:
-        before = self.slots.reserved
+        before = self.slots.reservation_count
         assert self.slots.reserve(holder) or before >= 4
 
     @rule(holder=holders)
@@ -226,7 +226,7 @@ class Life(RuleBasedStateMachine):
             assert len(held) == instance.slots_used <= self.limits.capacity
             assert {slot.number for slot in held} <= {0, 1}
             assert instance.uses <= self.limits.max_use_count
-        assert not {one.holder for one in self.slots.waiting} & set(self.has)
+        assert not {one.holder for one in self.slots.waiters} & set(self.has)
 
 
 TestLife = Life.TestCase

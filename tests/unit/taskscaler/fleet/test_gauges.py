@@ -6,11 +6,11 @@ import pytest
 
 from remuda.fleeting import PermanentError, TemporaryError
 from remuda.fleeting.port import InstanceState
-from remuda.taskscaler.fleet.setup import Gauges, GroupGauges, Untold
+from remuda.taskscaler.fleet.setup import Gauges, GroupGauges, NoMetrics
 from remuda.testing.scalers import OWNER, Stable
 
 
-class Counts(Untold):
+class Counts(NoMetrics):
     """Remembers what it was told."""
 
     def __init__(self) -> None:
@@ -18,13 +18,13 @@ class Counts(Untold):
         self.failed: list[tuple[str, str, float | None, int]] = []
         self.boots: list[tuple[str, float]] = []
 
-    def gauges(self, gauges: Gauges) -> None:
+    def set_gauges(self, gauges: Gauges) -> None:
         self.last = gauges
 
-    def failed_creation(self, group: str, cause: str, seconds: float | None = None, count: int = 1) -> None:
+    def count_failed_creation(self, group: str, cause: str, seconds: float | None = None, count: int = 1) -> None:
         self.failed.append((group, cause, seconds, count))
 
-    def booted(self, group: str, seconds: float) -> None:
+    def observe_boot(self, group: str, seconds: float) -> None:
         self.boots.append((group, seconds))
 
     @property
@@ -37,7 +37,7 @@ class Counts(Untold):
 
 
 def counted(stable: Stable) -> Counts:
-    stable.told = counts = Counts()
+    stable.metrics = counts = Counts()
     return counts
 
 

@@ -157,7 +157,7 @@ async def test_long_polls_do_not_pin(tmp_path: Path) -> None:
     """Ten idle long polls do not keep instances past idle_time."""
     stable = Stable(tmp_path)
     await five_ready(stable)
-    stable.scaler.reserved(5)
+    stable.scaler.set_open_requests(5)
     stable.policy(idle_count=1, idle_seconds=60.0)
     await stable.run(300)
     assert len(stable.cloud.living()) == 1
@@ -180,7 +180,7 @@ async def test_never_removed_mid_job(tmp_path: Path) -> None:
     for holder in ("a", "b", "c"):
         (instance,) = (one.name for one in stable.instances().values() if holder in one.holders)
         assert stable.scaler.adopt(holder, instance)
-    stable.scaler.recovered()
+    stable.scaler.end_recovery()
     await stable.run(600)
     assert {holder for one in stable.instances().values() for holder in one.holders} == held
     stable.release("a", "b", "c")
@@ -334,7 +334,7 @@ async def test_restart_keeps_all(tmp_path: Path) -> None:
         stable.clock.jump(3000.0)
         await stable.start(is_recovered=False)
         assert stable.scaler.adopt("job", slot.instance)
-        stable.scaler.recovered()
+        stable.scaler.end_recovery()
         await stable.run(10)
         now = {name: (one.uses, one.holders, one.created_at) for name, one in stable.instances("ready").items()}
         assert now == before
@@ -371,7 +371,7 @@ async def test_corrupt_state_is_one_instance(tmp_path: Path) -> None:
     await stable.start(is_recovered=False)
     assert stable.scaler.adopt("job", slots["job"].instance)
     assert stable.scaler.adopt("other", slots["other"].instance)
-    stable.scaler.recovered()
+    stable.scaler.end_recovery()
     await stable.run(30)
     assert set(names) <= stable.instances("ready").keys()
     assert {one.capacity for one in stable.instances().values()} == {3}

@@ -15,10 +15,10 @@ from remuda.lib.clock import VirtualClock, settle
 from remuda.taskscaler.core.values import Cause
 from remuda.taskscaler.fleet.members import MISSES, Member
 from remuda.taskscaler.fleet.roster import Roster
-from remuda.taskscaler.fleet.setup import Untold
+from remuda.taskscaler.fleet.setup import NoMetrics
 from remuda.taskscaler.loop import state
 from remuda.taskscaler.loop.deadlines import within
-from remuda.taskscaler.loop.state import Keeper, StateError, StateFile, read_state, state_path
+from remuda.taskscaler.loop.state import StateError, StateFile, StateWriter, read_state, state_path
 from remuda.taskscaler.loop.sweep import GRACE_SECONDS, sweep
 from remuda.testing.scalers import CloudGroup, InlineWriter, Stable
 
@@ -212,7 +212,7 @@ async def test_a_group_is_watched_on_when_a_call_of_its_plugin_was_cancelled(tmp
 
 async def test_nobody_takes_for_written_what_another_is_writing(tmp_path: Path) -> None:
     clock, stable = VirtualClock(), Stable(tmp_path)
-    roster = Roster(stable.setup, Untold())
+    roster = Roster(stable.setup, NoMetrics())
     path = state_path(tmp_path, "fleet")
 
     class Slow(InlineWriter):
@@ -220,11 +220,11 @@ async def test_nobody_takes_for_written_what_another_is_writing(tmp_path: Path) 
             await settle(20)
             return await super().run(operation)
 
-    keeper = Keeper(StateFile(path, writer=Slow), roster, clock)
+    state_writer = StateWriter(StateFile(path, writer=Slow), roster, clock)
     roster.add(Member(id="i-1", group="", cause=Cause.REQUESTED, created_at=1.0, begun_at=1.0), 1.0)
-    first = asyncio.create_task(keeper.write(), name="first")
+    first = asyncio.create_task(state_writer.write(), name="first")
     await settle(1)
-    await keeper.write()
+    await state_writer.write()
     assert [one.id for one in read_state(path).instances] == ["i-1"]
     await first
 

@@ -5,18 +5,18 @@ from pathlib import Path
 from msgspec.structs import replace
 from structlog.typing import EventDict
 
-from remuda.taskscaler.fleet.setup import Untold
+from remuda.taskscaler.fleet.setup import NoMetrics
 from remuda.testing.logs import logged
 from remuda.testing.scalers import OWNER, Stable
 
 
-class Losses(Untold):
+class Losses(NoMetrics):
     """Remembers losses."""
 
     def __init__(self) -> None:
         self.of: list[tuple[str, str]] = []
 
-    def lost(self, group: str, cause: str) -> None:
+    def count_loss(self, group: str, cause: str) -> None:
         self.of.append((group, cause))
 
 
@@ -35,7 +35,7 @@ async def rebalance(stable: Stable, old: str) -> None:
 async def test_accepted_means_capacity_rebalancing_is_named(tmp_path: Path) -> None:
     """Machines that the cloud itself replaces under jobs: the loss, the explanation and the log say so, and the fix."""
     stable = Stable(tmp_path, "aws")
-    stable.told = told = Losses()
+    stable.metrics = losses = Losses()
     stable.setup = replace(stable.setup, update_seconds=10.0)
     stable.policy(idle_count=0, idle_seconds=3600.0)
     await stable.start()
@@ -58,7 +58,7 @@ async def test_accepted_means_capacity_rebalancing_is_named(tmp_path: Path) -> N
     (warning,) = warnings(said)
     for word in ("AZRebalance", "scale-in", "autoscaler"):
         assert word in warning
-    assert told.of == [("aws", "replaced")] * 2
+    assert losses.of == [("aws", "replaced")] * 2
     await stable.run(4000)
     assert stable.scaler.status().groups[0].note == ""
     await stable.close()
@@ -87,7 +87,7 @@ async def test_overprovisioning_is_named(tmp_path: Path) -> None:
 async def test_one_that_the_provider_shows_as_going_is_a_loss_too(tmp_path: Path) -> None:
     """A plugin may say `deleting` of what its provider ends: nobody here had asked for that either."""
     stable = Stable(tmp_path)
-    stable.told = told = Losses()
+    stable.metrics = losses = Losses()
     stable.setup = replace(stable.setup, update_seconds=10.0)
     stable.policy(idle_count=0, idle_seconds=3600.0)
     await stable.start()
@@ -99,7 +99,7 @@ async def test_one_that_the_provider_shows_as_going_is_a_loss_too(tmp_path: Path
     await stable.run(60)
     assert stable.lost == [(slot.instance, ["one"])]
     assert "its provider replaces" in stable.causes[0]
-    assert told.of == [("", "replaced")]
+    assert losses.of == [("", "replaced")]
     await stable.close()
 
 

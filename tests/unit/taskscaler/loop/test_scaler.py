@@ -78,10 +78,10 @@ async def test_a_job_whose_slot_was_lost_keeps_its_turn_its_caches_and_its_time(
     second = asyncio.create_task(stable.scaler.acquire("second"), name="second")
     stable.cloud.lose(slots["warming"].instance)
     await stable.run(70)
-    (waiting, behind) = stable.scaler._roster.slots.waiting
-    assert (waiting.holder, behind.holder) == ("first", "second")
-    assert waiting.caches == {"cache"}
-    assert waiting.since < behind.since
+    (waiters, behind) = stable.scaler._roster.slots.waiters
+    assert (waiters.holder, behind.holder) == ("first", "second")
+    assert waiters.caches == {"cache"}
+    assert waiters.since < behind.since
     monkeypatch.setattr(InlineWriter, "broken", "")
     await stable.run(120)
     assert first.done()

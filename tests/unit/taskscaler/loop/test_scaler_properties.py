@@ -140,7 +140,7 @@ class AnyLife(RuleBasedStateMachine):
             await self.stable.start(is_recovered=False)
             for name, instance in held.items():
                 assert self.stable.scaler.adopt(name, instance)
-            self.stable.scaler.recovered()
+            self.stable.scaler.end_recovery()
 
         self.do(again())
 

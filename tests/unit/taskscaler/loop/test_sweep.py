@@ -7,7 +7,7 @@ import pytest
 
 from remuda.fleeting import InProcess, TemporaryError
 from remuda.lib.clock import VirtualClock, settle
-from remuda.taskscaler.loop.sweep import ASK_SECONDS, Left, Swept, sweep, sweep_left
+from remuda.taskscaler.loop.sweep import ASK_SECONDS, AbandonedGroup, SweepResult, sweep, sweep_abandoned
 from remuda.testing.scalers import OWNER, Cloud, CloudGroup, Stable
 
 OLD = "s_test/old-name"
@@ -24,7 +24,7 @@ async def plugins_of(stable: Stable) -> dict[str, InProcess]:
 
 async def swept_in_time(
     stable: Stable, plugins: dict[str, InProcess], not_begun: dict[str, str] | None = None
-) -> Swept:
+) -> SweepResult:
     how = {"folder": stable.folder, "clock": stable.clock, "remove": True, "not_begun": not_begun}
     work = sweep(stable.setup, plugins, lambda: {OWNER}, **how)  # type: ignore[arg-type]
     task = asyncio.create_task(work, name="sweep")
@@ -64,7 +64,7 @@ async def test_a_runner_that_comes_back_while_groups_are_asked_keeps_its_machine
 async def test_a_plugin_that_has_not_begun_is_not_asked(tmp_path: Path) -> None:
     stable = Stable(tmp_path, "slow")
     swept = await swept_in_time(stable, await plugins_of(stable), not_begun={"slow": "its plugin is starting, 12 s"})
-    assert swept == Swept(errors=("group slow: its plugin is starting, 12 s",))
+    assert swept == SweepResult(errors=("group slow: its plugin is starting, 12 s",))
     assert stable.clouds["slow"].calls == ["init"]
 
 
@@ -78,9 +78,11 @@ async def test_what_a_group_cannot_remove_is_still_found(tmp_path: Path) -> None
     assert (swept.removed, swept.errors) == ((), ("group : no quota for calls",))
 
 
-async def left_swept(cloud: Cloud, left: Left, *, taken: tuple[str, ...] = ()) -> tuple[Swept, frozenset[str] | None]:
+async def left_swept(
+    cloud: Cloud, left: AbandonedGroup, *, taken: tuple[str, ...] = ()
+) -> tuple[SweepResult, frozenset[str] | None]:
     plugin = InProcess(CloudGroup(cloud))
-    work = sweep_left(left, plugin, taken=lambda: taken, clock=cloud.clock, remove=True)
+    work = sweep_abandoned(left, plugin, taken=lambda: taken, clock=cloud.clock, remove=True)
     task = asyncio.create_task(work, name="sweep")
     await settle(100)
     while not task.done():
@@ -95,7 +97,7 @@ async def test_machines_of_a_runner_that_is_gone_are_found_by_tag_and_by_state()
     unseen = cloud.make(1, OLD)  # asked for when the manager was killed
     untagged = cloud.make(1)
     others = [*cloud.make(1, "s_test/new-name"), *cloud.make(1, "s_other/1"), *cloud.make(1)]
-    left = Left(fleet="old-name", owner=OLD, group="", instances=(*known, *untagged, others[0], "i-gone"))
+    left = AbandonedGroup(fleet="old-name", owner=OLD, group="", instances=(*known, *untagged, others[0], "i-gone"))
     swept, still = await left_swept(cloud, left)
     assert sorted(swept.removed) == sorted([*known, *unseen, *untagged])
     assert {one.why for one in swept.found} == {"no runner looks after it any more; it was made for old-name"}
@@ -108,7 +110,7 @@ async def test_what_another_runner_has_taken_over_stays() -> None:
     """Where a plugin cannot tag, the next runner of the same group uses the machines."""
     cloud = Cloud(VirtualClock())
     both = cloud.make(2)
-    left = Left(fleet="old-name", owner=OLD, group="", instances=tuple(both))
+    left = AbandonedGroup(fleet="old-name", owner=OLD, group="", instances=tuple(both))
     swept, still = await left_swept(cloud, left, taken=(both[0],))
     assert (swept.removed, still) == ((both[1],), frozenset())
     assert cloud.living().keys() == {both[0]}
@@ -118,14 +120,14 @@ async def test_machines_that_take_their_time_to_go_are_not_forgotten() -> None:
     cloud = Cloud(VirtualClock())
     cloud.delete_seconds = 3600.0
     slow, unseen = cloud.make(2, OLD)
-    swept, still = await left_swept(cloud, Left(fleet="old-name", owner=OLD, group="", instances=(slow,)))
+    swept, still = await left_swept(cloud, AbandonedGroup(fleet="old-name", owner=OLD, group="", instances=(slow,)))
     assert (swept.removed, still) == ((slow, unseen), frozenset({slow, unseen}))
 
 
 async def test_a_plugin_that_cannot_be_started_is_said() -> None:
     cloud = Cloud(VirtualClock())
     cloud.broken["init"] = TemporaryError("no such region")
-    swept, still = await left_swept(cloud, Left(fleet="old-name", owner=OLD, group="aws", instances=("i-1",)))
+    swept, still = await left_swept(cloud, AbandonedGroup(fleet="old-name", owner=OLD, group="aws", instances=("i-1",)))
     assert (swept.errors, still) == (("group aws: no such region",), None)
 
 
@@ -137,5 +139,5 @@ async def test_a_plugin_that_does_not_end_in_order_spoils_nothing(monkeypatch: p
         raise OSError("its socket is gone")
 
     monkeypatch.setattr(InProcess, "close", close, raising=False)
-    swept, still = await left_swept(cloud, Left(fleet="old-name", owner=OLD, group="", instances=(machine,)))
+    swept, still = await left_swept(cloud, AbandonedGroup(fleet="old-name", owner=OLD, group="", instances=(machine,)))
     assert (swept.removed, still) == ((machine,), frozenset())

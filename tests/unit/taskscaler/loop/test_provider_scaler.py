@@ -9,7 +9,7 @@ from remuda.fleeting import ConnectInfo, InProcess, InstanceState, PermanentErro
 from remuda.lib.clock import VirtualClock
 from remuda.taskscaler.core.values import Demand, KeyDemand, Soon
 from remuda.taskscaler.loop import AcquireTimeoutError, FleetSetup, GroupSetup
-from remuda.taskscaler.loop.provided import ProvidedScaler
+from remuda.taskscaler.loop.provider_scaler import ProvidedScaler
 from remuda.testing.instance_groups import TableGroup
 from remuda.testing.logs import logged
 from remuda.testing.providers import TableProvider
@@ -87,7 +87,7 @@ async def test_the_provider_is_told_what_is_wanted() -> None:
     soon = (Soon(jobs=2), Soon(jobs=1))
     ranch.told = Demand(keys=(KeyDemand(key="linux", running=1, ready=4, soon=soon),))
     await ranch.start()
-    ranch.scaler.reserved(2)
+    ranch.scaler.set_open_requests(2)
     await ranch.clock.advance(3)
     told = ranch.provider.told
     assert told is not None
@@ -108,7 +108,7 @@ async def test_a_job_of_an_earlier_process_keeps_its_instance_and_others_are_let
     assert not ranch.scaler.adopt("other", "another-group/m1")
     await ranch.start()
     assert set(ranch.provider.held) == {"kept", "forgotten"}
-    ranch.scaler.recovered()
+    ranch.scaler.end_recovery()
     await ranch.clock.advance(3)
     assert set(ranch.provider.held) == {"kept"}
     assert await ranch.scaler.acquire("kept") == kept
@@ -154,7 +154,7 @@ async def test_a_refused_release_holds_up_nobody() -> None:
     await ranch.scaler.acquire("b")
     ranch.scaler.release("a")
     ranch.scaler.release("b")
-    ranch.scaler.recovered()
+    ranch.scaler.end_recovery()
     await ranch.clock.advance(6)
     assert ranch.provider.held == {}
     assert ranch.scaler.status().groups[0].error == ""

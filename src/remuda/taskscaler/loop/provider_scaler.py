@@ -27,10 +27,17 @@ from remuda.lib.clock import Clock
 from remuda.lib.waiting import happens_by
 from remuda.taskscaler.core.slots import Slot
 from remuda.taskscaler.fleet.members import is_gone
-from remuda.taskscaler.fleet.setup import AcquireTimeoutError, FleetSetup, Machines, Told, Untold, instance_name
+from remuda.taskscaler.fleet.setup import (
+    AcquireTimeoutError,
+    FleetSetup,
+    Machines,
+    NoMetrics,
+    ScalerMetrics,
+    instance_name,
+)
 from remuda.taskscaler.fleet.status import GroupStatus, InstanceStatus, ScalerStatus
 from remuda.taskscaler.loop.deadlines import within
-from remuda.taskscaler.loop.demand import AskDemand, Wanting
+from remuda.taskscaler.loop.demand import DemandTracker, FetchDemand
 from remuda.taskscaler.loop.instance_end import close_plugin
 from remuda.telemetry.logs import logger
 
@@ -41,7 +48,7 @@ CLOSE_SECONDS = 30.0
 _AGAIN = Backoff(first_seconds=0.5, ceiling_seconds=30.0)
 MISSES = 2
 """Looks in a row that do not show an instance, after which it is taken to be gone."""
-_UNTOLD = Untold()
+_NO_METRICS = NoMetrics()
 
 
 class ProvidedScaler:
@@ -53,9 +60,9 @@ class ProvidedScaler:
         plugin: InstanceGroup,
         *,
         machines: Machines,
-        demand: AskDemand | None = None,
+        demand: FetchDemand | None = None,
         clock: Clock,
-        told: Told = _UNTOLD,
+        metrics: ScalerMetrics = _NO_METRICS,
         on_lost: Callable[[str, Sequence[str], str], None] = lambda _instance, _holders, _why: None,
     ) -> None:
         """`setup` has one group; `plugin` is not started. The rest is as for a `Scaler`."""
@@ -64,11 +71,11 @@ class ProvidedScaler:
         self._group = setup.groups[0].name
         self._machines = machines
         self._clock = clock
-        self._told = told
+        self._metrics = metrics
         self._on_lost = on_lost
         self._log = logger("scaler").bind(fleet=setup.name)
         self._wake = asyncio.Event()
-        self._wanting = Wanting(demand, clock, changed=self._wake.set)
+        self._demand_tracker = DemandTracker(demand, clock, changed=self._wake.set)
         self._held: dict[str, str] = {}
         self._since: dict[str, float] = {}
         self._waits: set[str] = set()
@@ -89,7 +96,7 @@ class ProvidedScaler:
     async def run(self) -> None:
         """Start the plugin, then tell it what is wanted and look at what it shows, until cancelled."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._wanting.run(lambda: self._setup), name="demand of the server")
+            tasks.create_task(self._demand_tracker.run(lambda: self._setup), name="demand of the server")
             await self._begin()
             failures = 0
             while True:
@@ -117,7 +124,7 @@ class ProvidedScaler:
         here = len(self._held) + len(self._waits)
         return None if self._room.capacity is None else max(self._room.capacity, here)
 
-    def reserved(self, count: int) -> None:
+    def set_open_requests(self, count: int) -> None:
         """How many requests for jobs are open now."""
         if count != self._open:
             self._open = count
@@ -129,19 +136,19 @@ class ProvidedScaler:
             return Slot(instance_name(self._group, self._held[holder]), 0)
         self._waits.add(holder)
         self._released.pop(holder, None)
-        self._wanting.wait(holder, key)
+        self._demand_tracker.add(holder, key)
         self._wake.set()
         try:
-            found = await self._asked(holder, key, sorted(caches))
+            found = await self._acquire_instance(holder, key, sorted(caches))
         except BaseException:
             self._forget(holder, is_used=False)
             raise
         finally:
             self._waits.discard(holder)
-            self._wanting.done(holder)
+            self._demand_tracker.remove(holder)
         self._held[holder] = found
         self._since.setdefault(found, self._clock.now())
-        self._told.task_operation("acquire")
+        self._metrics.count_task_operation("acquire")
         return Slot(instance_name(self._group, found), 0)
 
     def slot_number(self, holder: str) -> int | None:
@@ -157,7 +164,7 @@ class ProvidedScaler:
         self._since.setdefault(self._held[holder], self._clock.now())
         return True
 
-    def recovered(self) -> None:
+    def end_recovery(self) -> None:
         """All jobs of earlier processes have been adopted."""
         self._is_complete = True
         self._wake.set()
@@ -165,7 +172,7 @@ class ProvidedScaler:
     def release(self, holder: str, *, is_used: bool = True, warmed: Collection[str] = ()) -> None:
         """A job has ended, or has not begun."""
         if holder in self._held:
-            self._told.task_operation("release")
+            self._metrics.count_task_operation("release")
         self._forget(holder, is_used=is_used, warmed=warmed)
 
     async def connect_info(self, instance: str) -> ConnectInfo:
@@ -186,7 +193,7 @@ class ProvidedScaler:
 
     def drain(self, *, is_draining: bool = True, is_ending: bool = False) -> None:
         """Whether no more jobs are asked for; what is on its way is the provider's business."""
-        self._wanting.is_closed = is_draining
+        self._demand_tracker.is_closed = is_draining
         self._wake.set()
 
     def change(self, setup: FleetSetup) -> None:
@@ -226,7 +233,7 @@ class ProvidedScaler:
             plan=None,
             explanation=self._room.explanation or f"{self._note}.",
             decisions=(),
-            demand_error=self._wanting.error,
+            demand_error=self._demand_tracker.error,
         )
 
     async def _begin(self) -> None:
@@ -273,7 +280,7 @@ class ProvidedScaler:
         self._shown = {**{one: state for one, state in self._shown.items() if one in self._missed}, **shown}
         for one in gone:
             self._shown.pop(one, None)
-            await self._lost(one)
+            await self._drop_instance(one)
 
     async def _update(self) -> Mapping[str, InstanceState]:
         shown = await self._plugin.update()
@@ -288,11 +295,11 @@ class ProvidedScaler:
                 ready=one.ready,
                 soon=sum(some.jobs for some in one.soon),
             )
-            for one in self._wanting.demand().keys
+            for one in self._demand_tracker.demand().keys
         ]
         return Wishes(wanted=wanted, open_requests=self._open, held=dict(self._held), is_complete=self._is_complete)
 
-    async def _asked(self, holder: str, key: str, caches: Sequence[str]) -> str:
+    async def _acquire_instance(self, holder: str, key: str, caches: Sequence[str]) -> str:
         failures = 0
         await self._begun.wait()
         while True:
@@ -317,7 +324,7 @@ class ProvidedScaler:
         self._released[holder] = (is_used, tuple(sorted(warmed)))
         self._wake.set()
 
-    async def _lost(self, instance: str) -> None:
+    async def _drop_instance(self, instance: str) -> None:
         holders = [holder for holder, one in self._held.items() if one == instance]
         self._since.pop(instance, None)
         for holder in holders:
