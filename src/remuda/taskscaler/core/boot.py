@@ -1,9 +1,8 @@
-"""How long an instance of a group takes from the request until it is ready: learned from the last ones.
+"""Estimate of the boot time of a group: from the request for an instance until it is ready.
 
-Decided here: the estimate is what most of the last instances took (a quantile), later ones counting more; one that is
-under way for longer already counts with its age, so that a group that got slow does not look quick until its next
-instance is there. Jobs that will be ready within this time are planned for, see `plan`. Whoever sees instances get
-ready notes it here, and keeps the value.
+The estimate is a quantile of the last boot times, with more weight on later ones. An instance that has been starting
+for longer than that counts with its age, so a group that became slow is noticed before its next instance is ready.
+`plan` creates instances for jobs that will be ready within this time. The fleet stores the value.
 """
 
 from collections.abc import Iterable
@@ -14,22 +13,21 @@ from remuda.taskscaler.core.values import DEFAULT_BOOT_SECONDS
 
 KEPT = 50
 DECAY = 0.9
-"""The weight of an instance beside that of the next one."""
+"""Weight of a boot time relative to the next one."""
 QUANTILE = 0.8
 
 
 class Boots(msgspec.Struct, frozen=True, kw_only=True):
-    """Seconds that the last instances of a group took, the latest last."""
+    """Boot times of the last instances of a group in seconds, the latest last."""
 
     seconds: tuple[float, ...] = ()
 
     def with_boot(self, seconds: float) -> "Boots":
-        """With one more."""
         return Boots(seconds=(*self.seconds, max(seconds, 0.0))[-KEPT:])
 
 
 def estimate(boots: Boots, under_way: Iterable[float] = (), *, quantile: float = QUANTILE) -> float:
-    """Seconds until most new instances are ready; `under_way` are the ages of those that are not yet."""
+    """Seconds until most new instances are ready. `under_way`: ages of instances that are not ready yet."""
     weighed = [(seconds, DECAY**age) for age, seconds in enumerate(reversed(boots.seconds))]
     known = _quantile(weighed, quantile) if weighed else DEFAULT_BOOT_SECONDS
     late = [(age, 1.0) for age in under_way if age > known]
@@ -38,9 +36,9 @@ def estimate(boots: Boots, under_way: Iterable[float] = (), *, quantile: float =
 
 def _quantile(weighed: list[tuple[float, float]], quantile: float) -> float:
     """The smallest value that has at least this part of the weight at or below it."""
-    left = quantile * sum(weight for _, weight in weighed)
+    remaining = quantile * sum(weight for _, weight in weighed)
     for seconds, weight in sorted(weighed):
-        left -= weight
-        if left <= 1e-12:
+        remaining -= weight
+        if remaining <= 1e-12:
             return seconds
     return max(weighed)[0]

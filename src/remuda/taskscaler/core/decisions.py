@@ -1,6 +1,6 @@
-"""What a plan says: what to do, and why, as data. `explain` puts it into words; metrics and logs take the reasons.
+"""A plan as data: what to do, and why. `explain` writes it as text; metrics and logs use the reasons.
 
-Nothing is decided here. Each reason has its numbers, named in the table of docs/reference/scaling.md.
+The numbers of each reason are in the table of docs/reference/scaling.md.
 """
 
 from enum import StrEnum
@@ -13,7 +13,7 @@ Number = int | float | str
 
 
 class Reason(StrEnum):
-    """Why something is done, or is not."""
+    """Why a plan does something, or does not."""
 
     # create
     WAITING_JOBS = "waiting_jobs"  # accepted jobs wait for a slot
@@ -26,29 +26,29 @@ class Reason(StrEnum):
     THROTTLED = "throttled"  # too many were asked for lately
     MAX_CREATING = "max_creating"  # too many are on their way
     BACKING_OFF = "backing_off"  # the last creations failed
-    PROBING = "probing"  # so many failed that the next one must succeed first
+    PROBING = "probing"  # so many creations failed that one must succeed first
     NOT_CURRENT = "not_current"  # the group's plugin does not answer
     # remove
     IDLE = "idle"  # not needed for longer than idle_time
-    USED_UP = "used_up"  # has had as many jobs as it may
+    USED_UP = "used_up"  # has run max_use_count jobs
     UNHEALTHY = "unhealthy"  # its health checks fail; with jobs it is drained first
     FAILED = "failed"  # could not be prepared
     STUCK = "stuck"  # does not get ready
     DRAINED = "drained"  # the jobs that it should finish have ended
     OVER_LIMIT = "over_limit"  # there are more than the limit; with jobs it is drained first
-    UNAWAITED = "unawaited"  # on its way for nobody, in a fleet that ends
+    UNAWAITED = "unawaited"  # starting although no job waits for it, in a fleet that ends
     RETRIED = "retried"  # was asked to go, and is still there
     # forget
-    LOST = "lost"  # gone without our doing
-    GONE = "gone"  # another's, and no more
-    UNDELIVERED = "undelivered"  # asked for, accepted, never shown
-    WITHDRAWN = "withdrawn"  # asked for, not sent yet, not needed any more
+    LOST = "lost"  # gone, and this manager did not remove it
+    GONE = "gone"  # another owner's, and gone
+    UNDELIVERED = "undelivered"  # requested and accepted, never shown by the group
+    WITHDRAWN = "withdrawn"  # planned, not sent yet, not needed any more
     # keep, though it is not needed
     NOT_IDLE_LONG = "not_idle_long"  # idle_time is not over
     RESERVED = "reserved"  # a request for a job holds its slots
-    UNKNOWN_STATE = "unknown_state"  # nobody knows what it is doing
-    SUSPECT = "suspect"  # it may be gone, or ill: that shows in a moment
-    FOREIGN = "foreign"  # another's, by its tag, or of a group that is not configured
+    UNKNOWN_STATE = "unknown_state"  # its state is not known
+    SUSPECT = "suspect"  # not shown or not healthy at the last look; the next look decides
+    FOREIGN = "foreign"  # tagged as another owner's, or of a group that is not configured
 
 
 class Because(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,24 +59,22 @@ class Because(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Creation(msgspec.Struct, frozen=True, kw_only=True):
-    """Instances to ask a group for."""
+    """Instances to request from a group."""
 
     group: str
     count: int
     because: tuple[Because, ...]
-    """What their slots are for, the most urgent first."""
+    """What the slots are needed for, the most urgent first."""
 
 
 class Removal(msgspec.Struct, frozen=True, kw_only=True):
-    """An instance to remove."""
-
     id: str
     group: str
     because: Because
 
 
 class Drain(msgspec.Struct, frozen=True, kw_only=True):
-    """An instance to give no more jobs."""
+    """An instance that gets no more jobs."""
 
     id: str
     group: str
@@ -84,28 +82,28 @@ class Drain(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Forgetting(msgspec.Struct, frozen=True, kw_only=True):
-    """What is not counted any more: a lost instance, or requests of a group that nothing came of."""
+    """A lost instance, or requests that came to nothing. They are not counted any more."""
 
     group: str
     because: Because
     id: str = ""
-    """Empty: requests."""
+    """Instance id; empty for requests."""
     count: int = 1
     asked_at: float = 0.0
-    """Of requests: which."""
+    """Identifies requests."""
 
 
 class Hindrance(msgspec.Struct, frozen=True, kw_only=True):
-    """What keeps a group from giving as many instances as are wanted, or instances from going."""
+    """What prevents creations in a group, or removals."""
 
     group: str
     because: Because
     count: int
-    """Instances that it concerns."""
+    """Number of instances concerned."""
 
 
 class Terms(msgspec.Struct, frozen=True, kw_only=True):
-    """The numbers that a plan follows from, in slots unless it says instances."""
+    """The numbers behind a plan, in slots unless stated otherwise."""
 
     acquired: int = 0
     waiting: int = 0
@@ -113,14 +111,14 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     soon: int = 0
     idle_target: int = 0
     free: int = 0
-    """Of ready instances."""
+    """Free slots of ready instances."""
     coming: int = 0
-    """Of instances on their way, and of those whose state is unknown."""
+    """Slots of starting instances, and of those whose state is unknown."""
     reserved: int = 0
     instances: int = 0
-    """Instances: all that hold a place, requests included."""
+    """Number of instances, requested ones included."""
     max_instances: int = 0
-    """Instances; 0: no limit."""
+    """Limit on instances; 0: no limit."""
 
     @property
     def slots_wanted(self) -> int:
@@ -128,38 +126,38 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def missing(self) -> int:
-        """What there is not, and is not coming; not below 0."""
+        """Wanted slots that neither exist nor are coming; at least 0."""
         return max(self.slots_wanted - self.acquired - self.free - self.coming, 0)
 
     @property
     def surplus(self) -> int:
-        """What is ready and not wanted; not below 0. What is still coming makes nothing that is ready superfluous."""
+        """Ready slots that are not wanted; at least 0. Slots that are still coming do not count."""
         return max(self.acquired + self.free - self.slots_wanted, 0)
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What to do now."""
+    """What to do now, with the numbers behind it."""
 
     terms: Terms
     policy: str
-    """The period that it is by."""
+    """The period of the policy in effect."""
     create: tuple[Creation, ...] = ()
     remove: tuple[Removal, ...] = ()
     drain: tuple[Drain, ...] = ()
     forget: tuple[Forgetting, ...] = ()
     hindered: tuple[Hindrance, ...] = ()
     buckets: dict[str, Bucket] = {}
-    """Of each group whose creations are throttled, after this plan: to be kept for the next one."""
+    """Token bucket of each throttled group after this plan; input of the next plan."""
     reservable: int | None = None
-    """Slots that may be reserved in all; None: any number."""
+    """How many slots may be reserved in total; None: any number."""
     look_again_at: float | None = None
-    """Something will be otherwise then even if nothing happens; None: never."""
+    """The plan changes at this time even without an event; None: never."""
     keys: tuple[tuple[str, int], ...] = ()
-    """The capability keys that want the most new slots, for people."""
+    """The capability keys with the most jobs that want slots, for display."""
 
     @property
     def is_empty(self) -> bool:
-        """Whether all is as it should be, or cannot be changed now."""
+        """True if there is nothing to do, or nothing that can be done now."""
         return not (self.create or self.remove or self.drain or self.forget)
 
     @property

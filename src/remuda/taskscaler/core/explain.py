@@ -1,6 +1,6 @@
-"""A plan in words: what `remuda scale explain` prints, and what logs say of single decisions.
+"""Plans as text: the output of `remuda scale explain`, and the `why` of decisions in logs.
 
-Decided here is only how it is said. Every reason has its sentence; its numbers stand in it.
+Every reason has a sentence with its numbers.
 """
 
 from collections.abc import Iterable, Sequence
@@ -9,7 +9,7 @@ from remuda.lib.durations import in_words
 from remuda.taskscaler.core.decisions import Because, Plan, Reason, Terms
 
 SHOWN = 10
-"""Instances that are named one by one; of more, the number."""
+"""At most so many instances are listed one by one; of the rest only the number."""
 
 _WORDS = {
     Reason.WAITING_JOBS: "{slots} for jobs that wait here",
@@ -45,7 +45,7 @@ _WORDS = {
 
 
 def describe(because: Because) -> str:
-    """A reason as a person would say it."""
+    """A reason as a sentence."""
     numbers = {
         name: in_words(round(value)) if name.endswith("seconds") and not isinstance(value, str) else value
         for name, value in because.numbers.items()
@@ -54,7 +54,7 @@ def describe(because: Because) -> str:
 
 
 def explain(plan: Plan, *, now: float) -> str:
-    """The whole plan, a line for each thing that it says."""
+    """The whole plan as text, one line for each decision."""
     lines = [f"Policy: {plan.policy}", *_sums(plan.terms)]
     for creation in plan.create:
         parts = ", ".join(describe(because) for because in creation.because)
@@ -84,11 +84,11 @@ _KEEPING = frozenset({Reason.NOT_IDLE_LONG, Reason.RESERVED, Reason.UNKNOWN_STAT
 
 def _sums(terms: Terms) -> list[str]:
     most = f" of at most {terms.max_instances}" if terms.max_instances else ""
-    there = terms.acquired + terms.free + terms.coming
+    total = terms.acquired + terms.free + terms.coming
     return [
         f"Wanted: {terms.acquired} in use + {terms.waiting} waiting + {terms.ready} ready + {terms.soon} soon"
         f" + {terms.idle_target} idle = {terms.slots_wanted} slots",
-        f"There: {terms.acquired} in use + {terms.free} free + {terms.coming} coming = {there} slots,"
+        f"There: {terms.acquired} in use + {terms.free} free + {terms.coming} coming = {total} slots,"
         f" by {_plural(terms.instances, 'instance')}{most}",
         f"Missing: {terms.missing}; ready and not wanted: {terms.surplus}",
     ]

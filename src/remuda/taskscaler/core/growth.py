@@ -1,11 +1,11 @@
-"""How many instances to ask which group for, given how many slots are missing, and what is in the way.
+"""How many instances to request from which group when slots are missing, and what prevents more.
 
-Decided here: the most urgent need is met first (jobs that wait here, jobs that wait at the server, jobs to come, idle
-slots), and groups are asked in the order of their chain. What a group cannot give because of its maximum, the
-provider's quota or its failures goes to the next group; what it cannot give *yet*, because of the throttle or of how
-many are on their way, waits for it. A group whose creations failed too often must make one instance before more.
+The most urgent need is met first: jobs that wait here, jobs that wait at the server, jobs to come, idle slots. Groups
+are used in the order of their fallback chain. What a group cannot give because of its maximum, the provider's quota or
+its failures goes to the next group. What it cannot give *yet*, because of the throttle or the limit on starting
+instances, waits for it. A group whose creations failed too often must create one instance before it gets more.
 
-Invariant: no limit is exceeded, whatever is wanted; more missing slots never lead to fewer instances.
+Invariants: no limit is exceeded, and more missing slots never lead to fewer instances.
 """
 
 import math
@@ -20,44 +20,44 @@ from remuda.taskscaler.core.values import Bucket, Fleet
 
 
 class Room(msgspec.Struct, frozen=True, kw_only=True):
-    """How many instances something leaves room for; None: any number."""
+    """How many instances the limits allow; None: any number. `because` names the tightest limit."""
 
     instances: int | None = None
     because: Because | None = None
     changes_at: float | None = None
 
     def narrow(self, instances: int, reason: Reason, changes_at: float | None = None, **numbers: Number) -> "Room":
-        """With a further limit; of equal ones the first counts."""
+        """Apply a further limit; of equal limits the first is named."""
         instances = max(instances, 0)
         if self.instances is not None and self.instances <= instances:
             return self
         return Room(instances=instances, because=Because(reason=reason, numbers=numbers), changes_at=changes_at)
 
     def fit(self, wanted: int) -> int:
-        """As many of the wanted ones as there is room for."""
+        """The wanted number, cut to the limit."""
         return wanted if self.instances is None else min(wanted, self.instances)
 
 
 class Growth(msgspec.Struct, frozen=True, kw_only=True):
-    """What comes of it."""
+    """The creations of a plan."""
 
     create: tuple[Creation, ...]
     hindered: tuple[Hindrance, ...]
     buckets: dict[str, Bucket]
     potential: int | None
-    """Slots that could still be created now or soon; None: any number."""
+    """Slots that could still be created, now or soon; None: any number."""
     changes_at: tuple[float, ...]
 
 
 def grow(fleet: Fleet, census: Census, missing: Mapping[Reason, int], now: float) -> Growth:
-    """Ask for what is missing: slots for each reason, the most urgent first."""
+    """Request instances for the missing slots, given by reason with the most urgent first."""
     parts = dict(missing)
     need = sum(parts.values())
     create: list[Creation] = []
     hindered: list[Hindrance] = []
     buckets: dict[str, Bucket] = {}
     changes_at: list[float] = []
-    left: list[tuple[int | None, int]] = []
+    spare: list[tuple[int | None, int]] = []
     places = census.places
     for tally in census.tallies.values():
         group = tally.group
@@ -79,21 +79,21 @@ def grow(fleet: Fleet, census: Census, missing: Mapping[Reason, int], now: float
         if count:
             create.append(Creation(group=group.name, count=count, because=_spend(parts, count * fresh)))
         places += count
-        # What only has to wait for its turn in this group is not asked of the next one.
+        # What only waits for its turn in this group is not requested from the next one.
         need = max(need - given * fresh, 0)
-        left.append((None if hard.instances is None else hard.instances - count, fresh))
+        spare.append((None if hard.instances is None else hard.instances - count, fresh))
     overall = max(fleet.max_instances - places, 0) if fleet.max_instances else None
     return Growth(
         create=tuple(create),
         hindered=tuple(hindered),
         buckets=buckets,
-        potential=_potential(left, overall),
+        potential=_potential(spare, overall),
         changes_at=tuple(changes_at),
     )
 
 
 def _room(fleet: Fleet, tally: Tally, places: int, now: float) -> Room:
-    """What the group could give at all."""
+    """What the group can give at all."""
     group, limits = tally.group, tally.group.limits
     room = Room()
     if not group.is_current:
@@ -116,7 +116,7 @@ def _room(fleet: Fleet, tally: Tally, places: int, now: float) -> Room:
 
 
 def _pace(tally: Tally, bucket: Bucket | None) -> Room:
-    """What it may be asked for now."""
+    """What may be requested from the group now."""
     limits = tally.group.limits
     room = Room()
     if limits.max_creating:
@@ -132,19 +132,19 @@ def _pace(tally: Tally, bucket: Bucket | None) -> Room:
 
 
 def _spend(parts: dict[Reason, int], slots: int) -> tuple[Because, ...]:
-    """What so many slots are for; they are taken off the parts."""
-    found = []
+    """Assign slots to the needs in `parts`, which shrink by them. Returns what the slots are for."""
+    purposes = []
     for reason, lacking in parts.items():
         if taken := min(lacking, slots):
-            found.append(Because(reason=reason, numbers={"slots": taken}))
+            purposes.append(Because(reason=reason, numbers={"slots": taken}))
             parts[reason] -= taken
             slots -= taken
-    return tuple(found)
+    return tuple(purposes)
 
 
-def _potential(left: Sequence[tuple[int | None, int]], overall: int | None) -> int | None:
+def _potential(spare: Sequence[tuple[int | None, int]], overall: int | None) -> int | None:
     total = 0
-    for instances, fresh in left:
+    for instances, fresh in spare:
         if overall is not None:
             instances = overall if instances is None else min(instances, overall)
             overall -= instances

@@ -1,12 +1,12 @@
-"""When a policy holds: cron lines read as windows of time, not as moments at which something starts.
+"""Periods of policies: cron lines that say when a policy applies, as windows of time.
 
-Decided here: which lines there are and what they mean. Five fields are `[[runners.autoscaler.policy]]`'s (minute, hour,
-day of month, month, day of week): all must match. Six or seven are Docker Machine's (seconds in front if seven, year at
-the end): there a day matches by either of its two fields if both are restricted. A range may go round (`22-6`,
-`fri-mon`), a step counts from where its range begins, and days of the week are 0 to 7 or names, 0 and 7 being Sunday.
+`[[runners.autoscaler.policy]]` has five fields (minute, hour, day of month, month, day of week), and all must match.
+Docker Machine has six or seven (a year at the end, seconds in front if seven); there a day matches by either of its two
+fields if both are restricted. A range may wrap around (`22-6`, `fri-mon`), a step counts from the start of its range,
+and days of the week are 0 to 7 or names, where 0 and 7 are Sunday.
 
-A function of the time alone. `policy` calls it; a general cron library does not do, because those answer when something
-is due next, and refuse or misread ranges that go round.
+`policy` calls this. Cron libraries do not fit: they compute when something is due next, and they refuse or misread
+ranges that wrap around.
 """
 
 import re
@@ -26,7 +26,7 @@ _PART = re.compile(r"(?P<first>\*|\?|\w{1,9})(?:-(?P<last>\w{1,9}))?(?:/(?P<step
 
 
 class PeriodError(ValueError):
-    """A line or a time zone that means nothing; the text says what to write."""
+    """A period or a time zone that cannot be read; the text says what to write."""
 
 
 class _Field(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,7 +49,7 @@ _SHAPES = {5: _FIVE, 6: (*_FIVE, _YEAR), 7: (_SECOND, *_FIVE, _YEAR)}
 
 
 class Period(msgspec.Struct, frozen=True, kw_only=True):
-    """One line, read."""
+    """A parsed cron line."""
 
     text: str
     seconds: frozenset[int]
@@ -60,17 +60,17 @@ class Period(msgspec.Struct, frozen=True, kw_only=True):
     weekdays: frozenset[int]
     years: frozenset[int]
     either_day: bool
-    """Day of month or day of week, instead of both."""
+    """A day matches by day of month or day of week; otherwise both must match."""
 
     @property
     def is_always(self) -> bool:
-        """Whether it matches at any time at all."""
+        """True if it matches at every time."""
         sizes = (self.seconds, 60), (self.minutes, 60), (self.hours, 24), (self.days, 31), (self.months, 12)
-        return all(len(found) == size for found, size in (*sizes, (self.weekdays, 7), (self.years, _YEARS)))
+        return all(len(values) == size for values, size in (*sizes, (self.weekdays, 7), (self.years, _YEARS)))
 
     @property
     def is_never(self) -> bool:
-        """Whether it matches no day of the calendar, as on the 31st of February."""
+        """True if it matches no day of the calendar, such as the 31st of February."""
         days = (
             (first + day - 1, day)
             for year in self.years
@@ -85,7 +85,7 @@ class Period(msgspec.Struct, frozen=True, kw_only=True):
         return len(self.seconds) < 60
 
     def matches(self, local: datetime) -> bool:
-        """Whether it holds at this moment, which is given in the time zone of the policy."""
+        """True if the period contains this time, given in the time zone of the policy."""
         return (
             local.minute in self.minutes
             and local.hour in self.hours
@@ -105,33 +105,33 @@ _YEARS = _YEAR.high - _YEAR.low + 1
 
 @lru_cache(maxsize=1024)
 def period(line: str, *, machine: bool = False) -> Period:
-    """A line, read; `machine`: of a Docker Machine section, which may have six or seven fields."""
+    """Parse a line. `machine`: it is from a Docker Machine section and may have six or seven fields."""
     fields = line.split()
     shape = _SHAPES.get(len(fields))
     if shape is None or (len(fields) != 5 and not machine):
-        wanted = "5, 6 or 7" if machine else "5"
+        counts = "5, 6 or 7" if machine else "5"
         raise PeriodError(
-            f"the period {line!r} has {len(fields)} fields and not {wanted}; write minute, hour, day of month, month "
+            f"the period {line!r} has {len(fields)} fields and not {counts}; write minute, hour, day of month, month "
             "and day of week, for example '* 8-18 * * mon-fri'"
         )
-    found = {field.name: _values(text, field, line) for text, field in zip(fields, shape, strict=True)}
-    days, weekdays = found["day of month"], found["day of week"]
+    values = {field.name: _values(text, field, line) for text, field in zip(fields, shape, strict=True)}
+    days, weekdays = values["day of month"], values["day of week"]
     return Period(
         text=line,
-        seconds=found.get("second", _all(_SECOND)),
-        minutes=found["minute"],
-        hours=found["hour"],
+        seconds=values.get("second", _all(_SECOND)),
+        minutes=values["minute"],
+        hours=values["hour"],
         days=days,
-        months=found["month"],
+        months=values["month"],
         weekdays=weekdays,
-        years=found.get("year", _all(_YEAR)),
+        years=values.get("year", _all(_YEAR)),
         either_day=len(fields) > 5 and len(days) < 31 and len(weekdays) < 7,
     )
 
 
 @lru_cache(maxsize=256)
 def zone(name: str, local: tzinfo = UTC) -> tzinfo:
-    """The time zone of that name; `local` when there is no name."""
+    """The time zone of that name; `local` for an empty name."""
     if name in ("", "Local"):
         return local
     try:
@@ -147,7 +147,7 @@ def _all(field: _Field) -> frozenset[int]:
 
 
 def _values(text: str, field: _Field, line: str) -> frozenset[int]:
-    found: set[int] = set()
+    values: set[int] = set()
     for part in text.lower().split(","):
         match = _PART.fullmatch(part)
         if match is None:
@@ -164,10 +164,10 @@ def _values(text: str, field: _Field, line: str) -> frozenset[int]:
         if begin > end and field is _YEAR:
             raise _mistake(part, field, line)
         span = field.high - field.low + 1
-        # Sunday to Sunday, written with both of its numbers, is the whole week.
+        # 0-7 is Sunday to Sunday: the whole week.
         length = span if (first, last) == ("0", "7") and field.names is _DAYS else (end - begin) % span + 1
-        found |= {field.low + (begin - field.low + offset) % span for offset in range(0, length, step)}
-    return frozenset(found)
+        values |= {field.low + (begin - field.low + offset) % span for offset in range(0, length, step)}
+    return frozenset(values)
 
 
 def _number(word: str, field: _Field, line: str) -> int:

@@ -1,12 +1,12 @@
-"""`plan`: what to create, what to remove, what to drain, and why. The only place that decides how many there should be.
+"""`plan`: which instances to create, remove and drain, and why. The only place that decides how many there are.
 
-Wanted are slots for the jobs that run, for those that wait here, those that wait at the server, those that will be
-ready by the time that a new instance is, and idle ones as the policy says, on top. What of that neither is there nor
-comes is created (`growth`); what is ready beyond it goes when it has been idle for long enough (`shrink`). Between the
-two lies all that is on its way, so constant demand never makes both.
+Wanted slots are those for running jobs, jobs that wait here, jobs that wait at the server, jobs that will be ready by
+the time a new instance is, plus the idle slots of the policy. Slots that neither exist nor are coming are created
+(`growth`). Ready instances beyond that are removed when they have been idle for long enough (`shrink`). Slots that are
+coming count for creation but not for removal, so constant demand never causes both.
 
-Whoever acts on a plan asks again afterwards, with what came of it, and at `look_again_at`. Invariants: the same values
-give the same plan; once it has been carried out, the next one for the same moment is nothing.
+The caller carries a plan out and asks again with the result, and at `look_again_at`. Invariants: equal input gives an
+equal plan; after a plan is carried out, the next one for the same time is empty.
 """
 
 import heapq
@@ -22,11 +22,11 @@ from remuda.taskscaler.core.values import Demand, Fleet, KeyDemand
 
 SHOWN_KEYS = 5
 _NEARLY = 1e-9
-"""What a product of fractions may be above the whole number that is meant."""
+"""Rounding error of a product of fractions."""
 
 
 def plan(fleet: Fleet, demand: Demand, policy: Policy, now: float) -> Plan:
-    """What to do now about a fleet."""
+    """The plan for a fleet at a time."""
     census = take_census(fleet, now)
     order = shrink.removal_order(census, [one.key for one in demand.keys if _jobs(one)])
     shrink.keep_limits(fleet, census, order)
@@ -35,7 +35,7 @@ def plan(fleet: Fleet, demand: Demand, policy: Policy, now: float) -> Plan:
     if policy.is_ending:
         shrink.remove_unawaited(fleet, census, terms)
     growth = grow(fleet, census, _missing(terms), now)
-    kept = shrink.remove_idle(fleet, census, terms, policy, now, order)
+    unneeded = shrink.remove_idle(fleet, census, terms, policy, now, order)
     odd = (
         Hindrance(group=group, because=Because(reason=reason), count=count)
         for (group, reason), count in census.odd.items()
@@ -48,16 +48,16 @@ def plan(fleet: Fleet, demand: Demand, policy: Policy, now: float) -> Plan:
         remove=tuple(census.removals),
         drain=tuple(census.drains),
         forget=tuple(census.forgotten),
-        hindered=(*growth.hindered, *kept.hindered, *odd),
+        hindered=(*growth.hindered, *unneeded.hindered, *odd),
         buckets=growth.buckets,
-        reservable=_reservable(census, growth, policy, kept.reserved_slots),
+        reservable=_reservable(census, growth, policy, unneeded.reserved_slots),
         look_again_at=min(changes_at, default=None),
         keys=_greatest(demand),
     )
 
 
 def idle_target(policy: Policy, acquired: int) -> int:
-    """Idle slots that the policy wants: `idle_count`, or the part of those in use up to its limit if that is more."""
+    """Idle slots of the policy: `idle_count`, or `scale_factor` times the slots in use, up to its limit, if more."""
     scaled = math.ceil(policy.scale_factor * acquired - _NEARLY)
     if policy.scale_factor_limit:
         scaled = min(scaled, policy.scale_factor_limit)
@@ -75,7 +75,7 @@ def _terms(fleet: Fleet, census: Census, demand: Demand, policy: Policy, now: fl
         for some in key.soon:
             if some.ready_in_seconds <= horizon:
                 soon += some.jobs * some.chance
-    # A job that follows on others finds the slots of those, if they are of this fleet and may be used again.
+    # A job that follows others can use their slots, if those are of this fleet and reusable.
     soon -= min(ending, census.reusable)
     return Terms(
         acquired=census.acquired,
@@ -92,22 +92,22 @@ def _terms(fleet: Fleet, census: Census, demand: Demand, policy: Policy, now: fl
 
 
 def _missing(terms: Terms) -> dict[Reason, int]:
-    """What each kind of need lacks when the more urgent ones have taken what there is."""
-    there = terms.free + terms.coming
-    found = {}
+    """Missing slots of each kind of need, after the more urgent ones have taken theirs."""
+    available = terms.free + terms.coming
+    missing = {}
     for reason, slots in (
         (Reason.WAITING_JOBS, terms.waiting),
         (Reason.READY_JOBS, terms.ready),
         (Reason.SOON_JOBS, terms.soon),
         (Reason.IDLE_TARGET, terms.idle_target),
     ):
-        found[reason] = max(slots - there, 0)
-        there = max(there - slots, 0)
-    return found
+        missing[reason] = max(slots - available, 0)
+        available = max(available - slots, 0)
+    return missing
 
 
 def _reservable(census: Census, growth: Growth, policy: Policy, reserved_slots: int) -> int | None:
-    """In preemptive mode what is ready and stays, otherwise also what comes and what could be created."""
+    """In preemptive mode ready slots that stay; otherwise also slots that are coming or could be created."""
     if policy.preemptive:
         return max(census.free - reserved_slots, 0)
     if growth.potential is None:
@@ -118,7 +118,7 @@ def _reservable(census: Census, growth: Growth, policy: Policy, reserved_slots: 
 
 
 def _boot_seconds(fleet: Fleet, now: float) -> float:
-    """Of the group that an instance would come from."""
+    """Boot time of the group that the next instance would come from."""
     for group in fleet.groups:
         until = backs_off_until(group)
         if group.is_current and (until is None or until <= now):
@@ -127,7 +127,7 @@ def _boot_seconds(fleet: Fleet, now: float) -> float:
 
 
 def _most(fleet: Fleet) -> int:
-    """Instances that all groups may have together; 0: no limit."""
+    """Limit on the instances of all groups together; 0: no limit."""
     each = [group.limits.max_instances for group in fleet.groups]
     together = sum(each) if all(each) else 0
     return min(filter(None, (together, fleet.max_instances)), default=0)

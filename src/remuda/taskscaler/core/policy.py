@@ -1,8 +1,8 @@
-"""Which policy holds at a time: the last one of which a period matches, or else the default.
+"""Which policy applies at a time: the last one with a matching period, or else the default.
 
-Decided here: what missing settings mean, and which settings cannot work together. A policy without `idle_time` has the
-default one, not 0: to remove at once has to be asked for. Outside of all periods no idle instances are wanted, and
-those that are there go after the default time. Configuration is read elsewhere; `plan` gets what `resolve` gives.
+A policy without `idle_time` has the default one, not 0: immediate removal must be configured. Outside of all periods no
+idle instances are wanted, and existing ones go after the default time. `resolve` makes the input of `plan`; `mistakes`
+finds settings that cannot work together.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,40 +17,40 @@ NO_POLICY = "no policy matches"
 
 
 class PolicyRule(msgspec.Struct, frozen=True, kw_only=True):
-    """A policy as it is configured; `mistakes` says what is wrong with it."""
+    """A policy as configured; `mistakes` checks it."""
 
     periods: tuple[str, ...] = ("* * * * *",)
     timezone: str = ""
     idle_count: int = 0
-    """In jobs."""
+    """Number of jobs."""
     idle_seconds: float | None = None
     scale_factor: float = 0.0
     scale_factor_limit: int = 0
     preemptive: bool | None = None
-    """None: if `idle_count` is above 0."""
+    """None: true if `idle_count` is above 0."""
     is_machine: bool = False
-    """Of a Docker Machine section: its periods may have seconds and years."""
+    """From a Docker Machine section: its periods may have seconds and years."""
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
-    """What is wanted at a time."""
+    """The settings that apply at a time."""
 
     idle_count: int = 0
     idle_seconds: float = DEFAULT_IDLE_SECONDS
     scale_factor: float = 0.0
     scale_factor_limit: int = 0
     preemptive: bool = False
-    """No job is asked for without a slot that is ready for it."""
+    """The manager requests a job only when a ready slot exists for it."""
     because: str = NO_POLICY
     """The period that matched."""
     is_ending: bool = False
-    """The fleet ends with the jobs that it has."""
+    """The fleet ends with its current jobs."""
     until: float | None = None
-    """It may be another one from then on; None: never."""
+    """Another policy may apply from then on; None: never."""
 
 
 def resolve(rules: Sequence[PolicyRule], now: float, *, local: tzinfo = UTC) -> Policy:
-    """The policy for a time; `local` is the time zone of rules that name none. PeriodError for what cannot be read."""
+    """The policy for a time. `local`: time zone of rules that name none. Raises PeriodError."""
     until = _changes_at(rules, now)
     for rule in reversed(rules):
         moment = datetime.fromtimestamp(now, zone(rule.timezone, local))
@@ -69,24 +69,26 @@ def resolve(rules: Sequence[PolicyRule], now: float, *, local: tzinfo = UTC) -> 
 
 
 def policy_for_draining(policy: Policy, *, is_ending: bool = False) -> Policy:
-    """The same for who asks for no more jobs: no idle slots are wanted, and what is idle goes after its time; what is
-    still on its way for nobody goes at once if nobody will ever ask again (`is_ending`)."""
+    """The policy of a fleet that requests no more jobs: no idle slots, and idle instances go after their time.
+
+    `is_ending`: no job will ever be requested again, so starting instances that no job waits for go at once.
+    """
     because = f"{policy.because}; no more jobs are asked for, so none idle are wanted"
     return msgspec.structs.replace(policy, idle_count=0, scale_factor=0.0, is_ending=is_ending, because=because)
 
 
 class Mistake(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that cannot work in a policy."""
+    """A setting of a policy that cannot work."""
 
     policy: int
-    """Which one, from 0 on."""
+    """Index of the policy, from 0."""
     key: str
-    """Its setting, as `[[runners.autoscaler.policy]]` calls it."""
+    """Name of the setting in `[[runners.autoscaler.policy]]`."""
     text: str
 
 
 def mistakes(rules: Sequence[PolicyRule], *, has_demand: bool) -> list[Mistake]:
-    """What cannot work. `has_demand`: the server tells how many jobs wait; a plain GitLab does not."""
+    """Settings that cannot work. `has_demand`: the server reports how many jobs wait; GitLab does not."""
     return [
         Mistake(policy=number, key=key, text=text)
         for number, rule in enumerate(rules)

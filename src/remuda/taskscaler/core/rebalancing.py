@@ -1,12 +1,13 @@
-"""Whether a provider changes a group by itself: replaces instances, makes more than asked for, takes some away. Pure.
+"""Detects that a provider changes a group by itself: replaces, overprovisions or takes away instances.
 
-Decided here, from what was seen of a group: instances that vanished though nobody here had them removed, and instances
-that came though nobody here had asked. Either alone means little: a host fails, a person helps. One of each close to
-each other is a replacement (AWS's AZRebalance, Google's redistribution); if both had come together, the provider made
-more than it was asked for and took one back (Azure's overprovisioning). Many that vanish for nothing are somebody
-else's doing, too. Said once it is a guess, repeated it is most likely so. `loop.groups` keeps what was seen.
+Input are sightings of the last hour: instances that vanished although nobody here removed them (losses), and instances
+that appeared although nobody here requested them (arrivals). One alone means little: a host fails, a person creates an
+instance by hand. A loss and an arrival close together are a replacement (AWS: AZRebalance; Google: redistribution). If
+both instances had appeared together, the provider created more than requested and took one back (Azure:
+overprovisioning). Many losses without an arrival have a cause outside, too. One case is a guess, repeated ones are
+likely. `fleet.groups` stores the sightings.
 
-Invariant: what comes late of a request that was given up is no arrival, and what comes back was never gone.
+Invariant: a late instance of a request that was given up is no arrival, and an instance that comes back was not lost.
 """
 
 from collections.abc import Iterable, Sequence
@@ -16,34 +17,34 @@ import msgspec
 
 REMEMBERED_SECONDS = 3600.0
 REMEMBERED = 200
-"""Sightings: each is held against all others, with every look at a group."""
+"""Number of sightings: each is compared with all others at every update of a group."""
 NEAR_SECONDS = 600.0
-"""Between a loss and an arrival that belong together: providers take minutes to replace something."""
+"""At most so long between a loss and its replacement: providers take minutes."""
 TOGETHER_SECONDS = 120.0
-"""Between arrivals of one order."""
+"""At most so long between arrivals of one request."""
 REPEATED = 2
 TAKEN = 3
-"""Losses that nothing came for, until somebody else is suspected."""
+"""Losses without arrivals from which on a cause outside is assumed."""
 
 
 class Seen(StrEnum):
     """What was seen of an instance."""
 
-    CAME = "came"  # and nobody here had asked
-    LOST = "lost"  # and nobody here had it removed
-    GIVEN_UP = "given_up"  # a request for one came to nothing; it may still come
+    CAME = "came"  # appeared, and nobody here requested it
+    LOST = "lost"  # vanished, and nobody here removed it
+    GIVEN_UP = "given_up"  # its request was given up; it may still appear
 
 
 class Sighting(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that happened at the provider's."""
+    """One event at the provider."""
 
     what: Seen
     at: float
     instance: str = ""
     came_at: float = 0.0
-    """Of a lost one."""
+    """When a lost instance had appeared."""
     was_ready: bool = True
-    """Of a lost one: whether it had ever taken jobs; if not, it may have failed to start."""
+    """Whether a lost instance ever took jobs; if not, it may have failed to start."""
 
 
 class Meddling(StrEnum):
@@ -56,7 +57,7 @@ class Meddling(StrEnum):
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be thought of a group."""
+    """What the provider of a group probably does, and how often it was seen."""
 
     kind: Meddling = Meddling.NONE
     times: int = 0
@@ -67,16 +68,16 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def cause(self) -> str:
-        """Why an instance vanished, for those who had a job there; empty if that cannot be said."""
+        """Why instances vanish, as text for the jobs that were lost; empty if unknown."""
         if self.kind is Meddling.NONE:
             return ""
-        # What is only taken away may as well have broken down.
+        # Instances that are only taken away may have failed as well.
         is_likely = self.is_repeated and self.kind is not Meddling.TAKEN_AWAY
         return f"{'most likely' if is_likely else 'possibly'} {_CAUSES[self.kind]} ({_often(self.times)})"
 
     @property
     def advice(self) -> str:
-        """The cause, and what to do at the provider."""
+        """The cause, and what to change at the provider."""
         return f"instances vanish: {self.cause}; {_FIXES[self.kind]}" if self.kind is not Meddling.NONE else ""
 
 
@@ -99,12 +100,12 @@ _FIXES = {
 
 
 def drop_old(sightings: Iterable[Sighting], now: float) -> tuple[Sighting, ...]:
-    """Those that still count, the last ones if there are many."""
+    """The sightings that are still relevant, at most the last `REMEMBERED`."""
     return tuple(one for one in sightings if now - one.at < REMEMBERED_SECONDS)[-REMEMBERED:]
 
 
 def judge(sightings: Sequence[Sighting]) -> Verdict:
-    """What is to be thought of a group of which this was seen, in the order of time."""
+    """Verdict on a group from its sightings in order of time."""
     came, lost = _find_unexplained(sightings)
     times = {Meddling.REPLACED: 0, Meddling.OVERPROVISIONED: 0}
     alone = 0
@@ -126,7 +127,7 @@ def judge(sightings: Sequence[Sighting]) -> Verdict:
 
 
 def _find_unexplained(sightings: Sequence[Sighting]) -> tuple[list[Sighting], list[Sighting]]:
-    """Arrivals and losses that have no other reason."""
+    """Arrivals and losses without another explanation."""
     came: list[Sighting] = []
     lost: list[Sighting] = []
     given_up: list[Sighting] = []

@@ -1,13 +1,12 @@
-"""Which instances go because they are not needed, or because there are more than may be.
+"""Which instances go because they are not needed, or because a limit is exceeded.
 
-Decided here: what goes first. Not needed any more are first requests that were not sent yet, then instances that have
-been idle for the policy's time: those whose caches no job at hand wants before others, those of the last group of the
-chain before others, then the idle longest, the oldest, the most used. Above a limit idle ones go without waiting, then
-those on their way, and busy ones are drained. An instance goes only if what is *ready* without it is enough, so that
-what goes is not bought again; in preemptive mode also only when the requests for jobs that hold its slots have ended,
-or have had some time for that.
+First go requests that were not sent yet, then instances that have been idle for the policy's time. Among those, the
+order is: caches that no current job wants, last group of the fallback chain, longest idle, oldest, most used. Above a
+limit idle instances go at once, then starting ones, and busy ones are drained. An instance goes only if the slots that
+are *ready* without it are enough, so that it is not created again. In preemptive mode it also stays while open requests
+for jobs hold its slots, for a limited time.
 
-Invariant: nothing busy is removed; after a removal no slot is missing that was not missing before.
+Invariants: no busy instance is removed; a removal makes no slot missing that was not missing before.
 """
 
 from collections.abc import Callable, Collection
@@ -20,21 +19,21 @@ from remuda.taskscaler.core.policy import Policy
 from remuda.taskscaler.core.values import Fleet, Instance, InstanceState, free_slots
 
 RESERVED_SECONDS = 120.0
-"""So long requests for jobs may keep an instance that is to go: a server holds them for a minute or less."""
+"""How long open requests for jobs can keep an instance: a server holds a request for a minute or less."""
 
 Order = Callable[[Instance], tuple[object, ...]]
 
 
-class Kept(msgspec.Struct, frozen=True, kw_only=True):
-    """What stays though it is not needed."""
+class Unneeded(msgspec.Struct, frozen=True, kw_only=True):
+    """Instances that stay although they are not needed."""
 
     hindered: tuple[Hindrance, ...] = ()
     reserved_slots: int = 0
-    """Slots of instances that go as soon as nobody reserves them."""
+    """Slots of instances that go as soon as no request reserves them."""
 
 
 def keep_limits(fleet: Fleet, census: Census, order: Order) -> None:
-    """Let go of what is above `max_instances`, as after a smaller limit or instances that nobody asked for."""
+    """Remove or drain what is above `max_instances`, for example after the limit was lowered."""
     for tally in census.tallies.values():
         if tally.group.limits.max_instances:
             _keep(fleet, census, [tally], tally.group.limits.max_instances, order)
@@ -43,10 +42,10 @@ def keep_limits(fleet: Fleet, census: Census, order: Order) -> None:
 
 
 def withdraw_unneeded(census: Census, terms: Terms) -> None:
-    """Take back requests that were not sent, as far as there is enough without them."""
+    """Withdraw requests that were not sent, as far as there are enough slots without them."""
     spare = terms.acquired + terms.free + census.slots_coming - terms.slots_wanted
-    # An instance of another group may have been asked for with more slots than were missing. That alone must not make
-    # a request superfluous, or each plan would change the one before.
+    # A request to another group may bring more slots than were missing. That alone must not make a request
+    # superfluous, or each plan would undo the one before.
     largest = max((tally.group.limits.fresh for tally in census.tallies.values()), default=1)
     for tally in reversed(census.tallies.values()):
         fresh = tally.group.limits.fresh
@@ -55,7 +54,7 @@ def withdraw_unneeded(census: Census, terms: Terms) -> None:
 
 
 def remove_unawaited(fleet: Fleet, census: Census, terms: Terms) -> None:
-    """Let go of what is on its way, as far as there is enough without it; what has been so for the longest stays."""
+    """Remove starting instances, as far as there are enough slots without them. The longest starting ones stay."""
     spare = terms.acquired + terms.free + census.slots_coming - terms.slots_wanted
     going = {one.id for one in census.removals}
     for instance in sorted(fleet.instances, key=lambda one: (-one.since, one.id)):
@@ -73,11 +72,11 @@ def remove_unawaited(fleet: Fleet, census: Census, terms: Terms) -> None:
             census.remove(instance, Reason.UNAWAITED)
 
 
-def remove_idle(fleet: Fleet, census: Census, terms: Terms, policy: Policy, now: float, order: Order) -> Kept:
-    """Let go of what has been idle for long enough and is not wanted."""
+def remove_idle(fleet: Fleet, census: Census, terms: Terms, policy: Policy, now: float, order: Order) -> Unneeded:
+    """Remove instances that are not wanted and have been idle for long enough."""
     surplus, free = terms.surplus, terms.free
     if surplus <= 0:
-        return Kept()
+        return Unneeded()
     longest = now - policy.idle_seconds
     due: list[tuple[Instance, int]] = []
     young: list[tuple[Instance, int]] = []
@@ -109,7 +108,7 @@ def remove_idle(fleet: Fleet, census: Census, terms: Terms, policy: Policy, now:
         Reason.RESERVED: {"reserved": fleet.reserved},
         Reason.NOT_IDLE_LONG: {"idle_seconds": policy.idle_seconds},
     }
-    return Kept(
+    return Unneeded(
         hindered=tuple(
             Hindrance(group=group, because=Because(reason=reason, numbers=numbers[reason]), count=count)
             for (group, reason), count in kept.items()
@@ -119,7 +118,7 @@ def remove_idle(fleet: Fleet, census: Census, terms: Terms, policy: Policy, now:
 
 
 def removal_order(census: Census, wanted_keys: Collection[str]) -> Order:
-    """What to sort instances by, so that those come first that should go first."""
+    """Sort key for instances: those that should go first come first."""
     wanted = frozenset(wanted_keys)
     ranks = {name: -tally.rank for name, tally in census.tallies.items()}
 
@@ -179,18 +178,18 @@ def _keep(fleet: Fleet, census: Census, tallies: list[Tally], most: int, order: 
 
 
 def _withdraw(census: Census, tally: Tally, count: int) -> int:
-    """Take back up to so many of a group's requests, the latest first; how many it were."""
-    taken = 0
+    """Withdraw up to `count` requests of a group, the latest first. Returns how many."""
+    withdrawn = 0
     for request in sorted(census.unsent, key=lambda one: one.asked_at, reverse=True):
-        some = min(request.count, count - taken)
+        some = min(request.count, count - withdrawn)
         if request.group != tally.group.name or some <= 0:
             continue
         census.unsent.remove(request)
         if some < request.count:
             census.unsent.append(msgspec.structs.replace(request, count=request.count - some))
         census.forget(request, Reason.WITHDRAWN, some)
-        taken += some
-    tally.requested -= taken
-    tally.starting -= taken
-    tally.coming -= taken * tally.group.limits.fresh
-    return taken
+        withdrawn += some
+    tally.requested -= withdrawn
+    tally.starting -= withdrawn
+    tally.coming -= withdrawn * tally.group.limits.fresh
+    return withdrawn

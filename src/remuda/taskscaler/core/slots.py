@@ -1,12 +1,12 @@
-"""Which slot a job gets, and who may ask for one. In memory, without a clock: who acts stores what comes of it.
+"""Which slot a job gets, and who may reserve one. In memory and without a clock; the loop stores the results.
 
-A *holder* names one request for a job, and then that job. It reserves before it asks; a reservation that came to
-nothing is given back and costs an instance no use. With a job it acquires: `grants` hands out slots, in the order in
-which holders came, as soon as there are any, so nobody polls. A job goes where its caches are warm; else to the
-fullest instance, and of empty ones to the one that was used last, so that the others stay idle and can go.
+A *holder* names a request for a job, and later that job. It reserves before the request. A reservation without a job is
+given back and does not count as a use of an instance. With a job the holder acquires: `grants` hands out slots in the
+order of the holders as soon as there are any. A job goes to an instance with its warm caches, else to the fullest one,
+and of empty ones to the one used last, so that the others stay idle and can be removed.
 
-Invariants: an instance that is not ready and well gets nobody, and none gets more than its capacity or its uses; a
-holder has one slot at most; nothing may be reserved before a plan has said how much.
+Invariants: only ready and healthy instances get jobs, and none more than its capacity or its uses; a holder has at most
+one slot; nothing can be reserved before the first plan.
 """
 
 import heapq
@@ -20,14 +20,14 @@ from remuda.taskscaler.core.values import Instance, InstanceState, Limits, free_
 
 
 class Slot(msgspec.Struct, frozen=True):
-    """Room for one job on an instance; the number tells it from the others there."""
+    """Room for one job on an instance; slots of an instance are numbered."""
 
     instance: str
     number: int
 
 
 class Grant(msgspec.Struct, frozen=True, kw_only=True):
-    """A slot that a waiting job has now."""
+    """A slot that was handed out to a waiting job."""
 
     holder: str
     slot: Slot
@@ -42,18 +42,17 @@ class Waiter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _Entry = tuple[int, float, str]
-"""Of an instance with room: minus its used slots, minus the time since when it is idle, its id."""
+"""Heap entry of an instance with room: negated used slots, negated time since when it is idle, its id."""
 
 
 _SPARE = 64
-"""Entries beyond twice what is needed that the heap may have before it is made anew."""
+"""How many entries beyond twice the needed ones the heap may have before it is rebuilt."""
 
 
 class Slots:
-    """All slots of a fleet."""
+    """All slots of a fleet. `limits` are by group."""
 
     def __init__(self, limits: Mapping[str, Limits], *, warm_first: bool = True) -> None:
-        """`limits`: by group."""
         self._limits = limits
         self._warm_first = warm_first
         self._instances: dict[str, Instance] = {}
@@ -69,47 +68,47 @@ class Slots:
 
     @property
     def instances(self) -> tuple[Instance, ...]:
-        """As a plan wants them."""
+        """All instances, as input of a plan."""
         return tuple(self._instances.values())
 
     @property
     def reservation_count(self) -> int:
-        """Holders that have no slot yet: requests, and jobs that wait."""
+        """Number of holders without a slot: open requests, and jobs that wait."""
         return len(self._reserved)
 
     @property
     def waiters(self) -> tuple[Waiter, ...]:
-        """Jobs that wait, the first one first."""
+        """Jobs that wait for a slot, in their order."""
         return tuple(self._waiting.values())
 
     @property
     def used_count(self) -> int:
-        """Slots that jobs have."""
+        """Number of slots in use by jobs."""
         return len(self._held)
 
     def instance(self, instance_id: str) -> Instance | None:
         return self._instances.get(instance_id)
 
     def slot(self, holder: str) -> Slot | None:
-        """The one that it has."""
+        """The slot of a holder."""
         return self._held.get(holder)
 
     def holders(self, instance_id: str) -> dict[int, str]:
-        """Who has which slot of an instance."""
+        """Holders by slot number of an instance."""
         return dict(self._taken.get(instance_id, {}))
 
     def allow(self, reservable: int | None) -> None:
-        """What the last plan says may be reserved in all; until then it is nothing."""
+        """Set the limit of reservations from the last plan; before the first plan it is 0."""
         self._reservable = reservable
 
     def change_limits(self, limits: Mapping[str, Limits]) -> None:
-        """Other limits from now on, for instances that are there, too; who has a slot keeps it."""
+        """Apply other limits, to existing instances as well. Holders keep their slots."""
         self._limits = limits
         for instance in self._instances.values():
             self._put(instance)
 
     def update(self, instance: Instance) -> None:
-        """An instance that is new, or of which something is otherwise; what is used of it is known here already."""
+        """Add or change an instance. Used slots, uses and warm caches of a known one stay."""
         known = self._instances.get(instance.id)
         if known is not None:
             became_ready = instance.state is InstanceState.READY is not known.state
@@ -127,7 +126,7 @@ class Slots:
         self._put(instance)
 
     def lose(self, instance_id: str) -> tuple[str, ...]:
-        """An instance is gone. Those whose jobs were there; they hold nothing any more."""
+        """Remove an instance. Returns the holders of its slots, who have no slot any more."""
         known = self._instances.pop(instance_id, None)
         if known is None:
             return ()
@@ -139,7 +138,7 @@ class Slots:
         return holders
 
     def reserve(self, holder: str) -> bool:
-        """Whether the holder may ask for a job; twice is as good as once."""
+        """True if the holder may request a job. Repeating it has no effect."""
         if holder in self._reserved or holder in self._held:
             return True
         if self._reservable is not None and len(self._reserved) >= self._reservable:
@@ -148,25 +147,25 @@ class Slots:
         return True
 
     def give_back(self, holder: str) -> None:
-        """No job came, or it does not want a slot any more."""
+        """Drop a reservation: no job came, or the job does not wait any more."""
         self._reserved.discard(holder)
         self._waiting.pop(holder, None)
 
     def acquire(self, holder: str, *, now: float, caches: Iterable[str] = ()) -> None:
-        """A job came and wants its slot; `grants` tells when there is one. It keeps its turn if it asks again."""
+        """A job waits for a slot from now on; see `grants`. It keeps its turn when this is repeated."""
         if holder not in self._held:
             self._reserved.add(holder)
             self._waiting.setdefault(holder, Waiter(holder=holder, since=now, caches=frozenset(caches)))
 
     def put_back(self, waiter: Waiter) -> None:
-        """A job whose slot is gone before it heard of it waits on, with its caches, in its turn and since then."""
+        """A job whose slot was lost before it got it waits again, in its old turn."""
         self._reserved.add(waiter.holder)
         self._waiting[waiter.holder] = waiter
         self._waiting = OrderedDict(sorted(self._waiting.items(), key=lambda one: one[1].since))
 
     def grants(self) -> tuple[Grant, ...]:
-        """Give what is free to those who wait; to be called after every change."""
-        found = []
+        """Hand out free slots to waiting jobs. To be called after every change."""
+        grants = []
         for waiter in list(self._waiting.values()):
             instance_id = self._choose(waiter.caches)
             if instance_id is None:
@@ -174,11 +173,14 @@ class Slots:
             taken = self._taken[instance_id]
             slot = Slot(instance_id, next(number for number in range(len(taken) + 1) if number not in taken))
             self._take(waiter.holder, slot, uses=1)
-            found.append(Grant(holder=waiter.holder, slot=slot))
-        return tuple(found)
+            grants.append(Grant(holder=waiter.holder, slot=slot))
+        return tuple(grants)
 
     def release(self, holder: str, *, now: float, is_used: bool = True, warmed: Iterable[str] = ()) -> Slot | None:
-        """A job has ended, or has not begun (`is_used`); the caches that it left on its instance. Its slot, if any."""
+        """End the use of a slot, and return it if there was one.
+
+        `is_used`: false if the job did not begin. `warmed`: keys of the caches that it left on the instance.
+        """
         slot = self._held.pop(holder, None)
         if slot is None:
             self.give_back(holder)
@@ -198,9 +200,9 @@ class Slots:
         return slot
 
     def adopt(self, holder: str, slot: Slot) -> bool:
-        """A job of an earlier process has this slot; its use is counted already. False if that cannot be.
+        """Restore the slot of a job of an earlier process; its use is counted already. False on a conflict.
 
-        A smaller capacity than at that time does not matter: the job is there.
+        The number may exceed the present capacity: the job exists.
         """
         taken = self._taken.get(slot.instance)
         if taken is None or taken.get(slot.number, holder) != holder or self._held.get(holder, slot) != slot:
@@ -210,7 +212,7 @@ class Slots:
         return True
 
     def overdue(self, *, now: float, timeout_seconds: float, coming: int) -> tuple[Waiter, ...]:
-        """Jobs that have waited for too long. Those first in line for slots that are coming are not given up."""
+        """Jobs that have waited for too long, without those for which slots are coming."""
         line = list(self._waiting.values())[max(coming, 0) :]
         return tuple(waiter for waiter in line if now - waiter.since >= timeout_seconds)
 

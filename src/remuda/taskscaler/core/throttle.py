@@ -1,8 +1,7 @@
-"""How fast a group may be asked for instances: a bucket of tokens that fills with time, and back-off after failures.
+"""Limits on how fast instances are requested from a group: a token bucket, and back-off after failed creations.
 
-Decided here: the size and rate of the bucket, and how long nothing is asked for after creations that failed. The wait
-counts from the last failure, so that failures with pauses between them slow down, too. `growth` calls it and hands the
-bucket back to whoever keeps it.
+The back-off counts from the last failure, so failures with pauses between them slow down, too. `growth` calls this; the
+fleet stores the bucket.
 """
 
 import math
@@ -13,7 +12,7 @@ from remuda.taskscaler.core.values import Bucket, Group, Limits
 DEFAULT_RATE = 100.0
 AFTER_FAILURE = Backoff(first_seconds=10.0, factor=1.5, ceiling_seconds=1200.0)
 _NEARLY = 1e-9
-"""What sums of parts of seconds may lack of a whole token."""
+"""Rounding error of sums of fractions of seconds."""
 
 
 def rate(limits: Limits) -> float:
@@ -22,32 +21,32 @@ def rate(limits: Limits) -> float:
 
 
 def size(limits: Limits) -> float:
-    """Tokens that a full bucket has: at least one, or nothing would ever be created."""
+    """Tokens in a full bucket: at least one, or nothing would ever be created."""
     whole = limits.throttle_burst or limits.max_instances or rate(limits)
     return max(whole, 1.0)
 
 
 def refill(group: Group, now: float) -> Bucket | None:
-    """The bucket as it is now; None when there is no limit."""
+    """The bucket with the tokens of the time since it was stored; None without a limit."""
     if math.isinf(rate(group.limits)):
         return None
     if group.bucket is None:
         return Bucket(tokens=size(group.limits), at=now)
-    # A clock that was set back fills nothing and takes nothing.
+    # A clock that was set back changes nothing.
     grown = group.bucket.tokens + max(now - group.bucket.at, 0.0) * rate(group.limits)
     return Bucket(tokens=min(grown, size(group.limits)), at=now)
 
 
 def whole_tokens(bucket: Bucket) -> int:
-    """Instances that may be asked for now."""
+    """Instances that may be requested now."""
     return max(int(bucket.tokens + _NEARLY), 0)
 
 
 def next_token_at(bucket: Bucket, limits: Limits) -> float:
-    """When there is one more."""
+    """Time of the next token."""
     return bucket.at + max(whole_tokens(bucket) + 1 - bucket.tokens, 0.0) / rate(limits)
 
 
 def backs_off_until(group: Group) -> float | None:
-    """Before this nothing is asked for; None when the last creation was well."""
+    """No request before this time; None if the last creation succeeded."""
     return group.failed_at + AFTER_FAILURE.delay(group.failures) if group.failures > 0 else None
