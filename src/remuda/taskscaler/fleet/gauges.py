@@ -1,4 +1,4 @@
-"""A fleet as a plan wants it, and in the numbers that dashboards show, whose words are upstream's. Pure."""
+"""Input of a plan from a roster, and the gauges of dashboards, which use the words of upstream's metrics. Pure."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from remuda.taskscaler.fleet.setup import Gauges, GroupGauges
 INSTANCE_STATES = ("requested", "pending", "creating", "running", "deleting", "suspending", "suspended", "resuming")
 TASK_STATES = ("idle", "pending", "acquired", "reserved", "unavailable", "unhealthy")
 MACHINE_USES = ("creating", "idle", "busy", "unavailable", "removing")
-"""What a machine of ours costs its money for."""
+"""What an instance is used for while it costs money."""
 HINDRANCES = (
     Reason.MAX_INSTANCES,
     Reason.QUOTA,
@@ -23,11 +23,11 @@ HINDRANCES = (
     Reason.PROBING,
     Reason.NOT_CURRENT,
 )
-"""Why instances are not created though they are wanted."""
+"""Why wanted instances are not created."""
 
 
 def fleet_of(roster: Roster, now: float, *, reserved: int) -> Fleet:
-    """As a plan wants it."""
+    """The fleet as input of a plan."""
     under_way: dict[str, list[float]] = {name: [] for name in roster.groups}
     for member in roster.members.values():
         if member.asked_at is not None and not (member.is_prepared or member.is_removing):
@@ -50,7 +50,7 @@ def fleet_of(roster: Roster, now: float, *, reserved: int) -> Fleet:
 def gauges_of(
     roster: Roster, made: Plan, open_requests: int, *, at: float = 0.0, starts: Mapping[str, int] | None = None
 ) -> Gauges:
-    """After a plan, `at` a time of the monotonic clock; `starts`: how often the plugin of each group was started."""
+    """Gauges after a plan. `at`: time of the monotonic clock; `starts`: number of starts of each group's plugin."""
     instances = Counter(dict.fromkeys(INSTANCE_STATES, 0))
     tasks = Counter(dict.fromkeys(TASK_STATES, 0))
     for member in roster.members.values():

@@ -1,8 +1,7 @@
-"""What is known of one instance group beyond its configuration. Pure.
+"""State of one instance group: effective limits, failed creations, boot times, sightings. Pure.
 
-Decided here: which limits hold when the plugin has less than the configuration wants, and what counts as a creation
-that failed or succeeded. What its provider does by itself is judged in `rebalancing`, from what is kept here. `roster`
-keeps these, `group_watch` tells what the plugin says.
+The effective limits are the configured ones, cut to the maximum of the plugin and the quota of the provider. `roster`
+holds one of these for each group, and `loop.group_watch` enters what the plugin reports.
 """
 
 from collections.abc import Iterable
@@ -17,7 +16,7 @@ from remuda.taskscaler.core.values import Bucket, Group, Limits
 
 
 class GroupState(msgspec.Struct, kw_only=True):
-    """One group."""
+    """State of one group; the first fields are stored."""
 
     name: str
     limits: Limits
@@ -29,33 +28,33 @@ class GroupState(msgspec.Struct, kw_only=True):
     # Of this process only:
     is_current: bool = False
     was_shown: bool = False
-    """Its instances have been seen."""
+    """At least one update of this process succeeded."""
     updated_at: float = 0.0
     error: str = ""
     starting_at: float | None = None
-    """Since then its plugin is being started; None: it is not."""
+    """When the start of its plugin began; None: it is not being started."""
     info: ProviderInfo | None = None
     quota: int | None = None
     sightings: tuple[Sighting, ...] = ()
-    """What happened to its instances though nobody here had asked for it."""
+    """Arrivals and losses that nobody here caused; see `rebalancing`."""
     verdict: Verdict = Verdict()
     gone: dict[str, float] = {}
-    """Instances that were gone when they were first shown, and when they were last."""
+    """Instances that were first shown as gone, with the time when they were last shown so."""
 
     @property
     def effective(self) -> Limits:
-        """A group gives no more than it says, nor than its provider allows."""
+        """The limits, with the lowest of the configured, the plugin's and the provider's maximum as quota."""
         limits = [self.quota, None if self.info is None else self.info.max_size, self.limits.quota]
         return replace(self.limits, quota=min((one for one in limits if one is not None), default=None))
 
     @property
     def note(self) -> str:
-        """What its operator should know, and mend."""
+        """What the operator should know and correct."""
         return "; ".join(filter(None, (self._too_small, self.verdict.advice)))
 
     @property
     def _too_small(self) -> str:
-        """A maximum that cannot be reached, with both numbers."""
+        """A text if `max_instances` cannot be reached, with both numbers."""
         if self.info is None or self.limits.max_instances <= self.info.max_size:
             return ""
         return (
@@ -68,25 +67,25 @@ class GroupState(msgspec.Struct, kw_only=True):
         return "" if self.info is None else f"{self.info.id} {self.info.version}".strip()
 
     def note_sightings(self, now: float, *more: Sighting) -> None:
-        """Look again at what its provider does; with this, too."""
+        """Add sightings, and judge again what the provider does by itself."""
         if more or self.sightings:
             self.sightings = drop_old((*self.sightings, *more), now)
             self.verdict = judge(self.sightings)
 
     def note_failure(self, now: float, error: str) -> None:
-        """A creation came to nothing."""
+        """Record a failed creation."""
         self.failures += 1
         self.failed_at = now
         self.error = error
 
     def note_success(self, boot_seconds: float | None) -> None:
-        """An instance got ready, after so long if that is known."""
+        """Record that an instance became ready, with its boot time if known."""
         self.failures = 0
         if boot_seconds is not None:
             self.boots = self.boots.with_boot(boot_seconds)
 
     def as_group(self, under_way: Iterable[float]) -> Group:
-        """As a plan wants it; `under_way` are the ages of what is not ready yet."""
+        """The group as input of a plan. `under_way`: ages of instances that are not ready yet."""
         return Group(
             name=self.name,
             limits=self.effective,

@@ -1,11 +1,10 @@
-"""What is known of one instance beyond what a plan wants of it, and the state that follows. Pure.
+"""What is known of one instance, and the state for plans that follows from it. Pure.
 
-Decided here: which state an instance is in for a plan, given what its group shows, whether it has been prepared, what
-its health checks say and what was asked of it; and how far apart failures have to be to count. `roster` keeps the
-members and tells the slots.
+The state depends on what its group shows, whether it has been prepared, its health checks, and whether it is to be
+removed. `roster` holds the members and updates the slots.
 
-Invariant: only a member that runs, is prepared, was shown when its group was last asked, and answered when it was last
-checked is ready; one that was asked to go never is again.
+Invariant: a member is ready only if it runs, is prepared, was shown at the last update of its group and answered its
+last health check. A member that is to be removed never becomes ready again.
 """
 
 import msgspec
@@ -16,42 +15,42 @@ from remuda.taskscaler.core.values import Cause, InstanceState
 from remuda.taskscaler.fleet.setup import FleetSetup
 
 MISSES = 3
-"""Updates in a row that do not show an instance until it is taken to be lost."""
+"""An instance is lost after so many updates in a row that do not show it."""
 _GONE = frozenset({Shown.DELETED, Shown.TIMEOUT})
 _STRANGE = frozenset({Shown.UNKNOWN, Shown.SUSPENDING, Shown.SUSPENDED, Shown.RESUMING})
 
 
 class Member(msgspec.Struct, kw_only=True):
-    """One instance."""
+    """An instance; the first fields are stored."""
 
     id: str
-    """What its plugin calls it."""
+    """The plugin's name for it."""
     group: str
     cause: Cause
     created_at: float
     begun_at: float
-    """When it began to get ready."""
+    """When its preparation could begin."""
     asked_at: float | None = None
-    """When the request was made that it came of."""
+    """Time of the request that it came from."""
     is_prepared: bool = False
     is_draining: bool = False
     removing_at: float | None = None
-    """When its group was last to be asked to delete it."""
+    """When its deletion was last requested."""
     removed_at: float | None = None
-    """When it was asked first."""
+    """When its deletion was first requested."""
     owner: str = ""
     error: str = ""
     reported: int = 0
-    """Jobs in a row that found it unwell."""
+    """Jobs in a row that reported it as unhealthy."""
     # Of this process only:
     reported_at: float = float("-inf")
-    """When that last counted."""
+    """When such a report last counted."""
     shown: Shown | None = None
-    """None: not yet."""
+    """State at the last update; None: not shown yet."""
     is_failed: bool = False
     missed: int = 0
     unanswered: int = 0
-    """Health checks in a row that failed."""
+    """Failed health checks in a row."""
     check_at: float = 0.0
     info: ConnectInfo | None = None
 
@@ -64,17 +63,17 @@ class Member(msgspec.Struct, kw_only=True):
         return self.removing_at is not None or self.shown is Shown.DELETING
 
     def is_foreign(self, owner: str) -> bool:
-        """Another's, by its tag."""
+        """True if its tag names another owner."""
         return bool(owner and self.owner and self.owner != owner)
 
 
 def is_gone(shown: Shown) -> bool:
-    """Whether a group says of an instance that there is none."""
+    """True if a group reports the instance as deleted."""
     return shown in _GONE
 
 
 def state_of(member: Member, *, threshold: int) -> InstanceState:
-    """The state for a plan; `threshold` failed checks make an instance unhealthy, which a plan has to see as ready."""
+    """The state for a plan. With `threshold` failed checks an instance is unhealthy, which plans expect as ready."""
     if not member.is_removing and (member.missed >= MISSES or (member.shown is not None and is_gone(member.shown))):
         return InstanceState.LOST
     if member.is_removing:
@@ -93,13 +92,15 @@ def state_of(member: Member, *, threshold: int) -> InstanceState:
 
 
 def strike_seconds(setup: FleetSetup, *, threshold: int) -> float:
-    """Between failures that count against an instance: all that it may have lie as far apart as half of the time
-    between checks at rest, so that a moment without a network costs none."""
+    """Least time between two failures that count against an instance.
+
+    All failures up to the threshold span half of a check interval, so a short network outage costs no instance.
+    """
     return max(setup.expecting_seconds, setup.heartbeat_seconds / 2 / max(threshold - 1, 1))
 
 
 def to_prepare(member: Member, *, owner: str) -> bool:
-    """Whether somebody has to log in to it and run the ready command."""
+    """True if the instance must be prepared: log in and run the ready command."""
     return (
         member.shown is Shown.RUNNING
         and not member.is_prepared

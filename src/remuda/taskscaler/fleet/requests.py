@@ -1,10 +1,9 @@
-"""Requests for instances, from the plan that wants them until their group shows them. Pure.
+"""Requests for instances, from the plan until their group shows the instances. Pure.
 
-Decided here: what a request stands for at each moment, and which one an instance that shows up came of. A request is
-stored before its group is asked, so it is known after a crash that one may be under way. What an answer did not say,
-because the call failed or nobody was there to hear it, the next update says: what that does not show is given up.
+A request is stored before the plugin is called, so after a crash it is known that one may be in progress. If the call
+failed or its answer was lost, the next update decides: instances that it does not show are given up.
 
-Invariant: an instance takes one place of one request, the oldest one of its group; nothing counts twice.
+Invariant: a new instance is assigned to the oldest request of its group; nothing counts twice.
 """
 
 from enum import StrEnum
@@ -15,25 +14,25 @@ from remuda.taskscaler.core.values import Request
 
 
 class Phase(StrEnum):
-    """How far a request is. queued -> sending -> sent or doubtful; all end when they are shown, or are given up."""
+    """State of a request: queued -> sending -> sent or doubtful. It ends when all instances are shown or given up."""
 
-    QUEUED = "queued"  # stored at most: nobody was asked
-    SENDING = "sending"  # the call is under way, or the process died in it
+    QUEUED = "queued"  # the plugin was not called yet
+    SENDING = "sending"  # the call is in progress, or the process died during it
     SENT = "sent"  # accepted
-    DOUBTFUL = "doubtful"  # the call failed: what came of it shows in the next update
+    DOUBTFUL = "doubtful"  # the call failed: the next update shows its result
 
 
 class PendingRequest(msgspec.Struct, kw_only=True):
-    """Some instances that a group was, or will be, asked for."""
+    """Instances that were requested from a group, or will be."""
 
     number: int
     group: str
     count: int
-    """Asked for; once accepted, what was accepted."""
+    """Requested instances; after the answer, the accepted ones."""
     asked_at: float
     phase: Phase = Phase.QUEUED
     shown: int = 0
-    """Of these, shown already."""
+    """Instances of it that the group has shown."""
     ended_at: float = 0.0
     """When the call failed."""
 
@@ -42,23 +41,26 @@ class PendingRequest(msgspec.Struct, kw_only=True):
         return max(self.count - self.shown, 0)
 
     def as_request(self) -> Request:
-        """As a plan wants it."""
+        """The request as input of a plan."""
         is_sent = self.phase is not Phase.QUEUED
         return Request(group=self.group, count=self.missing, asked_at=self.asked_at, is_sent=is_sent)
 
 
 class PendingRequests:
-    """All requests of a fleet, the oldest first."""
+    """All pending requests of a fleet, the oldest first."""
 
     def __init__(self) -> None:
         self.all: dict[int, PendingRequest] = {}
         self.changed: set[int] = set()
-        """Numbers of those that are not stored as they are."""
+        """Numbers of requests whose stored form is out of date."""
         self._last = 0
 
     def load(self, asked: PendingRequest, *, is_known: bool = True) -> None:
-        """One of an earlier process. One that was not sent will be planned anew, if it is still wanted. What a group
-        was asked for that nobody knows any more (`is_known`) is left alone, as its instances are: some may come."""
+        """Restore a request of an earlier process.
+
+        One that was not sent is dropped: the next plan makes it again if needed. One of a group that is not configured
+        any more (`is_known` is false) is ignored and stays stored, as its instances do.
+        """
         self._last = max(self._last, asked.number)
         if asked.phase is Phase.QUEUED:
             self.changed.add(asked.number)
@@ -86,7 +88,7 @@ class PendingRequests:
         self.changed.add(asked.number)
 
     def note_answer(self, asked: PendingRequest, accepted: int) -> None:
-        """Some of them may be shown already."""
+        """Record how many were accepted. Some may be shown already."""
         asked.count, asked.phase = accepted, Phase.SENT
         self._settle(asked)
 
@@ -95,19 +97,19 @@ class PendingRequests:
         self._settle(asked)
 
     def interrupt(self, group: str, now: float) -> None:
-        """No call of the group is under way any more, nor will those that were be answered."""
+        """Calls of the group that were in progress will not be answered any more."""
         for one in self.of(group):
             if one.phase is Phase.SENDING:
                 self.mark_doubtful(one, now)
 
     def take_back(self, group: str) -> None:
-        """What nobody was asked for yet."""
+        """Drop the requests of a group that were not sent."""
         for one in self.of(group):
             if one.phase is Phase.QUEUED:
                 self._drop(one)
 
     def take(self, group: str) -> PendingRequest | None:
-        """The request that an instance of the group came of, if any; it has one fewer to come."""
+        """Assign a new instance to the oldest request of its group. None: nobody requested it."""
         for one in self.of(group):
             if one.phase is not Phase.QUEUED and one.missing:
                 one.shown += 1
@@ -116,23 +118,23 @@ class PendingRequests:
         return None
 
     def give_up_doubtful(self, group: str, began_at: float) -> int:
-        """An update that began then has shown all there is: give up what is in doubt since before. How many."""
+        """Give up doubtful requests that are older than a completed update. Returns the number of instances."""
         given_up = [one for one in self.of(group) if one.phase is Phase.DOUBTFUL and one.ended_at <= began_at]
         for one in given_up:
             self._drop(one)
         return sum(one.missing for one in given_up)
 
     def forget(self, group: str, asked_at: float, count: int) -> None:
-        """As a plan says."""
+        """Give up `count` instances of the requests of that time, as a plan says."""
         for one in self.of(group):
             if one.asked_at == asked_at and count > 0:
-                taken = min(one.missing, count)
-                count -= taken
-                one.count -= taken
+                dropped = min(one.missing, count)
+                count -= dropped
+                one.count -= dropped
                 self._settle(one)
 
     def _settle(self, asked: PendingRequest) -> None:
-        """A call that is under way keeps its request, whatever was shown, until it is answered."""
+        """Drop a request without missing instances, unless its call is in progress."""
         self.changed.add(asked.number)
         if not asked.missing and asked.phase is not Phase.SENDING:
             self._drop(asked)

@@ -1,11 +1,11 @@
-"""All that is known of a fleet: its instances, who has their slots, its groups, what was asked for. Pure.
+"""State of a fleet in memory: instances, slots and their holders, groups, pending requests. Pure.
 
-Everything that happens comes in here, with its time: what health checks say, what plans want, what jobs do, and by way
-of `sightings` what groups show. What has changed since it was last written is told by `changes`. Nothing here waits,
-writes or calls a plugin; `scaler` and its tasks do.
+All events enter here with their time: results of health checks, decisions of plans, calls of jobs, and, through
+`sightings`, updates of groups. `take_changes` returns what must be stored. The tasks of `loop` wait, write and call
+plugins.
 
-Invariants: every member is in the slots under the same name; what has a slot is never lost silently, whoever ends an
-instance gets its holders.
+Invariants: every member has an instance of the same name in `slots`; the caller that removes an instance gets the
+holders of its slots.
 """
 
 from collections.abc import Collection
@@ -33,20 +33,20 @@ from remuda.taskscaler.fleet.stored_values import (
 _PASSING = frozenset(
     {InstanceState.CREATING, InstanceState.DELETING, InstanceState.SUSPECT, InstanceState.FAILED, InstanceState.LOST}
 )
-"""States that do not last."""
+"""States that change soon."""
 
 
 class Gone(msgspec.Struct, frozen=True):
-    """An instance that is gone, and those who had slots of it."""
+    """An instance that is gone, and the holders of its slots."""
 
     name: str
     holders: tuple[str, ...]
     why: str = ""
-    """If nobody here had it removed: whose doing it may be, as far as that can be said."""
+    """Why it probably vanished, if nobody here removed it; empty if unknown."""
 
 
 class Roster:
-    """One fleet."""
+    """State of one fleet."""
 
     def __init__(self, setup: FleetSetup, metrics: ScalerMetrics) -> None:
         self.setup = setup
@@ -57,14 +57,17 @@ class Roster:
         self.slots = Slots(self._limits)
         self.metrics = metrics
         self._unsure: set[str] = set()
-        """Holders of an earlier process whom nobody has claimed yet."""
+        """Holders of an earlier process that are not confirmed yet."""
         self.deleted: dict[str, float] = {}
-        """Instances that were deleted of late, and when they were gone."""
+        """Instances that were deleted recently, with the time."""
         self._changed: set[str] = set()
         self._changed_groups: set[str] = set()
 
     def load(self, stored: Stored, now: float) -> tuple[str, ...]:
-        """What an earlier process wrote. Names of instances whose group is not configured any more: left alone."""
+        """Restore the state of an earlier process.
+
+        Returns the names of instances whose group is not configured any more; they are left alone.
+        """
         for group in stored.groups:
             if known := self.groups.get(group.name):
                 known.bucket, known.boots = group.bucket, group.boots
@@ -86,7 +89,7 @@ class Roster:
         return tuple(strangers)
 
     def change(self, setup: FleetSetup) -> None:
-        """Other limits; groups stay what they are."""
+        """Apply changed limits and intervals. The groups stay the same."""
         self.setup = setup
         for one in setup.groups:
             if group := self.groups.get(one.name):
@@ -94,18 +97,18 @@ class Roster:
         self.apply_limits()
 
     def apply_limits(self) -> None:
-        """Tell the slots, if so."""
+        """Pass the effective limits to the slots if they have changed."""
         limits = self._effective()
         if limits != self._limits:
             self._limits = limits
             self.slots.change_limits(limits)
 
     def adopt(self, holder: str, name: str, now: float) -> bool:
-        """A job of an earlier process is on that instance; False if it cannot be one of ours."""
-        held = self.slots.slot(holder)
+        """Restore a job of an earlier process on an instance. False: no group here has such an instance."""
+        slot = self.slots.slot(holder)
         self._unsure.discard(holder)
-        if held is not None:
-            if held.instance == name:
+        if slot is not None:
+            if slot.instance == name:
                 return True
             self.release(holder, now)
         if name not in self.members and not self._presume(name, now):
@@ -116,46 +119,46 @@ class Roster:
         return self.slots.adopt(holder, Slot(name, number))
 
     def confirm(self, holder: str) -> Slot | None:
-        """The slot that a job has already, if any."""
+        """The slot that a job has already, if any. Its holder is known from now on."""
         self._unsure.discard(holder)
         return self.slots.slot(holder)
 
     def end_recovery(self, now: float) -> tuple[str, ...]:
-        """Nobody else of an earlier process will come; those who did not, and have no slot any more."""
-        left = tuple(sorted(self._unsure))
-        for holder in left:
+        """Release the slots of holders of an earlier process that were not confirmed. Returns those holders."""
+        unknown = tuple(sorted(self._unsure))
+        for holder in unknown:
             self.release(holder, now)
         self._unsure.clear()
-        return left
+        return unknown
 
     def hand_out(self) -> tuple[tuple[str, Slot], ...]:
-        """Hand out what is free."""
-        given = self.slots.grants()
-        self._changed.update(one.slot.instance for one in given)
-        return tuple((one.holder, one.slot) for one in given)
+        """Hand out free slots to waiting jobs. Returns holders and slots."""
+        grants = self.slots.grants()
+        self._changed.update(grant.slot.instance for grant in grants)
+        return tuple((grant.holder, grant.slot) for grant in grants)
 
     def release(self, holder: str, now: float, *, is_used: bool = True, warmed: Collection[str] = ()) -> bool:
-        """Whether it had a slot."""
+        """Release the slot of a holder. True if there was one."""
         slot = self.slots.release(holder, now=now, is_used=is_used, warmed=warmed)
         if slot is not None:
             self._changed.add(slot.instance)
         return slot is not None
 
     def mark_unreachable(self, group: str, error: str) -> None:
-        """The group could not be asked."""
+        """An update of the group failed."""
         self.groups[group].is_current = False
         self.groups[group].error = error
 
     def note_failed_creation(
         self, group: str, error: str, now: float, *, cause: str, count: int = 1, asked_at: float | None = None
     ) -> None:
-        """`cause` is one of `setup.FAILURES`."""
+        """Record `count` failed creations. `cause` is one of `setup.FAILURES`."""
         self.groups[group].note_failure(now, error)
         self._changed_groups.add(group)
         self.metrics.count_failed_creation(group, cause, None if asked_at is None else now - asked_at, count)
 
     def mark_group_changed(self, group: str) -> None:
-        """Its bucket, or what was learned of it."""
+        """The group's bucket or statistics must be stored."""
         self._changed_groups.add(group)
 
     def mark_prepared(self, name: str, now: float) -> None:
@@ -170,7 +173,7 @@ class Roster:
         self.refresh(name, now)
 
     def mark_unpreparable(self, name: str, error: str, now: float) -> None:
-        """It will not be, either."""
+        """The preparation failed for good; the instance goes."""
         member = self.members[name]
         member.is_failed, member.error = True, error
         text = f"{name} could not be prepared: {error}"
@@ -178,7 +181,7 @@ class Roster:
         self.refresh(name, now)
 
     def note_check(self, name: str, error: str | None, now: float) -> None:
-        """A health check has ended."""
+        """Record the result of a health check. `error` is None for a healthy instance."""
         if member := self.members.get(name):
             member.unanswered = 0 if error is None else member.unanswered + 1
             member.error = error or ("" if member.is_prepared else member.error)
@@ -187,8 +190,10 @@ class Roster:
             self.refresh(name, now)
 
     def note_report(self, name: str, now: float, *, is_well: bool) -> None:
-        """What a job saw of it. It is looked at without delay when that was nothing good. What all its jobs see at the
-        same time, and again with every try, counts once."""
+        """Record what a job reported about its instance. A bad report causes a health check at once.
+
+        Reports of several jobs, or of retries, within `strike_seconds` count once.
+        """
         if member := self.members.get(name):
             if is_well:
                 member.reported, member.reported_at = 0, float("-inf")
@@ -198,7 +203,7 @@ class Roster:
             self.refresh(name, now)
 
     def remove(self, name: str, now: float) -> None:
-        """It is to be deleted: from now on nobody gets a slot of it."""
+        """Mark an instance for deletion. Nobody gets a slot of it from now on."""
         member = self.members[name]
         member.removing_at = now
         member.removed_at = now if member.removed_at is None else member.removed_at
@@ -209,7 +214,7 @@ class Roster:
         self.refresh(name, now)
 
     def lose(self, name: str, now: float) -> Gone:
-        """It is no more."""
+        """Remove an instance that does not exist any more."""
         member = self.members.pop(name)
         if member.removed_at is not None:
             self.metrics.observe("instance_deletion", now - member.removed_at)
@@ -220,9 +225,9 @@ class Roster:
         return Gone(name, self.slots.lose(name), self._note_loss(name, member, now) if is_loss else "")
 
     def _note_loss(self, name: str, member: Member, now: float) -> str:
-        """Nobody here had it removed. Whose doing that may be."""
+        """Record a loss that nobody here caused. Returns its probable cause."""
         group = self.groups[member.group]
-        if member.shown is None:  # it went while nobody looked: there is no telling when
+        if member.shown is None:  # it vanished before this process looked: the time is unknown
             return ""
         sighting = Sighting(
             what=Seen.LOST, at=now, instance=name, came_at=member.created_at, was_ready=member.is_prepared
@@ -233,7 +238,7 @@ class Roster:
         return group.verdict.cause
 
     def refresh(self, name: str, now: float) -> None:
-        """Tell the slots in which state an instance is."""
+        """Pass the state of an instance to the slots."""
         member, known = self.members[name], self.slots.instance(name)
         assert known is not None
         state = state_of(member, threshold=self._limits[member.group].failure_threshold)
@@ -245,7 +250,7 @@ class Roster:
             if state is InstanceState.CREATING:
                 since = member.begun_at
             elif state is InstanceState.READY and known.state is not InstanceState.CREATING:
-                # It was in doubt for a moment: that is no reason to stay longer.
+                # It was only suspect for a moment, so its idle time goes on.
                 since = known.since if known.idle_since is None else known.idle_since
         fresh = replace(known, state=state, since=since, failures=member.failures, owner=member.owner)
         if fresh != known:
@@ -253,22 +258,22 @@ class Roster:
             self._changed.add(name)
 
     def is_expecting(self, group: str) -> bool:
-        """Whether something of the group will be otherwise soon."""
+        """True if something of the group will change soon, so it should be looked at more often."""
         if any(self.requests.of(group)):
             return True
         for name, member in self.members.items():
             known = self.slots.instance(name)
             if member.group != group or known is None:
                 continue
-            # Of another's only that it may be gone is of interest: it takes up a place.
+            # Of another owner's instance only its end matters: it takes up a place.
             is_ours = not member.is_foreign(self.setup.owner)
             if member.missed or (is_ours and known.state in _PASSING):
                 return True
         return False
 
     def take_changes(self) -> Changes:
-        """What has to be written; it counts as written from now on, see `unwritten`."""
-        made = Changes(
+        """What must be stored. It counts as stored from now on, unless `restore_changes` is called."""
+        changes = Changes(
             instances={name: self._to_stored(name) for name in self._changed},
             requests={
                 number: replace(one) if (one := self.requests.all.get(number)) else None
@@ -279,10 +284,10 @@ class Roster:
         self._changed.clear()
         self._changed_groups.clear()
         self.requests.changed.clear()
-        return made
+        return changes
 
     def restore_changes(self, changes: Changes) -> None:
-        """It was not written after all."""
+        """Writing these failed: they must be stored again."""
         self._changed.update(changes.instances)
         self._changed_groups.update(changes.groups)
         self.requests.changed.update(changes.requests)
@@ -294,7 +299,7 @@ class Roster:
         return {name: group.effective for name, group in self.groups.items()}
 
     def _presume(self, name: str, now: float) -> bool:
-        """An instance that only a job knows of; whether it can be of one of the groups."""
+        """Add an instance that only a job knows of. False if its name fits no group."""
         for group in sorted(self.groups, key=len, reverse=True):
             if not group or name.startswith(f"{group}/"):
                 one = name[len(group) + 1 :] if group else name
@@ -304,7 +309,7 @@ class Roster:
         return False
 
     def add(self, member: Member, now: float) -> None:
-        """An instance that was not known; in which state it is follows from what is seen of it."""
+        """Add an unknown instance; `refresh` sets its state after the next update."""
         name = instance_name(member.group, member.id)
         self.members[name] = member
         state = InstanceState.DELETING if member.is_removing else InstanceState.UNKNOWN

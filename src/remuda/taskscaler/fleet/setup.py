@@ -1,7 +1,7 @@
-"""What a scaler is told: its groups and their limits, its policies, its intervals; and what it needs of who runs it.
+"""Configuration of a scaler (groups, limits, policies, intervals), and the ports that its caller implements.
 
-Nothing is decided here. The manager makes a `FleetSetup` of one entry of its configuration, and is the `Machines` that
-log in to instances and the `Told` that counts; tests have their own.
+The manager makes a `FleetSetup` from one entry of its configuration, and implements `Machines` (log in to instances)
+and `ScalerMetrics`.
 """
 
 from collections.abc import Mapping
@@ -16,91 +16,96 @@ from remuda.taskscaler.core.values import Limits
 
 
 class AcquireTimeoutError(Exception):
-    """A job has waited for a slot for longer than it may, and none is on its way for it; the text says why not."""
+    """A job waited too long for a slot, and none is coming for it; the text says why."""
 
 
 class GoneError(PermanentError):
-    """The scaler has no such instance any more: it was removed, or lost."""
+    """The instance was removed or lost."""
 
 
 class GroupSetup(msgspec.Struct, frozen=True, kw_only=True):
     """One instance group of a fleet."""
 
     name: str
-    """Stable: it is part of the names of instances. May be empty."""
+    """Must not change: it is part of the names of instances. May be empty."""
     config: Mapping[str, Any] = {}
-    """The plugin's own, `plugin_config`."""
+    """`plugin_config`."""
     settings: Settings = Settings()
-    """Its `owner` is the fleet's, whatever stands here."""
+    """`owner` is replaced by the fleet's."""
     limits: Limits = Limits()
     use_external_addr: bool = False
 
 
 class FleetSetup(msgspec.Struct, frozen=True, kw_only=True):
-    """What one entry of the configuration scales."""
+    """Configuration of one fleet."""
 
     name: str
-    """The stable key of the runner; it names the file with the state."""
+    """Stable key of the runner; names the state file."""
     owner: str
     """`SYSTEM_ID/RUNNER_KEY`: the tag of its instances."""
     groups: tuple[GroupSetup, ...]
-    """In the order in which they are used."""
+    """In the order of the fallback chain."""
     rules: tuple[PolicyRule, ...] = ()
     max_instances: int = 0
-    """In all groups together; 0: as many as these may have."""
+    """Limit for all groups together; 0: the groups' own limits."""
     acquire_seconds: float = 900.0
-    """So long a job waits for a slot when none is on its way for it."""
+    """How long a job waits for a slot when none is coming for it."""
     update_seconds: float = 60.0
-    """Between looks at a group at rest."""
+    """Interval between updates of a group in which nothing changes."""
     expecting_seconds: float = 2.0
-    """Between looks while something of it is on its way or in doubt."""
+    """Interval between updates while something is expected to change."""
     heartbeat_seconds: float = 60.0
     demand_seconds: float = 5.0
-    """Between questions to a server that tells its demand."""
+    """Interval between requests for the server's demand."""
     delete_on_shutdown: bool = False
     delete_because: str = "delete_instances_on_shutdown is set, and the manager stops"
-    """What the log says of that."""
+    """The reason in the log."""
     shutdown_deletion_seconds: float = 10.0
     shutdown_deletion_retries: int = 3
     shutdown_seconds: float = 30.0
     preparing: int = 20
-    """Instances that are prepared at the same time."""
+    """Number of instances that are prepared at the same time."""
 
 
 class Machines(Protocol):
-    """What the scaler wants done with machines; any number of calls at the same time. Instances go by their names."""
+    """Access to machines. Calls may be concurrent. `instance` is the name in the fleet."""
 
     async def prepare(self, instance: str, info: ConnectInfo) -> None:
-        """Log in, and run the ready command. TemporaryError: it is tried again until the instance has had its time.
-        PermanentError: the instance goes. Both say why."""
+        """Log in and run the ready command.
+
+        TemporaryError: it is tried again until `creation_seconds` are over. PermanentError: the instance is removed.
+        """
         ...
 
     async def check(self, instance: str) -> None:
-        """Is it reachable and well, as far as can be seen from here? UnhealthyError says that it is not."""
+        """Check that the instance is reachable. Raises UnhealthyError if it is not."""
         ...
 
     async def forget(self, instance: str) -> None:
-        """It is gone: close what is open."""
+        """The instance is gone: close connections to it."""
         ...
 
 
 class GroupGauges(msgspec.Struct, frozen=True, kw_only=True):
-    """Numbers of one group that are so at present."""
+    """Current numbers of one group."""
 
     machines: dict[str, int]
-    """Ours, by what they are for: creating, idle, busy, unavailable, removing."""
+    """Own instances by use: creating, idle, busy, unavailable, removing."""
     hindered: dict[str, int]
-    """Instances that are wanted and not created, by reason."""
+    """Wanted instances that are not created, by reason."""
     stuck: int
-    """Of those that are being removed: asked for more than once."""
+    """Instances whose deletion was requested more than once."""
     is_well: bool
-    """Its plugin answered when last asked."""
+    """Its plugin answered the last update."""
     plugin_starts: int
 
 
 class Gauges(msgspec.Struct, frozen=True, kw_only=True):
-    """Numbers that are so at present. Instances by upstream's states: requested, pending, creating, running, deleting;
-    tasks: idle, pending, acquired, reserved, unavailable, unhealthy."""
+    """Current numbers of a fleet, by upstream's states.
+
+    Instances: requested, pending, creating, running, deleting. Tasks: idle, pending, acquired, reserved, unavailable,
+    unhealthy.
+    """
 
     instances: dict[str, int]
     tasks: dict[str, int]
@@ -108,80 +113,86 @@ class Gauges(msgspec.Struct, frozen=True, kw_only=True):
     max_tasks_per_instance: int
     max_use_count_per_instance: int
     desired_instances: int
-    """The change that the last plan makes, not a level, as upstream has it."""
+    """Change by the last plan, not a level; as upstream defines it."""
     at: float = 0.0
-    """By the monotonic clock: what is so until the next time costs so long."""
+    """Time of the monotonic clock, to compute machine seconds."""
     open_requests: int = 0
     may_grow: bool = True
-    """Whether there may be more instances than there are."""
+    """True if the limits allow more instances."""
     groups: dict[str, GroupGauges] = {}
 
 
 FAILURES = ("refused", "undelivered", "unprepared", "stuck", "lost")
-"""Why a creation fails: its group did not accept it, did not show it, it could not be made ready, not in time, or it
-vanished before it was."""
+"""Why a creation fails: not accepted, never shown, could not be prepared, not ready in time, or vanished before it
+was ready."""
 
 
 class ScalerMetrics(Protocol):
-    """Who counts what happens; the words are those of upstream's metrics (fleeting_provisioner_, fleeting_taskscaler_).
-    Nothing here may raise or wait."""
+    """Metrics of a scaler, named as upstream's (fleeting_provisioner_, fleeting_taskscaler_).
+
+    No method may raise or block.
+    """
 
     def set_gauges(self, gauges: Gauges) -> None:
-        """After every plan."""
+        """Called after every plan."""
         ...
 
     def count_instance_operation(self, operation: str, count: int = 1) -> None:
-        """`instance_operations_total`: create, delete; what groups accepted."""
+        """`instance_operations_total`: create, delete. Counts accepted instances."""
         ...
 
     def count_internal_operation(self, operation: str) -> None:
-        """`internal_operations_total`: reconcile, removal, provision."""
+        """Count for `internal_operations_total`: reconcile, removal, provision."""
         ...
 
     def count_scale_operation(self, operation: str) -> None:
-        """`scale_operations_total`: up, down."""
+        """Count for `scale_operations_total`: up, down."""
         ...
 
     def count_task_operation(self, operation: str) -> None:
-        """`task_operations_total`: acquire, acquire_timeout, release. Who asks for jobs counts reservations."""
+        """`task_operations_total`: acquire, acquire_timeout, release. The poller counts reservations."""
         ...
 
     def count_missed_update(self) -> None:
-        """`missed_updates_total`."""
+        """Count an instance that an update did not show, for `missed_updates_total`."""
         ...
 
     def observe(self, what: str, seconds: float) -> None:
-        """instance_creation (first seen), instance_is_running, instance_deletion, instance_life_duration,
-        task_instance_readiness; slot_wait: a job's, from being accepted to its slot."""
+        """Record a duration.
+
+        `what`: instance_creation (until first shown), instance_is_running, instance_deletion, instance_life_duration,
+        task_instance_readiness, slot_wait (of a job, from its acceptance to its slot).
+        """
         ...
 
     def observe_boot(self, group: str, seconds: float) -> None:
-        """From the request for an instance until it takes jobs."""
+        """Record the time from a request until its instance takes jobs."""
         ...
 
     def count_failed_creation(self, group: str, cause: str, seconds: float | None = None, count: int = 1) -> None:
-        """An instance that was asked for will not take jobs; so long after it was. A cause of `FAILURES`."""
+        """Count requested instances that will never take jobs. `cause` is one of `FAILURES`, `seconds` since the
+        request."""
         ...
 
     def count_loss(self, group: str, cause: str) -> None:
-        """An instance that took jobs is gone, and nobody here had it removed; whose doing it is, see `rebalancing`."""
+        """Count an instance that took jobs and vanished. `cause`: a `rebalancing.Meddling`."""
         ...
 
     def set_orphans(self, count: int) -> None:
-        """Instances that a sweep found without an owner, and left."""
+        """Number of orphans that a sweep found and did not remove."""
         ...
 
     def count_decision(self, action: str, reason: str, count: int = 1) -> None:
-        """Each thing that a plan says: create, remove, drain, forget, hindered."""
+        """Count a decision of a plan. `action`: create, remove, drain, forget, hindered."""
         ...
 
     def clear(self) -> None:
-        """The fleet is no more: what `gauges` said last holds no longer."""
+        """The fleet has ended: drop its gauges."""
         ...
 
 
 class NoMetrics:
-    """Counts nothing."""
+    """`ScalerMetrics` that drops everything."""
 
     def set_gauges(self, gauges: Gauges) -> None:
         pass
@@ -224,5 +235,5 @@ class NoMetrics:
 
 
 def instance_name(group: str, instance: str) -> str:
-    """What an instance is called everywhere but at its plugin: two groups may use the same id."""
+    """Name of an instance in the fleet. Ids of plugins may be equal in two groups."""
     return f"{group}/{instance}" if group else instance

@@ -1,9 +1,8 @@
-"""What an update of a group means for a fleet: which instances are new, which are gone, what became of the others.
+"""Applies an update of a group to the roster: which instances are new, which are gone, how the others are. Pure.
 
-Decided here: where an instance that was not known comes from (a request, an earlier time, or nobody here), and what it
-means that a known one is not shown. One that was asked to go is gone then; any other is in doubt, and lost when several
-updates in a row do not show it (`members.MISSES`). One that is gone when it is first shown was a creation that failed.
-Pure: `group_watch` asks, and the roster keeps what comes of it.
+A new instance comes from a request, from before this process, or from outside. A known instance that is not shown is
+gone if its deletion was requested; otherwise it is suspect, and lost after `members.MISSES` updates in a row. An
+instance that is first shown as gone was a failed creation. `loop.group_watch` calls this.
 """
 
 from collections.abc import Mapping
@@ -18,7 +17,7 @@ from remuda.taskscaler.fleet.roster import Gone, Roster
 from remuda.taskscaler.fleet.setup import instance_name
 
 REMEMBERED_SECONDS = 600.0
-"""So long a deleted instance that shows up again, though none was asked for, is still to go."""
+"""For so long, a deleted instance that is shown again without a request is deleted again."""
 
 
 def apply_update(
@@ -30,7 +29,7 @@ def apply_update(
     began_at: float,
     tags: Mapping[str, TaggedInstance],
 ) -> tuple[Gone, ...]:
-    """All instances of a group, as an update has it that began then. Those that are gone, as they should."""
+    """Apply an update that began at `began_at`. Returns instances whose requested deletion is complete."""
     state = roster.groups[group]
     gone = []
     for one, shown in found.items():
@@ -65,8 +64,10 @@ def apply_update(
 
 
 def _note_unseen_end(roster: Roster, group: GroupState, one: str, now: float, tag: TaggedInstance | None) -> None:
-    """An instance that nobody saw before is no more. While some are on their way it was one of those: a creation that
-    failed, and not one to be waited for. Groups may show for long what is gone, so each counts once."""
+    """An instance is first shown as gone. If a request is pending it was a failed creation of that request.
+
+    Groups may show such instances for a long time, so each counts once.
+    """
     name = instance_name(group.name, one)
     is_news = group.was_shown and name not in group.gone and name not in roster.deleted
     group.gone[name] = now

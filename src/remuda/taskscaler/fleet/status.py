@@ -1,4 +1,4 @@
-"""What there is to see of a scaler: for the control socket, the command line, and tests. Pure."""
+"""Status of a scaler for the control socket, the command line and tests. Pure."""
 
 from collections.abc import Iterable
 from contextlib import suppress
@@ -16,17 +16,17 @@ FOREIGN = "foreign"
 
 
 class InstanceStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """One instance."""
+    """Status of one instance."""
 
     name: str
-    """What the scaler calls it: GROUP/ID, or the id alone in a group without a name."""
+    """GROUP/ID, or the id alone in a group without a name."""
     id: str
-    """What its plugin calls it."""
+    """The plugin's name for it."""
     group: str
     state: str
-    """As plans call it; `foreign`: another owner's, which is left alone."""
+    """State in plans; `foreign`: another owner's, left alone."""
     provider_state: str
-    """As its group calls it; empty: not shown in this process yet."""
+    """State in its group; empty: not shown yet in this process."""
     since: float
     slots_used: int
     capacity: int
@@ -38,35 +38,35 @@ class InstanceStatus(msgspec.Struct, frozen=True, kw_only=True):
     owner: str
     failures: int
     error: str
-    """What went wrong with it last; of a foreign one, whose it is."""
+    """Its last error; for a foreign one, its owner."""
     holders: tuple[str, ...]
 
 
 class GroupStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """One group."""
+    """Status of one group."""
 
     name: str
     plugin: str
-    """What the plugin calls itself, with its version."""
+    """Name and version of the plugin."""
     is_current: bool
     starting_seconds: float | None = None
-    """So long its plugin has been starting; None: it runs, or the next try is not due."""
+    """How long its plugin has been starting; None: it runs, or waits for the next try."""
     error: str
-    """What went wrong with it last, until it works again."""
+    """Its last error, until it works again."""
     note: str
-    """What should be known of it, such as a maximum that is below the configured one."""
+    """What the operator should know, such as a maximum below the configured one."""
     failures: int
     failed_at: float
     boot_seconds: float
     boots: int
-    """Instances that this was learned from."""
+    """Number of instances behind `boot_seconds`."""
     max_instances: int
     quota: int | None
     updated_at: float
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that was decided, and why."""
+    """A decision of a plan, and why."""
 
     at: float
     action: str
@@ -79,7 +79,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ScalerStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """All of it."""
+    """Status of a whole scaler."""
 
     name: str
     owner: str
@@ -87,20 +87,20 @@ class ScalerStatus(msgspec.Struct, frozen=True, kw_only=True):
     held: int
     waiting: int
     reserved: int
-    """Open requests for jobs and jobs that wait."""
+    """Open requests for jobs plus waiting jobs."""
     capacity: int | None
     instances: tuple[InstanceStatus, ...]
     requests: tuple[Request, ...]
     groups: tuple[GroupStatus, ...]
     plan: Plan | None
-    """The last one; None: there was none yet."""
+    """The last plan; None before the first one."""
     explanation: str
     decisions: tuple[Decision, ...]
-    """Of late, the latest last."""
+    """Recent decisions, the latest last."""
     store_error: str = ""
-    """Why the state cannot be written at present; slots are not handed out meanwhile."""
+    """Why the state cannot be written; no slot is handed out meanwhile."""
     demand_error: str = ""
-    """Why the server's demand is not known at present; only jobs that wait here count meanwhile."""
+    """Why the server's demand is unknown; only jobs that wait here count meanwhile."""
 
 
 def status_of(
@@ -114,7 +114,6 @@ def status_of(
     store_error: str,
     demand_error: str,
 ) -> ScalerStatus:
-    """What there is to see now."""
     groups = []
     for one in fleet_of(roster, now, reserved=0).groups:
         group = roster.groups[one.name]

@@ -1,6 +1,6 @@
-"""What of a fleet is kept on disk, as values. Pure: `state` writes them, `roster` makes and reads them.
+"""The stored form of a fleet. Pure: `loop.state` writes it, `roster` converts from and to it.
 
-A stored value only ever grows by fields with defaults.
+Compatibility: new fields need defaults, and no field is removed.
 """
 
 import msgspec
@@ -13,7 +13,7 @@ from remuda.taskscaler.fleet.requests import PendingRequest
 
 
 class StoredInstance(msgspec.Struct, frozen=True, kw_only=True):
-    """An instance: what its group does not tell."""
+    """What an instance's group does not know about it."""
 
     id: str
     group: str
@@ -31,11 +31,11 @@ class StoredInstance(msgspec.Struct, frozen=True, kw_only=True):
     reported: int = 0
     owner: str = ""
     holders: dict[int, str] = {}
-    """Who has which slot."""
+    """Holders by slot number."""
 
 
 class StoredGroup(msgspec.Struct, frozen=True, kw_only=True):
-    """A group: what was learned of it."""
+    """What was learned about a group."""
 
     name: str
     bucket: Bucket | None = None
@@ -45,17 +45,17 @@ class StoredGroup(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Stored(msgspec.Struct, frozen=True, kw_only=True):
-    """All of it."""
+    """The stored state of a fleet."""
 
     instances: tuple[StoredInstance, ...] = ()
     requests: tuple[PendingRequest, ...] = ()
     groups: tuple[StoredGroup, ...] = ()
     is_whole: bool = True
-    """False: there is more, which cannot be read."""
+    """False: some rows could not be read."""
 
 
 class Changes(msgspec.Struct, frozen=True, kw_only=True):
-    """What to write, all or nothing; None removes."""
+    """Rows to write in one transaction; None deletes the row."""
 
     instances: dict[str, StoredInstance | None] = {}
     requests: dict[int, PendingRequest | None] = {}
@@ -88,7 +88,7 @@ def to_stored_instance(member: Member, instance: Instance, holders: dict[int, st
 
 
 def to_member(one: StoredInstance, now: float) -> Member:
-    """It is unknown what its group makes of it; if it was not ready yet, it has all of its time again."""
+    """Its group has not shown it yet. If it was not ready, its time limit starts again."""
     return Member(
         id=one.id,
         group=one.group,

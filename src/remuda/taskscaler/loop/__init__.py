@@ -1,4 +1,4 @@
-"""The acting side of scaling: keeps a fleet as plans want it. `Scaler` is the way in; `plan` decides."""
+"""Tasks that carry plans out: plugins, machines, state file. `Scaler` is the entry point."""
 
 from remuda.taskscaler.fleet.setup import (
     AcquireTimeoutError,

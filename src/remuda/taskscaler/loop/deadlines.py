@@ -1,4 +1,4 @@
-"""A call of a plugin, and how long it may take: a plugin in our own process has no deadlines of its own."""
+"""Deadline for a call of a plugin. A plugin in our own process has no deadlines of its own."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -12,8 +12,7 @@ T = TypeVar("T")
 
 
 async def within(clock: Clock, seconds: float, work: Coroutine[Any, Any, T], *, what: str) -> T:
-    """What it comes to; TemporaryError when that takes too long, or when it fails or is
-    broken off in a way that nobody meant."""
+    """Result of `work`. TemporaryError after the deadline, and for any other failure or cancellation of `work`."""
     task = asyncio.create_task(work, name=what)
     timer = asyncio.create_task(clock.sleep(seconds), name=f"{what}: deadline")
     try:
@@ -21,13 +20,13 @@ async def within(clock: Clock, seconds: float, work: Coroutine[Any, Any, T], *, 
         if not task.done():
             raise TemporaryError(f"{what} was not answered within {seconds:g} seconds")
         if task.cancelled():
-            # By somebody else: who called is not, and would end without a word.
+            # The work was cancelled, not the caller: without an error the caller would end silently.
             raise TemporaryError(f"{what} was broken off")
         return task.result()
     except (TemporaryError, PermanentError):
         raise
     except Exception as error:
-        logger("scaler").error("a fault", what=what, cause=f"{type(error).__name__}: {error}")
+        logger("scaler").error("call failed unexpectedly", what=what, cause=f"{type(error).__name__}: {error}")
         raise TemporaryError(f"{what}: {type(error).__name__}: {error}") from error
     finally:
         timer.cancel()

@@ -1,8 +1,7 @@
-"""One instance group and its plugin: starts it, looks at it, asks it for instances and for their end.
+"""Tasks of one instance group: start its plugin, update the roster, request and delete instances.
 
-Each group has tasks of its own, and every call a deadline, so a slow or hung plugin holds up nobody else; nor does a
-slow call hold up the others of the same group. What is learned goes to the roster; what to ask for comes from there.
-Requests and deletions are on the disk before the plugin hears of them.
+Each group has its own tasks and every call a deadline, so a slow or hung plugin delays no other group, and a slow call
+no other call of the same group. Requests and deletions are stored before the plugin is called.
 """
 
 import asyncio
@@ -27,14 +26,14 @@ from remuda.taskscaler.loop.state import StateWriter
 from remuda.telemetry.logs import logger
 
 CALLS = 8
-"""Increases, and as many decreases, that may be under way at the same time."""
+"""Concurrent calls of increase, and as many of decrease."""
 T = TypeVar("T")
 AGAIN = Backoff(first_seconds=1.0, ceiling_seconds=60.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deadlines:
-    """Seconds; longer than those of a hosted plugin, which is restarted when it does not keep its own."""
+    """In seconds. Longer than those of a hosted plugin, which is restarted when it misses its own."""
 
     init: float = 150.0
     update: float = 90.0
@@ -43,7 +42,10 @@ class Deadlines:
 
 
 class GroupWatch:
-    """One group."""
+    """Runs one group.
+
+    `changed` is called when there is something to plan for, `ended` with instances that are gone.
+    """
 
     def __init__(
         self,
@@ -58,12 +60,11 @@ class GroupWatch:
         ended: Callable[[Sequence[Gone]], None],
         deadlines: Deadlines,
     ) -> None:
-        """`changed`: there is something to plan for; `ended`: these instances are gone."""
         self.name = setup.name
         self.plugin = plugin
         self.is_begun = False
         self.is_settled = asyncio.Event()
-        """Not while the plugin is being started."""
+        """Clear while the plugin is being started."""
         self.is_settled.set()
         self._setup = setup
         self._roster = roster
@@ -85,25 +86,25 @@ class GroupWatch:
 
     @property
     def starts(self) -> int:
-        """How often the plugin's process was started; of a plugin without one, how often it was begun."""
+        """Number of starts of the plugin's process; for a plugin in our process 1 once it is started."""
         return int(getattr(self.plugin, "starts", self.is_begun))
 
     def look(self) -> None:
-        """Ask the plugin for its instances now."""
+        """Update the group now."""
         self._look.set()
 
     def act(self) -> None:
-        """There may be requests to send."""
+        """Send pending requests, if any."""
         self._asked.set()
 
     def delete(self, name: str) -> None:
-        """Ask the plugin for the end of an instance, which is marked in the roster."""
+        """Delete an instance that is marked for deletion in the roster."""
         if name not in self._under_way:
             self._doomed.add(name)
             self._asked.set()
 
     async def run(self) -> None:
-        """Until it is cancelled."""
+        """Run the group until cancelled."""
         if not self.is_begun:
             await self._begin()
         self._increases = self._decreases = 0
@@ -115,11 +116,11 @@ class GroupWatch:
             await self._send(tasks)
 
     async def update(self) -> None:
-        """Look once. TemporaryError or PermanentError when that does not work."""
+        """Update the roster once. TemporaryError, PermanentError."""
         began_at = self._clock.now()
         found = await self._call(self.plugin.update(), self._deadlines.update, "Update")
         if isinstance(info := getattr(self.plugin, "info", None), ProviderInfo):
-            self._roster.groups[self.name].info = info  # another version may have been installed and started since
+            self._roster.groups[self.name].info = info  # a restart may have brought another version
         tags = await self._tags(found)
         self._metrics.count_internal_operation("reconcile")
         gone = apply_update(self._roster, self.name, found, now=self._clock.now(), began_at=began_at, tags=tags)
@@ -128,7 +129,7 @@ class GroupWatch:
         self._warn()
 
     def _warn(self) -> None:
-        """Of a provider that changes the group by itself; once, until it has stopped doing so."""
+        """Log once if the provider changes the group by itself, until that stops."""
         verdict = self._roster.groups[self.name].verdict
         kind = verdict.kind if verdict.is_repeated else Meddling.NONE
         if kind is not self._warned_of and kind is not Meddling.NONE:
@@ -136,7 +137,7 @@ class GroupWatch:
         self._warned_of = kind
 
     async def decrease(self, names: Sequence[str]) -> None:
-        """Ask for the end of these. That they go has to be stored."""
+        """Ask the plugin to delete instances. Their deletion must be stored before."""
         members = {name: self._roster.members[name] for name in names if name in self._roster.members}
         ids = {member.id: member for member in members.values()}
         if not ids:
@@ -145,7 +146,7 @@ class GroupWatch:
         try:
             accepted = await self._call(self.plugin.decrease(list(ids)), self._deadlines.change, "Decrease")
         except (TemporaryError, PermanentError) as error:
-            self._log.warning("instances could not be deleted, and will be again", count=len(ids), cause=str(error))
+            self._log.warning("cannot delete instances; will retry", count=len(ids), cause=str(error))
             for member in ids.values():
                 member.error = f"it could not be deleted: {error}"
             return
@@ -154,7 +155,7 @@ class GroupWatch:
             ids[one].error = "its group did not accept that it goes"
 
     async def _begin(self) -> None:
-        """Start the plugin; as often as it takes, for whatever is wrong may be mended outside."""
+        """Start the plugin, with retries without end: the cause may be corrected outside."""
         state, failures = self._roster.groups[self.name], 0
         while True:
             settings = Settings(connector=self._setup.settings.connector, owner=self._roster.setup.owner)
@@ -168,7 +169,7 @@ class GroupWatch:
                 failures += 1
                 state.error = str(error)
                 pause = AGAIN.delay(failures, jitter=random.random())
-                self._log.error("the plugin cannot be started", cause=str(error), again_in_seconds=round(pause, 1))
+                self._log.error("cannot start the plugin", cause=str(error), again_in_seconds=round(pause, 1))
             finally:
                 state.starting_at = None
                 self.is_settled.set()
@@ -189,7 +190,7 @@ class GroupWatch:
             except (TemporaryError, PermanentError) as error:
                 failures += 1
                 if failures == 1:
-                    self._log.warning("the group cannot be looked at", cause=str(error))
+                    self._log.warning("cannot update the group", cause=str(error))
                 self._roster.mark_unreachable(self.name, str(error))
                 pause = min(setup.expecting_seconds * 2.0 ** min(failures - 1, 10), setup.update_seconds)
             else:
@@ -197,13 +198,13 @@ class GroupWatch:
                 is_expecting = self._roster.is_expecting(self.name)
                 pause = setup.expecting_seconds if is_expecting else setup.update_seconds
             self._changed()
-            # Whoever asks for a look gets one, but no more of them than groups that expect something do.
+            # `look` shortens the pause, but not below the interval of groups that expect a change.
             await self._clock.sleep(min(setup.expecting_seconds, pause, 1.0))
             rest = pause - min(setup.expecting_seconds, pause, 1.0)
             await happens_by(self._clock, self._look, within_seconds=rest, name=f"next update of {self.name}")
 
     async def _send(self, tasks: asyncio.TaskGroup) -> None:
-        """Hand on what is wanted, each call in a task of its own. What has to wait for its turn can be taken back."""
+        """Send requests and deletions, each call in its own task. Queued ones can still be withdrawn."""
         while True:
             await self._asked.wait()
             self._asked.clear()
@@ -220,7 +221,7 @@ class GroupWatch:
     async def _increase(self, asked: PendingRequest) -> None:
         await self._state_writer.flush()
         requests, wanted = self._roster.requests, asked.count
-        if not wanted:  # it was given up while the disk refused it
+        if not wanted:  # it was given up before it could be stored
             requests.note_answer(asked, 0)
             self._finish_increase()
             return
@@ -234,13 +235,13 @@ class GroupWatch:
             self._roster.note_failed_creation(
                 self.name, str(error), now, cause="refused", count=wanted, asked_at=asked.asked_at
             )
-            self._log.warning("instances could not be created", count=wanted, cause=str(error))
+            self._log.warning("cannot create instances", count=wanted, cause=str(error))
         else:
             accepted = min(max(accepted, 0), wanted)
             requests.note_answer(asked, accepted)
             self._metrics.count_instance_operation("create", accepted)
             if accepted < wanted:
-                self._log.warning("fewer instances were accepted than asked for", count=wanted, accepted=accepted)
+                self._log.warning("the group accepted fewer instances than requested", count=wanted, accepted=accepted)
             if not accepted:
                 text, now = "the group accepted no instance", self._clock.now()
                 self._roster.note_failed_creation(
@@ -266,7 +267,7 @@ class GroupWatch:
         self.look()
 
     async def _tags(self, found: Mapping[str, Shown]) -> Mapping[str, TaggedInstance]:
-        """Whose those are that were not there before, if the plugin can say so."""
+        """Owners' tags of new instances, if the plugin can report them."""
         info = self._roster.groups[self.name].info
         is_new = any(instance_name(self.name, one) not in self._roster.members for one in found)
         if not is_new or info is None or Capability.RECOVER not in info.capabilities:
@@ -276,7 +277,7 @@ class GroupWatch:
         return {one.instance: one for one in tagged}
 
     async def _ask_stats(self) -> None:
-        """The provider's quota; now and then, and without it if it cannot be had."""
+        """Read the provider's quota at intervals. A failure is only logged."""
         state, now = self._roster.groups[self.name], self._clock.now()
         can = state.info is not None and Capability.STATS in state.info.capabilities
         if not can or now - self._stats_at < self._roster.setup.update_seconds:
@@ -286,7 +287,7 @@ class GroupWatch:
         try:
             state.quota = (await self._call(self.plugin.stats(), self._deadlines.other, "Stats")).quota
         except (TemporaryError, PermanentError) as error:
-            self._log.warning("the quota could not be asked for", cause=str(error))
+            self._log.warning("cannot read the quota", cause=str(error))
         else:
             self._roster.apply_limits()
 

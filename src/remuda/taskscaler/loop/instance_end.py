@@ -1,8 +1,8 @@
-"""How instances end for the manager, and how a fleet ends with it.
+"""End of instances and of a fleet.
 
-Instances stay when a manager ends, or those without a job are deleted first; then the plugins end. All of it within
-`shutdown_seconds`; what is not done then is found by the next process, or by the sweep. `end` is called when nothing
-else of the scaler runs any more.
+When a manager ends its instances stay, or with `delete_on_shutdown` those without a job are deleted. Then the plugins
+end. All of it takes at most `shutdown_seconds`; the next process or a sweep finds the rest. `end` is called after all
+other tasks of the scaler have ended.
 """
 
 import asyncio
@@ -25,18 +25,18 @@ from remuda.telemetry.logs import logger
 WRITE_SECONDS = 10.0
 FORGET_SECONDS = 30.0
 LOOKS = Backoff(first_seconds=0.25, ceiling_seconds=2.0)
-"""Between looks whether what was asked to go is gone."""
+"""Pauses between updates while waiting for deletions."""
 
 
 @runtime_checkable
 class CanClose(Protocol):
-    """A plugin that has something to end, such as a process."""
+    """A plugin with something to end, such as a process."""
 
     async def close(self) -> None: ...
 
 
 class GoneInstances:
-    """Tells the manager of instances that are gone, so that it closes what it has open there."""
+    """Queue of instances that are gone; calls `Machines.forget` for each."""
 
     def __init__(self, machines: Machines, clock: Clock) -> None:
         self._machines = machines
@@ -47,14 +47,14 @@ class GoneInstances:
         self._gone.put_nowait(instance)
 
     async def run(self) -> None:
-        """Until it is cancelled. All at the same time: whoever comes with the name of one that is gone comes later."""
+        """Process the queue until cancelled, all instances concurrently."""
         async with asyncio.TaskGroup() as tasks:
             while True:
                 instance = await self._gone.get()
                 tasks.create_task(self._forget(instance), name=f"to forget {instance}")
 
     async def finish(self) -> None:
-        """Those that are left, at the same time: the end waits no longer than for one."""
+        """Process the rest of the queue concurrently."""
         async with asyncio.TaskGroup() as tasks:
             while not self._gone.empty():
                 instance = self._gone.get_nowait()
@@ -64,12 +64,11 @@ class GoneInstances:
         try:
             await within(self._clock, FORGET_SECONDS, self._machines.forget(instance), what=f"to forget {instance}")
         except (TemporaryError, PermanentError) as error:
-            text = "what was open to an instance that is gone could not be closed"
-            logger("scaler").info(text, instance=instance, cause=str(error))
+            logger("scaler").info("cannot close connections to a gone instance", instance=instance, cause=str(error))
 
 
 async def end(roster: Roster, watches: Mapping[str, GroupWatch], state_writer: StateWriter, clock: Clock) -> None:
-    """Let go of a fleet."""
+    """End a fleet: delete idle instances if configured, end the plugins, write the state."""
     log = logger("scaler").bind(fleet=roster.setup.name)
     try:
         what = "the end of the fleet"
@@ -85,13 +84,13 @@ async def end(roster: Roster, watches: Mapping[str, GroupWatch], state_writer: S
 
 
 async def close_plugin(group: str, plugin: InstanceGroup) -> None:
-    """End what a plugin has to end."""
+    """Close a plugin. Errors are logged."""
     try:
         if isinstance(plugin, CanClose):
             await plugin.close()
-    except Exception as error:  # noqa: BLE001 - what goes wrong with one keeps nothing else from its end
+    except Exception as error:  # noqa: BLE001 - other plugins must still be closed
         cause = f"{type(error).__name__}: {error}"
-        logger("scaler").error("a plugin could not be ended", group=group, cause=cause)
+        logger("scaler").error("cannot close a plugin", group=group, cause=cause)
 
 
 async def _end(roster: Roster, watches: Mapping[str, GroupWatch], state_writer: StateWriter, clock: Clock) -> None:
@@ -109,11 +108,11 @@ async def _end_group(roster: Roster, watch: GroupWatch, state_writer: StateWrite
 
 
 async def _delete_all(roster: Roster, watch: GroupWatch, state_writer: StateWriter, clock: Clock) -> None:
-    """All without a job, those that only show up now included."""
+    """Delete all instances without a job, also those that appear meanwhile."""
     log = logger("scaler").bind(fleet=roster.setup.name, group=watch.name)
     roster.requests.interrupt(watch.name, clock.now())
     roster.requests.take_back(watch.name)
-    before, told = set(roster.members), set[str]()
+    before, logged = set(roster.members), set[str]()
     for attempt in range(roster.setup.shutdown_deletion_retries + 1):
         with suppress(TemporaryError, PermanentError):
             await watch.update()
@@ -121,14 +120,14 @@ async def _delete_all(roster: Roster, watch: GroupWatch, state_writer: StateWrit
         if not names and not roster.requests.of(watch.name):
             break
         if attempt == roster.setup.shutdown_deletion_retries:
-            log.warning("instances are left after the end", instances=names)
+            log.warning("cannot delete all instances before the end", instances=names)
             break
         for name in names:
             roster.remove(name, clock.now())
         await state_writer.write()
-        if fresh := sorted(set(names) - told):
+        if fresh := sorted(set(names) - logged):
             log.info("instances are removed", instances=fresh, why=roster.setup.delete_because)
-            told.update(fresh)
+            logged.update(fresh)
         await watch.decrease(names)
         await _until_gone(roster, watch, before, clock)
     if busy := [name for name, one in roster.members.items() if one.group == watch.name and roster.slots.holders(name)]:
@@ -136,7 +135,7 @@ async def _delete_all(roster: Roster, watch: GroupWatch, state_writer: StateWrit
 
 
 def _deletable(roster: Roster, group: str, before: Collection[str]) -> list[str]:
-    """Those without a job; not what has come since then for somebody else who has the same group."""
+    """Own instances without a job, without those that appeared since for another user of the same group."""
     owner = roster.setup.owner
     return [
         name
@@ -149,11 +148,11 @@ def _deletable(roster: Roster, group: str, before: Collection[str]) -> list[str]
 
 
 async def _until_gone(roster: Roster, watch: GroupWatch, before: Collection[str], clock: Clock) -> None:
-    """Look soon, and again until nothing is left or it is time to ask anew."""
+    """Update until all are gone, or until the deletion should be requested again."""
     until, looks = clock.now() + roster.setup.shutdown_deletion_seconds, 0
-    while (left := until - clock.now()) > 0:
+    while (remaining := until - clock.now()) > 0:
         looks += 1
-        await clock.sleep(min(LOOKS.delay(looks), left))
+        await clock.sleep(min(LOOKS.delay(looks), remaining))
         with suppress(TemporaryError, PermanentError):
             await watch.update()
         if not _deletable(roster, watch.name, before) and not roster.requests.of(watch.name):

@@ -1,9 +1,7 @@
-"""Makes plans, and carries them out as far as that is only a matter of writing down.
+"""Makes plans and enters them into the roster. The group watches then call the plugins.
 
-`plan` decides; here its decisions are entered into the roster, in one go without waiting for anything, so that nothing
-happens between a decision and the mark that keeps others from it: no job gets a slot of an instance that goes. What has
-to be asked of plugins is left to the groups' watches. Every decision is logged with its reason, counted, and kept for
-a while for people.
+A plan is entered without waiting in between, so no job gets a slot of an instance that is to be removed. Every decision
+is logged with its reason, counted, and listed in the status.
 """
 
 from collections import deque
@@ -25,13 +23,13 @@ from remuda.taskscaler.loop.group_watch import GroupWatch
 from remuda.telemetry.logs import logger
 
 KEPT = 100
-"""Decisions that are kept for people."""
+"""Number of decisions in the status."""
 LOGGED = 10
-"""Decisions of one kind that get a line of their own; of more, the number."""
+"""Removals of one plan with a log line of their own; of the rest only the number is logged."""
 
 
 class Planner:
-    """Plans for a fleet."""
+    """Makes the plans of a fleet. `ended` is called with instances that are gone."""
 
     def __init__(
         self,
@@ -53,14 +51,14 @@ class Planner:
         self.decisions: deque[Decision] = deque(maxlen=KEPT)
         self.last: Plan | None = None
         self.is_draining = False
-        """No more jobs are asked for: idle instances are of no use, and go as the policy's idle time says."""
+        """No more jobs are requested, so idle instances go after the policy's idle time."""
         self.is_ending = False
-        """Nor will ever be."""
+        """No job will ever be requested again."""
         self.granted = 0
-        """Slots that were handed out since the last plan: they are not to be reserved any more."""
+        """Slots that were handed out since the last plan; they cannot be reserved any more."""
 
     def plan(self, open_requests: int) -> Plan:
-        """Look at everything, and begin what is to be done."""
+        """Make a plan, and begin to carry it out."""
         now = self._clock.now()
         roster = self._roster
         local = datetime.fromtimestamp(now).astimezone().tzinfo
@@ -91,7 +89,7 @@ class Planner:
                 self._metrics.count_scale_operation(operation)
         roster.slots.allow(made.reservable)
         self.last, self.granted = made, 0
-        # Who had been given a slot of one that is gone is given another: only now, when all that go are marked.
+        # Only now, when all removals are marked: holders of slots of gone instances get other slots.
         self._ended(gone)
         starts = {name: watch.starts for name, watch in self._watches.items()}
         self._metrics.set_gauges(gauges_of(roster, made, open_requests, at=self._clock.monotonic(), starts=starts))
@@ -110,7 +108,7 @@ class Planner:
         for one in made.remove[LOGGED:]:
             self._metrics.count_decision("remove", one.because.reason)
         if len(made.remove) > LOGGED:
-            self._log.info("more instances are removed", count=len(made.remove) - LOGGED)
+            self._log.info("removing more instances", count=len(made.remove) - LOGGED)
 
     def _forget(self, made: Plan, now: float) -> list[Gone]:
         gone = []

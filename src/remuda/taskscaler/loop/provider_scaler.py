@@ -1,10 +1,10 @@
-"""A fleet whose plugin scales by itself: the same face as `Scaler`, and nothing decided behind it.
+"""A fleet whose plugin scales by itself, with the interface of `Scaler`.
 
-The plugin (a *provider*, `fleeting.port.Provides`) says how many jobs there may be and which instance each gets; here
-it is told what is wanted and who holds what, and its instances are looked at, so that a loss is noticed. Nothing is
-stored: what holders have is in the manager's journal, and told anew with every question.
+The plugin (a *provider*, `fleeting.port.Provides`) says how many jobs there may be and which instance each gets. This
+class reports the demand and all holders to it, and watches its instances for losses. Nothing is stored: the holders are
+in the manager's journal and are reported with every exchange.
 
-Invariants: a holder has one instance at most; who was released is told to the plugin until it has heard it.
+Invariants: a holder has at most one instance; a release is reported until the plugin has accepted it.
 """
 
 import asyncio
@@ -42,17 +42,17 @@ from remuda.taskscaler.loop.instance_end import close_plugin
 from remuda.telemetry.logs import logger
 
 ACQUIRES = 50
-"""That wait at the plugin at the same time: a connection has no more than a hundred calls open."""
+"""Concurrent calls of acquire: a connection carries at most 100 calls."""
 CALL_SECONDS = 90.0
 CLOSE_SECONDS = 30.0
 _AGAIN = Backoff(first_seconds=0.5, ceiling_seconds=30.0)
 MISSES = 2
-"""Looks in a row that do not show an instance, after which it is taken to be gone."""
+"""An instance is gone after so many updates in a row that do not show it."""
 _NO_METRICS = NoMetrics()
 
 
 class ProvidedScaler:
-    """One fleet that somebody else scales."""
+    """One fleet that its plugin scales. `setup` has one group; `plugin` is not started. Otherwise as `Scaler`."""
 
     def __init__(
         self,
@@ -65,7 +65,6 @@ class ProvidedScaler:
         metrics: ScalerMetrics = _NO_METRICS,
         on_lost: Callable[[str, Sequence[str], str], None] = lambda _instance, _holders, _why: None,
     ) -> None:
-        """`setup` has one group; `plugin` is not started. The rest is as for a `Scaler`."""
         self._setup = setup
         self._plugin = plugin
         self._group = setup.groups[0].name
@@ -94,7 +93,7 @@ class ProvidedScaler:
         self._note = "the plugin scales by itself"
 
     async def run(self) -> None:
-        """Start the plugin, then tell it what is wanted and look at what it shows, until cancelled."""
+        """Start the plugin, then exchange demand and instances with it until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._demand_tracker.run(lambda: self._setup), name="demand of the server")
             await self._begin()
@@ -114,24 +113,24 @@ class ProvidedScaler:
                 await happens_by(self._clock, self._wake, within_seconds=seconds, name="next question to the provider")
 
     async def close(self) -> None:
-        """After `run` has ended. Instances are the plugin's own; it is told what was released last, and ended."""
+        """Report the last releases and end the plugin. Called after `run`; instances are the plugin's own."""
         with suppress(TemporaryError, PermanentError):
             await within(self._clock, CLOSE_SECONDS, self._last_words(), what="the end of the provider")
         await close_plugin(self._group, self._plugin)
 
     def capacity(self) -> int | None:
-        """As the plugin said last; not below what is here."""
+        """The plugin's last capacity, but at least the present and waiting jobs."""
         here = len(self._held) + len(self._waits)
         return None if self._room.capacity is None else max(self._room.capacity, here)
 
     def set_open_requests(self, count: int) -> None:
-        """How many requests for jobs are open now."""
+        """Set the number of open requests for jobs."""
         if count != self._open:
             self._open = count
             self._wake.set()
 
     async def acquire(self, holder: str, *, key: str = "", caches: Collection[str] = ()) -> Slot:
-        """An instance for a job, as soon as the plugin gives one. AcquireTimeoutError: it never will."""
+        """Wait for an instance for a job. AcquireTimeoutError: the plugin refused for good."""
         if holder in self._held:
             return Slot(instance_name(self._group, self._held[holder]), 0)
         self._waits.add(holder)
@@ -152,11 +151,11 @@ class ProvidedScaler:
         return Slot(instance_name(self._group, found), 0)
 
     def slot_number(self, holder: str) -> int | None:
-        """None: slots are the plugin's, who does not number them."""
+        """Always None: providers do not number slots."""
         return None
 
     def adopt(self, holder: str, instance: str) -> bool:
-        """A job of an earlier process is on that instance. False: it is not one of this plugin's."""
+        """Restore a job of an earlier process on an instance. False: the instance is not of this plugin."""
         prefix = instance_name(self._group, "")
         if not instance.startswith(prefix):
             return False
@@ -165,43 +164,42 @@ class ProvidedScaler:
         return True
 
     def end_recovery(self) -> None:
-        """All jobs of earlier processes have been adopted."""
+        """All jobs of earlier processes have been adopted. The next exchange says that the holders are complete."""
         self._is_complete = True
         self._wake.set()
 
     def release(self, holder: str, *, is_used: bool = True, warmed: Collection[str] = ()) -> None:
-        """A job has ended, or has not begun."""
+        """End a job's use of its instance. `is_used`: false if the job did not begin."""
         if holder in self._held:
             self._metrics.count_task_operation("release")
         self._forget(holder, is_used=is_used, warmed=warmed)
 
     async def connect_info(self, instance: str) -> ConnectInfo:
-        """How to reach an instance, asked each time: whether it has changed is the plugin's to know."""
+        """How to reach an instance. Not cached: the plugin knows whether it has changed."""
         name = instance.removeprefix(instance_name(self._group, ""))
         return await within(
             self._clock, CALL_SECONDS, self._plugin.connect_info(name), what=f"ConnectInfo of {instance}"
         )
 
     def report(self, instance: str, *, is_well: bool) -> None:
-        """What a job saw of its instance: the plugin has its own means."""
+        """A bad report only causes an exchange: the plugin checks its instances itself."""
         if not is_well:
             self._wake.set()
 
     def look(self) -> None:
-        """Look at the instances now."""
+        """Do an exchange now."""
         self._wake.set()
 
     def drain(self, *, is_draining: bool = True, is_ending: bool = False) -> None:
-        """Whether no more jobs are asked for; what is on its way is the provider's business."""
+        """Set whether jobs are still requested. Starting instances are left to the provider."""
         self._demand_tracker.is_closed = is_draining
         self._wake.set()
 
     def change(self, setup: FleetSetup) -> None:
-        """Other intervals from now on; the plugin and its configuration stay."""
+        """Apply changed intervals; the plugin and its configuration stay."""
         self._setup = setup
 
     def status(self) -> ScalerStatus:
-        """All that there is to see."""
         limits = self._setup.groups[0].limits
         return ScalerStatus(
             name=self._setup.name,
@@ -259,15 +257,15 @@ class ProvidedScaler:
             await self._clock.sleep(_AGAIN.delay(failures))
 
     async def _exchange(self) -> None:
-        """Tell what was released, what is wanted, and look at the instances."""
+        """Report releases, holders and demand, and read the instances."""
         provider = self._provider
         for holder, (is_used, warmed) in list(self._released.items()):
             try:
                 call = provider.release(holder, is_used=is_used, warmed=warmed)
                 await within(self._clock, CALL_SECONDS, call, what="Release")
             except PermanentError as error:
-                # The next question tells who holds something, so the plugin hears of it all the same.
-                self._log.warning("the provider refuses a release", holder=holder, cause=str(error))
+                # The next report of all holders implies the release.
+                self._log.warning("the provider refused a release", holder=holder, cause=str(error))
             self._released.pop(holder, None)
         self._room = await within(self._clock, CALL_SECONDS, provider.room(self._wishes()), what="Room")
         before = set(self._held.values()) | self._shown.keys()
@@ -343,7 +341,7 @@ class ProvidedScaler:
 
     def _say(self, cause: str) -> None:
         if cause != self._error:
-            self._log.warning("the provider cannot be used at present", cause=cause)
+            self._log.warning("cannot use the provider", cause=cause)
         self._error = cause
 
     def _instance(self, instance: str, state: InstanceState) -> InstanceStatus:

@@ -1,8 +1,8 @@
-"""Makes instances that run ready for jobs, and looks whether those that are ready still are well.
+"""Prepares running instances for jobs, and checks the health of ready ones.
 
-New ones are prepared at the same time, but only so many; one whose group lets it go meanwhile is left. Those that are
-ready are checked now and then, and without delay when a job says that something is wrong. Both only tell the roster
-what came of it. Calls have deadlines, and nobody waits here for a job's sake: a check that hangs holds up no acquire.
+Several instances are prepared concurrently, up to a limit; the preparation of one that goes meanwhile is cancelled.
+Ready instances are checked at intervals, and at once after a bad report of a job. Results go to the roster. Calls have
+deadlines, and a check that hangs delays no job.
 """
 
 import asyncio
@@ -22,15 +22,18 @@ from remuda.telemetry.logs import logger
 
 AGAIN = Backoff(first_seconds=1.0, ceiling_seconds=30.0)
 CHECKS = 50
-"""Health checks at the same time."""
+"""Concurrent health checks."""
 CHECK_SECONDS = 60.0
 PACE_SECONDS = 0.2
-"""Between looks at all instances."""
+"""Least time between two passes over all instances."""
 _CHECKED = frozenset({InstanceState.READY, InstanceState.SUSPECT})
 
 
 class Readiness:
-    """Prepares the instances of a fleet, and checks them."""
+    """Prepares and checks the instances of a fleet.
+
+    `changed` is called when an instance became ready or unready, `look` with a group that should be updated.
+    """
 
     def __init__(
         self,
@@ -44,7 +47,6 @@ class Readiness:
         changed: Callable[[], None],
         look: Callable[[str], None],
     ) -> None:
-        """`changed`: somebody is ready or not any more; `look`: the group of that name should be looked at."""
         self._roster = roster
         self._machines = machines
         self._connect_info = connect_info
@@ -59,11 +61,11 @@ class Readiness:
         self._log = logger("scaler").bind(fleet=roster.setup.name)
 
     def look(self) -> None:
-        """Instances have come, gone, or are to be checked at once."""
+        """Do a pass now: instances appeared, vanished, or must be checked."""
         self._wake.set()
 
     async def run(self) -> None:
-        """Until it is cancelled."""
+        """Prepare and check instances until cancelled."""
         self._preparing.clear()
         self._checking.clear()
         preparing, checking = asyncio.Semaphore(self._roster.setup.preparing), asyncio.Semaphore(CHECKS)
@@ -79,34 +81,34 @@ class Readiness:
 
     def _begin(self, tasks: asyncio.TaskGroup, limit: asyncio.Semaphore) -> None:
         owner = self._roster.setup.owner
-        wanted = {name: one for name, one in self._roster.members.items() if to_prepare(one, owner=owner)}
+        unprepared = {name: one for name, one in self._roster.members.items() if to_prepare(one, owner=owner)}
         for name, (member, task) in list(self._preparing.items()):
-            if wanted.get(name) is not member:
+            if unprepared.get(name) is not member:
                 del self._preparing[name]
                 task.cancel()
-        for name in wanted.keys() - self._preparing.keys():
-            member = wanted[name]
+        for name in unprepared.keys() - self._preparing.keys():
+            member = unprepared[name]
             task = tasks.create_task(self._prepare(name, member, limit), name=f"prepare {name}")
             self._preparing[name] = member, task
 
     async def _prepare(self, name: str, member: Member, limit: asyncio.Semaphore) -> None:
         began, failures = self._clock.now(), 0
         while True:
-            left = member.begun_at + self._roster.groups[member.group].limits.creation_seconds - self._clock.now()
+            remaining = member.begun_at + self._roster.groups[member.group].limits.creation_seconds - self._clock.now()
             try:
                 async with limit:
                     info = await self._connect_info(name)
                     await within(
-                        self._clock, max(left, 1.0), self._machines.prepare(name, info), what=f"to prepare {name}"
+                        self._clock, max(remaining, 1.0), self._machines.prepare(name, info), what=f"to prepare {name}"
                     )
             except PermanentError as error:
-                self._log.warning("an instance could not be prepared and goes", instance=name, cause=str(error))
+                self._log.warning("cannot prepare an instance; removing it", instance=name, cause=str(error))
                 self._finish_preparing(name, member, str(error))
                 return
             except TemporaryError as error:
                 failures += 1
                 member.error, member.info = str(error), None
-                self._log.info("an instance is not ready yet", instance=name, cause=str(error))
+                self._log.info("cannot prepare an instance yet; will retry", instance=name, cause=str(error))
             else:
                 self._metrics.observe("task_instance_readiness", self._clock.now() - began)
                 self._finish_preparing(name, member, None)
@@ -123,7 +125,7 @@ class Readiness:
             self._changed()
 
     def _check(self, tasks: asyncio.TaskGroup, limit: asyncio.Semaphore) -> float:
-        """Begin the checks that are due; seconds until the next one is."""
+        """Begin the checks that are due. Returns the seconds until the next one."""
         now, soonest = self._clock.now(), self._roster.setup.heartbeat_seconds
         for name, member in self._roster.members.items():
             known = self._roster.slots.instance(name)
@@ -137,8 +139,8 @@ class Readiness:
         return soonest
 
     async def _check_one(self, name: str, member: Member, limit: asyncio.Semaphore) -> None:
-        found: str | None = None
-        is_told = True
+        problem: str | None = None
+        is_checked = True
         try:
             async with limit:
                 plugin = self._plugin_of(member.group)
@@ -148,23 +150,23 @@ class Readiness:
                 what = f"a check of {name}"
                 await within(self._clock, CHECK_SECONDS, self._machines.check(name), what=what)
         except UnhealthyError as error:
-            found = str(error)
+            problem = str(error)
         except (TemporaryError, PermanentError) as error:
-            # The plugin could not be asked, how to connect included, which says nothing of the instance.
-            self._log.info("an instance could not be checked", instance=name, cause=str(error))
-            is_told = False
+            # The plugin did not answer, which says nothing about the instance.
+            self._log.info("cannot check an instance", instance=name, cause=str(error))
+            is_checked = False
         self._checking.discard(name)
         if self._roster.members.get(name) is not member:
             return
-        was = member.unanswered
-        if is_told:
-            self._roster.note_check(name, found, self._clock.now())
+        failures_before = member.unanswered
+        if is_checked:
+            self._roster.note_check(name, problem, self._clock.now())
         else:
             member.check_at = self._clock.now() + self._roster.setup.heartbeat_seconds
-        if found is not None:
+        if problem is not None:
             member.info = None
-            self._log.warning("an instance is not well", instance=name, failures=member.unanswered, cause=found)
+            self._log.warning("an instance is unhealthy", instance=name, failures=member.unanswered, cause=problem)
             self._look_at(member.group)
-        if was or found is not None:
+        if failures_before or problem is not None:
             self._changed()
         self._wake.set()

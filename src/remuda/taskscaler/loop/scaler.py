@@ -1,12 +1,11 @@
-"""The acting scaler of a fleet: looks, plans, acts, and hands out slots. The way in for whoever runs jobs.
+"""The scaler of one fleet: the entry point for whoever runs jobs.
 
-It decides nothing: `plan` says what to do, `slots` who gets which slot, `policy` what holds when, `boot` how long an
-instance takes. Here are the tasks around them: one for each group (`group_watch`), for instances that get ready and are
-checked (`readiness`), for the server's demand (`wanting`), for the disk (`state`), and one that plans (`planning`)
-whenever something has changed, at the time that the last plan names, and now and then all the same.
+It owns the tasks: one for each group (`group_watch`), one that prepares and checks instances (`readiness`), one for the
+server's demand (`demand`), one for the state file (`state`), and one that plans (`planning`). A plan is made after
+every change, at the time that the last plan names, and at least every `LOOK_SECONDS`.
 
-Calls that change something take effect at once, in memory, and are on the disk before anybody acts on them: a slot is
-handed out when it is stored whose it is. After a crash the same folder leads to the same instances and holders.
+Calls take effect in memory at once, and are stored before anything follows from them: a job gets its slot after its
+holder is stored. After a crash the state file restores instances and holders.
 """
 
 import asyncio
@@ -34,11 +33,11 @@ from remuda.taskscaler.loop.state import MakeWriter, StateFile, StateWriter, sta
 from remuda.telemetry.logs import logger
 
 PACE_SECONDS = 0.2
-"""Between plans, so that many changes make one."""
+"""Least time between plans, so that many changes make one plan."""
 LOOK_SECONDS = 60.0
-"""A plan is made at least so often, whatever happens."""
+"""Longest time between plans."""
 EXPIRING_SECONDS = 10.0
-"""How to connect is asked again when it holds no longer than this."""
+"""Connect info that expires within this time is fetched again."""
 CONNECT_SECONDS = 150.0
 _NO_METRICS = NoMetrics()
 _DEADLINES = Deadlines()
@@ -49,14 +48,18 @@ def _ignore(_instance: str, _holders: Sequence[str], _why: str) -> None:
 
 
 class _Wait(NamedTuple):
-    """A job that has not heard of a slot yet."""
+    """A job that has not received its slot yet."""
 
     future: asyncio.Future[Slot]
     waiter: Waiter
 
 
 class Scaler:
-    """One fleet, kept as its policies want it."""
+    """Scales one fleet.
+
+    `plugins`: by group name, not started. `on_lost(instance, holders, cause)` is called when an instance is gone with
+    the jobs of these holders. The constructor raises StateError if the state file cannot be used.
+    """
 
     def __init__(
         self,
@@ -72,8 +75,6 @@ class Scaler:
         writer: MakeWriter = Writer,
         deadlines: Deadlines = _DEADLINES,
     ) -> None:
-        """`plugins`: by the groups' names, not started; `on_lost`: an instance is gone, and with it the jobs of these
-        holders; whose doing that may be, if it can be said. StateError if the state of a newer version is found."""
         self._clock = clock
         self._wake = asyncio.Event()
         self._metrics = metrics
@@ -82,7 +83,7 @@ class Scaler:
         self._roster = Roster(setup, metrics)
         self._file = StateFile(state_path(folder, setup.name), writer=writer)
         for name in self._roster.load(self._file.read(), clock.now()):
-            self._log.warning("an instance is of a group that is not configured any more: left alone", instance=name)
+            self._log.warning("ignoring an instance: its group is not configured any more", instance=name)
         self._state_writer = StateWriter(self._file, self._roster, clock)
         self._demand_tracker = DemandTracker(demand, clock, waiting=self._list_waiting, changed=self._wake.set)
         self._watches = {
@@ -117,7 +118,7 @@ class Scaler:
         self._gone_instances = GoneInstances(machines, clock)
 
     async def run(self) -> None:
-        """Start the plugins, then look, plan and act, until it is cancelled."""
+        """Start the plugins, then update, plan and act until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._state_writer.run(), name="state of the fleet")
             tasks.create_task(self._readiness.run(), name="readiness of instances")
@@ -128,7 +129,7 @@ class Scaler:
             await self._plan_again_and_again()
 
     async def close(self) -> None:
-        """After `run` has ended. Instances stay, unless they are to be deleted: then those without a job go first."""
+        """End the fleet. Called after `run`. Instances stay, unless `delete_on_shutdown` is set."""
         try:
             await end(self._roster, self._watches, self._state_writer, self._clock)
             await self._gone_instances.finish()
@@ -138,24 +139,26 @@ class Scaler:
             self._file.close()
 
     def capacity(self) -> int | None:
-        """Jobs that may be here at the same time, with those that are here or wait; None: any number. Nothing may
-        before the first plan."""
-        used_count, waiters = self._roster.slots.used_count, len(self._roster.slots.waiters)
+        """Limit on concurrent jobs, present and waiting ones included; None: any number.
+
+        Before the first plan no further job may come.
+        """
+        used, waiting = self._roster.slots.used_count, len(self._roster.slots.waiters)
         if self._planner.last is None:
-            return used_count + waiters
+            return used + waiting
         reservable = self._planner.last.reservable
-        return None if reservable is None else used_count + max(reservable - self._planner.granted, waiters)
+        return None if reservable is None else used + max(reservable - self._planner.granted, waiting)
 
     def set_open_requests(self, count: int) -> None:
-        """How many requests for jobs are open now that may need a slot here."""
+        """Set the number of open requests for jobs that may need a slot here."""
         if count != self._open:
             self._open = count
             self._wake.set()
 
     async def acquire(self, holder: str, *, key: str = "", caches: Collection[str] = ()) -> Slot:
-        """A slot for a job, as soon as there is one; the same one again for who has one. Who is cancelled has none.
+        """Wait for a slot for a job. A holder that has a slot gets the same one. A cancelled call holds nothing.
 
-        AcquireTimeoutError after `acquire_seconds`, unless an instance is on its way for it.
+        AcquireTimeoutError after `acquire_seconds`, unless an instance is coming for the job.
         """
         slot = self._roster.confirm(holder)
         wait = self._waits.get(holder)
@@ -174,24 +177,24 @@ class Scaler:
             raise
 
     def slot_number(self, holder: str) -> int | None:
-        """Which of its instance's slots a job has; None: it has none."""
+        """Number of a job's slot on its instance; None: it has none."""
         slot = self._roster.slots.slot(holder)
         return None if slot is None else slot.number
 
     def adopt(self, holder: str, instance: str) -> bool:
-        """A job of an earlier process is on that instance. False: it cannot be, for no group here has such names."""
+        """Restore a job of an earlier process on an instance. False: no group here has such an instance."""
         is_adopted = self._roster.adopt(holder, instance, self._clock.now())
         self._react()
         return is_adopted
 
     def end_recovery(self) -> None:
-        """All jobs of earlier processes have been adopted: who else held a slot then does so no more."""
+        """All jobs of earlier processes have been adopted. Slots of other holders are released."""
         for holder in self._roster.end_recovery(self._clock.now()):
-            self._log.info("nobody knows a holder of a slot any more", holder=holder)
+            self._log.info("releasing a slot: its job is unknown after the restart", holder=holder)
         self._react()
 
     def release(self, holder: str, *, is_used: bool = True, warmed: Collection[str] = ()) -> None:
-        """A job has ended, or has not begun (`is_used`); the keys of the caches that it left there."""
+        """End a job's use of its slot. `is_used`: false if the job did not begin. `warmed`: keys of caches it left."""
         wait = self._waits.pop(holder, None)
         if wait is not None:
             wait.future.cancel()
@@ -201,7 +204,7 @@ class Scaler:
         self._react()
 
     async def connect_info(self, instance: str) -> ConnectInfo:
-        """How to reach an instance. GoneError: there is none. TemporaryError, PermanentError: that cannot be said."""
+        """How to reach an instance. GoneError, TemporaryError, PermanentError."""
         member = self._roster.members.get(instance)
         if member is None:
             raise GoneError(f"there is no instance {instance} any more")
@@ -211,45 +214,46 @@ class Scaler:
         )
         if known is None or not is_lasting or member.failures:
             watch = self._watches[member.group]
-            # One that is just being started, as after every start of the manager, has nothing to say yet.
+            # After a start of the manager the plugin may still be starting.
             if not watch.is_settled.is_set():
                 await within(self._clock, CONNECT_SECONDS, watch.is_settled.wait(), what=f"the plugin of {instance}")
             call = watch.plugin.connect_info(member.id)
             try:
                 known = await within(self._clock, CONNECT_SECONDS, call, what=f"ConnectInfo of {instance}")
             except TemporaryError:
-                # A provider that does not answer for a while must not keep a job from a machine that is there.
+                # A provider outage must not keep a job from an existing machine.
                 if known is None or not is_lasting:
                     raise
             member.info = known
         return known
 
     def report(self, instance: str, *, is_well: bool) -> None:
-        """What a job saw of its instance."""
+        """Record what a job observed of its instance."""
         self._roster.note_report(instance, self._clock.now(), is_well=is_well)
         self._react()
 
     def change(self, setup: FleetSetup) -> None:
-        """Other policies, limits and intervals from now on; plugins and their configuration stay."""
+        """Apply changed policies, limits and intervals; plugins and their configuration stay."""
         self._roster.change(setup)
         self._react()
         self.look()
 
     def look(self) -> None:
-        """Look at all groups now, as somebody else may have changed something there."""
+        """Update all groups now: something may have changed outside."""
         for watch in self._watches.values():
             watch.look()
 
     def drain(self, *, is_draining: bool = True, is_ending: bool = False) -> None:
-        """Whether no more jobs are asked for: then only those that are here, or wait here, want instances. `is_ending`:
-        for good, so what is on its way for nobody goes."""
+        """Set whether jobs are still requested. If not, only present and waiting jobs need instances.
+
+        `is_ending`: for good, so starting instances that no job waits for are removed.
+        """
         if (is_draining, is_ending) != (self._planner.is_draining, self._planner.is_ending):
             self._planner.is_ending = is_ending
             self._demand_tracker.is_closed = self._planner.is_draining = is_draining
             self._react()
 
     def status(self) -> ScalerStatus:
-        """All that there is to see."""
         return status_of(
             self._roster,
             plan=self._planner.last,
@@ -277,7 +281,7 @@ class Scaler:
             await happens_by(self._clock, self._wake, within_seconds=max(pause, 0.0), name="next plan")
 
     def _give_up(self, coming: int) -> None:
-        """Waits that have lasted too long, and have nothing to wait for."""
+        """Fail jobs that have waited too long and for which no slot is coming."""
         slots, seconds = self._roster.slots, self._roster.setup.acquire_seconds
         for one in slots.overdue(now=self._clock.now(), timeout_seconds=seconds, coming=coming):
             slots.give_back(one.holder)
@@ -298,36 +302,36 @@ class Scaler:
         return [one.holder for one in self._roster.slots.waiters]
 
     def _react(self) -> None:
-        """Hand out what is free, write, and look again at everything."""
+        """After a change: hand out free slots, write the state, check instances, plan."""
         self._hand_out()
         self._readiness.look()
         self._wake.set()
 
     def _hand_out(self) -> bool:
-        """Whether somebody got a slot."""
-        given = self._roster.hand_out()
-        for holder, slot in given:
+        """Hand out free slots. True if a job got one."""
+        grants = self._roster.hand_out()
+        for holder, slot in grants:
             self._planner.granted += 1
             self._metrics.count_task_operation("acquire")
             self._state_writer.mark_changed(lambda holder=holder, slot=slot: self._hand_over(holder, slot))  # type: ignore[misc]
         self._state_writer.mark_changed()
-        return bool(given)
+        return bool(grants)
 
     def _hand_over(self, holder: str, slot: Slot) -> None:
-        """It is stored who has the slot, unless it was lost meanwhile."""
+        """Give a job its slot, now that its holder is stored, unless the slot was lost meanwhile."""
         if self._roster.slots.slot(holder) == slot and (wait := self._waits.pop(holder, None)):
             self._demand_tracker.remove(holder)
             wait.future.set_result(slot)
 
     def _drop_instances(self, gone: Sequence[Gone]) -> None:
-        """Instances are no more. Jobs that had been given a slot there and do not know it yet wait on."""
+        """Handle instances that are gone. Jobs that have not received their slot there yet wait again."""
         for one in gone:
             lost = [holder for holder in one.holders if holder not in self._waits]
             for holder in one.holders:
                 if holder in self._waits:
                     self._roster.slots.put_back(self._waits[holder].waiter)
             if lost:
-                self._log.warning("an instance is gone with its jobs", instance=one.name, jobs=lost)
+                self._log.warning("an instance vanished with its jobs", instance=one.name, jobs=lost)
                 self._on_lost(one.name, lost, one.why)
             self._gone_instances.add(one.name)
         if gone:

@@ -1,10 +1,10 @@
-"""The file in which a scaler keeps what it must know after a crash: SQLite, one for each fleet.
+"""The state file of a fleet (SQLite): what a scaler must know after a crash.
 
-Written before anything is done: a request before its group is asked, a mark before an instance is deleted, a slot
-before its job gets it. Each row stands for itself, so a broken one costs what it says and nothing else; a file that is
-none at all is put aside, and the instances are found again as their groups show them. One that only cannot be opened,
-as on a full disk, is left as it is. `Keeper` writes what has changed in the roster, in the order in which it changed,
-and tells those who wait for that. While the disk refuses, they wait.
+It is written before anything follows: a request before its plugin is called, a deletion mark before the deletion, a
+slot before its job gets it. Rows are independent, so a broken one loses only itself. A file that is no database is
+renamed, and the instances are found again by updates of their groups. A file that cannot be opened now, as on a full
+disk, is left as it is. `StateWriter` writes the roster's changes in their order and then calls whoever waits for them;
+while writing fails, they wait.
 """
 
 import asyncio
@@ -36,13 +36,13 @@ create table if not exists requests (name integer primary key, body blob not nul
 create table if not exists groups (name text primary key, body blob not null) strict;
 """
 _NO_DATABASE = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
-"""What is wrong with a file itself; whatever else is, may pass, and the file is good."""
+"""Errors of the file itself. Other errors may pass, and the file is good."""
 _encode = msgspec.json.Encoder().encode
 T = TypeVar("T")
 
 
 class Writing(Protocol):
-    """`lib.sqlite_writer.Writer`, or what tests have for it."""
+    """Interface of `lib.sqlite_writer.Writer`."""
 
     async def run(self, operation: Callable[[sqlite3.Connection], T]) -> T: ...
 
@@ -53,11 +53,11 @@ MakeWriter = Callable[[sqlite3.Connection, str], Writing]
 
 
 class StateError(Exception):
-    """The file cannot be used; the text says what to do."""
+    """The state file cannot be used; the text says what to do."""
 
 
 def state_path(folder: Path, name: str) -> Path:
-    """Where a fleet's state is. Names that are no file names are told apart by a digest."""
+    """Path of a fleet's state file. A digest keeps names apart that are not valid as file names."""
     plain = re.sub(r"[^A-Za-z0-9._-]", "-", name)[:80].lstrip(".")
     if plain != name:
         plain = f"{plain}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
@@ -65,7 +65,7 @@ def state_path(folder: Path, name: str) -> Path:
 
 
 class StateFile:
-    """The file of one fleet."""
+    """The state file of one fleet."""
 
     def __init__(self, path: Path, *, writer: MakeWriter = Writer) -> None:
         self._log = logger("scaler").bind(file=str(path))
@@ -76,7 +76,7 @@ class StateFile:
             if _code(error) not in _NO_DATABASE:
                 raise _unusable(path, error) from error
             aside = _unused(path)
-            self._log.error("the state cannot be read; it is put aside", cause=str(error), aside=str(aside))
+            self._log.error("cannot read the state file; renamed it", cause=str(error), aside=str(aside))
             for ending in ("", "-wal", "-shm"):
                 with suppress(FileNotFoundError):
                     path.with_name(path.name + ending).rename(aside.with_name(aside.name + ending))
@@ -86,18 +86,18 @@ class StateFile:
         self._writer = writer(db, path.name)
 
     def read(self) -> Stored:
-        """All of it; to be called before anything is written. What cannot be read is removed. StateError."""
+        """The whole state; called before the first write. Rows that cannot be read are deleted. StateError."""
         broken: list[tuple[str, str | int]] = []
         try:
-            found = _read(self._db, self._log, broken)
+            stored = _read(self._db, self._log, broken)
             for table, name in broken:
                 self._db.execute(f"delete from {table} where name = ?", (name,))
         except sqlite3.Error as error:
             raise _unusable(self._path, error) from error
-        return found
+        return stored
 
     async def write(self, changes: Changes) -> None:
-        """All or nothing, and on the disk when this returns."""
+        """Write in one transaction, which is on disk when this returns."""
         await self._writer.run(lambda db: _write(db, changes))
 
     def close(self) -> None:
@@ -105,7 +105,7 @@ class StateFile:
 
 
 def read_state(path: Path) -> Stored:
-    """What stands in a file that another may be writing; nothing if there is none. StateError."""
+    """Read a state file that another process may be writing. Empty if there is none. StateError."""
     if not path.exists():
         return Stored()
     try:
@@ -116,7 +116,7 @@ def read_state(path: Path) -> Stored:
 
 
 class StateWriter:
-    """Writes what changes in a roster."""
+    """Writes the changes of a roster to its state file."""
 
     def __init__(self, file: StateFile, roster: Roster, clock: Clock) -> None:
         self._file = file
@@ -128,26 +128,26 @@ class StateWriter:
         self.error = ""
 
     def mark_changed(self, then: Callable[[], None] | None = None) -> None:
-        """Write soon; `then` is called when all that is so far is written."""
+        """Write soon. `then` is called when all changes up to now are written."""
         if then is not None:
             self._then.append(then)
         self._wanted.set()
 
     async def flush(self) -> None:
-        """All that is so far is on the disk."""
+        """Wait until all changes up to now are on disk."""
         done = asyncio.Event()
         self.mark_changed(done.set)
         await done.wait()
 
     async def run(self) -> None:
-        """Until it is cancelled."""
+        """Write changes until cancelled."""
         while True:
             await self._wanted.wait()
             self._wanted.clear()
             await self.write()
 
     async def write(self) -> None:
-        """What is to be written now, until it is; what another call has begun to write is written then, too."""
+        """Write all changes up to now, with retries without end. Waits for a concurrent call first."""
         async with self._one:
             await self._write()
 
@@ -164,7 +164,7 @@ class StateWriter:
                     self._roster.restore_changes(take_changes)
                     failures += 1
                     if not self.error:
-                        logger("scaler").error("the state cannot be written; slots wait for it", cause=str(error))
+                        logger("scaler").error("cannot write the state file; slots wait for it", cause=str(error))
                     self.error = str(error)
                     await self._clock.sleep(AGAIN.delay(failures))
                 except BaseException:
@@ -190,7 +190,7 @@ def _open_database(path: Path) -> sqlite3.Connection:
         if version > SCHEMA_VERSION:
             raise StateError(f"{path} was written by a newer version (form {version}); use that, or remove the file")
         if version < SCHEMA_VERSION:
-            # Only then: what stands in a file is to be had on a full disk, too.
+            # Only then: a file with this schema must be readable on a full disk, too.
             db.executescript(_SCHEMA)
             db.execute(f"pragma user_version = {SCHEMA_VERSION}")
     except BaseException:
@@ -208,7 +208,7 @@ def _unusable(path: Path, error: sqlite3.Error) -> StateError:
 
 
 def _unused(path: Path) -> Path:
-    """A name for a file that is put aside; those that were before are kept."""
+    """An unused name for a broken file; earlier ones are kept."""
     names = (f"{path.name}.broken{f'-{n}' if n else ''}" for n in count())
     return next(aside for name in names if not (aside := path.with_name(name)).exists())
 
@@ -236,7 +236,7 @@ def _rows(
             try:
                 yield msgspec.json.decode(body, type=kind)
             except (msgspec.DecodeError, UnicodeDecodeError) as error:
-                log.error("a row of the state cannot be read and is left out", table=table, row=name, cause=str(error))
+                log.error("cannot read a row of the state file; skipping it", table=table, row=name, cause=str(error))
                 broken.append((table, name))
 
 
@@ -249,7 +249,7 @@ def _skip_broken_table(table: str, log: Logger, lost: list[str]) -> Iterator[Non
             lost.append(table)
         elif _code(error) != sqlite3.SQLITE_ERROR:  # that one: there is no such table
             raise
-        log.error("a part of the state cannot be read and is left out", table=table, cause=str(error))
+        log.error("cannot read a table of the state file; skipping it", table=table, cause=str(error))
 
 
 def _write(db: sqlite3.Connection, changes: Changes) -> None:

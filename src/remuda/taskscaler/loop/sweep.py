@@ -1,11 +1,11 @@
-"""Finds instances that nobody looks after any more, by the tags of their owners, and removes them if asked to.
+"""Finds orphaned instances by the tags of their owners, and removes them on request. `remuda scale sweep` calls this.
 
-An orphan is an instance that is tagged with an owner of this manager (`SYSTEM_ID/RUNNER_KEY`) which is not configured
-any more, or with this fleet's own while neither its group shows it nor the fleet's state knows it. What another manager
-has made is never one; nor is one that is younger than the grace, since it may be just being made. Groups that cannot
-find instances by tags are passed over. `sweep` wants plugins that have been started. `sweep_left` starts the plugin of
-a group that is left behind, and finds its instances by their tags, or else by its state. Groups are asked at the same
-time, and every call has a deadline. Called by `remuda scale sweep`.
+An orphan is tagged with an owner of this manager (`SYSTEM_ID/RUNNER_KEY`) that is not configured any more, or with this
+fleet's owner although neither its group shows it nor the state file knows it. Instances of other managers are never
+orphans, nor are those younger than the grace time, which may be just starting. Groups that cannot find instances by
+tags are skipped. `sweep` needs started plugins. `sweep_abandoned` starts the plugin of a group that is not configured
+any more, and finds its instances by tags or by the state file. Groups are asked concurrently, every call has a
+deadline.
 """
 
 import asyncio
@@ -29,17 +29,17 @@ from remuda.telemetry.logs import logger
 
 GRACE_SECONDS = 600.0
 INIT_SECONDS, ASK_SECONDS, REMOVE_SECONDS, END_SECONDS = 70.0, 40.0, 90.0, 10.0
-"""For the calls of one group. All of them together are less than who waits for a sweep has."""
+"""Deadlines for the calls of one group. Their sum is below the time limit of the command."""
 GONE_SECONDS = 30.0
-"""So long is looked whether what was asked to go is gone."""
+"""How long to wait for deletions."""
 T = TypeVar("T")
 
 
 class Orphan(msgspec.Struct, frozen=True, kw_only=True):
-    """An instance that nobody looks after."""
+    """An instance that no fleet manages."""
 
     instance: str
-    """What its plugin calls it."""
+    """The plugin's name for it."""
     group: str
     owner: str
     created_at: float | None
@@ -47,27 +47,27 @@ class Orphan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SweepResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of it."""
+    """Result of a sweep."""
 
     found: tuple[Orphan, ...] = ()
     removed: tuple[str, ...] = ()
-    """Ids whose end was accepted."""
+    """Ids of instances whose deletion was accepted."""
     errors: tuple[str, ...] = ()
     passed_over: tuple[str, ...] = ()
     """Groups that cannot find instances by tags."""
 
 
 class AbandonedGroup(msgspec.Struct, frozen=True, kw_only=True):
-    """A group of which a fleet's state has instances, though nobody looks after it any more."""
+    """A group that is not configured any more, with instances in a state file."""
 
     fleet: str
     owner: str
     group: str
     config: Mapping[str, Any] = {}
-    """What its plugin was told, besides `settings`."""
+    """`plugin_config` of its plugin."""
     settings: Settings = Settings()
     instances: tuple[str, ...] = ()
-    """The ids that its state has."""
+    """Ids in the state file."""
 
 
 async def sweep(
@@ -81,9 +81,11 @@ async def sweep(
     grace_seconds: float = GRACE_SECONDS,
     not_begun: Mapping[str, str] | None = None,
 ) -> SweepResult:
-    """Find orphans, and remove them or not. `known_owners` tells those of all runners that are configured;
-    `not_begun` says of groups why they cannot be asked. What goes wrong with one group is told, and keeps no other from
-    it."""
+    """Find orphans, and remove them if `remove` is set. An error of one group does not affect the others.
+
+    `known_owners` returns the owners of all configured runners. `not_begun`: groups that cannot be asked, with the
+    cause.
+    """
 
     async def look(group: str, plugin: InstanceGroup) -> SweepResult:
         if cause := (not_begun or {}).get(group):
@@ -92,7 +94,7 @@ async def sweep(
         try:
             tagged = await calls.recover()
             shown = await calls.update()
-            # Read last: what is made meanwhile is written first. So is who is configured: some may have come back.
+            # State and owners are read last: new instances are stored before they exist, and runners may come back.
             stored = await asyncio.to_thread(read_state, state_path(folder, setup.name))
             found = _orphans_of(setup, group, tagged, shown, stored, known_owners(), clock.now() - grace_seconds)
             return await calls.remove_orphans(found, remove=remove)
@@ -109,9 +111,11 @@ async def sweep(
 async def sweep_abandoned(
     left: AbandonedGroup, plugin: InstanceGroup, *, taken: Callable[[], Collection[str]], clock: Clock, remove: bool
 ) -> tuple[SweepResult, frozenset[str] | None]:
-    """The same for a group that nobody looks after; its plugin is started for it, and ended. `taken` tells the ids that
-    are somebody else's here by now, as where a plugin cannot tag. With it: those that are still there; None: nobody
-    knows."""
+    """Sweep a group that is not configured any more; its plugin is started and ended.
+
+    `taken` returns ids that belong to other fleets by now. Returns the result and the ids that still exist; None:
+    unknown.
+    """
     calls = _Calls(left.group, plugin, clock)
     try:
         await calls.within(plugin.init(left.config, left.settings), INIT_SECONDS, "Init")
@@ -119,7 +123,7 @@ async def sweep_abandoned(
         with suppress(UnsupportedError):
             owners = {one.instance: one for one in await calls.recover()}
         shown = await calls.update()
-        # Asked last: what was nobody's a moment ago may have a job by now.
+        # Called last: an instance may have been taken over meanwhile.
         theirs = taken()
         ours = [one for one in sorted(shown) if _is_left(left, one, owners.get(one)) and one not in theirs]
         ours += [one for one, tag in sorted(owners.items()) if tag.owner == left.owner and one not in (*shown, *theirs)]
@@ -147,7 +151,7 @@ async def sweep_abandoned(
 
 
 def join(parts: Iterable[SweepResult]) -> SweepResult:
-    """What came of several."""
+    """Combine the results of several sweeps."""
     all_of = list(parts)
     return SweepResult(
         found=tuple(one for part in all_of for one in part.found),
@@ -158,7 +162,7 @@ def join(parts: Iterable[SweepResult]) -> SweepResult:
 
 
 class _Calls:
-    """The calls of a plugin that a sweep makes; each has its deadline."""
+    """Calls of a plugin during a sweep, with deadlines."""
 
     def __init__(self, group: str, plugin: InstanceGroup, clock: Clock) -> None:
         self._group = group
@@ -174,12 +178,12 @@ class _Calls:
         return await self.within(self._plugin.recover(), ASK_SECONDS, "Recover")
 
     async def update(self) -> set[str]:
-        """What is there."""
+        """Ids of existing instances."""
         shown = await self.within(self._plugin.update(), ASK_SECONDS, "Update")
         return {one for one, state in shown.items() if not is_gone(state)}
 
     async def remove_orphans(self, found: Sequence[Orphan], *, remove: bool) -> SweepResult:
-        """Remove them or not; one that cannot be removed is still found."""
+        """Remove orphans if `remove` is set. The result lists them also if that fails."""
         if not remove or not found:
             return SweepResult(found=tuple(found))
         try:
@@ -188,11 +192,11 @@ class _Calls:
         except (TemporaryError, PermanentError) as error:
             return SweepResult(found=tuple(found), errors=(f"group {self._group}: {error}",))
         why = sorted({one.why for one in found})
-        logger("scaler").info("orphans are removed", group=self._group, instances=list(removed), why="; ".join(why))
+        logger("scaler").info("removed orphans", group=self._group, instances=list(removed), why="; ".join(why))
         return SweepResult(found=tuple(found), removed=tuple(removed))
 
     async def until_gone(self, instances: Collection[str]) -> set[str]:
-        """Those of them that are still there after a while."""
+        """Wait for the end of instances. Returns those that still exist after `GONE_SECONDS`."""
         until, looks = self._clock.now() + GONE_SECONDS, 0
         while (still := set(instances) & await self.update()) and self._clock.now() < until:
             looks += 1
@@ -200,7 +204,6 @@ class _Calls:
         return still
 
     async def end(self) -> None:
-        """The plugin is not needed any more."""
         with suppress(TemporaryError, PermanentError):
             await self.within(self._plugin.shutdown(), END_SECONDS, "Shutdown")
         await close_plugin(self._group, self._plugin)
