@@ -108,7 +108,7 @@ class Events:
         return len(self._watchers)
 
     @contextmanager
-    def watched(self, *, runners: bool) -> Iterator[Watcher]:
+    def subscribe(self, *, runners: bool) -> Iterator[Watcher]:
         """Somebody watches while the block runs, runners too or not."""
         watcher = Watcher(runners=runners)
         if not self._changed.wanted:

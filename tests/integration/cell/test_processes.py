@@ -176,7 +176,7 @@ def test_a_commit_is_its_authors_whichever_process_acts_on_it(
 def test_the_preferred_runner_gets_the_job_wherever_it_waits(
     cells: list[ServedCell], runners: list[ScriptedRunner], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(priority_delay, "DEFER_SECONDS", 3.0)  # however slow the machine
+    monkeypatch.setattr(priority_delay, "DELAY_SECONDS", 3.0)  # however slow the machine
     monkeypatch.setattr(handout, "OFFERS_SECONDS", 0.0)  # the preferred runner is newer than what was read at the start
     project = cells[0].new_project("app")
     preferred = cells[1].new_runner()

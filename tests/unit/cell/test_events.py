@@ -42,7 +42,7 @@ def told(events: Events, after: int) -> list[dict[str, Any]]:
 
 async def test_a_job_from_its_creation_to_its_end(cell: MemoryCell) -> None:
     async with telling(cell) as events:
-        with events.watched(runners=False) as watcher:
+        with events.subscribe(runners=False) as watcher:
             family = await cell.push(a_spec("build", tags=("linux",)))
             await cell.clock.advance(GATHER_SECONDS)
             assert watcher.wake.is_set()
@@ -67,7 +67,7 @@ async def test_a_job_from_its_creation_to_its_end(cell: MemoryCell) -> None:
 
 async def test_all_jobs_are_told_before_the_end_of_their_pipeline(cell: MemoryCell) -> None:
     async with telling(cell) as events:
-        with events.watched(runners=False):
+        with events.subscribe(runners=False):
             family = await cell.push(a_spec("build"), a_spec("later", stage="deploy", stage_index=2))
             await cell.clock.advance(GATHER_SECONDS)
             _, token = await cell.take()
@@ -90,7 +90,7 @@ async def test_nothing_is_noted_or_kept_while_nobody_watches(cell: MemoryCell) -
         await cell.push(a_spec("build"))
         assert not cell.dispatch.memory.changed_jobs.wanted
         assert cell.dispatch.memory.changed_jobs.take() == ([], False)
-        with events.watched(runners=False):
+        with events.subscribe(runners=False):
             await settle()
         await cell.push(a_spec("build"))
         await cell.clock.advance(1)
@@ -103,7 +103,7 @@ async def test_nothing_is_noted_or_kept_while_nobody_watches(cell: MemoryCell) -
 
 async def test_the_same_state_is_told_once(cell: MemoryCell) -> None:
     async with telling(cell) as events:
-        with events.watched(runners=False):
+        with events.subscribe(runners=False):
             family = await cell.push(a_spec("build"))
             await cell.clock.advance(1)
             at = events.buffer.last
@@ -114,7 +114,7 @@ async def test_the_same_state_is_told_once(cell: MemoryCell) -> None:
 
 async def test_a_hint_that_was_lost_is_made_up_for(cell: MemoryCell) -> None:
     async with telling(cell) as events:
-        with events.watched(runners=False):
+        with events.subscribe(runners=False):
             family = await cell.push(a_spec("build"))
             await cell.clock.advance(1)
             at = events.buffer.last
@@ -127,7 +127,7 @@ async def test_a_hint_that_was_lost_is_made_up_for(cell: MemoryCell) -> None:
 @pytest.mark.parametrize("how_many", [0, MOST_CHANGED + 1])
 async def test_what_may_have_been_missed_is_a_reset(cell: MemoryCell, how_many: int) -> None:
     async with telling(cell) as events:
-        with events.watched(runners=False) as watcher:
+        with events.subscribe(runners=False) as watcher:
             await settle()
             at = events.buffer.last
             cell.dispatch.memory.changed_jobs.note(*map(JobId, range(how_many)))
@@ -138,7 +138,7 @@ async def test_what_may_have_been_missed_is_a_reset(cell: MemoryCell, how_many: 
 
 async def test_a_store_that_fails_is_a_reset(cell: MemoryCell, monkeypatch: pytest.MonkeyPatch) -> None:
     async with telling(cell) as events:
-        with events.watched(runners=False):
+        with events.subscribe(runners=False):
             await settle()
             at = events.buffer.last
 
@@ -159,7 +159,7 @@ async def test_a_store_that_fails_is_a_reset(cell: MemoryCell, monkeypatch: pyte
 
 async def test_runners_come_change_and_go(cell: MemoryCell) -> None:
     async with telling(cell) as events:
-        with events.watched(runners=True):
+        with events.subscribe(runners=True):
             await events.ready()
             at = events.buffer.last
             new = await cell.store.runners.add_runner(a_runner(tags=("arm",), token_hash="new"))
@@ -176,7 +176,7 @@ async def test_runners_come_change_and_go(cell: MemoryCell) -> None:
 
 async def test_runners_are_not_read_for_those_who_do_not_want_them(cell: MemoryCell) -> None:
     async with telling(cell) as events:
-        with events.watched(runners=False):
+        with events.subscribe(runners=False):
             await cell.clock.advance(RUNNERS_SECONDS)
             await cell.store.runners.add_runner(a_runner(token_hash="new"))
             await cell.clock.advance(10 * RUNNERS_SECONDS)

@@ -15,7 +15,7 @@ import msgspec
 from remuda.cell.values import Runner
 from remuda.model.job import JobId, PipelineId, ProjectId
 
-KEPT = 4096
+CAPACITY = 4096
 """Events that can still be read. Whoever is further behind reads the state itself again."""
 
 
@@ -40,7 +40,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     """Of an event about a runner: who may see it depends on it."""
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+class EventFilter(msgspec.Struct, frozen=True, kw_only=True):
     """Which events somebody asked for. A project, pipeline or job leaves out what does not belong to it."""
 
     kinds: frozenset[EventKind] = frozenset(EventKind)
@@ -67,7 +67,7 @@ class Buffer(msgspec.Struct):
     """The newest events, in order. `name` tells one buffer's numbers from another's."""
 
     name: str
-    kept: int = KEPT
+    capacity: int = CAPACITY
     last: int = 0
     """The number of the newest event, also when it is not kept any more."""
     _events: deque[Event] = msgspec.field(default_factory=deque)
@@ -75,7 +75,7 @@ class Buffer(msgspec.Struct):
     def add(self, event: Event) -> None:
         self._events.append(event)
         self.last += 1
-        if len(self._events) > self.kept:
+        if len(self._events) > self.capacity:
             self._events.popleft()
 
     def forget(self) -> None:

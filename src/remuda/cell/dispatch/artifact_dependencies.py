@@ -12,7 +12,7 @@ import msgspec
 
 from remuda.cell.core.access.job_token_scope import admits, explain_refusal
 from remuda.cell.core.payload.payload import Source
-from remuda.cell.core.payload.variables import Circumstances, expansion, given, predefined
+from remuda.cell.core.payload.variables import JobContext, cell_variables, expansion, user_variables
 from remuda.cell.errors import MissingDependencyError
 from remuda.cell.pipelines.cross_project_access import find_reachable_project
 from remuda.cell.projects.refs import split_name
@@ -33,13 +33,13 @@ class Dependencies(msgspec.Struct, frozen=True, kw_only=True):
     """The jobs among them that are not of its own pipeline."""
 
 
-async def find_dependencies(store: Store, of: Circumstances, *, now: float) -> Dependencies:
+async def find_dependencies(store: Store, context: JobContext, *, now: float) -> Dependencies:
     """All of them; MissingDependencyError when one is not there that must be.
 
     `now` is the wall clock: what the person behind the job may read is what memberships say at this moment.
     """
-    outside = await _makers_elsewhere(store, of, now)
-    made = [*outside, *await _makers_here(store, of.job)]
+    outside = await _makers_elsewhere(store, context, now)
+    made = [*outside, *await _makers_here(store, context.job)]
     return Dependencies(
         sources=tuple(Source(job, one) for job, left in made for one in left if one.type == "archive"),
         variables=_variables(made),
@@ -47,7 +47,7 @@ async def find_dependencies(store: Store, of: Circumstances, *, now: float) -> D
     )
 
 
-async def inherited_variables(store: Store, job: Job, family: Family | None = None) -> dict[str, str]:
+async def dotenv_variables(store: Store, job: Job, family: Family | None = None) -> dict[str, str]:
     """The variables that the jobs whose artifacts a job gets left for it in dotenv reports."""
     return _variables(await _makers_here(store, job, family))
 
@@ -74,11 +74,11 @@ async def _makers_here(store: Store, job: Job, family: Family | None = None) -> 
     return [(maker, await store.jobs.list_artifacts(maker.id)) for maker in makers]
 
 
-async def _makers_elsewhere(store: Store, of: Circumstances, now: float) -> list[Made]:
-    needs = [need for need in of.spec.outside_needs if need.job and need.artifacts]
+async def _makers_elsewhere(store: Store, context: JobContext, now: float) -> list[Made]:
+    needs = [need for need in context.spec.outside_needs if need.job and need.artifacts]
     if not needs:
         return []
-    expand = expansion([*predefined(of), *given(of)]).expand
+    expand = expansion([*cell_variables(context), *user_variables(context)]).expand
     made: list[Made] = []
     for need in needs:
         try:
@@ -87,7 +87,9 @@ async def _makers_elsewhere(store: Store, of: Circumstances, now: float) -> list
             )
         except ExpansionError as error:
             raise MissingDependencyError(f"a need of this job {error}") from None
-        maker = await (_in_pipeline(store, of, named) if need.pipeline else _in_project(store, of, named, now))
+        maker = await (
+            _in_pipeline(store, context, named) if need.pipeline else _in_project(store, context, named, now)
+        )
         left = await store.jobs.list_artifacts(maker.id)
         if not left or maker.erased or maker.artifacts_gone:
             raise MissingDependencyError(
@@ -97,15 +99,17 @@ async def _makers_elsewhere(store: Store, of: Circumstances, now: float) -> list
     return made
 
 
-async def _in_project(store: Store, of: Circumstances, need: OutsideNeed, now: float) -> Job:
-    project = await find_reachable_project(store, of.pipeline.user_id, of.project, need.project, Level.REPORTER, now)
+async def _in_project(store: Store, context: JobContext, need: OutsideNeed, now: float) -> Job:
+    project = await find_reachable_project(
+        store, context.pipeline.user_id, context.project, need.project, Level.REPORTER, now
+    )
     if project is None:
         raise MissingDependencyError(
             f'this job needs artifacts of project "{need.project}", which is not there; check the path, and that '
             "whoever starts the pipeline is a member of it"
         )
-    if not admits(project, of.project, is_reading=True):
-        raise MissingDependencyError(f"this job needs artifacts, and {explain_refusal(project, of.project)}")
+    if not admits(project, context.project, is_reading=True):
+        raise MissingDependencyError(f"this job needs artifacts, and {explain_refusal(project, context.project)}")
     ref, is_tag = await split_name(store.projects, project.id, need.ref)
     job = await store.jobs.find_newest_success(project.id, ref, need.job, tag=is_tag)
     if job is None:
@@ -115,10 +119,10 @@ async def _in_project(store: Store, of: Circumstances, need: OutsideNeed, now: f
     return job
 
 
-async def _in_pipeline(store: Store, of: Circumstances, need: OutsideNeed) -> Job:
+async def _in_pipeline(store: Store, context: JobContext, need: OutsideNeed) -> Job:
     number = need.pipeline if need.pipeline.isascii() and need.pipeline.isdigit() and len(need.pipeline) <= 18 else ""
     other = await store.pipelines.load_family(PipelineId(int(number))) if number else None
-    if other is None or await _root(store, other.pipeline) != await _root(store, of.pipeline):
+    if other is None or await _root(store, other.pipeline) != await _root(store, context.pipeline):
         raise MissingDependencyError(
             f'this job needs artifacts of pipeline "{need.pipeline}", which is no parent or child of its own; '
             "pass the number of one, such as PARENT_PIPELINE_ID: $CI_PIPELINE_ID"

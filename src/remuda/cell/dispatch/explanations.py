@@ -12,7 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from remuda.cell.core.waiting import demand
-from remuda.cell.core.waiting.no_runner_reasons import Seen, Shortage
+from remuda.cell.core.waiting.no_runner_reasons import RunnerSupply, RunnerView
 from remuda.cell.core.waiting.why import Situation, explain
 from remuda.cell.dispatch.job_changes import load_job
 from remuda.cell.dispatch.memory import DispatchMemory
@@ -72,10 +72,10 @@ class Explanations:
         ready, running = self._memory.waiting_jobs.waiting(), list(self._memory.assigned_jobs.values())
 
         def count() -> DemandCount:
-            keys = demand.demand(
+            keys = demand.compute_demand(
                 ready=ready,
                 running=running,
-                coming=demand.ahead(coming),
+                coming=demand.count_coming_jobs(coming),
                 runners=runners,
                 managers=managers,
                 now=now,
@@ -117,11 +117,13 @@ class Explanations:
                 downstream=downstream,
                 downstream_project=target.path if target and sees(target) else "",
                 upstream=upstream if source and sees(source) else None,
-                shortage=await self._shortage(job) if job.state is JobState.PENDING and not job.is_trigger else None,
+                explain_no_runner=await self._shortage(job)
+                if job.state is JobState.PENDING and not job.is_trigger
+                else None,
             )
         )
 
-    async def _shortage(self, job: Job) -> Shortage:
+    async def _shortage(self, job: Job) -> RunnerSupply:
         now, need = self._clock.now(), job.key()
         # Runners of other organizations are not disclosed, not even their number.
         everywhere = await self._load_runners()
@@ -132,9 +134,9 @@ class Explanations:
         place = self._memory.waiting_jobs.place(job.id, {runner.fingerprint() for runner in active}, now)
         since = job.pending_at or job.created_at
         estimate = self._memory.pick_ups.estimate(need, place.ahead, now, since=since) if place else None
-        return Shortage(runners=runners, place=place, estimate=estimate)
+        return RunnerSupply(runners=runners, place=place, estimate=estimate)
 
-    async def _load_runners(self) -> tuple[Seen, ...]:
+    async def _load_runners(self) -> tuple[RunnerView, ...]:
         """All runners, with their last contact and their number of jobs."""
         runners, _ = await self._store.runners.list_runners(_ALL)
         contacts: dict[RunnerId, float] = {}
@@ -142,6 +144,6 @@ class Explanations:
             contacts[manager.runner_id] = max(contacts.get(manager.runner_id, 0.0), manager.contacted_at)
         jobs = Counter(job.runner_id for job in self._memory.assigned_jobs.values())
         return tuple(
-            Seen(runner=runner, contacted_at=contacts.get(runner.id), jobs=jobs[runner.id])
+            RunnerView(runner=runner, contacted_at=contacts.get(runner.id), jobs=jobs[runner.id])
             for runner in reversed(runners)
         )

@@ -20,12 +20,12 @@ from msgspec.structs import replace
 
 from remuda.cell.core.jobs import leases
 from remuda.cell.core.waiting.poll_hold import hold_seconds
-from remuda.cell.core.waiting.priority_delay import Offer, deference_seconds, offers_of
+from remuda.cell.core.waiting.priority_delay import Offer, delay_seconds, offers_of
 from remuda.cell.dispatch.held_polls import HangUp
 from remuda.cell.dispatch.job_cache import has_begun
 from remuda.cell.dispatch.job_changes import JobChanges
 from remuda.cell.dispatch.memory import DispatchMemory
-from remuda.cell.dispatch.payload_inputs import gather_payload, keep, policy_settings
+from remuda.cell.dispatch.payload_inputs import draft_payload, policy_settings, store_draft
 from remuda.cell.errors import (
     CannotStartError,
     MissingDependencyError,
@@ -207,7 +207,7 @@ class Handout:
             return 0.0
         if self._clock.monotonic() - self._offers_at >= OFFERS_SECONDS:
             await self._load_offers()
-        return deference_seconds(runner.priority, waiting.key, self._offers, since=waiting.since, now=now)
+        return delay_seconds(runner.priority, waiting.key, self._offers, since=waiting.since, now=now)
 
     async def _load_offers(self) -> None:
         self._offers_at = self._clock.monotonic()
@@ -321,7 +321,7 @@ class Handout:
     async def _assignment(
         self, job: Job, runner: Runner, features: Mapping[str, bool], parts: Belongings
     ) -> Assignment:
-        draft = await gather_payload(
+        draft = await draft_payload(
             self._store,
             self._keys,
             job,
@@ -331,10 +331,11 @@ class Handout:
             public_url=self._settings.public_url,
             now=self._clock.wall(),
         )
-        job = await keep(self._store, draft)
-        self._memory.job_cache.note(job, in_running=has_begun(draft.of.pipeline))
+        job = await store_draft(self._store, draft)
+        self._memory.job_cache.note(job, in_running=has_begun(draft.context.pipeline))
         payload = replace(draft.payload, job_info=self._with_count(draft.payload.job_info, runner))
-        return Assignment(job=job, runner=runner, payload=payload, project=draft.of.project, pipeline=draft.of.pipeline)
+        context = draft.context
+        return Assignment(job=job, runner=runner, payload=payload, project=context.project, pipeline=context.pipeline)
 
     def _with_count(self, info: JobInfo, runner: Runner) -> JobInfo:
         """With the number of other assigned jobs of the project. As in GitLab, only instance runners get it."""

@@ -15,11 +15,11 @@ from collections.abc import Mapping, Sequence
 import msgspec
 from msgspec.structs import replace
 
-from remuda.cell.core.jobs.runner_features import lacking
+from remuda.cell.core.jobs.runner_features import missing_features
 from remuda.cell.core.payload.id_tokens import claims
 from remuda.cell.core.payload.payload import build_payload
-from remuda.cell.core.payload.step_policies import for_payload, scopes_of, setting_name
-from remuda.cell.core.payload.variables import Circumstances, applicable, expansion, given, predefined
+from remuda.cell.core.payload.step_policies import for_payload, policy_setting, scopes_of
+from remuda.cell.core.payload.variables import JobContext, applicable, cell_variables, expansion, user_variables
 from remuda.cell.dispatch.artifact_dependencies import find_dependencies
 from remuda.cell.errors import CannotStartError, NotFoundError, ProjectDeletedError
 from remuda.cell.pipelines.cross_project_access import level_of
@@ -35,13 +35,13 @@ from remuda.wire.id_token import KEY_PREFIX, IdKey, load_id_key, new_id_key, sig
 from remuda.wire.runner_api import JobPayload
 
 
-async def id_keys(store: Store) -> Sequence[IdKey]:
+async def load_id_keys(store: Store) -> Sequence[IdKey]:
     """The keys that sign identity tokens, the newest last."""
     stored = await store.settings.load_signing_keys()
     return [await asyncio.to_thread(load_id_key, kid, pem) for kid, pem in stored.items() if kid.startswith(KEY_PREFIX)]
 
 
-async def variables_of(store: Store, project: Project, environment: str = "") -> tuple[ProjectVariable, ...]:
+async def load_variables(store: Store, project: Project, environment: str = "") -> tuple[ProjectVariable, ...]:
     """The variables that a job of a project gets from it, from its groups and from the cell."""
     kept = [
         *await store.projects.list_shared_variables(project.group_ids),
@@ -50,12 +50,12 @@ async def variables_of(store: Store, project: Project, environment: str = "") ->
     return tuple(applicable(kept, group_ids=project.group_ids, environment=environment))
 
 
-async def circumstances(store: Store, job: Job, runner: Runner, *, public_url: str) -> Circumstances:
+async def load_context(store: Store, job: Job, runner: Runner, *, public_url: str) -> JobContext:
     """What is stored of a job; NotFoundError when the store lacks a part of it."""
-    return await _circumstances(store, job, runner, await store.jobs.load_belongings(job), public_url)
+    return await _build_context(store, job, runner, await store.jobs.load_belongings(job), public_url)
 
 
-async def _circumstances(store: Store, job: Job, runner: Runner, has: Belongings, public_url: str) -> Circumstances:
+async def _build_context(store: Store, job: Job, runner: Runner, has: Belongings, public_url: str) -> JobContext:
     spec, pipeline, project = has.spec, has.pipeline, has.project
     if project is not None and project.removed_at is not None:
         raise ProjectDeletedError(f"the project of job {job.id} was deleted")
@@ -65,8 +65,8 @@ async def _circumstances(store: Store, job: Job, runner: Runner, has: Belongings
         kept = has.variables
         variables = tuple(applicable(kept, group_ids=project.group_ids, environment=job.environment))
     else:
-        variables = await variables_of(store, project, job.environment)
-    return Circumstances(
+        variables = await load_variables(store, project, job.environment)
+    return JobContext(
         job=job,
         spec=spec,
         pipeline=pipeline,
@@ -80,14 +80,14 @@ async def _circumstances(store: Store, job: Job, runner: Runner, has: Belongings
 class Draft(msgspec.Struct, frozen=True, kw_only=True):
     """A payload that is ready but for what `keep` stores."""
 
-    of: Circumstances
+    context: JobContext
     payload: JobPayload
     gets: tuple[JobId, ...]
     """Jobs elsewhere whose artifacts it names."""
     token_hash: str
 
 
-async def gather_payload(
+async def draft_payload(
     store: Store,
     keys: KeyRing,
     job: Job,
@@ -104,24 +104,24 @@ async def gather_payload(
     NotFoundError when the store lacks a part of it, MissingDependencyError when the artifacts of another job are not
     there that it must have, CannotStartError when something else is in its way.
     """
-    of = await _circumstances(store, job, runner, has, public_url)
-    found = await find_dependencies(store, of, now=now)
-    await _check(store, of, features)
-    of = replace(of, inherited=found.variables)
-    token = await keys.issue(job, timeout_seconds=of.timeout, user_id=of.pipeline.user_id)
+    context = await _build_context(store, job, runner, has, public_url)
+    found = await find_dependencies(store, context, now=now)
+    await _check(store, context, features)
+    context = replace(context, inherited=found.variables)
+    token = await keys.issue(job, timeout_seconds=context.timeout, user_id=context.pipeline.user_id)
     payload = build_payload(
-        of,
+        context,
         dependencies=found.sources,
         token=token,
-        id_tokens=await _id_tokens(store, of, now),
+        id_tokens=await _id_tokens(store, context, now),
     )
     payload = _with_policy(payload, job, has.settings)
-    return Draft(of=of, payload=payload, gets=found.outside, token_hash=keys.kept(job, token))
+    return Draft(context=context, payload=payload, gets=found.outside, token_hash=keys.kept(job, token))
 
 
-async def keep(store: Store, draft: Draft) -> Job:
+async def store_draft(store: Store, draft: Draft) -> Job:
     """Store what a payload lets its job do; the job, which is leased, with that."""
-    job = draft.of.job
+    job = draft.context.job
     if (draft.gets, draft.token_hash) == (job.gets, job.token_hash):
         return job
     kept = {"gets": draft.gets, "token_hash": draft.token_hash}
@@ -131,19 +131,19 @@ async def keep(store: Store, draft: Draft) -> Job:
     return changed or job
 
 
-async def _check(store: Store, of: Circumstances, features: Mapping[str, bool]) -> None:
+async def _check(store: Store, context: JobContext, features: Mapping[str, bool]) -> None:
     """CannotStartError when the runner lacks a feature, or the person behind the job may not have it run any more."""
-    if missing := lacking(of, features):
+    if missing := missing_features(context, features):
         raise CannotStartError(missing, FailureReason.RUNNER_UNSUPPORTED)
     # The first user cannot be blocked.
-    user = await store.people.load_user(of.pipeline.user_id) if of.pipeline.user_id != USER_ID else None
+    user = await store.people.load_user(context.pipeline.user_id) if context.pipeline.user_id != USER_ID else None
     if user is not None and user.state == "blocked":
         raise CannotStartError(f'"{user.username}", who started it, is blocked', FailureReason.USER_BLOCKED)
 
 
 def policy_settings(job: Job) -> list[str]:
     """The names of the settings where the step policies are kept that hold for a job."""
-    return [setting_name(scope) for scope in scopes_of(job.key())]
+    return [policy_setting(scope) for scope in scopes_of(job.key())]
 
 
 async def with_policies(store: Store, job: Job, payload: JobPayload) -> JobPayload:
@@ -159,35 +159,37 @@ def _with_policy(payload: JobPayload, job: Job, settings: Mapping[str, str]) -> 
     return replace(payload, remuda={**remuda, "step_policy": policy})
 
 
-async def _id_tokens(store: Store, of: Circumstances, now: float) -> dict[str, str]:
+async def _id_tokens(store: Store, context: JobContext, now: float) -> dict[str, str]:
     """The identity tokens that the file asks for. The first one of a cell makes the key."""
-    if not of.spec.id_tokens:
+    if not context.spec.id_tokens:
         return {}
-    keys = await id_keys(store)
+    keys = await load_id_keys(store)
     if not keys:
         key = await asyncio.to_thread(new_id_key, f"{int(now)}-{secrets.token_hex(4)}")
         await store.settings.add_signing_key(key.kid, key.pem())
         keys = [key]
-    user = await store.people.load_user(of.pipeline.user_id)
-    level = await level_of(store, of.pipeline.user_id, of.project, now) or 0
+    user = await store.people.load_user(context.pipeline.user_id)
+    level = await level_of(store, context.pipeline.user_id, context.project, now) or 0
     names = [one.name.lower() for one in Level if one <= level]
     # In a thread, because a file may ask for thousands.
-    return await asyncio.to_thread(_signed, of, keys[-1], now, names[-1] if names else "", user)
+    return await asyncio.to_thread(_sign_id_tokens, context, keys[-1], now, names[-1] if names else "", user)
 
 
-def _signed(of: Circumstances, key: IdKey, now: float, access_level: str, user: User | None) -> dict[str, str]:
-    expand = expansion([*predefined(of), *given(of)])
+def _sign_id_tokens(
+    context: JobContext, key: IdKey, now: float, access_level: str, user: User | None
+) -> dict[str, str]:
+    expand = expansion([*cell_variables(context), *user_variables(context)])
     tokens = {}
-    for name, asked in of.spec.id_tokens.items():
+    for name, asked in context.spec.id_tokens.items():
         aud = asked["aud"]
-        said = _expanded(expand, aud) if isinstance(aud, str) else [_expanded(expand, one) for one in aud]
+        said = _expand(expand, aud) if isinstance(aud, str) else [_expand(expand, one) for one in aud]
         token_id = str(uuid.uuid4())
-        content = claims(of, audience=said, token_id=token_id, now=now, access_level=access_level, user=user)
+        content = claims(context, audience=said, token_id=token_id, now=now, access_level=access_level, user=user)
         tokens[name] = sign_id_token(content, key)
     return tokens
 
 
-def _expanded(expand: Expansion, text: str) -> str:
+def _expand(expand: Expansion, text: str) -> str:
     try:
         return expand.expand(text)
     except ExpansionError:

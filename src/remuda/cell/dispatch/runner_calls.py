@@ -18,7 +18,7 @@ from remuda.cell.core.jobs.lifecycle import reason_of
 from remuda.cell.dispatch.job_cache import has_begun
 from remuda.cell.dispatch.job_changes import JobChanges
 from remuda.cell.dispatch.memory import DispatchMemory
-from remuda.cell.dispatch.step_results import results_of
+from remuda.cell.dispatch.step_results import read_results
 from remuda.cell.errors import ForbiddenError, StoreError
 from remuda.cell.secrets.key_ring import KeyRing
 from remuda.cell.settings import CellSettings
@@ -304,9 +304,9 @@ class RunnerCalls:
         if update.remuda_may_have_begun:
             return True
         if update.info is not None and update.info.name == REPORTS_STEPS:
-            async with aclosing(results_of(self._store, job.id)) as stored:
+            async with aclosing(read_results(self._store, job.id)) as stored:
                 async for result in stored:
-                    if lost_attempts.has_begun(msgspec.json.decode(result.body)):
+                    if lost_attempts.has_begun_script(msgspec.json.decode(result.body)):
                         return True
             return False
         log = bytearray()
@@ -314,7 +314,7 @@ class RunnerCalls:
             log += piece
             if len(log) >= lost_attempts.LOG_BYTES:
                 break
-        return lost_attempts.began_by_log(bytes(log), size)
+        return lost_attempts.has_begun_script_by_log(bytes(log), size)
 
     async def _lacks_trace(self, job: Job, update: UpdateJob) -> bool:
         """True if the runner logged more bytes than arrived. After `_TRACE_PATIENCE_SECONDS` the end is accepted."""

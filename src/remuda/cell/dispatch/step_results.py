@@ -13,7 +13,7 @@ from remuda.model.job import JobId
 PAGE = 100
 
 
-async def results_of(store: Store, job_id: JobId, *, after: int = 0) -> AsyncGenerator[StepResult, None]:
+async def read_results(store: Store, job_id: JobId, *, after: int = 0) -> AsyncGenerator[StepResult, None]:
     """All of them with higher numbers, in order."""
     while page := await store.jobs.list_results(job_id, after=after, limit=PAGE):
         for result in page:

@@ -87,7 +87,7 @@ class Timeouts:
         now = self._clock.now()
         delayed = [(job.scheduled_at or now, job) for job in await self._store.jobs.list_jobs_in([JobState.SCHEDULED])]
         for _, job in delayed:
-            if verdict := stuck_jobs.stale(job, self._settings, now):
+            if verdict := stuck_jobs.check_stale(job, self._settings, now):
                 await self._run_logged(self._drop(job, verdict))
         for pipeline_id in dict.fromkeys(job.pipeline_id for due_at, job in delayed if due_at <= now):
             await self._run_logged(self._changes.change(pipeline_id, lambda family: lifecycle.start_due(family, now)))
@@ -130,9 +130,9 @@ class Timeouts:
         runners, _ = await self._store.runners.list_runners(_ALL)
         assigned = self._memory.assigned_jobs.values()
         busy = frozenset(job.runner_id for job in assigned if job.runner_id is not None)
-        offers = stuck_jobs.online(runners, await self._store.runners.list_all_managers(), busy, now)
+        offers = stuck_jobs.online_offers(runners, await self._store.runners.list_all_managers(), busy, now)
         for job in old:
-            if verdict := stuck_jobs.stuck_pending(job, offers, self._settings, now):
+            if verdict := stuck_jobs.check_stuck(job, offers, self._settings, now):
                 await self._run_logged(self._drop(job, verdict))
 
     async def _drop(self, job: Job, verdict: stuck_jobs.Verdict) -> None:
@@ -156,7 +156,9 @@ class Timeouts:
             if job.runner_id is not None and job.runner_id not in runners:
                 runners[job.runner_id] = await self._store.runners.load_runner(job.runner_id)
             timeout = stuck_jobs.timeout_of(job, projects[job.project_id], runners[job.runner_id])
-            if verdict := stuck_jobs.overtime(job, timeout, self._settings, since=since, now=now, outages=outages):
+            if verdict := stuck_jobs.check_overtime(
+                job, timeout, self._settings, since=since, now=now, outages=outages
+            ):
                 await self._run_logged(self._changes.fail(job, *verdict))
 
     async def _run_logged(self, change: Awaitable[object]) -> None:

@@ -18,12 +18,12 @@ from remuda.model.job import JobId, PipelineId
 
 async def keep_artifacts(store: Store, job_id: JobId) -> None:
     """They do not expire any more."""
-    await store.jobs.change_artifacts(job_id, artifact_expiry.kept)
+    await store.jobs.change_artifacts(job_id, artifact_expiry.keep_for_ever)
 
 
 async def delete_artifacts(store: Store, blobs: Blobs, job_id: JobId) -> None:
     """All of a job's."""
-    for artifact in await store.jobs.change_artifacts(job_id, artifact_expiry.deleted):
+    for artifact in await store.jobs.change_artifacts(job_id, artifact_expiry.delete_all):
         await blobs.remove(artifact.blob)
 
 
@@ -34,7 +34,7 @@ async def erase_job(store: Store, traces: Traces, blobs: Blobs, job_id: JobId, *
         job, has_artifacts=bool(await store.jobs.list_artifacts(job_id))
     ):
         raise InvalidError("the job is not over, or there is nothing to erase")
-    gone = await store.jobs.change_artifacts(job_id, lambda row, artifacts: artifact_expiry.erased(row, artifacts, now))
+    gone = await store.jobs.change_artifacts(job_id, lambda row, artifacts: artifact_expiry.erase(row, artifacts, now))
     reach("cell.job_erased")
     for artifact in gone:
         await blobs.remove(artifact.blob)

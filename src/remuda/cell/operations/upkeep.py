@@ -160,7 +160,7 @@ class Upkeep:
         wanted = PipelineFilter(ref=pipeline.ref, tag=pipeline.tag, statuses=("success",))
         newest, _ = await self._store.pipelines.list_pipelines(pipeline.project_id, Page(size=1, counted=False), wanted)
         project = await self._store.projects.load_project(pipeline.project_id)
-        return artifact_expiry.keeps(
+        return artifact_expiry.keeps_artifacts(
             pipeline,
             newest=newest[0] if newest else None,
             has_ref=project is not None and await self._find_ref(project, pipeline.ref) is not None,

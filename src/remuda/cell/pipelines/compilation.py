@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import msgspec
 
 from remuda.cell.core.payload.predefined_variables import REGISTRY, is_literal, of_pipeline, of_project
-from remuda.cell.core.pipelines.creation import PARENT, given_variables, merge_request_iid, new_pipeline
+from remuda.cell.core.pipelines.creation import PARENT, merge_request_iid, new_pipeline, variables_for_expansion
 from remuda.cell.errors import InvalidError, TooLargeError
 from remuda.cell.git.port import Reader
 from remuda.cell.pipelines.included_files import FILE_LIMIT_BYTES, CellSources, Outside, TreeFiles, changed_files
@@ -149,7 +149,7 @@ def _merge_request(request: PipelineRequest, known: RequestFacts, reading: Reade
 def _facts(request: PipelineRequest, known: RequestFacts, pipeline: Pipeline, reading: Reader) -> Facts:
     repo, sha = request.project.repo_path, request.sha
     own = of_pipeline(pipeline, request.project, known.url)
-    variables, raw = given_variables(pipeline, known.variables)
+    variables, raw = variables_for_expansion(pipeline, known.variables)
     literal = {name for name, value in own.items() if is_literal(name, value)}
     return Facts(
         ref=own["CI_COMMIT_REF_NAME"],

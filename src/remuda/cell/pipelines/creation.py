@@ -28,7 +28,7 @@ from remuda.cell.core.pipelines.creation import (
     with_outcome,
 )
 from remuda.cell.dispatch.job_changes import JobChanges
-from remuda.cell.dispatch.payload_inputs import variables_of
+from remuda.cell.dispatch.payload_inputs import load_variables
 from remuda.cell.errors import CellError, InvalidError, MistakesError, StoreError
 from remuda.cell.git.port import GitError, Reader, Repositories
 from remuda.cell.pipelines.compilation import RequestFacts, compile_request, describe_pipeline, lint_request
@@ -208,7 +208,7 @@ class Pipelines:
             told = last[0].predefined if last else {}
         user = await self._store.people.load_user(request.user_id)
         return RequestFacts(
-            variables=await variables_of(self._store, project),
+            variables=await load_variables(self._store, project),
             of_user=of_user(user) if user else {},
             of_commit=of_commit(
                 message=commit.message,

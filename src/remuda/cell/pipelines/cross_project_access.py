@@ -5,7 +5,7 @@ its file may be somebody else's. All other rules are in `core.rights`. Trigger j
 and needs of other projects' artifacts ask here.
 """
 
-from remuda.cell.core.access.rights import project_level, valid
+from remuda.cell.core.access.rights import active_members, project_level
 from remuda.cell.store.ports import Store
 from remuda.cell.values import Project
 
@@ -15,7 +15,7 @@ async def level_of(store: Store, user_id: int, project: Project, now: float) -> 
     user = await store.people.load_user(user_id)
     if user is None or user.state != "active" or project.removed_at is not None:
         return None
-    return project_level(user, valid(await store.people.list_memberships(user_id), now), project)
+    return project_level(user, active_members(await store.people.list_memberships(user_id), now), project)
 
 
 async def find_reachable_project(

@@ -18,9 +18,9 @@ from msgspec.structs import replace
 
 from remuda.cell.blobs.archives import read_small_entry
 from remuda.cell.blobs.port import Blobs
-from remuda.cell.core.payload.variables import Circumstances, expansion, given, predefined
+from remuda.cell.core.payload.variables import JobContext, cell_variables, expansion, user_variables
 from remuda.cell.dispatch.artifact_dependencies import Dependencies, find_dependencies
-from remuda.cell.dispatch.payload_inputs import circumstances
+from remuda.cell.dispatch.payload_inputs import load_context
 from remuda.cell.errors import (
     CellError,
     ConflictError,
@@ -150,49 +150,49 @@ class Releases:
         if spec is None or spec.release is None:
             return None
         try:
-            of, found = await self._circumstances(job)
-            wanted = _evaluate(of, spec.release)
-            await self._refuse_endless(of, wanted.tag)
-            wanted = replace(wanted, description=await self._text(of, found, wanted.description))
-            await self.create(of.project, wanted)
+            context, found = await self._circumstances(job)
+            wanted = _evaluate(context, spec.release)
+            await self._refuse_endless(context, wanted.tag)
+            wanted = replace(wanted, description=await self._text(context, found, wanted.description))
+            await self.create(context.project, wanted)
         except StoreError:
             raise
         except (CellError, ExpansionError) as error:
             return f"the release could not be made: {error}"
         return None
 
-    async def _circumstances(self, job: Job) -> tuple[Circumstances, Dependencies]:
+    async def _circumstances(self, job: Job) -> tuple[JobContext, Dependencies]:
         runner = await self._store.runners.load_runner(job.runner_id) if job.runner_id is not None else None
         # A runner may be removed while its jobs run; their variables then say of it only its number.
         known = runner or Runner(
             id=job.runner_id or RunnerId(0), type=RunnerType.INSTANCE, token_hash="", created_at=job.created_at
         )
-        of = await circumstances(self._store, job, known, public_url=self._public_url)
+        context = await load_context(self._store, job, known, public_url=self._public_url)
         try:
-            found = await find_dependencies(self._store, of, now=self._clock.wall())
+            found = await find_dependencies(self._store, context, now=self._clock.wall())
         except MissingDependencyError:
             found = Dependencies()
-        return replace(of, inherited=found.variables), found
+        return replace(context, inherited=found.variables), found
 
-    async def _refuse_endless(self, of: Circumstances, tag: str) -> None:
+    async def _refuse_endless(self, context: JobContext, tag: str) -> None:
         """A tag that a release made starts a pipeline; if that one releases under yet another name, so does the next,
         for ever."""
-        if not of.pipeline.tag or tag == of.pipeline.ref:
+        if not context.pipeline.tag or tag == context.pipeline.ref:
             return
-        cause = await self.find(of.project, of.pipeline.ref)
+        cause = await self.find(context.project, context.pipeline.ref)
         if cause is not None and cause.job_id is not None:
             raise InvalidError(
-                f"this pipeline runs because a release made the tag {of.pipeline.ref}; to make {tag} from here would "
-                "go on for ever. Add to the job: rules: [{if: $CI_COMMIT_TAG, when: never}, {when: on_success}]"
+                f"this pipeline runs because a release made the tag {context.pipeline.ref}; to make {tag} from here "
+                "would go on for ever. Add to the job: rules: [{if: $CI_COMMIT_TAG, when: never}, {when: on_success}]"
             )
 
-    async def _text(self, of: Circumstances, found: Dependencies, description: str) -> str:
+    async def _text(self, context: JobContext, found: Dependencies, description: str) -> str:
         """The description itself, or what is in the file that it names: one that the job left or got from others, or
         one of the repository."""
         path = description.strip().removeprefix("./")
         if not path or len(path) > _MAX_FILE_NAME or "\n" in path or path.startswith("/"):
             return description
-        own = [one for one in await self._store.jobs.list_artifacts(of.job.id) if one.type == "archive"]
+        own = [one for one in await self._store.jobs.list_artifacts(context.job.id) if one.type == "archive"]
         for archive in [*own, *(source.archive for source in reversed(found.sources))]:
             try:
                 content = await read_small_entry(self._blobs, archive.blob, path, limit_bytes=DESCRIPTION_LIMIT_BYTES)
@@ -200,7 +200,7 @@ class Releases:
             except (NotFoundError, InvalidError):
                 continue
         kept = await self._projects.repos.file(
-            of.project.repo_path, of.pipeline.sha, path, limit_bytes=DESCRIPTION_LIMIT_BYTES
+            context.project.repo_path, context.pipeline.sha, path, limit_bytes=DESCRIPTION_LIMIT_BYTES
         )
         return description if kept is None else kept.decode(errors="replace")
 
@@ -212,8 +212,8 @@ def _check_own(there: Release, wanted: NewRelease) -> Release:
     return there
 
 
-def _evaluate(of: Circumstances, asked: Mapping[str, Any]) -> NewRelease:
-    expand = expansion([*predefined(of), *given(of)]).expand
+def _evaluate(context: JobContext, asked: Mapping[str, Any]) -> NewRelease:
+    expand = expansion([*cell_variables(context), *user_variables(context)]).expand
     texts = {key: expand(value) for key, value in asked.items() if isinstance(value, str)}
     links = asked.get("assets", {}).get("links", ())
     if not texts.get("tag_name"):
@@ -222,13 +222,13 @@ def _evaluate(of: Circumstances, asked: Mapping[str, Any]) -> NewRelease:
         tag=texts["tag_name"],
         name=texts.get("name", ""),
         description=texts.get("description", ""),
-        ref=texts.get("ref", "") or of.pipeline.sha,
+        ref=texts.get("ref", "") or context.pipeline.sha,
         tag_message=texts.get("tag_message", ""),
         milestones=tuple(expand(one) for one in asked.get("milestones", ())),
         released_at=parse_time(texts["released_at"]) if texts.get("released_at") else None,
         links=tuple({key: expand(value) for key, value in link.items()} for link in links),
-        job_id=of.job.id,
-        user_id=of.pipeline.user_id,
+        job_id=context.job.id,
+        user_id=context.pipeline.user_id,
     )
 
 

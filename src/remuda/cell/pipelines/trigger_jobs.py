@@ -16,10 +16,10 @@ from typing import Any
 from remuda.cell.blobs.archives import read_small_entry
 from remuda.cell.blobs.port import Blobs
 from remuda.cell.core.pipelines import downstream, trigger_jobs
-from remuda.cell.core.pipelines.downstream import Asker
-from remuda.cell.dispatch.artifact_dependencies import inherited_variables
+from remuda.cell.core.pipelines.downstream import TriggerContext
+from remuda.cell.dispatch.artifact_dependencies import dotenv_variables
 from remuda.cell.dispatch.job_changes import JobChanges
-from remuda.cell.dispatch.payload_inputs import variables_of
+from remuda.cell.dispatch.payload_inputs import load_variables
 from remuda.cell.errors import CellError, InvalidError, NotFoundError, StoreError, TooDeepError
 from remuda.cell.pipelines.creation import Starter
 from remuda.cell.pipelines.cross_project_access import find_reachable_project
@@ -155,14 +155,14 @@ class TriggerJobs:
         project = await self._store.projects.load_project(job.project_id)
         if spec is None or family is None or project is None:
             raise NotFoundError(f"job {job.id} lacks its spec, pipeline or project in the store")
-        asker = Asker(
+        asker = TriggerContext(
             job=job,
             spec=spec,
             trigger=trigger,
             pipeline=family.pipeline,
             project=project,
-            variables=await variables_of(self._store, project, job.environment),
-            inherited=await inherited_variables(self._store, job, family),
+            variables=await load_variables(self._store, project, job.environment),
+            inherited=await dotenv_variables(self._store, job, family),
             public_url=self._public_url,
         )
         if trigger.include:
@@ -170,7 +170,7 @@ class TriggerJobs:
             return downstream.for_child(asker, files, await self._texts(family, files))
         return await self._of_project(asker)
 
-    async def _of_project(self, asker: Asker) -> PipelineRequest:
+    async def _of_project(self, asker: TriggerContext) -> PipelineRequest:
         expand = asker.expander()
         path = expand(asker.trigger.project)
         user_id = asker.pipeline.user_id

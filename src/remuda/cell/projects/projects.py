@@ -21,7 +21,7 @@ from contextlib import asynccontextmanager
 import msgspec
 
 from remuda.cell.core.pipelines.creation import merge_request_iid
-from remuda.cell.core.pipelines.push_options import read_wishes
+from remuda.cell.core.pipelines.push_options import read_push_options
 from remuda.cell.errors import CellError, ConflictError, ForbiddenError, InvalidError
 from remuda.cell.git.commits import FileAction, NewCommit, apply_actions, is_branch_name, is_done
 from remuda.cell.git.port import FORCE_REFUSED, NAMESAKE_REFUSED, Pushes, PushNote, Repositories, find_note
@@ -332,7 +332,7 @@ class Projects:
         if is_request and merge_request_iid(ref) is None:
             await self._store.projects.put_seen_refs(project.id, {ref: sha})
             return False
-        wishes = read_wishes(note.options if note else ())
+        wishes = read_push_options(note.options if note else ())
         if wishes.ignored:
             _log.warning("push options that make no sense", project=project.path, ref=ref, options=wishes.ignored)
         commit = await self.repos.commit(project.repo_path, sha)

@@ -48,9 +48,9 @@ class Registry:
     async def token(self, scopes: Iterable[str], allows: Allows, *, subject: str) -> str:
         """A token for what is allowed of what is asked for, perhaps for nothing."""
         access = []
-        for asked in registry_images.wanted(scopes):
+        for asked in registry_images.parse_scopes(scopes):
             project = await self._project(asked.name)
-            if project is not None and (given := registry_images.granted(asked, allows(project))):
+            if project is not None and (given := registry_images.limit_access(asked, allows(project))):
                 access.append(given)
         return sign_registry_token(
             access,

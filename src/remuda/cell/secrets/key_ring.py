@@ -14,7 +14,7 @@ import secrets
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from remuda.cell.core.access.tokens import JobTokens, key_name, over
+from remuda.cell.core.access.tokens import JobTokens, key_name, retirable_keys
 from remuda.cell.errors import ConflictError
 from remuda.cell.store.ports import Store
 from remuda.cell.values import Job
@@ -61,7 +61,7 @@ async def retire(store: Store, now: float) -> list[str]:
     if len(kids) < 2:
         return []
     leased = [job.leased_at for job in await store.jobs.list_jobs_in(HELD) if job.leased_at is not None]
-    retired = over(kids, oldest_lease=min(leased, default=None), now=now)
+    retired = retirable_keys(kids, oldest_lease=min(leased, default=None), now=now)
     for kid in retired:
         await store.settings.remove_signing_key(kid)
     return retired
@@ -113,7 +113,7 @@ class KeyRing:
         """The same as `opens` where token, keys and job are known; None where the store has to be asked."""
         if self._tokens is None or self._clock.monotonic() - self._read_at >= REFRESH_SECONDS:
             return None
-        claims = self._tokens.remembered(token, now=self._clock.now())
+        claims = self._tokens.claims_from_cache(token, now=self._clock.now())
         job = known(JobId(claims.job_id)) if claims is not None and scope in claims.scopes else None
         if claims is None or job is None or (job.project_id, job.epoch) != (claims.project_id, claims.epoch):
             return None

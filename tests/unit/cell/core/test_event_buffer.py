@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.cell.core.event_buffer import Buffer, Event, EventKind, Wanted
+from remuda.cell.core.event_buffer import Buffer, Event, EventFilter, EventKind
 from remuda.model.job import JobId, PipelineId, ProjectId
 
 
@@ -56,11 +56,15 @@ def test_the_wire() -> None:
 def test_what_is_wanted() -> None:
     job, pipeline = an_event(), an_event(kind=EventKind.PIPELINE)
     runner = Event(kind=EventKind.RUNNER, body=b"{}")
-    assert all(Wanted().covers(event) for event in (job, pipeline, runner))
-    assert [Wanted(job_id=JobId(9)).covers(event) for event in (job, pipeline, runner)] == [True, False, False]
-    assert [Wanted(pipeline_id=PipelineId(8)).covers(event) for event in (job, pipeline, runner)] == [True, True, False]
-    assert not Wanted(project_id=ProjectId(1)).covers(job)
-    assert not Wanted(kinds=frozenset({EventKind.RUNNER})).covers(job)
-    assert Wanted().runners
-    assert not Wanted(project_id=ProjectId(7)).runners
-    assert not Wanted(kinds=frozenset({EventKind.JOB})).runners
+    assert all(EventFilter().covers(event) for event in (job, pipeline, runner))
+    assert [EventFilter(job_id=JobId(9)).covers(event) for event in (job, pipeline, runner)] == [True, False, False]
+    assert [EventFilter(pipeline_id=PipelineId(8)).covers(event) for event in (job, pipeline, runner)] == [
+        True,
+        True,
+        False,
+    ]
+    assert not EventFilter(project_id=ProjectId(1)).covers(job)
+    assert not EventFilter(kinds=frozenset({EventKind.RUNNER})).covers(job)
+    assert EventFilter().runners
+    assert not EventFilter(project_id=ProjectId(7)).runners
+    assert not EventFilter(kinds=frozenset({EventKind.JOB})).runners

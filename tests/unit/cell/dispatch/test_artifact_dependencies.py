@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from remuda.cell.dispatch.artifact_dependencies import inherited_variables
+from remuda.cell.dispatch.artifact_dependencies import dotenv_variables
 from remuda.cell.dispatch.handout import Assignment, NoJob
 from remuda.cell.values import Artifact, Family, Job
 from remuda.cell.values.people import Member, Namespace, User
@@ -79,7 +79,7 @@ async def test_later_stages_get_variables_and_archives_of_earlier_ones(cell: Mem
 async def test_needs_and_dependencies_choose(cell: MemoryCell, given: dict[str, Any], gets: bool) -> None:
     family = await push(cell, a_spec("one", artifacts=MAKES), a_spec("use", stage="deploy", stage_index=2, **given))
     maker = await succeed(cell, VERSION="1")
-    assert (await inherited_variables(cell.store, family.jobs[1])) == ({"VERSION": "1"} if gets else {})
+    assert (await dotenv_variables(cell.store, family.jobs[1])) == ({"VERSION": "1"} if gets else {})
     variables, archives = await handed_out(cell)
     assert ("VERSION" in variables, archives) == (gets, [maker.id] if gets else [])
 

@@ -4,9 +4,9 @@ import msgspec
 import pytest
 
 from remuda.cell.core.payload.payload import for_other_runners
-from remuda.cell.core.payload.step_policies import changed_policy, setting_name
+from remuda.cell.core.payload.step_policies import change_policy, policy_setting
 from remuda.cell.dispatch.handout import Assignment
-from remuda.cell.dispatch.payload_view import disclosed_payload, secrets_of
+from remuda.cell.dispatch.payload_view import build_payload_view, load_secrets
 from remuda.cell.errors import InvalidError
 from remuda.cell.values import ProjectVariable
 from remuda.testing.builders import NOW, a_spec
@@ -19,12 +19,12 @@ async def test_as_a_runner_gets_it_but_for_secrets(cell: MemoryCell) -> None:
     masked = ProjectVariable(project_id=cell.project.id, key="PASSWORD", value="hunter2-hunter2", masked=True)
     await cell.store.projects.put_variable(masked, replace=False)
     family = await cell.push(a_spec(script=("make",), id_tokens={"ID": {"aud": "x"}}))
-    before = await disclosed_payload(cell.store, family.jobs[0], public_url=URL, now=NOW)
+    before = await build_payload_view(cell.store, family.jobs[0], public_url=URL, now=NOW)
     assert before["steps"][0]["script"] == ["make"]
     handout = await cell.poll()
     assert isinstance(handout, Assignment)
     job = await cell.job(handout.job.id)
-    shown = await disclosed_payload(cell.store, job, public_url=URL, now=NOW)
+    shown = await build_payload_view(cell.store, job, public_url=URL, now=NOW)
     text = msgspec.json.encode(shown).decode()
     assert handout.payload.token not in text
     assert "hunter2" not in text
@@ -39,7 +39,7 @@ async def test_as_a_runner_gets_it_but_for_secrets(cell: MemoryCell) -> None:
 async def test_a_trigger_job_has_none(cell: MemoryCell) -> None:
     family = await cell.push_file("go:\n  trigger: acme/lib\n")
     with pytest.raises(InvalidError, match="no payload"):
-        await disclosed_payload(cell.store, family.jobs[0], public_url=URL, now=NOW)
+        await build_payload_view(cell.store, family.jobs[0], public_url=URL, now=NOW)
 
 
 async def test_policies_go_out_with_the_job(cell: MemoryCell) -> None:
@@ -49,7 +49,7 @@ async def test_policies_go_out_with_the_job(cell: MemoryCell) -> None:
     assert handout.payload.remuda == {"predefined": {}}
     assert b'"remuda"' not in msgspec.json.encode(for_other_runners(handout.payload))
     scope = ("project", cell.project.id)
-    await cell.store.settings.put_setting(setting_name(scope), changed_policy(None, {"deny": ["x"]}, None, 1))
+    await cell.store.settings.put_setting(policy_setting(scope), change_policy(None, {"deny": ["x"]}, None, 1))
     handout = await cell.poll()
     assert isinstance(handout, Assignment)
     assert isinstance(handout.payload.remuda, dict)
@@ -67,5 +67,5 @@ async def test_secrets_are_those_that_are_masked(cell: MemoryCell) -> None:
         variable = ProjectVariable(project_id=cell.project.id, key=key, value=value, masked=masked)
         await cell.store.projects.put_variable(variable, replace=False)
     family = await cell.push(a_spec())
-    secrets = await secrets_of(cell.store, family.jobs[0])
+    secrets = await load_secrets(cell.store, family.jobs[0])
     assert secrets.mask_bytes(b"alpha-alpha bravo-bravo glpat-abc") == b"[MASKED] bravo-bravo glpat-[MASKED]"

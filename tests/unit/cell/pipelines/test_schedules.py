@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from remuda.cell.core.pipelines.schedules import planned
+from remuda.cell.core.pipelines.schedules import with_next_time
 from remuda.cell.errors import InvalidError, StoreError
 from remuda.cell.pipelines.schedules import Schedules
 from remuda.cell.store.memory.store import MemoryStore
@@ -83,7 +83,7 @@ class Bench:
         now = self.clock.now()
         values: dict[str, Any] = {"id": 0, "project_id": self.project.id, "description": cron, "ref": "main"}
         schedule = Schedule(**(values | {"cron": cron, "created_at": now, "updated_at": now} | given))
-        return await self.store.schedules.add_schedule(planned(schedule, now))
+        return await self.store.schedules.add_schedule(with_next_time(schedule, now))
 
     async def kept(self, schedule: Schedule) -> Schedule:
         found = await self.store.schedules.load_schedule(schedule.id)

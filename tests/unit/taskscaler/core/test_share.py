@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.cell.core.waiting.demand import demand
+from remuda.cell.core.waiting.demand import compute_demand
 from remuda.cell.values import RunnerManager
 from remuda.model.job import RunnerId
 from remuda.model.runner import CapabilityKey
@@ -26,7 +26,7 @@ def test_three_managers_on_one_key(ready: int, capacities: tuple[int, int, int])
     ]
     runner = a_runner(id=RunnerId(1), tags=("linux",))
     told = wire.Demand(
-        keys=demand(ready={LINUX: ready}, running=(), coming={}, runners=(runner,), managers=managers, now=NOW)
+        keys=compute_demand(ready={LINUX: ready}, running=(), coming={}, runners=(runner,), managers=managers, now=NOW)
     )
     fleet = Fleet(groups=(Group(limits=Limits(throttle_limit=-1.0, max_instances=10_000)),))
     created = [

@@ -27,7 +27,7 @@ _SCOPES = {
 }
 
 
-def wanted(scopes: Iterable[str]) -> list[Access]:
+def parse_scopes(scopes: Iterable[str]) -> list[Access]:
     """The images that `repository:name:action,action` asks for; what else a scope may be is left out."""
     found = []
     for scope in [one for text in scopes for one in text.split()][:MAX_SCOPES]:
@@ -44,14 +44,14 @@ def project_paths(image: str) -> list[str]:
     return ["/".join(parts[:count]) for count in range(len(parts), 1, -1)]
 
 
-def allowed(level: int, token_scopes: Collection[str]) -> frozenset[str]:
+def actions_of(level: int, token_scopes: Collection[str]) -> frozenset[str]:
     """What a person with this level in a project may do with its images, with such a token."""
     return frozenset(
         action for action, least in _LEVELS.items() if level >= least and not _SCOPES[action].isdisjoint(token_scopes)
     )
 
 
-def granted(asked: Access, may: Collection[str]) -> Access | None:
+def limit_access(asked: Access, may: Collection[str]) -> Access | None:
     """Of what is asked for, what is allowed; None when that is nothing."""
     actions = tuple(action for action in asked.actions if action in may)
     return Access(name=asked.name, actions=actions) if actions else None

@@ -39,13 +39,13 @@ def unknown_scopes(scopes: Iterable[str], user: User) -> list[str]:
     return [scope for scope in scopes if scope not in known]
 
 
-def opens(scopes: Collection[str], *, is_reading: bool, also: Collection[str] = ()) -> bool:
+def scopes_allow(scopes: Collection[str], *, is_reading: bool, also: Collection[str] = ()) -> bool:
     """Whether a token with these scopes is good for a call: `api` is for all, `read_api` for all that only read."""
     wanted = {"api", *also, *(("read_api",) if is_reading else ())}
     return not wanted.isdisjoint(scopes)
 
 
-def valid(members: Iterable[Member], now: float) -> list[Member]:
+def active_members(members: Iterable[Member], now: float) -> list[Member]:
     """Those that have not expired."""
     return [member for member in members if member.expires_at is None or member.expires_at > now]
 

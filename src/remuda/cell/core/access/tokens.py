@@ -60,17 +60,17 @@ def key_name(cell_id: int, now: float, random: bytes) -> str:
     return f"cell{cell_id}-{int(now)}-{random.hex()}"
 
 
-def made_at(kid: str) -> int | None:
+def creation_time(kid: str) -> int | None:
     """When a key was made; None for a name that does not tell."""
     found = re.fullmatch(r"cell[0-9]+-([0-9]{1,12})(-[0-9a-f]+)?", kid, re.ASCII)
     return int(found[1]) if found else None
 
 
-def over(kids: Sequence[str], *, oldest_lease: float | None, now: float) -> list[str]:
+def retirable_keys(kids: Sequence[str], *, oldest_lease: float | None, now: float) -> list[str]:
     """Of the keys, oldest first, those that no token needs any more. `oldest_lease` is the earliest hand-out among the
     jobs that runners have."""
     latest = now if oldest_lease is None else min(now, oldest_lease)
-    replaced_at = {old: made_at(successor) for old, successor in pairwise(kids)}
+    replaced_at = {old: creation_time(successor) for old, successor in pairwise(kids)}
     return [kid for kid, at in replaced_at.items() if at is not None and at + KEPT_SECONDS <= latest]
 
 
@@ -109,7 +109,7 @@ class JobTokens:
 
     def read(self, token: str, *, now: float) -> JobClaims:
         """What a token claims, once its signature, its age and its cell are right; TokenError otherwise."""
-        claims = self.remembered(token, now=now)
+        claims = self.claims_from_cache(token, now=now)
         if claims is None:
             claims = job_token.verify(token, self.keys, now=now)
             if claims.cell_id != self._cell_id:
@@ -117,7 +117,7 @@ class JobTokens:
             self._remember(token, claims)
         return claims
 
-    def remembered(self, token: str, *, now: float) -> JobClaims | None:
+    def claims_from_cache(self, token: str, *, now: float) -> JobClaims | None:
         """The same of a token that was seen before; None of one that was not, or that has expired."""
         claims = self._verified.get(token)
         return None if claims is None or claims.expires_at <= now else claims

@@ -36,7 +36,7 @@ def _seconds(words: str) -> int | None:
     return None if words == NEVER else parse_duration(words) or None
 
 
-def keeps(pipeline: Pipeline, *, newest: Pipeline | None, has_ref: bool, keep_latest: bool) -> bool:
+def keeps_artifacts(pipeline: Pipeline, *, newest: Pipeline | None, has_ref: bool, keep_latest: bool) -> bool:
     """Whether a pipeline keeps what has expired; `newest` is the newest one of its ref that succeeded.
 
     One that waits for a person may do so for ever: it counts like one that succeeded.
@@ -63,12 +63,12 @@ def without_expired(
     return None if left == list(artifacts) else _leaves(job, artifacts, left)
 
 
-def kept(job: Job, artifacts: Sequence[Artifact]) -> Leaves:
+def keep_for_ever(job: Job, artifacts: Sequence[Artifact]) -> Leaves:
     """All of them stay for ever."""
     return Leaves(job=job, artifacts=tuple(replace(one, expires_at=None, look_at=None) for one in artifacts))
 
 
-def deleted(job: Job, artifacts: Sequence[Artifact]) -> Leaves | None:
+def delete_all(job: Job, artifacts: Sequence[Artifact]) -> Leaves | None:
     """None of them stays."""
     return _leaves(job, artifacts, []) if artifacts else None
 
@@ -79,7 +79,7 @@ def can_be_erased(job: Job, *, has_artifacts: bool) -> bool:
     return job.state in FINAL and not job.is_trigger and (has_artifacts or has_trace)
 
 
-def erased(job: Job, artifacts: Sequence[Artifact], now: float) -> Leaves | None:
+def erase(job: Job, artifacts: Sequence[Artifact], now: float) -> Leaves | None:
     """No artifacts, no trace. Nothing when the job cannot be erased."""
     if not can_be_erased(job, has_artifacts=bool(artifacts)):
         return None

@@ -17,7 +17,7 @@ _ANY_WRAPPER = 32 + zlib.MAX_WBITS
 
 def read_dotenv(packed: bytes, *, limit_bytes: int, limit_variables: int) -> dict[str, str]:
     """The variables in a file as a runner uploads it, packed or not; InvalidError names the line and the reason."""
-    content = _unpacked(packed, limit_bytes)
+    content = _unpack(packed, limit_bytes)
     if len(content) > limit_bytes:
         raise InvalidError(explain_limit(limit_bytes))
     try:
@@ -61,7 +61,7 @@ def _reason(line: str, name: str, equals: str) -> str:
     return f"begins with {name[:40]!a}, which is no name of a variable; use letters, digits and _"
 
 
-def _unpacked(packed: bytes, limit_bytes: int) -> bytes:
+def _unpack(packed: bytes, limit_bytes: int) -> bytes:
     """The text of a gzip file, up to one byte beyond the limit. A runner packs several files one after the other."""
     if not packed.startswith(b"\x1f\x8b"):
         return packed

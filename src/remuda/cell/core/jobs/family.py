@@ -93,7 +93,7 @@ def further_try(job: Job, tries: int, now: float, *, lost_tries: int = 0) -> Job
     )
 
 
-def _moved(job: Job, event: JobEvent, now: float) -> Job:
+def _apply_event(job: Job, event: JobEvent, now: float) -> Job:
     """The job after an event, with the time of it where people want to know it."""
     state = after(job.state, event)
     return replace(
@@ -107,10 +107,10 @@ def _moved(job: Job, event: JobEvent, now: float) -> Job:
     )
 
 
-def ended(job: Job, outcome: Outcome, now: float) -> Job:
+def apply_outcome(job: Job, outcome: Outcome, now: float) -> Job:
     """The job after it succeeded or failed."""
     after_it = replace(
-        _moved(job, JobEvent.SUCCEED if outcome.succeeded else JobEvent.FAIL, now),
+        _apply_event(job, JobEvent.SUCCEED if outcome.succeeded else JobEvent.FAIL, now),
         failure_reason=None if outcome.succeeded else (outcome.reason or FailureReason.UNKNOWN_FAILURE).value,
         failure_message=None if outcome.succeeded else outcome.message,
         exit_code=outcome.exit_code,
@@ -123,7 +123,7 @@ def ended(job: Job, outcome: Outcome, now: float) -> Job:
     return after_it
 
 
-class Plan:
+class FamilyDraft:
     """A family while a decision is worked out; `changes` adds what follows and sums it up."""
 
     def __init__(self, family: Family, now: float) -> None:
@@ -165,11 +165,11 @@ class Plan:
         """Something happens to the job. One that would be enqueued waits while its resource group is taken."""
         if event is JobEvent.ENQUEUE and job.resource_group and self._is_taken(job.resource_group):
             event = JobEvent.HOLD
-        self.put(_moved(job, event, self.now))
+        self.put(_apply_event(job, event, self.now))
 
     def end(self, job: Job, outcome: Outcome) -> None:
         """The job succeeded or failed; by its rules it is tried again, and by the pipeline's it stops the others."""
-        over = ended(job, outcome, self.now)
+        over = apply_outcome(job, outcome, self.now)
         self.put(over)
         if over.state is not JobState.FAILED:
             return

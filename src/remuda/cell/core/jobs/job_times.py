@@ -110,7 +110,7 @@ def split(job: Job, spans: Sequence[Span], source: str, now: float) -> TimeSplit
     total, waiting = _micros(ended - began), _micros(handed - began)
     left = total - waiting
     if not spans or job.is_trigger or job.leased_at is None:
-        return _told("times", total, {"waiting": waiting, "running": left})
+        return _time_split("times", total, {"waiting": waiting, "running": left})
     parts = dict.fromkeys(PARTS, 0) | {"waiting": waiting}
     accounted = min(sum(_micros(span.seconds) for span in spans), left)
     parts["machine"] = min(_micros(max(spans[0].began - handed, 0.0)), left - accounted)
@@ -120,10 +120,10 @@ def split(job: Job, spans: Sequence[Span], source: str, now: float) -> TimeSplit
         parts[span.part] += took
         left -= took
     parts["other"] += left
-    return _told(source, total, parts)
+    return _time_split(source, total, parts)
 
 
-def _told(source: str, total: int, parts: Mapping[str, int]) -> TimeSplit:
+def _time_split(source: str, total: int, parts: Mapping[str, int]) -> TimeSplit:
     return TimeSplit(
         source=source, total_seconds=total / 1e6, parts={name: micros / 1e6 for name, micros in parts.items()}
     )

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from msgspec.structs import replace
 
 from remuda.cell.core.jobs import leases
-from remuda.cell.core.jobs.family import Outcome, Plan, ended
+from remuda.cell.core.jobs.family import FamilyDraft, Outcome, apply_outcome
 from remuda.cell.errors import InvalidError
 from remuda.cell.values import MAX_PRIORITY, Family, Job, NewJob, Pipeline
 from remuda.cell.values.changes import Changes
@@ -75,12 +75,12 @@ def new_job(new: NewJob, pipeline: Pipeline, job_id: JobId, now: float) -> Job:
 
 def begin(family: Family, now: float) -> Changes:
     """Enqueue what can start at once. A pipeline without jobs keeps the status it was given."""
-    return Plan(family, now).changes() if family.jobs else Changes()
+    return FamilyDraft(family, now).changes() if family.jobs else Changes()
 
 
 def resume(family: Family, now: float) -> Changes:
     """Let jobs that wait for a resource group have it if it is free now."""
-    return Plan(family, now).changes()
+    return FamilyDraft(family, now).changes()
 
 
 def finish(family: Family, job_id: JobId, epoch: int, outcome: Outcome, now: float) -> Changes:
@@ -88,14 +88,14 @@ def finish(family: Family, job_id: JobId, epoch: int, outcome: Outcome, now: flo
 
     No changes when the job is not in the hands of this epoch's runner (any more).
     """
-    plan = Plan(family, now)
-    job = plan.find(job_id)
+    draft = FamilyDraft(family, now)
+    job = draft.find(job_id)
     if job is None or job.epoch != epoch or job.state not in HELD:
         return Changes()
     # One that the cell itself ends did not start by that.
     started = leases.acknowledge(job, epoch, now) if outcome.reported is not None else None
-    plan.end(started or job, outcome)
-    return plan.changes()
+    draft.end(started or job, outcome)
+    return draft.changes()
 
 
 def finish_alone(job: Job, epoch: int, outcome: Outcome, now: float) -> Job | None:
@@ -104,16 +104,16 @@ def finish_alone(job: Job, epoch: int, outcome: Outcome, now: float) -> Job | No
     """
     if job.epoch != epoch or job.state is not JobState.RUNNING or not (job.ends_alone and outcome.succeeded):
         return None
-    return ended(job, outcome, now)
+    return apply_outcome(job, outcome, now)
 
 
 def drop(family: Family, job: Job, outcome: Outcome, now: float) -> Changes:
     """Fail a job that has waited too long; no changes when it does not stand any more as it was seen."""
-    plan = Plan(family, now)
-    if plan.find(job.id) != job or job.state not in (JobState.PENDING, JobState.SCHEDULED):
+    draft = FamilyDraft(family, now)
+    if draft.find(job.id) != job or job.state not in (JobState.PENDING, JobState.SCHEDULED):
         return Changes()
-    plan.end(job, outcome)
-    return plan.changes()
+    draft.end(job, outcome)
+    return draft.changes()
 
 
 def acknowledge(family: Family, job_id: JobId, epoch: int, now: float) -> Changes:
@@ -123,36 +123,36 @@ def acknowledge(family: Family, job_id: JobId, epoch: int, now: float) -> Change
 
 def release(family: Family, job_id: JobId, epoch: int, now: float) -> Changes:
     """A leased job waits again; one that was canceled before its runner spoke is over."""
-    plan = Plan(family, now)
-    job = plan.find(job_id)
+    draft = FamilyDraft(family, now)
+    job = draft.find(job_id)
     if job is not None and job.epoch == epoch and job.state is JobState.CANCELING and leases.is_unheard(job):
-        plan.move(job, JobEvent.ABORT)
-        return plan.changes()
+        draft.move(job, JobEvent.ABORT)
+        return draft.changes()
     return _with_job(family, job_id, now, lambda job: leases.release(job, epoch, now))
 
 
 def start_due(family: Family, now: float) -> Changes:
     """Enqueue the delayed jobs whose time has come."""
-    plan = Plan(family, now)
+    draft = FamilyDraft(family, now)
     for job in family.jobs:
         if job.state is JobState.SCHEDULED and (job.scheduled_at or 0) <= now:
-            plan.move(job, JobEvent.ENQUEUE)
-    return plan.changes()
+            draft.move(job, JobEvent.ENQUEUE)
+    return draft.changes()
 
 
 def cancel(family: Family, job_id: JobId, now: float, *, force: bool = False) -> Changes:
     """Stop a job. One that is over, or is being stopped, stays as it is; by `force` the latter is over, too."""
-    plan = Plan(family, now)
-    plan.cancel(plan.get(job_id), force=force)
-    return plan.changes()
+    draft = FamilyDraft(family, now)
+    draft.cancel(draft.get(job_id), force=force)
+    return draft.changes()
 
 
 def cancel_all(family: Family, now: float) -> Changes:
     """Stop all jobs of the pipeline."""
-    plan = Plan(family, now)
+    draft = FamilyDraft(family, now)
     for job in family.jobs:
-        plan.cancel(job)
-    return plan.changes()
+        draft.cancel(job)
+    return draft.changes()
 
 
 def retry(family: Family, job_id: JobId, now: float) -> Changes:
@@ -160,35 +160,35 @@ def retry(family: Family, job_id: JobId, now: float) -> Changes:
 
     Jobs that were skipped behind it wait again.
     """
-    plan = Plan(family, now)
-    job = plan.get(job_id)
+    draft = FamilyDraft(family, now)
+    job = draft.get(job_id)
     if job.state not in _TRIED:
         raise InvalidError(f"job {job_id} is {job.status()}; only a job that ran or was canceled can be retried")
-    plan.try_again(job, tries=1, at_once=True)
-    plan.revive_behind(job)
-    return plan.changes()
+    draft.try_again(job, tries=1, at_once=True)
+    draft.revive_behind(job)
+    return draft.changes()
 
 
 def retry_all(family: Family, now: float) -> Changes:
     """Run everything once more that failed or was canceled, in its order; what was skipped waits again."""
-    plan = Plan(family, now)
+    draft = FamilyDraft(family, now)
     for job in family.jobs:
         if job.state in (JobState.FAILED, JobState.CANCELED):
-            plan.try_again(job, tries=1, at_once=False)
+            draft.try_again(job, tries=1, at_once=False)
         elif job.state is JobState.SKIPPED:
-            plan.move(job, JobEvent.REVIVE)
-    return plan.changes()
+            draft.move(job, JobEvent.REVIVE)
+    return draft.changes()
 
 
 def play(family: Family, job_id: JobId, now: float, variables: Mapping[str, str]) -> Changes:
     """Start a job that waits for a person, or for its time. What was skipped for want of it waits again."""
-    plan = Plan(family, now)
-    job = plan.get(job_id)
+    draft = FamilyDraft(family, now)
+    job = draft.get(job_id)
     if job.state not in _PLAYABLE:
         raise InvalidError(f"job {job_id} is {job.status()}; only a manual or a delayed job can be played")
-    plan.move(replace(job, play_variables=dict(variables)), JobEvent.ENQUEUE)
-    plan.revive_behind(job)
-    return plan.changes()
+    draft.move(replace(job, play_variables=dict(variables)), JobEvent.ENQUEUE)
+    draft.revive_behind(job)
+    return draft.changes()
 
 
 def prioritize(job: Job, priority: int, now: float) -> Job | None:
@@ -204,19 +204,19 @@ def prioritize(job: Job, priority: int, now: float) -> Job | None:
 
 def unschedule(family: Family, job_id: JobId, now: float) -> Changes:
     """Let a delayed job wait for a person instead of its time."""
-    plan = Plan(family, now)
-    job = plan.get(job_id)
+    draft = FamilyDraft(family, now)
+    job = draft.get(job_id)
     if job.state is not JobState.SCHEDULED:
         raise InvalidError(f"job {job_id} is {job.status()}; only a delayed job that waits can be unscheduled")
-    plan.move(job, JobEvent.ASK)
-    return plan.changes()
+    draft.move(job, JobEvent.ASK)
+    return draft.changes()
 
 
 def _with_job(family: Family, job_id: JobId, now: float, change: Callable[[Job], Job | None]) -> Changes:
-    plan = Plan(family, now)
-    job = plan.find(job_id)
+    draft = FamilyDraft(family, now)
+    job = draft.find(job_id)
     changed = change(job) if job else None
     if changed is None:
         return Changes()
-    plan.put(changed)
-    return plan.changes()
+    draft.put(changed)
+    return draft.changes()

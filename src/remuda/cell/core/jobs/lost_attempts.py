@@ -40,14 +40,14 @@ def is_lost(job: Job, reason: FailureReason | None, *, before_script: bool) -> b
     return before_script and reason in POSSIBLE and job.lost_tries < MOST_LOSSES and not job.is_trigger
 
 
-def has_begun(result: Any) -> bool:
+def has_begun_script(result: Any) -> bool:
     """Whether by this a manager that reports every step has begun one of the job's own, or may have."""
     return isinstance(result, Mapping) and (
         (result.get("origin"), result.get("event")) == ("user", "started") or result.get("event") == CUT
     )
 
 
-def began_by_log(log: bytes, size: int) -> bool:
+def has_begun_script_by_log(log: bytes, size: int) -> bool:
     """Whether the script has begun, by the beginning of a log of `size` bytes.
 
     It has not when nothing was logged at all, or when the runner's own sections are there and none of the script's.

@@ -19,7 +19,9 @@ CUT = "cut"
 """The event of the note."""
 
 
-def kept(last: StepResult | None, results: Sequence[StepResult], limit_bytes: int) -> tuple[list[StepResult], int]:
+def select_results(
+    last: StepResult | None, results: Sequence[StepResult], limit_bytes: int
+) -> tuple[list[StepResult], int]:
     """What is to be stored of results that came, after the last one that is, and the next number that is wanted."""
     following = last.seq + 1 if last else 1
     total = last.total_bytes if last else 0

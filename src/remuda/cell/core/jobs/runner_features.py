@@ -8,17 +8,17 @@ quietly run the job wrongly, so the job fails with `runner_unsupported` instead.
 
 from collections.abc import Mapping
 
-from remuda.cell.core.payload.variables import Circumstances
+from remuda.cell.core.payload.variables import JobContext
 
 
-def needed(of: Circumstances) -> dict[str, str]:
+def features_of(context: JobContext) -> dict[str, str]:
     """Features, each with what the job has that needs it."""
-    spec = of.spec
+    spec = context.spec
     artifacts = spec.artifacts
     asks = {
         "upload_multiple_artifacts": "artifacts:reports" if artifacts and artifacts.reports else "",
         "artifacts_exclude": "artifacts:exclude" if artifacts and artifacts.exclude else "",
-        "refspecs": "the ref of a merge request" if of.pipeline.merge_request_iid is not None else "",
+        "refspecs": "the ref of a merge request" if context.pipeline.merge_request_iid is not None else "",
         "return_exit_code": "exit codes in retry or allow_failure"
         if spec.retry_exit_codes or spec.allow_failure_exit_codes
         else "",
@@ -28,9 +28,9 @@ def needed(of: Circumstances) -> dict[str, str]:
     return {feature: why for feature, why in asks.items() if why}
 
 
-def lacking(of: Circumstances, features: Mapping[str, bool]) -> str | None:
+def missing_features(context: JobContext, features: Mapping[str, bool]) -> str | None:
     """What the runner that asked cannot do for this job, in words; None when it can do everything."""
-    missing = [f"{feature} (for {why})" for feature, why in needed(of).items() if not features.get(feature)]
+    missing = [f"{feature} (for {why})" for feature, why in features_of(context).items() if not features.get(feature)]
     if not missing:
         return None
     return f"the runner that got it does not have the feature {', '.join(missing)}; give the job to a newer one by tags"

@@ -28,11 +28,11 @@ def may_be_stuck(
     """Whether a pending job has waited so long that it is worth a look who could take it."""
     if job.is_trigger:
         return False
-    pending_at, limit = _pending_at(job), settings.unserved_seconds
+    pending_at, limit = _wait_start(job), settings.unserved_seconds
     return now >= min(max(pending_at, since) + limit, latest_end(pending_at, limit, outages))
 
 
-def online(
+def online_offers(
     runners: Iterable[Runner], managers: Iterable[RunnerManager], has_jobs: frozenset[RunnerId], now: float
 ) -> frozenset[Fingerprint]:
     """What is offered by runners that are there: heard of lately, or with a job; one that is paused takes none."""
@@ -41,7 +41,7 @@ def online(
     return frozenset(runner.fingerprint() for runner in runners if not runner.paused and runner.id in there)
 
 
-def stuck_pending(job: Job, offers: Iterable[Fingerprint], settings: CellSettings, now: float) -> Verdict | None:
+def check_stuck(job: Job, offers: Iterable[Fingerprint], settings: CellSettings, now: float) -> Verdict | None:
     """What to do with a job that may be stuck."""
     key = job.key()
     if not any(fits(offer, key) for offer in offers):
@@ -49,7 +49,7 @@ def stuck_pending(job: Job, offers: Iterable[Fingerprint], settings: CellSetting
             FailureReason.STUCK_PENDING_NO_MATCHING_RUNNERS,
             f"no runner that could take it has been there for {_hours(settings.unserved_seconds)}",
         )
-    if now - _pending_at(job) >= settings.pending_seconds:
+    if now - _wait_start(job) >= settings.pending_seconds:
         return (
             FailureReason.STUCK_PENDING_WITH_MATCHING_RUNNERS,
             f"no runner has taken it for {_hours(settings.pending_seconds)}, though some could",
@@ -57,7 +57,7 @@ def stuck_pending(job: Job, offers: Iterable[Fingerprint], settings: CellSetting
     return None
 
 
-def overtime(
+def check_overtime(
     job: Job,
     timeout_seconds: float,
     settings: CellSettings,
@@ -88,7 +88,7 @@ def timeout_of(job: Job, project: Project | None, runner: Runner | None) -> int:
     return min(wanted, runner.maximum_timeout) if runner and runner.maximum_timeout else wanted
 
 
-def stale(job: Job, settings: CellSettings, now: float) -> Verdict | None:
+def check_stale(job: Job, settings: CellSettings, now: float) -> Verdict | None:
     """What to do with a delayed job whose time has come."""
     late = now - (job.scheduled_at or now)
     if late < settings.stale_seconds:
@@ -96,7 +96,7 @@ def stale(job: Job, settings: CellSettings, now: float) -> Verdict | None:
     return FailureReason.STALE_SCHEDULE, f"its time came {_hours(late)} ago, when the cell was away"
 
 
-def _pending_at(job: Job) -> float:
+def _wait_start(job: Job) -> float:
     return job.pending_at or job.created_at
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from remuda.cell.core.payload.predefined_variables import of_pipeline, of_user, tier
-from remuda.cell.core.payload.variables import Circumstances
+from remuda.cell.core.payload.variables import JobContext
 from remuda.cell.values.people import User
 from remuda.pipeline.predefined_variables import SOURCE_BRANCH
 
@@ -21,7 +21,7 @@ _NOT_BEFORE_SECONDS = 5
 
 
 def claims(
-    of: Circumstances,
+    context: JobContext,
     *,
     audience: str | Sequence[str],
     token_id: str,
@@ -30,10 +30,10 @@ def claims(
     user: User | None = None,
 ) -> dict[str, Any]:
     """All claims of one token. It is good as long as its job may run. `user` started its pipeline."""
-    job, pipeline, project = of.job, of.pipeline, of.project
-    known = of_pipeline(replace(pipeline, predefined={}), project, of.public_url) | (of_user(user) if user else {})
+    job, pipeline, project = context.job, context.pipeline, context.project
+    known = of_pipeline(replace(pipeline, predefined={}), project, context.public_url) | (of_user(user) if user else {})
     namespace = known["CI_PROJECT_NAMESPACE"]
-    issuer = of.public_url.rstrip("/")
+    issuer = context.public_url.rstrip("/")
     ref = pipeline.ref
     ref_type = "tag" if pipeline.tag else "branch"
     ref_path = f"refs/{'tags' if pipeline.tag else 'heads'}/{ref}"
@@ -53,7 +53,7 @@ def claims(
         "aud": audience if isinstance(audience, str) else list(audience),
         "iat": int(now),
         "nbf": int(now) - _NOT_BEFORE_SECONDS,
-        "exp": int(now) + of.timeout,
+        "exp": int(now) + context.timeout,
         "jti": token_id,
         "namespace_id": str(project.namespace_id),
         "namespace_path": namespace,
@@ -71,15 +71,15 @@ def claims(
         "ref_type": ref_type,
         "ref_path": ref_path,
         "ref_protected": "true" if pipeline.protected else "false",
-        "runner_id": of.runner.id,
+        "runner_id": context.runner.id,
         "runner_environment": "self-hosted",
         "sha": pipeline.sha,
         "ci_config_ref_uri": config if is_from_repository else None,
         "ci_config_sha": pipeline.sha if is_from_repository else None,
     }
-    if job.environment and of.spec.environment is not None:
+    if job.environment and context.spec.environment is not None:
         found["environment"] = job.environment
         found["environment_protected"] = "false"
-        found["environment_action"] = of.spec.environment.action
-        found["deployment_tier"] = of.spec.environment.deployment_tier or tier(job.environment)
+        found["environment_action"] = context.spec.environment.action
+        found["deployment_tier"] = context.spec.environment.deployment_tier or tier(job.environment)
     return found

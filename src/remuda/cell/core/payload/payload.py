@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from remuda.cell.core.payload.predefined_variables import REGISTRY
 from remuda.cell.core.payload.secrets import with_servers
-from remuda.cell.core.payload.variables import Circumstances, find_overridden, given, last_wins, predefined
+from remuda.cell.core.payload.variables import JobContext, cell_variables, find_overridden, last_wins, user_variables
 from remuda.cell.values import Artifact, Job, Pipeline, Project
 from remuda.model.job import FailureReason
 from remuda.pipeline import JobSpec
@@ -44,25 +44,25 @@ class Source(NamedTuple):
 
 
 def build_payload(
-    of: Circumstances, *, dependencies: Sequence[Source], token: str, id_tokens: Mapping[str, str]
+    context: JobContext, *, dependencies: Sequence[Source], token: str, id_tokens: Mapping[str, str]
 ) -> api.JobPayload:
     """The whole message."""
-    spec, pipeline = of.spec, of.pipeline
-    repo_url = _repo_url(of.public_url, of.project, token)
+    spec, pipeline = context.spec, context.pipeline
+    repo_url = _repo_url(context.public_url, context.project, token)
     registry = pipeline.predefined.get(REGISTRY)
     asked = [api.Variable(key=name, value=value, masked=True, raw=True) for name, value in id_tokens.items()]
-    own = given(of)
-    ours = [*predefined(of), *_secrets(token, repo_url, registry)]
+    own = user_variables(context)
+    ours = [*cell_variables(context), *_secrets(token, repo_url, registry)]
     settings = {variable.key: variable.value for variable in own}
     return api.JobPayload(
-        id=of.job.id,
+        id=context.job.id,
         token=token,
         allow_git_fetch=settings.get("GIT_STRATEGY") != "clone",
-        job_info=_job_info(of.job, of.project, pipeline.user_id),
+        job_info=_job_info(context.job, context.project, pipeline.user_id),
         git_info=_git_info(pipeline, repo_url, _depth(settings.get("GIT_DEPTH"))),
-        runner_info=api.RunnerTimeout(timeout=of.timeout),
+        runner_info=api.RunnerTimeout(timeout=context.timeout),
         variables=last_wins([*ours, *own, *asked]),
-        steps=[] if spec.run else _steps(spec, of.timeout),
+        steps=[] if spec.run else _steps(spec, context.timeout),
         hooks=list(spec.hooks),
         image=spec.image,
         services=list(spec.services),

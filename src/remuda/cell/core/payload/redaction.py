@@ -20,7 +20,7 @@ _PLAIN = frozenset({"version", "seq", "event", "status", "time", "started_at", "
 """Fields of a step result that the agent alone writes, and that must stay readable."""
 
 
-def known_secrets(values: Iterable[str]) -> Secrets:
+def secrets_to_mask(values: Iterable[str]) -> Secrets:
     """What to take out: these, and whatever begins like a token."""
     return Secrets(values, TOKEN_PREFIXES)
 
@@ -58,17 +58,17 @@ def _clean_field(value: Any, secrets: Secrets) -> Any:
         return f"(left out: {error})"
 
 
-def shown_payload(payload: JobPayload, secrets: Secrets) -> Any:
+def mask_payload(payload: JobPayload, secrets: Secrets) -> Any:
     """A payload as JSON, without its secrets."""
     values = {variable.value for variable in payload.variables if variable.masked}
     values |= {payload.token, *(dependency.token for dependency in payload.dependencies or ())}
     values |= {str(entry.get("password") or "") for entry in payload.credentials or ()}
-    hidden = known_secrets(values - {"", MASKED})
+    hidden = secrets_to_mask(values - {"", MASKED})
     told = msgspec.to_builtins(
         msgspec.structs.replace(
             payload,
             token=MASKED,
-            variables=[_shown(variable) for variable in payload.variables],
+            variables=[_mask_variable(variable) for variable in payload.variables],
             credentials=[{**entry, "password": MASKED} for entry in payload.credentials or ()],
             dependencies=[msgspec.structs.replace(one, token=MASKED) for one in payload.dependencies or ()],
             secrets={name: {} for name in payload.secrets or {}},
@@ -77,5 +77,5 @@ def shown_payload(payload: JobPayload, secrets: Secrets) -> Any:
     return without_secrets(without_secrets(told, hidden), secrets)
 
 
-def _shown(variable: Variable) -> Variable:
+def _mask_variable(variable: Variable) -> Variable:
     return msgspec.structs.replace(variable, value=MASKED) if variable.masked else variable

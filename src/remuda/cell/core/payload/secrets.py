@@ -27,7 +27,7 @@ def _with_server(secret: Mapping[str, Any], settings: Mapping[str, str], first_t
             "auth": {
                 "name": "jwt",
                 "path": settings.get("VAULT_AUTH_PATH", "jwt"),
-                "data": _known(jwt=token, role=settings.get("VAULT_AUTH_ROLE")),
+                "data": _drop_none(jwt=token, role=settings.get("VAULT_AUTH_ROLE")),
             },
         },
         "azure_key_vault": {
@@ -51,9 +51,9 @@ def _with_server(secret: Mapping[str, Any], settings: Mapping[str, str], first_t
     }
     for provider, server in servers.items():
         if isinstance(asked := secret.get(provider), Mapping):
-            found[provider] = {**asked, "server": _known(**server)}
+            found[provider] = {**asked, "server": _drop_none(**server)}
     return found
 
 
-def _known(**values: Any) -> dict[str, Any]:
+def _drop_none(**values: Any) -> dict[str, Any]:
     return {key: value for key, value in values.items() if value is not None}

@@ -26,7 +26,7 @@ class StepPolicy(msgspec.Struct, frozen=True, kw_only=True):
     updated_at: float | None = None
 
 
-def setting_name(scope: Pool) -> str:
+def policy_setting(scope: Pool) -> str:
     """Where the policy of an organization, a group or a project is kept."""
     return f"step_policy/{scope[0]}/{scope[1]}"
 
@@ -36,7 +36,7 @@ def read_policy(text: str | None) -> StepPolicy:
     return msgspec.json.decode(text, type=StepPolicy) if text else StepPolicy()
 
 
-def changed_policy(kept: str | None, document: dict[str, Any], seen: int | None, now: float) -> str:
+def change_policy(kept: str | None, document: dict[str, Any], seen: int | None, now: float) -> str:
     """The next version, to be kept. ConflictError when it is not the version that the caller has seen."""
     old = read_policy(kept)
     if seen is not None and seen != old.version:
@@ -54,7 +54,7 @@ def scopes_of(key: CapabilityKey) -> tuple[Pool, ...]:
 
 def for_payload(scopes: tuple[Pool, ...], kept: Mapping[str, str]) -> dict[str, Any] | None:
     """What goes out with a job; None when nobody has said anything."""
-    policies = [(scope, read_policy(kept.get(setting_name(scope)))) for scope in scopes]
+    policies = [(scope, read_policy(kept.get(policy_setting(scope)))) for scope in scopes]
     layers = [
         {"scope": kind, "id": number, "version": policy.version, "document": policy.document}
         for (kind, number), policy in policies

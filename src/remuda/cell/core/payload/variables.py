@@ -24,7 +24,7 @@ from remuda.pipeline.syntax.variable_expansion import Expansion
 from remuda.wire.runner_api import Variable
 
 
-class Circumstances(msgspec.Struct, frozen=True, kw_only=True):
+class JobContext(msgspec.Struct, frozen=True, kw_only=True):
     """All that decides about a job's variables."""
 
     job: Job
@@ -73,17 +73,22 @@ def applicable(
     return sorted(fitting, key=strength)
 
 
-def predefined(of: Circumstances) -> list[Variable]:
+def cell_variables(context: JobContext) -> list[Variable]:
     """What the cell itself gives."""
     own = of_job(
-        job=of.job,
-        spec=of.spec,
-        project=of.project,
-        runner=of.runner,
-        public_url=of.public_url,
-        timeout=of.timeout,
+        job=context.job,
+        spec=context.spec,
+        project=context.project,
+        runner=context.runner,
+        public_url=context.public_url,
+        timeout=context.timeout,
     )
-    return list({**_of_pipeline(_Same(of.pipeline), _Same(of.project), of.public_url), **_variables(own)}.values())
+    return list(
+        {
+            **_of_pipeline(_Same(context.pipeline), _Same(context.project), context.public_url),
+            **_variables(own),
+        }.values()
+    )
 
 
 class _Same(NamedTuple):
@@ -111,19 +116,19 @@ def _variables(values: Mapping[str, str]) -> dict[str, Variable]:
     }
 
 
-def given(of: Circumstances) -> list[Variable]:
+def user_variables(context: JobContext) -> list[Variable]:
     """What people gave, and earlier jobs; the stronger ones last."""
-    raw, files = set(of.spec.raw_variables), set(of.pipeline.file_variables)
+    raw, files = set(context.spec.raw_variables), set(context.pipeline.file_variables)
     return [
-        *(Variable(key=key, value=value, public=True, raw=key in raw) for key, value in of.spec.variables.items()),
-        *(Variable(key=key, value=value) for key, value in of.inherited.items()),
+        *(Variable(key=key, value=value, public=True, raw=key in raw) for key, value in context.spec.variables.items()),
+        *(Variable(key=key, value=value) for key, value in context.inherited.items()),
         *(
             Variable(key=each.key, value=each.value, masked=each.masked, file=each.file, raw=each.raw)
-            for each in of.variables
-            if of.pipeline.protected or not each.protected
+            for each in context.variables
+            if context.pipeline.protected or not each.protected
         ),
-        *(Variable(key=key, value=value, file=key in files) for key, value in of.pipeline.variables.items()),
-        *(Variable(key=key, value=value) for key, value in of.job.play_variables.items()),
+        *(Variable(key=key, value=value, file=key in files) for key, value in context.pipeline.variables.items()),
+        *(Variable(key=key, value=value) for key, value in context.job.play_variables.items()),
     ]
 
 

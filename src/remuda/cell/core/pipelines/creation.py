@@ -105,7 +105,9 @@ def new_pipeline(
     )
 
 
-def given_variables(pipeline: Pipeline, variables: Iterable[ProjectVariable]) -> tuple[dict[str, str], frozenset[str]]:
+def variables_for_expansion(
+    pipeline: Pipeline, variables: Iterable[ProjectVariable]
+) -> tuple[dict[str, str], frozenset[str]]:
     """The project's variables, and over them the pipeline's own; and the names whose values hold no references."""
     allowed = {each.key: each for each in variables if pipeline.protected or not each.protected}.values()
     values = {each.key: each.value for each in allowed} | pipeline.variables
@@ -128,11 +130,11 @@ def new_jobs(
     """The jobs to be stored, names of environments and resource groups expanded; MistakesError when some cannot be."""
     waits, sources = prerequisites(specs), artifact_sources(specs)
     known = of_pipeline(pipeline, project, url)
-    given, raw = given_variables(pipeline, variables)
+    given, raw = variables_for_expansion(pipeline, variables)
     raw |= {key for key, value in known.items() if is_literal(key, value)}
     found: list[NewJob] = []
     mistakes: list[Mistake] = []
-    followed = _followed(specs, waits)
+    followed = _prerequisite_names(specs, waits)
     for spec in specs:
         environment = resource_group = ""
         if spec.environment is not None or spec.resource_group:
@@ -163,7 +165,7 @@ def new_jobs(
     return found
 
 
-def _followed(specs: Sequence[JobSpec], waits: Mapping[str, Sequence[str]]) -> set[str]:
+def _prerequisite_names(specs: Sequence[JobSpec], waits: Mapping[str, Sequence[str]]) -> set[str]:
     """The jobs that others of their pipeline wait for."""
     by_need = {name for spec in specs if spec.needs is not None for name in waits.get(spec.name, ())}
     last_stage = max((spec.stage_index for spec in specs if spec.needs is None), default=0)

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from remuda.cell.core.payload.predefined_variables import is_literal, of_pipeline, of_spec
-from remuda.cell.core.pipelines.creation import PARENT, given_variables
+from remuda.cell.core.pipelines.creation import PARENT, variables_for_expansion
 from remuda.cell.errors import InvalidError
 from remuda.cell.values import Job, Pipeline, Project, ProjectVariable
 from remuda.cell.values.pipeline_requests import PipelineRequest, Upstream
@@ -28,7 +28,7 @@ MAX_HANDED_ON = 1024 * 1024
 _SEVERAL = "trigger:include"
 
 
-class Asker(msgspec.Struct, frozen=True, kw_only=True):
+class TriggerContext(msgspec.Struct, frozen=True, kw_only=True):
     """A trigger job with all that decides about its variables."""
 
     job: Job
@@ -48,7 +48,7 @@ class Asker(msgspec.Struct, frozen=True, kw_only=True):
             **of_pipeline(self.pipeline, self.project, self.public_url),
             **of_spec(self.spec, self.job.environment),
         }
-        given, raw = given_variables(self.pipeline, self.variables)
+        given, raw = variables_for_expansion(self.pipeline, self.variables)
         raw |= {name for name, value in known.items() if is_literal(name, value)} | set(self.spec.raw_variables)
         values = {**known, **self.spec.variables, **self.inherited, **given, **self.job.play_variables}
         expansion = Expansion(values, raw=raw, one_budget=True)
@@ -62,7 +62,7 @@ class Asker(msgspec.Struct, frozen=True, kw_only=True):
         return expand
 
 
-def includes(asker: Asker) -> tuple[dict[str, Any], ...]:
+def includes(asker: TriggerContext) -> tuple[dict[str, Any], ...]:
     """The files of a child, their names expanded."""
     expand = asker.expander()
 
@@ -77,7 +77,7 @@ def includes(asker: Asker) -> tuple[dict[str, Any], ...]:
     )
 
 
-def for_child(asker: Asker, files: Sequence[dict[str, Any]], texts: Mapping[str, str]) -> PipelineRequest:
+def for_child(asker: TriggerContext, files: Sequence[dict[str, Any]], texts: Mapping[str, str]) -> PipelineRequest:
     """A child of the job's own pipeline. `texts` are the files that come out of archives, by their paths there."""
     pipeline = asker.pipeline
     given = {
@@ -86,7 +86,7 @@ def for_child(asker: Asker, files: Sequence[dict[str, Any]], texts: Mapping[str,
         "ref": _whole_ref(pipeline),
         "sha": pipeline.sha,
         "before_sha": pipeline.before_sha,
-        **_handed_on(asker),
+        **_request_fields(asker),
     }
     first = files[0]
     inputs = {**asker.trigger.inputs, **first.get("inputs", {})}
@@ -101,14 +101,14 @@ def for_child(asker: Asker, files: Sequence[dict[str, Any]], texts: Mapping[str,
     return PipelineRequest(**given, file=first["local"], inputs=inputs)
 
 
-def for_project(asker: Asker, project: Project, ref: str, sha: str) -> PipelineRequest:
+def for_project(asker: TriggerContext, project: Project, ref: str, sha: str) -> PipelineRequest:
     """A pipeline of another project."""
     return PipelineRequest(
-        project=project, source=OTHER_PROJECT, ref=ref, sha=sha, inputs=asker.trigger.inputs, **_handed_on(asker)
+        project=project, source=OTHER_PROJECT, ref=ref, sha=sha, inputs=asker.trigger.inputs, **_request_fields(asker)
     )
 
 
-def _handed_on(asker: Asker) -> dict[str, Any]:
+def _request_fields(asker: TriggerContext) -> dict[str, Any]:
     trigger, spec, pipeline = asker.trigger, asker.spec, asker.pipeline
     variables: dict[str, str] = {}
     files: frozenset[str] = frozenset()

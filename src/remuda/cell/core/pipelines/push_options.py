@@ -21,7 +21,7 @@ _MERGE_REQUEST = {
 }
 
 
-class Wishes(msgspec.Struct, frozen=True, kw_only=True):
+class PushOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What a push asks for."""
 
     skip: bool = False
@@ -33,7 +33,7 @@ class Wishes(msgspec.Struct, frozen=True, kw_only=True):
     """Options with a known name and a value that makes no sense."""
 
 
-def read_wishes(options: Sequence[str]) -> Wishes:
+def read_push_options(options: Sequence[str]) -> PushOptions:
     """The sense of a push's options; of two for the same thing the last one counts."""
     skip = False
     variables: dict[str, str] = {}
@@ -53,7 +53,9 @@ def read_wishes(options: Sequence[str]) -> Wishes:
             inputs[name] = _value(value)
         elif key in (*_MERGE_REQUEST, "ci.variable", "ci.input"):
             ignored.append(option)
-    return Wishes(skip=skip, variables=variables, inputs=inputs, merge_request=merge_request, ignored=tuple(ignored))
+    return PushOptions(
+        skip=skip, variables=variables, inputs=inputs, merge_request=merge_request, ignored=tuple(ignored)
+    )
 
 
 def _value(text: str) -> Any:

@@ -6,7 +6,7 @@ itself, so that its parent does not stop what it would keep. Called by `remuda.c
 was stored; `cancel` runs inside the store's transaction.
 """
 
-from remuda.cell.core.jobs.family import Plan
+from remuda.cell.core.jobs.family import FamilyDraft
 from remuda.cell.values import Family, Job, Pipeline
 from remuda.cell.values.changes import Changes
 from remuda.model.job import JobState
@@ -38,11 +38,11 @@ def cancel(family: Family, now: float) -> Changes:
         stopped = list(family.jobs)
     else:
         stopped = []
-    plan = Plan(family, now)
+    draft = FamilyDraft(family, now)
     for job in stopped:
         if not _stands_for_another(job):
-            plan.cancel(job)
-    return plan.changes() if stopped else Changes()
+            draft.cancel(job)
+    return draft.changes() if stopped else Changes()
 
 
 def _has_started(job: Job) -> bool:

@@ -57,7 +57,7 @@ def next_time(cron: str, timezone: str, after: float) -> float:
         raise CronError("is invalid: such a day never comes; check day and month") from None
 
 
-def planned(schedule: Schedule, now: float) -> Schedule:
+def with_next_time(schedule: Schedule, now: float) -> Schedule:
     """A schedule that was made or changed, with its next time."""
     return replace(schedule, next_run_at=next_time(schedule.cron, schedule.timezone, now))
 

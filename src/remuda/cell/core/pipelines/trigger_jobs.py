@@ -8,7 +8,7 @@ transaction, as often as it likes: each looks at how things stand, not at what h
 
 from msgspec.structs import replace
 
-from remuda.cell.core.jobs.family import Outcome, Plan
+from remuda.cell.core.jobs.family import FamilyDraft, Outcome
 from remuda.cell.values import Family, Job, Pipeline
 from remuda.cell.values.changes import Changes
 from remuda.model.job import FailureReason, JobEvent, JobId, JobState, after
@@ -19,45 +19,45 @@ MIRROR = "mirror"
 
 def start(family: Family, job_id: JobId, now: float) -> Changes:
     """The cell itself takes the job, so that whoever cancels it from now on waits for what it may have started."""
-    plan = Plan(family, now)
-    job = plan.find(job_id)
+    draft = FamilyDraft(family, now)
+    job = draft.find(job_id)
     if job is None or job.state is not JobState.PENDING:
         return Changes()
     running = after(after(job.state, JobEvent.LEASE), JobEvent.ACKNOWLEDGE)
-    plan.put(replace(job, state=running, leased_at=now, started_at=now, updated_at=now))
-    return plan.changes()
+    draft.put(replace(job, state=running, leased_at=now, started_at=now, updated_at=now))
+    return draft.changes()
 
 
 def fail(family: Family, job_id: JobId, reason: FailureReason, message: str, now: float) -> Changes:
     """There will be no downstream pipeline."""
-    plan = Plan(family, now)
-    job = plan.find(job_id)
+    draft = FamilyDraft(family, now)
+    job = draft.find(job_id)
     if job is None or job.state not in (JobState.RUNNING, JobState.CANCELING):
         return Changes()
-    plan.end(job, Outcome(succeeded=False, reason=reason, message=message))
-    return plan.changes()
+    draft.end(job, Outcome(succeeded=False, reason=reason, message=message))
+    return draft.changes()
 
 
 def stop(family: Family, job_id: JobId, now: float) -> Changes:
     """A job that is being canceled has started nothing that it would have to wait for."""
-    plan = Plan(family, now)
-    job = plan.find(job_id)
+    draft = FamilyDraft(family, now)
+    job = draft.find(job_id)
     if job is None or job.state is not JobState.CANCELING:
         return Changes()
-    plan.move(job, JobEvent.ABORT)
-    return plan.changes()
+    draft.move(job, JobEvent.ABORT)
+    return draft.changes()
 
 
 def follow(family: Family, job_id: JobId, downstream: Pipeline, strategy: str, now: float) -> Changes:
     """Let the job stand as its downstream pipeline does."""
-    plan = Plan(family, now)
-    job = plan.find(job_id)
+    draft = FamilyDraft(family, now)
+    job = draft.find(job_id)
     end = _end(strategy, downstream.status)
     reopened = job is not None and bool(strategy) and _goes_on(job, downstream, end)
     if job is not None and reopened:
-        plan.move(replace(job, failure_reason=None, failure_message=None), JobEvent.REOPEN)
-        plan.revive_behind(job)
-        job = plan.get(job_id)
+        draft.move(replace(job, failure_reason=None, failure_message=None), JobEvent.REOPEN)
+        draft.revive_behind(job)
+        job = draft.get(job_id)
     if job is None:
         return Changes()
     if job.state is JobState.CANCELING:
@@ -68,13 +68,13 @@ def follow(family: Family, job_id: JobId, downstream: Pipeline, strategy: str, n
         return Changes()
     job = replace(job, downstream_id=downstream.id)
     if end is None:
-        plan.put(job)
+        draft.put(job)
     elif end is JobEvent.ABORT:
-        plan.move(job, end)
+        draft.move(job, end)
     else:
         message = f"its pipeline {downstream.id} is {downstream.status}"
-        plan.end(job, Outcome(succeeded=end is JobEvent.SUCCEED, message=message))
-    return plan.changes()
+        draft.end(job, Outcome(succeeded=end is JobEvent.SUCCEED, message=message))
+    return draft.changes()
 
 
 def _end(strategy: str, status: str) -> JobEvent | None:

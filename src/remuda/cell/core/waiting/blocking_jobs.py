@@ -17,14 +17,14 @@ _ENDED_BADLY = frozenset({JobState.FAILED, JobState.CANCELED})
 _DID_NOT_RUN = frozenset({JobState.SKIPPED, JobState.MANUAL})
 
 
-class Blame(msgspec.Struct, frozen=True, kw_only=True):
+class SkipReason(msgspec.Struct, frozen=True, kw_only=True):
     """Why something did not happen."""
 
     text: str
     jobs: tuple[Job, ...] = ()
 
 
-def waited_for(job: Job, family: Family) -> list[Job]:
+def prerequisites(job: Job, family: Family) -> list[Job]:
     """The jobs whose ends decide about this one's turn, by stage."""
     names = frozenset(job.waits_for)
     found = (
@@ -35,32 +35,32 @@ def waited_for(job: Job, family: Family) -> list[Job]:
     return sorted(found, key=lambda other: (other.stage_index, other.id))
 
 
-def is_waited_for(job: Job) -> bool:
+def is_blocking(job: Job) -> bool:
     """Whether those behind a job wait for it: it is not over, and no manual one that need not be started."""
     return job.state not in FINAL and not (job.state is JobState.MANUAL and job.allow_failure)
 
 
-def held_up_by(job: Job, family: Family) -> list[Job]:
+def open_prerequisites(job: Job, family: Family) -> list[Job]:
     """Those of them that are not over."""
-    return [other for other in waited_for(job, family) if is_waited_for(other)]
+    return [other for other in prerequisites(job, family) if is_blocking(other)]
 
 
-def of_skipped(job: Job, family: Family) -> Blame:
+def explain_skip(job: Job, family: Family) -> SkipReason:
     """Why a job's turn never came."""
-    decided = waited_for(job, family)
+    decided = prerequisites(job, family)
     if job.when is When.ON_FAILURE and not any(_is_bad(other) for other in decided):
-        return Blame(text="it runs only when a job before it fails, and none did")
+        return SkipReason(text="it runs only when a job before it fails, and none did")
     causes = _roots(job, family) or [
         other for other in decided if not job.by_stage and (other.state in _DID_NOT_RUN or other.state in _ENDED_BADLY)
     ]
     if not causes:
-        return Blame(text="what it waited for did not come to the end that it needs")
+        return SkipReason(text="what it waited for did not come to the end that it needs")
     shown = ", ".join(f'"{other.name}" ({other.status()})' for other in causes[:3])
     more = f" and {len(causes) - 3} more" if len(causes) > 3 else ""
-    return Blame(text=f"because of {shown}{more}", jobs=tuple(causes))
+    return SkipReason(text=f"because of {shown}{more}", jobs=tuple(causes))
 
 
-def of_canceled(job: Job, family: Family) -> list[Job]:
+def find_cancel_causes(job: Job, family: Family) -> list[Job]:
     """The failures that stopped a job, where its pipeline is one that stops then; not those that came later."""
     if family.pipeline.cancel_on_job_failure != "all":
         return []
@@ -77,7 +77,7 @@ def _roots(job: Job, family: Family) -> list[Job]:
     """The jobs that failed or were canceled at the bottom of it: a job may be skipped because another was."""
     found: dict[str, Job] = {}
     seen = {job.name}
-    waiting = deque(waited_for(job, family))
+    waiting = deque(prerequisites(job, family))
     while waiting:
         other = waiting.popleft()
         if other.name in seen:
@@ -86,5 +86,5 @@ def _roots(job: Job, family: Family) -> list[Job]:
         if _is_bad(other):
             found[other.name] = other
         elif other.state is JobState.SKIPPED and not job.by_stage:
-            waiting += waited_for(other, family)
+            waiting += prerequisites(other, family)
     return list(found.values())

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from remuda.cell.core.waiting.blocking_jobs import is_waited_for
+from remuda.cell.core.waiting.blocking_jobs import is_blocking
 from remuda.cell.values import LEGACY, Job, Runner, RunnerManager
 from remuda.cell.values.people import PRESENT_SECONDS
 from remuda.model.job import JobState
@@ -55,7 +55,7 @@ class Need(NamedTuple):
     """Their organization, and what else they belong to that some runner serves on purpose."""
 
 
-def ahead(jobs: Iterable[Job]) -> Counter[tuple[CapabilityKey, str]]:
+def count_coming_jobs(jobs: Iterable[Job]) -> Counter[tuple[CapabilityKey, str]]:
     """Jobs that are not ready yet, by what they need and wait for. `jobs`: all that pipelines have in `AHEAD`."""
     pipelines: defaultdict[int, list[Job]] = defaultdict(list)
     for job in jobs:
@@ -64,7 +64,7 @@ def ahead(jobs: Iterable[Job]) -> Counter[tuple[CapabilityKey, str]]:
     alike: Counter[Hashable] = Counter()
     keys: dict[Hashable, tuple[CapabilityKey, str]] = {}
     for family in pipelines.values():
-        for job, word in _words(family):
+        for job, word in _wait_kinds(family):
             needs = (job.tags, job.protected, job.project_id, job.group_ids, job.organization_id, word)
             alike[needs] += 1
             if needs not in keys:
@@ -75,9 +75,9 @@ def ahead(jobs: Iterable[Job]) -> Counter[tuple[CapabilityKey, str]]:
     return counts
 
 
-def _words(family: Sequence[Job]) -> Iterator[tuple[Job, str]]:
+def _wait_kinds(family: Sequence[Job]) -> Iterator[tuple[Job, str]]:
     """For each job of a pipeline that a runner will get: what it waits for, judging by those right before it."""
-    blocking = [job for job in family if is_waited_for(job)]
+    blocking = [job for job in family if is_blocking(job)]
     by_name = {job.name: job for job in blocking}
     created = min((job.stage_index for job in blocking if job.state is JobState.CREATED), default=None)
     held = min((job.stage_index for job in blocking if job.state is not JobState.CREATED), default=None)
@@ -95,7 +95,7 @@ def _words(family: Sequence[Job]) -> Iterator[tuple[Job, str]]:
             yield job, HELD if states - {JobState.CREATED} else LATER if states else NEXT
 
 
-def demand(
+def compute_demand(
     *,
     ready: Mapping[CapabilityKey, int],
     running: Iterable[Job],

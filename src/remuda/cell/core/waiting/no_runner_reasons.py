@@ -23,7 +23,7 @@ PROMPT_SECONDS = 60
 """A runner without a job takes the next one at once, and asks again within a minute if it holds no request."""
 
 
-class Seen(msgspec.Struct, frozen=True, kw_only=True):
+class RunnerView(msgspec.Struct, frozen=True, kw_only=True):
     """A runner as the cell sees it."""
 
     runner: Runner
@@ -33,15 +33,15 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     """How many jobs it has."""
 
 
-class Shortage(msgspec.Struct, frozen=True, kw_only=True):
+class RunnerSupply(msgspec.Struct, frozen=True, kw_only=True):
     """What is known about runners and queue when a job waits."""
 
-    runners: tuple[Seen, ...] = ()
+    runners: tuple[RunnerView, ...] = ()
     place: Place | None = None
     estimate: Estimate | None = None
 
 
-class Explained(msgspec.Struct, frozen=True, kw_only=True):
+class NoRunnerReason(msgspec.Struct, frozen=True, kw_only=True):
     """The same, explained."""
 
     text: str
@@ -51,7 +51,7 @@ class Explained(msgspec.Struct, frozen=True, kw_only=True):
     advice: tuple[str, ...] = ()
 
 
-def standing(seen: Seen, now: float) -> str:
+def availability(seen: RunnerView, now: float) -> str:
     """Where a runner is: one of the fields of `RunnerCounts`."""
     if seen.runner.paused:
         return "paused"
@@ -63,13 +63,13 @@ def standing(seen: Seen, now: float) -> str:
     return "offline" if away >= ONLINE_SECONDS else "silent" if away >= PRESENT_SECONDS else "free"
 
 
-def shortage(job: Job, known: Shortage, now: float) -> Explained:
+def explain_no_runner(job: Job, known: RunnerSupply, now: float) -> NoRunnerReason:
     """Why this job has no runner yet."""
     need = job.key()
     misfits = {seen.runner.id: misfit(seen.runner.fingerprint(), need) for seen in known.runners}
     matching = [seen for seen in known.runners if misfits[seen.runner.id] is None]
     reasons = Counter(reason.removeprefix("the runner ") for reason in misfits.values() if reason is not None)
-    places = Counter(standing(seen, now) for seen in matching)
+    places = Counter(availability(seen, now) for seen in matching)
     contacts = [seen.contacted_at for seen in matching if seen.contacted_at is not None]
     counts = RunnerCounts(
         known=len(known.runners),
@@ -79,7 +79,7 @@ def shortage(job: Job, known: Shortage, now: float) -> Explained:
         **places,
     )
     is_hopeful = bool(counts.free or counts.busy)
-    return Explained(
+    return NoRunnerReason(
         text=_text(counts, known.place),
         runners=counts,
         queue=_queue(job, known.place) if known.place else None,
@@ -135,38 +135,43 @@ def _queue(job: Job, place: Place) -> QueueInfo:
 
 def _estimate(estimate: Estimate) -> EstimateInfo:
     times = "1 pick-up" if estimate.pick_ups == 1 else f"{estimate.pick_ups} pick-ups"
+    period = rough_duration(estimate.within_seconds)
     return EstimateInfo(
         seconds=round(estimate.seconds, 3),
         pick_ups=estimate.pick_ups,
         within_seconds=estimate.within_seconds,
-        text=f"about {about(estimate.seconds)} ({times} in the last {about(estimate.within_seconds)})",
+        text=f"about {rough_duration(estimate.seconds)} ({times} in the last {period})",
     )
 
 
-def _advice(job: Job, known: Shortage, matching: Sequence[Seen], counts: RunnerCounts, now: float) -> list[str]:
+def _advice(
+    job: Job, known: RunnerSupply, matching: Sequence[RunnerView], counts: RunnerCounts, now: float
+) -> list[str]:
     if not matching:
         return [_what_is_missing(job, [seen.runner for seen in known.runners])]
     if counts.free:
         is_late = now - (job.pending_at or job.created_at) >= PROMPT_SECONDS
         is_next = known.place is not None and not known.place.ahead
-        free = [seen for seen in matching if standing(seen, now) == "free"] if is_late and is_next else []
+        free = [seen for seen in matching if availability(seen, now) == "free"] if is_late and is_next else []
         return [
-            f"see what the manager of {named(seen.runner)} logs: it has no job and does not take this one, and was "
-            f"last heard of at {rfc3339(seen.contacted_at or 0)}"
+            f"see what the manager of {runner_label(seen.runner)} logs: it has no job and does not take this one, and "
+            f"was last heard of at {rfc3339(seen.contacted_at or 0)}"
             for seen in sorted(free, key=lambda seen: -(seen.contacted_at or 0))[:3]
         ]
     advice = []
     for seen in sorted(matching, key=lambda seen: -(seen.contacted_at or 0))[:3]:
-        match standing(seen, now):
+        match availability(seen, now):
             case "paused":
-                advice.append(f"resume {named(seen.runner)}: PUT /api/v4/runners/{seen.runner.id} with paused=false")
+                advice.append(
+                    f"resume {runner_label(seen.runner)}: PUT /api/v4/runners/{seen.runner.id} with paused=false"
+                )
             case "offline" | "silent":
                 advice.append(
-                    f"see to the manager of {named(seen.runner)}: it was last heard of at "
+                    f"see to the manager of {runner_label(seen.runner)}: it was last heard of at "
                     f"{rfc3339(seen.contacted_at or 0)}"
                 )
             case "never_seen":
-                advice.append(f"start a manager for {named(seen.runner)}: none has ever called")
+                advice.append(f"start a manager for {runner_label(seen.runner)}: none has ever called")
     if counts.busy:
         advice.insert(0, "wait until a runner is free, or add one")
     return advice
@@ -194,12 +199,12 @@ def _what_is_missing(job: Job, runners: Sequence[Runner]) -> str:
     )
 
 
-def named(runner: Runner) -> str:
+def runner_label(runner: Runner) -> str:
     """A runner as people know it."""
     return f'runner {runner.id} "{runner.description}"' if runner.description else f"runner {runner.id}"
 
 
-def about(seconds: float) -> str:
+def rough_duration(seconds: float) -> str:
     """A time as people say it when they are not sure."""
     if seconds < 1:
         return "1 s"

@@ -11,7 +11,7 @@ from remuda.cell.values import Runner, RunnerManager
 from remuda.cell.values.people import PRESENT_SECONDS
 from remuda.model.runner import CapabilityKey, Fingerprint, fits
 
-DEFER_SECONDS = 0.1
+DELAY_SECONDS = 0.1
 """From the moment a job's turn has come: a hint takes some milliseconds from one process to another."""
 
 Offer = tuple[int, Fingerprint]
@@ -27,10 +27,8 @@ def offers_of(runners: Iterable[Runner], managers: Iterable[RunnerManager], now:
     return frozenset((runner.priority, runner.fingerprint()) for runner in there)
 
 
-def deference_seconds(
-    priority: int, need: CapabilityKey, offers: Iterable[Offer], *, since: float, now: float
-) -> float:
+def delay_seconds(priority: int, need: CapabilityKey, offers: Iterable[Offer], *, since: float, now: float) -> float:
     """How long a runner of this priority still leaves a job to others whose turn came at `since`."""
-    left = DEFER_SECONDS - max(now - since, 0.0)
+    left = DELAY_SECONDS - max(now - since, 0.0)
     is_for_others = left > 0 and any(better > priority and fits(offer, need) for better, offer in offers)
     return left if is_for_others else 0.0

@@ -11,7 +11,7 @@ from typing import assert_never
 import msgspec
 
 from remuda.cell.core.waiting import blocking_jobs
-from remuda.cell.core.waiting.no_runner_reasons import Shortage, about, named, shortage
+from remuda.cell.core.waiting.no_runner_reasons import RunnerSupply, explain_no_runner, rough_duration, runner_label
 from remuda.cell.values import Family, Job, Pipeline, Runner
 from remuda.lib.clock import rfc3339
 from remuda.model.job import FailureReason, Fault, JobState, fault_of
@@ -63,11 +63,11 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     downstream_project: str = ""
     upstream: Job | None = None
     """The trigger job behind its pipeline."""
-    shortage: Shortage | None = None
+    explain_no_runner: RunnerSupply | None = None
     """For a job that waits for a runner."""
 
 
-class _Told(msgspec.Struct, frozen=True, kw_only=True):
+class _Answer(msgspec.Struct, frozen=True, kw_only=True):
     """What is particular about a state."""
 
     summary: str
@@ -82,22 +82,22 @@ class _Told(msgspec.Struct, frozen=True, kw_only=True):
     advice: tuple[str, ...] = ()
 
 
-def explain(of: Situation) -> JobWhy:
+def explain(situation: Situation) -> JobWhy:
     """The answer to why."""
-    job = of.job
-    told = _told(of)
-    later = max((other.id for other in of.family.jobs if other.name == job.name), default=job.id)
+    job = situation.job
+    told = _explain_state(situation)
+    later = max((other.id for other in situation.family.jobs if other.name == job.name), default=job.id)
     again = later if job.retried and later != job.id else None
     why = " because its script had not begun, which counts for nobody" if job.lost else ""
     return JobWhy(
         job_id=job.id,
         name=job.name,
         pipeline_id=job.pipeline_id,
-        project=of.project,
+        project=situation.project,
         status=job.status(),
         state=job.state.value,
         tried_again_as=again,
-        upstream=ref(of.upstream) if of.upstream else None,
+        upstream=ref(situation.upstream) if situation.upstream else None,
         **msgspec.structs.asdict(told)
         | {"summary": told.summary + (f"; it was tried again as job {again}{why}" if again else "")},
     )
@@ -108,39 +108,41 @@ def ref(job: Job) -> JobRef:
     return JobRef(id=job.id, name=job.name, stage=job.stage, status=job.status(), pipeline_id=job.pipeline_id)
 
 
-def _told(of: Situation) -> _Told:
-    job = of.job
+def _explain_state(situation: Situation) -> _Answer:
+    job = situation.job
     match job.state:
         case JobState.CREATED:
-            return _created(of)
+            return _explain_created(situation)
         case JobState.WAITING_FOR_RESOURCE:
-            return _for_resource(of)
+            return _explain_resource(situation)
         case JobState.PREPARING:
             wait = WaitInfo(kind="cell", text="something is made ready for it")
-            return _Told(summary="waits until something is made ready for it", waits_for=(wait,), since=job.updated_at)
+            return _Answer(
+                summary="waits until something is made ready for it", waits_for=(wait,), since=job.updated_at
+            )
         case JobState.SCHEDULED:
-            return _scheduled(of)
+            return _explain_delayed(situation)
         case JobState.MANUAL:
-            return _manual(of)
+            return _explain_manual(situation)
         case JobState.PENDING:
-            return _pending(of)
+            return _explain_pending(situation)
         case JobState.LEASED:
-            return _leased(of)
+            return _explain_leased(situation)
         case JobState.RUNNING:
-            return _running(of)
+            return _explain_running(situation)
         case JobState.CANCELING:
-            return _canceling(of)
+            return _explain_canceling(situation)
         case JobState.SUCCESS:
-            started = f"; it started pipeline {of.downstream.id}" if of.downstream else ""
-            return _Told(summary=f"succeeded{started}", since=job.finished_at)
+            started = f"; it started pipeline {situation.downstream.id}" if situation.downstream else ""
+            return _Answer(summary=f"succeeded{started}", since=job.finished_at)
         case JobState.FAILED:
-            return _failed(of)
+            return _explain_failed(situation)
         case JobState.CANCELED:
-            return _canceled(of)
+            return _explain_canceled(situation)
         case JobState.SKIPPED:
-            found = blocking_jobs.of_skipped(job, of.family)
+            found = blocking_jobs.explain_skip(job, situation.family)
             because = tuple(ref(other) for other in found.jobs)
-            return _Told(summary=f"was skipped: {found.text}", since=job.finished_at, because=because)
+            return _Answer(summary=f"was skipped: {found.text}", since=job.finished_at, because=because)
         case _:
             assert_never(job.state)
 
@@ -149,12 +151,12 @@ def _play(job: Job) -> str:
     return f"POST /api/v4/projects/{job.project_id}/jobs/{job.id}/play"
 
 
-def _created(of: Situation) -> _Told:
-    job = of.job
-    ahead = blocking_jobs.held_up_by(job, of.family)
+def _explain_created(situation: Situation) -> _Answer:
+    job = situation.job
+    ahead = blocking_jobs.open_prerequisites(job, situation.family)
     if not ahead:
         text = "its turn has come, and the cell is about to move it"
-        return _Told(summary=text, since=job.created_at, waits_for=(WaitInfo(kind="cell", text=text),))
+        return _Answer(summary=text, since=job.created_at, waits_for=(WaitInfo(kind="cell", text=text),))
     jobs = ahead[:NAMED]
     waits: list[WaitInfo] = []
     if job.by_stage:
@@ -170,8 +172,8 @@ def _created(of: Situation) -> _Told:
         for other in manual
     ]
     which = f"{_jobs(len(ahead))} of earlier stages" if job.by_stage else f"{_jobs(len(ahead))} that it needs"
-    return _Told(
-        summary=f"waits for {which}: {_listed(ahead)}",
+    return _Answer(
+        summary=f"waits for {which}: {_list_jobs(ahead)}",
         since=job.created_at,
         waits_for=tuple(waits),
         not_named=len(ahead) - len(jobs),
@@ -179,26 +181,27 @@ def _created(of: Situation) -> _Told:
     )
 
 
-def _for_resource(of: Situation) -> _Told:
-    job, holder = of.job, of.holder
+def _explain_resource(situation: Situation) -> _Answer:
+    job, holder = situation.job, situation.holder
     if holder is None:
         text = f'the resource group "{job.resource_group}" is free and goes to the job that has waited longest for it'
         wait = WaitInfo(kind="resource_group", text=text, resource_group=job.resource_group)
-        return _Told(summary=text, since=job.updated_at, waits_for=(wait,))
+        return _Answer(summary=text, since=job.updated_at, waits_for=(wait,))
     text = (
         f'the resource group "{job.resource_group}", which job {holder.id} "{holder.name}" of pipeline '
         f"{holder.pipeline_id} has ({holder.status()})"
     )
     wait = WaitInfo(kind="resource_group", text=text, resource_group=job.resource_group, job=ref(holder))
-    return _Told(summary=f"waits for {text}", since=job.updated_at, waits_for=(wait,))
+    return _Answer(summary=f"waits for {text}", since=job.updated_at, waits_for=(wait,))
 
 
-def _scheduled(of: Situation) -> _Told:
-    job = of.job
-    until = job.scheduled_at or of.now
-    text = f"{rfc3339(until)}, in {about(until - of.now)}" if until > of.now else "now: its time has come"
+def _explain_delayed(situation: Situation) -> _Answer:
+    job = situation.job
+    until = job.scheduled_at or situation.now
+    seconds = until - situation.now
+    text = f"{rfc3339(until)}, in {rough_duration(seconds)}" if seconds > 0 else "now: its time has come"
     wait = WaitInfo(kind="time", text=text, until=until)
-    return _Told(
+    return _Answer(
         summary=f"is delayed until {text}",
         since=job.updated_at,
         waits_for=(wait,),
@@ -206,11 +209,11 @@ def _scheduled(of: Situation) -> _Told:
     )
 
 
-def _manual(of: Situation) -> _Told:
-    job = of.job
+def _explain_manual(situation: Situation) -> _Answer:
+    job = situation.job
     wait = WaitInfo(kind="person", text="somebody must start it", how=_play(job))
     rest = "" if job.allow_failure else ", and later stages of its pipeline wait for it"
-    return _Told(
+    return _Answer(
         summary=f"waits for a person to start it{rest}",
         since=job.updated_at,
         waits_for=(wait,),
@@ -218,14 +221,14 @@ def _manual(of: Situation) -> _Told:
     )
 
 
-def _pending(of: Situation) -> _Told:
-    job = of.job
-    if job.is_trigger or of.shortage is None:
+def _explain_pending(situation: Situation) -> _Answer:
+    job = situation.job
+    if job.is_trigger or situation.explain_no_runner is None:
         text = "the cell is about to start its pipeline" if job.is_trigger else "waits for a runner"
         kind = "cell" if job.is_trigger else "runner"
-        return _Told(summary=text, since=job.pending_at, waits_for=(WaitInfo(kind=kind, text=text),))
-    found = shortage(job, of.shortage, of.now)
-    return _Told(
+        return _Answer(summary=text, since=job.pending_at, waits_for=(WaitInfo(kind=kind, text=text),))
+    found = explain_no_runner(job, situation.explain_no_runner, situation.now)
+    return _Answer(
         summary=f"waits for a runner: {found.text}",
         since=job.pending_at,
         waits_for=(WaitInfo(kind="runner", text=found.text),),
@@ -236,52 +239,53 @@ def _pending(of: Situation) -> _Told:
     )
 
 
-def _leased(of: Situation) -> _Told:
-    job = of.job
-    text = f"{_runner(of)} to start it"
+def _explain_leased(situation: Situation) -> _Answer:
+    job = situation.job
+    text = f"{_runner(situation)} to start it"
     rest = f"; without a word it waits again from {rfc3339(job.lease_until)} on" if job.lease_until else ""
     if not job.two_phase:
-        summary = f"runs on {_runner(of)}, which got it and has not said anything of it yet{rest}"
-        return _Told(summary=summary, since=job.leased_at)
-    return _Told(
+        summary = f"runs on {_runner(situation)}, which got it and has not said anything of it yet{rest}"
+        return _Answer(summary=summary, since=job.leased_at)
+    return _Answer(
         summary=f"was handed out, and waits for {text}{rest}",
         since=job.leased_at,
         waits_for=(WaitInfo(kind="runner", text=text, until=job.lease_until),),
     )
 
 
-def _running(of: Situation) -> _Told:
-    job = of.job
+def _explain_running(situation: Situation) -> _Answer:
+    job = situation.job
     if not job.is_trigger:
-        return _Told(summary=f"runs on {_runner(of)}", since=job.started_at)
-    if of.downstream is None:
+        return _Answer(summary=f"runs on {_runner(situation)}", since=job.started_at)
+    if situation.downstream is None:
         text = "the cell is starting its pipeline"
-        return _Told(summary=text, since=job.started_at, waits_for=(WaitInfo(kind="cell", text=text),))
-    wait = _downstream(of, of.downstream)
-    return _Told(summary=f"waits for {wait.text}", since=job.started_at, waits_for=(wait,))
+        return _Answer(summary=text, since=job.started_at, waits_for=(WaitInfo(kind="cell", text=text),))
+    wait = _downstream(situation, situation.downstream)
+    return _Answer(summary=f"waits for {wait.text}", since=job.started_at, waits_for=(wait,))
 
 
-def _canceling(of: Situation) -> _Told:
-    job = of.job
-    if job.is_trigger and of.downstream is not None:
-        wait = _downstream(of, of.downstream)
-        return _Told(summary=f"is being canceled, and waits for {wait.text}", since=job.updated_at, waits_for=(wait,))
-    wait = WaitInfo(kind="runner", text=f"{_runner(of)} to stop it; its after_script may still run")
-    return _Told(summary=f"is being canceled, and waits for {wait.text}", since=job.updated_at, waits_for=(wait,))
+def _explain_canceling(situation: Situation) -> _Answer:
+    job = situation.job
+    if job.is_trigger and situation.downstream is not None:
+        wait = _downstream(situation, situation.downstream)
+        return _Answer(summary=f"is being canceled, and waits for {wait.text}", since=job.updated_at, waits_for=(wait,))
+    wait = WaitInfo(kind="runner", text=f"{_runner(situation)} to stop it; its after_script may still run")
+    return _Answer(summary=f"is being canceled, and waits for {wait.text}", since=job.updated_at, waits_for=(wait,))
 
 
-def _downstream(of: Situation, pipeline: Pipeline) -> WaitInfo:
+def _downstream(situation: Situation, pipeline: Pipeline) -> WaitInfo:
+    project = situation.downstream_project
     return WaitInfo(
         kind="pipeline",
-        text=f"pipeline {pipeline.id} of {of.downstream_project or 'another project'}, which is {pipeline.status}",
+        text=f"pipeline {pipeline.id} of {project or 'another project'}, which is {pipeline.status}",
         pipeline_id=pipeline.id,
-        project=of.downstream_project,
+        project=project,
         status=pipeline.status,
     )
 
 
-def _failed(of: Situation) -> _Told:
-    job = of.job
+def _explain_failed(situation: Situation) -> _Answer:
+    job = situation.job
     try:
         reason = FailureReason(job.failure_reason or "")
     except ValueError:
@@ -293,7 +297,7 @@ def _failed(of: Situation) -> _Told:
     if job.failure_message:
         words.append(job.failure_message)
     allowed = ", which is allowed" if job.allow_failure else ""
-    return _Told(
+    return _Answer(
         summary=f"failed{allowed}: {', '.join(words)}; it is a failure of {_WHOSE[fault]}",
         since=job.finished_at,
         failure=FailureInfo(
@@ -307,28 +311,28 @@ def _failed(of: Situation) -> _Told:
     )
 
 
-def _canceled(of: Situation) -> _Told:
-    job = of.job
+def _explain_canceled(situation: Situation) -> _Answer:
+    job = situation.job
     when = "before it had started" if job.started_at is None else "while it ran"
-    causes = blocking_jobs.of_canceled(job, of.family)
-    why = f", because {_listed(causes)} failed and its pipeline stops then" if causes else ""
-    return _Told(
+    causes = blocking_jobs.find_cancel_causes(job, situation.family)
+    why = f", because {_list_jobs(causes)} failed and its pipeline stops then" if causes else ""
+    return _Answer(
         summary=f"was canceled {when}{why}", since=job.finished_at, because=tuple(ref(other) for other in causes)
     )
 
 
-def _runner(of: Situation) -> str:
-    if of.runner is None:
-        return f"runner {of.job.runner_id}" if of.job.runner_id else "its runner"
-    system = f" ({of.job.system_id})" if of.job.system_id else ""
-    return f"{named(of.runner)}{system}"
+def _runner(situation: Situation) -> str:
+    if situation.runner is None:
+        return f"runner {situation.job.runner_id}" if situation.job.runner_id else "its runner"
+    system = f" ({situation.job.system_id})" if situation.job.system_id else ""
+    return f"{runner_label(situation.runner)}{system}"
 
 
 def _jobs(count: int) -> str:
     return "1 job" if count == 1 else f"{count} jobs"
 
 
-def _listed(jobs: Sequence[Job]) -> str:
+def _list_jobs(jobs: Sequence[Job]) -> str:
     """The first few of them in one line."""
     shown = ", ".join(f'"{job.name}" ({job.status()})' for job in jobs[:3])
     return f"{shown} and {len(jobs) - 3} more" if len(jobs) > 3 else shown

@@ -89,7 +89,7 @@ async def person(edge: Edge, token: str | None) -> Caller:
     if user_token.last_used_at is None or now - user_token.last_used_at >= USED_EVERY_SECONDS:
         with suppress(StoreError):  # a read-only store still answers
             await edge.store.people.change_user_token(user_token.id, lambda row: replace(row, last_used_at=now))
-    members = rights.valid(await edge.store.people.list_memberships(user.id), now)
+    members = rights.active_members(await edge.store.people.list_memberships(user.id), now)
     return Caller(user=user, token=user_token, members=members)
 
 
@@ -100,7 +100,7 @@ async def admit(edge: Edge, access: Access, request: Request) -> None:
     if access.or_job and await _is_job(edge, access, request):
         return
     caller = request.state.caller = await person(edge, auth.user_token_in(request.headers))
-    if not rights.opens(caller.token.scopes, is_reading=request.method in READING, also=access.scopes):
+    if not rights.scopes_allow(caller.token.scopes, is_reading=request.method in READING, also=access.scopes):
         scopes = sorted({"api", *access.scopes, *(["read_api"] if request.method in READING else [])})
         raise _insufficient_scope(" ".join(scopes))
     level = await _level(edge, access, request, caller)

@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from remuda.cell.core.jobs import job_times
-from remuda.cell.dispatch.step_results import results_of
+from remuda.cell.dispatch.step_results import read_results
 from remuda.cell.errors import InvalidError
 from remuda.cell.git.port import Commit
 from remuda.cell.http.edge import auth
@@ -240,7 +240,7 @@ def _hold_end(edge: Edge, job_id: JobId) -> str | None:
 async def _events(edge: Edge, job: Job) -> tuple[list[StepTimes], str | None]:
     """When steps began and ended, without the rest of what they said; and a note where some are missing."""
     found: list[StepTimes] = []
-    async with aclosing(results_of(edge.store, job.id)) as results:
+    async with aclosing(read_results(edge.store, job.id)) as results:
         async for result in results:
             event = msgspec.json.decode(result.body, type=StepTimes)
             if result.is_note:

@@ -12,7 +12,7 @@ from msgspec.structs import asdict, replace
 from starlette.requests import Request
 from starlette.responses import Response
 
-from remuda.cell.core.access.rights import valid
+from remuda.cell.core.access.rights import active_members
 from remuda.cell.http.edge.access import in_group, in_project
 from remuda.cell.http.edge.admission import caller_of
 from remuda.cell.http.edge.bodies import parameters
@@ -108,7 +108,7 @@ async def _views(edge: Edge, members: Iterable[Member]) -> list[MemberShape]:
 
 async def _members(edge: Edge, owner: Pool) -> list[Member]:
     """Those of a group or project itself; whose time is over is none any more."""
-    return valid(await edge.store.people.list_members(owner), edge.clock.wall())
+    return active_members(await edge.store.people.list_members(owner), edge.clock.wall())
 
 
 async def list_direct(edge: Edge, request: Request) -> Response:

@@ -8,7 +8,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from remuda.cell.dispatch.payload_inputs import id_keys
+from remuda.cell.dispatch.payload_inputs import load_id_keys
 from remuda.cell.http.edge.access import OPEN
 from remuda.cell.http.edge.endpoints import Edge, Endpoint
 from remuda.cell.http.edge.errors import json_answer
@@ -36,7 +36,7 @@ async def configuration(edge: Edge, request: Request) -> Response:
 
 async def keys(edge: Edge, request: Request) -> Response:
     """GET /oauth/discovery/keys: a JSON Web Key Set."""
-    found = [key.public_jwk() for key in await id_keys(edge.store)]
+    found = [key.public_jwk() for key in await load_id_keys(edge.store)]
     return json_answer({"keys": found + [key.public_jwk() for key in await job_token_keys(edge.store)]})
 
 

@@ -58,7 +58,7 @@ async def _by_person(edge: Edge, token: str) -> Allows:
     caller = await person(edge, token)
 
     def allows(project: Project) -> Collection[str]:
-        return registry_images.allowed(caller.level_in(project) or 0, caller.token.scopes)
+        return registry_images.actions_of(caller.level_in(project) or 0, caller.token.scopes)
 
     return allows
 

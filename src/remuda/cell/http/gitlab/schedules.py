@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
 
-from remuda.cell.core.pipelines.schedules import CronError, TimezoneError, planned
+from remuda.cell.core.pipelines.schedules import CronError, TimezoneError, with_next_time
 from remuda.cell.http.edge.access import in_project
 from remuda.cell.http.edge.admission import Caller, caller_of, check_protected
 from remuda.cell.http.edge.bodies import parameters
@@ -94,7 +94,7 @@ def apply_change(old: Schedule, given: Given, now: float) -> Schedule:
     if (new.cron, new.timezone, new.active) == (old.cron, old.timezone, old.active) and old.next_run_at is not None:
         return new
     try:
-        return planned(new, now)
+        return with_next_time(new, now)
     except TimezoneError as error:
         raise bad_field("cron_timezone", str(error)) from None
     except CronError as error:

@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from remuda.cell.core.event_buffer import Event, EventKind, Wanted
+from remuda.cell.core.event_buffer import Event, EventFilter, EventKind
 from remuda.cell.errors import StoreError
 from remuda.cell.events import MOST_WATCHERS, Watcher
 from remuda.cell.http.edge import auth
@@ -49,7 +49,7 @@ async def watch(edge: Edge, request: Request) -> Response:
     return _EventStream(edge, sight, request.headers.get("last-event-id", ""))
 
 
-async def _read_filter(edge: Edge, caller: Caller, query: Mapping[str, str]) -> Wanted:
+async def _read_filter(edge: Edge, caller: Caller, query: Mapping[str, str]) -> EventFilter:
     """What is asked for; 404 when the caller may not know of it."""
     names = [name.strip() for name in query.get("kind", "").split(",") if name.strip()]
     unknown = [name for name in names if name not in tuple(EventKind)]
@@ -70,7 +70,7 @@ async def _read_filter(edge: Edge, caller: Caller, query: Mapping[str, str]) -> 
         job = await edge.store.jobs.load_job(JobId(_number(query, "job")))
         _check(caller, await edge.store.projects.load_project(job.project_id) if job else None, "Job")
         job_id = job.id if job else None
-    return Wanted(kinds=kinds, project_id=project_id, pipeline_id=pipeline_id, job_id=job_id)
+    return EventFilter(kinds=kinds, project_id=project_id, pipeline_id=pipeline_id, job_id=job_id)
 
 
 def _check(caller: Caller, project: Project | None, what: str) -> None:
@@ -92,7 +92,7 @@ def _number(query: Mapping[str, str], name: str) -> int:
 class _Sight:
     """What one caller asked for and may see now."""
 
-    def __init__(self, edge: Edge, token: str | None, caller: Caller, wanted: Wanted) -> None:
+    def __init__(self, edge: Edge, token: str | None, caller: Caller, wanted: EventFilter) -> None:
         self.wanted = wanted
         self._edge = edge
         self._token = token
@@ -147,7 +147,7 @@ class _EventStream(Response):
         self._gone = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with self._events.watched(runners=self._sight.wanted.runners) as watcher:
+        with self._events.subscribe(runners=self._sight.wanted.runners) as watcher:
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
             async with asyncio.TaskGroup() as group:
                 leaving = group.create_task(self._leave(receive, watcher), name="watcher of events")

@@ -10,7 +10,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from remuda.cell.dispatch.payload_view import disclosed_payload
+from remuda.cell.dispatch.payload_view import build_payload_view
 from remuda.cell.http.edge.access import ADMINISTRATOR, of_job
 from remuda.cell.http.edge.admission import caller_of
 from remuda.cell.http.edge.bodies import parameters
@@ -40,7 +40,7 @@ async def why(edge: Edge, request: Request) -> Response:
 async def payload(edge: Edge, request: Request) -> Response:
     """GET /api/remuda/v1/jobs/:job_id/payload: what a runner gets with the job, without secrets."""
     job = await any_job_in_path(edge, request)
-    shown = await disclosed_payload(edge.store, job, public_url=edge.settings.url, now=edge.clock.wall())
+    shown = await build_payload_view(edge.store, job, public_url=edge.settings.url, now=edge.clock.wall())
     named = {"Content-Disposition": f'attachment; filename="job-{job.id}-payload.json"'}
     return json_answer(shown, headers=named)
 

@@ -13,8 +13,8 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from remuda.cell.core.waiting.blocking_jobs import is_waited_for
-from remuda.cell.dispatch.step_results import results_of
+from remuda.cell.core.waiting.blocking_jobs import is_blocking
+from remuda.cell.dispatch.step_results import read_results
 from remuda.cell.http.edge.access import of_pipeline
 from remuda.cell.http.edge.admission import Caller, caller_of
 from remuda.cell.http.edge.endpoints import Edge, Endpoint
@@ -113,7 +113,7 @@ async def _job(edge: Edge, asked: _Asked, job: Job, family: Family) -> JobProgre
 async def _steps(edge: Edge, asked: _Asked, job: Job) -> tuple[tuple[StepStanding, ...], str]:
     """How the steps stand, as far as there is room, and a note if there is not."""
     told: list[StepStanding] = []
-    async with aclosing(results_of(edge.store, job.id)) as results:
+    async with aclosing(read_results(edge.store, job.id)) as results:
         async for result in results:
             event = msgspec.json.decode(result.body, type=StepStanding)
             asked.room -= len(msgspec.json.encode(event))
@@ -152,7 +152,7 @@ def jobs_ahead(job: Job, family: Sequence[Job]) -> tuple[str, ...]:
     ahead = (
         other.name
         for other in family
-        if is_waited_for(other) and (other.stage_index < job.stage_index if job.by_stage else other.name in names)
+        if is_blocking(other) and (other.stage_index < job.stage_index if job.by_stage else other.name in names)
     )
     return tuple(name for name, _ in zip(ahead, range(NAMED_WAITS), strict=False))
 

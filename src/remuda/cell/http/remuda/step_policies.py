@@ -9,7 +9,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from remuda.cell.core.payload.step_policies import SCOPES, StepPolicy, changed_policy, read_policy, setting_name
+from remuda.cell.core.payload.step_policies import SCOPES, StepPolicy, change_policy, policy_setting, read_policy
 from remuda.cell.http.edge.access import ADMINISTRATOR
 from remuda.cell.http.edge.bodies import parameters
 from remuda.cell.http.edge.endpoints import Edge, Endpoint, Shape
@@ -39,7 +39,7 @@ class PolicyShape(Shape, kw_only=True):
 async def show(edge: Edge, request: Request) -> Response:
     """GET /api/remuda/v1/policies/:scope/:id."""
     scope = await _scope(edge, request)
-    return _answer(scope, read_policy(await edge.store.settings.load_setting(setting_name(scope))))
+    return _answer(scope, read_policy(await edge.store.settings.load_setting(policy_setting(scope))))
 
 
 async def change(edge: Edge, request: Request) -> Response:
@@ -49,7 +49,7 @@ async def change(edge: Edge, request: Request) -> Response:
     _check(asked.document, scope)
     now = edge.clock.now()
     kept = await edge.store.settings.change_setting(
-        setting_name(scope), lambda old: changed_policy(old, asked.document, asked.version, now)
+        policy_setting(scope), lambda old: change_policy(old, asked.document, asked.version, now)
     )
     return _answer(scope, read_policy(kept))
 

@@ -15,8 +15,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from remuda.cell.core.payload.redaction import clean_result
-from remuda.cell.dispatch.payload_view import secrets_of
-from remuda.cell.dispatch.step_results import results_of
+from remuda.cell.dispatch.payload_view import load_secrets
+from remuda.cell.dispatch.step_results import read_results
 from remuda.cell.http.edge import auth
 from remuda.cell.http.edge.access import JOB, of_job
 from remuda.cell.http.edge.bodies import parameters
@@ -76,7 +76,7 @@ async def add(edge: Edge, request: Request) -> Response:
         raise bad_parameter("results[seq] is missing or invalid: numbers begin at 1")
     if any(number > MAX_RESULTS for number in numbers):
         raise too_large(f"a job may have {MAX_RESULTS} step results")
-    secrets = await secrets_of(edge.store, job)
+    secrets = await load_secrets(edge.store, job)
     bodies = [_encode(clean_result(result, secrets)) for result in asked.results]
     results = [
         StepResult(job_id=job.id, seq=number, body=msgspec.Raw(body))
@@ -114,7 +114,7 @@ async def show(edge: Edge, request: Request) -> Response:
     after, limit = _number(request, "after", 0), max(min(_number(request, "limit", PAGE), PAGE), 1)
     told: list[StepResult] = []
     size, following = 0, None
-    async with aclosing(results_of(edge.store, job.id, after=after)) as found:
+    async with aclosing(read_results(edge.store, job.id, after=after)) as found:
         async for result in found:
             size += len(bytes(result.body))
             if told and (len(told) == limit or size > PAGE_BYTES):

@@ -11,7 +11,7 @@ from typing import Self, TypeVar
 from msgspec.structs import replace
 
 from remuda.cell.core.jobs import lifecycle
-from remuda.cell.core.jobs.result_limits import kept
+from remuda.cell.core.jobs.result_limits import select_results
 from remuda.cell.core.pipelines.schedules import with_pipeline
 from remuda.cell.errors import ConflictError, NotFoundError
 from remuda.cell.store.memory.audit import MemoryAudit
@@ -363,7 +363,7 @@ class MemoryStore(MemoryAudit):
         if job_id not in self._jobs:
             raise NotFoundError(f"there is no job {job_id}")
         stored = self._results.setdefault(job_id, [])
-        new, following = kept(stored[-1] if stored else None, results, limit_bytes)
+        new, following = select_results(stored[-1] if stored else None, results, limit_bytes)
         stored += new
         return following
 

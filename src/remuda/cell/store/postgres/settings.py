@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from msgspec.structs import replace as replaced
 
-from remuda.cell.core.jobs.result_limits import kept
+from remuda.cell.core.jobs.result_limits import select_results
 from remuda.cell.errors import ConflictError, NotFoundError
 from remuda.cell.store.ports import Leaves
 from remuda.cell.store.postgres import rows
@@ -157,7 +157,7 @@ class PostgresKeeping(PostgresStarts, PostgresPeople, PostgresAudit):
             await rows.check_job(db, job_id)
             sql = "SELECT body FROM results WHERE job_id = $1 ORDER BY seq DESC LIMIT 1"
             last = await db.fetchval(sql, job_id)
-            new, following = kept(decode(StepResult, last) if last else None, results, limit_bytes)
+            new, following = select_results(decode(StepResult, last) if last else None, results, limit_bytes)
             if new:
                 values = [(job_id, result.seq, encode(result)) for result in new]
                 await db.executemany("INSERT INTO results (job_id, seq, body) VALUES ($1, $2, $3)", values)

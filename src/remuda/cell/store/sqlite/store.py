@@ -14,7 +14,7 @@ from typing import Any, Self
 from msgspec.structs import replace as replaced
 
 from remuda.cell.core.jobs import lifecycle
-from remuda.cell.core.jobs.result_limits import kept
+from remuda.cell.core.jobs.result_limits import select_results
 from remuda.cell.core.pipelines.schedules import with_pipeline
 from remuda.cell.errors import ConflictError, NotFoundError
 from remuda.cell.store.paging import read_in_pieces
@@ -376,7 +376,7 @@ class SqliteStore(SqliteJobs, SqliteStarts, SqlitePeople, SqliteAudit):
             rows.check_job(db, job_id)
             sql = "SELECT body FROM results WHERE job_id = ? ORDER BY seq DESC LIMIT 1"
             last = db.execute(sql, (job_id,)).fetchone()
-            new, following = kept(decode(StepResult, last[0]) if last else None, results, limit_bytes)
+            new, following = select_results(decode(StepResult, last[0]) if last else None, results, limit_bytes)
             values = [(job_id, result.seq, encode(result)) for result in new]
             db.executemany("INSERT INTO results VALUES (?, ?, ?)", values)
             return following

@@ -2,13 +2,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remuda.cell.core.access import registry_images
-from remuda.cell.core.access.registry_images import allowed, granted, project_paths, wanted
+from remuda.cell.core.access.registry_images import actions_of, limit_access, parse_scopes, project_paths
 from remuda.wire.registry_token import Access
 
 
 def test_what_a_scope_asks_for() -> None:
-    assert wanted(["repository:acme/shop:pull,push,pull"]) == [Access(name="acme/shop", actions=("pull", "push"))]
-    assert wanted(["repository:a/b:pull repository:a/c:push"]) == [
+    assert parse_scopes(["repository:acme/shop:pull,push,pull"]) == [Access(name="acme/shop", actions=("pull", "push"))]
+    assert parse_scopes(["repository:a/b:pull repository:a/c:push"]) == [
         Access(name="a/b", actions=("pull",)),
         Access(name="a/c", actions=("push",)),
     ]
@@ -20,13 +20,13 @@ def test_what_a_scope_asks_for() -> None:
         "repository:A/b:pull",
         "repository:a//b:pull",
     ):
-        assert wanted([odd]) == [], odd
-    assert len(wanted(["repository:a/b:pull "] * 100)) == registry_images.MAX_SCOPES
+        assert parse_scopes([odd]) == [], odd
+    assert len(parse_scopes(["repository:a/b:pull "] * 100)) == registry_images.MAX_SCOPES
 
 
 @given(st.text())
 def test_nonsense_asks_for_nothing(text: str) -> None:
-    assert all(one.name and one.name.isascii() for one in wanted([text, f"repository:{text}:pull"]))
+    assert all(one.name and one.name.isascii() for one in parse_scopes([text, f"repository:{text}:pull"]))
 
 
 def test_the_project_of_an_image() -> None:
@@ -35,16 +35,16 @@ def test_the_project_of_an_image() -> None:
 
 
 def test_level_and_scopes_decide_together() -> None:
-    assert allowed(20, ("api",)) == {"pull"}
-    assert allowed(30, ("api",)) == {"pull", "push", "delete"}
-    assert allowed(30, ("read_registry",)) == {"pull"}
-    assert allowed(30, ("write_registry",)) == {"push"}
-    assert allowed(30, ("read_api", "write_registry")) == {"pull", "push"}
-    assert allowed(50, ("write_repository",)) == allowed(10, ("api",)) == allowed(0, ("api",)) == set()
+    assert actions_of(20, ("api",)) == {"pull"}
+    assert actions_of(30, ("api",)) == {"pull", "push", "delete"}
+    assert actions_of(30, ("read_registry",)) == {"pull"}
+    assert actions_of(30, ("write_registry",)) == {"push"}
+    assert actions_of(30, ("read_api", "write_registry")) == {"pull", "push"}
+    assert actions_of(50, ("write_repository",)) == actions_of(10, ("api",)) == actions_of(0, ("api",)) == set()
 
 
 def test_no_more_is_granted_than_is_asked_for() -> None:
     asked = Access(name="a/b", actions=("pull", "delete"))
-    assert granted(asked, registry_images.BY_JOB) == Access(name="a/b", actions=("pull",))
-    assert granted(asked, {"push"}) is None
-    assert granted(asked, ()) is None
+    assert limit_access(asked, registry_images.BY_JOB) == Access(name="a/b", actions=("pull",))
+    assert limit_access(asked, {"push"}) is None
+    assert limit_access(asked, ()) is None

@@ -4,12 +4,12 @@ import pytest
 
 from remuda.cell.core.access.rights import (
     ADMINISTRATOR,
+    active_members,
     group_level,
-    opens,
     project_level,
+    scopes_allow,
     sight,
     unknown_scopes,
-    valid,
 )
 from remuda.cell.values.people import FIRST_USER, Level, Member, Namespace, User
 from remuda.model.runner import Pool
@@ -57,7 +57,7 @@ def test_groups() -> None:
 
 def test_what_has_expired_counts_for_nothing() -> None:
     kept = [a_member(("group", 4), 30), a_member(("group", 5), 30, expires_at=11)]
-    assert valid([*kept, a_member(("group", 6), 30, expires_at=10)], 10) == kept
+    assert active_members([*kept, a_member(("group", 6), 30, expires_at=10)], 10) == kept
 
 
 def test_sight() -> None:
@@ -80,7 +80,7 @@ def test_sight() -> None:
     ],
 )
 def test_scopes(scopes: list[str], reading: bool, also: list[str], expected: bool) -> None:
-    assert opens(scopes, is_reading=reading, also=also) is expected
+    assert scopes_allow(scopes, is_reading=reading, also=also) is expected
 
 
 def test_scopes_that_a_token_cannot_have() -> None:

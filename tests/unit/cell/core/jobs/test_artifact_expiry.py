@@ -87,7 +87,7 @@ def test_which_pipeline_keeps_what_has_expired(
 ) -> None:
     pipeline = a_pipeline(id=5, status=status)
     latest = a_pipeline(id=newest, status="success") if newest else None
-    assert artifact_expiry.keeps(pipeline, newest=latest, has_ref=has_ref, keep_latest=keep_latest) is keeps
+    assert artifact_expiry.keeps_artifacts(pipeline, newest=latest, has_ref=has_ref, keep_latest=keep_latest) is keeps
 
 
 def test_what_is_kept_is_looked_at_again_and_still_says_when_it_expired() -> None:
@@ -121,16 +121,16 @@ def test_one_from_before_there_was_a_time_gets_one() -> None:
 
 def test_what_people_want() -> None:
     job, artifacts = a_job(state=JobState.SUCCESS, started_at=1.0), [an_artifact(), an_artifact("dotenv")]
-    kept = artifact_expiry.kept(job, artifacts)
+    kept = artifact_expiry.keep_for_ever(job, artifacts)
     assert {(one.expires_at, one.look_at) for one in kept.artifacts} == {(None, None)}
-    deleted = artifact_expiry.deleted(job, artifacts)
+    deleted = artifact_expiry.delete_all(job, artifacts)
     assert deleted is not None
     assert (deleted.artifacts, deleted.job.artifacts_gone) == ((), True)
-    assert artifact_expiry.deleted(job, []) is None
-    erased = artifact_expiry.erased(job, artifacts, 5.0)
+    assert artifact_expiry.delete_all(job, []) is None
+    erased = artifact_expiry.erase(job, artifacts, 5.0)
     assert erased is not None
     assert (erased.artifacts, erased.job.erased, erased.job.erased_at) == ((), True, 5.0)
-    assert artifact_expiry.erased(erased.job, [], 6.0) is None
+    assert artifact_expiry.erase(erased.job, [], 6.0) is None
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,13 @@
 import pytest
 
-from remuda.cell.core.jobs.lost_attempts import LOG_BYTES, MOST_LOSSES, POSSIBLE, began_by_log, has_begun, is_lost
+from remuda.cell.core.jobs.lost_attempts import (
+    LOG_BYTES,
+    MOST_LOSSES,
+    POSSIBLE,
+    has_begun_script,
+    has_begun_script_by_log,
+    is_lost,
+)
 from remuda.cell.core.jobs.result_limits import CUT
 from remuda.model.job import FailureReason
 from remuda.testing.builders import a_job
@@ -25,20 +32,20 @@ def section(name: str) -> bytes:
     ],
 )
 def test_what_a_log_tells(log: bytes, began: bool) -> None:
-    assert began_by_log(log, len(log)) is began
+    assert has_begun_script_by_log(log, len(log)) is began
 
 
 def test_a_log_of_which_only_the_beginning_is_known_tells_nothing() -> None:
     log = section("prepare_executor") + b"x" * LOG_BYTES
-    assert began_by_log(log[:LOG_BYTES], len(log))
+    assert has_begun_script_by_log(log[:LOG_BYTES], len(log))
 
 
 def test_what_results_tell() -> None:
     checkout = {"origin": "compiled", "event": "finished", "status": "failure"}
     for told in (checkout, {"origin": "user", "event": "finished", "status": "skipped"}, 7):
-        assert not has_begun(told)
-    assert has_begun({"origin": "user", "event": "started"})
-    assert has_begun({"event": CUT}), "nobody knows any more"
+        assert not has_begun_script(told)
+    assert has_begun_script({"origin": "user", "event": "started"})
+    assert has_begun_script({"event": CUT}), "nobody knows any more"
 
 
 def test_when_a_failure_is_a_loss() -> None:

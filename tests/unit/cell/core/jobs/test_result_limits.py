@@ -4,7 +4,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.cell.core.jobs.result_limits import CUT, kept
+from remuda.cell.core.jobs.result_limits import CUT, select_results
 from remuda.cell.values import StepResult
 from remuda.model.job import JobId
 
@@ -15,25 +15,25 @@ def a_result(number: int, size: int = 10) -> StepResult:
 
 
 def test_in_order_and_without_a_gap() -> None:
-    new, following = kept(None, [a_result(2), a_result(1), a_result(4)], 1000)
+    new, following = select_results(None, [a_result(2), a_result(1), a_result(4)], 1000)
     assert ([result.seq for result in new], following) == ([1, 2], 3)
-    assert kept(new[-1], [a_result(1), a_result(2)], 1000) == ([], 3)
-    assert kept(None, [], 1000) == ([], 1)
+    assert select_results(new[-1], [a_result(1), a_result(2)], 1000) == ([], 3)
+    assert select_results(None, [], 1000) == ([], 1)
 
 
 def test_a_note_takes_the_place_of_the_first_that_is_too_much() -> None:
-    new, following = kept(None, [a_result(number) for number in range(1, 6)], 20)
+    new, following = select_results(None, [a_result(number) for number in range(1, 6)], 20)
     assert ([result.seq for result in new], following) == ([1, 2, 3], 6)
     said = msgspec.json.decode(new[2].body)
     assert (said["seq"], said["event"]) == (3, CUT)
     assert "20 bytes" in said["note"]
-    assert kept(new[2], [a_result(6), a_result(9)], 20) == ([], 10), "whatever comes is taken and dropped"
-    assert kept(new[2], [a_result(1)], 20) == ([], 4)
+    assert select_results(new[2], [a_result(6), a_result(9)], 20) == ([], 10), "whatever comes is taken and dropped"
+    assert select_results(new[2], [a_result(1)], 20) == ([], 4)
 
 
 def test_results_from_before_there_was_a_limit_count_for_nothing() -> None:
     old = a_result(7, 5000)
-    [new], following = kept(old, [a_result(8)], 20)
+    [new], following = select_results(old, [a_result(8)], 20)
     assert (new.total_bytes, following) == (10, 9)
 
 
@@ -41,13 +41,13 @@ def test_results_from_before_there_was_a_limit_count_for_nothing() -> None:
 def test_however_they_come_the_same_is_kept(sizes: list[int], limit: int, data: st.DataObject) -> None:
     """In calls of any size, each perhaps made twice."""
     results = [a_result(number, size) for number, size in enumerate(sizes, 1)]
-    whole, _ = kept(None, results, limit)
+    whole, _ = select_results(None, results, limit)
     stored: list[StepResult] = []
     at = 0
     while at < len(results):
         many = data.draw(st.integers(1, 5))
         for _ in range(data.draw(st.integers(1, 2))):
-            new, following = kept(stored[-1] if stored else None, results[at : at + many], limit)
+            new, following = select_results(stored[-1] if stored else None, results[at : at + many], limit)
             stored += new
             assert following > min(at + many, len(results))
         at += many

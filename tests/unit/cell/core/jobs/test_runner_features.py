@@ -2,14 +2,14 @@ from typing import Any
 
 import pytest
 
-from remuda.cell.core.jobs.runner_features import lacking, needed
-from remuda.cell.core.payload.variables import Circumstances
+from remuda.cell.core.jobs.runner_features import features_of, missing_features
+from remuda.cell.core.payload.variables import JobContext
 from remuda.pipeline.spec import Artifacts
 from remuda.testing.builders import a_job, a_pipeline, a_project, a_runner, a_spec
 
 
-def job_with(*, merge_request_iid: int | None = None, **given: Any) -> Circumstances:
-    return Circumstances(
+def job_with(*, merge_request_iid: int | None = None, **given: Any) -> JobContext:
+    return JobContext(
         job=a_job(),
         spec=a_spec(**given),
         pipeline=a_pipeline(merge_request_iid=merge_request_iid),
@@ -33,16 +33,16 @@ def job_with(*, merge_request_iid: int | None = None, **given: Any) -> Circumsta
 )
 def test_what_needs_what(given: dict[str, Any], feature: str) -> None:
     of = job_with(**given)
-    assert set(needed(of)) == {feature}
-    assert lacking(of, {feature: True}) is None
-    told = lacking(of, {feature: False, "cache": True})
+    assert set(features_of(of)) == {feature}
+    assert missing_features(of, {feature: True}) is None
+    told = missing_features(of, {feature: False, "cache": True})
     assert told
     assert told.startswith(f"the runner that got it does not have the feature {feature} (for ")
-    assert lacking(of, {}) == told
+    assert missing_features(of, {}) == told
 
 
 def test_a_plain_job_needs_nothing() -> None:
     release = {"tag_name": "v1"}
-    assert not needed(
+    assert not features_of(
         job_with(artifacts=Artifacts(paths=("a",)), cache=({"key": "k", "paths": ["x"]},), release=release)
     )

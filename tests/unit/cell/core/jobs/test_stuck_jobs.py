@@ -34,7 +34,7 @@ def test_who_counts_as_there() -> None:
         a_runner(id=RunnerId(5), tags=("never",)),
     ]
     managers = [seen(1, 10), seen(1, 9 * HOUR), seen(2, 2 * HOUR), seen(3, 5 * HOUR), seen(4, 10)]
-    offers = stuck_jobs.online(runners, managers, frozenset({RunnerId(3)}), NOW)
+    offers = stuck_jobs.online_offers(runners, managers, frozenset({RunnerId(3)}), NOW)
     assert {tag for offer in offers for tag in offer.tags} == {"fresh", "busy"}
 
 
@@ -49,7 +49,7 @@ def test_who_counts_as_there() -> None:
 )
 def test_a_job_that_nobody_takes(waited: float, tags: tuple[str, ...], reason: FailureReason | None) -> None:
     job = a_job(state=JobState.PENDING, tags=tags, pending_at=NOW - waited)
-    verdict = stuck_jobs.stuck_pending(job, [a_runner(tags=("linux",)).fingerprint()], SETTINGS, NOW)
+    verdict = stuck_jobs.check_stuck(job, [a_runner(tags=("linux",)).fingerprint()], SETTINGS, NOW)
     assert (verdict[0] if verdict else None) is reason
 
 
@@ -66,7 +66,7 @@ def test_a_job_that_nobody_takes(waited: float, tags: tuple[str, ...], reason: F
 )
 def test_a_job_whose_time_is_over(state: JobState, ran: float, since: float, reason: FailureReason | None) -> None:
     job = a_job(state=state, started_at=NOW - ran)
-    verdict = stuck_jobs.overtime(job, 100, SETTINGS, since=since, now=NOW)
+    verdict = stuck_jobs.check_overtime(job, 100, SETTINGS, since=since, now=NOW)
     assert (verdict[0] if verdict else None) is reason
 
 
@@ -80,10 +80,10 @@ def test_the_least_of_three_timeouts(own: int | None, maximum: int | None, expec
 
 def test_what_is_told_in_words() -> None:
     late = a_job(state=JobState.SCHEDULED, scheduled_at=NOW - 2.5 * HOUR)
-    assert stuck_jobs.stale(late, SETTINGS, NOW) == (
+    assert stuck_jobs.check_stale(late, SETTINGS, NOW) == (
         FailureReason.STALE_SCHEDULE,
         "its time came 2.5 hours ago, when the cell was away",
     )
-    verdict = stuck_jobs.stuck_pending(a_job(pending_at=0), [], SETTINGS, NOW)
+    verdict = stuck_jobs.check_stuck(a_job(pending_at=0), [], SETTINGS, NOW)
     assert verdict
     assert verdict[1] == "no runner that could take it has been there for 1 hour"

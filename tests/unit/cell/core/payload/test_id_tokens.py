@@ -1,7 +1,7 @@
 from typing import Any
 
 from remuda.cell.core.payload.id_tokens import claims
-from remuda.cell.core.payload.variables import Circumstances
+from remuda.cell.core.payload.variables import JobContext
 from remuda.cell.values.people import User
 from remuda.pipeline import Environment
 from remuda.testing.builders import NOW, SHA, a_job, a_pipeline, a_project, a_runner, a_spec
@@ -9,7 +9,7 @@ from remuda.testing.builders import NOW, SHA, a_job, a_pipeline, a_project, a_ru
 ADA = User(id=7, username="ada", name="Ada", email="ada@example.org", created_at=NOW, namespace_id=9)
 
 
-def of(**given: Any) -> Circumstances:
+def of(**given: Any) -> JobContext:
     values: dict[str, Any] = {
         "job": a_job(),
         "spec": a_spec(),
@@ -18,7 +18,7 @@ def of(**given: Any) -> Circumstances:
         "runner": a_runner(),
         "public_url": "https://ci.example:8443/root",
     }
-    return Circumstances(**(values | given))
+    return JobContext(**(values | given))
 
 
 def test_all_claims() -> None:

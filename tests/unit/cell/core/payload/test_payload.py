@@ -5,7 +5,7 @@ import msgspec
 import pytest
 
 from remuda.cell.core.payload.payload import Source, build_payload, ref_of, without_ref
-from remuda.cell.core.payload.variables import Circumstances
+from remuda.cell.core.payload.variables import JobContext
 from remuda.cell.values import Artifact, ProjectVariable
 from remuda.model.job import FailureReason, JobId, JobState, ProjectId
 from remuda.model.progress import When
@@ -16,7 +16,7 @@ from remuda.wire.runner_api import JobPayload, Variable
 TOKEN = "glcbt-secret"
 
 
-def circumstances(**given: Any) -> Circumstances:
+def circumstances(**given: Any) -> JobContext:
     values: dict[str, Any] = {
         "job": a_job(state=JobState.LEASED, pending_at=NOW, leased_at=NOW + 4.5),
         "spec": a_spec(),
@@ -25,7 +25,7 @@ def circumstances(**given: Any) -> Circumstances:
         "runner": a_runner(description="herd", tags=("linux", "fast")),
         "public_url": "https://ci.example:8443/root",
     }
-    return Circumstances(**(values | given))
+    return JobContext(**(values | given))
 
 
 def payload(dependencies: Sequence[Source] = (), id_tokens: Mapping[str, str] = {}, **given: Any) -> JobPayload:

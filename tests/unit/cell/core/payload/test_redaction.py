@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.cell.core.payload.redaction import clean_result, known_secrets, shown_payload, without_secrets
+from remuda.cell.core.payload.redaction import clean_result, mask_payload, secrets_to_mask, without_secrets
 from remuda.cell.errors import InvalidError
 from remuda.wire.runner_api import ArtifactsFile, Dependency, GitInfo, JobPayload, ScriptStep, Variable
 
@@ -34,7 +34,7 @@ def a_payload() -> JobPayload:
 
 
 def test_a_payload_without_what_opens_anything() -> None:
-    shown = shown_payload(a_payload(), known_secrets([]))
+    shown = mask_payload(a_payload(), secrets_to_mask([]))
     text = msgspec.json.encode(shown).decode()
     for secret in (SECRET, "abcdefgh12345678", "eyJhbGciOi", TOKEN, "registry-password", "db/password"):
         assert secret not in text
@@ -48,7 +48,7 @@ def test_a_payload_without_what_opens_anything() -> None:
 
 
 def test_other_secrets_of_the_project_are_masked_too() -> None:
-    shown = shown_payload(a_payload(), known_secrets(["shown"]))
+    shown = mask_payload(a_payload(), secrets_to_mask(["shown"]))
     assert shown["steps"][0]["script"][0] == "echo [MASKED]"
 
 
@@ -62,7 +62,7 @@ def test_a_result_keeps_what_it_is_read_by() -> None:
         "error": f"cannot log in with {SECRET}",
         "outputs": {"url": f"https://x/?t={TOKEN}", "list": [SECRET, 5, None, True], SECRET: 1},
     }
-    cleaned = clean_result(result, known_secrets([SECRET, "finished"]))
+    cleaned = clean_result(result, secrets_to_mask([SECRET, "finished"]))
     assert cleaned == result | {
         "error": "cannot log in with [MASKED]",
         "outputs": {"url": "https://x/?t=glcbt-[MASKED]", "list": ["[MASKED]", 5, None, True], "[MASKED]": 1},
@@ -74,8 +74,8 @@ def test_beyond_any_depth_a_field_is_left_out() -> None:
     for _ in range(200):
         deep = [deep]
     with pytest.raises(InvalidError, match="nested"):
-        without_secrets(deep, known_secrets([]))
-    cleaned = clean_result({"seq": 1, "outputs": {"deep": deep}, "inputs": {"a": SECRET}}, known_secrets([SECRET]))
+        without_secrets(deep, secrets_to_mask([]))
+    cleaned = clean_result({"seq": 1, "outputs": {"deep": deep}, "inputs": {"a": SECRET}}, secrets_to_mask([SECRET]))
     assert cleaned["outputs"] == "(left out: it is nested more than 64 levels deep)"
     assert (cleaned["seq"], cleaned["inputs"]) == (1, {"a": "[MASKED]"})
 
@@ -89,4 +89,4 @@ JSON = st.recursive(
 
 @given(JSON)
 def test_without_secrets_everything_stays(value: Any) -> None:
-    assert without_secrets(value, known_secrets(["not-in-there-at-all"])) == value
+    assert without_secrets(value, secrets_to_mask(["not-in-there-at-all"])) == value

@@ -5,11 +5,11 @@ import pytest
 
 from remuda.cell.core.payload.step_policies import (
     LIMIT_BYTES,
-    changed_policy,
+    change_policy,
     for_payload,
+    policy_setting,
     read_policy,
     scopes_of,
-    setting_name,
 )
 from remuda.cell.errors import ConflictError, InvalidError
 from remuda.model.runner import CapabilityKey
@@ -18,22 +18,22 @@ KEY = CapabilityKey(project_id=7, group_ids=(5, 3), organization_id=2)
 
 
 def test_every_change_counts() -> None:
-    first = changed_policy(None, {"allow": ["a"]}, None, 100)
-    second = changed_policy(first, {"allow": ["b"]}, 1, 200)
+    first = change_policy(None, {"allow": ["a"]}, None, 100)
+    second = change_policy(first, {"allow": ["b"]}, 1, 200)
     policy = read_policy(second)
     assert (policy.version, policy.document, policy.updated_at) == (2, {"allow": ["b"]}, 200)
     assert read_policy(None).version == 0
 
 
 def test_a_change_of_something_else_is_refused() -> None:
-    first = changed_policy(None, {"allow": ["a"]}, 0, 100)
+    first = change_policy(None, {"allow": ["a"]}, 0, 100)
     with pytest.raises(ConflictError, match="version 1 by now, not 0"):
-        changed_policy(first, {}, 0, 200)
+        change_policy(first, {}, 0, 200)
 
 
 def test_a_document_has_a_limit() -> None:
     with pytest.raises(InvalidError, match="longer than"):
-        changed_policy(None, {"text": "x" * LIMIT_BYTES}, None, 100)
+        change_policy(None, {"text": "x" * LIMIT_BYTES}, None, 100)
 
 
 def test_the_widest_scope_comes_first() -> None:
@@ -44,9 +44,9 @@ def test_what_goes_out_with_a_job() -> None:
     scopes = scopes_of(KEY)
     assert for_payload(scopes, {}) is None
     kept = {
-        setting_name(("project", 7)): changed_policy(None, {"limit": 1}, None, 1),
-        setting_name(("organization", 2)): changed_policy(None, {"limit": 9}, None, 1),
-        setting_name(("group", 3)): changed_policy(None, {}, None, 1),
+        policy_setting(("project", 7)): change_policy(None, {"limit": 1}, None, 1),
+        policy_setting(("organization", 2)): change_policy(None, {"limit": 9}, None, 1),
+        policy_setting(("group", 3)): change_policy(None, {}, None, 1),
     }
     assert for_payload(scopes, kept) == {
         "version": 1,

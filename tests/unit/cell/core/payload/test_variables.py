@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remuda.cell.core.payload.variables import applicable, scope_fits
-from remuda.cell.core.pipelines.creation import given_variables
+from remuda.cell.core.pipelines.creation import variables_for_expansion
 from remuda.cell.values import ProjectVariable
 from remuda.model.job import ProjectId
 from remuda.testing.builders import a_pipeline
@@ -48,7 +48,7 @@ def strongest(*variables: ProjectVariable, environment: str = "", protected: boo
     results = set()
     for ordered in (variables, variables[::-1]):
         fitting = applicable(ordered, group_ids=(9, 4), environment=environment)
-        values, _ = given_variables(a_pipeline(protected=protected), fitting)
+        values, _ = variables_for_expansion(a_pipeline(protected=protected), fitting)
         results.add(values.get("K"))
     [result] = results
     return result

@@ -4,10 +4,10 @@ import pytest
 
 from remuda.cell.core.pipelines.creation import (
     check_depth,
-    given_variables,
     merge_request_iid,
     new_jobs,
     new_pipeline,
+    variables_for_expansion,
 )
 from remuda.cell.errors import InvalidError, MistakesError
 from remuda.cell.values import USER_ID, Pipeline, ProjectVariable
@@ -85,9 +85,9 @@ def test_whose_variables_win() -> None:
         a_variable("B", "$A", raw=True),
         a_variable("C", "x", protected=True),
     ]
-    values, raw = given_variables(a_pipeline(variables={"A": "pipeline"}), of_project)
+    values, raw = variables_for_expansion(a_pipeline(variables={"A": "pipeline"}), of_project)
     assert (values, raw) == ({"A": "pipeline", "B": "$A"}, frozenset({"B"}))
-    assert given_variables(a_pipeline(protected=True), of_project)[0]["C"] == "x"
+    assert variables_for_expansion(a_pipeline(protected=True), of_project)[0]["C"] == "x"
 
 
 def test_names_are_expanded_with_the_variables_of_the_job() -> None:

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from remuda.cell.core.pipelines.downstream import Asker, for_child, for_project, includes
+from remuda.cell.core.pipelines.downstream import TriggerContext, for_child, for_project, includes
 from remuda.cell.errors import InvalidError
 from remuda.cell.values import ProjectVariable
 from remuda.model.job import ProjectId
@@ -12,8 +12,8 @@ from remuda.pipeline import Trigger
 from remuda.testing.builders import NO_SHA, SHA, a_job, a_pipeline, a_project, a_spec
 
 
-def an_asker(*, pipeline: dict[str, Any] | None = None, **trigger: Any) -> Asker:
-    return Asker(
+def an_asker(*, pipeline: dict[str, Any] | None = None, **trigger: Any) -> TriggerContext:
+    return TriggerContext(
         job=a_job("go", is_trigger=True, play_variables={"PLAYED": "p"}),
         spec=a_spec("go", variables={"DIR": "ci/$CI_JOB_NAME", "LITERAL": "$DIR"}, raw_variables=("LITERAL",)),
         trigger=Trigger(**trigger),

@@ -1,11 +1,11 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.cell.core.pipelines.push_options import Wishes, read_wishes
+from remuda.cell.core.pipelines.push_options import PushOptions, read_push_options
 
 
 def test_options_that_ask_for_something() -> None:
-    wishes = read_wishes(
+    wishes = read_push_options(
         [
             "ci.skip",
             "ci.variable=A=1=2",
@@ -19,7 +19,7 @@ def test_options_that_ask_for_something() -> None:
             "merge_request.title=a = b",
         ]
     )
-    assert wishes == Wishes(
+    assert wishes == PushOptions(
         skip=True,
         variables={"A": "3", "B": ""},
         inputs={"count": 3, "list": ["a"], "text": "it is", "quoted": "1.0"},
@@ -39,10 +39,10 @@ def test_options_that_ask_for_nothing() -> None:
         "ci.input=x",
         "merge_request.target=",
     )
-    wishes = read_wishes(["", "something=else", "ci.skipped", *nonsense])
-    assert wishes == Wishes(ignored=nonsense)
+    wishes = read_push_options(["", "something=else", "ci.skipped", *nonsense])
+    assert wishes == PushOptions(ignored=nonsense)
 
 
 @given(st.lists(st.text()))
 def test_whatever_comes_is_read(options: list[str]) -> None:
-    read_wishes([*options, *(f"ci.input=a={option}" for option in options)])
+    read_push_options([*options, *(f"ci.input=a={option}" for option in options)])

@@ -10,7 +10,7 @@ from remuda.cell.core.pipelines.schedules import (
     CronError,
     TimezoneError,
     next_time,
-    planned,
+    with_next_time,
     with_pipeline,
     without_pipeline,
 )
@@ -147,7 +147,7 @@ def test_a_run_leaves_alone_what_was_changed_meanwhile() -> None:
     ran = a_schedule(next_run_at=NOW + 60)
     described = a_schedule(description="at night", updated_at=NOW + 1)
     assert with_pipeline(described, ran, PipelineId(7)).next_run_at == NOW + 60
-    moved = planned(a_schedule(cron="0 5 * * *"), NOW)
+    moved = with_next_time(a_schedule(cron="0 5 * * *"), NOW)
     assert with_pipeline(moved, ran, PipelineId(7)) == replace(moved, last_pipeline_id=PipelineId(7))
 
 

@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.cell.core.waiting.demand import HELD, LATER, NEXT, ManagerId, ahead, demand, shares
+from remuda.cell.core.waiting.demand import HELD, LATER, NEXT, ManagerId, compute_demand, count_coming_jobs, shares
 from remuda.cell.values import Job, Runner, RunnerManager
 from remuda.cell.values.people import PRESENT_SECONDS
 from remuda.model.job import JobId, JobState, PipelineId, ProjectId, RunnerId
@@ -27,14 +27,14 @@ def linux(number: int = 1, **more: Any) -> Runner:
 
 def told(**given: Any) -> tuple[KeyDemand, ...]:
     values: dict[str, Any] = {"ready": {}, "running": (), "coming": {}, "runners": (), "managers": (), "now": NOW}
-    return demand(**(values | given))
+    return compute_demand(**(values | given))
 
 
 class TestWhatIsComing:
     def words(self, *jobs: Job) -> dict[str, str]:
         names = {job.key(): job.name for job in jobs}
         assert len(names) == len(jobs)
-        return {names[key]: word for key, word in ahead(jobs)}
+        return {names[key]: word for key, word in count_coming_jobs(jobs)}
 
     def job(self, name: str, stage: int = 1, **more: Any) -> Job:
         values: dict[str, Any] = {"tags": (name,), "stage_index": stage, "by_stage": True, "id": JobId(stage)}

@@ -4,7 +4,13 @@ from typing import Any
 
 import pytest
 
-from remuda.cell.core.waiting.no_runner_reasons import Seen, Shortage, about, shortage, standing
+from remuda.cell.core.waiting.no_runner_reasons import (
+    RunnerSupply,
+    RunnerView,
+    availability,
+    explain_no_runner,
+    rough_duration,
+)
 from remuda.cell.values import Job
 from remuda.model.job import JobState, ProjectId, RunnerId
 from remuda.model.runner import RunnerType
@@ -20,9 +26,9 @@ def pending(**given: Any) -> Job:
     return a_job(state=JobState.PENDING, pending_at=NOW, **given)
 
 
-def seen(number: int = 1, *, ago: float | None = 5, jobs: int = 0, **given: Any) -> Seen:
+def seen(number: int = 1, *, ago: float | None = 5, jobs: int = 0, **given: Any) -> RunnerView:
     contacted = None if ago is None else NOW - ago
-    return Seen(runner=a_runner(id=RunnerId(number), **given), contacted_at=contacted, jobs=jobs)
+    return RunnerView(runner=a_runner(id=RunnerId(number), **given), contacted_at=contacted, jobs=jobs)
 
 
 def test_runners_are_counted_by_where_they_are() -> None:
@@ -35,7 +41,7 @@ def test_runners_are_counted_by_where_they_are() -> None:
         seen(6, ago=None),
         seen(7, ago=1000, jobs=1),
     )
-    counts = shortage(pending(), Shortage(runners=runners), NOW).runners
+    counts = explain_no_runner(pending(), RunnerSupply(runners=runners), NOW).runners
     assert (counts.known, counts.matching) == (7, 7)
     assert (counts.free, counts.busy, counts.paused) == (1, 2, 1)
     assert (counts.silent, counts.offline, counts.never_seen) == (1, 1, 1)
@@ -51,7 +57,7 @@ def test_others_are_counted_by_reason() -> None:
         seen(5, tags=("linux", "gpu"), protected_only=True),
         seen(6),
     )
-    counts = shortage(pending(tags=("linux", "gpu")), Shortage(runners=runners), NOW).runners
+    counts = explain_no_runner(pending(tags=("linux", "gpu")), RunnerSupply(runners=runners), NOW).runners
     assert counts.matching == 0
     assert {other.reason: other.count for other in counts.others} == {
         "lacks the tags gpu": 1,
@@ -93,21 +99,21 @@ def test_others_are_counted_by_reason() -> None:
         (pending(), (seen(jobs=1),), "wait until a runner is free, or add one"),
     ],
 )
-def test_what_would_help(job: Job, runners: tuple[Seen, ...], advice: str) -> None:
-    assert advice in shortage(job, Shortage(runners=runners), NOW).advice[0]
+def test_what_would_help(job: Job, runners: tuple[RunnerView, ...], advice: str) -> None:
+    assert advice in explain_no_runner(job, RunnerSupply(runners=runners), NOW).advice[0]
 
 
 def test_nothing_needs_to_be_done_where_a_runner_is_free() -> None:
-    assert shortage(pending(), Shortage(runners=(seen(),)), NOW).advice == ()
+    assert explain_no_runner(pending(), RunnerSupply(runners=(seen(),)), NOW).advice == ()
 
 
 def test_a_free_runner_that_does_not_take_the_next_job_is_named() -> None:
     job = a_job(state=JobState.PENDING, pending_at=NOW - 61)
     place = Place(ahead=0, competing=5, level=1, running=3)
-    [advice] = shortage(job, Shortage(runners=(seen(), seen(2, jobs=1)), place=place), NOW).advice
+    [advice] = explain_no_runner(job, RunnerSupply(runners=(seen(), seen(2, jobs=1)), place=place), NOW).advice
     assert advice.startswith("see what the manager of runner 1")
-    for known in (Shortage(runners=(seen(),)), Shortage(runners=(seen(),), place=PLACE)):
-        assert shortage(job, known, NOW).advice == ()
+    for known in (RunnerSupply(runners=(seen(),)), RunnerSupply(runners=(seen(),), place=PLACE)):
+        assert explain_no_runner(job, known, NOW).advice == ()
 
 
 @pytest.mark.parametrize(
@@ -117,26 +123,26 @@ def test_a_free_runner_that_does_not_take_the_next_job_is_named() -> None:
         ((seen(tags=("x",), run_untagged=False),), "the only one does not fit"),
         ((seen(1, run_untagged=False), seen(2, run_untagged=False)), "none of the 2 fits"),
         ((seen(paused=True),), "1 fits, but it is paused"),
-        ((Seen(runner=seen().runner),), "1 fits, but it was never seen"),
+        ((RunnerView(runner=seen().runner),), "1 fits, but it was never seen"),
         ((seen(1, paused=True), seen(2, ago=9999)), "2 fit, but none is there (1 paused, 1 offline)"),
         ((seen(1), seen(2, jobs=1)), "2 fit, 1 without a job and 1 busy; 2 go before it"),
     ],
 )
-def test_in_one_line(runners: tuple[Seen, ...], text: str) -> None:
-    assert shortage(pending(), Shortage(runners=runners, place=PLACE), NOW).text == text
+def test_in_one_line(runners: tuple[RunnerView, ...], text: str) -> None:
+    assert explain_no_runner(pending(), RunnerSupply(runners=runners, place=PLACE), NOW).text == text
 
 
 @pytest.mark.parametrize(("ahead", "text"), [(0, "; it is next"), (1, "; 1 goes before it"), (None, "")])
 def test_who_goes_first(ahead: int | None, text: str) -> None:
     """Another process may just have stored the job: this one does not know its place yet."""
     place = None if ahead is None else Place(ahead=ahead, competing=5, level=1, running=3)
-    told = shortage(pending(), Shortage(runners=(seen(),), place=place), NOW)
+    told = explain_no_runner(pending(), RunnerSupply(runners=(seen(),), place=place), NOW)
     assert told.text == f"1 fits, 1 without a job and 0 busy{text}"
 
 
 def test_queue_and_estimate() -> None:
-    known = Shortage(runners=(seen(jobs=1),), place=PLACE, estimate=Estimate(seconds=40.2, pick_ups=12))
-    told = shortage(pending(), known, NOW)
+    known = RunnerSupply(runners=(seen(jobs=1),), place=PLACE, estimate=Estimate(seconds=40.2, pick_ups=12))
+    told = explain_no_runner(pending(), known, NOW)
     assert told.queue == QueueInfo(ahead=2, competing=5, priority=0, priority_now=1, project_running=3)
     assert told.estimate == EstimateInfo(
         seconds=40.2, pick_ups=12, within_seconds=600, text="about 40 s (12 pick-ups in the last 10 minutes)"
@@ -144,16 +150,16 @@ def test_queue_and_estimate() -> None:
 
 
 def test_there_is_no_estimate_while_no_runner_is_there() -> None:
-    known = Shortage(runners=(seen(paused=True),), place=PLACE, estimate=Estimate(seconds=40, pick_ups=12))
-    assert shortage(pending(), known, NOW).estimate is None
+    known = RunnerSupply(runners=(seen(paused=True),), place=PLACE, estimate=Estimate(seconds=40, pick_ups=12))
+    assert explain_no_runner(pending(), known, NOW).estimate is None
 
 
 def test_a_runner_with_jobs_is_there_however_long_it_has_not_asked() -> None:
-    assert standing(seen(ago=100_000, jobs=1), NOW) == "busy"
+    assert availability(seen(ago=100_000, jobs=1), NOW) == "busy"
 
 
 @pytest.mark.parametrize(
     ("seconds", "text"), [(0, "1 s"), (99, "99 s"), (100, "2 minutes"), (5000, "83 minutes"), (7200, "2 hours")]
 )
 def test_times_as_people_say_them(seconds: float, text: str) -> None:
-    assert about(seconds) == text
+    assert rough_duration(seconds) == text

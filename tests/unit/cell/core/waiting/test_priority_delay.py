@@ -2,7 +2,7 @@
 
 import pytest
 
-from remuda.cell.core.waiting.priority_delay import DEFER_SECONDS, deference_seconds, offers_of
+from remuda.cell.core.waiting.priority_delay import DELAY_SECONDS, delay_seconds, offers_of
 from remuda.cell.values import Runner, RunnerManager
 from remuda.model.job import RunnerId
 from remuda.model.runner import CapabilityKey, Fingerprint
@@ -15,9 +15,9 @@ GPU = Fingerprint(tags=frozenset({"gpu"}))
 @pytest.mark.parametrize(
     ("offers", "age", "seconds"),
     [
-        ([(1, GPU)], 0.0, DEFER_SECONDS),
-        ([(1, GPU)], -5.0, DEFER_SECONDS),
-        ([(1, GPU)], 2 * DEFER_SECONDS, 0.0),
+        ([(1, GPU)], 0.0, DELAY_SECONDS),
+        ([(1, GPU)], -5.0, DELAY_SECONDS),
+        ([(1, GPU)], 2 * DELAY_SECONDS, 0.0),
         ([(0, GPU)], 0.0, 0.0),
         ([(1, Fingerprint())], 0.0, 0.0),
         ([], 0.0, 0.0),
@@ -26,7 +26,7 @@ GPU = Fingerprint(tags=frozenset({"gpu"}))
 def test_only_to_better_ones_that_fit_and_not_for_long(
     offers: list[tuple[int, Fingerprint]], age: float, seconds: float
 ) -> None:
-    assert deference_seconds(0, JOB, offers, since=NOW - age, now=NOW) == seconds
+    assert delay_seconds(0, JOB, offers, since=NOW - age, now=NOW) == seconds
 
 
 def test_who_counts() -> None:
