@@ -1,1 +1,1 @@
-"""What the cell decides: synchronous functions of values. No I/O, no clock, no randomness."""
+"""Decisions of the cell: synchronous functions of values. No I/O, no clock, no randomness."""

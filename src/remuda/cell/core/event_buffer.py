@@ -1,9 +1,8 @@
-"""What is told to those who watch: numbered events in a buffer of bounded length, and which of them somebody asked for.
+"""Numbered events in a bounded buffer, as server-sent events, and a filter for subscribers.
 
-Pure. Decided here: how an event looks on the wire (server-sent events), where somebody goes on who has seen a part, and
-when that is impossible. `remuda.cell.events` puts events in, `remuda.cell.http.remuda.events` takes them out.
+`remuda.cell.events` adds events, `remuda.cell.http.remuda.events` sends them.
 
-Invariant: whoever reads on from a place gets every event behind it, or hears that some are gone (None).
+Invariant: a subscriber that reads on from a number gets every later event, or None if some are gone.
 """
 
 from collections import deque
@@ -16,7 +15,7 @@ from remuda.cell.values import Runner
 from remuda.model.job import JobId, PipelineId, ProjectId
 
 CAPACITY = 4096
-"""Events that can still be read. Whoever is further behind reads the state itself again."""
+"""Number of events that are kept. A subscriber that is further behind has to read the state again."""
 
 
 class EventKind(StrEnum):
@@ -28,20 +27,20 @@ class EventKind(StrEnum):
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
-    """How something stands since it last changed."""
+    """The state of a job, pipeline or runner after a change."""
 
     kind: EventKind
     body: bytes
-    """JSON."""
+    """The state as JSON."""
     project_id: ProjectId | None = None
     pipeline_id: PipelineId | None = None
     job_id: JobId | None = None
     runner: Runner | None = None
-    """Of an event about a runner: who may see it depends on it."""
+    """Set for events about a runner, to decide who may see them."""
 
 
 class EventFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which events somebody asked for. A project, pipeline or job leaves out what does not belong to it."""
+    """Selects events by kind, and by project, pipeline or job."""
 
     kinds: frozenset[EventKind] = frozenset(EventKind)
     project_id: ProjectId | None = None
@@ -50,7 +49,7 @@ class EventFilter(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def runners(self) -> bool:
-        """Whether any event about a runner is wanted."""
+        """True if the filter can select events about runners."""
         is_narrow = self.project_id is not None or self.pipeline_id is not None or self.job_id is not None
         return EventKind.RUNNER in self.kinds and not is_narrow
 
@@ -64,12 +63,12 @@ class EventFilter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Buffer(msgspec.Struct):
-    """The newest events, in order. `name` tells one buffer's numbers from another's."""
+    """The newest events, in order. `name` distinguishes the numbers of this buffer from those of others."""
 
     name: str
     capacity: int = CAPACITY
     last: int = 0
-    """The number of the newest event, also when it is not kept any more."""
+    """Number of the newest event, even if that is not kept any more."""
     _events: deque[Event] = msgspec.field(default_factory=deque)
 
     def add(self, event: Event) -> None:
@@ -79,36 +78,36 @@ class Buffer(msgspec.Struct):
             self._events.popleft()
 
     def forget(self) -> None:
-        """Nothing that came before can be read any more, though the place is known."""
+        """Drop all events. A subscriber that reads on from an earlier number is told that some are gone."""
         self._events.clear()
         self.last += 1
 
     def after(self, number: int, *, at_most: int) -> Sequence[Event] | None:
-        """Those behind a number, the first so many; None when some are gone, or the number is none of these."""
+        """The first events after a number; None if some are gone, or if the number is not of this buffer."""
         behind = self.last - number
         if not 0 <= behind <= len(self._events):
             return None
         start = len(self._events) - behind
-        return [self._events[at] for at in range(start, min(start + at_most, len(self._events)))]
+        return [self._events[index] for index in range(start, min(start + at_most, len(self._events)))]
 
     def mark(self, number: int) -> str:
-        """A place, as it goes out."""
+        """An event id as sent to subscribers."""
         return f"{self.name}-{number}"
 
     def place(self, mark: str) -> int | None:
-        """A place as it comes back; None when it is of another buffer, or of none."""
+        """The number of an event id that a subscriber sends back; None if it is not of this buffer."""
         name, _, number = mark.rpartition("-")
         is_ours = name == self.name and number.isascii() and number.isdigit() and len(number) <= 18
         return int(number) if is_ours else None
 
     def text(self, number: int, event: Event) -> bytes:
-        """An event on the wire."""
+        """An event in the format of server-sent events."""
         return b"id: %b\nevent: %b\ndata: %b\n\n" % (self.mark(number).encode(), event.kind.encode(), event.body)
 
     def heartbeat(self, number: int) -> bytes:
-        """A sign of life. It tells the place, too, so that somebody who is shown few events does not fall behind."""
+        """A keep-alive with the current id, so that a subscriber with a narrow filter does not fall behind."""
         return b": alive\nid: %b\n\n" % self.mark(number).encode()
 
     def reset(self, reason: str) -> bytes:
-        """The last word to somebody who has missed something: read again; events go on from here."""
+        """Tells a subscriber that it missed events: it must read the state again, and events go on from here."""
         return b'id: %b\nevent: reset\ndata: {"reason":"%b"}\n\n' % (self.mark(self.last).encode(), reason.encode())

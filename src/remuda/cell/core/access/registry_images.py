@@ -1,8 +1,7 @@
-"""Which images of the registry a caller may pull and push.
+"""Access to images of the container registry.
 
-Decided here: what a registry's scope asks for, which project an image belongs to (its name is the project's path, and
-perhaps more), and what a level in that project and the scopes of a personal token allow. Pure;
-`remuda.cell.projects.registry` looks the projects up.
+Parses the scopes of a token request, finds the project of an image (the name of an image begins with the path of its
+project), and says what a member's level and a token's scopes allow. `remuda.cell.projects.registry` calls this.
 """
 
 import re
@@ -13,9 +12,9 @@ from remuda.wire.registry_token import Access
 
 PULL, PUSH, DELETE = "pull", "push", "delete"
 BY_JOB = frozenset({PULL, PUSH})
-"""What a job may do with the images of its own project."""
+"""Actions of a job on images of its own project."""
 MAX_SCOPES = 20
-"""How many images one token may be for."""
+"""Most images of one token."""
 
 _NAME = re.compile(r"[a-z0-9]+(?:[._-]+[a-z0-9]+)*(?:/[a-z0-9]+(?:[._-]+[a-z0-9]+)*)*", re.ASCII)
 _MAX_NAME = 255
@@ -28,30 +27,30 @@ _SCOPES = {
 
 
 def parse_scopes(scopes: Iterable[str]) -> list[Access]:
-    """The images that `repository:name:action,action` asks for; what else a scope may be is left out."""
-    found = []
-    for scope in [one for text in scopes for one in text.split()][:MAX_SCOPES]:
+    """Parse scopes such as `repository:acme/shop:pull,push`. Scopes of another form are ignored."""
+    accesses = []
+    for scope in [scope for text in scopes for scope in text.split()][:MAX_SCOPES]:
         kind, _, rest = scope.partition(":")
         name, _, actions = rest.rpartition(":")
         if kind == "repository" and len(name) <= _MAX_NAME and _NAME.fullmatch(name):
-            found.append(Access(name=name, actions=tuple(dict.fromkeys(actions.split(",")))))
-    return found
+            accesses.append(Access(name=name, actions=tuple(dict.fromkeys(actions.split(",")))))
+    return accesses
 
 
 def project_paths(image: str) -> list[str]:
-    """The paths that the project of an image can have, the longest first; a project is in a namespace."""
+    """Paths that the project of an image can have, the longest first. A path has at least two parts."""
     parts = image.split("/")
     return ["/".join(parts[:count]) for count in range(len(parts), 1, -1)]
 
 
 def actions_of(level: int, token_scopes: Collection[str]) -> frozenset[str]:
-    """What a person with this level in a project may do with its images, with such a token."""
+    """Actions that a level in a project and the scopes of a token allow together."""
     return frozenset(
         action for action, least in _LEVELS.items() if level >= least and not _SCOPES[action].isdisjoint(token_scopes)
     )
 
 
-def limit_access(asked: Access, may: Collection[str]) -> Access | None:
-    """Of what is asked for, what is allowed; None when that is nothing."""
-    actions = tuple(action for action in asked.actions if action in may)
+def limit_access(asked: Access, allowed: Collection[str]) -> Access | None:
+    """The part of the requested access that is allowed; None if nothing is."""
+    actions = tuple(action for action in asked.actions if action in allowed)
     return Access(name=asked.name, actions=actions) if actions else None

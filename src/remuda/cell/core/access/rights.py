@@ -1,9 +1,11 @@
-"""What a user may see and do, from memberships; what a token's scopes leave of that.
+"""Rights of users, from their memberships, and what the scopes of a token leave of them.
 
-Pure. Decided here: a level in a group counts for everything in it, the highest counts; whoever owns a namespace owns
-the projects in it; what is not private is read by everybody of its organization; an administrator may do everything
-everywhere, and nobody else sees anything of another organization. What each call needs is declared with its endpoint
-(`remuda.cell.http.edge.access`).
+- A level in a group counts for everything inside it; of several levels the highest counts.
+- The owner of a namespace owns the projects in it.
+- Everybody of an organization can read its projects that are not private.
+- An administrator may do everything. Nobody else sees anything of another organization.
+
+Each endpoint declares what it needs (`remuda.cell.http.edge.access`).
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -13,7 +15,7 @@ from remuda.cell.values.people import Level, Member, Namespace, Sight, User
 from remuda.model.runner import Pool
 
 ADMINISTRATOR = 60
-"""Above all levels."""
+"""The level of an administrator, above all levels of members."""
 
 SCOPES = (
     "api",
@@ -28,25 +30,25 @@ SCOPES = (
     "ai_features",
     "self_rotate",
 )
-"""What a token can be limited to, in GitLab's words."""
+"""Scopes of personal access tokens, as in GitLab."""
 ADMINISTRATOR_SCOPES = ("admin_mode", "sudo")
-"""Those that only an administrator's token may have beside these."""
+"""Further scopes, only for tokens of administrators."""
 
 
 def unknown_scopes(scopes: Iterable[str], user: User) -> list[str]:
-    """Those that a token of this user cannot have."""
-    known = {*SCOPES, *(ADMINISTRATOR_SCOPES if user.is_admin else ())}
-    return [scope for scope in scopes if scope not in known]
+    """The scopes that a token of this user cannot have."""
+    allowed = {*SCOPES, *(ADMINISTRATOR_SCOPES if user.is_admin else ())}
+    return [scope for scope in scopes if scope not in allowed]
 
 
 def scopes_allow(scopes: Collection[str], *, is_reading: bool, also: Collection[str] = ()) -> bool:
-    """Whether a token with these scopes is good for a call: `api` is for all, `read_api` for all that only read."""
-    wanted = {"api", *also, *(("read_api",) if is_reading else ())}
-    return not wanted.isdisjoint(scopes)
+    """True if a token with these scopes may make a call: `api` allows all, `read_api` those that only read."""
+    sufficient = {"api", *also, *(("read_api",) if is_reading else ())}
+    return not sufficient.isdisjoint(scopes)
 
 
 def active_members(members: Iterable[Member], now: float) -> list[Member]:
-    """Those that have not expired."""
+    """The memberships that have not expired."""
     return [member for member in members if member.expires_at is None or member.expires_at > now]
 
 
@@ -55,7 +57,7 @@ def _highest(members: Sequence[Member], owners: Collection[Pool]) -> int:
 
 
 def project_level(user: User, members: Sequence[Member], project: Project) -> int | None:
-    """The user's level in a project; None when the user may not even know of it. `members` are the user's, valid."""
+    """The user's level in a project; None if it is invisible. `members`: the active memberships of the user."""
     if user.is_admin:
         return ADMINISTRATOR
     if project.organization_id != user.organization_id:
@@ -70,7 +72,7 @@ def project_level(user: User, members: Sequence[Member], project: Project) -> in
 
 
 def group_level(user: User, members: Sequence[Member], namespace: Namespace) -> int | None:
-    """The user's level in a namespace; None when the user may not even know of it."""
+    """The user's level in a namespace; None if it is invisible."""
     if user.is_admin:
         return ADMINISTRATOR
     if namespace.organization_id != user.organization_id:
@@ -82,7 +84,7 @@ def group_level(user: User, members: Sequence[Member], namespace: Namespace) -> 
 
 
 def sight(user: User, members: Iterable[Member]) -> Sight | None:
-    """What the user sees in lists; None: everything."""
+    """A filter for what the user sees in lists; None: everything."""
     if user.is_admin:
         return None
     owners = [member.owner for member in members]

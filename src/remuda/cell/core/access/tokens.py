@@ -1,8 +1,8 @@
-"""Which tokens a cell makes and what it reads from them: runner tokens (routable) and job tokens (signed).
+"""Runner tokens (routable) and job tokens (signed): their content, and which signing keys are still needed.
 
-The caller brings random bytes and the time. A runner token is stored only as its hash; a signed job token is not stored
-at all, its signature and the job's row decide together (the row in `remuda.cell.secrets.key_ring`). Of the keys that
-sign job tokens the newest signs; the others are good until the tokens that they signed are over.
+A runner token is stored only as its hash. A signed job token is not stored: its signature and the row of the job decide
+together (`remuda.cell.secrets.key_ring` reads the row). The newest key signs; older keys stay until the tokens that
+they signed have expired. The caller passes random bytes and the time.
 """
 
 import re
@@ -16,18 +16,18 @@ from remuda.wire.job_token import JobClaims, SigningKey
 from remuda.wire.routable_token import REGISTERED_RUNNER_PREFIX, RUNNER_PREFIX, TokenError, encode
 
 RANDOM_BYTES = 16
-"""How much randomness a runner token has."""
+"""Random bytes of a runner token."""
 
 MINIMUM_LIFE_SECONDS = 3600
-"""A job token is good for at least this long, plus the leeway."""
+"""A job token is valid for at least this long, plus the leeway."""
 
 REMEMBERED_TOKENS = 10_000
-"""How many tokens are not verified again: a job sends the same one every few seconds, and a signature costs more than
-all the rest of such a call."""
+"""Size of the cache of verified tokens: a job sends its token every few seconds, and checking the signature costs more
+than the rest of such a call."""
 
 KEPT_SECONDS = 24 * 3600
-"""How long at least a key is kept that another has replaced. It covers clocks that differ, processes that have not seen
-the new key yet, and messages about the end of a job that come late."""
+"""Minimum time for which a replaced key is kept: for clocks that differ, processes that have not read the new key yet,
+and late messages about the end of a job."""
 
 _TYPE_NUMBERS = {RunnerType.INSTANCE: 1, RunnerType.GROUP: 2, RunnerType.PROJECT: 3}
 
@@ -43,7 +43,7 @@ def runner_token(
     user_id: int = USER_ID,
     registered: bool = False,
 ) -> str:
-    """A new runner's token. One that came through a registration token has a prefix of its own and names no user."""
+    """A new runner token. That of a runner from a registration token has another prefix and names no user."""
     routing = {"c": cell_id, "o": organization_id, "t": _TYPE_NUMBERS[runner_type]}
     if group_id is not None:
         routing["g"] = group_id
@@ -56,26 +56,26 @@ def runner_token(
 
 
 def key_name(cell_id: int, now: float, random: bytes) -> str:
-    """What a new key is called. The name tells when it was made."""
+    """The name of a new key; it contains the creation time."""
     return f"cell{cell_id}-{int(now)}-{random.hex()}"
 
 
 def creation_time(kid: str) -> int | None:
-    """When a key was made; None for a name that does not tell."""
-    found = re.fullmatch(r"cell[0-9]+-([0-9]{1,12})(-[0-9a-f]+)?", kid, re.ASCII)
-    return int(found[1]) if found else None
+    """The creation time in the name of a key; None for a name of another form."""
+    match = re.fullmatch(r"cell[0-9]+-([0-9]{1,12})(-[0-9a-f]+)?", kid, re.ASCII)
+    return int(match[1]) if match else None
 
 
 def retirable_keys(kids: Sequence[str], *, oldest_lease: float | None, now: float) -> list[str]:
-    """Of the keys, oldest first, those that no token needs any more. `oldest_lease` is the earliest hand-out among the
-    jobs that runners have."""
+    """The keys that no token needs any more. `kids`: oldest first; `oldest_lease`: earliest hand-out of the jobs that
+    runners have."""
     latest = now if oldest_lease is None else min(now, oldest_lease)
     replaced_at = {old: creation_time(successor) for old, successor in pairwise(kids)}
-    return [kid for kid, at in replaced_at.items() if at is not None and at + KEPT_SECONDS <= latest]
+    return [kid for kid, time in replaced_at.items() if time is not None and time + KEPT_SECONDS <= latest]
 
 
 class JobTokens:
-    """Makes the cell's job tokens with its newest key and reads those of all its keys."""
+    """Signs job tokens with the newest key of the cell, and verifies those of all its keys."""
 
     def __init__(self, keys: Sequence[SigningKey], *, cell_id: int, issuer: str) -> None:
         if not keys:
@@ -87,7 +87,7 @@ class JobTokens:
         self._verified: dict[str, JobClaims] = {}
 
     def issue(self, job: Job, *, timeout_seconds: float, now: float, user_id: int = USER_ID) -> str:
-        """The token of a hand-out: it outlives the job's timeout, so that the end can still be sent."""
+        """The token of a hand-out. It outlives the timeout of the job, so that the runner can report the end."""
         claims = JobClaims(
             cell_id=self._cell_id,
             organization_id=job.organization_id,
@@ -102,13 +102,12 @@ class JobTokens:
         return token
 
     def _remember(self, token: str, claims: JobClaims) -> None:
-        """A signature that is known to be right need not be looked at again."""
         if len(self._verified) >= REMEMBERED_TOKENS:
             del self._verified[next(iter(self._verified))]
         self._verified[token] = claims
 
     def read(self, token: str, *, now: float) -> JobClaims:
-        """What a token claims, once its signature, its age and its cell are right; TokenError otherwise."""
+        """The claims of a token; TokenError if its signature, expiry or cell is wrong."""
         claims = self.claims_from_cache(token, now=now)
         if claims is None:
             claims = job_token.verify(token, self.keys, now=now)
@@ -118,6 +117,6 @@ class JobTokens:
         return claims
 
     def claims_from_cache(self, token: str, *, now: float) -> JobClaims | None:
-        """The same of a token that was seen before; None of one that was not, or that has expired."""
+        """The claims of a token that was verified before; None if it was not, or has expired."""
         claims = self._verified.get(token)
         return None if claims is None or claims.expires_at <= now else claims

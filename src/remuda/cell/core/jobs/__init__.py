@@ -1,1 +1,1 @@
-"""Decisions about jobs: lifecycle, leases, retries, timeouts, what is kept of them."""
+"""Decisions about jobs: lifecycle, leases, retries, timeouts, artifacts."""

@@ -1,9 +1,8 @@
-"""How long artifacts are kept, and what a job has left when some of them go.
+"""Expiry, deletion and erasure of the artifacts of a job, by GitLab's rules.
 
-Decided here, as in GitLab: when an artifact expires (by its own words, else by the cell's); that what has expired
-stays while its pipeline is under way, and while that is the newest one of its ref that succeeded; that a job without
-the archive or the variables that it left counts as one whose artifacts are gone; and which job can be erased. Whether
-a pipeline is the newest is looked up by `remuda.cell.operations.upkeep`, which acts on this with the HTTP edge.
+Expired artifacts stay while their pipeline runs, and while it is the newest successful one of its ref. A job that lost
+its archive or its dotenv report counts as one whose artifacts are gone, so later jobs that need them fail.
+`remuda.cell.operations.upkeep` and the HTTP edge act on this inside the store's transaction.
 """
 
 from collections.abc import Sequence
@@ -18,13 +17,13 @@ from remuda.pipeline.syntax.durations import parse_duration
 
 NEVER = "never"
 LOOK_AGAIN_SECONDS = 12 * 3600
-"""What has expired and is kept nevertheless is looked at again after so long."""
+"""Expired artifacts that are kept are checked again after this time."""
 _BLOCKED = "manual"
 _FOR_LATER_JOBS = frozenset({"archive", "dotenv"})
 
 
 def with_expiry(artifact: Artifact, default: str) -> Artifact:
-    """The artifact with the time at which it expires. Words that make no sense count as none."""
+    """The artifact with its expiry time. An `expire_in` that cannot be parsed counts as the default."""
     words = artifact.expire_in or ""
     seconds = _seconds(words if words == NEVER or parse_duration(words) is not None else default)
     expires_at = None if seconds is None else artifact.created_at + seconds
@@ -32,14 +31,14 @@ def with_expiry(artifact: Artifact, default: str) -> Artifact:
 
 
 def _seconds(words: str) -> int | None:
-    """None: for ever. So does 0, as in GitLab: nothing would be left to download."""
+    """The seconds of an `expire_in`; None for `never` and, as in GitLab, for 0."""
     return None if words == NEVER else parse_duration(words) or None
 
 
 def keeps_artifacts(pipeline: Pipeline, *, newest: Pipeline | None, has_ref: bool, keep_latest: bool) -> bool:
-    """Whether a pipeline keeps what has expired; `newest` is the newest one of its ref that succeeded.
+    """True if a pipeline keeps its expired artifacts. `newest`: the newest successful pipeline of its ref.
 
-    One that waits for a person may do so for ever: it counts like one that succeeded.
+    A pipeline that waits for a manual job may do so for ever, so it counts as successful.
     """
     if pipeline.status not in OVER and pipeline.status != _BLOCKED:
         return True
@@ -50,11 +49,11 @@ def keeps_artifacts(pipeline: Pipeline, *, newest: Pipeline | None, has_ref: boo
 def without_expired(
     job: Job, artifacts: Sequence[Artifact], *, now: float, default: str, is_kept: bool
 ) -> Leaves | None:
-    """What is left of a job's artifacts at this time."""
+    """The artifacts of a job without the expired ones; None if nothing changes."""
     left = []
     for artifact in artifacts:
         if artifact.look_at is not None and artifact.expires_at is None:
-            artifact = with_expiry(artifact, default)  # stored before there was a time in it
+            artifact = with_expiry(artifact, default)  # stored by a version without expiry times
         if artifact.expires_at is not None and artifact.expires_at <= now:
             if not is_kept:
                 continue
@@ -64,30 +63,31 @@ def without_expired(
 
 
 def keep_for_ever(job: Job, artifacts: Sequence[Artifact]) -> Leaves:
-    """All of them stay for ever."""
-    return Leaves(job=job, artifacts=tuple(replace(one, expires_at=None, look_at=None) for one in artifacts))
+    """Remove the expiry of all artifacts."""
+    never = tuple(replace(artifact, expires_at=None, look_at=None) for artifact in artifacts)
+    return Leaves(job=job, artifacts=never)
 
 
 def delete_all(job: Job, artifacts: Sequence[Artifact]) -> Leaves | None:
-    """None of them stays."""
+    """Delete all artifacts of a job; None if it has none."""
     return _leaves(job, artifacts, []) if artifacts else None
 
 
 def can_be_erased(job: Job, *, has_artifacts: bool) -> bool:
-    """Whether it is over and has something to erase."""
+    """True if the job has ended and has artifacts or a trace."""
     has_trace = job.started_at is not None and not job.erased
     return job.state in FINAL and not job.is_trigger and (has_artifacts or has_trace)
 
 
 def erase(job: Job, artifacts: Sequence[Artifact], now: float) -> Leaves | None:
-    """No artifacts, no trace. Nothing when the job cannot be erased."""
+    """Delete artifacts and trace of a job; None if it cannot be erased."""
     if not can_be_erased(job, has_artifacts=bool(artifacts)):
         return None
     return _leaves(replace(job, erased=True, erased_at=now, trace_bytes=0), artifacts, [])
 
 
 def _leaves(job: Job, had: Sequence[Artifact], left: Sequence[Artifact]) -> Leaves:
-    gone = {one.type for one in had} - {one.type for one in left}
+    gone = {artifact.type for artifact in had} - {artifact.type for artifact in left}
     return Leaves(
         job=replace(job, artifacts_gone=job.artifacts_gone or not gone.isdisjoint(_FOR_LATER_JOBS)),
         artifacts=tuple(left),

@@ -1,7 +1,7 @@
-"""What blobs are called: a key tells whose a blob is, so that one to which no row leads can be found out.
+"""Keys of blobs. A key contains the id of its job, so that blobs without a row can be found.
 
-A thousand jobs share a folder of keys, so that none grows too large. The keys of artifacts are stored with them, and
-some have no such folder; those of traces are only worked out. Pure; the edge, the archive and the upkeep use it.
+A thousand jobs share a folder, so that no folder grows too large. Keys of artifacts are stored with the artifact, and
+old ones lack that folder; keys of traces are computed. Used by the HTTP edge, the trace archive and the upkeep.
 """
 
 from remuda.model.job import JobId
@@ -12,7 +12,7 @@ _JOBS_A_FOLDER = 1000
 
 
 def artifact_key(job_id: JobId, kind: str, upload: str) -> str:
-    """The key of one upload."""
+    """The key of one uploaded file."""
     return f"{ARTIFACTS}/{job_id // _JOBS_A_FOLDER}/{job_id}/{kind}-{upload}"
 
 
@@ -22,14 +22,14 @@ def trace_key(job_id: JobId) -> str:
 
 
 def job_of_artifact(key: str) -> JobId | None:
-    """The job that an artifact is of."""
+    """The job of the blob of an artifact; None for a key of another form."""
     return _number(key.split("/")[-2])
 
 
 def job_of_trace(key: str) -> JobId | None:
-    """The job whose trace a blob is."""
-    found = _number(key.rpartition("/")[2].removesuffix(".log"))
-    return found if found is not None and trace_key(found) == key else None
+    """The job of the blob of a trace; None for a key of another form."""
+    job_id = _number(key.rpartition("/")[2].removesuffix(".log"))
+    return job_id if job_id is not None and trace_key(job_id) == key else None
 
 
 def _number(text: str) -> JobId | None:

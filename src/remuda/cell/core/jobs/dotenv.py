@@ -1,9 +1,9 @@
-"""Variables out of a dotenv report, which a job leaves for those after it.
+"""Reads the variables of a dotenv report, which a job leaves for later jobs.
 
-Decided here: what such a file may hold, by GitLab's rules: a `NAME=value` in every line, no empty lines, no comments,
-quotes kept as they are, the last of two values wins. Pure; the upload of artifacts calls it.
+GitLab's rules: one `NAME=value` per line, no empty lines, no comments, quotes are part of the value, the last value of
+a name wins. Called when a report is uploaded.
 
-Invariant: however small a file was packed, no more than its limit is ever unpacked.
+Invariant: no more than the limit is unpacked, however small the packed file is.
 """
 
 import re
@@ -16,33 +16,33 @@ _ANY_WRAPPER = 32 + zlib.MAX_WBITS
 
 
 def read_dotenv(packed: bytes, *, limit_bytes: int, limit_variables: int) -> dict[str, str]:
-    """The variables in a file as a runner uploads it, packed or not; InvalidError names the line and the reason."""
+    """The variables of an uploaded file, gzipped or not. InvalidError names the line and the reason."""
     content = _unpack(packed, limit_bytes)
     if len(content) > limit_bytes:
         raise InvalidError(explain_limit(limit_bytes))
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        at = content.count(b"\n", 0, error.start) + 1
-        raise InvalidError(f"the dotenv report is not UTF-8 (line {at}); save it as UTF-8") from None
+        line_number = content.count(b"\n", 0, error.start) + 1
+        raise InvalidError(f"the dotenv report is not UTF-8 (line {line_number}); save it as UTF-8") from None
     lines = text.split("\n")
-    found: dict[str, str] = {}
+    variables: dict[str, str] = {}
     for number, line in enumerate(lines[:-1] if lines[-1] == "" else lines, 1):
         name, equals, value = line.partition("=")
         name = name.strip()
         if not equals or not _NAME.fullmatch(name) or "\0" in value:
             raise InvalidError(f"the dotenv report cannot be read: line {number} {_reason(line, name, equals)}")
-        found[name] = value.strip()
-    if len(found) > limit_variables:
+        variables[name] = value.strip()
+    if len(variables) > limit_variables:
         raise InvalidError(
-            f"the dotenv report has {len(found)} variables; at most {limit_variables} are taken; leave only what later "
-            "jobs need, or raise dotenv_limit_variables"
+            f"the dotenv report has {len(variables)} variables; at most {limit_variables} are allowed; leave only what "
+            "later jobs need, or raise dotenv_limit_variables"
         )
-    return found
+    return variables
 
 
 def explain_limit(limit_bytes: int) -> str:
-    """What a job is told whose report is too large."""
+    """The error message for a report that is too large."""
     return (
         f"the dotenv report is larger than the cell's limit of {limit_bytes} bytes; leave only what later jobs need, "
         "or raise dotenv_limit_bytes"
@@ -62,7 +62,7 @@ def _reason(line: str, name: str, equals: str) -> str:
 
 
 def _unpack(packed: bytes, limit_bytes: int) -> bytes:
-    """The text of a gzip file, up to one byte beyond the limit. A runner packs several files one after the other."""
+    """Unpack gzip, up to one byte above the limit. A runner concatenates several gzip files."""
     if not packed.startswith(b"\x1f\x8b"):
         return packed
     content = b""

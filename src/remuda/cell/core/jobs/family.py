@@ -1,11 +1,11 @@
-"""A family while a decision is worked out, and what follows for its other jobs and for the pipeline.
+"""A draft of changes to a pipeline and its jobs, and what follows for other jobs and the pipeline.
 
-Decided here: what a job carries over into a further try, who gets a resource group, that a job which failed for good
-may stop the others. Which job follows which is decided in `remuda.model.progress`, which states follow each other in
-`remuda.model.job`. `lifecycle` and `triggers` make plans; the store calls those inside its transaction.
+`FamilyDraft` knows what a retried job takes over, which job gets a resource group, and that a failure may cancel the
+others. `remuda.model.progress` says which job follows which, `remuda.model.job` which state follows which. `lifecycle`
+and `core.pipelines.trigger_jobs` create drafts; the store calls those inside its transaction.
 
-Invariant: of the jobs with one resource group, at most one is in an occupying state. What other pipelines have comes
-with the family, read in the same transaction.
+Invariant: of the jobs with one resource group at most one is in an occupying state. The groups that other pipelines
+occupy are read with the family, in the same transaction.
 """
 
 import math
@@ -58,19 +58,19 @@ RUNTIME = frozenset(
         "token_hash",
     }
 )
-"""What happens to one try alone. A further try begins with none of it; everything else is carried over."""
+"""Fields about one try. A retry resets them and takes over all others."""
 _BLANK = {field.name: field.default for field in msgspec.structs.fields(Job) if field.name in RUNTIME}
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """How a job ended."""
+    """The result of a job, from its runner or from the cell."""
 
     succeeded: bool
     reason: FailureReason | None = None
     message: str | None = None
     exit_code: int | None = None
     reported: str | None = None
-    """The runner's own word for it, None when the cell ended the job."""
+    """The state that the runner sent; None if the cell ended the job."""
     trace_bytes: int = 0
     trace_checksum: str | None = None
     before_script: bool = False
@@ -78,7 +78,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def further_try(job: Job, tries: int, now: float, *, lost_tries: int = 0) -> Job:
-    """A further try of a job; the store gives it an id."""
+    """The job of a retry; the store assigns its id."""
     return replace(
         job,
         **_BLANK,
@@ -88,13 +88,13 @@ def further_try(job: Job, tries: int, now: float, *, lost_tries: int = 0) -> Job
         updated_at=now,
         tries=tries,
         lost_tries=lost_tries,
-        # Where exit codes say what is allowed, it was one of them that made this try an allowed failure.
+        # If exit codes say which failures are allowed, an exit code had set it.
         allow_failure=job.allow_failure and not job.allow_failure_exit_codes,
     )
 
 
 def _apply_event(job: Job, event: JobEvent, now: float) -> Job:
-    """The job after an event, with the time of it where people want to know it."""
+    """The job after an event, with the times that the event sets."""
     state = after(job.state, event)
     return replace(
         job,
@@ -108,8 +108,8 @@ def _apply_event(job: Job, event: JobEvent, now: float) -> Job:
 
 
 def apply_outcome(job: Job, outcome: Outcome, now: float) -> Job:
-    """The job after it succeeded or failed."""
-    after_it = replace(
+    """The job after its success or failure."""
+    ended = replace(
         _apply_event(job, JobEvent.SUCCEED if outcome.succeeded else JobEvent.FAIL, now),
         failure_reason=None if outcome.succeeded else (outcome.reason or FailureReason.UNKNOWN_FAILURE).value,
         failure_message=None if outcome.succeeded else outcome.message,
@@ -118,13 +118,13 @@ def apply_outcome(job: Job, outcome: Outcome, now: float) -> Job:
         trace_bytes=outcome.trace_bytes,
         trace_checksum=outcome.trace_checksum,
     )
-    if after_it.state is JobState.FAILED and after_it.exit_code in after_it.allow_failure_exit_codes:
-        after_it = replace(after_it, allow_failure=True)
-    return after_it
+    if ended.state is JobState.FAILED and ended.exit_code in ended.allow_failure_exit_codes:
+        ended = replace(ended, allow_failure=True)
+    return ended
 
 
 class FamilyDraft:
-    """A family while a decision is worked out; `changes` adds what follows and sums it up."""
+    """A family to which a decision is applied step by step; `changes` adds what follows and returns the result."""
 
     def __init__(self, family: Family, now: float) -> None:
         self.now = now
@@ -135,11 +135,11 @@ class FamilyDraft:
         self._occupied: set[str] | None = None
 
     def find(self, job_id: JobId) -> Job | None:
-        """The job as it stands in the plan; None when it is not, or no longer, of this family."""
+        """The job as it is in the draft; None if it is not in the family, or was retried."""
         return self._changed.get(job_id) or next((job for job in self._family.jobs if job.id == job_id), None)
 
     def get(self, job_id: JobId) -> Job:
-        """The same where a person asked for it; InvalidError when it is not there."""
+        """The job as it is in the draft; InvalidError if it was retried."""
         job = self.find(job_id)
         if job is None:
             raise InvalidError(f"job {job_id} was retried; use the newest job of its name in the pipeline")
@@ -150,7 +150,7 @@ class FamilyDraft:
         return list(self._newest.values())
 
     def put(self, job: Job) -> None:
-        """The job is now like this."""
+        """Replace a job in the draft."""
         if self._occupied is not None and job.resource_group:
             old = self._newest[job.name]
             if old.state in OCCUPYING:
@@ -162,13 +162,13 @@ class FamilyDraft:
             self._changed[job.id] = job
 
     def move(self, job: Job, event: JobEvent) -> None:
-        """Something happens to the job. One that would be enqueued waits while its resource group is taken."""
+        """Apply an event to a job. Instead of being enqueued, a job waits while its resource group is occupied."""
         if event is JobEvent.ENQUEUE and job.resource_group and self._is_taken(job.resource_group):
             event = JobEvent.HOLD
         self.put(_apply_event(job, event, self.now))
 
     def end(self, job: Job, outcome: Outcome) -> None:
-        """The job succeeded or failed; by its rules it is tried again, and by the pipeline's it stops the others."""
+        """End a job. It may be retried by its own rules, or cancel the other jobs by those of the pipeline."""
         over = apply_outcome(job, outcome, self.now)
         self.put(over)
         if over.state is not JobState.FAILED:
@@ -190,10 +190,10 @@ class FamilyDraft:
                 self.cancel(other)
 
     def cancel(self, job: Job, *, force: bool = False) -> None:
-        """Stop the job: gracefully where its runner can, unless by `force`.
+        """Cancel a job: gracefully if its runner can, at once otherwise or with `force`.
 
-        A trigger job stays until its pipeline has stopped. What was handed out to a manager without two-phase commit
-        may run, though nothing was heard of it yet; if it was not, its lease ends.
+        A trigger job waits until its pipeline has stopped. A job that was handed out to a manager without two-phase
+        commit may run already; if it does not, its lease expires.
         """
         is_forced = force and not job.is_trigger
         if job.state in FINAL or (job.state is JobState.CANCELING and not is_forced):
@@ -204,7 +204,7 @@ class FamilyDraft:
         self.move(job, JobEvent.CANCEL if is_graceful else JobEvent.ABORT)
 
     def try_again(self, job: Job, *, tries: int, lost_tries: int = 0, at_once: bool) -> None:
-        """A new job takes the place of this one."""
+        """Replace a job by a new one, its retry."""
         self._changed[job.id] = replace(job, retried=True)
         self._retry_of[job.name] = job.id
         fresh = further_try(job, tries, self.now, lost_tries=lost_tries)
@@ -213,7 +213,7 @@ class FamilyDraft:
             self.move(fresh, JobEvent.ENQUEUE)
 
     def revive_behind(self, job: Job) -> None:
-        """Revive what was skipped behind a job, directly or through others."""
+        """Let the jobs wait again that were skipped because of a job, directly or through others."""
         jobs = self.jobs()
         needed_by: defaultdict[str, list[Job]] = defaultdict(list)
         for other in jobs:
@@ -232,7 +232,7 @@ class FamilyDraft:
                 self.move(other, JobEvent.REVIVE)
 
     def changes(self) -> Changes:
-        """What the decision comes to, with all that follows from it."""
+        """All changes of the draft, with what follows from them."""
         waiting = [job for job in self._newest.values() if job.state is _WAITING]
         for job in sorted(waiting, key=_age):
             if not self._is_taken(job.resource_group):
@@ -264,5 +264,5 @@ class FamilyDraft:
 
 
 def _age(job: Job) -> float:
-    """Jobs in the order in which they were created; one that is just being created is the youngest."""
+    """A sort key by creation. A job without an id is the newest."""
     return job.id if job.id != NO_JOB else math.inf

@@ -1,10 +1,11 @@
-"""Where the minutes of a job went: waiting, its machine, its image, clone, caches, artifacts, script, uploads.
+"""Splits the time of a job into parts: waiting, machine, image, clone, cache, artifacts, script, upload.
 
-Decided here: which step, or which section of a log, belongs to which part, and that the parts sum to the whole. The
-whole is measured by the cell's clock, from the job's turn to its end; steps and sections are measured by another, so
-only their lengths count, within what is left; what nobody accounts for is `other`. Of a step that called others only
-what those did not take counts as its own. Pure; `remuda.cell.http.gitlab.jobs` calls it with what the agent reported,
-or else with the section markers that GitLab's runner writes into the log.
+The cell's clock measures the whole, from pending to ended. Steps and log sections are measured by other clocks, so only
+their lengths count, and only within the whole; the rest is `other`. A step counts without the time of the steps that it
+called. `remuda.cell.http.gitlab.jobs` calls this with the step results of the agent, or with the section markers that
+gitlab-runner writes into the log.
+
+Invariant: the parts sum to the whole.
 """
 
 import re
@@ -28,14 +29,14 @@ _PACKAGES = {
     "artifacts_upload": "upload",
     "sign": "upload",
 }
-"""Standard steps, by the name in their reference."""
+"""Parts of standard steps, by the name in their reference."""
 _STEPS = {
     "pre_get_sources_script": "clone",
     "post_get_sources_script": "clone",
     "pre_build_script": "script",
     "post_build_script": "script",
 }
-"""Other steps that the manager makes, by their names."""
+"""Parts of other steps that the manager adds, by name."""
 _SECTIONS = {
     "prepare_executor": "image",
     "prepare_script": "machine",
@@ -52,13 +53,13 @@ _SECTIONS = {
     "upload_artifacts": "upload",
     "cleanup_file_variables": "other",
 }
-"""Sections that GitLab's runner writes, of all its versions."""
+"""Parts of the log sections of gitlab-runner, of all its versions."""
 _MARKER = re.compile(rb"section_(start|end):([0-9]{1,12}):([A-Za-z0-9_.-]{1,64})")
 _REFERENCE = re.compile(r"builtin://([A-Za-z0-9_]+)")
 
 
 class Span(NamedTuple):
-    """Something that took time, by a clock of its own."""
+    """A step or section: its part, start and length, by the clock of the runner."""
 
     part: str
     began: float
@@ -66,28 +67,28 @@ class Span(NamedTuple):
 
 
 def spans_of_steps(results: Iterable[Any], now: float) -> list[Span]:
-    """What the agent reported, without what steps below a step account for; a step that runs takes until now."""
+    """Spans of step results, each without the time of its sub-steps. A running step lasts until `now`."""
     spans = [Span(_part(own), own.began, own.seconds) for own in own_times(tree_of(results), now)]
     return sorted(spans, key=lambda span: span.began)
 
 
 def _part(own: OwnTime) -> str:
-    """What a step is for; if that is not known, what the one is for that called it."""
+    """The part of a step; if it is unknown, the part of its caller."""
     step = own.step
     if step.get("origin") == "user":
         return "script"
-    found = _REFERENCE.match(str(step.get("reference")))
-    part = _PACKAGES.get(found[1] if found else "") or _STEPS.get(str(step.get("name")))
+    match = _REFERENCE.match(str(step.get("reference")))
+    part = _PACKAGES.get(match[1] if match else "") or _STEPS.get(str(step.get("name")))
     return part or (_part(own.above) if own.above is not None else "other")
 
 
 def spans_of_sections(log: bytes) -> list[Span]:
-    """The sections of a log, or of its beginning and its end: one whose end is missing lasts until the next begins.
+    """Spans of the sections of a log, or of its beginning and end. A section without end lasts until the next starts.
 
-    Whatever stands inside of one is the job's own, also if it has a name that the runner uses.
+    Markers inside a section are output of the job, even if they use a section name of the runner.
     """
-    found = [(kind == b"start", float(at), name.decode()) for kind, at, name in _MARKER.findall(log)]
-    markers = [marker for marker in found if marker[2] in _SECTIONS]
+    all_markers = [(kind == b"start", float(time), name.decode()) for kind, time, name in _MARKER.findall(log)]
+    markers = [marker for marker in all_markers if marker[2] in _SECTIONS]
     last_end = {name: number for number, (begins, _, name) in enumerate(markers) if not begins}
     spans: list[Span] = []
     inside: tuple[str, float] | None = None
@@ -101,7 +102,7 @@ def spans_of_sections(log: bytes) -> list[Span]:
 
 
 def split(job: Job, spans: Sequence[Span], source: str, now: float) -> TimeSplit | None:
-    """The whole in parts; None for a job whose turn never came."""
+    """The time of a job in parts; None for a job that was never pending."""
     if job.pending_at is None:
         return None
     began = job.pending_at
@@ -130,5 +131,5 @@ def _time_split(source: str, total: int, parts: Mapping[str, int]) -> TimeSplit:
 
 
 def _micros(seconds: float) -> int:
-    """Whole microseconds, so that the sum is exact; no job lasts for a century."""
+    """Whole microseconds, so that sums are exact."""
     return round(min(seconds, 4e9) * 1e6)

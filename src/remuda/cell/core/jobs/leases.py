@@ -1,9 +1,9 @@
-"""The hand-out of one job: lease, acknowledgement, release, and when silence means that the runner is gone.
+"""The lease of a job: hand-out, acknowledgement, release, and when a silent runner counts as gone.
 
-Decided here is what happens to the job alone; what follows for its pipeline is in `lifecycle`. Dispatch calls these
-inside the store's transaction.
+These functions change the job alone; `lifecycle` changes its pipeline. Dispatch calls them inside the store's
+transaction.
 
-Invariant: the epoch grows with every lease and with nothing else, so a token of an earlier hand-out opens nothing.
+Invariant: only a lease increases the epoch, so the token of an earlier hand-out is invalid.
 """
 
 import math
@@ -18,15 +18,15 @@ from remuda.cell.values import Job
 from remuda.model.job import STARTED, JobEvent, JobState, RunnerId, after
 
 _AHEAD_SECONDS = 60.0
-"""How far the clocks of two machines of one cell may be apart."""
+"""Allowed difference between the clocks of two machines of a cell."""
 _TOUCHES_PER_SILENCE = 60
-"""How many times the keep-alive is stored within the silence that is allowed; more writes would tell nothing new."""
+"""How often a sign of life is stored within the allowed silence; more writes would be useless."""
 _TOUCHES_PER_CANCEL = 6
-"""The same while a job is being canceled."""
+"""How often it is stored while a job is being canceled."""
 
 
 class Lease(msgspec.Struct, frozen=True, kw_only=True):
-    """Who gets a job, and until when it must have spoken."""
+    """The runner that gets a job, and until when it must acknowledge."""
 
     runner_id: RunnerId
     system_id: str | None
@@ -37,7 +37,7 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def lease(job: Job, terms: Lease, now: float) -> Job | None:
-    """The job handed out; None when it does not wait any more."""
+    """Hand a job out; None if it is not pending any more."""
     if job.state is not JobState.PENDING:
         return None
     return replace(
@@ -56,7 +56,7 @@ def lease(job: Job, terms: Lease, now: float) -> Job | None:
 
 
 def acknowledge(job: Job, epoch: int, now: float) -> Job | None:
-    """The runner spoke: started now, or with its hand-out, or still alive. None when it is not the one that has it."""
+    """Note a sign of life: the job starts, or is alive. None if this epoch does not have the job."""
     if job.epoch != epoch or job.state not in (JobState.LEASED, *STARTED):
         return None
     started_at = job.start_time()
@@ -70,21 +70,21 @@ def acknowledge(job: Job, epoch: int, now: float) -> Job | None:
 
 
 def put_off_end(job: Job, epoch: int, now: float) -> Job | None:
-    """The runner says that it is over before all of its trace is there. None when that was noted before."""
+    """Note that the runner reported the end before its whole trace arrived. None if that was noted before."""
     if job.epoch != epoch or job.state not in STARTED or job.end_put_off_at is not None:
         return None
     return replace(job, end_put_off_at=now)
 
 
 def refuse_log(job: Job, epoch: int, now: float) -> Job | None:
-    """The runner says that it is over, and that it logged other bytes than are stored: it sends them again."""
+    """Note that the stored log differs from the runner's, so that the runner has to send it again."""
     if job.epoch != epoch or job.state not in STARTED:
         return None
     return replace(job, end_put_off_at=job.end_put_off_at or now, is_log_refused=True)
 
 
 def release(job: Job, epoch: int, now: float) -> Job | None:
-    """Back to the queue; None when the runner has spoken or the lease is another's. The wait goes on from its start."""
+    """Enqueue a leased job again, with its old waiting time. None if it started, or was handed out again."""
     if job.epoch != epoch or job.state is not JobState.LEASED:
         return None
     return replace(
@@ -102,13 +102,13 @@ def release(job: Job, epoch: int, now: float) -> Job | None:
 
 
 def is_unheard(job: Job) -> bool:
-    """Whether its runner has not spoken since it got the job, as far as is stored."""
+    """True if the runner has not acknowledged the job yet, as far as is stored."""
     return job.state is JobState.LEASED or (job.state is JobState.CANCELING and job.lease_until is not None)
 
 
 def needs_touch(job: Job, now: float, settings: CellSettings) -> bool:
-    """Whether this sign of life has to be stored."""
-    # One from a time to come was stored before the machine's clock was set back.
+    """True if this sign of life has to be stored."""
+    # A time in the future was stored before the clock was set back.
     return is_unheard(job) or abs(now - job.updated_at) >= _touch_seconds(job, settings)
 
 
@@ -120,12 +120,12 @@ def deadline(
     now: float = math.inf,
     outages: Sequence[Outage] | None = None,
 ) -> float | None:
-    """When the runner that has this job counts as gone; None when none has it: a trigger job is the cell's own.
+    """When the runner of this job counts as gone; None if no runner has it.
 
-    `since` is when this process began to listen: nobody is gone because the cell itself was away, unless it is away so
-    often that this would never end (`outages`). A started job gets a little more than the allowed silence, because its
-    last signs of life may not have been stored. One that is being canceled waits for nothing but its after_script, of
-    which a runner that is there lets hear. What was stored at a time to come counts as stored at the start.
+    `since`: when this process began to listen. Time in which the cell was away does not count, unless it is away so
+    often that the deadline would never come (`outages`). A started job gets a little more than the allowed silence,
+    because its last signs of life may not be stored. The limit of a job that is being canceled is shorter: it waits for
+    its after_script only. A stored time in the future counts as `since`.
     """
     if job.is_trigger:
         return None
@@ -148,6 +148,6 @@ def _silence_seconds(job: Job, settings: CellSettings) -> float:
 
 
 def _touch_seconds(job: Job, settings: CellSettings) -> float:
-    """How often a sign of life is stored."""
+    """Interval between two stored signs of life."""
     touches = _TOUCHES_PER_CANCEL if job.state is JobState.CANCELING else _TOUCHES_PER_SILENCE
     return _silence_seconds(job, settings) / touches

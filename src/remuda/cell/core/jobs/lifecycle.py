@@ -1,11 +1,11 @@
-"""What happens to a pipeline's jobs together: beginning, an end and what follows from it, cancel, retry, play, time.
+"""Changes of the jobs of a pipeline together: begin, finish, cancel, retry, play, delayed start.
 
-Each function takes the family as it stands and returns all changes at once: the jobs, further tries, the pipeline's
-status and times. The store calls them inside its transaction, so a crash leaves either all of a decision or nothing.
-What follows from a change is worked out by `plan`; what is special about trigger jobs is in `triggers`.
+Each function takes the family as it is stored and returns all changes at once: jobs, retries, the status and times of
+the pipeline. The store calls them inside its transaction, so a crash leaves either all of a decision or nothing.
+`family` adds what follows from a change; `core.pipelines.trigger_jobs` has the rules of trigger jobs.
 
-Invariant: a job that is over is never changed back; a further try is a new job, and only a skipped job, which never
-ran, is revived. (A trigger job, which nobody runs, goes on with its pipeline.)
+Invariant: a job that ended is never changed back. A retry is a new job, and only a skipped job, which never ran, is
+revived. (A trigger job, which no runner has, goes on with its pipeline.)
 """
 
 from collections.abc import Callable, Mapping
@@ -25,7 +25,7 @@ _PLAYABLE = frozenset({JobState.MANUAL, JobState.SCHEDULED})
 
 
 def reason_of(text: str | None) -> FailureReason:
-    """The runner's word for why a job failed, where it is one that we know."""
+    """The failure reason that a runner sent; UNKNOWN_FAILURE for an unknown one."""
     try:
         return FailureReason(text or "")
     except ValueError:
@@ -33,7 +33,7 @@ def reason_of(text: str | None) -> FailureReason:
 
 
 def new_job(new: NewJob, pipeline: Pipeline, job_id: JobId, now: float) -> Job:
-    """The changing part of a job that has just been created."""
+    """The changing part of a new job."""
     spec = new.spec
     return Job(
         id=job_id,
@@ -58,7 +58,7 @@ def new_job(new: NewJob, pipeline: Pipeline, job_id: JobId, now: float) -> Job:
         retry_max=spec.retry_max,
         retry_when=spec.retry_when,
         retry_exit_codes=spec.retry_exit_codes,
-        # Where every failure is allowed there is nothing left for the codes to say.
+        # If every failure is allowed, exit codes have no effect.
         allow_failure_exit_codes=() if spec.allow_failure else spec.allow_failure_exit_codes,
         is_trigger=spec.trigger is not None,
         start_in_seconds=spec.start_in_seconds,
@@ -74,33 +74,33 @@ def new_job(new: NewJob, pipeline: Pipeline, job_id: JobId, now: float) -> Job:
 
 
 def begin(family: Family, now: float) -> Changes:
-    """Enqueue what can start at once. A pipeline without jobs keeps the status it was given."""
+    """Enqueue the jobs that can start at once. A pipeline without jobs keeps its status."""
     return FamilyDraft(family, now).changes() if family.jobs else Changes()
 
 
 def resume(family: Family, now: float) -> Changes:
-    """Let jobs that wait for a resource group have it if it is free now."""
+    """Enqueue the jobs whose resource groups are free."""
     return FamilyDraft(family, now).changes()
 
 
 def finish(family: Family, job_id: JobId, epoch: int, outcome: Outcome, now: float) -> Changes:
-    """End a job that a runner has, try it again by its rules, free or skip those that waited.
+    """End an assigned job, retry it by its rules, and enqueue or skip the jobs that waited for it.
 
-    No changes when the job is not in the hands of this epoch's runner (any more).
+    No changes if the job was handed out again since, or has ended.
     """
     draft = FamilyDraft(family, now)
     job = draft.find(job_id)
     if job is None or job.epoch != epoch or job.state not in HELD:
         return Changes()
-    # One that the cell itself ends did not start by that.
+    # An end that the cell decided is no sign of life of the runner.
     started = leases.acknowledge(job, epoch, now) if outcome.reported is not None else None
     draft.end(started or job, outcome)
     return draft.changes()
 
 
 def finish_alone(job: Job, epoch: int, outcome: Outcome, now: float) -> Job | None:
-    """The job after a success of which nothing follows as long as a further job of its pipeline is pending or with a
-    runner: its pipeline runs on, and that one's end decides about it. None when `finish` has to look at the others.
+    """The job after a success that changes nothing else, as long as another job of its pipeline is pending or assigned:
+    the end of that job decides about the pipeline. None if `finish` has to read the other jobs.
     """
     if job.epoch != epoch or job.state is not JobState.RUNNING or not (job.ends_alone and outcome.succeeded):
         return None
@@ -108,7 +108,7 @@ def finish_alone(job: Job, epoch: int, outcome: Outcome, now: float) -> Job | No
 
 
 def drop(family: Family, job: Job, outcome: Outcome, now: float) -> Changes:
-    """Fail a job that has waited too long; no changes when it does not stand any more as it was seen."""
+    """Fail a job that waits; no changes if it differs from `job` by now."""
     draft = FamilyDraft(family, now)
     if draft.find(job.id) != job or job.state not in (JobState.PENDING, JobState.SCHEDULED):
         return Changes()
@@ -117,12 +117,12 @@ def drop(family: Family, job: Job, outcome: Outcome, now: float) -> Changes:
 
 
 def acknowledge(family: Family, job_id: JobId, epoch: int, now: float) -> Changes:
-    """A job has started, and perhaps its pipeline with it."""
+    """Start a job, and its pipeline if this is the first one."""
     return _with_job(family, job_id, now, lambda job: leases.acknowledge(job, epoch, now))
 
 
 def release(family: Family, job_id: JobId, epoch: int, now: float) -> Changes:
-    """A leased job waits again; one that was canceled before its runner spoke is over."""
+    """Enqueue a leased job again. One that was canceled before its runner acknowledged it ends."""
     draft = FamilyDraft(family, now)
     job = draft.find(job_id)
     if job is not None and job.epoch == epoch and job.state is JobState.CANCELING and leases.is_unheard(job):
@@ -132,7 +132,7 @@ def release(family: Family, job_id: JobId, epoch: int, now: float) -> Changes:
 
 
 def start_due(family: Family, now: float) -> Changes:
-    """Enqueue the delayed jobs whose time has come."""
+    """Enqueue the delayed jobs that are due."""
     draft = FamilyDraft(family, now)
     for job in family.jobs:
         if job.state is JobState.SCHEDULED and (job.scheduled_at or 0) <= now:
@@ -141,14 +141,14 @@ def start_due(family: Family, now: float) -> Changes:
 
 
 def cancel(family: Family, job_id: JobId, now: float, *, force: bool = False) -> Changes:
-    """Stop a job. One that is over, or is being stopped, stays as it is; by `force` the latter is over, too."""
+    """Cancel a job. An ended job stays as it is; so does one in `canceling`, unless `force` ends it."""
     draft = FamilyDraft(family, now)
     draft.cancel(draft.get(job_id), force=force)
     return draft.changes()
 
 
 def cancel_all(family: Family, now: float) -> Changes:
-    """Stop all jobs of the pipeline."""
+    """Cancel all jobs of the pipeline."""
     draft = FamilyDraft(family, now)
     for job in family.jobs:
         draft.cancel(job)
@@ -156,9 +156,9 @@ def cancel_all(family: Family, now: float) -> Changes:
 
 
 def retry(family: Family, job_id: JobId, now: float) -> Changes:
-    """Run a job that is over once more, because a person asks: a new job that starts at once, with all its tries.
+    """Retry an ended job for a user: a new job is enqueued at once, with all its automatic retries.
 
-    Jobs that were skipped behind it wait again.
+    Jobs that were skipped because of it wait again.
     """
     draft = FamilyDraft(family, now)
     job = draft.get(job_id)
@@ -170,7 +170,7 @@ def retry(family: Family, job_id: JobId, now: float) -> Changes:
 
 
 def retry_all(family: Family, now: float) -> Changes:
-    """Run everything once more that failed or was canceled, in its order; what was skipped waits again."""
+    """Retry all failed and canceled jobs, in their order. Skipped jobs wait again."""
     draft = FamilyDraft(family, now)
     for job in family.jobs:
         if job.state in (JobState.FAILED, JobState.CANCELED):
@@ -181,7 +181,7 @@ def retry_all(family: Family, now: float) -> Changes:
 
 
 def play(family: Family, job_id: JobId, now: float, variables: Mapping[str, str]) -> Changes:
-    """Start a job that waits for a person, or for its time. What was skipped for want of it waits again."""
+    """Enqueue a manual or delayed job now. Jobs that were skipped because of it wait again."""
     draft = FamilyDraft(family, now)
     job = draft.get(job_id)
     if job.state not in _PLAYABLE:
@@ -192,7 +192,7 @@ def play(family: Family, job_id: JobId, now: float, variables: Mapping[str, str]
 
 
 def prioritize(job: Job, priority: int, now: float) -> Job | None:
-    """The job with another priority, None when it has it already. It is of use only while no runner has the job."""
+    """Set the priority of a job that has no runner; None if it has that priority already."""
     if abs(priority) > MAX_PRIORITY:
         raise InvalidError(f"priority {priority}: it is a number from {-MAX_PRIORITY} to {MAX_PRIORITY}")
     if job.is_trigger:
@@ -203,7 +203,7 @@ def prioritize(job: Job, priority: int, now: float) -> Job | None:
 
 
 def unschedule(family: Family, job_id: JobId, now: float) -> Changes:
-    """Let a delayed job wait for a person instead of its time."""
+    """Turn a delayed job into a manual one."""
     draft = FamilyDraft(family, now)
     job = draft.get(job_id)
     if job.state is not JobState.SCHEDULED:

@@ -1,9 +1,9 @@
-"""Whether a job was lost through the platform before its script had begun: then it is tried again and nobody counts it.
+"""Whether an attempt was lost through the platform before the script of the job began. It is then retried for free.
 
-Decided here: which reasons can be such a loss, how often a job may be lost, and what counts as evidence that the script
-had not begun. A runner that says so itself is needed: one that is merely silent may still be running the script. Where
-the evidence is unclear the script counts as begun, because running it twice by mistake is worse than a failure that a
-person retries. Pure; `remuda.cell.dispatch.runner_calls` brings the evidence, `core.plan` asks for the rule.
+Lists the failure reasons that can be such a loss, and reads the evidence. The runner itself has to report the failure:
+one that is only silent may still run the script. If the evidence is unclear, the script counts as begun, because
+running it twice by mistake is worse than a failure that a user retries. `remuda.cell.dispatch.runner_calls` brings the
+evidence, `family` applies the rule.
 """
 
 import re
@@ -15,7 +15,7 @@ from remuda.cell.values import Job
 from remuda.model.job import FailureReason
 
 MOST_LOSSES = 2
-"""A job that is lost more often has failed."""
+"""After this number of lost attempts the next one counts as a failure."""
 
 POSSIBLE = frozenset(
     {
@@ -25,10 +25,10 @@ POSSIBLE = frozenset(
         FailureReason.SCHEDULER_FAILURE,
     }
 )
-"""Reasons that say nothing about the job itself."""
+"""Failure reasons that say nothing about the job itself."""
 
 LOG_BYTES = 1024 * 1024
-"""So much of a log is searched; what stands before the script is far shorter."""
+"""Length of the log that is searched; the part before the script is far shorter."""
 
 _BEFORE = (b"resolve_secrets", b"prepare_executor", b"prepare_script", b"get_sources", b"restore_cache")
 _SECTION = re.compile(rb"section_start:[0-9]{1,12}:([A-Za-z0-9_.-]{1,64})")
@@ -36,21 +36,21 @@ _SCRIPT = re.compile(rb"(step_.*|build_script|user_script|after_script)")
 
 
 def is_lost(job: Job, reason: FailureReason | None, *, before_script: bool) -> bool:
-    """Whether this failure is to be made up for by a further try that does not count."""
+    """True if the job is retried without counting this attempt."""
     return before_script and reason in POSSIBLE and job.lost_tries < MOST_LOSSES and not job.is_trigger
 
 
 def has_begun_script(result: Any) -> bool:
-    """Whether by this a manager that reports every step has begun one of the job's own, or may have."""
+    """True if this step result shows that a step of the job itself started, or may have."""
     return isinstance(result, Mapping) and (
         (result.get("origin"), result.get("event")) == ("user", "started") or result.get("event") == CUT
     )
 
 
 def has_begun_script_by_log(log: bytes, size: int) -> bool:
-    """Whether the script has begun, by the beginning of a log of `size` bytes.
+    """True if the beginning of a log of `size` bytes does not prove that the script has not begun.
 
-    It has not when nothing was logged at all, or when the runner's own sections are there and none of the script's.
+    The proof is an empty log, or a whole log with sections of the runner and none of the script.
     """
     if not size:
         return False

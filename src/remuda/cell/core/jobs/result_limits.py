@@ -1,11 +1,10 @@
-"""How much of a job's step results is kept.
+"""The size limit of the step results of a job.
 
-Decided here: that results are taken in order and without a gap, that a job's have a limit in bytes, and what becomes of
-those beyond it: one note in their place says so, and all that follow are taken and dropped, so the job goes on and its
-runner need not know. Pure; the stores call it inside of their transactions, `remuda.cell.core.jobs.lost_attempts` knows
-the note.
+Results are accepted in order and without a gap. The first one above the limit is replaced by a note; all later ones are
+accepted and dropped, so the job goes on and its runner need not know. The stores call this inside their transactions,
+`lost_attempts` recognizes the note.
 
-Invariant: what is stored of a job has at most the limit, and a note that is shorter than any result should be.
+Invariant: the stored results of a job have at most the limit in bytes, plus one note.
 """
 
 from collections.abc import Sequence
@@ -16,13 +15,13 @@ from msgspec.structs import replace
 from remuda.cell.values import StepResult
 
 CUT = "cut"
-"""The event of the note."""
+"""The `event` of the note."""
 
 
 def select_results(
     last: StepResult | None, results: Sequence[StepResult], limit_bytes: int
 ) -> tuple[list[StepResult], int]:
-    """What is to be stored of results that came, after the last one that is, and the next number that is wanted."""
+    """The results to store after the last stored one, and the next expected sequence number."""
     following = last.seq + 1 if last else 1
     total = last.total_bytes if last else 0
     is_full = last is not None and last.is_note
@@ -39,10 +38,10 @@ def select_results(
 
 
 def _note(result: StepResult, limit_bytes: int) -> StepResult:
-    said = {
+    body = {
         "version": 1,
         "seq": result.seq,
         "event": CUT,
-        "note": f"the step results of a job may have {limit_bytes} bytes; from here on none are kept",
+        "note": f"the step results of a job are limited to {limit_bytes} bytes; later ones are not stored",
     }
-    return replace(result, body=msgspec.Raw(msgspec.json.encode(said)), is_note=True)
+    return replace(result, body=msgspec.Raw(msgspec.json.encode(body)), is_note=True)

@@ -1,12 +1,10 @@
-"""When a job has waited or run for so long that it will not end well by itself, and what it fails with.
+"""Jobs that wait or run for too long, and what they fail with. GitLab's rules for stuck jobs.
 
-Decided here: GitLab's rules for stuck jobs. Whether a runner that has a job is still there is decided in `leases`; this
-is about jobs that nobody takes, that run on though their time is over, and delayed ones whose time is long past. Pure;
-`remuda.cell.dispatch.timeouts` looks again and again.
+Covers jobs that no runner takes, jobs that run on after their timeout, and delayed jobs that are long overdue. `leases`
+decides whether a runner is still there. `remuda.cell.dispatch.timeouts` calls this periodically.
 
-Invariant: nobody loses a job because the cell itself was away. `since` is when this process began to listen; what a
-runner could have said or taken before that does not count as not done, unless the cell is away again and again
-(`outages`, see `presence`).
+Invariant: no job fails because the cell itself was away. Time before `since`, when this process began to listen, does
+not count, unless the cell is away again and again (`outages`, see `core.waiting.downtime`).
 """
 
 from collections.abc import Iterable, Sequence
@@ -19,13 +17,13 @@ from remuda.model.job import STARTED, FailureReason, JobState, RunnerId
 from remuda.model.runner import Fingerprint, fits
 
 Verdict = tuple[FailureReason, str]
-"""What a job fails with, and why in words."""
+"""The reason that a job fails with, and a message."""
 
 
 def may_be_stuck(
     job: Job, settings: CellSettings, *, since: float, now: float, outages: Sequence[Outage] | None = None
 ) -> bool:
-    """Whether a pending job has waited so long that it is worth a look who could take it."""
+    """True if a pending job has waited so long that `check_stuck` has to look at the runners."""
     if job.is_trigger:
         return False
     pending_at, limit = _wait_start(job), settings.unserved_seconds
@@ -33,16 +31,15 @@ def may_be_stuck(
 
 
 def online_offers(
-    runners: Iterable[Runner], managers: Iterable[RunnerManager], has_jobs: frozenset[RunnerId], now: float
+    runners: Iterable[Runner], managers: Iterable[RunnerManager], busy: frozenset[RunnerId], now: float
 ) -> frozenset[Fingerprint]:
-    """What is offered by runners that are there: heard of lately, or with a job; one that is paused takes none."""
-    heard = {manager.runner_id for manager in managers if now - manager.contacted_at < ONLINE_SECONDS}
-    there = heard | has_jobs
-    return frozenset(runner.fingerprint() for runner in runners if not runner.paused and runner.id in there)
+    """Fingerprints of the runners that are online or busy, and not paused."""
+    online = {manager.runner_id for manager in managers if now - manager.contacted_at < ONLINE_SECONDS} | busy
+    return frozenset(runner.fingerprint() for runner in runners if not runner.paused and runner.id in online)
 
 
 def check_stuck(job: Job, offers: Iterable[Fingerprint], settings: CellSettings, now: float) -> Verdict | None:
-    """What to do with a job that may be stuck."""
+    """What a pending job that waits for long fails with; None if it may go on waiting."""
     key = job.key()
     if not any(fits(offer, key) for offer in offers):
         return (
@@ -66,7 +63,7 @@ def check_overtime(
     now: float,
     outages: Sequence[Outage] | None = None,
 ) -> Verdict | None:
-    """What to do with a job that a runner has: its runner should have ended it when its time was over."""
+    """What a started job fails with, if its runner did not end it at its timeout."""
     if job.state not in STARTED or job.started_at is None:
         return None
     over_at, limit = job.started_at + timeout_seconds, settings.overtime_seconds
@@ -78,18 +75,18 @@ def check_overtime(
 
 
 def may_be_overtime(job: Job, settings: CellSettings, now: float) -> bool:
-    """Whether it is worth to look how long the job may run."""
+    """True if the job runs for so long that `check_overtime` has to look at its timeout."""
     return not job.is_trigger and job.started_at is not None and now - job.started_at >= settings.overtime_seconds
 
 
 def timeout_of(job: Job, project: Project | None, runner: Runner | None) -> int:
-    """How many seconds a job may run: its own limit or the project's, within the runner's."""
-    wanted = job.timeout_seconds or (project.timeout_seconds if project else 3600)
-    return min(wanted, runner.maximum_timeout) if runner and runner.maximum_timeout else wanted
+    """Seconds that a job may run: its own timeout or that of the project, within the maximum of the runner."""
+    seconds = job.timeout_seconds or (project.timeout_seconds if project else 3600)
+    return min(seconds, runner.maximum_timeout) if runner and runner.maximum_timeout else seconds
 
 
 def check_stale(job: Job, settings: CellSettings, now: float) -> Verdict | None:
-    """What to do with a delayed job whose time has come."""
+    """What a delayed job fails with, if it is long overdue."""
     late = now - (job.scheduled_at or now)
     if late < settings.stale_seconds:
         return None

@@ -1,1 +1,1 @@
-"""Why a job waits, how long, and how much work there is for which runners."""
+"""Decisions about waiting jobs: why they wait, for how long, and for which runners."""

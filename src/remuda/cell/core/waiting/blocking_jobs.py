@@ -1,7 +1,7 @@
-"""Which other jobs hold a job up, made it be skipped, or had it canceled.
+"""The jobs that a job waits for, that caused its skip, or that caused its cancel.
 
-Decided here: who of a pipeline counts as the cause. The rules by which a job gets its turn are in
-`remuda.model.progress`; this only looks back at them. Pure, called by `core.why`.
+`remuda.model.progress` has the rules by which jobs are enqueued; this module looks back at them. Called by `why` and
+`demand`.
 """
 
 import math
@@ -18,40 +18,40 @@ _DID_NOT_RUN = frozenset({JobState.SKIPPED, JobState.MANUAL})
 
 
 class SkipReason(msgspec.Struct, frozen=True, kw_only=True):
-    """Why something did not happen."""
+    """Why a job was skipped, with the jobs that caused it."""
 
     text: str
     jobs: tuple[Job, ...] = ()
 
 
 def prerequisites(job: Job, family: Family) -> list[Job]:
-    """The jobs whose ends decide about this one's turn, by stage."""
+    """The jobs whose end decides when this job is enqueued, by stage."""
     names = frozenset(job.waits_for)
-    found = (
+    jobs = (
         other
         for other in family.jobs
         if (other.stage_index < job.stage_index if job.by_stage else other.name in names) and other.name != job.name
     )
-    return sorted(found, key=lambda other: (other.stage_index, other.id))
+    return sorted(jobs, key=lambda other: (other.stage_index, other.id))
 
 
 def is_blocking(job: Job) -> bool:
-    """Whether those behind a job wait for it: it is not over, and no manual one that need not be started."""
+    """True if later jobs wait for this one: it has not ended, and is no optional manual job."""
     return job.state not in FINAL and not (job.state is JobState.MANUAL and job.allow_failure)
 
 
 def open_prerequisites(job: Job, family: Family) -> list[Job]:
-    """Those of them that are not over."""
+    """The jobs that this job still waits for."""
     return [other for other in prerequisites(job, family) if is_blocking(other)]
 
 
 def explain_skip(job: Job, family: Family) -> SkipReason:
-    """Why a job's turn never came."""
-    decided = prerequisites(job, family)
-    if job.when is When.ON_FAILURE and not any(_is_bad(other) for other in decided):
+    """Why a job was skipped."""
+    earlier = prerequisites(job, family)
+    if job.when is When.ON_FAILURE and not any(_is_bad(other) for other in earlier):
         return SkipReason(text="it runs only when a job before it fails, and none did")
     causes = _roots(job, family) or [
-        other for other in decided if not job.by_stage and (other.state in _DID_NOT_RUN or other.state in _ENDED_BADLY)
+        other for other in earlier if not job.by_stage and (other.state in _DID_NOT_RUN or other.state in _ENDED_BADLY)
     ]
     if not causes:
         return SkipReason(text="what it waited for did not come to the end that it needs")
@@ -61,7 +61,7 @@ def explain_skip(job: Job, family: Family) -> SkipReason:
 
 
 def find_cancel_causes(job: Job, family: Family) -> list[Job]:
-    """The failures that stopped a job, where its pipeline is one that stops then; not those that came later."""
+    """The failed jobs that canceled this one, if the pipeline has `cancel_on_job_failure`."""
     if family.pipeline.cancel_on_job_failure != "all":
         return []
     ended = math.inf if job.finished_at is None else job.finished_at
@@ -74,8 +74,8 @@ def _is_bad(job: Job) -> bool:
 
 
 def _roots(job: Job, family: Family) -> list[Job]:
-    """The jobs that failed or were canceled at the bottom of it: a job may be skipped because another was."""
-    found: dict[str, Job] = {}
+    """The failed or canceled jobs that are the root cause: a job may be skipped because another was skipped."""
+    roots: dict[str, Job] = {}
     seen = {job.name}
     waiting = deque(prerequisites(job, family))
     while waiting:
@@ -84,7 +84,7 @@ def _roots(job: Job, family: Family) -> list[Job]:
             continue
         seen.add(other.name)
         if _is_bad(other):
-            found[other.name] = other
+            roots[other.name] = other
         elif other.state is JobState.SKIPPED and not job.by_stage:
             waiting += prerequisites(other, family)
-    return list(found.values())
+    return list(roots.values())

@@ -1,11 +1,10 @@
-"""How much work there is for which runners, and each manager's share of it.
+"""Demand: how many jobs need which runners, and each manager's share of them.
 
-Decided here: which jobs count as one demand (those that exactly the same runners can take), when a job that is not
-ready yet will be, who is there to share, and how a number is shared out. Managers that scale by their share make
-together what is needed, and not each of them all of it. Pure; the values come from `remuda.cell.dispatch.explanations`.
+Jobs that exactly the same runners can take are one demand. Managers that scale by their share create together what is
+needed, instead of each of them all of it. `remuda.cell.dispatch.explanations` brings the values.
 
-Invariants: shares sum to the whole, or nobody is there to share and the whole is `unserved`; the same situation gives
-the same shares; when there is more to share, nobody gets less.
+Invariants: shares sum to the total, or no manager is there and the total is `unserved`; the same input gives the same
+shares; if the total grows, no share shrinks.
 """
 
 import hashlib
@@ -25,7 +24,7 @@ from remuda.model.runner import CapabilityKey, Fingerprint, Pool, lacks
 from remuda.wire.demand import Ahead, KeyDemand, Share
 
 NEXT, LATER, HELD = "next", "later", "held"
-"""What a job waits for: jobs that are under way, jobs that themselves wait, or nobody knows how long."""
+"""A job waits for running jobs (next), for jobs that wait themselves (later), or for an unknown time (held)."""
 _SHARED = ("ready", NEXT, LATER, HELD)
 
 AHEAD = frozenset(
@@ -37,46 +36,46 @@ AHEAD = frozenset(
         JobState.MANUAL,
     }
 )
-"""States of jobs that are not ready yet."""
+"""States of jobs that will be pending later."""
 
 HELD_SECONDS = 24 * 3600
-"""So long after the last time that something happened in it, a pipeline that waits for a person counts."""
+"""A pipeline that waits for a manual job counts for this long after its last change."""
 
 ManagerId = tuple[int, str]
 """A runner's id and the manager's system id."""
 
 
 class Need(NamedTuple):
-    """What jobs need that count as one demand."""
+    """The needs of jobs that count as one demand."""
 
     tags: tuple[str, ...]
     protected: bool
     pools: tuple[Pool, ...]
-    """Their organization, and what else they belong to that some runner serves on purpose."""
+    """The organization, and those groups and projects of the job that some runner serves."""
 
 
 def count_coming_jobs(jobs: Iterable[Job]) -> Counter[tuple[CapabilityKey, str]]:
-    """Jobs that are not ready yet, by what they need and wait for. `jobs`: all that pipelines have in `AHEAD`."""
+    """Count jobs that are not pending yet, by need and kind of wait. `jobs`: all jobs in `AHEAD` states."""
     pipelines: defaultdict[int, list[Job]] = defaultdict(list)
     for job in jobs:
         pipelines[job.pipeline_id].append(job)
-    # To make a key takes longer than all the rest, and most jobs have one that others have too.
+    # Building a key is the slowest part, and most jobs share one.
     alike: Counter[Hashable] = Counter()
     keys: dict[Hashable, tuple[CapabilityKey, str]] = {}
     for family in pipelines.values():
-        for job, word in _wait_kinds(family):
-            needs = (job.tags, job.protected, job.project_id, job.group_ids, job.organization_id, word)
+        for job, kind in _wait_kinds(family):
+            needs = (job.tags, job.protected, job.project_id, job.group_ids, job.organization_id, kind)
             alike[needs] += 1
             if needs not in keys:
-                keys[needs] = job.key(), word
+                keys[needs] = job.key(), kind
     counts: Counter[tuple[CapabilityKey, str]] = Counter()
-    for kind, count in alike.items():
-        counts[keys[kind]] += count
+    for group, count in alike.items():
+        counts[keys[group]] += count
     return counts
 
 
 def _wait_kinds(family: Sequence[Job]) -> Iterator[tuple[Job, str]]:
-    """For each job of a pipeline that a runner will get: what it waits for, judging by those right before it."""
+    """The kind of wait of each job of a pipeline, without trigger jobs."""
     blocking = [job for job in family if is_blocking(job)]
     by_name = {job.name: job for job in blocking}
     created = min((job.stage_index for job in blocking if job.state is JobState.CREATED), default=None)
@@ -104,10 +103,10 @@ def compute_demand(
     managers: Sequence[RunnerManager],
     now: float,
 ) -> tuple[KeyDemand, ...]:
-    """All demand with its shares, in a fixed order."""
+    """All demand with its shares, sorted by need."""
     served = frozenset[Pool]().union(*(runner.pools() for runner in runners))
     counts: defaultdict[Need, Counter[str]] = defaultdict(Counter)
-    held_by: defaultdict[Need, Counter[ManagerId]] = defaultdict(Counter)
+    running_by: defaultdict[Need, Counter[ManagerId]] = defaultdict(Counter)
     for key, count in ready.items():
         counts[_need(key, served)]["ready"] += count
     for (key, word), count in coming.items():
@@ -115,22 +114,22 @@ def compute_demand(
     for job in running:
         need = _need(job.key(), served)
         counts[need]["running"] += 1
-        held_by[need][int(job.runner_id or 0), job.system_id or LEGACY] += 1
-    has_jobs = {manager for held in held_by.values() for manager in held}
+        running_by[need][int(job.runner_id or 0), job.system_id or LEGACY] += 1
+    has_jobs = {manager for held in running_by.values() for manager in held}
     present = _present(runners, managers, has_jobs, now)
-    return tuple(_of_key(need, counts[need], held_by[need], _weights(need, present)) for need in sorted(counts))
+    return tuple(_of_key(need, counts[need], running_by[need], _weights(need, present)) for need in sorted(counts))
 
 
 def by_runner(keys: Iterable[KeyDemand]) -> dict[int, tuple[KeyDemand, ...]]:
-    """What of it each runner is told that has a share: its own managers'."""
-    found: defaultdict[int, list[KeyDemand]] = defaultdict(list)
+    """The demand of each runner, with the shares of its own managers only."""
+    demand: defaultdict[int, list[KeyDemand]] = defaultdict(list)
     for key in keys:
         own: defaultdict[int, list[Share]] = defaultdict(list)
         for share in key.shares:
             own[share.runner_id].append(share)
         for runner_id, shares_of_runner in own.items():
-            found[runner_id].append(replace(key, shares=tuple(shares_of_runner)))
-    return {runner_id: tuple(told) for runner_id, told in found.items()}
+            demand[runner_id].append(replace(key, shares=tuple(shares_of_runner)))
+    return {runner_id: tuple(keys) for runner_id, keys in demand.items()}
 
 
 def _need(key: CapabilityKey, served: frozenset[Pool]) -> Need:
@@ -142,26 +141,26 @@ def _need(key: CapabilityKey, served: frozenset[Pool]) -> Need:
 def _present(
     runners: Sequence[Runner], managers: Sequence[RunnerManager], has_jobs: set[ManagerId], now: float
 ) -> Mapping[Fingerprint, Mapping[ManagerId, int | None]]:
-    """Those that could take a job now or soon with their capacities, by what they offer."""
+    """The managers that are online or busy, with their capacities, by fingerprint of their runner."""
     offers = {runner.id: runner.fingerprint() for runner in runners if not runner.paused}
     present: defaultdict[Fingerprint, dict[ManagerId, int | None]] = defaultdict(dict)
     for manager in managers:
-        at = (int(manager.runner_id), manager.system_id)
+        manager_id = (int(manager.runner_id), manager.system_id)
         offer = offers.get(manager.runner_id)
-        if offer is not None and (now - manager.contacted_at < PRESENT_SECONDS or at in has_jobs):
-            present[offer][at] = manager.capacity
+        if offer is not None and (now - manager.contacted_at < PRESENT_SECONDS or manager_id in has_jobs):
+            present[offer][manager_id] = manager.capacity
     return present
 
 
 def _weights(need: Need, present: Mapping[Fingerprint, Mapping[ManagerId, int | None]]) -> dict[ManagerId, int]:
-    """The managers that serve a need, by what they can run at a time; one that does not say so counts as the mean."""
+    """The capacity of each manager that serves a need. A manager that does not send it counts with the mean."""
     tags = frozenset(need.tags)
     able: dict[ManagerId, int | None] = {}
     for offer, managers in present.items():
         if not offer.pools.isdisjoint(need.pools) and lacks(offer, tags, is_protected=need.protected) is None:
             able |= managers
-    said = [capacity for capacity in able.values() if capacity is not None]
-    mean = max(round(sum(said) / len(said)), 1) if said else 1
+    capacities = [capacity for capacity in able.values() if capacity is not None]
+    mean = max(round(sum(capacities) / len(capacities)), 1) if capacities else 1
     return {manager: mean if capacity is None else capacity for manager, capacity in able.items()}
 
 
@@ -192,28 +191,28 @@ def _of_key(
 
 
 def shares(total: int, weights: Mapping[ManagerId, int], seed: str) -> dict[ManagerId, int]:
-    """A number in parts, as the weights say; nothing where there is no weight.
+    """Divide a number by weights; empty if there is no weight.
 
-    Each gets the whole part of what is due; of the rest one after the other goes to whoever would then still have the
-    least for its weight (D'Hondt's rule, by which nobody loses when there is more). Who is first among equals depends
-    on the seed, so that it is not always the same one.
+    Each manager gets the integer part of its quota. The rest is parts out one by one to the manager with the lowest
+    quotient (D'Hondt's method, so no share shrinks when the total grows). The seed decides between equals, so that it
+    is not always the same manager that comes first.
     """
     whole = sum(weights.values())
     if not whole:
         return {}
-    given = {manager: total * weight // whole for manager, weight in weights.items() if weight}
-    rest = total - sum(given.values())
+    parts = {manager: total * weight // whole for manager, weight in weights.items() if weight}
+    rest = total - sum(parts.values())
     if not rest:
-        return given
+        return parts
     mix = _number(seed)
-    # Numbers of jobs are small enough that no two different quotients become the same float.
-    line = [((given[manager] + 1) / weights[manager], _lot(manager) ^ mix, manager) for manager in given]
+    # Numbers of jobs are small enough that different quotients are different floats.
+    line = [((parts[manager] + 1) / weights[manager], _lot(manager) ^ mix, manager) for manager in parts]
     heapq.heapify(line)
     for _ in range(rest):
         _, lot, manager = line[0]
-        given[manager] += 1
-        heapq.heapreplace(line, ((given[manager] + 1) / weights[manager], lot, manager))
-    return given
+        parts[manager] += 1
+        heapq.heapreplace(line, ((parts[manager] + 1) / weights[manager], lot, manager))
+    return parts
 
 
 @lru_cache(maxsize=10_000)

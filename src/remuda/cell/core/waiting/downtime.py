@@ -1,10 +1,9 @@
-"""How long the cell could hear its runners: time in which it was away does not count against them.
+"""Outages of the cell: time in which it could not hear its runners does not count against them.
 
-Decided here: what an outage is (the cell did not run, was held up, or had no store), and when a limit is reached though
-the cell is away again and again. After an outage silence begins anew, because a runner that could not be heard may wait
-before it tries again; a cell that restarts more often than a limit would never reach it like that, so a limit also ends
-after so many times its length in which the cell could hear. Pure; `leases` and `stuck` ask,
-`remuda.cell.operations.downtime` notes.
+An outage is time in which the cell did not run, was blocked or had no store. After an outage a silence limit starts
+anew, because a runner that could not reach the cell may wait before it tries again. A cell that restarts more often
+than that would never reach a limit, so a limit also ends after `MAX_FACTOR` times its length of hearing time. `leases`
+and `stuck_jobs` use this, `remuda.cell.operations.downtime` records outages.
 """
 
 import math
@@ -12,25 +11,25 @@ from collections.abc import Iterable
 
 import msgspec
 
-TIMES = 3
-"""A limit is over at the latest after so many times its length in which the cell could hear."""
+MAX_FACTOR = 3
+"""A limit ends at the latest after this multiple of its length, outages not counted."""
 IGNORED_SECONDS = 2.0
-"""What is shorter is no outage."""
+"""Shorter gaps are no outage."""
 
 
 class Outage(msgspec.Struct, frozen=True, array_like=True):
-    """From when until when nobody could be heard."""
+    """A time in which the cell could not hear runners."""
 
     began_at: float
     ended_at: float
 
 
 def latest_end(began_at: float, limit_seconds: float, outages: Iterable[Outage] | None) -> float:
-    """When a limit that began then is over, however often the cell was away. `outages` in the order of time; None: not
-    known, and then there is no such end."""
+    """When a limit ends at the latest, however often the cell was away. `outages` are sorted; None: they are unknown,
+    and there is no latest end."""
     if outages is None:
         return math.inf
-    end = began_at + TIMES * limit_seconds
+    end = began_at + MAX_FACTOR * limit_seconds
     for outage in outages:
         if outage.ended_at > began_at and outage.began_at < end:
             end += outage.ended_at - max(outage.began_at, began_at)
@@ -38,8 +37,8 @@ def latest_end(began_at: float, limit_seconds: float, outages: Iterable[Outage] 
 
 
 def with_outage(outages: tuple[Outage, ...], outage: Outage, *, kept_seconds: float) -> tuple[Outage, ...]:
-    """These outages and a further one, without those that are too long ago to count. Those that it overlaps become one
-    with it, so an outage that is told again and again while it lasts counts once."""
+    """Add an outage, merge it with those that it overlaps, and drop those older than `kept_seconds`. An outage that is
+    reported repeatedly while it lasts counts once."""
     if outage.ended_at - outage.began_at < IGNORED_SECONDS:
         return outages
     merged, apart = outage, []

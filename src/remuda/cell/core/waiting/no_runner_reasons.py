@@ -1,7 +1,6 @@
-"""Why no runner has taken a job yet: which runners could, where they are, who goes first, and what would help.
+"""Explains why no runner has taken a pending job: which runners match, where they are, what is ahead, what would help.
 
-Decided here: when a runner counts as there, and what is the most useful thing to say. What fits what is decided in
-`remuda.model.runner`, who goes first in `remuda.queue`. Pure, called by `core.why`.
+`remuda.model.runner` decides which runner fits, `remuda.queue` the order. Called by `why`.
 """
 
 from collections import Counter
@@ -18,23 +17,22 @@ from remuda.queue.pickups import Estimate
 from remuda.wire.explanations import EstimateInfo, QueueInfo, ReasonCount, RunnerCounts
 
 REASONS = 20
-"""So many reasons why runners do not fit are told, the most frequent first."""
+"""Number of misfit reasons that are listed, the most frequent first."""
 PROMPT_SECONDS = 60
-"""A runner without a job takes the next one at once, and asks again within a minute if it holds no request."""
+"""A free runner takes a job within this time: it polls at least once a minute."""
 
 
 class RunnerView(msgspec.Struct, frozen=True, kw_only=True):
-    """A runner as the cell sees it."""
+    """A runner with its last contact and its number of jobs."""
 
     runner: Runner
     contacted_at: float | None = None
-    """When one of its managers was last heard of."""
+    """Last contact of one of its managers; None: never."""
     jobs: int = 0
-    """How many jobs it has."""
 
 
 class RunnerSupply(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known about runners and queue when a job waits."""
+    """The runners of the organization, and the place of a job in the queue."""
 
     runners: tuple[RunnerView, ...] = ()
     place: Place | None = None
@@ -42,7 +40,7 @@ class RunnerSupply(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NoRunnerReason(msgspec.Struct, frozen=True, kw_only=True):
-    """The same, explained."""
+    """Why a job has no runner, in words and as data."""
 
     text: str
     runners: RunnerCounts
@@ -52,7 +50,7 @@ class NoRunnerReason(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def availability(seen: RunnerView, now: float) -> str:
-    """Where a runner is: one of the fields of `RunnerCounts`."""
+    """Whether a runner can take a job, as a field name of `RunnerCounts`."""
     if seen.runner.paused:
         return "paused"
     if seen.jobs:
@@ -63,16 +61,15 @@ def availability(seen: RunnerView, now: float) -> str:
     return "offline" if away >= ONLINE_SECONDS else "silent" if away >= PRESENT_SECONDS else "free"
 
 
-def explain_no_runner(job: Job, known: RunnerSupply, now: float) -> NoRunnerReason:
-    """Why this job has no runner yet."""
+def explain_no_runner(job: Job, supply: RunnerSupply, now: float) -> NoRunnerReason:
     need = job.key()
-    misfits = {seen.runner.id: misfit(seen.runner.fingerprint(), need) for seen in known.runners}
-    matching = [seen for seen in known.runners if misfits[seen.runner.id] is None]
+    misfits = {seen.runner.id: misfit(seen.runner.fingerprint(), need) for seen in supply.runners}
+    matching = [seen for seen in supply.runners if misfits[seen.runner.id] is None]
     reasons = Counter(reason.removeprefix("the runner ") for reason in misfits.values() if reason is not None)
     places = Counter(availability(seen, now) for seen in matching)
     contacts = [seen.contacted_at for seen in matching if seen.contacted_at is not None]
     counts = RunnerCounts(
-        known=len(known.runners),
+        known=len(supply.runners),
         matching=len(matching),
         last_seen_at=max(contacts, default=None),
         others=tuple(ReasonCount(reason=text, count=count) for text, count in reasons.most_common(REASONS)),
@@ -80,11 +77,11 @@ def explain_no_runner(job: Job, known: RunnerSupply, now: float) -> NoRunnerReas
     )
     is_hopeful = bool(counts.free or counts.busy)
     return NoRunnerReason(
-        text=_text(counts, known.place),
+        text=_text(counts, supply.place),
         runners=counts,
-        queue=_queue(job, known.place) if known.place else None,
-        estimate=_estimate(known.estimate) if known.estimate and is_hopeful else None,
-        advice=tuple(_advice(job, known, matching, counts, now)),
+        queue=_queue(job, supply.place) if supply.place else None,
+        estimate=_estimate(supply.estimate) if supply.estimate and is_hopeful else None,
+        advice=tuple(_advice(job, supply, matching, counts, now)),
     )
 
 
@@ -93,15 +90,14 @@ def _text(counts: RunnerCounts, place: Place | None) -> str:
         return "there is none"
     if not counts.matching:
         return f"none of the {counts.known} fits" if counts.known > 1 else "the only one does not fit"
-    there = counts.free + counts.busy
+    available = counts.free + counts.busy
     fit = "1 fits" if counts.matching == 1 else f"{counts.matching} fit"
-    if not there:
+    if not available:
         return f"{fit}, but {'it' if counts.matching == 1 else 'none'} {_missing(counts)}"
     return f"{fit}, {counts.free} without a job and {counts.busy} busy{_turn(place)}"
 
 
 def _turn(place: Place | None) -> str:
-    """Who goes first, where that is known."""
     if place is None:
         return ""
     if not place.ahead:
@@ -110,7 +106,7 @@ def _turn(place: Place | None) -> str:
 
 
 def _missing(counts: RunnerCounts) -> str:
-    """Where the matching runners are, none of which is there."""
+    """Why none of the matching runners is available."""
     parts = {
         "paused": counts.paused,
         "offline": counts.offline,
@@ -145,13 +141,13 @@ def _estimate(estimate: Estimate) -> EstimateInfo:
 
 
 def _advice(
-    job: Job, known: RunnerSupply, matching: Sequence[RunnerView], counts: RunnerCounts, now: float
+    job: Job, supply: RunnerSupply, matching: Sequence[RunnerView], counts: RunnerCounts, now: float
 ) -> list[str]:
     if not matching:
-        return [_what_is_missing(job, [seen.runner for seen in known.runners])]
+        return [_what_is_missing(job, [seen.runner for seen in supply.runners])]
     if counts.free:
         is_late = now - (job.pending_at or job.created_at) >= PROMPT_SECONDS
-        is_next = known.place is not None and not known.place.ahead
+        is_next = supply.place is not None and not supply.place.ahead
         free = [seen for seen in matching if availability(seen, now) == "free"] if is_late and is_next else []
         return [
             f"see what the manager of {runner_label(seen.runner)} logs: it has no job and does not take this one, and "
@@ -178,7 +174,7 @@ def _advice(
 
 
 def _what_is_missing(job: Job, runners: Sequence[Runner]) -> str:
-    """The one thing that would help, when no runner fits."""
+    """The most useful advice if no runner fits."""
     if not runners:
         return "create a runner (POST /api/v4/user/runners), then `remuda manager register` and `remuda manager run`"
     key = job.key()
@@ -200,12 +196,12 @@ def _what_is_missing(job: Job, runners: Sequence[Runner]) -> str:
 
 
 def runner_label(runner: Runner) -> str:
-    """A runner as people know it."""
+    """A runner by id and description."""
     return f'runner {runner.id} "{runner.description}"' if runner.description else f"runner {runner.id}"
 
 
 def rough_duration(seconds: float) -> str:
-    """A time as people say it when they are not sure."""
+    """A duration, rounded for people."""
     if seconds < 1:
         return "1 s"
     if seconds < 99.5:

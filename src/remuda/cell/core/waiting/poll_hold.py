@@ -1,10 +1,9 @@
-"""For how long a request for a job is held while there is none.
+"""How long a job request is held while there is no job.
 
-Decided here: a request is held for the cell's usual time only if its manager says for how long it can wait
-(`hold_seconds`), as Remuda's own does when the wait keeps no other runner of it from asking. In gitlab-runner a request
-that is held occupies one of the `concurrent` workers, and the reservation behind it counts as demand for a machine; so
-others are answered at once, unless the cell or the runner is set to hold them. Nothing is held for longer than the
-cell's `poll_hold_seconds`. Pure; `remuda.cell.dispatch.handout` calls it.
+A request is held for the usual time of the cell only if its manager says how long it can wait (`hold_seconds`), as
+Remuda's manager does. In gitlab-runner a held request occupies one of the `concurrent` workers and counts as demand for
+a machine, so other managers are answered at once, unless the cell or the runner is set to hold them. No request is held
+longer than the `poll_hold_seconds` of the cell. `remuda.cell.dispatch.handout` calls this.
 """
 
 import math
@@ -15,9 +14,9 @@ from remuda.wire.runner_api import RequestJob
 
 
 def hold_seconds(request: RequestJob, runner: Runner, settings: CellSettings) -> float:
-    """How many seconds this request may wait for a job; 0: it is answered at once.
+    """How many seconds this request may wait for a job; 0: answer at once.
 
-    One without a cursor is always answered at once: it may be the first, and the answer brings the cursor.
+    A request without a cursor is answered at once: it may be the first one, and the answer contains the cursor.
     """
     if not request.last_update:
         return 0.0

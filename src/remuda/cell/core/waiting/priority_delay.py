@@ -1,8 +1,8 @@
-"""How long a runner leaves a job to a better one, which may wait at another process of the cell and hear of it later.
+"""How long a runner leaves a job to a better one, which may poll another process of the cell and hear of it later.
 
-Decided here: for how long, and to whom: runners that are there, fit the job and have a higher priority. Where all
-runners have the same one, nobody waits for anybody. Within one process `remuda.cell.dispatch.held_polls` wakes the best
-one first, and no time is needed. Pure; `remuda.cell.dispatch.handout` asks.
+A runner is better if it is online, fits the job and has a higher priority. If all runners have the same priority, there
+is no delay. Within one process no delay is needed: `remuda.cell.dispatch.held_polls` wakes the best runner first.
+`remuda.cell.dispatch.handout` calls this.
 """
 
 from collections.abc import Iterable
@@ -12,23 +12,23 @@ from remuda.cell.values.people import PRESENT_SECONDS
 from remuda.model.runner import CapabilityKey, Fingerprint, fits
 
 DELAY_SECONDS = 0.1
-"""From the moment a job's turn has come: a hint takes some milliseconds from one process to another."""
+"""Counted from when the job became pending: a hint takes some milliseconds from one process to another."""
 
 Offer = tuple[int, Fingerprint]
-"""A runner's priority, and what it offers."""
+"""The priority and fingerprint of a runner."""
 
 
 def offers_of(runners: Iterable[Runner], managers: Iterable[RunnerManager], now: float) -> frozenset[Offer]:
-    """What the runners offer that are there; nothing where all have the same priority."""
-    heard = {manager.runner_id for manager in managers if now - manager.contacted_at < PRESENT_SECONDS}
-    there = [runner for runner in runners if not runner.paused and runner.id in heard]
-    if len({runner.priority for runner in there}) < 2:
+    """The offers of the runners that are online; empty if all have the same priority."""
+    contacted = {manager.runner_id for manager in managers if now - manager.contacted_at < PRESENT_SECONDS}
+    online = [runner for runner in runners if not runner.paused and runner.id in contacted]
+    if len({runner.priority for runner in online}) < 2:
         return frozenset()
-    return frozenset((runner.priority, runner.fingerprint()) for runner in there)
+    return frozenset((runner.priority, runner.fingerprint()) for runner in online)
 
 
 def delay_seconds(priority: int, need: CapabilityKey, offers: Iterable[Offer], *, since: float, now: float) -> float:
-    """How long a runner of this priority still leaves a job to others whose turn came at `since`."""
-    left = DELAY_SECONDS - max(now - since, 0.0)
-    is_for_others = left > 0 and any(better > priority and fits(offer, need) for better, offer in offers)
-    return left if is_for_others else 0.0
+    """Seconds for which a runner of this priority still leaves a job that is pending since `since` to others."""
+    remaining = DELAY_SECONDS - max(now - since, 0.0)
+    is_for_others = remaining > 0 and any(better > priority and fits(offer, need) for better, offer in offers)
+    return remaining if is_for_others else 0.0

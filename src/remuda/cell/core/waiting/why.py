@@ -1,8 +1,7 @@
-"""Why a job stands where it stands, in words and as data: what it waits for, or why it ended.
+"""Explains the state of a job, in words and as data: what it waits for, or why it ended, and what a user could do.
 
-Decided here: in which words each state is told, and what a person could do. What a job that waits for a runner waits
-for in particular is told by `core.shortage`, how it came to be skipped or canceled by `core.blame`. Pure; the values
-come from `remuda.cell.dispatch.explanations`.
+`no_runner_reasons` explains pending jobs, `blocking_jobs` finds the causes of skipped and canceled ones.
+`remuda.cell.dispatch.explanations` brings the values.
 """
 
 from collections.abc import Sequence
@@ -18,7 +17,7 @@ from remuda.model.job import FailureReason, Fault, JobState, fault_of
 from remuda.wire.explanations import EstimateInfo, FailureInfo, JobRef, JobWhy, QueueInfo, RunnerCounts, WaitInfo
 
 NAMED = 10
-"""A job may wait for thousands; so many are named."""
+"""Number of jobs that are listed by name; a job may wait for thousands."""
 
 _WHOSE = {
     Fault.USER: "the job's own script or configuration",
@@ -48,27 +47,26 @@ _ADVICE = {
 
 
 class Situation(msgspec.Struct, frozen=True, kw_only=True):
-    """All that is known around one job."""
+    """A job with everything that explains its state."""
 
     job: Job
     family: Family
-    """Its pipeline, with the newest try of each job."""
     project: str
     now: float
     runner: Runner | None = None
-    """The one that has it, or had it."""
+    """The runner that has or had the job."""
     holder: Job | None = None
-    """Who has its resource group."""
+    """The job that occupies its resource group."""
     downstream: Pipeline | None = None
     downstream_project: str = ""
     upstream: Job | None = None
-    """The trigger job behind its pipeline."""
+    """The trigger job that started its pipeline."""
     explain_no_runner: RunnerSupply | None = None
-    """For a job that waits for a runner."""
+    """Set for a pending job."""
 
 
 class _Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """What is particular about a state."""
+    """The part of `JobWhy` that depends on the state."""
 
     summary: str
     since: float | None = None
@@ -83,9 +81,8 @@ class _Answer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def explain(situation: Situation) -> JobWhy:
-    """The answer to why."""
     job = situation.job
-    told = _explain_state(situation)
+    answer = _explain_state(situation)
     later = max((other.id for other in situation.family.jobs if other.name == job.name), default=job.id)
     again = later if job.retried and later != job.id else None
     why = " because its script had not begun, which counts for nobody" if job.lost else ""
@@ -98,13 +95,12 @@ def explain(situation: Situation) -> JobWhy:
         state=job.state.value,
         tried_again_as=again,
         upstream=ref(situation.upstream) if situation.upstream else None,
-        **msgspec.structs.asdict(told)
-        | {"summary": told.summary + (f"; it was tried again as job {again}{why}" if again else "")},
+        **msgspec.structs.asdict(answer)
+        | {"summary": answer.summary + (f"; it was tried again as job {again}{why}" if again else "")},
     )
 
 
 def ref(job: Job) -> JobRef:
-    """A job as others name it."""
     return JobRef(id=job.id, name=job.name, stage=job.stage, status=job.status(), pipeline_id=job.pipeline_id)
 
 
@@ -333,6 +329,6 @@ def _jobs(count: int) -> str:
 
 
 def _list_jobs(jobs: Sequence[Job]) -> str:
-    """The first few of them in one line."""
+    """The first three jobs in one line."""
     shown = ", ".join(f'"{job.name}" ({job.status()})' for job in jobs[:3])
     return f"{shown} and {len(jobs) - 3} more" if len(jobs) > 3 else shown
