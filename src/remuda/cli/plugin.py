@@ -331,8 +331,8 @@ def _connector(given: dict[str, Any]) -> "Connector":
 
     from remuda.fleeting.sdk import in_words
     from remuda.manager.config.autoscaler import ConnectorConfig
+    from remuda.manager.config.fleet_setup import as_connector
     from remuda.manager.errors import ConfigError
-    from remuda.manager.scaling.setup import as_connector
 
     known = ConnectorConfig.__struct_fields__
     for name in given:

@@ -14,7 +14,7 @@ from remuda.lib.durations import in_words
 from remuda.lib.exits import Exit
 
 if TYPE_CHECKING:
-    from remuda.manager.scaling.scale_commands import FleetReport
+    from remuda.manager.process.scale_commands import FleetReport
     from remuda.taskscaler.loop import InstanceStatus
 
 OF_LATE = 15
@@ -39,10 +39,10 @@ def explain(
     """
     import msgspec
 
-    from remuda.manager.process.control import Order, ask
-    from remuda.manager.scaling.scale_commands import ScaleReport
+    from remuda.manager.process.control import Command, ask
+    from remuda.manager.process.scale_commands import ScaleReport
 
-    found = asyncio.run(ask(managed_folder(config, data), Order(command="scale", runner=runner), ScaleReport))
+    found = asyncio.run(ask(managed_folder(config, data), Command(command="scale", runner=runner), ScaleReport))
     if output == "json":
         print_json(msgspec.to_builtins(found))
         return
@@ -74,11 +74,11 @@ def sweep(
     """
     import msgspec
 
-    from remuda.manager.process.control import Order, ask
-    from remuda.manager.scaling.scale_commands import SWEEP_SECONDS, SweepReport
+    from remuda.manager.process.control import Command, ask
+    from remuda.manager.process.scale_commands import SWEEP_SECONDS, SweepReport
 
-    order = Order(command="sweep", runner=runner, remove=remove)
-    found = asyncio.run(ask(managed_folder(config, data), order, SweepReport, seconds=SWEEP_SECONDS))
+    command = Command(command="sweep", runner=runner, remove=remove)
+    found = asyncio.run(ask(managed_folder(config, data), command, SweepReport, seconds=SWEEP_SECONDS))
     if output == "json":
         print_json(msgspec.to_builtins(found))
     else:

@@ -18,6 +18,7 @@ import msgspec
 from remuda.manager.config.load import ManagerConfig
 from remuda.manager.environments.local import LocalEnvironment
 from remuda.manager.process.service import ManagerService
+from remuda.manager.process.supervision import ManagerOptions
 from remuda.wire.user_client import UserClient
 
 if TYPE_CHECKING:
@@ -80,10 +81,12 @@ async def run_manager(
             config,
             data,
             environment=environment,
-            keep_alive_seconds=KEEP_ALIVE_SECONDS,
-            recovers=recovers,
-            keep_builds=keep_builds,
-            on_job_over=on_job_over,
+            options=ManagerOptions(
+                keep_alive_seconds=KEEP_ALIVE_SECONDS,
+                recovers=recovers,
+                keep_builds=keep_builds,
+                on_job_over=on_job_over,
+            ),
         )
         task = group.create_task(service.run(stop, ready=ready.set), name="manager")
         try:

@@ -20,10 +20,10 @@ def offer(view: RunView, folder: Path, manager_data: Path, *, opens: bool, is_ke
 
     Jobs that are allowed to fail come last, because the pipeline did not fail on them.
     """
-    from remuda.manager.compile.kept_workdirs import kept_job
+    from remuda.manager.compile.kept_workdirs import read_kept_job
 
     for name, _, job in sorted(view.all_jobs(), key=lambda entry: entry[2].allow_failure):
-        kept = kept_job(manager_data, job.id) if job.has_failed() else None
+        kept = read_kept_job(manager_data, job.id) if job.has_failed() else None
         if kept is None:
             continue
         script = folder / f"shell-{job.id}.sh"

@@ -1,5 +1,6 @@
-"""The runner manager: asks for jobs it has room for, has the agent run them, relays logs and results, loses none.
+"""The runner manager: requests jobs it has room for, has agents run them, relays logs and results.
 
-`core/` decides, `jobs.py` and `polling.py` act, `service.py` supervises. It speaks to cells (or a GitLab server) and to
-agents only over the wire; what lets a new process go on where a dead one stopped stands in `journal.py`.
+`core/` has the pure decisions, `polling/` requests jobs, `jobs/` runs them, `process/` supervises everything. It speaks
+to cells (or a GitLab server) and to agents only over the wire. The journal lets a new process resume the jobs
+of a dead one.
 """

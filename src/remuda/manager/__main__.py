@@ -1,4 +1,4 @@
-"""`python -m remuda.manager --config FILE --data FOLDER`: the manager alone. The `remuda` command offers the same."""
+"""`python -m remuda.manager --config FILE --data FOLDER`: the manager alone, as `remuda manager run` does."""
 
 import argparse
 import asyncio
@@ -8,7 +8,7 @@ from pathlib import Path
 from remuda.manager.config.load import LOG_FORMATS, LOG_LEVELS, load
 from remuda.manager.errors import ManagerError
 from remuda.manager.process.service import ManagerService
-from remuda.manager.process.stop_signals import Orders
+from remuda.manager.process.stop_signals import SignalEvents
 from remuda.steps.pack.program import IDLE_EXIT_SECONDS
 from remuda.telemetry.logs import configure
 
@@ -16,18 +16,18 @@ from remuda.telemetry.logs import configure
 async def serve(
     config: Path, data: Path, *, jobs: Path | None, agent_idle_exit_seconds: float = IDLE_EXIT_SECONDS
 ) -> None:
-    """Run until told to stop, or drained."""
-    orders = Orders()
+    """Run until a signal stops or drains it."""
+    events = SignalEvents()
     loop = asyncio.get_running_loop()
-    for number, obey in orders.by_signal.items():
-        loop.add_signal_handler(number, obey)
+    for number, handler in events.handlers.items():
+        loop.add_signal_handler(number, handler)
     service = ManagerService(config, data, jobs=jobs, agent_idle_exit_seconds=agent_idle_exit_seconds)
-    await service.run(orders.stop, drain=orders.drain, reload=orders.reload)
+    await service.run(events.stop, drain=events.drain, reload=events.reload)
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Exit code 2 for what the operator can correct."""
-    parser = argparse.ArgumentParser(prog="python -m remuda.manager", description="Takes jobs and runs them.")
+    """Returns exit code 2 for an error that the operator can correct."""
+    parser = argparse.ArgumentParser(prog="python -m remuda.manager", description="Requests jobs and runs them.")
     parser.add_argument("--config", type=Path, required=True)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--jobs", type=Path)

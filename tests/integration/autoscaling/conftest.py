@@ -14,10 +14,10 @@ from tests.support.machines.lab_group import LabGroup
 from tests.support.machines.machines import LAB_ADDRESS, Machines
 
 from remuda.fleeting import InProcess, Plugin
-from remuda.manager.process.control import Order, ask, ask_status
+from remuda.manager.process.control import Command, ask, ask_status
+from remuda.manager.process.scale_commands import ScaleReport
 from remuda.manager.process.service import ManagerService
 from remuda.manager.process.status import ManagerStatus
-from remuda.manager.scaling.scale_commands import ScaleReport
 from remuda.taskscaler.loop import ScalerStatus
 from remuda.telemetry.logs import configure
 from remuda_plugin_local import LocalGroup
@@ -112,7 +112,7 @@ class Site:
 
     async def scaling(self) -> ScalerStatus:
         """Of the only runner."""
-        return (await ask(self.data, Order(command="scale"), ScaleReport)).fleets[0].status
+        return (await ask(self.data, Command(command="scale"), ScaleReport)).fleets[0].status
 
     async def push(self, pipeline: str) -> int:
         """A pipeline's number."""

@@ -15,9 +15,9 @@ from tests.support.machines.machines import PASSWORD, USER, Machine, Machines
 from remuda.fleeting import ConnectInfo, Connector, PermanentError, TemporaryError
 from remuda.lib.clock import SystemClock, VirtualClock
 from remuda.manager.config.autoscaler import AutoscalerConfig
+from remuda.manager.config.fleet_setup import fleet_setup
 from remuda.manager.config.load import RemudaConfig, RunnerConfig
 from remuda.manager.environments.instances import DENIED_SECONDS, Instances, host_and_port
-from remuda.manager.scaling.setup import fleet_setup
 from remuda.taskscaler.loop import Machines as Contract
 
 NAME = "lab/m1"

@@ -183,7 +183,7 @@ async def test_a_manager_that_drains_makes_no_idle_machines(site: Any, tmp_path:
     async with site.manager():
         pipeline = await site.push(f"long: {{script: [touch {tmp_path}/runs, '{wait}']}}\n")
         await until((tmp_path / "runs").exists, seconds=60)
-        await ask_drain(site.data, begun=lambda _: None, waits=False)
+        await ask_drain(site.data, on_begin=lambda _: None, waits=False)
         async with asyncio.timeout(60):
             while "no more jobs are asked for" not in (await site.scaling()).explanation:  # noqa: ASYNC110 - a socket
                 await asyncio.sleep(0.05)

@@ -196,7 +196,7 @@ async def test_draining_waits_for_the_jobs_and_takes_no_more(
         job = await coordinator.enqueue("true")
         key = await environment.agent.job()
         async with asyncio.TaskGroup() as group:
-            over = group.create_task(ask_drain(bench.data, begun=begun.append, waits=True))
+            over = group.create_task(ask_drain(bench.data, on_begin=begun.append, waits=True))
             await until(lambda: begun == [1])
             late = await coordinator.enqueue("true")
             assert (await ask_status(bench.data)).state == "draining"
@@ -247,14 +247,14 @@ async def test_a_manager_that_is_killed_says_nothing(bench: ManagerBench, coordi
         over = group.create_task(_outcome(bench.data, begun))
         await until(lambda: bool(begun))
         process.kill()
-        assert "ended without a word" in await over
+        assert "ended without an answer" in await over
     await process.wait()
     job.status = "canceled"
 
 
 async def _outcome(folder: Path, begun: list[int]) -> str:
     try:
-        return str(await ask_drain(folder, begun=begun.append, waits=True))
+        return str(await ask_drain(folder, on_begin=begun.append, waits=True))
     except ManagerError as error:
         return str(error)
 
@@ -287,7 +287,7 @@ async def test_what_is_no_order_gets_no_answer(
 
 
 async def test_an_order_that_fails_is_said_to_whoever_gave_it(tmp_path: Path) -> None:
-    async def fails(_: control.Order) -> control.Refused:
+    async def fails(_: control.Command) -> control.Refused:
         async with asyncio.TaskGroup():
             raise KeyError("nobody foresaw it")
 
@@ -297,9 +297,12 @@ async def test_an_order_that_fails_is_said_to_whoever_gave_it(tmp_path: Path) ->
     manager = control.Control(tmp_path, status=status, drain=lambda: None, clock=SystemClock(), others={"sweep": fails})
     serving = asyncio.create_task(manager.run(), name="control")
     await until((tmp_path / NAME).exists)
-    with logged() as said, pytest.raises(ManagerError, match=r"failed over this \(ExceptionGroup\); its log says how"):
-        await control.ask(tmp_path, control.Order(command="sweep"), control.Refused)
-    assert [line["order"] for line in said if line["log_level"] == "error"] == ["sweep"]
+    with (
+        logged() as said,
+        pytest.raises(ManagerError, match=r"the manager failed \(ExceptionGroup\); its log says why"),
+    ):
+        await control.ask(tmp_path, control.Command(command="sweep"), control.Refused)
+    assert [line["command"] for line in said if line["log_level"] == "error"] == ["sweep"]
     serving.cancel()
     await asyncio.gather(serving, return_exceptions=True)
 
@@ -307,7 +310,7 @@ async def test_an_order_that_fails_is_said_to_whoever_gave_it(tmp_path: Path) ->
 async def test_an_order_ends_with_its_manager(tmp_path: Path) -> None:
     begun, over = asyncio.Event(), asyncio.Event()
 
-    async def lasts(_: control.Order) -> control.Refused:
+    async def lasts(_: control.Command) -> control.Refused:
         begun.set()
         try:
             await asyncio.Event().wait()
@@ -322,7 +325,7 @@ async def test_an_order_ends_with_its_manager(tmp_path: Path) -> None:
     serving = asyncio.create_task(manager.run(), name="control")
     await until((tmp_path / NAME).exists)
     asking = asyncio.create_task(
-        control.ask(tmp_path, control.Order(command="sweep"), control.Refused), name="who asks"
+        control.ask(tmp_path, control.Command(command="sweep"), control.Refused), name="who asks"
     )
     await begun.wait()
     serving.cancel()

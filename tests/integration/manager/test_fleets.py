@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from remuda.fleeting import InProcess, InstanceState
+from remuda.manager.config.fleet_setup import runner_key
 from remuda.manager.config.load import RunnerConfig
 from remuda.manager.jobs import links
 from remuda.manager.process import supervision
-from remuda.manager.process.control import Order, ask, ask_status
+from remuda.manager.process.control import Command, ask, ask_status
+from remuda.manager.process.scale_commands import ScaleReport
 from remuda.manager.process.service import ManagerService
 from remuda.manager.process.status import ManagerStatus
-from remuda.manager.scaling.scale_commands import ScaleReport
-from remuda.manager.scaling.setup import runner_key
 from remuda.testing.coordinator import OTHER_TOKEN, RUNNER_TOKEN, Coordinator
 from remuda.testing.instance_groups import PlainGroup
 
@@ -66,7 +66,7 @@ async def test_a_key_that_has_gone_leaves_all_fleets_as_they_were(tmp_path: Path
         )
 
     async def limits() -> list[int]:
-        report = await ask(tmp_path / "data", Order(command="scale"), ScaleReport)
+        report = await ask(tmp_path / "data", Command(command="scale"), ScaleReport)
         return [fleet.status.groups[0].max_instances for fleet in report.fleets]
 
     for name in ("kept", "old", "new"):
@@ -98,7 +98,7 @@ async def test_a_fleet_that_cannot_be_made_keeps_the_others_from_nothing(
         sections = [runner(coordinator, name, token, "max_instances = 2") for name, token in runners]
         (tmp_path / "config.toml").write_text("".join(sections))
 
-    monkeypatch.setattr(supervision, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(supervision, "TEND_SECONDS", 0.01)
     broken = tmp_path / "data" / "machines" / f"{runner_key(RunnerConfig(name='broken', url=coordinator.url))}.db"
     broken.mkdir(parents=True)
     write_config(("old", RUNNER_TOKEN))
@@ -135,7 +135,7 @@ async def test_a_runner_whose_plugin_refuses_its_settings_is_not_well(tmp_path: 
 async def test_a_runner_asks_for_jobs_while_the_machines_of_another_cannot_be_searched(
     tmp_path: Path, coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(supervision, "FINDING_SECONDS", 1e6)
+    monkeypatch.setattr(supervision, "RECOVERY_SECONDS", 1e6)
     sick = "[runners.autoscaler.plugin_config]\nbroken = ['init']"
     (tmp_path / "config.toml").write_text(
         runner(coordinator, "sick", OTHER_TOKEN, sick) + runner(coordinator, "well", RUNNER_TOKEN, "max_instances = 2")
@@ -155,8 +155,8 @@ async def test_a_fleet_whose_machines_cannot_be_reached_ends_with_its_runner(
     tmp_path: Path, coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Jobs of an earlier process are looked for there for as long as the runner is there, not longer."""
-    monkeypatch.setattr(supervision, "LOOK_SECONDS", 0.01)
-    monkeypatch.setattr(supervision, "FINDING_SECONDS", 0.01)
+    monkeypatch.setattr(supervision, "TEND_SECONDS", 0.01)
+    monkeypatch.setattr(supervision, "RECOVERY_SECONDS", 0.01)
     monkeypatch.setattr(links, "LINGER_SECONDS", 0.01)
     group = Populated()
     groups = [PlainGroup(), group]

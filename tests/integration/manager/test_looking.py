@@ -338,7 +338,7 @@ def test_held_job_stays_in_reach_when_the_runner_gets_a_new_token(lab: Lab) -> N
     assert remuda(lab, "manager", "reset-token", "--config", str(lab.config), "--all-runners").returncode == 0
     assert lab.config.read_text() != before
     log = lab.folder / "manager.out"
-    lab.wait_until(lambda: b"the configuration was read again" in log.read_bytes(), "the new token is used")
+    lab.wait_until(lambda: b"configuration reloaded" in log.read_bytes(), "the new token is used")
 
     lab.wait_until(lambda: remuda(lab, "job", "shell", str(job), "--", "cat", "made").stdout == b"made\n", "a shell")
     assert remuda(lab, "job", "release", str(job)).returncode == 0

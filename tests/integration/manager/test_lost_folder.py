@@ -52,7 +52,7 @@ async def test_a_living_manager_makes_its_folder_anew(
         shutil.rmtree(bench.data)
     else:
         (bench.data / "journal.sqlite").unlink()
-    await until(lambda: b"has been made anew" in (bench.folder / "manager.out").read_bytes())
+    await until(lambda: b"recreated it" in (bench.folder / "manager.out").read_bytes())
     # What it made anew is good for a new process, too.
     process.kill()
     await process.wait()
@@ -106,7 +106,7 @@ async def test_jobs_whose_own_folder_is_gone_end_with_the_cause_and_others_run(
     process.send_signal(signal.SIGQUIT)
     assert await ended(process) == 0
     told = [json.loads(line) for line in (bench.folder / "manager.out").read_text().splitlines() if line[:1] == "{"]
-    assert [one["cause"] for one in told if one["event"] == "a job is over" and "cause" in one] != []
+    assert [one["cause"] for one in told if one["event"] == "job finished" and "cause" in one] != []
 
 
 async def test_it_dies_when_it_has_found_a_job(bench: ManagerBench, coordinator: Coordinator) -> None:
@@ -187,7 +187,7 @@ async def test_a_new_job_does_not_work_where_one_does_that_was_found_late(
         key = await environment.agent.job()
         events.stop.set()
     shutil.rmtree(bench.data)
-    monkeypatch.setattr(supervision, "FINDING_SECONDS", 0.0)
+    monkeypatch.setattr(supervision, "RECOVERY_SECONDS", 0.0)
     environment.used.clear()
     environment.is_broken = True
     async with bench.manager(environment) as events:

@@ -126,7 +126,7 @@ async def test_what_belongs_to_the_server_is_refused_with_a_created_runner(
     tmp_path: Path, coordinator: Coordinator
 ) -> None:
     wanted = Registration(url=coordinator.url, token=RUNNER_TOKEN, tags=("linux",), locked=False, maximum_timeout=600)
-    with pytest.raises(RegisterError, match="--tag-list, --locked, --maximum-timeout: belongs to the server"):
+    with pytest.raises(RegisterError, match="--tag-list, --locked, --maximum-timeout: set on the server"):
         await register(tmp_path / "config.toml", wanted)
     assert coordinator.requests == []
 

@@ -15,7 +15,7 @@ from remuda.cli.main import call
 from remuda.lib.clock import VirtualClock
 from remuda.manager.config.load import load
 from remuda.manager.errors import ConfigError, RegisterError
-from remuda.manager.registration.token_rotation import LOOK_SECONDS, Rotation
+from remuda.manager.registration.token_rotation import LOOK_SECONDS, TokenRotation
 from remuda.testing.agent_process import until
 from remuda.testing.coordinator import Coordinator
 from remuda.testing.lab import free_port
@@ -179,17 +179,17 @@ async def test_the_manager_renews_a_token_in_time(tmp_path: Path, cell: ServedCe
     ends, never = times.format("2025-07-01T00:00:00Z"), times.format("0001-01-01T00:00:00Z")
     config.write_text(HEAD + section(cell.url, ending, "ends", ends) + section(cell.url, lasting, "lasts", never))
     saved: list[bool] = []
-    rotation = Rotation(config, clock, saved=saved.append)
-    await rotation.look()
+    rotation = TokenRotation(config, clock, on_save=saved.append)
+    await rotation.renew_due()
     assert [runner.token for runner in load(config).config.runners] == [ending, lasting]
     await clock.advance(9 * 24 * 3600 + LOOK_SECONDS)
-    await rotation.look()
+    await rotation.renew_due()
     after = load(config).config.runners
     assert after[0].token not in (ending, "")
     assert after[1].token == lasting
     assert cell.api("POST", "/runners/verify", {"token": after[0].token}).status == 200
     assert "# the runner ends" in config.read_text()
-    await rotation.look()
+    await rotation.renew_due()
     assert load(config).config.runners == after
     assert saved == [True]
 

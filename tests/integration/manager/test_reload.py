@@ -90,7 +90,7 @@ async def test_a_policy_counts_for_new_jobs(bench: ManagerBench, coordinator: Co
     await coordinator.until_over(await coordinator.enqueue("echo hello"))
     policy = '[runners.remuda.policy]\ndefault = "deny"\n'
     bench.write_config(extra=policy)
-    await until(lambda: said(bench, "the configuration was read again") == 1)
+    await until(lambda: said(bench, "configuration reloaded") == 1)
     job = await coordinator.enqueue("echo hello")
     await coordinator.until_over(job)
     assert job.status == "failed"
@@ -106,15 +106,15 @@ async def test_a_broken_file_is_told_of_once_and_the_old_one_stays(
     process = await bench.spawn()
     await coordinator.until(lambda: coordinator.requests)
     bench.config.write_text("concurrent = 'many'\n")
-    await until(lambda: said(bench, "cannot be used; the old one stays") == 1)
+    await until(lambda: said(bench, "cannot use the new configuration; keeping the old one") == 1)
     await coordinator.until_over(await coordinator.enqueue("true"))
     # Several looks later it is still said once; then a key that waits for a restart is named.
     bench.config.write_text(good.replace('listen_address = ""', 'listen_address = "127.0.0.1:1"'))
-    await until(lambda: said(bench, "needs a restart") == 1)
+    await until(lambda: said(bench, "configuration changes need a restart") == 1)
     assert "listen_address" in (bench.folder / "manager.out").read_text()
-    assert said(bench, "cannot be used; the old one stays") == 1
+    assert said(bench, "cannot use the new configuration; keeping the old one") == 1
     process.send_signal(signal.SIGHUP)
-    await until(lambda: said(bench, "the configuration was read again") == 2)
+    await until(lambda: said(bench, "configuration reloaded") == 2)
     process.send_signal(signal.SIGTERM)
     assert await process.wait() == 0
 

@@ -7,8 +7,8 @@ import pytest
 from tests.support.runners.manager_bench import ManagerBench
 
 from remuda.lib.backoff import Backoff
-from remuda.manager.core.record import Record
-from remuda.manager.jobs.journal import JobRow, Journal
+from remuda.manager.core.record import JobRow, Record
+from remuda.manager.jobs.journal import Journal
 from remuda.manager.jobs.links import Links
 from remuda.manager.polling import poller
 from remuda.manager.process import supervision
@@ -29,7 +29,7 @@ async def test_a_look_that_fails_does_not_end_the_manager(
             raise RuntimeError("nobody foresaw this")
         close_idle(links)
 
-    monkeypatch.setattr(supervision, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(supervision, "TEND_SECONDS", 0.01)
     monkeypatch.setattr(Links, "close_idle", fail_once)
     async with bench.manager(environment):
         await looked.wait()

@@ -6,7 +6,7 @@ from typing import Any
 
 from tests.support.runners.manager_bench import ManagerBench
 
-from remuda.manager.compile.kept_workdirs import kept_job
+from remuda.manager.compile.kept_workdirs import read_kept_job
 from remuda.testing.coordinator import Coordinator, ServerJob
 
 NO_SOURCES = [{"key": "GIT_STRATEGY", "value": "none"}]
@@ -128,14 +128,14 @@ async def test_the_directory_of_a_failed_job_stays_with_its_variables(
         good = await coordinator.enqueue("test ! -e made", "echo made > made", variables=variables)
         await coordinator.until_over(good)
     assert (failed.status, good.status) == ("failed", "success")
-    found = kept_job(bench.data, failed.id)
+    found = read_kept_job(bench.data, failed.id)
     assert found is not None
     assert (found.work_dir / "made").read_text() == "made\n"
     assert found.environment["GREETING"] == "hello world"
     assert found.environment["CI_PROJECT_DIR"] == str(found.work_dir)
     assert found.environment["CI_JOB_STATUS"] == "failed"
     assert Path(found.environment["CERT"]).read_text() == "a secret"
-    assert kept_job(bench.data, good.id) is None
+    assert read_kept_job(bench.data, good.id) is None
     assert [path.name for path in (bench.jobs / "builds/abcdefghi").iterdir()] == [f"job-{failed.id}"]
 
 

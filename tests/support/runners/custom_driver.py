@@ -17,7 +17,7 @@ from remuda.manager.compile.compile import compile_job
 from remuda.manager.compile.step_entries import Setting
 from remuda.manager.config.load import CustomConfig, RunnerConfig
 from remuda.testing.agent_process import AgentProcess, Seen, run_job
-from remuda.wire.agent_client import JobStart, JobVariable
+from remuda.wire.agent_client import JobStart
 from remuda.wire.runner_api import JobPayload
 
 CONFIG = """#!/bin/sh
@@ -133,6 +133,7 @@ class Bench:
         )
         parsed = msgspec.convert(payload, JobPayload)
         setting = Setting(
+            key=str(self.count),
             runner=config,
             system_id="s_0123456789ab",
             slot=3,
@@ -142,19 +143,7 @@ class Bench:
             cache_dir=str(self.folder / "cache"),
             host_environment=self.driver.env,
         )
-        compiled = compile_job(parsed, setting)
-        return JobStart(
-            id=str(self.count),
-            work_dir=str(self.folder / "work"),
-            steps=compiled.steps,
-            variables=[
-                JobVariable(key=one.key, value=one.value, file=one.file, masked=one.masked)
-                for one in compiled.variables
-            ],
-            masks=compiled.masks,
-            timeout_seconds=compiled.timeout_seconds,
-            banner=compiled.banner,
-        )
+        return compile_job(parsed, setting)
 
     async def run(self, *script: str, **changes: Any) -> Seen:
         return await run_job(self.agent, self.job(*script, **changes))

@@ -14,6 +14,7 @@ from remuda.lib.files import InUseError, sole_use
 from remuda.manager.environments.port import Environment
 from remuda.manager.jobs.journal import Journal
 from remuda.manager.process.service import ManagerService
+from remuda.manager.process.supervision import ManagerOptions
 from remuda.testing.agent_process import AgentProcess, until
 from remuda.testing.coordinator import RUNNER_TOKEN, Coordinator
 
@@ -81,9 +82,9 @@ class ManagerBench:
             self.data,
             environment=environment,
             agent_idle_exit_seconds=5,
-            keep_alive_seconds=keep_alive_seconds,
-            agent_lost_seconds=agent_lost_seconds,
-            keep_builds=keep_builds,
+            options=ManagerOptions(
+                keep_alive_seconds=keep_alive_seconds, agent_lost_seconds=agent_lost_seconds, keep_builds=keep_builds
+            ),
         )
         async with asyncio.TaskGroup() as group:
             serving = service.run(events.stop, drain=events.drain, reload=events.reload, ready=ready.set)

@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from remuda.manager.core.failure import ALWAYS_ACCEPTED
+from remuda.manager.core.life import ALWAYS_ACCEPTED
 from remuda.wire.runner_api import FEATURES
 
 MOST_BYTES = 1 << 20

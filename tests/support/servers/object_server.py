@@ -15,8 +15,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, unquote
 
-from remuda.manager.compile.object_urls import signed_url
-from remuda.manager.config.cache import S3Config, bucket_of
+from remuda.manager.compile.object_urls import bucket_of, sign_url
+from remuda.manager.config.cache import S3Config
 
 BUCKET = "caches"
 
@@ -98,7 +98,7 @@ class _Handler(BaseHTTPRequestHandler):
         except (KeyError, ValueError):
             return False
         name = unquote(path).removeprefix(f"/{BUCKET}/")
-        right = signed_url(bucket_of(self.state.config), self.command, name, at=moment.timestamp(), seconds=seconds)
+        right = sign_url(bucket_of(self.state.config), self.command, name, at=moment.timestamp(), seconds=seconds)
         return right == f"http://127.0.0.1:{self.state.port}{self.path}"
 
     def _answer(self, status: int, body: bytes) -> None:

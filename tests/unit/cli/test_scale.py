@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from remuda.cli import scale
-from remuda.manager.scaling.scale_commands import FleetReport
+from remuda.manager.process.scale_commands import FleetReport
 from remuda.testing.scalers import Stable
 
 

@@ -26,6 +26,6 @@ def test_a_job_that_may_fail_is_not_the_one_to_look_at(
 ) -> None:
     view = a_run(a_job("lint", "failed", allow_failure=True), a_job("unit", "failed"), status="failed")
     for job in view.jobs:
-        kept_workdirs.keep(tmp_path, job.id, work_dir=str(tmp_path), variables=())
+        kept_workdirs.write(tmp_path, job.id, work_dir=str(tmp_path), variables=())
     offer(view, tmp_path, tmp_path, opens=False, is_kept=True)
     assert "a shell where unit failed" in capsys.readouterr().err

@@ -10,7 +10,7 @@ def test_everything_is_written_and_each_kind_of_error_said_once() -> None:
     logs.configure(stream=service_log(file, said.append))
     try:
         log = logs.logger("manager")
-        log.info("a job came", job=1)
+        log.info("job received", job=1)
         log.error("the disk is full", free_bytes=1)
         log.error("the disk is full", free_bytes=0)
         log.error("the agent is away", cause="it does not answer")

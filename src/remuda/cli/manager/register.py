@@ -141,7 +141,7 @@ def register(
         CI_SERVER_URL=https://gitlab.example.com REGISTRATION_TOKEN=... \\
             remuda manager register --config config.toml --tag-list linux,big --locked
     """
-    from remuda.manager.registration.register import Registration, merged
+    from remuda.manager.registration.register import Registration, merge
     from remuda.manager.registration.register import register as register_runner
 
     given = token or registration_token
@@ -154,7 +154,7 @@ def register(
         executor=executor,
         name=name,
         template=template_config,
-        values=merged(section.values(), given_keys(set_)),
+        values=merge(section.values(), given_keys(set_)),
         tags=tuple(tag.strip() for tag in server.tag_list.split(",") if tag.strip()),
         run_untagged=server.run_untagged,
         locked=server.locked,
@@ -169,7 +169,7 @@ def register(
 
 def given_keys(given: Texts) -> dict[str, Any]:
     """The section that `--set KEY=VALUE` makes; a value that is none of TOML's is a text."""
-    from remuda.manager.registration.register import merged
+    from remuda.manager.registration.register import merge
 
     section: dict[str, Any] = {}
     for one in given:
@@ -182,5 +182,5 @@ def given_keys(given: Texts) -> dict[str, Any]:
             part = value
         for name in reversed(key.strip().split(".")):
             part = {name: part}
-        section = merged(section, part)
+        section = merge(section, part)
     return section

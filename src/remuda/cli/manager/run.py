@@ -52,14 +52,14 @@ async def _run(config: Path, data: Path, jobs: Path | None) -> None:
     from remuda.lib.signals import handle_signals
     from remuda.manager.config.load import LOG_FORMATS, LOG_LEVELS, load
     from remuda.manager.process.service import ManagerService
-    from remuda.manager.process.stop_signals import Orders
+    from remuda.manager.process.stop_signals import SignalEvents
     from remuda.telemetry import logs
 
     loaded = load(config)
     logs.configure(
         level=LOG_LEVELS[loaded.config.log_level], log_format=LOG_FORMATS[loaded.config.log_format], stream=sys.stderr
     )
-    orders = Orders()
+    events = SignalEvents()
     service = ManagerService(config, data, jobs=jobs)
-    with handle_signals(orders.by_signal, hangup_stops=False):
-        await service.run(orders.stop, drain=orders.drain, reload=orders.reload)
+    with handle_signals(events.handlers, hangup_stops=False):
+        await service.run(events.stop, drain=events.drain, reload=events.reload)

@@ -11,7 +11,7 @@ from remuda.cli.render.listing import print_json, print_table
 from remuda.lib.exits import BadInputError, Exit
 
 if TYPE_CHECKING:
-    from remuda.manager.registration.runner_entries import Chosen
+    from remuda.manager.registration.runner_entries import Selection
 
 Config = Annotated[Path, Parameter(help="gitlab-runner's config.toml.", env_var="CONFIG_FILE")]
 Name = Annotated[str, Parameter(help="The runner of this name.")]
@@ -28,9 +28,9 @@ def list_runners(*, config: Config, output: Output = "text") -> None:
         remuda manager list --config config.toml
         remuda manager list --config config.toml --output json
     """
-    from remuda.manager.registration.runner_entries import runners_of
+    from remuda.manager.registration.runner_entries import list_runners
 
-    found = runners_of(config)
+    found = list_runners(config)
     if output == "json":
         keys = ("name", "id", "url", "short", "executor")
         print_json([{key: getattr(one, key) for key in keys} for one in found])
@@ -57,10 +57,10 @@ def verify(
         remuda manager verify --config config.toml --name builder
         remuda manager verify --config config.toml --delete
     """
-    from remuda.manager.registration.runner_entries import Chosen
+    from remuda.manager.registration.runner_entries import Selection
     from remuda.manager.registration.runner_entries import verify as ask
 
-    results = asyncio.run(ask(config.absolute(), Chosen(name=name, token=token, url=url), delete=delete))
+    results = asyncio.run(ask(config.absolute(), Selection(name=name, token=token, url=url), delete=delete))
     for one in results:
         called = one.runner.name or one.runner.short
         print(f"{called} ({one.runner.short}): {'is known there' if one.is_known else one.problem}")
@@ -112,10 +112,10 @@ def reset_token(
         print(f"{one.name or one.short} has a new token ({one.short}), which is in {config}")
 
 
-def _chosen(name: str, token: str, url: str, all_runners: bool) -> "Chosen":
-    from remuda.manager.registration.runner_entries import Chosen
+def _chosen(name: str, token: str, url: str, all_runners: bool) -> "Selection":
+    from remuda.manager.registration.runner_entries import Selection
 
-    chosen = Chosen(name=name, token=token, url=url, all=all_runners)
+    chosen = Selection(name=name, token=token, url=url, all=all_runners)
     if chosen.is_empty:
         raise BadInputError("which runner? Give --name, --token or --all-runners; `remuda manager list` shows them")
     return chosen

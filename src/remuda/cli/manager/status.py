@@ -79,7 +79,7 @@ async def _drain(folder: Path, *, wait: bool, seconds: float | None) -> int:
         async with asyncio.timeout(seconds):
             left = await ask_drain(
                 folder,
-                begun=lambda jobs: print(f"no more jobs are taken; {_jobs(jobs)} to wait for", flush=True),
+                on_begin=lambda jobs: print(f"no more jobs are taken; {_jobs(jobs)} to wait for", flush=True),
                 waits=wait,
             )
     except TimeoutError:

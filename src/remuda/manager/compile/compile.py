@@ -1,10 +1,9 @@
-"""From a server's payload to what the agent runs: a visible tree of steps, the variables, what to mask, the banner.
+"""Compiles a server's payload to the agent's `JobStart`: steps, variables, masks, banner. Pure.
 
-Pure. Secrets (`secrets`), sources (`sources`), caches and artifacts (`stored_files`) and the job's own work
-(`user_steps`), which goes into a container where the runner has them (`containers`), become entries of one list in the
-order in which they run; the agent decides at run time which of them do. A runner with a driver has another list
-(`custom`). What the payload asks for and this version does not do is said in the banner, so that the user reads it in
-the job's own log. `jobs.py` calls this once per job.
+Secrets (`secrets`), sources (`sources`), caches and artifacts (`stored_files`) and the job's own work (`user_steps`,
+in containers where the runner has them: `containers`) become one list of steps in their order; the agent decides at run
+time which of them run. A custom executor has another list (`custom`). The banner names what the payload asks for and
+this version does not do. `start_request.py` calls this once per job.
 """
 
 import json
@@ -13,17 +12,16 @@ import re
 from collections.abc import Iterable, Sequence
 
 from remuda import __version__
-from remuda.lib.dataclass import dataclass
 from remuda.lib.masking import TOKEN_PREFIXES
 from remuda.manager.compile.containers import (
     Containers,
-    around,
     container_remarks,
     has_containers,
     hooks_in_container,
-    written_image,
+    image_of,
+    wrap_in_container,
 )
-from remuda.manager.compile.custom import custom_remarks, custom_steps, is_custom, order_of, with_placeholders
+from remuda.manager.compile.custom import custom_remarks, custom_steps, driver_order, is_custom, with_placeholders
 from remuda.manager.compile.secrets import resolve_secrets
 from remuda.manager.compile.sources import get_sources, source_remarks
 from remuda.manager.compile.step_entries import Entry, Setting
@@ -37,6 +35,7 @@ from remuda.manager.compile.stored_files import (
 )
 from remuda.manager.compile.user_steps import user_steps
 from remuda.manager.compile.variables import Variables, variable_list
+from remuda.wire.agent_client import JobStart, JobVariable
 from remuda.wire.runner_api import JobPayload, Variable
 
 DEFAULT_TIMEOUT_SECONDS = 7200
@@ -45,39 +44,29 @@ SERVER_CA = "CI_SERVER_TLS_CA_FILE"
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompiledJob:
-    """What the agent gets, apart from the job's id and working directory."""
-
-    steps: str
-    variables: tuple[Variable, ...]
-    masks: tuple[str, ...]
-    mask_prefixes: tuple[str, ...]
-    timeout_seconds: int
-    log_limit_bytes: int
-    banner: tuple[str, ...]
-    policy: str
-    """What steps may do; empty: anything."""
-
-
-def compile_job(payload: JobPayload, setting: Setting) -> CompiledJob:
-    """Everything the agent needs to run a job."""
+def compile_job(payload: JobPayload, setting: Setting) -> JobStart:
+    """The request to the agent, without what only the job's place decides; see `start_request.py`."""
     timeout = payload.runner_info.timeout if payload.runner_info.timeout > 0 else DEFAULT_TIMEOUT_SECONDS
     configured = setting
     if is_custom(setting.runner):
         setting = with_placeholders(setting)
     variables = Variables(all_variables(payload, setting, timeout))
-    expanded = variables.expanded()
+    expanded = variables.expand_all()
     sendable = [variable for variable in expanded if _NAME.fullmatch(variable.key) and "\0" not in variable.value]
     dropped = len(expanded) - len(sendable)
     if is_custom(setting.runner):
         entries, scripts = custom_steps(payload, setting, variables)
-        sendable = [order_of(payload, configured, sendable, scripts)]
+        sendable = [driver_order(payload, configured, sendable, scripts)]
     else:
         entries = _entries(payload, setting, variables, timeout)
-    return CompiledJob(
+    return JobStart(
+        id=configured.key,
+        work_dir=configured.work_dir,
         steps=f"{json.dumps({'spec': {'remuda': 1}})}\n---\n{json.dumps({'run': entries})}",
-        variables=tuple(sendable),
+        variables=[
+            JobVariable(key=variable.key, value=variable.value, file=variable.file, masked=variable.masked)
+            for variable in sendable
+        ],
         masks=_masks(payload, expanded),
         mask_prefixes=tuple(dict.fromkeys([*TOKEN_PREFIXES, *_prefixes(payload)])),
         timeout_seconds=timeout,
@@ -92,7 +81,6 @@ def compile_job(payload: JobPayload, setting: Setting) -> CompiledJob:
 
 
 def _entries(payload: JobPayload, setting: Setting, variables: Variables, timeout: int) -> list[Entry]:
-    """All steps, in order."""
     runner = setting.runner
     job = _containers(payload, setting, variables, timeout) if has_containers(runner) else None
     sources = get_sources(payload, runner, variables, cache_dir=setting.cache_dir)
@@ -108,9 +96,9 @@ def _entries(payload: JobPayload, setting: Setting, variables: Variables, timeou
         *save_caches(payload, setting, variables),
         *upload_artifacts(payload, setting, variables),
     ]
-    taken = {step["name"] for step in (*before, *after)}
-    work = user_steps(payload, runner, variables, taken)
-    work, last = around(work, job) if job is not None else (work, [])
+    names = {step["name"] for step in (*before, *after)}
+    work = user_steps(payload, runner, variables, names)
+    work, last = wrap_in_container(work, job) if job is not None else (work, [])
     return [*before, *work, *after, *last]
 
 
@@ -130,18 +118,18 @@ def _containers(payload: JobPayload, setting: Setting, variables: Variables, tim
 
 
 def all_variables(payload: JobPayload, setting: Setting, timeout: int) -> list[Variable]:
-    """From the weakest to the strongest: the runner's environment, its defaults, the job's, what is always true."""
+    """In order of precedence, weakest first: the runner's environment, its defaults, the job's own, fixed ones."""
     environment = [Variable(key=key, value=value) for key, _, value in _pairs(setting.runner.environment)]
-    known = [Variable(key=SERVER_CA, value=setting.server_ca, public=True, file=True)] if setting.server_ca else []
+    authority = [Variable(key=SERVER_CA, value=setting.server_ca, public=True, file=True)] if setting.server_ca else []
     image = [Variable(key="CI_JOB_IMAGE", value=text)] if (text := _image(payload, setting)) else []
     defaults = variable_list(_defaults(setting, timeout))
-    return [*environment, *defaults, *payload.variables, *image, *known, *variable_list(_about_runner())]
+    return [*environment, *defaults, *payload.variables, *image, *authority, *variable_list(_runner_constants())]
 
 
 def runner_variables(payload: JobPayload, setting: Setting, timeout: int) -> dict[str, str]:
-    """What the runner adds, where nothing of the job counts."""
+    """The variables that the runner adds, without the job's own."""
     image = {"CI_JOB_IMAGE": text} if (text := _image(payload, setting)) else {}
-    return _defaults(setting, timeout) | image | _about_runner()
+    return _defaults(setting, timeout) | image | _runner_constants()
 
 
 def _defaults(setting: Setting, timeout: int) -> dict[str, str]:
@@ -162,7 +150,7 @@ def _defaults(setting: Setting, timeout: int) -> dict[str, str]:
     return defaults | {"CI_SHARED_ENVIRONMENT": "true"}
 
 
-def _about_runner() -> dict[str, str]:
+def _runner_constants() -> dict[str, str]:
     return {
         "CI_RUNNER_VERSION": __version__,
         "CI_RUNNER_REVISION": __version__,
@@ -172,7 +160,7 @@ def _about_runner() -> dict[str, str]:
 
 def _image(payload: JobPayload, setting: Setting) -> str:
     has_image = has_containers(setting.runner) or is_custom(setting.runner)
-    return written_image(payload, setting.runner) if has_image else ""
+    return image_of(payload, setting.runner) if has_image else ""
 
 
 def _pairs(environment: Iterable[str]) -> Iterable[tuple[str, str, str]]:
@@ -180,7 +168,7 @@ def _pairs(environment: Iterable[str]) -> Iterable[tuple[str, str, str]]:
 
 
 def _masks(payload: JobPayload, expanded: Sequence[Variable]) -> tuple[str, ...]:
-    """Secret texts; masked variables as written too, since a script may print a value before it is expanded."""
+    """Secret texts. Masked variables also unexpanded: a script may print them like that."""
     secrets = [payload.token]
     secrets += [variable.value for variable in payload.variables if variable.masked]
     secrets += [variable.value for variable in expanded if variable.masked]
@@ -194,7 +182,7 @@ def _prefixes(payload: JobPayload) -> list[str]:
 
 
 def _remarks(payload: JobPayload, setting: Setting, variables: Variables, dropped: int) -> Iterable[str]:
-    """What the job asks for and does not get."""
+    """Warnings about what the job asks for and does not get."""
     if is_custom(setting.runner):
         yield from custom_remarks(setting)
     else:

@@ -1,11 +1,11 @@
-"""`image` and `services` of a job: the container that its own steps run in, and the services beside it.
+"""`image` and `services` of a job: the container of its own steps, and the services beside it. Pure.
 
-Pure. Decides what of a job's wishes the runner's configuration allows: images, services, users, pull policies. A wish
-that is refused fails the job with its reason. The services come in front, the job's own steps go into the container,
-and at the end the services are stopped whatever happened. Everything else of a job (sources, caches, artifacts) is done
-on the runner's machine, so what a job says must not run there: its hooks around the checkout have containers, too.
+The runner's configuration limits images, services, users and pull policies; a violation fails the job. Services start
+first, the job's own steps run in the container, and at the end the services are always stopped. Sources, caches and
+artifacts are handled on the runner's machine, where the job's own commands must not run: its hooks around the checkout
+run in containers, too.
 
-Invariant: no container that has the working directory is open while something of the platform works in it.
+Invariant: no container with the working directory is open while steps of the platform work in that directory.
 """
 
 import hashlib
@@ -29,33 +29,32 @@ _HOOKS = ("pre_get_sources_script", "post_get_sources_script")
 
 
 def has_containers(runner: RunnerConfig) -> bool:
-    """Whether jobs of this runner run in containers."""
+    """True if jobs of this runner run in containers."""
     return runner.has_containers
 
 
-def written_image(payload: JobPayload, runner: RunnerConfig) -> str:
-    """The image of a job: its own, or the runner's; variables in it are not expanded yet."""
+def image_of(payload: JobPayload, runner: RunnerConfig) -> str:
+    """The image of a job: its own, or the runner's. Variables in it are not expanded."""
     return own_image(payload) or runner.docker.image
 
 
 def own_image(payload: JobPayload) -> str:
-    """The image that the job itself asks for; empty: none."""
+    """The image in the payload; empty: none."""
     return str((payload.image or {}).get("name") or "")
 
 
 class Containers(msgspec.Struct, frozen=True, kw_only=True):
-    """A job, as far as its containers are concerned."""
+    """What the containers of a job depend on."""
 
     payload: JobPayload
     runner: RunnerConfig
     variables: Variables
     configured: Variables
-    """For texts of the configuration: predefined names have the values of the server and the runner, where these are
-    known, and not the job's."""
+    """Variables for texts of the configuration: predefined names have trusted values, not the job's."""
     timeout: int
-    """Seconds after which the job is over in any case."""
+    """The job's timeout in seconds."""
     cgroup: str = ""
-    """Around all of the job; empty: none."""
+    """Control group of the job; empty: none."""
 
     @property
     def docker(self) -> DockerConfig:
@@ -63,17 +62,17 @@ class Containers(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def engine(self) -> str:
-        """Always named: a job's own DOCKER_HOST leads to an engine of the job, not to the runner's."""
+        """The engine's address. Always explicit: a job's DOCKER_HOST may name an engine of its own."""
         return self.docker.host or DEFAULT_HOST
 
     @property
     def key(self) -> str:
-        """Tells the containers of this run of the job from all others."""
+        """A label of all containers of this hand-out of the job."""
         return f"{self.payload.id}-{hashlib.sha256(self.payload.token.encode()).hexdigest()[:16]}"
 
 
-def around(inner: list[Entry], job: Containers) -> tuple[list[Entry], list[Entry]]:
-    """The job's services and its own steps in their container; and what is left to do when everything else is done."""
+def wrap_in_container(inner: list[Entry], job: Containers) -> tuple[list[Entry], list[Entry]]:
+    """The services and the job's own steps in their container; and the steps for the very end."""
     services = _services(job)
     work = [*services, _container("container", job, joins=bool(services)) | {"run": inner}]
     stop = entry(STOP, "service_stop", {"engine": job.engine, "job": job.key})
@@ -81,22 +80,22 @@ def around(inner: list[Entry], job: Containers) -> tuple[list[Entry], list[Entry
 
 
 def hooks_in_container(entries: list[Entry], job: Containers) -> list[Entry]:
-    """Each script around the checkout runs in a container of its own.
+    """Run each script around the checkout in a container of its own.
 
-    No container is open during the checkout: git runs on the machine with the agent's rights, and who can change the
-    repository meanwhile has it run programs. The checkout removes one that an earlier job left there. It uses no login
-    of its user: the job chooses where submodules come from.
+    No container is open during the checkout: git runs with the agent's rights, and a process that changes the
+    repository meanwhile could make git run programs. The checkout removes containers that an earlier job left. It is
+    isolated from the agent user's credentials, because the job chooses the addresses of submodules.
     """
     return [
-        _container(one["name"].removesuffix("_script"), job, joins=False) | {"run": [one]}
-        if one["name"] in _HOOKS
-        else one | {"inputs": one["inputs"] | _choose_engine(job) | {"isolated": True}}
-        for one in entries
+        _container(step["name"].removesuffix("_script"), job, joins=False) | {"run": [step]}
+        if step["name"] in _HOOKS
+        else step | {"inputs": step["inputs"] | _choose_engine(job) | {"isolated": True}}
+        for step in entries
     ]
 
 
 def _choose_engine(job: Containers) -> Entry:
-    """The engine for the checkout to ask, unless that may be out of its reach: as the job's user, in its sandbox, in a
+    """The engine for the checkout. Left out if it may be unreachable: as the job's user, in a sandbox, or over a
     network that a policy limits."""
     own = job.runner.remuda
     is_reachable = job.engine.startswith("unix:") and not (own.run_as or own.first_uid or own.sandbox)
@@ -104,14 +103,14 @@ def _choose_engine(job: Containers) -> Entry:
 
 
 def container_remarks(payload: JobPayload, runner: RunnerConfig) -> Iterable[str]:
-    """What a job asks of its containers and does not get."""
+    """Warnings about container settings of the job without effect."""
     if not has_containers(runner):
         if payload.image and payload.image.get("name"):
             yield "image: is ignored; this runner runs jobs on its own machine"
         if payload.services:
             yield "services: is ignored; this runner runs jobs on its own machine"
     elif runner.docker.disable_entrypoint_overwrite and any(
-        one.get("entrypoint") for one in (payload.image or {}, *(payload.services or ()))
+        request.get("entrypoint") for request in (payload.image or {}, *(payload.services or ()))
     ):
         yield "entrypoint: is ignored; this runner keeps the entrypoints of images (disable_entrypoint_overwrite)"
 
@@ -146,19 +145,19 @@ def _container(name: str, job: Containers, *, joins: bool) -> Entry:
 
 def _services(job: Containers) -> list[Entry]:
     docker, variables = job.docker, job.variables
-    given = [_configured(one) for one in docker.services]
-    wanted = [*given, *(job.payload.services or ())]
-    if 0 <= docker.services_limit < len(wanted):
-        raise CompileError(f"services: the job has {len(wanted)}, this runner allows {docker.services_limit}")
+    configured = [_service_request(service) for service in docker.services]
+    services = [*configured, *(job.payload.services or ())]
+    if 0 <= docker.services_limit < len(services):
+        raise CompileError(f"services: the job has {len(services)}, this runner allows {docker.services_limit}")
     entries: list[Entry] = []
-    for number, service in enumerate(wanted):
-        is_own = number < len(given)
+    for number, service in enumerate(services):
+        is_own = number < len(configured)
         image = (job.configured if is_own else variables).expand(str(service.get("name") or ""))
         if not image:
             raise CompileError(f"services[{number}]: has no name of an image")
         if docker.allowed_services and not is_own and not _fits_any(image, docker.allowed_services, job.configured):
             raise CompileError(_refusal("services", image, docker.allowed_services))
-        entries.append(_service(image, service, job, {one["name"] for one in entries}))
+        entries.append(_service(image, service, job, {step["name"] for step in entries}))
     return entries
 
 
@@ -166,8 +165,8 @@ def _service(image: str, service: Mapping[str, Any], job: Containers, taken: set
     docker, variables = job.docker, job.variables
     alias = variables.expand(str(service.get("alias") or ""))
     own = {
-        str(one["key"]): str(one["value"]) if one.get("raw") else variables.expand(str(one["value"]))
-        for one in service.get("variables") or ()
+        str(item["key"]): str(item["value"]) if item.get("raw") else variables.expand(str(item["value"]))
+        for item in service.get("variables") or ()
     }
     wants = docker.privileged if docker.services_privileged is None else docker.services_privileged
     privileged = wants and _may_be_privileged(image, docker.allowed_privileged_services, job.configured)
@@ -197,19 +196,19 @@ def _service(image: str, service: Mapping[str, Any], job: Containers, taken: set
 
 
 def _in_slot(job: Containers) -> dict[str, Any]:
-    """The engine puts containers where it is told, and not below those who ask it."""
+    """The cgroup option: the engine does not put containers below its client's control group."""
     return {"cgroup_parent": f"/{job.cgroup}"} if job.cgroup else {}
 
 
 def _entry(name: str, step: str, inputs: dict[str, Any]) -> Entry:
-    """With those inputs that say something."""
+    """An entry without empty inputs."""
     return entry(name, step, {key: value for key, value in inputs.items() if value not in ("", [], {})})
 
 
-def _common(image: str, wish: Mapping[str, Any], job: Containers) -> dict[str, Any]:
-    """What jobs and services ask for in the same words."""
+def _common(image: str, request: Mapping[str, Any], job: Containers) -> dict[str, Any]:
+    """Inputs that jobs and services share."""
     docker, variables = job.docker, job.variables
-    options = wish.get("executor_opts") or {}
+    options = request.get("executor_opts") or {}
     own = (options.get("docker") if isinstance(options, Mapping) else None) or {}
     unknown = [key for key in own if key not in _DOCKER_KEYS]
     if unknown:
@@ -221,38 +220,38 @@ def _common(image: str, wish: Mapping[str, Any], job: Containers) -> dict[str, A
         "image": image,
         "engine": job.engine,
         "job": job.key,
-        "entrypoint": [] if docker.disable_entrypoint_overwrite else _texts(wish.get("entrypoint"), "entrypoint"),
+        "entrypoint": [] if docker.disable_entrypoint_overwrite else _texts(request.get("entrypoint"), "entrypoint"),
         "user": user,
         "platform": variables.expand(str(own.get("platform") or "")),
-        "pull_policy": _policies(wish, docker, variables),
+        "pull_policy": _policies(request, docker, variables),
         "auth_config": variables["DOCKER_AUTH_CONFIG"],
-        "credentials": [one for one in job.payload.credentials or () if one.get("type") == "registry"],
-        "volumes": [_volume(one, job.configured) for one in docker.volumes],
+        "credentials": [login for login in job.payload.credentials or () if login.get("type") == "registry"],
+        "volumes": [_volume(volume, job.configured) for volume in docker.volumes],
         "min_free_disk": docker.min_free_disk,
         "lease_seconds": job.timeout + LEASE_MARGIN_SECONDS,
     }
 
 
 def _volume(written: str, variables: Variables) -> str:
-    """A volume of the configuration. A job's variable in it names a folder below what is written, and none above."""
+    """Expand a configured volume. A job's variable in it must not lead out of the folder."""
     volume = variables.expand(written)
     if volume != written and ".." in volume.partition(":")[0].split("/"):
         raise CompileError(f"volumes: {written}: a variable of this job makes it lead out of its folder ({volume!r})")
     return volume
 
 
-def _policies(wish: Mapping[str, Any], docker: DockerConfig, variables: Variables) -> list[str]:
-    given = wish.get("pull_policy") or ()
-    asked = [variables.expand(one) for one in ([given] if isinstance(given, str) else given)]
+def _policies(request: Mapping[str, Any], docker: DockerConfig, variables: Variables) -> list[str]:
+    value = request.get("pull_policy") or ()
+    policies = [variables.expand(policy) for policy in ([value] if isinstance(value, str) else value)]
     allowed = docker.allowed_pull_policies or docker.policies
-    for policy in asked:
+    for policy in policies:
         if policy not in allowed:
             raise CompileError(_refusal("pull_policy", policy, allowed))
-    return asked or list(docker.policies)
+    return policies or list(docker.policies)
 
 
-def _configured(service: ServiceConfig) -> dict[str, Any]:
-    """A service of the configuration, as a job would ask for it."""
+def _service_request(service: ServiceConfig) -> dict[str, Any]:
+    """A configured service in the form of a payload."""
     pairs = [text.partition("=") for text in service.environment]
     return {
         "name": service.name,
@@ -264,10 +263,10 @@ def _configured(service: ServiceConfig) -> dict[str, Any]:
 
 
 def _public(variables: Variables) -> dict[str, str]:
-    """What containers themselves are given: nothing secret, since whoever can ask the engine reads it there."""
+    """Variables of a container: nothing secret, because clients of the engine can read them."""
     return {
         variable.key: variable.value
-        for variable in variables.expanded()
+        for variable in variables.expand_all()
         if variable.public and not variable.file and not variable.masked
     }
 
@@ -293,13 +292,13 @@ def _refusal(key: str, value: str, allowed: Sequence[str]) -> str:
 def _texts(value: Any, key: str) -> list[str]:
     if value is None:
         return []
-    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
         raise CompileError(f"{key}: a list of texts is needed")
     return value
 
 
 def _step_name(text: str, taken: set[str]) -> str:
-    """`service_postgres` for registry.example.com/group/postgres:16."""
+    """A unique step name, such as `service_postgres` for registry.example.com/group/postgres:16."""
     last = re.split(r"[\s,]+", text.strip())[0].rpartition("/")[2]
     base = "service_" + re.sub(r"[^A-Za-z0-9_]", "_", re.split(r"[:@]", last)[0])
     number, name = 1, base

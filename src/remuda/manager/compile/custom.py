@@ -1,12 +1,11 @@
-"""Jobs of a runner with `executor = "custom"`: GitLab's custom-executor protocol, as steps of the local agent.
+"""Jobs of `executor = "custom"`: GitLab's custom-executor protocol, as steps of the local agent. Pure.
 
-Pure. A job becomes one `custom` environment with a script for every stage, in gitlab-runner's order and with its
-names; `stdsteps/custom_*` call the driver. Everything that the driver may see goes with the job as one file, the
-*order*, and nothing of it stands in the environment of the agent's own steps: drivers see the job's variables as
-CUSTOM_ENV_NAME only, scripts set them themselves. Where builds are is not known before `config_exec` has run, so the
-job is compiled with placeholders in place of folders.
+A job becomes one `custom` environment with a script for every stage, in gitlab-runner's order and with its names;
+`stdsteps/custom` calls the driver. Everything for the driver is in one file variable, the *order*; nothing of it is in
+the environment of the agent's own steps. Drivers see the job's variables as CUSTOM_ENV_NAME; scripts set them
+themselves. The builds folder is known only after `config_exec`, so the job is compiled with placeholders for folders.
 
-How well jobs are kept apart is the driver's business; nothing is claimed about it.
+The driver is responsible for the isolation of jobs.
 """
 
 import json
@@ -30,24 +29,24 @@ from remuda.wire.runner_api import JobPayload, Variable
 EXECUTOR = "custom"
 NAME = "custom"
 ORDER = "CUSTOM_EXECUTOR_ORDER"
-"""The file variable with which the order gets to the agent."""
+"""The file variable with the order."""
 OLD_STAGE = "REMUDA_CUSTOM_BUILD_SCRIPT"
-"""Variable of the runner: the job's script is the stage build_script, as drivers from before GitLab 17 want it."""
+"""Variable of the runner: call the job's script with the stage name build_script, for drivers older than GitLab 17."""
 RETRY_SECONDS = 3
-"""Between two tries of preparing."""
+"""Pause between two attempts of `prepare_exec`."""
 SPARE_SECONDS = 5
 ATTEMPTS = 10
-"""More of them gitlab-runner refuses, too."""
+"""Most attempts, as in gitlab-runner."""
 _TRUE = ("true", "t", "1")
 
 
 def is_custom(runner: RunnerConfig) -> bool:
-    """Whether a driver runs this runner's jobs."""
+    """True if a driver runs this runner's jobs."""
     return runner.executor == EXECUTOR
 
 
 def with_placeholders(setting: Setting) -> Setting:
-    """Where the job will be; its artifacts are out of the reach of the runner's signing key."""
+    """The setting with placeholders for folders, and without the signing key, which cannot reach artifacts there."""
     runner = setting.runner
     own = msgspec.structs.replace(runner.remuda, signing_key="")
     return msgspec.structs.replace(
@@ -60,7 +59,7 @@ def with_placeholders(setting: Setting) -> Setting:
 
 
 def custom_steps(payload: JobPayload, setting: Setting, variables: Variables) -> tuple[list[Entry], dict[str, str]]:
-    """The steps, and the texts of the runner's own stages."""
+    """The steps, and the scripts of the runner's own stages."""
     if payload.run:
         raise CompileError("run: a driver of the custom executor is given scripts, and cannot run steps; use script")
     runner = setting.runner
@@ -88,16 +87,17 @@ def custom_steps(payload: JobPayload, setting: Setting, variables: Variables) ->
     return [*secrets, environment | {"run": inner}], stages | {"clear_worktree": custom_scripts.CLEAR}
 
 
-def order_of(
+def driver_order(
     payload: JobPayload, configured: Setting, variables: Sequence[Variable], scripts: dict[str, str]
 ) -> Variable:
-    """What the driver's steps read, as the one variable of the job that the agent gets."""
+    """The order for the driver's steps: the only variable that the agent gets."""
     runner = configured.runner
     custom = runner.custom
     services = [
-        {key: one.get(key) for key in ("name", "alias", "entrypoint", "command")} for one in payload.services or ()
+        {key: service.get(key) for key in ("name", "alias", "entrypoint", "command")}
+        for service in payload.services or ()
     ]
-    is_old = any(one.key == OLD_STAGE and one.value.lower() in _TRUE for one in variables)
+    is_old = any(variable.key == OLD_STAGE and variable.value.lower() in _TRUE for variable in variables)
     order = {
         "config": {"exec": custom.config_exec, "args": custom.config_args, "seconds": custom.config_seconds},
         "prepare": {"exec": custom.prepare_exec, "args": custom.prepare_args, "seconds": custom.prepare_seconds},
@@ -106,7 +106,7 @@ def order_of(
         "graceful_seconds": custom.graceful_seconds,
         "force_seconds": custom.force_seconds,
         "host": dict(configured.host_environment),
-        "variables": [(one.key, one.value, one.file) for one in variables],
+        "variables": [(variable.key, variable.value, variable.file) for variable in variables],
         "secrets": {name: secret.get("file") is not False for name, secret in (payload.secrets or {}).items()},
         "services": json.dumps(services) if services else "",
         "response": msgspec.json.encode(payload).decode(),
@@ -124,7 +124,7 @@ def order_of(
 
 
 def custom_remarks(setting: Setting) -> Iterable[str]:
-    """What the runner is configured to do and a driver's job does not get."""
+    """Warnings about settings of the runner without effect."""
     if setting.runner.remuda.signing_key:
         yield "artifacts are not signed: they are where the driver runs jobs, out of reach of the runner's key"
 
@@ -147,18 +147,18 @@ def _after(payload: JobPayload, setting: Setting, variables: Variables) -> dict[
     caches = save_caches(payload, setting, variables)
     artifacts = upload_artifacts(payload, setting, variables)
     for ending, condition in (("", "success()"), ("_on_failure", "failure()")):
-        if chosen := _wanted(caches, condition):
-            texts[f"archive_cache{ending}"] = custom_scripts.archive_script(chosen)
+        if steps := _with_condition(caches, condition):
+            texts[f"archive_cache{ending}"] = custom_scripts.archive_script(steps)
     for ending, condition in (("_on_success", "success()"), ("_on_failure", "failure()")):
-        if chosen := _wanted(artifacts, condition):
-            texts[f"upload_artifacts{ending}"] = custom_scripts.upload_script(chosen, setting.runner.url)
-    names = [variable.key for variable in variables.expanded() if variable.file]
+        if steps := _with_condition(artifacts, condition):
+            texts[f"upload_artifacts{ending}"] = custom_scripts.upload_script(steps, setting.runner.url)
+    names = [variable.key for variable in variables.expand_all() if variable.file]
     texts["cleanup_file_variables"] = custom_scripts.cleanup_script([*names, *(payload.secrets or ())])
     return texts
 
 
-def _wanted(entries: Iterable[Entry], condition: str) -> list[Entry]:
-    return [one for one in entries if one["if"] in (condition, "always()")]
+def _with_condition(entries: Iterable[Entry], condition: str) -> list[Entry]:
+    return [step for step in entries if step["if"] in (condition, "always()")]
 
 
 def _comes_after(stage: str) -> bool:
@@ -166,16 +166,16 @@ def _comes_after(stage: str) -> bool:
 
 
 def _stage(name: str, variables: Variables) -> Entry:
-    made = entry(name, "script", {"script": f"# the runner's own stage {name}"})
+    stage = entry(name, "script", {"script": f"# the runner's own stage {name}"})
     if name.endswith("_on_failure"):
-        made["if"] = "failure()"
+        stage["if"] = "failure()"
     elif name == "cleanup_file_variables":
-        made |= {"if": "always()", "continue_on_error": True}
+        stage |= {"if": "always()", "continue_on_error": True}
     if name.startswith("archive_"):
-        made["continue_on_error"] = True
+        stage["continue_on_error"] = True
     if times := _attempts(name, variables) - 1:
-        made["retry"] = times
-    return made
+        stage["retry"] = times
+    return stage
 
 
 def _expression(path: str) -> str:

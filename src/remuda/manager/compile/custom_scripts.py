@@ -1,9 +1,8 @@
-"""The runner's own stages of a job as shell scripts, for a place where nothing of Remuda need be.
+"""The runner's own stages of a job as shell scripts, for machines without Remuda. Pure.
 
-Pure: inputs of standard steps in, POSIX sh out. The scripts do with git alone what the `checkout` step does, and with
-the same inputs. Caches and artifacts go through `remuda-agent` where it is installed there, else through
-`gitlab-runner` or `gitlab-runner-helper`, whose words these are; without any of them the log says so and the job goes
-on. Every script runs with the job's variables, so CI_PROJECT_DIR is known; `custom` puts a job together with them.
+The input are the inputs of standard steps, the output is POSIX sh. Sources need git only. Caches and artifacts use
+`remuda-agent` if it is installed there, else `gitlab-runner` or `gitlab-runner-helper`; without any of them the log
+says so and the job goes on. Every script has the job's variables, such as CI_PROJECT_DIR. `custom.py` is the caller.
 """
 
 import json
@@ -30,11 +29,11 @@ _GIT = """command -v git >/dev/null 2>&1 || {
 _git() { git -c include.path="$CI_PROJECT_DIR.tmp/remuda-git" "$@"; }
 export GIT_TERMINAL_PROMPT=0 GIT_NO_REPLACE_OBJECTS=1
 _smudge=${GIT_LFS_SKIP_SMUDGE-}; export GIT_LFS_SKIP_SMUDGE=1"""
-# What an earlier job has made unwritable cannot be removed; links that are found on the way are not followed.
+# Files that an earlier job made unwritable cannot be removed otherwise. Symbolic links are not followed.
 _REPAIR = "chmod -R u+rwX . 2>/dev/null"
 _UNTRUSTED = """if [ -d .git ] && [ ! -L .git ]; then chmod -R u+rwX .git 2>/dev/null || :; fi
 if [ -L .git ] || [ ! -d .git ] || [ -n "$(find .git ! -type d ! -type f | head -n 1)" ]; then rm -rf .git; fi"""
-# An earlier job may have left a repository of its own there, or a link to one.
+# An earlier job may have left its own repository there, or a link to one.
 _MODULES_OF_BEFORE = """_git ls-files --stage | while read -r _mode _ _ _path; do
   if [ "$_mode" = 160000 ]; then rm -rf "$_path"; mkdir -p "$_path"; fi
 done"""
@@ -50,7 +49,7 @@ fi"""
 
 
 def plain(entry: Entry) -> dict[str, Any]:
-    """The inputs of an entry without the marks that keep expressions out of them."""
+    """The inputs of an entry, unescaped."""
     return {key: _plain(value) for key, value in entry["inputs"].items()}
 
 
@@ -66,7 +65,7 @@ def _plain(value: Any) -> Any:
 
 
 def sources_script(entries: Sequence[Entry]) -> str:
-    """The stage get_sources: what `sources.get_sources` gave, in one script."""
+    """The stage get_sources: the entries of `sources.get_sources` in one script."""
     parts = [STRICT, 'mkdir -p "$CI_PROJECT_DIR"', 'cd "$CI_PROJECT_DIR"']
     if not entries:
         return "\n".join([*parts, "echo 'Skipping Git repository setup'"])
@@ -93,7 +92,7 @@ def _checkout(inputs: Mapping[str, Any]) -> Iterable[str]:
     yield f'(umask 077; printf %s {shlex.quote(config)} >"$CI_PROJECT_DIR.tmp/remuda-git")'
     if remote.origin.startswith("https:"):
         key = shlex.quote(f"http.{remote.origin}.sslCAInfo")
-        # What the environment says would win over a configuration, for whichever server.
+        # The environment variable would override the setting for this server.
         yield (
             '[ -z "${CI_SERVER_TLS_CA_FILE:-}" ] || { unset GIT_SSL_CAINFO; '
             f'git config --file "$CI_PROJECT_DIR.tmp/remuda-git" {key} "$CI_SERVER_TLS_CA_FILE"; }}'
@@ -154,7 +153,7 @@ def _submodules(inputs: Mapping[str, Any]) -> Iterable[str]:
 
 
 def restore_script(entries: Sequence[Entry]) -> str:
-    """The stage restore_cache; no job fails for want of a cache."""
+    """The stage restore_cache. It never fails the job."""
     parts = [STRICT]
     for entry in entries:
         inputs = plain(entry)
@@ -176,20 +175,19 @@ def archive_script(entries: Sequence[Entry]) -> str:
     for entry in entries:
         inputs = plain(entry)
         words = ["cache-archiver", "--file", _cache_file(inputs.get("folder"), inputs["key"]), "--timeout", "10"]
-        words += _chosen(inputs) + (["--url", inputs["upload"]] if inputs.get("upload") else [])
+        words += _path_options(inputs) + (["--url", inputs["upload"]] if inputs.get("upload") else [])
         instead = f'"$_runner" {shlex.join(words)}'
         parts.append(_through("cache_save", inputs, instead, "Creating cache", forgiving=True))
     return "\n".join(parts)
 
 
 def download_script(entries: Sequence[Entry], url: str) -> str:
-    """The stage download_artifacts."""
     parts = [STRICT]
     for entry in entries:
         inputs = plain(entry)
         calls = [
-            ["artifacts-downloader", "--url", url, "--token", one["token"], "--id", str(one["id"])]
-            for one in inputs["dependencies"]
+            ["artifacts-downloader", "--url", url, "--token", job["token"], "--id", str(job["id"])]
+            for job in inputs["dependencies"]
         ]
         instead = "\n  ".join(f'"$_runner" {shlex.join(call)}' for call in calls)
         parts.append(_through("artifacts_download", inputs, instead, "Artifacts downloading"))
@@ -202,35 +200,35 @@ def upload_script(entries: Sequence[Entry], url: str) -> str:
     for entry in entries:
         inputs = plain(entry)
         words = ["artifacts-uploader", "--url", url, "--token", inputs["token"], "--id", str(inputs["job_id"])]
-        words += _chosen(inputs)
+        words += _path_options(inputs)
         for flag, key in (("--expire-in", "expire_in"), ("--name", "name")):
             words += [flag, inputs[key]] if inputs[key] else []
         words += ["--artifact-format", inputs["artifact_format"], "--artifact-type", inputs["artifact_type"]]
         instead = f'"$_runner" {shlex.join(words)}'
-        # Whether it is wanted was decided when the stage was chosen.
+        # `when` was evaluated by the choice of the stage.
         parts.append(_through("artifacts_upload", dict(inputs) | {"when": "always"}, instead, "Uploading artifacts"))
     return "\n".join(parts)
 
 
 def cleanup_script(names: Iterable[str]) -> str:
-    """The stage cleanup_file_variables."""
+    """The stage cleanup_file_variables; `names` are the file variables."""
     files = " ".join(f'"$CI_PROJECT_DIR.tmp/"{shlex.quote(name)}' for name in names)
     return f"{STRICT}\nrm -f {_PRIVATE} {files}".rstrip()
 
 
-def _chosen(inputs: Mapping[str, Any]) -> list[str]:
+def _path_options(inputs: Mapping[str, Any]) -> list[str]:
     words = [word for path in inputs["paths"] for word in ("--path", path)]
     words += [word for path in inputs.get("exclude") or () for word in ("--exclude", path)]
     return words + (["--untracked"] if inputs["untracked"] else [])
 
 
 def _cache_file(folder: str | None, key: str) -> str:
-    """gitlab-runner's archives are not ours, so they lie beside them."""
+    """The path of gitlab-runner's archive, beside that of Remuda, whose form differs."""
     return f"{folder or '.'}/{file_name(key).removesuffix(SUFFIX)}/cache.zip"
 
 
 def _through(step: str, inputs: Mapping[str, Any], instead: str, what: str, *, forgiving: bool = False) -> str:
-    """A standard step where there is somebody to do it."""
+    """Run a standard step with `remuda-agent`, or the command `instead` with gitlab-runner."""
     on_failure = f"echo 'WARNING: {what} failed'" if forgiving else "exit $_code"
     file = '"$CI_PROJECT_DIR.tmp/remuda-inputs"'
     return f"""_code=0

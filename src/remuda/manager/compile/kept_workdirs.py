@@ -1,8 +1,8 @@
-"""Jobs whose working directory stays when they fail, so that somebody can open a shell there: `kept_job` says where.
+"""Working directories of failed jobs that are kept, so that somebody can open a shell there.
 
-Written when such a job starts, removed when it succeeds. The variables are those the job's scripts had; file variables
-are files again, because those of the agent end with the job. Everything is readable by this user only, for some of it
-is secret. What is kept stays until the data folder goes; `jobs.py` writes it, a command line reads it.
+Written when a job starts, removed when it succeeds. The variables are those of the job's scripts; file variables are
+written again, because the agent's files end with the job. All files are readable by this user only: some are secret.
+They stay until the data folder is removed. `job.py` writes them, a command reads them.
 """
 
 import json
@@ -14,34 +14,34 @@ import msgspec
 
 from remuda.lib.files import write_whole
 from remuda.lib.safe_paths import remove_tree
-from remuda.wire.runner_api import Variable
+from remuda.wire.agent_client import JobVariable
 
 
 class KeptJob(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a failed job ran, and with which variables."""
+    """The working directory and variables of a failed job."""
 
     work_dir: Path
     environment: Mapping[str, str]
-    """To be put over the environment of whoever opens a shell. File variables are paths of files that exist;
-    a value that is too large for the environment of a program is left out."""
+    """Variables for a shell. File variables are paths of existing files; values too large for a process environment
+    are left out."""
 
 
-def kept_job(data: Path, job_id: int) -> KeptJob | None:
-    """What a manager with this data folder kept of a job; None when it keeps nothing, or the job did not fail."""
+def read_kept_job(data: Path, job_id: int) -> KeptJob | None:
+    """The kept job of a manager with this data folder; None: nothing is kept, or the job did not fail."""
     try:
-        found = json.loads((_folder(data, job_id) / "job.json").read_bytes())
+        content = json.loads((_folder(data, job_id) / "job.json").read_bytes())
     except FileNotFoundError:
         return None
-    from remuda.steps.process.environment import fit  # only here: it takes time to import
+    from remuda.steps.process.environment import fit  # imported here because it is slow
 
     return KeptJob(
-        work_dir=Path(found["work_dir"]),
-        environment=fit(found["environment"] | {"CI_JOB_STATUS": "failed"}).exported,
+        work_dir=Path(content["work_dir"]),
+        environment=fit(content["environment"] | {"CI_JOB_STATUS": "failed"}).exported,
     )
 
 
-def keep(data: Path, job_id: int, *, work_dir: str, variables: Iterable[Variable]) -> None:
-    """A job starts."""
+def write(data: Path, job_id: int, *, work_dir: str, variables: Iterable[JobVariable]) -> None:
+    """Store a job that starts."""
     folder = _folder(data, job_id)
     files = folder / "files"
     files.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -54,8 +54,7 @@ def keep(data: Path, job_id: int, *, work_dir: str, variables: Iterable[Variable
     write_whole(folder / "job.json", json.dumps({"work_dir": work_dir, "environment": environment}).encode())
 
 
-def forget(data: Path, job_id: int) -> None:
-    """A job is over and nothing of it is wanted."""
+def remove(data: Path, job_id: int) -> None:
     remove_tree(_folder(data, job_id), ignore_errors=True)
 
 

@@ -1,7 +1,7 @@
-"""Addresses of objects that carry their permission with them: signed for one method, one object and a time.
+"""Presigned object URLs (S3 signature version 4, unsigned body) for caches. Pure.
 
-Pure. The way of S3 (signature version 4 in the query, the body not signed), which most object storages understand.
-Whoever has such an address needs no credential, so the machines that jobs run on get only these.
+A URL is valid for one method, one object and a limited time. Machines that run jobs get only such URLs, never the
+credentials. Objects are named as gitlab-runner names them, so that both kinds of runners can share a bucket.
 """
 
 import hashlib
@@ -11,27 +11,58 @@ from urllib.parse import quote
 
 import msgspec
 
+from remuda.manager.config.cache import CacheConfig, S3Config
+
+DEFAULT_REGION = "us-east-1"
+AMAZON = "s3.amazonaws.com"
 LONGEST_SECONDS = 7 * 24 * 3600
-"""No signature is valid for longer."""
+"""Longest validity of a signature."""
 _SERVICE = "s3"
 
 
 class Bucket(msgspec.Struct, frozen=True, kw_only=True):
-    """A bucket, and the credentials that sign for it."""
+    """A bucket and its credentials."""
 
     scheme: str
     host: str
-    """With the port where it has one."""
+    """With the port, if there is one."""
     prefix: str
-    """The beginning of all paths: `/BUCKET` or nothing where the host names it."""
+    """Prefix of all paths: `/BUCKET`, or empty if the host contains the bucket."""
     region: str
     access_key: str
     secret_key: str
     session_token: str = ""
 
 
-def signed_url(bucket: Bucket, method: str, name: str, *, at: float, seconds: int) -> str:
-    """The address of an object, good for a method from a moment on."""
+def bucket_of(config: S3Config) -> Bucket:
+    """The bucket of a configured cache."""
+    server, region = config.server_address or AMAZON, config.location or DEFAULT_REGION
+    is_amazon = server == AMAZON or server.endswith(".amazonaws.com")
+    in_path = not is_amazon or "." in config.bucket if config.path_style is None else config.path_style
+    if server == AMAZON:
+        both = ".dualstack" if config.dual_stack else ""
+        is_fast = config.accelerate and not in_path
+        # Accelerated addresses contain no region.
+        server = f"s3-accelerate{both}.amazonaws.com" if is_fast else f"s3{both}.{region}.amazonaws.com"
+    return Bucket(
+        scheme="http" if config.insecure else "https",
+        host=server if in_path else f"{config.bucket}.{server}",
+        prefix=f"/{config.bucket}" if in_path else "",
+        region=region,
+        access_key=config.access_key,
+        secret_key=config.secret_key,
+        session_token=config.session_token,
+    )
+
+
+def object_name(config: CacheConfig, *, runner: str, project: str, key: str) -> str:
+    """The name of a cache archive in its bucket; `key` is one path segment."""
+    own = () if config.shared else ("runner", runner)
+    return "/".join([*(part for part in config.path.split("/") if part), *own, "project", project, key])
+
+
+def sign_url(bucket: Bucket, method: str, name: str, *, at: float, seconds: int) -> str:
+    """A URL for a method on an object, valid for `seconds` from `at` on."""
     moment = datetime.fromtimestamp(at, UTC).strftime("%Y%m%dT%H%M%SZ")
     scope = f"{moment[:8]}/{bucket.region}/{_SERVICE}/aws4_request"
     path = quote(f"{bucket.prefix}/{name}", safe="/-_.~")
@@ -45,8 +76,8 @@ def signed_url(bucket: Bucket, method: str, name: str, *, at: float, seconds: in
     if bucket.session_token:
         fields["X-Amz-Security-Token"] = bucket.session_token
     query = "&".join(f"{key}={quote(fields[key], safe='-_.~')}" for key in sorted(fields))
-    asked = f"{method}\n{path}\n{query}\nhost:{bucket.host}\n\nhost\nUNSIGNED-PAYLOAD"
-    digest = hashlib.sha256(asked.encode()).hexdigest()
+    request = f"{method}\n{path}\n{query}\nhost:{bucket.host}\n\nhost\nUNSIGNED-PAYLOAD"
+    digest = hashlib.sha256(request.encode()).hexdigest()
     text = f"AWS4-HMAC-SHA256\n{moment}\n{scope}\n{digest}"
     key = f"AWS4{bucket.secret_key}".encode()
     for part in scope.split("/"):

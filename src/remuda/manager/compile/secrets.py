@@ -1,8 +1,7 @@
-"""`secrets` of a job: the step in front of all others that fetches them.
+"""`secrets` of a job: the first step, which fetches them. Pure.
 
-Pure. Of what a server may ask for, a runner can do Vault; anything else fails the job before it starts, because without
-a secret it would do something else than its author meant. What proves to the Vault who asks is kept apart from the
-rest, which the result of the step shows.
+Only Vault is supported; any other kind fails the job before it starts. The login token is a separate input, because the
+step's result shows the others.
 """
 
 from typing import Any
@@ -14,14 +13,14 @@ from remuda.wire.runner_api import JobPayload
 NAME = "resolve_secrets"
 METHODS = ("jwt",)
 OPEN = ("role",)
-"""What of a login's data is no secret."""
+"""Login data that is not secret."""
 
 
 def resolve_secrets(payload: JobPayload, variables: Variables) -> list[Entry]:
-    """One step for all of them."""
+    """One step for all secrets."""
     if not payload.secrets:
         return []
-    wanted: dict[str, Any] = {}
+    secrets: dict[str, Any] = {}
     logins: dict[str, dict[str, str]] = {}
     for name, secret in payload.secrets.items():
         vault = secret.get("vault")
@@ -30,9 +29,9 @@ def resolve_secrets(payload: JobPayload, variables: Variables) -> list[Entry]:
                 key for key, value in secret.items() if value is not None and key not in ("file", "token")
             )
             raise CompileError(f"secrets:{name}: {kinds or 'nothing'} is not supported; this runner knows only vault")
-        wanted[name], logins[name] = _vault(name, _expanded(vault, variables))
-        wanted[name]["file"] = secret.get("file") is not False
-    return [entry(NAME, "secrets", {"secrets": wanted, "logins": logins})]
+        secrets[name], logins[name] = _vault(name, _expand(vault, variables))
+        secrets[name]["file"] = secret.get("file") is not False
+    return [entry(NAME, "secrets", {"secrets": secrets, "logins": logins})]
 
 
 def _vault(name: str, vault: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
@@ -47,7 +46,7 @@ def _vault(name: str, vault: dict[str, Any]) -> tuple[dict[str, Any], dict[str, 
         raise CompileError(
             f"secrets:{name}: there is no token to log in with; declare one under id_tokens and name it as token"
         )
-    asked = {
+    request = {
         "server": {
             "url": server.get("url") or "",
             "namespace": server.get("namespace") or "",
@@ -61,23 +60,23 @@ def _vault(name: str, vault: dict[str, Any]) -> tuple[dict[str, Any], dict[str, 
         "path": vault.get("path") or "",
         "field": vault.get("field") or "",
     }
-    missing = [key for key, value in (("server:url", server.get("url")), *asked.items()) if not value]
+    missing = [key for key, value in (("server:url", server.get("url")), *request.items()) if not value]
     if missing:
         raise CompileError(f"secrets:{name}: the server sent no {', '.join(missing)} of the vault")
-    return {"vault": asked}, login
+    return {"vault": request}, login
 
 
 def _group(values: dict[str, Any], key: str, name: str) -> dict[str, Any]:
-    found = values.get(key) or {}
-    if not isinstance(found, dict):
+    group = values.get(key) or {}
+    if not isinstance(group, dict):
         raise CompileError(f"secrets:{name}: {key} is not what this runner knows as a vault")
-    return found
+    return group
 
 
-def _expanded(value: Any, variables: Variables) -> Any:
+def _expand(value: Any, variables: Variables) -> Any:
     match value:
         case str():
             return variables.expand(value)
         case dict():
-            return {key: _expanded(item, variables) for key, item in value.items()}
+            return {key: _expand(item, variables) for key, item in value.items()}
     return value

@@ -1,10 +1,9 @@
-"""The predefined variables of a job that it cannot change: with the values of its server and of this runner.
+"""Predefined variables with trusted values, which the job cannot change. Pure.
 
-They are for steps that a policy inserts, and for texts of the docker configuration. `variables` of a payload has the
-job's own values for whatever it overrides, so what is there counts only where a Remuda cell sends beside it which
-predefined names people have set, with its own values of those (`remuda.predefined`). Another server does not, and then
-only what follows from the rest of the payload is known. Pure; `step_policy` calls it where a policy inserts something,
-`compile` where jobs run in containers.
+They are for steps that a policy inserts, and for texts of the docker configuration. `variables` of a payload contains
+the job's own values of overridden names. A Remuda cell also sends which predefined names are overridden, with its own
+values (`remuda.predefined`). For other servers only values from the rest of the payload are trusted. `step_policy.py`
+and `compile.py` are the callers.
 """
 
 import re
@@ -19,37 +18,41 @@ from remuda.wire.runner_server import api_root
 
 _SHORT = 8
 _SERVERS_OWN = re.compile(r"(CI_(COMMIT|JOB|MERGE_REQUEST|PIPELINE|PROJECT|RUNNER|SERVER)|GITLAB_USER)_.*")
-"""Names that nobody but a server gives, though not in each job."""
+"""Names that only a server sets, though not in every job."""
 
 
 def collect_trusted_variables(payload: JobPayload, setting: Setting, own: dict[str, str]) -> dict[str, str]:
-    """Everything that is known; `own`: what this runner adds, which nobody overrides here."""
+    """All trusted variables; `own` are those that this runner adds."""
     overridden = _read_overridden(payload)
     values = _of_payload(payload, setting.runner) if overridden is None else _of_cell(payload, overridden)
     return {name: value for name, value in {**values, **own}.items() if "\0" not in value}
 
 
 def find_invented(payload: JobPayload) -> list[str]:
-    """Predefined names that people have set and that have no value in this job. Other names that begin with `CI_` are
-    left out: projects use such, too."""
+    """Predefined names that people have set although the server has no value for them in this job. Other names that
+    begin with `CI_` are left out: projects use them, too."""
     overridden = _read_overridden(payload) or {}
     return [name for name, value in overridden.items() if value is None and _SERVERS_OWN.fullmatch(name)]
 
 
 def _read_overridden(payload: JobPayload) -> dict[str, str | None] | None:
-    """Predefined names that people have set, with the cell's own values; None where the server is no cell."""
+    """Overridden predefined names, with the cell's own values; None: the server is not a cell."""
     overridden: Any = payload.remuda.get("predefined") if isinstance(payload.remuda, dict) else None
     return overridden if isinstance(overridden, dict) else None
 
 
 def _of_cell(payload: JobPayload, overridden: dict[str, str | None]) -> dict[str, str]:
-    sent = [one for one in payload.variables if is_predefined(one.key) and not one.file and one.key not in overridden]
-    sent += [Variable(key=key, value=value, raw=True) for key, value in overridden.items() if value is not None]
-    return {variable.key: variable.value for variable in Variables(sent).expanded()}
+    trusted = [
+        variable
+        for variable in payload.variables
+        if is_predefined(variable.key) and not variable.file and variable.key not in overridden
+    ]
+    trusted += [Variable(key=key, value=value, raw=True) for key, value in overridden.items() if value is not None]
+    return {variable.key: variable.value for variable in Variables(trusted).expand_all()}
 
 
 def _of_payload(payload: JobPayload, runner: RunnerConfig) -> dict[str, str]:
-    """What follows from a payload without its variables."""
+    """Values from the payload without its variables."""
     job, git = payload.job_info, payload.git_info
     server, path = api_root(runner.url), path_of_project(payload, runner)
     title = job.project_name or path.rpartition("/")[2]
@@ -71,7 +74,7 @@ def _of_payload(payload: JobPayload, runner: RunnerConfig) -> dict[str, str]:
         "CI_COMMIT_SHORT_SHA": git.sha[:_SHORT],
         "CI_COMMIT_BEFORE_SHA": git.before_sha,
     }
-    if not git.ref.startswith("refs/"):  # else it is a merge request, of whose branch nothing is said
+    if not git.ref.startswith("refs/"):  # else it is a merge request, whose branch is unknown
         values |= {"CI_COMMIT_REF_NAME": git.ref, "CI_COMMIT_REF_SLUG": slug(git.ref)}
         values["CI_COMMIT_TAG" if git.ref_type == "tag" else "CI_COMMIT_BRANCH"] = git.ref
     if git.protected is not None:

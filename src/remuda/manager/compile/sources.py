@@ -1,7 +1,7 @@
-"""The sources of a job: the checkout with everything that GIT_ variables say about it, and the hooks around it.
+"""The sources of a job: the checkout as the GIT_ variables ask for it, and the hooks around it. Pure.
 
-Pure. With GIT_STRATEGY none there is neither a checkout nor a hook. The runner's own scripts surround those of the job:
-before the checkout they come first, after it last. A hook that fails ends the job like any other step.
+With GIT_STRATEGY none there is neither a checkout nor a hook. The runner's scripts surround the job's: first before the
+checkout, last after it. A failing hook fails the job like any other step.
 """
 
 import posixpath
@@ -19,16 +19,15 @@ SHORTEST_SHA = 8
 STRATEGIES = ("fetch", "clone", "empty", "none")
 SUBMODULE_STRATEGIES = ("none", "normal", "recursive")
 MIRRORS = ".git-mirrors"
-"""In a cache folder. No group, project or cache is called so: their names do not begin with a dot."""
+"""Folder in a cache folder. Names of groups, projects and caches do not begin with a dot."""
 _FALSE = ("false", "f", "0")
 _TRUE = ("true", "t", "1")
 _DEPTHS = ("GIT_DEPTH", "GIT_SUBMODULE_DEPTH")
 
 
 def get_sources(payload: JobPayload, runner: RunnerConfig, variables: Variables, *, cache_dir: str = "") -> list[Entry]:
-    """Hooks and checkout, in order. Where the runner shares copies of repositories, they lie in `cache_dir`: for all
-    projects together, or, where a job in a sandbox can write to its own project's, for each one apart, and for its
-    protected refs."""
+    """Hooks and checkout, in order. Repository mirrors are in `cache_dir`: shared by all projects. With a sandbox,
+    where a job can write to its project's caches, each project and its protected refs have their own."""
     strategy = variables["GIT_STRATEGY"] or ("fetch" if payload.allow_git_fetch else "clone")
     if strategy not in STRATEGIES:
         raise CompileError(f"GIT_STRATEGY: {strategy!r} is not supported; use one of {', '.join(STRATEGIES)}")
@@ -55,30 +54,30 @@ def get_sources(payload: JobPayload, runner: RunnerConfig, variables: Variables,
         checkout |= {"mirrors": posixpath.join(shared, MIRRORS), "mirrors_bytes": room}
     return [
         *([entry("pre_get_sources_script", "script", {"script": before})] if before else ()),
-        entry("get_sources", "checkout", checkout | _wishes(variables) | _submodules(variables, git.depth))
+        entry("get_sources", "checkout", checkout | _git_options(variables) | _submodules(variables, git.depth))
         | ({"timeout": runner.get_sources_seconds} if runner.get_sources_seconds else {}),
         *([entry("post_get_sources_script", "script", {"script": after})] if after else ()),
     ]
 
 
 def source_remarks(variables: Variables) -> Iterable[str]:
-    """What is asked of the checkout and does not happen."""
+    """Warnings about settings of the checkout without effect."""
     for name in _DEPTHS:
         if variables[name] and _number(variables[name]) is None:
             yield f"{name}: {variables[name]!r} is no number and has no effect"
 
 
-def _wishes(variables: Variables) -> dict[str, Any]:
-    """How git is called, where the job says so."""
-    wishes: dict[str, Any] = {}
+def _git_options(variables: Variables) -> dict[str, Any]:
+    """Options of git that the job sets."""
+    options: dict[str, Any] = {}
     for name, key in (("GIT_CLEAN_FLAGS", "clean_flags"), ("GIT_FETCH_EXTRA_FLAGS", "fetch_flags")):
         if flags := variables[name]:
-            wishes[key] = [] if flags == "none" else flags.split()
+            options[key] = [] if flags == "none" else flags.split()
     if variables["GIT_LFS_SKIP_SMUDGE"].lower() in _TRUE:
-        wishes["lfs"] = False
+        options["lfs"] = False
     if variables["GIT_CHECKOUT"].lower() in _FALSE:
-        wishes["checkout"] = False
-    return wishes
+        options["checkout"] = False
+    return options
 
 
 def _submodules(variables: Variables, depth: int) -> dict[str, Any]:
@@ -103,7 +102,7 @@ def _number(text: str) -> int | None:
 
 
 def _repo_url(payload: JobPayload, runner: RunnerConfig) -> str:
-    """The repository's address; with `clone_url` the same project under the address that jobs can reach."""
+    """The repository's address; with `clone_url` the project's address at that server."""
     if not runner.clone_url:
         return payload.git_info.repo_url
     path = path_of_project(payload, runner)

@@ -1,6 +1,6 @@
-"""What the parts of a job's compilation share: where the job runs, and the form of an entry in its list of steps.
+"""Shared by all parts of the compilation: the setting of a job, and the form of an entry in its list of steps. Pure.
 
-Pure. `compile` leads and puts the list together; `sources`, `stored_files` and `user_steps` each make a part of it.
+`compile.py` puts the list together; `sources.py`, `stored_files.py` and `user_steps.py` each make a part of it.
 """
 
 import posixpath
@@ -17,7 +17,7 @@ from remuda.wire.runner_api import JobPayload
 from remuda.wire.runner_server import api_root
 
 CONDITIONS = {"on_success": "success()", "on_failure": "failure()", "always": "always()"}
-"""The agent's words for `when`."""
+"""The agent's conditions for `when`."""
 
 Entry = dict[str, Any]
 
@@ -27,34 +27,36 @@ class CompileError(Exception):
 
 
 class Setting(msgspec.Struct, frozen=True, kw_only=True):
-    """Where and for whom a job runs."""
+    """Where and for which runner a job is compiled."""
 
+    key: str = ""
+    """The agent's id of the job."""
     runner: RunnerConfig
     system_id: str
     slot: int
     work_dir: str
     builds_dir: str
     cache_dir: str
-    """Where caches of all projects lie."""
+    """The folder of all caches."""
     clone_path: str = ""
-    """The folder below that of builds which the job chose; empty: none."""
+    """The folder below builds_dir that the job chose with GIT_CLONE_PATH; empty: none."""
     cgroup: str = ""
-    """The control group around all of the job; empty: none."""
+    """The control group of the job; empty: none."""
     server_ca: str = ""
-    """Certificates by which jobs know the server, as text; empty: those of the machine they run on."""
+    """PEM text of the server's certificate authority; empty: the machine's own authorities."""
     now: float = 0.0
-    """Seconds since the epoch: addresses are signed for a time from here on."""
+    """Seconds since the epoch; signed addresses are valid from here on."""
     host_environment: Mapping[str, str] = {}
-    """Of the manager: what the programs of a custom executor's driver find in theirs."""
+    """The manager's environment, for the programs of a custom executor."""
 
 
 def entry(name: str, step: str, inputs: dict[str, Any], *, origin: str = "compiled") -> Entry:
-    """One step of the list. What a classic job says is no expression, whatever it looks like."""
+    """One step of the list. Inputs are literal: text that looks like an expression is escaped."""
     return {"name": name, "step": f"builtin://{step}", "inputs": literal(inputs), "origin": origin}
 
 
 def literal(value: Any) -> Any:
-    """The value such that no expression is found in it."""
+    """Escape a value so that it contains no expression."""
     match value:
         case str():
             return escape(value)
@@ -65,45 +67,45 @@ def literal(value: Any) -> Any:
     return value
 
 
-def numbered(name: str, number: int) -> str:
-    """Names of several steps of one kind."""
+def number_name(name: str, number: int) -> str:
+    """The name of the nth step of a kind: `name`, `name_2`, ..."""
     return name if number == 1 else f"{name}_{number}"
 
 
 def lines(script: str) -> list[str]:
-    """A script of the configuration, where there is one."""
+    """A configured script as a list; empty if there is none."""
     return [script] if script.strip() else []
 
 
 def api_url(runner: RunnerConfig) -> str:
-    """Where steps reach the server's API."""
+    """The address of the server's API."""
     return f"{api_root(runner.url)}/api/v4"
 
 
-def expanded_paths(paths: list[str] | None, variables: Variables, setting: Setting) -> list[str]:
-    """Paths relative to the working directory, also those written with $CI_PROJECT_DIR."""
-    whole = [variables.expand(path) for path in paths or ()]
-    return ["." if path == setting.work_dir else path.removeprefix(f"{setting.work_dir}/") for path in whole]
+def expand_paths(paths: list[str] | None, variables: Variables, setting: Setting) -> list[str]:
+    """Expand variables; paths below $CI_PROJECT_DIR become relative to the working directory."""
+    expanded = [variables.expand(path) for path in paths or ()]
+    return ["." if path == setting.work_dir else path.removeprefix(f"{setting.work_dir}/") for path in expanded]
 
 
 def cache_folder(cache_dir: str, repo_url: str, *, is_protected: bool = False) -> str:
-    """Where the caches of a project lie; those of its protected refs where no job of another ref can write. No project
-    has an `@` in its path."""
+    """The cache folder of a project. Protected refs have another one, closed to jobs of other refs. No project path
+    contains an `@`."""
     return posixpath.join(cache_dir, project_path(repo_url)) + ("@protected" if is_protected else "")
 
 
 def project_path(repo_url: str) -> str:
-    """The part of a repository's address that names its folders; never leads outside."""
+    """The path in a repository's address, normalized; it never leads outside of a folder."""
     try:
         path = urlsplit(repo_url).path
-    except ValueError:  # no address at all: the checkout fails then, where there is one
+    except ValueError:  # not an address: the checkout fails later
         path = ""
     path = posixpath.normpath("/" + path.removesuffix("/").removesuffix(".git")).lstrip("/")
     return path if path not in ("", ".") else "project"
 
 
 def path_of_project(payload: JobPayload, runner: RunnerConfig) -> str:
-    """The project's path on its server, whatever the job says. Not every server sends it."""
+    """The project's path on its server: as sent, or from the repository's address."""
     if path := payload.job_info.project_full_path:
         return path
     prefix = urlsplit(api_root(runner.url)).path.strip("/")

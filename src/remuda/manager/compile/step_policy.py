@@ -1,7 +1,7 @@
-"""The step policy of a job: the runner's, from its configuration, around what the cell sends with the job. Pure.
+"""The step policy of a job: the runner's configured policy, then the one that the cell sends. Pure.
 
-Only put together and read here, so that a policy that cannot be read fails the job with its reason before anything
-runs; the agent decides by it. Also whom a job's steps run as: one user, or one for each slot.
+It is parsed here, so that an invalid policy fails the job before anything runs; the agent enforces it. This module also
+computes the user of a job's steps: one user, or one for each slot.
 """
 
 import json
@@ -15,22 +15,22 @@ from remuda.steps.errors import PolicyError
 from remuda.wire.runner_api import JobPayload
 
 VERSION = 1
-"""Of the form in which a cell sends policies."""
+"""Version of the form in which a cell sends policies."""
 
 
 def policy_text(payload: JobPayload, setting: Setting, own: Callable[[], dict[str, str]]) -> str:
-    """What the agent gets; empty when nobody says anything. What the runner says binds what the cell says.
+    """The policy for the agent; empty: there is none. The runner's layer comes first and binds the cell's.
 
-    Where it inserts steps, their variables are with it. `own`: those that this runner adds.
+    A policy that inserts steps contains their variables. `own` returns those that this runner adds.
     """
     runner = setting.runner
     layers = (
         [{"author": f"runner {runner.name}".strip(), "document": runner.remuda.policy}] if runner.remuda.policy else []
     )
-    layers += _sent(payload.remuda.get("step_policy") if isinstance(payload.remuda, dict) else None)
+    layers += _cell_layers(payload.remuda.get("step_policy") if isinstance(payload.remuda, dict) else None)
     if not layers:
         return ""
-    from remuda.steps.policy.document import parse_policy  # only here: most have none, and it takes time to import
+    from remuda.steps.policy.document import parse_policy  # imported here because it is slow, and most jobs have none
 
     whole: dict[str, Any] = {"version": 1, "layers": layers}
     try:
@@ -46,17 +46,17 @@ def policy_text(payload: JobPayload, setting: Setting, own: Callable[[], dict[st
 
 
 def run_as(runner: RunnerConfig, slot: int) -> str:
-    """Whom steps run as; empty: the agent's own user."""
+    """The user of a job's steps; empty: the agent's own."""
     first = runner.remuda.first_uid
     return str(first + slot) if first else runner.remuda.run_as
 
 
 def has_own_user(runner: RunnerConfig) -> bool:
-    """Whether nobody else is the user of a slot on the slot's machine: only machines of groups are nobody else's."""
+    """True if only one slot uses its user on a machine: only machines of groups are not shared with others."""
     return bool(runner.remuda.first_uid) and runner.executor in WITH_MACHINES and not runner.remuda.machines
 
 
-def _sent(policy: Any) -> list[dict[str, Any]]:
+def _cell_layers(policy: Any) -> list[dict[str, Any]]:
     if policy is None:
         return []
     if not isinstance(policy, dict) or policy.get("version") != VERSION or not isinstance(policy.get("layers"), list):

@@ -1,11 +1,10 @@
-"""Files that outlive a job: caches to restore and save, artifacts to download and upload.
+"""Steps for files that outlive a job: caches to restore and save, artifacts to download and upload. Pure.
 
-Pure. A cache or an artifact is one entry each, because each has its own `when`. No job fails for its caches: those
-steps warn by themselves, and should one break the job goes on. Where caches lie is the environment's decision, below
-that the project's path; which file a key has is decided by the steps. A runner whose caches are in an object storage
-gives the steps signed addresses, for these objects and as long as the job may take, and keeps its credentials.
+Each cache and artifact is an entry of its own, because each has its own `when`. A failing cache step never fails the
+job. Caches are below the environment's cache folder, by project path. A runner with caches in an object storage gives
+the steps presigned URLs, valid as long as the job may take, and keeps its credentials.
 
-A runner with a signing key signs every archive: a step of its own before the upload, which sends the signature along.
+A runner with a signing key signs every archive: in a separate step before the upload, which sends the signature along.
 """
 
 from collections.abc import Iterable, Iterator
@@ -14,7 +13,7 @@ from typing import Any
 import msgspec
 
 from remuda.manager.compile.containers import has_containers
-from remuda.manager.compile.object_urls import signed_url
+from remuda.manager.compile.object_urls import bucket_of, object_name, sign_url
 from remuda.manager.compile.step_entries import (
     CONDITIONS,
     CompileError,
@@ -23,26 +22,25 @@ from remuda.manager.compile.step_entries import (
     api_url,
     cache_folder,
     entry,
-    expanded_paths,
-    numbered,
+    expand_paths,
+    number_name,
     project_path,
 )
 from remuda.manager.compile.variables import Variables
-from remuda.manager.config.cache import bucket_of, object_name
 from remuda.manager.config.load import RunnerConfig
 from remuda.stdsteps.caches.folder_store import SUFFIX, file_name
 from remuda.wire.runner_api import JobPayload
 
 STATEMENT = "remuda-artifacts.json"
-"""What a signature speaks of, in the working directory and in the archive."""
+"""Name of the signed statement, in the working directory and in the archive."""
 POLICIES = {"pull-push": (True, True), "pull": (True, False), "push": (False, True)}
 """Whether a cache is restored, and whether it is saved."""
 DEFAULT_KEY = "default"
 LONGEST_JOB_SECONDS = 24 * 3600
-"""Of a job without a timeout."""
+"""Assumed for a job without a timeout."""
 SPARE_SECONDS = 3600
 RESERVED = "-protected"
-"""How keys of protected branches end; a variable, which anybody may set, must not lead to one."""
+"""Suffix of keys of protected branches. A variable, which anybody may set, must not name such a key."""
 
 
 class _Cache(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,38 +53,38 @@ class _Cache(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def restore_caches(payload: JobPayload, setting: Setting, variables: Variables) -> list[Entry]:
-    """Before the job's own work."""
-    wanted = [cache for cache in _caches(payload) if _policy(cache, variables)[0]]
+    """Steps before the job's own work."""
+    caches = [cache for cache in _caches(payload) if _policy(cache, variables)[0]]
     return [
         entry(
-            numbered("restore_cache", number),
+            number_name("restore_cache", number),
             "cache_restore",
-            _restored_from(
+            _restore_inputs(
                 payload, setting, key=_key(cache.key, variables), fallback_keys=_fallback_keys(cache, variables)
             ),
         )
         | {"continue_on_error": True}
-        for number, cache in enumerate(wanted, start=1)
+        for number, cache in enumerate(caches, start=1)
     ]
 
 
 def save_caches(payload: JobPayload, setting: Setting, variables: Variables) -> list[Entry]:
-    """After the job's own work."""
-    wanted = [cache for cache in _caches(payload) if _policy(cache, variables)[1]]
+    """Steps after the job's own work."""
+    caches = [cache for cache in _caches(payload) if _policy(cache, variables)[1]]
     return [
         entry(
-            numbered("archive_cache", number),
+            number_name("archive_cache", number),
             "cache_save",
-            _saved_to(payload, setting, key=_key(cache.key, variables))
-            | {"paths": expanded_paths(cache.paths, variables, setting), "untracked": bool(cache.untracked)},
+            _save_inputs(payload, setting, key=_key(cache.key, variables))
+            | {"paths": expand_paths(cache.paths, variables, setting), "untracked": bool(cache.untracked)},
         )
         | {"continue_on_error": True, "if": _condition(cache.when, "cache:when")}
-        for number, cache in enumerate(wanted, start=1)
+        for number, cache in enumerate(caches, start=1)
     ]
 
 
 def cache_remarks(payload: JobPayload, runner: RunnerConfig, variables: Variables) -> Iterable[str]:
-    """What is asked of caches and does not happen."""
+    """Warnings about settings of caches without effect."""
     if not any(True for _ in _caches(payload)):
         return
     if problem := runner.cache.problem:
@@ -96,31 +94,31 @@ def cache_remarks(payload: JobPayload, runner: RunnerConfig, variables: Variable
 
 
 def download_artifacts(payload: JobPayload, runner: RunnerConfig) -> list[Entry]:
-    """Of earlier jobs."""
-    wanted = [
-        {"id": one.id, "name": one.name, "token": one.token or payload.token, "filename": one.artifacts_file.filename}
-        for one in payload.dependencies or ()
-        if one.artifacts_file is not None and one.artifacts_file.filename
+    """The step that downloads artifacts of earlier jobs."""
+    dependencies = [
+        {"id": job.id, "name": job.name, "token": job.token or payload.token, "filename": job.artifacts_file.filename}
+        for job in payload.dependencies or ()
+        if job.artifacts_file is not None and job.artifacts_file.filename
     ]
-    inputs = {"api_url": api_url(runner), "dependencies": wanted}
-    return [entry("download_artifacts", "artifacts_download", inputs)] if wanted else []
+    inputs = {"api_url": api_url(runner), "dependencies": dependencies}
+    return [entry("download_artifacts", "artifacts_download", inputs)] if dependencies else []
 
 
 def upload_artifacts(payload: JobPayload, setting: Setting, variables: Variables) -> list[Entry]:
-    """The archive and each report, each when it is wanted; before an archive its signature, where the runner signs."""
+    """A step for the archive and for each report; before an archive the signing step, if the runner signs."""
     entries = []
     for number, artifact in enumerate(payload.artifacts or (), start=1):
         condition = {"if": _condition(artifact.when, "artifacts:when")}
         form = artifact.artifact_format or "zip"
-        chosen: dict[str, Any] = {
-            "paths": expanded_paths(artifact.paths, variables, setting),
-            "exclude": expanded_paths(artifact.exclude, variables, setting),
+        selection: dict[str, Any] = {
+            "paths": expand_paths(artifact.paths, variables, setting),
+            "exclude": expand_paths(artifact.exclude, variables, setting),
             "untracked": bool(artifact.untracked),
         }
         if setting.runner.remuda.signing_key and form == "zip":
-            signed = chosen | _signing(payload, setting.runner)
-            entries.append(entry(numbered("sign_artifacts", number), "sign", signed) | condition)
-            chosen |= {"statement": signed["statement"]}
+            signing = selection | _sign_inputs(payload, setting.runner)
+            entries.append(entry(number_name("sign_artifacts", number), "sign", signing) | condition)
+            selection |= {"statement": signing["statement"]}
         inputs = {
             "api_url": api_url(setting.runner),
             "job_id": payload.id,
@@ -132,11 +130,11 @@ def upload_artifacts(payload: JobPayload, setting: Setting, variables: Variables
         }
         limit = setting.runner.artifact.upload_seconds
         bounds = condition | ({"timeout": limit} if limit else {})
-        entries.append(entry(numbered("upload_artifacts", number), "artifacts_upload", inputs | chosen) | bounds)
+        entries.append(entry(number_name("upload_artifacts", number), "artifacts_upload", inputs | selection) | bounds)
     return entries
 
 
-def _signing(payload: JobPayload, runner: RunnerConfig) -> dict[str, Any]:
+def _sign_inputs(payload: JobPayload, runner: RunnerConfig) -> dict[str, Any]:
     job, git = payload.job_info, payload.git_info
     about = {
         "job": {"id": payload.id, "name": job.name},
@@ -150,12 +148,12 @@ def _signing(payload: JobPayload, runner: RunnerConfig) -> dict[str, Any]:
 
 
 def runs_apart(runner: RunnerConfig) -> bool:
-    """Whether a job's own steps cannot read what only the agent's user can."""
+    """True if a job's own steps cannot read files of the agent's user."""
     return bool(runner.remuda.run_as or runner.remuda.first_uid or has_containers(runner))
 
 
 def _caches(payload: JobPayload) -> Iterator[_Cache]:
-    """Those that name files."""
+    """The caches of the payload that name files."""
     for number, item in enumerate(payload.cache or ()):
         try:
             cache = msgspec.convert(item, _Cache)
@@ -188,41 +186,41 @@ def _fallback_keys(cache: _Cache, variables: Variables) -> list[str]:
     return [key for key in dict.fromkeys([*keys, "" if last.endswith(RESERVED) else last]) if key]
 
 
-def _restored_from(payload: JobPayload, setting: Setting, *, key: str, fallback_keys: list[str]) -> dict[str, Any]:
+def _restore_inputs(payload: JobPayload, setting: Setting, *, key: str, fallback_keys: list[str]) -> dict[str, Any]:
     inputs: dict[str, Any] = {"key": key, "fallback_keys": fallback_keys}
     keys = (key, *fallback_keys)
     if setting.runner.cache.is_in_objects:
-        return inputs | {"downloads": [_address(payload, setting, "GET", one) for one in keys]}
+        return inputs | {"downloads": [_object_url(payload, setting, "GET", cache_key) for cache_key in keys]}
     inputs |= _folder(payload, setting, key)
-    folders = [_folder(payload, setting, one)["folder"] for one in keys]
+    folders = [_folder(payload, setting, cache_key)["folder"] for cache_key in keys]
     return inputs | ({"folders": folders} if len(set(folders)) > 1 else {})
 
 
-def _saved_to(payload: JobPayload, setting: Setting, *, key: str) -> dict[str, Any]:
+def _save_inputs(payload: JobPayload, setting: Setting, *, key: str) -> dict[str, Any]:
     cache = setting.runner.cache
     if not cache.is_in_objects:
         return {"key": key} | _folder(payload, setting, key)
     return {
         "key": key,
-        "upload": _address(payload, setting, "PUT", key),
-        "present": _address(payload, setting, "GET", key),
+        "upload": _object_url(payload, setting, "PUT", key),
+        "present": _object_url(payload, setting, "GET", key),
         "limit_bytes": cache.largest_bytes,
     }
 
 
 def _folder(payload: JobPayload, setting: Setting, key: str) -> dict[str, str]:
-    """Servers end the keys of protected refs in `-protected`, unless the cache is shared with other refs."""
+    """The folder of a key. Servers append `-protected` to keys of protected refs, unless the cache is shared."""
     is_protected = bool(payload.git_info.protected) and key.endswith(RESERVED)
     folder = cache_folder(setting.cache_dir, payload.git_info.repo_url, is_protected=is_protected)
     return {"folder": folder, "root": setting.cache_dir}
 
 
-def _address(payload: JobPayload, setting: Setting, method: str, key: str) -> str:
-    """A signed address of a key's archive, good for as long as the job may take."""
+def _object_url(payload: JobPayload, setting: Setting, method: str, key: str) -> str:
+    """A presigned URL of a key's archive, valid as long as the job may take."""
     runner = setting.runner
     project = str(payload.job_info.project_id or project_path(payload.git_info.repo_url))
     name = object_name(
         runner.cache, runner=runner.short_token, project=project, key=file_name(key).removesuffix(SUFFIX)
     )
     seconds = (payload.runner_info.timeout or LONGEST_JOB_SECONDS) + SPARE_SECONDS
-    return signed_url(bucket_of(runner.cache.s3), method, name, at=setting.now, seconds=seconds)
+    return sign_url(bucket_of(runner.cache.s3), method, name, at=setting.now, seconds=seconds)

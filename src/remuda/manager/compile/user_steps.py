@@ -1,8 +1,8 @@
-"""The job's own work: its scripts, or the steps of its `run`, and its after_script.
+"""The job's own work: its scripts, or the steps of its `run`, and its after_script. Pure.
 
-Pure. Steps of a `run` are read as the agent will read them before anything starts: a mistake in them fails the job with
-its reason, and so does a key that only Remuda knows, because the list is GitLab's. The runner's build scripts stand in
-the shell of every script; around a `run`, which has no such shell, they are steps of their own.
+Steps of a `run` are parsed here as the agent will parse them, so that a mistake fails the job before anything starts.
+Keys that only Remuda knows are refused, because the list is GitLab's. The runner's build scripts run in the shell of
+every script; around a `run`, which has no such shell, they are separate steps.
 """
 
 import json
@@ -21,7 +21,7 @@ _OWN = ("pre_build_script", "post_build_script", AFTER_SCRIPT)
 
 
 def user_steps(payload: JobPayload, runner: RunnerConfig, variables: Variables, taken: Collection[str]) -> list[Entry]:
-    """Everything between getting files and keeping them; `taken` are the names of the other steps."""
+    """The steps between getting files and storing them; `taken` are the names of the other steps."""
     run = payload.run if isinstance(payload.run, str) else ""
     work = _run_steps(run, runner, {*taken, *_OWN}) if run else _scripts(payload, runner)
     return [*work, *_after_script(payload, variables)]
@@ -34,12 +34,12 @@ def _scripts(payload: JobPayload, runner: RunnerConfig) -> list[Entry]:
             continue
         script = [*lines(runner.pre_build_script), *step.script, *lines(runner.post_build_script)]
         name = "step_" + re.sub(r"[^A-Za-z0-9_]", "_", step.name)
-        one = entry(name, "script", {"script": script or [":"]}, origin="user")
+        step_entry = entry(name, "script", {"script": script or [":"]}, origin="user")
         if step.when in CONDITIONS and step.when != "on_success":
-            one["if"] = CONDITIONS[step.when]
+            step_entry["if"] = CONDITIONS[step.when]
         if step.allow_failure:
-            one["continue_on_error"] = True
-        entries.append(one)
+            step_entry["continue_on_error"] = True
+        entries.append(step_entry)
     return entries or [entry("step_script", "script", {"script": [":"]}, origin="user")]
 
 
@@ -57,7 +57,7 @@ def _run_steps(text: str, runner: RunnerConfig, taken: Collection[str]) -> list[
         listed = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise CompileError(f"run: the server sent no JSON list of steps: {error}") from None
-    from remuda.steps.language.reading import read_step  # only here: most jobs have none, and it takes time to import
+    from remuda.steps.language.reading import read_step  # imported here because it is slow, and most jobs have none
 
     try:
         calls = read_step(f"{{}}\n---\n{json.dumps({'run': listed})}", file="run").definition.run

@@ -1,7 +1,7 @@
-"""Variables of a job: `$NAME` and `${NAME}` in values, and the variables that the runner itself adds.
+"""Expansion of a job's variables: `$NAME` and `${NAME}` in values. Pure.
 
-Pure. A value marked raw stays as it is. An unknown name becomes nothing and `$$` a dollar sign, as in GitLab. A
-reference that leads back to itself, or a value that would outgrow the limit, stays as written.
+As in GitLab, a raw value is not expanded, an unknown name becomes empty, and `$$` a dollar sign. A circular reference,
+or a value that would exceed the limit, stays as written.
 """
 
 import re
@@ -17,15 +17,15 @@ _REFERENCE = re.compile(r"\$(?:\$|\{([^{}]*)\}|([A-Za-z_][A-Za-z0-9_]*)|[*#@!?0-
 
 
 class Variables:
-    """The variables of one job; a later one wins over an earlier one of the same name."""
+    """The variables of one job; of equal names the last one wins."""
 
     def __init__(self, variables: Iterable[Variable]) -> None:
         self._by_key = {variable.key: variable for variable in variables}
         self._expanded: dict[str, str] = {}
-        self._growing: list[str] = []  # variables whose values are being made, the outermost first
+        self._growing: list[str] = []  # names being expanded, the outermost first
 
-    def expanded(self) -> list[Variable]:
-        """Each variable once, values expanded."""
+    def expand_all(self) -> list[Variable]:
+        """Each variable once, with its expanded value."""
         return [
             Variable(
                 key=variable.key,
@@ -39,11 +39,11 @@ class Variables:
         ]
 
     def with_values(self, values: Mapping[str, str]) -> "Variables":
-        """The same with other values for some names, which stay as they are."""
+        """A copy with other, raw values for some names."""
         return Variables([*self._by_key.values(), *variable_list(values)])
 
     def __getitem__(self, key: str) -> str:
-        """A variable's value; empty when there is none."""
+        """The expanded value of a variable; empty if there is none."""
         variable = self._by_key.get(key)
         if variable is None:
             return ""
@@ -56,21 +56,21 @@ class Variables:
         return self._expanded[key]
 
     def expand(self, text: str) -> str:
-        """A text with its references replaced."""
+        """Replace the references in a text."""
         if "$" not in text:
             return text
         room = LONGEST_VALUE
 
         def value(match: re.Match[str]) -> str:
             nonlocal room
-            found = self._referenced(match)
-            room -= len(found)
-            return found if room >= 0 else ""
+            replacement = self._resolve(match)
+            room -= len(replacement)
+            return replacement if room >= 0 else ""
 
-        grown = _REFERENCE.sub(value, text)
-        return grown if room >= 0 else text
+        expanded = _REFERENCE.sub(value, text)
+        return expanded if room >= 0 else text
 
-    def _referenced(self, match: re.Match[str]) -> str:
+    def _resolve(self, match: re.Match[str]) -> str:
         if match[0] == "$$":
             return "$"
         key = match[1] if match[1] is not None else match[2]
@@ -78,12 +78,12 @@ class Variables:
         if variable is None:
             return ""
         if variable.file:
-            return f"${key}"  # a path that only the agent knows; a shell finds it in the environment
+            return f"${key}"  # only the agent knows the path; a shell resolves it
         if key not in self._expanded and (key in self._growing or len(self._growing) > DEEPEST):
             return match[0]
         return self[key]
 
 
 def variable_list(values: Mapping[str, str]) -> list[Variable]:
-    """Plain variables."""
+    """Raw variables with these values."""
     return [Variable(key=key, value=value, raw=True) for key, value in values.items()]

@@ -6,11 +6,6 @@ that runners of both kinds can share a bucket. Other kinds of storage leave the 
 
 import msgspec
 
-from remuda.manager.compile.object_urls import Bucket
-
-DEFAULT_REGION = "us-east-1"
-AMAZON = "s3.amazonaws.com"
-
 
 class S3Config(msgspec.Struct, frozen=True, kw_only=True):
     """`[runners.cache.s3]`."""
@@ -64,30 +59,3 @@ class CacheConfig(msgspec.Struct, frozen=True, kw_only=True):
             if not value
         ]
         return f"cache.s3 has no {', '.join(missing)}" if missing else ""
-
-
-def bucket_of(config: S3Config) -> Bucket:
-    """Where the objects are, and who signs."""
-    server, region = config.server_address or AMAZON, config.location or DEFAULT_REGION
-    is_amazon = server == AMAZON or server.endswith(".amazonaws.com")
-    in_path = not is_amazon or "." in config.bucket if config.path_style is None else config.path_style
-    if server == AMAZON:
-        both = ".dualstack" if config.dual_stack else ""
-        is_fast = config.accelerate and not in_path
-        # The fast way has no regions; by the bucket's name alone Amazon finds it.
-        server = f"s3-accelerate{both}.amazonaws.com" if is_fast else f"s3{both}.{region}.amazonaws.com"
-    return Bucket(
-        scheme="http" if config.insecure else "https",
-        host=server if in_path else f"{config.bucket}.{server}",
-        prefix=f"/{config.bucket}" if in_path else "",
-        region=region,
-        access_key=config.access_key,
-        secret_key=config.secret_key,
-        session_token=config.session_token,
-    )
-
-
-def object_name(config: CacheConfig, *, runner: str, project: str, key: str) -> str:
-    """What the archive of a key is called in its bucket; `key` is one part of a path."""
-    own = () if config.shared else ("runner", runner)
-    return "/".join([*(part for part in config.path.split("/") if part), *own, "project", project, key])

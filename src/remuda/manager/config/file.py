@@ -1,11 +1,10 @@
-"""A configuration file as its author wrote it: changed in places, comments and order kept.
+"""Edits a configuration file in place: comments and order are kept.
 
-Decides how runners are found, added, changed and removed in the text. The file is readable by its owner only, and is
-replaced as a whole, so a crash leaves the old one or the new one; where it is a link, what it leads to is replaced.
-What is to be written, `register`, `registered` and `rotation` decide.
+The file is readable by its owner only, and replaced as a whole, so a crash leaves the old one or the new one. If it is
+a symbolic link, its target is replaced. `registration` decides what to write.
 
-Invariant: whoever changes it changes what is there now (`changed`), one process after the other. A call to a server
-takes its time, and a manager that runs may have put a new token in meanwhile.
+Invariant: changes are made to the current version (`edit`), by one process at a time. During a call to a server a
+running manager may have written a new token.
 """
 
 import fcntl
@@ -27,7 +26,7 @@ _NEW_FILE = {"concurrent": 1, "check_interval": 0}
 
 
 class ConfigFile:
-    """The document and the place it is kept at."""
+    """The parsed file and its path."""
 
     def __init__(self, path: Path, document: tomlkit.TOMLDocument) -> None:
         self.path = path
@@ -35,7 +34,7 @@ class ConfigFile:
 
     @classmethod
     def read(cls, path: Path, *, may_be_new: bool = False) -> "ConfigFile":
-        """The file, or a new one's beginning."""
+        """Read the file; with `may_be_new` a missing file is a new document."""
         try:
             text = read_regular(path)
             return cls(path, tomlkit.parse(text if text.endswith("\n") or not text else f"{text}\n"))
@@ -54,9 +53,9 @@ class ConfigFile:
 
     @classmethod
     @contextmanager
-    def changed(cls, path: Path, *, may_be_new: bool = False) -> "Iterator[ConfigFile]":
-        """The file as it is now, written when the block ends well. Nothing may be awaited in there: others wait."""
-        with _alone(path.resolve().parent):
+    def edit(cls, path: Path, *, may_be_new: bool = False) -> "Iterator[ConfigFile]":
+        """The current file, locked, and written when the block ends without an error. Do not await inside."""
+        with _lock(path.resolve().parent):
             file = cls.read(path, may_be_new=may_be_new)
             yield file
             file.write()
@@ -67,12 +66,12 @@ class ConfigFile:
 
     @property
     def runners(self) -> list[Table]:
-        """The sections, to be changed in place."""
-        found = self._document.get("runners")
-        return list(found) if isinstance(found, AoT) else []
+        """The [[runners]] sections; they can be changed in place."""
+        runners = self._document.get("runners")
+        return list(runners) if isinstance(runners, AoT) else []
 
     def add(self, entry: Mapping[str, Any]) -> None:
-        """One more runner, its sections included."""
+        """Add a runner with its sections."""
         if "runners" not in self._document:
             self._document.append("runners", tomlkit.aot())
         runners = self._document["runners"]
@@ -85,26 +84,26 @@ class ConfigFile:
             runners[-1].trivia.indent = "\n" * max(2 - lines, 0)
 
     def same_as(self, entry: Table) -> list[Table]:
-        """The sections here that are a runner of an earlier reading: it is known by its server and its token."""
-        return [found for found in self.runners if all(found.get(key) == entry.get(key) for key in ("url", "token"))]
+        """The sections of the same runner as `entry` of an earlier version: same server and token."""
+        return [own for own in self.runners if all(own.get(key) == entry.get(key) for key in ("url", "token"))]
 
     def remove(self, entries: list[Table]) -> None:
-        """Take runners out, as far as they are (still) there."""
-        found = self._document.get("runners")
-        if not isinstance(found, AoT):
+        """Remove runners, if they are still there."""
+        runners = self._document.get("runners")
+        if not isinstance(runners, AoT):
             return
-        for index in reversed(range(len(found))):
-            if any(found[index] is entry for entry in entries):
-                del found[index]
-        if not found:
+        for index in reversed(range(len(runners))):
+            if any(runners[index] is entry for entry in entries):
+                del runners[index]
+        if not runners:
             del self._document["runners"]
 
     def check(self) -> None:
-        """The file as it will be must be one that the manager takes."""
+        """ConfigError: the manager could not use the changed file."""
         parse(self.text, file=str(self.path), environment=os.environ)
 
     def write(self) -> None:
-        """On the disk, for its owner only."""
+        """Write the file, readable by its owner only."""
         target = self.path.resolve()
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -114,22 +113,22 @@ class ConfigFile:
 
     @property
     def is_writable(self) -> bool:
-        """Whether a new version can be put in its place, as far as can be told before."""
+        """True if the folder seems writable."""
         return os.access(self.path.resolve().parent, os.W_OK | os.X_OK)
 
 
 @contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """One process at a time; the folder itself is locked, so nothing is left beside the file."""
+def _lock(folder: Path) -> Iterator[None]:
+    """Lock out other processes. The folder itself is locked, so no lock file is left."""
     with suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True)
     try:
         lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except OSError:  # reading or writing says what is wrong with it
+    except OSError:  # reading or writing reports the error
         yield
         return
     try:
-        with suppress(OSError):  # not every kind of disk has locks
+        with suppress(OSError):  # not every file system has locks
             fcntl.flock(lock, fcntl.LOCK_EX)
         yield
     finally:
@@ -137,7 +136,7 @@ def _alone(folder: Path) -> Iterator[None]:
 
 
 def _table(entry: Mapping[str, Any]) -> Table:
-    """A section: plain keys first, or they would belong to a section inside of it."""
+    """A TOML table. Plain keys come first, or they would belong to a section inside it."""
     table = tomlkit.table()
     for key, value in entry.items():
         if not isinstance(value, Mapping) and not _is_list_of_tables(value):
@@ -146,12 +145,12 @@ def _table(entry: Mapping[str, Any]) -> Table:
         if isinstance(value, Mapping):
             table.add(key, _table(value))
         elif _is_list_of_tables(value):
-            several = tomlkit.aot()
-            for one in value:
-                several.append(_table(one))
-            table.add(key, several)
+            tables = tomlkit.aot()
+            for item in value:
+                tables.append(_table(item))
+            table.add(key, tables)
     return table
 
 
 def _is_list_of_tables(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(isinstance(one, Mapping) for one in value)
+    return isinstance(value, list) and bool(value) and all(isinstance(item, Mapping) for item in value)

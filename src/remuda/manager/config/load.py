@@ -18,6 +18,7 @@ import msgspec
 
 from remuda.manager.config.autoscaler import AutoscalerConfig, MachineConfig
 from remuda.manager.config.cache import CacheConfig
+from remuda.manager.config.certificates import with_certificates
 from remuda.manager.config.checks import LOG_FORMATS, LOG_LEVELS, check_runner, check_whole
 from remuda.manager.config.custom import CustomConfig
 from remuda.manager.config.docker import DockerConfig
@@ -40,7 +41,6 @@ from remuda.manager.config.values import (
     short_token,
 )
 from remuda.manager.errors import ConfigError
-from remuda.manager.registration.authority import with_certificates
 
 __all__ = [
     "EXECUTORS",

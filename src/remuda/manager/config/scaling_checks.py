@@ -12,9 +12,9 @@ from urllib.parse import urlsplit
 from remuda.lib.durations import in_seconds
 from remuda.manager.config.autoscaler import ConnectorConfig
 from remuda.manager.config.docker import DockerConfig
+from remuda.manager.config.fleet_setup import DOCKER_MACHINE, autoscaler_of, limits_of, read_key, rules_of
 from remuda.manager.config.values import RunnerConfig
 from remuda.manager.errors import ConfigError
-from remuda.manager.scaling.setup import DOCKER_MACHINE, autoscaler_of, limits_of, read_key, rules_of
 from remuda.taskscaler.core.periods import period
 from remuda.taskscaler.core.policy import Mistake, mistakes
 

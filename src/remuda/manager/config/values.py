@@ -230,6 +230,11 @@ class RunnerConfig(msgspec.Struct, frozen=True, kw_only=True):
         return short_token(self.token)
 
     @property
+    def job_folders(self) -> list[str]:
+        """Configured folders that jobs write to, besides the environment's own."""
+        return [] if self.executor == "custom" else [folder for folder in (self.builds_dir, self.cache_dir) if folder]
+
+    @property
     def has_containers(self) -> bool:
         """Whether jobs run in containers."""
         return self.executor in WITH_CONTAINERS

@@ -1,10 +1,10 @@
-"""What `Life` can ask for, one value per action; `remuda.manager.jobs.job` performs them."""
+"""The actions of a job, one type each. `Life` decides on them, `remuda.manager.jobs.job` performs them."""
 
 import msgspec
 
 
 class Acknowledge(msgspec.Struct, frozen=True):
-    """PUT running: we have it."""
+    """PUT running: acknowledge the hand-out."""
 
 
 class Acquire(msgspec.Struct, frozen=True):
@@ -24,28 +24,28 @@ class CancelSteps(msgspec.Struct, frozen=True):
 
 
 class SendTrace(msgspec.Struct, frozen=True):
-    """PATCH bytes of the log."""
+    """PATCH log bytes from offset `start` on."""
 
     start: int
     data: bytes
 
 
 class SendResults(msgspec.Struct, frozen=True):
-    """POST step results."""
+    """POST step results from sequence number `first_seq` on."""
 
     first_seq: int
     results: tuple[bytes, ...]
 
 
 class KeepAlive(msgspec.Struct, frozen=True):
-    """PUT running: still at it."""
+    """PUT running: the job is alive."""
 
     bytesize: int
     checksum: str | None
 
 
 class SendFinal(msgspec.Struct, frozen=True):
-    """PUT success or failed."""
+    """PUT the final state, success or failed."""
 
     state: str
     failure_reason: str | None
@@ -56,17 +56,17 @@ class SendFinal(msgspec.Struct, frozen=True):
 
 
 class Close(msgspec.Struct, frozen=True):
-    """Have the agent forget the job, where there is one, and clean up its place."""
+    """Have the agent forget the job (`tells_agent`), and clean up its folders."""
 
     tells_agent: bool = True
 
 
 class Forget(msgspec.Struct, frozen=True):
-    """Remove the job from the journal; there is nothing more to do."""
+    """Remove the job from the journal: it is over."""
 
 
 class Wait(msgspec.Struct, frozen=True):
-    """Nothing to do until something happens, or until then."""
+    """Wait for an event, or until this moment."""
 
     until: float
 

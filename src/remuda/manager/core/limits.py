@@ -1,18 +1,18 @@
-"""How long a job in the manager may wait for what; `life.py` goes by it."""
+"""Time limits of a job in the manager. A module of its own because `life.py`, its callers and tests share it."""
 
 import msgspec
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """How long things may take; seconds."""
+    """All in seconds."""
 
     keep_alive: float = 30.0
-    """The server hears something at least this often."""
+    """Longest time between two calls to the server."""
     acknowledge: float = 3600.0
-    """Unconfirmed for so long, a job is dropped: the server has long given it to somebody else."""
+    """An unacknowledged job is dropped after this time: the server has handed it out again long ago."""
     ending: float = 86400.0
-    """The final state is offered for so long."""
+    """How long the final state is sent again."""
     agent: float = 900.0
-    """An agent that cannot be reached for so long has lost its jobs."""
+    """A job fails if its agent is unreachable for so long."""
     gathering: float = 0.0
-    """The first bytes of a log, and results of steps, wait so long for more: a short job is told in one go."""
+    """First log bytes and step results wait so long for more, so that a short job needs few calls."""

@@ -1,7 +1,7 @@
-"""Which machine of a list gets the next job, and how many jobs the list can hold. Pure.
+"""Chooses the machine of a list for the next job, and computes the capacity of the list. Pure.
 
-The least loaded of those that may be used, by the share of its capacity; the first of equals. A machine that may not be
-used, or has begun the last job that it may have, keeps the jobs that it has and gets no other.
+The least loaded usable machine wins, by the share of its capacity; the first of equals. A machine that is not usable,
+or has reached its use count, keeps its jobs and gets no more.
 """
 
 from collections.abc import Iterable
@@ -10,43 +10,43 @@ from remuda.lib.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
-    """A machine, and how things stand there."""
+class MachineState:
+    """The state of one machine."""
 
     name: str
     capacity: int | None
     """Jobs at the same time; None: any number."""
-    held: int
+    jobs: int
     is_usable: bool
-    """It can be reached, and has room on its disk."""
+    """It is reachable and has free disk space."""
     uses_left: int | None = None
-    """Jobs that it may begin before it is used up; None: any number, or nobody has asked it yet."""
+    """Jobs that it may still begin; None: any number, or not known yet."""
 
     @property
     def most(self) -> int | None:
-        """Jobs that it could have at the same time; None: any number."""
+        """Most jobs at the same time; None: any number."""
         if not self.is_usable:
-            return self.held
+            return self.jobs
         limits = [self.capacity] if self.capacity is not None else []
-        limits += [self.held + self.uses_left] if self.uses_left is not None else []
-        return max(self.held, min(limits)) if limits else None
+        limits += [self.jobs + self.uses_left] if self.uses_left is not None else []
+        return max(self.jobs, min(limits)) if limits else None
 
     @property
     def has_room(self) -> bool:
-        return self.most is None or self.held < self.most
+        return self.most is None or self.jobs < self.most
 
 
-def choose(machines: Iterable[Standing]) -> str | None:
-    """The machine for the next job; None when there is room nowhere."""
-    fitting = [one for one in machines if one.has_room]
-    return min(fitting, key=lambda one: one.held / (one.capacity or 1)).name if fitting else None
+def choose(machines: Iterable[MachineState]) -> str | None:
+    """The name of the machine for the next job; None: no machine has room."""
+    candidates = [machine for machine in machines if machine.has_room]
+    return min(candidates, key=lambda machine: machine.jobs / (machine.capacity or 1)).name if candidates else None
 
 
-def capacity(machines: Iterable[Standing]) -> int | None:
-    """Jobs that all of them can hold; None: any number."""
+def capacity(machines: Iterable[MachineState]) -> int | None:
+    """Jobs that all of them can have; None: any number."""
     total = 0
-    for one in machines:
-        if one.most is None:
+    for machine in machines:
+        if machine.most is None:
             return None
-        total += one.most
+        total += machine.most
     return total

@@ -1,8 +1,8 @@
-"""How many requests for jobs a runner may have open: few while there is little to do, more while jobs come. Pure.
+"""The number of requests for jobs that a runner may have open: few when idle, more while jobs come. Pure.
 
-It is gitlab-runner's rule (FF_USE_ADAPTIVE_REQUEST_CONCURRENCY, on unless switched off): begin with one, a tenth more
-for every job, and at least one more, a tenth less for every empty answer, never above `request_concurrency`. Every open
-request holds a slot, so an idle runner takes one from the others and not all that it may have. `polling.py` asks.
+This is gitlab-runner's rule (FF_USE_ADAPTIVE_REQUEST_CONCURRENCY, on by default): start with one; a tenth more for
+every job, and at least one more; a tenth less for every empty answer; never above `request_concurrency`. Every open
+request has a slot, so an idle runner takes only one slot from the others. `poller.py` is the caller.
 """
 
 import msgspec
@@ -21,11 +21,11 @@ class RequestLimit(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def used(self) -> int:
-        """The requests that may be open now."""
+        """Requests that may be open now."""
         return int(self.adaptive) if self.is_adaptive else self.hard
 
     def after(self, status: int | None) -> "RequestLimit":
-        """The limit after an answer; what is no answer to the question, None or an error, teaches nothing."""
+        """The limit after an answer; None or an error status changes nothing."""
         match status:
             case 201:
                 adaptive = min(float(self.hard), max(self.adaptive * GROWTH, self.adaptive + 1))

@@ -1,7 +1,7 @@
-"""How soon to ask a server for the next job, given how it answered so far, and whether all is well. Pure.
+"""The pause before the next request for a job, and the server's health, from its answers so far. Pure.
 
-One `Pace` serves all requests of a runner: a server in trouble is asked by one of them at a time, and other runners do
-not notice. `polling.py` waits.
+One `Pace` serves all requests of a runner. A server in trouble gets one request at a time; other runners are not
+affected. `poller.py` is the caller.
 """
 
 from enum import StrEnum
@@ -11,39 +11,38 @@ import msgspec
 from remuda.lib.backoff import Backoff
 
 REFUSED = Backoff(first_seconds=1.0, ceiling_seconds=60.0)
-"""After a 403: the runner may be paused or being re-created; a short growing wait instead of an hour's silence."""
+"""After a 403: the runner may be paused or being re-created, so the pause grows slowly."""
 TROUBLED = Backoff(first_seconds=0.5, ceiling_seconds=30.0)
-"""After a network error or an answer that says nothing."""
+"""After a network error or an unexpected status."""
 LONGEST_WAIT_SECONDS = 300.0
-"""A server that asks for a longer wait is asked again by then all the same."""
+"""Longest pause, even if the server asks for more."""
 HELD_SECONDS = 1.0
-"""An answer that took longer was held back by the server."""
+"""A request that took longer was held by the server."""
 _JITTER = 0.1
-"""What a server asks for is a least wait; so many managers that heard the same do not come back in step."""
+"""Added to a pause that the server asks for, so that many managers do not come back at the same moment."""
 
 
 class Health(StrEnum):
-    """How a server treats a runner."""
+    """How the server treats a runner."""
 
-    WELL = "well"  # it answers as it should, or has not been asked yet
+    WELL = "well"  # it answers as expected, or was not asked yet
     REFUSED = "refused"  # 403: the token is wrong, or the runner was removed there
-    TROUBLED = "troubled"  # it cannot be reached, or answers what is no answer
+    TROUBLED = "troubled"  # unreachable, or an unexpected status
 
 
 class Pace(msgspec.Struct, frozen=True, kw_only=True):
-    """What a runner remembers of earlier answers."""
+    """What earlier answers of a runner's server mean for the next request."""
 
     check_interval_seconds: float
     strict: bool = False
-    """Wait the interval after a job, too."""
+    """Wait the interval after a job, too (`strict_check_interval`)."""
     refusals: int = 0
     troubles: int = 0
     quick: int = 0
-    """Times in a row that the server had nothing and said so at once."""
+    """Empty answers in a row that came at once."""
 
     @property
     def health(self) -> Health:
-        """In a word."""
         if self.refusals:
             return Health.REFUSED
         return Health.TROUBLED if self.troubles else Health.WELL
@@ -57,9 +56,9 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
         asked_seconds: float | None = None,
         jitter: float = 1.0,
     ) -> tuple["Pace", float]:
-        """The pace from now on and the seconds to wait; `status` is None when nobody answered.
+        """The new pace and the seconds to wait; `status` is None without an answer.
 
-        The server asked for a wait of `asked_seconds` (Retry-After, the end of its rate limit), if it did.
+        `asked_seconds` is the pause that the server asked for (Retry-After, end of its rate limit).
         """
         rest = max(0.0, self.check_interval_seconds - took_seconds)
         calm = msgspec.structs.replace(self, refusals=0, troubles=0, quick=0)
@@ -69,7 +68,7 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
             case 204:
                 if took_seconds >= HELD_SECONDS:
                     return calm, 0.0
-                # The first quick answer brings the cursor with which the next request is held.
+                # The first quick answer brings the cursor that allows the server to hold the next request.
                 wait = 0.0 if may_hold and self.quick == 0 else rest
                 return msgspec.structs.replace(calm, quick=self.quick + 1), wait
             case 403:
@@ -85,7 +84,7 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _at_least(asked_seconds: float | None, own_seconds: float, jitter: float) -> float:
-    """What the server asked for counts, within reason; a server that always says 0 is not asked without a pause."""
+    """The larger of our own pause and the one that the server asked for, within LONGEST_WAIT_SECONDS."""
     if asked_seconds is None:
         return own_seconds
     return max(own_seconds, min(asked_seconds, LONGEST_WAIT_SECONDS) * (1 + _JITTER * jitter))

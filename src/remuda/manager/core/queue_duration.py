@@ -1,7 +1,7 @@
-"""Whether a job waited longer for its runner than the operator finds acceptable (`job_queuing_durations`). Pure.
+"""Whether a job waited longer for its runner than the operator accepts (`job_queuing_durations`). Pure.
 
-Of the entries whose time and whose number of the project's running jobs match, the last one counts. An entry that
-cannot be read counts never; `config.py` has said so. `metrics.py` asks.
+The last entry that matches the time and the project's number of running jobs counts. An invalid entry never matches;
+the configuration check has reported it. `metrics.py` is the caller.
 """
 
 import re
@@ -14,7 +14,7 @@ from remuda.manager.config.values import QueuingDuration
 def is_too_long(
     entries: Sequence[QueuingDuration], *, now: datetime, queued_seconds: float, project_jobs_running: str
 ) -> bool:
-    """Whether the wait is above the threshold that counts; `now` has a time zone."""
+    """True if the wait is above the threshold of the matching entry; `now` has a time zone."""
     for entry in reversed(entries):
         if entry.threshold_seconds and _is_period(entry, now) and _fits(entry, project_jobs_running):
             return queued_seconds > entry.threshold_seconds
@@ -29,7 +29,7 @@ def _fits(entry: QueuingDuration, project_jobs_running: str) -> bool:
 
 
 def _is_period(entry: QueuingDuration, now: datetime) -> bool:
-    # Not at the top: hardly anybody has such entries.
+    # Imported here because few configurations have such entries.
     from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
     from cronsim import CronSim, CronSimError

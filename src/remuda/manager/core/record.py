@@ -1,6 +1,6 @@
-"""What the manager stores of a job: how far it is, what the server has of it, how it ended.
+"""What the manager stores of a job: its origin (`JobRow`), and its progress and outcome (`Record`).
 
-`life.py` makes these values, `remuda.manager.jobs.journal` stores them; a new process begins with them.
+`life.py` produces records, `remuda.manager.jobs.journal` stores them; a new process resumes jobs from them.
 """
 
 from enum import StrEnum
@@ -9,29 +9,29 @@ import msgspec
 from msgspec.structs import replace
 
 FIRST_RESULT = 1
-"""Sequence numbers of results begin here."""
+"""Sequence number of the first result."""
 
 
 AGAIN_BYTES = 256 * 1024
-"""So much of a log that the server has may be sent once more after a crash."""
+"""At most so many log bytes are sent twice after a crash."""
 AGAIN_SECONDS = 10.0
-"""What the server has had for so long is stored when the job next has something to do, be it as little as it may."""
+"""Progress older than this is stored with the next action, however small."""
 
 
 class Phase(StrEnum):
-    """How far a job is. Stored; OVER only where there is no outcome to offer."""
+    """How far a job is. The values are stored; OVER only without an outcome."""
 
-    RECEIVED = "received"  # the server handed it out and does not know yet that we have it
-    ACKNOWLEDGED = "acknowledged"  # the server knows; the agent may or may not
-    FOUND = "found"  # the agent has it, no journal knew it; the server has not said yet that it is ours
+    RECEIVED = "received"  # handed out by the server; not yet acknowledged
+    ACKNOWLEDGED = "acknowledged"  # acknowledged; the agent may or may not have it
+    FOUND = "found"  # recovered from an agent; the server has not confirmed it yet
     STARTED = "started"  # the agent has it
-    ENDED = "ended"  # its outcome is known; log, results and final state are on their way
-    HELD = "held"  # the server has everything; its environment stays for those who look into it
-    OVER = "over"  # the server needs nothing more from us
+    ENDED = "ended"  # its outcome is known; log, results and final state are being sent
+    HELD = "held"  # on hold: the server has everything; the environment stays for shells
+    OVER = "over"  # the server needs nothing more
 
 
 _RELAYED = (Phase.STARTED, Phase.ENDED)
-"""In these only the server gets further."""
+"""In these phases only log and results progress."""
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,45 +45,66 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     log_bytes: int = 0
     results: int = 0
     checksum: str = ""
-    """crc32:… of the whole log; empty when the agent did not say."""
+    """crc32:… of the whole log; empty if unknown."""
     note: str = ""
-    """A line that the manager itself puts behind the log, because the agent cannot say it; ends at `log_bytes`."""
+    """A line that the manager appends to the log when the agent cannot; it ends at `log_bytes`."""
     held_until: float = 0.0
-    """Until when the agent keeps the environment of a failed job; wall time, 0: it does not."""
+    """End of the hold of a failed job, in wall time; 0: it is not held."""
     may_have_begun: bool = False
-    """The agent had the job, or may have had it, and can say no more whether the script began."""
+    """The agent had the job, or may have had it, so the script may have begun."""
+
+
+class JobRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A job as it was received. It never changes, unlike its `Record`."""
+
+    key: str
+    """The job's id for the agent."""
+    job_id: int
+    url: str
+    runner: str
+    """Short token of the runner that took it."""
+    runner_name: str
+    slot: int
+    sends_results: bool
+    received_at: float
+    api_version: int
+    payload: bytes
+    settings: str = ""
+    """Name of the runner's configuration at that time, see `Journal.settings`; empty: unknown."""
+    manager: str = ""
+    """Mark of the manager in the names of its folders, see `JobPlace.manager`."""
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
-    """What a new process must know of a job."""
+    """The progress of a job that a new process needs."""
 
     phase: Phase = Phase.RECEIVED
     log_offset: int = 0
-    """The server has the log up to here."""
+    """Log bytes that the server has."""
     log_crc: int | None = 0
     result_seq: int = FIRST_RESULT
-    """The next result the server wants."""
+    """The next result that the server needs."""
     cancel_told: bool = False
-    """The agent knows that the job shall end."""
+    """The agent was told to cancel the job."""
     outcome: Outcome | None = None
     machine: str = ""
-    """Where it runs, in its environment; empty: it has no place yet."""
+    """Name of its machine; empty: it has none yet."""
 
     def is_worth_storing(self, stored: "Record", *, seconds: float = 0.0, again_bytes: int = AGAIN_BYTES) -> bool:
-        """Whether a new process should know it, where it knows what is `stored`, for so many seconds.
+        """True if this record should replace the `stored` one, which is `seconds` old.
 
-        How far the server is with what its agent keeps matters little: it has no harm of what it gets twice, and says
-        so. Of a job that has ended the agent keeps all until it is told to forget the job, which comes soon; of one
-        that runs it keeps what is not stored here, which must not become much.
+        Small progress of log and results is not worth a write: the server ignores what it gets twice. For an ended job
+        the agent keeps everything until the job is closed, which is soon. For a running job the agent keeps what is not
+        stored here, so that must not become much.
         """
         is_old = self.phase is not Phase.ENDED and seconds >= AGAIN_SECONDS
         if self.phase not in _RELAYED or is_old or self.log_offset - stored.log_offset >= again_bytes:
             return self != stored
-        reached = replace(stored, log_offset=self.log_offset, log_crc=self.log_crc, result_seq=self.result_seq)
-        return self != reached
+        advanced = replace(stored, log_offset=self.log_offset, log_crc=self.log_crc, result_seq=self.result_seq)
+        return self != advanced
 
 
 def again_bytes(waiting_limit_bytes: int) -> int:
-    """The same where an agent may keep only so much for us, above 0: it must hear in time what it need not keep, or it
-    holds the job's output back."""
+    """The limit for an agent that keeps at most `waiting_limit_bytes` of log (0: no limit). Positions must be confirmed
+    before that is full, or the agent holds the job's output back."""
     return min(AGAIN_BYTES, waiting_limit_bytes // 4) if waiting_limit_bytes > 0 else AGAIN_BYTES

@@ -1,23 +1,23 @@
-"""Two streams of one job between agent and server: the log's bytes and the step results.
+"""Buffers of one job between agent and server: log bytes and step results. Pure.
 
-Both sides name positions in the same space (byte offsets, sequence numbers), so everything here is one rule: what the
-server does not have yet waits here, what arrives out of place is ignored because it can be asked for again, and
-whichever side says where it stands is believed. Nothing is sent here; `life.py` decides when.
+Both sides use the same positions (byte offsets, sequence numbers). What the server does not have yet waits here. Data
+out of sequence is ignored, because it can be requested again. A position that either side reports is believed.
+`life.py` decides when to send.
 """
 
 import zlib
 from collections import deque
 
 CHUNK_BYTES = 1 << 20
-"""Most bytes of one PATCH; also the room that must be free before the agent is asked for more."""
+"""Most bytes of one PATCH; also the free room needed before the agent is asked for more."""
 LEAST_BYTES = 1 << 10
-"""A server that does not take so little takes nothing."""
+"""Chunks are not made smaller than this."""
 HIGH_BYTES = 2 << 20
-"""Above this the agent is asked to pause: a slow server costs time, not memory."""
+"""Above this the agent is asked to pause, so that a slow server does not fill the memory."""
 
 
 class TraceRelay:
-    """Log bytes on their way. Invariant: the waiting bytes are those from `confirmed` to `received`."""
+    """Log bytes from agent to server. Invariant: the waiting bytes are those from `confirmed` to `received`."""
 
     __slots__ = ("_crc", "_most", "_waiting", "confirmed", "received")
 
@@ -29,18 +29,18 @@ class TraceRelay:
         self._crc = crc
 
     @property
-    def waiting(self) -> int:
-        """How many bytes wait."""
+    def bytes_waiting(self) -> int:
+        """Number of bytes to send."""
         return len(self._waiting)
 
     @property
     def crc(self) -> int | None:
-        """CRC-32 of the confirmed bytes, if all of them passed through here or through an earlier process."""
+        """CRC-32 of the confirmed bytes; None if not all of them passed through this or an earlier process."""
         return self._crc if self.received >= self.confirmed else None
 
     def add(self, offset: int, data: bytes, *, is_first: bool = False) -> None:
-        """Bytes from the agent; those that do not join on are ignored. `is_first`: it has none before them any more,
-        because the server has those."""
+        """Add bytes from the agent; bytes out of sequence are ignored. `is_first`: the agent has dropped all earlier
+        bytes, because the server has them."""
         if is_first and offset > self.received:
             self._waiting.clear()
             self.received, self.confirmed = offset, max(offset, self.confirmed)
@@ -48,17 +48,17 @@ class TraceRelay:
         if not offset <= self.received < offset + len(data):
             return
         data = data[self.received - offset :]
-        known = min(max(self.confirmed - self.received, 0), len(data))
-        self._sum(data[:known])
+        confirmed = min(max(self.confirmed - self.received, 0), len(data))
+        self._sum(data[:confirmed])
         self.received += len(data)
-        self._waiting += data[known:]
+        self._waiting += data[confirmed:]
 
     def head(self) -> bytes:
-        """The next bytes for the server; they begin at `confirmed`."""
+        """The next bytes to send; they begin at `confirmed`."""
         return bytes(self._waiting[: self._most])
 
     def halve(self, refused: int) -> None:
-        """The server, or what stands before it, does not take so many bytes at a time."""
+        """Use smaller chunks: the server, or a proxy, refused so many bytes."""
         self._most = max(min(self._most, refused) // 2, LEAST_BYTES)
 
     def server_has(self, size: int) -> None:
@@ -81,7 +81,7 @@ class TraceRelay:
 
 
 class ResultRelay:
-    """Step results on their way; `confirmed` and `received` are the next numbers wanted on either side, from 1."""
+    """Step results from agent to server; `confirmed` and `received` are the next numbers on either side, from 1."""
 
     __slots__ = ("_waiting", "bytes_waiting", "confirmed", "received")
 
@@ -92,7 +92,7 @@ class ResultRelay:
         self.bytes_waiting = 0
 
     def add(self, seq: int, document: bytes) -> None:
-        """A result from the agent; one that does not join on is ignored."""
+        """Add a result from the agent; one out of sequence is ignored."""
         if seq != self.received:
             return
         self.received += 1
@@ -101,23 +101,23 @@ class ResultRelay:
             self.bytes_waiting += len(document)
 
     def head(self) -> list[bytes]:
-        """The next results for the server, one at least, together hardly more than a chunk."""
-        chosen: list[bytes] = []
+        """The next results to send: at least one, together at most a chunk if there are several."""
+        batch: list[bytes] = []
         size = 0
         for _, document in self._waiting:
-            if chosen and size + len(document) > CHUNK_BYTES:
+            if batch and size + len(document) > CHUNK_BYTES:
                 break
-            chosen.append(document)
+            batch.append(document)
             size += len(document)
-        return chosen
+        return batch
 
     def drop(self) -> None:
-        """Nobody wants what waits; if it stayed, a job with many results could not read on."""
+        """Drop what waits: the server takes no results, and a full buffer would stop the job's events."""
         self._waiting.clear()
         self.bytes_waiting = 0
 
     def server_wants(self, seq: int) -> None:
-        """The server has every result before `seq`, and none from there on."""
+        """The server has all results before `seq`, and none from there on."""
         while self._waiting and self._waiting[0][0] < seq:
             self.bytes_waiting -= len(self._waiting.popleft()[1])
         first = self._waiting[0][0] if self._waiting else self.received

@@ -1,10 +1,10 @@
-"""Slots: a job may be asked for only by someone who holds room for it.
+"""Slots: room for one job each. A slot is reserved before a job is requested. Pure.
 
 A slot counts against `concurrent` (all runners), its runner's `limit`, and the capacity of the environment, which
-several runners may share. Its number is the lowest free one of that runner and names the working directory, so no two
-jobs share one. `polling.py` reserves before it asks; a slot goes over to the job that came, or is given back.
+several runners may share. Its number is the lowest free one of its runner and names the working directory, so no two
+jobs share one. `polling/room.py` is the caller.
 
-Every call takes the same time, however many slots are taken: thousands may be.
+The cost of a call does not grow with the number of slots: thousands may be taken.
 """
 
 import heapq
@@ -31,7 +31,7 @@ class _Numbers:
         self._free: list[int] = []
         self._end = 0
 
-    def lowest(self) -> int:
+    def take_lowest(self) -> int:
         while self._free and self._free[0] in self.taken:
             heapq.heappop(self._free)
         number = heapq.heappop(self._free) if self._free else self._end
@@ -50,10 +50,10 @@ class _Numbers:
 
 
 class Slots:
-    """Which slots are taken."""
+    """The taken slots of all runners."""
 
     def __init__(self, *, concurrent: int, limits: Mapping[str, int], places: Mapping[str, str] | None = None) -> None:
-        """`places` names the environment of each runner; one that is not there has one of its own."""
+        """`places` names the environment of each runner; a runner that is not in it has its own."""
         self._concurrent = concurrent
         self._limits = limits
         self._places = places or {}
@@ -63,24 +63,24 @@ class Slots:
 
     @property
     def free(self) -> int:
-        """How many more of any runner; never negative, though a journal may hold more than a lowered limit allows."""
+        """Free slots; never negative, even if the journal has more jobs than a lowered limit allows."""
         return max(0, self._concurrent - self._taken)
 
     @property
     def taken(self) -> int:
-        """How many slots are held, by jobs and by requests."""
+        """Slots of jobs and of requests."""
         return self._taken
 
     def in_place(self, runner: str) -> int:
-        """How many of them in the runner's environment."""
+        """Taken slots in the runner's environment."""
         return self._in_place[self._place(runner)]
 
     def share_place(self, runner: str, other: str) -> bool:
-        """Whether two runners have the same environment."""
+        """True if two runners have the same environment."""
         return self._place(runner) == self._place(other)
 
     def change(self, *, concurrent: int, limits: Mapping[str, int], places: Mapping[str, str] | None = None) -> None:
-        """Other limits from now on; who has a slot keeps it."""
+        """Change the limits. Taken slots stay taken."""
         self._concurrent = concurrent
         self._limits = limits
         self._places = places or {}
@@ -89,32 +89,32 @@ class Slots:
             self._in_place[self._place(runner)] += len(numbers.taken)
 
     def is_full(self, runner: str, capacity: int | None = None) -> bool:
-        """Whether the runner itself can have no more, be there room for others or not."""
+        """True if the runner's limit or its environment leaves no room, even if slots are free."""
         limit = self._limits.get(runner, 0)
         if limit and runner in self._numbers and len(self._numbers[runner].taken) >= limit:
             return True
         return capacity is not None and self._in_place[self._place(runner)] >= capacity
 
     def reserve(self, runner: str, capacity: int | None = None) -> Slot | None:
-        """The runner's lowest free slot; None when there is no room. `capacity`: that of its environment."""
+        """Reserve the runner's lowest free slot; None: no room. `capacity` is that of its environment."""
         if not self.free or self.is_full(runner, capacity):
             return None
-        slot = Slot(runner, self._of(runner).lowest())
+        slot = Slot(runner, self._of(runner).take_lowest())
         self._count(runner, 1)
         return slot
 
     def adopt(self, slot: Slot) -> Slot:
-        """A job of an earlier process holds this slot; room or not, it runs. Another one, if this is taken already."""
+        """Take the slot of a job of an earlier process, even above the limits. Returns another slot if it is taken."""
         numbers = self._of(slot.runner)
         if slot.number in numbers.taken:
-            slot = Slot(slot.runner, numbers.lowest())
+            slot = Slot(slot.runner, numbers.take_lowest())
         else:
             numbers.take(slot.number)
         self._count(slot.runner, 1)
         return slot
 
     def release(self, slot: Slot) -> None:
-        """Give a slot back; twice is as good as once."""
+        """Free a slot. Repeating it changes nothing."""
         numbers = self._of(slot.runner)
         if slot.number in numbers.taken:
             numbers.give_back(slot.number)

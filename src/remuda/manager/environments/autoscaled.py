@@ -16,15 +16,15 @@ import msgspec
 from remuda.fleeting.errors import PermanentError, TemporaryError
 from remuda.fleeting.port import ConnectInfo, InstanceGroup
 from remuda.lib.clock import Clock
+from remuda.manager.config.fleet_setup import autoscaler_of, fleet_setup, plugins_of
 from remuda.manager.config.load import RunnerConfig
+from remuda.manager.environments.cell_demand import CellDemand
+from remuda.manager.environments.fleet_record import remove_record, write_record
 from remuda.manager.environments.instances import Instances
 from remuda.manager.environments.port import UNKNOWN_BYTES, JobPlace, PreparedPlace, Usage
 from remuda.manager.environments.remote_machine import RemoteMachine
 from remuda.manager.environments.ssh import SshError
 from remuda.manager.errors import EnvironmentLostError, EnvironmentTemporaryError
-from remuda.manager.scaling.orphaned_machines import forget, remember
-from remuda.manager.scaling.scaling import CellDemand
-from remuda.manager.scaling.setup import autoscaler_of, fleet_setup, plugins_of
 from remuda.taskscaler.core.values import Demand, KeyDemand
 from remuda.taskscaler.fleet.setup import GoneError
 from remuda.taskscaler.loop import (
@@ -72,7 +72,7 @@ class AutoscaledEnvironment:
         self._clock = clock
         self._setup = fleet_setup(runner, system_id=system_id)
         if not runner.remuda.plugin_scales:
-            remember(folder, runner, self._setup)
+            write_record(folder, runner, self._setup)
         self._instances = Instances(runner, self._setup, folder, clock=clock, ask=self._connect_info, base=base)
         self._plugins = {name: plugins(plugin) for name, plugin in plugins_of(runner).items()}
         self._held: dict[str, str] = {}
@@ -141,13 +141,13 @@ class AutoscaledEnvironment:
         self._instances.change(runner, setup)
         self._scaler.change(setup)
 
-    def hear(self, taken: int) -> None:
-        """So many slots of the manager's are taken by jobs here and by requests that may bring some."""
-        self._taken = taken
+    def set_taken(self, slots: int) -> None:
+        """Set the number of the manager's slots taken by jobs of this environment and by requests for some."""
+        self._taken = slots
         self._tell()
 
     def end_recovery(self) -> None:
-        """All jobs of earlier processes have been found."""
+        """The search for jobs of earlier processes is over."""
         self._scaler.end_recovery()
 
     def discard(self) -> None:
@@ -161,8 +161,8 @@ class AutoscaledEnvironment:
         """Whether no more jobs are asked for; `is_ending`: nor ever will be."""
         self._scaler.drain(is_draining=is_draining, is_ending=is_ending)
 
-    def look(self) -> None:
-        """Something may be otherwise at the provider."""
+    def refresh(self) -> None:
+        """Look at the provider soon: something may have changed there."""
         self._scaler.look()
 
     def status(self) -> ScalerStatus:
@@ -194,7 +194,7 @@ class AutoscaledEnvironment:
         self._waiting.add(place.key)
         try:
             self._tell()
-            key = self.demand.accepted() if self.demand is not None else ""
+            key = self.demand.deduct_job() if self.demand is not None else ""
             began = self._clock.monotonic()
             slot = await self._scaler.acquire(place.key, key=key, caches=(place.project,))
             self._metrics.observe("slot_wait", self._clock.monotonic() - began)
@@ -283,7 +283,7 @@ class AutoscaledEnvironment:
         try:
             await self._scaler.close()
             if self._is_discarded:
-                await asyncio.to_thread(forget, self._folder, self._setup.name)
+                await asyncio.to_thread(remove_record, self._folder, self._setup.name)
         finally:
             self.is_closed = True
             self._metrics.clear()

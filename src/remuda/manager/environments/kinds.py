@@ -1,8 +1,8 @@
-"""Which environment a runner has: one dictionary of kinds, and one environment for all runners whose places are equal.
+"""Creates environments: maps executors to kinds, and shares one environment among runners with equal places.
 
-Decided here: the kind that an executor of gitlab-runner means, and when two runners share. An adapter is imported when
-it is first needed: most managers use one kind, and some of them take long to import. One that is being closed keeps
-its name until that is done, so that there never are two over the same machines. `supervision.py` is the caller.
+A kind is imported when it is first needed: most managers use one kind, and some are slow to import. An environment that
+is being closed keeps its identity until that is done, so that there are never two over the same machines.
+`supervision.py` is the caller.
 """
 
 import asyncio
@@ -64,54 +64,53 @@ KINDS: dict[str, Callable[[RunnerConfig, Path, Clock], Environment]] = {
     "machines": _machines,
     "plugin": _plugin,
 }
-"""Besides `local`."""
+"""All kinds but `local` and `autoscaled`, which need more arguments."""
 
 
-class Around(msgspec.Struct, frozen=True, kw_only=True):
-    """What environments that make machines have to know besides."""
+class EnvironmentContext(msgspec.Struct, frozen=True, kw_only=True):
+    """Shared settings of environments with scalers."""
 
     folder: Path
-    """For what is kept of machines: in the manager's data folder."""
+    """For the states of fleets; in the manager's data folder."""
     system_id: str = ""
     counts: "Callable[[Callable[[], RunnerConfig]], ScalerMetrics] | None" = None
-    """Who counts, for a runner that it can ask for."""
+    """Creates the metrics of a scaler, from a function that returns its runner."""
     plugins: "Callable[[str], InstanceGroup] | None" = None
-    """Makes the group of a plugin, in place of running its program."""
+    """Creates the group of a plugin, instead of running its program."""
 
 
 def kind_of(runner: RunnerConfig) -> str:
-    """The kind of environment that a runner has."""
     kind = KIND_OF_EXECUTOR[runner.executor]
     return AUTOSCALED if kind == "machines" and not runner.remuda.machines else kind
 
 
-def plugins_in(around: Around, clock: Clock) -> "Callable[[str], InstanceGroup]":
-    """Who makes the groups of plugins."""
+def plugin_factory(context: EnvironmentContext, clock: Clock) -> "Callable[[str], InstanceGroup]":
+    """A function that creates the group of a plugin."""
 
-    def hosted(plugin: str) -> "InstanceGroup":
+    def host(plugin: str) -> "InstanceGroup":
         from remuda.fleeting.host import HostedGroup
 
         return HostedGroup(plugin, clock=clock)
 
-    return around.plugins or hosted
+    return context.plugins or host
 
 
-def _autoscaled(runner: RunnerConfig, clock: Clock, around: Around) -> Environment:
+def _make_autoscaled(runner: RunnerConfig, clock: Clock, context: EnvironmentContext) -> Environment:
     from remuda.manager.environments.autoscaled import AutoscaledEnvironment
     from remuda.taskscaler.loop.state import StateError
 
     try:
         return AutoscaledEnvironment(
             runner,
-            folder=around.folder,
-            system_id=around.system_id,
+            folder=context.folder,
+            system_id=context.system_id,
             clock=clock,
-            plugins=plugins_in(around, clock),
-            counts=around.counts,
+            plugins=plugin_factory(context, clock),
+            counts=context.counts,
         )
     except (StateError, OSError, sqlite3.Error) as error:
         raise ConfigError(
-            f"runner {runner.name or runner.short_token}: what is kept of its machines in {around.folder} cannot be "
+            f"runner {runner.name or runner.short_token}: what is kept of its machines in {context.folder} cannot be "
             f"used: {error}"
         ) from error
 
@@ -120,14 +119,14 @@ def make_environment(
     runner: RunnerConfig,
     jobs: Path,
     clock: Clock,
-    around: Around,
+    context: EnvironmentContext,
     *,
     agent_idle_exit_seconds: float = IDLE_EXIT_SECONDS,
 ) -> Environment:
-    """A runner's environment; `jobs` is the folder for whatever it keeps on this machine."""
+    """Create a runner's environment; `jobs` is its folder on this machine."""
     kind = kind_of(runner)
     if kind == AUTOSCALED:
-        return _autoscaled(runner, clock, around)
+        return _make_autoscaled(runner, clock, context)
     if kind != LOCAL:
         return KINDS[kind](runner, jobs, clock)
     from remuda.manager.environments.local import LocalEnvironment
@@ -136,19 +135,19 @@ def make_environment(
 
 
 def fleet_identity(fleet: str) -> str:
-    """The same for the machines of a runner, by the name of what is kept of them."""
+    """The identity of an autoscaled environment, by the name of its fleet."""
     return f"{AUTOSCALED}-{fleet}"
 
 
 def identity(runner: RunnerConfig) -> str:
-    """Equal for runners that share an environment, in every process."""
+    """A name that is equal for runners that share an environment. Stable over restarts."""
     kind = kind_of(runner)
     where: tuple[Any, ...]
     match kind:
         case "autoscaled":
-            from remuda.manager.scaling.setup import runner_key
+            from remuda.manager.config.fleet_setup import runner_key
 
-            # Its machines are nobody else's, and stay when its token is renewed.
+            # Not shared, and the same after a token renewal.
             return fleet_identity(runner_key(runner))
         case "ssh":
             where = (runner.ssh,)
@@ -162,30 +161,30 @@ def identity(runner: RunnerConfig) -> str:
 
 
 class Environments:
-    """The environments in use."""
+    """The environments in use, by identity."""
 
     def __init__(
         self,
-        make: Callable[[RunnerConfig, Around], Environment],
+        make: Callable[[RunnerConfig, EnvironmentContext], Environment],
         identify: Callable[[RunnerConfig], str],
-        around: Around,
+        context: EnvironmentContext,
     ) -> None:
-        self._around = around
+        self._context = context
         self._make = make
         self._identify = identify
         self._known: dict[str, Environment] = {}
         self._closing: set[str] = set()
 
     def __iter__(self) -> Iterator[Environment]:
-        """Those that are there, without those that are being closed."""
+        """All environments except those being closed."""
         return iter(list(self._known.values()))
 
-    def are_for(self, system_id: str, counts: "Callable[[Callable[[], RunnerConfig]], ScalerMetrics]") -> None:
-        """Which manager has them, and who counts for it; said before the first is made."""
-        self._around = msgspec.structs.replace(self._around, system_id=system_id, counts=counts)
+    def set_manager(self, system_id: str, counts: "Callable[[Callable[[], RunnerConfig]], ScalerMetrics]") -> None:
+        """Set the manager's id and its scaler metrics. Called before the first environment is created."""
+        self._context = msgspec.structs.replace(self._context, system_id=system_id, counts=counts)
 
     def check(self, runners: Iterable[RunnerConfig]) -> None:
-        """ClosingError: one of these needs what is being closed."""
+        """ClosingError: one of these runners needs an environment that is being closed."""
         for runner in runners:
             if self._identify(runner) in self._closing:
                 raise ClosingError(
@@ -194,16 +193,16 @@ class Environments:
                 )
 
     def of(self, runner: RunnerConfig) -> Environment:
-        """The runner's own, or that of another one that has an equal place. ClosingError: see `check`."""
+        """The environment of a runner, created on first use. ClosingError: see `check`."""
         self.check([runner])
         name = self._identify(runner)
         if name not in self._known:
-            self._known[name] = self._make(runner, self._around)
+            self._known[name] = self._make(runner, self._context)
         return self._known[name]
 
     @contextmanager
-    def held(self, fleet: str) -> Iterator[None]:
-        """Nobody gets an environment over the machines of that fleet meanwhile. ClosingError: that is so already."""
+    def hold(self, fleet: str) -> Iterator[None]:
+        """Create no environment for this fleet within the block. ClosingError: it is held already."""
         name = fleet_identity(fleet)
         if name in self._closing:
             raise ClosingError(f"machines of {fleet} are being removed; try again when that is done")
@@ -217,16 +216,16 @@ class Environments:
         self,
         used: Collection[Environment],
         start: Callable[[str, Callable[[], Awaitable[None]]], asyncio.Task[None]],
-        leave: Callable[[Environment], None],
+        discard: Callable[[Environment], None],
     ) -> None:
-        """Let go of those that are none of these: `leave` is told of each now, `start` makes a task that closes it."""
+        """Close all environments that are not `used`: call `discard` with each, and `start` a closing task."""
         for name, environment in list(self._known.items()):
-            if not any(environment is one for one in used):
-                leave(environment)
+            if not any(environment is other for other in used):
+                discard(environment)
                 start(f"end of environment {name}", self._begin_closing(name))
 
     async def close(self) -> None:
-        """Let go of all, one after the other."""
+        """Close all, one after the other."""
         for name in list(self._known):
             await self._begin_closing(name)()
 
@@ -235,10 +234,10 @@ class Environments:
         return partial(self._close, name, self._known.pop(name))
 
     async def _close(self, name: str, environment: Environment) -> None:
-        """Once, whatever comes of it: what failed half way can only be found again by the next process."""
+        """Close once, without a retry after an error: the next process finds what is left."""
         try:
             await environment.close()
-        except Exception as error:  # noqa: BLE001 - it must not keep the others, nor its runner from coming back
-            logger("manager").error("an environment was not closed in order", environment=name, exc_info=error)
+        except Exception as error:  # noqa: BLE001 - the others must be closed, too
+            logger("manager").error("cannot close environment", environment=name, exc_info=error)
         finally:
             self._closing.discard(name)

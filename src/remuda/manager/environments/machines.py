@@ -17,7 +17,7 @@ from pathlib import Path
 from remuda.lib.backoff import Backoff
 from remuda.lib.clock import Clock
 from remuda.manager.config.load import MachineEntry, RunnerConfig
-from remuda.manager.core.machine_choice import Standing, capacity, choose
+from remuda.manager.core.machine_choice import MachineState, capacity, choose
 from remuda.manager.environments.port import JobPlace, PreparedPlace, Usage
 from remuda.manager.environments.remote_machine import RemoteMachine, UsedUpError
 from remuda.manager.environments.ssh import Address, SshError
@@ -141,12 +141,12 @@ class MachinesEnvironment:
         for kept in self._machines.values():
             await kept.machine.close()
 
-    def _standings(self) -> list[Standing]:
+    def _standings(self) -> list[MachineState]:
         return [
-            Standing(
+            MachineState(
                 name=name,
                 capacity=kept.capacity,
-                held=len(kept.held),
+                jobs=len(kept.held),
                 is_usable=not kept.cause and not self._is_full(kept),
                 uses_left=None if kept.uses_left is None else max(kept.uses_left - kept.claiming, 0),
             )

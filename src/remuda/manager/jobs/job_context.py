@@ -1,4 +1,4 @@
-"""What the jobs of a manager have in common; `supervision.py` makes it, `jobs.py` uses it. Nothing is decided here."""
+"""What all jobs of a manager share. `supervision.py` creates it; `job.py` and `job_table.py` use it."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -9,9 +9,10 @@ import msgspec
 from remuda.lib.clock import Clock
 from remuda.manager.config.load import RunnerConfig
 from remuda.manager.core.limits import Limits
-from remuda.manager.jobs.journal import JobRow, Journal
+from remuda.manager.core.record import JobRow
+from remuda.manager.jobs.journal import Journal
 from remuda.manager.jobs.links import Links
-from remuda.manager.polling.server_health import Hearing
+from remuda.manager.polling.server_health import ServerHealth
 from remuda.wire.runner_api import JobPayload
 
 if TYPE_CHECKING:
@@ -19,24 +20,26 @@ if TYPE_CHECKING:
     from remuda.manager.metrics.spans import JobSpans
 
 
-class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
-    """What all jobs of a manager share."""
+class JobContext(msgspec.Struct, frozen=True, kw_only=True):
+    """Services and settings that are the same for every job."""
 
     links: Links
     journal: Journal
     clock: Clock
     system_id: str
+    manager_mark: str
+    """Short id of this manager in the names of working directories."""
     limits: Limits
-    hearing: Hearing = msgspec.field(default_factory=Hearing)
+    server_health: ServerHealth = msgspec.field(default_factory=ServerHealth)
     recovers: bool = True
-    """Whether jobs can be found through their agents alone, which give them up when nobody does."""
-    keeps_in: Path | None = None
-    """The data folder, where working directories of failed jobs stay; None: they do not."""
-    staged: Callable[[RunnerConfig, str, float], None] = lambda _runner, _stage, _seconds: None
-    """Told when a job leaves a stage, and how long it was there."""
-    spans_of: "Callable[[JobRow, JobPayload], JobSpans] | None" = None
-    """Who makes spans of a job; None: nobody."""
+    """Whether jobs can be found again through their agents when the journal is lost."""
+    kept_workdirs: Path | None = None
+    """The data folder, if working directories of failed jobs are kept; None: they are not."""
+    on_stage_end: Callable[[RunnerConfig, str, float], None] = lambda _runner, _stage, _seconds: None
+    """Called when a job leaves a stage, with the seconds it spent there."""
+    make_spans: "Callable[[JobRow, JobPayload], JobSpans] | None" = None
+    """Creates the spans of a job; None: no spans are wanted."""
     settle: "Callable[[ManagedJob], int]" = lambda job: job.slot
-    """The number of the slot whose folder nobody else has on the job's machine; asked before it is prepared."""
-    held: "Callable[[ManagedJob], None]" = lambda _: None
-    """Told when a job begins to be held, and when it is not any more."""
+    """Returns the slot number whose folder no other job on the same machine uses. Called before the job is prepared."""
+    on_hold_change: "Callable[[ManagedJob], None]" = lambda _: None
+    """Called when a failed job goes on hold, and when the hold ends."""

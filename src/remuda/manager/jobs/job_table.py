@@ -1,9 +1,10 @@
-"""The jobs that a manager has: those that came, those that its journal knows, and those that were found at agents.
+"""The jobs of a manager: received from servers, read from the journal, or recovered from agents.
 
-Decided here: who goes on with a job, in which slot, and when that cannot be done; what becomes of a job is in
-`jobs.py`. `supervision.py` makes the table, has offers put into it, and runs what it starts.
+The table assigns slots, creates a `ManagedJob` for each job and reports its end. `supervision.py` creates the table
+and runs the tasks that it starts; `job.py` runs a single job.
 
-Invariants: a job is in the journal before it is here; a key is here once; a job holds a slot until it is over.
+Invariants: a job is in the journal before it is in the table; a key is in the table once; a job has its slot until it
+is over.
 """
 
 import sqlite3
@@ -13,21 +14,20 @@ from functools import partial
 from remuda.lib.killpoints import reach
 from remuda.manager.config.load import RunnerConfig
 from remuda.manager.core.folders import Folders
-from remuda.manager.core.record import Phase, Record
+from remuda.manager.core.record import JobRow, Phase, Record
 from remuda.manager.core.slots import Slot
 from remuda.manager.environments.kinds import Environments
 from remuda.manager.environments.port import Environment, standing_machine
 from remuda.manager.errors import NotStoredError
 from remuda.manager.jobs.job import ManagedJob
-from remuda.manager.jobs.job_context import Surroundings
-from remuda.manager.jobs.journal import JobRow
+from remuda.manager.jobs.job_context import JobContext
 from remuda.manager.jobs.link import AgentLink
-from remuda.manager.jobs.recovery import Note, is_ours, lost_jobs
-from remuda.manager.jobs.wire_mapping import job_key, refuse
+from remuda.manager.jobs.recovery import Note, find_lost_jobs, is_ours
+from remuda.manager.jobs.runners import RunnerLookup, ServedRunner
+from remuda.manager.jobs.wire_mapping import job_key
 from remuda.manager.metrics.metrics import JobSample, ManagerMetrics, mode_of
+from remuda.manager.polling.refusal import refuse_job
 from remuda.manager.polling.room import Room
-from remuda.manager.process.data_folder import DataFolder
-from remuda.manager.process.runners import ServedRunner, Takers
 from remuda.model.job import FailureReason
 from remuda.telemetry.logs import logger
 from remuda.wire.agent_client import AgentClient
@@ -42,42 +42,36 @@ class JobTable:
         self,
         jobs: dict[str, ManagedJob],
         *,
-        folder: DataFolder,
         environments: Environments,
-        takers: Takers,
-        around: Surroundings,
+        runners: RunnerLookup,
+        context: JobContext,
         room: Room,
         metrics: ManagerMetrics,
-        served: Callable[[], Iterable[ServedRunner]],
-        concurrent: Callable[[], int],
         start: Callable[[str, Callable[[], Awaitable[None]]], None],
         on_over: Callable[[], None],
     ) -> None:
-        """`jobs` is filled here only. `served` are the configured runners; `start` makes a supervised task."""
+        """`jobs` is changed only here; `start` creates a supervised task."""
         self._jobs = jobs
-        self._folder = folder
         self._environments = environments
-        self._takers = takers
-        self._around = around
+        self._runners = runners
+        self._context = context
         self._room = room
         self._metrics = metrics
-        self._served = served
-        self._concurrent = concurrent
         self._start = start
         self._on_over = on_over
-        self._clock = around.clock
+        self._clock = context.clock
         self._folders = Folders()
         self._is_draining = False
         self._log = logger("manager")
 
     def drain(self) -> None:
-        """From now on no job is held when it has failed: its end is waited for."""
+        """Hold no failed job any longer: the drain waits for their end."""
         self._is_draining = True
         for job in list(self._jobs.values()):
             job.release()
 
     def settle(self, job: ManagedJob) -> int:
-        """The number of the slot whose folder nobody else has on the job's machine."""
+        """The slot number whose folder no other job on the same machine uses."""
 
         def is_beside(key: str) -> bool:
             other = self._jobs[key]
@@ -85,46 +79,46 @@ class JobTable:
 
         return self._folders.settle(job.key, is_beside)
 
-    def go_on(self) -> None:
-        """With the jobs in the journal."""
-        found = self._folder.journal.jobs()
-        known = self._folder.journal.settings() if found else {}
-        for row, record in found:
+    def resume_journal(self) -> None:
+        """Resume the jobs in the journal. Called once at the start."""
+        stored_jobs = self._context.journal.jobs()
+        settings = self._context.journal.settings() if stored_jobs else {}
+        for row, record in stored_jobs:
             try:
-                config, client = self._taker(row, known.get(row.settings))
+                config, client = self._runners.find(row, settings.get(row.settings))
                 environment = self._environments.of(config)
-            except Exception as error:  # noqa: BLE001 - one job that cannot be served must not keep the others waiting
-                self._log.error("a job of the journal cannot be gone on with; it stays", job=row.job_id, exc_info=error)
+            except Exception as error:  # noqa: BLE001 - one job that cannot be resumed must not stop the others
+                self._log.error("cannot resume job; it stays in the journal", job=row.job_id, exc_info=error)
                 continue
             self._begin(row, record, config, client, environment)
 
-    async def inspect(self, link: AgentLink, client: AgentClient) -> None:
-        """Take up what is ours and not in the journal, before anything else happens over a new connection."""
-        own_id, runners = self._folder.own_id, {one.identity for one in self._served()}
+    async def recover_jobs(self, link: AgentLink, client: AgentClient) -> None:
+        """Take over this manager's jobs at an agent that are not in the journal. Runs first on every new connection."""
+        system_id, identities = self._context.system_id, self._runners.identities
 
-        def ours(note: Note) -> bool:
-            return is_ours(note, system_id=own_id, runners=runners)
+        def is_own(note: Note) -> bool:
+            return is_ours(note, system_id=system_id, runners=identities)
 
-        for row in await lost_jobs(client, link.machine, is_known=self._jobs.__contains__, is_ours=ours):
+        for row in await find_lost_jobs(client, link.machine, is_known=self._jobs.__contains__, is_ours=is_own):
             if row.key in self._jobs:
                 continue
             record = Record(phase=Phase.FOUND, machine=link.machine)
             try:
-                await self._folder.journal.add(row, record)
+                await self._context.journal.add(row, record)
             except sqlite3.Error as error:
-                self._log.error("a job that was found is not taken up", job=row.job_id, cause=str(error))
+                self._log.error("cannot store a recovered job", job=row.job_id, cause=str(error))
                 continue
             if row.key in self._jobs:  # two names may lead to the same machine
                 continue
             reach("manager.found")
-            self._log.warning("a job was found that the journal did not know", job=row.job_id, machine=link.machine)
-            config, job_client = self._taker(row, None)
+            self._log.warning("recovered a job that was not in the journal", job=row.job_id, machine=link.machine)
+            config, job_client = self._runners.find(row, None)
             self._begin(row, record, config, job_client, link.environment)
 
-    async def take(self, taker: ServedRunner, offer: JobOffer, slot: Slot) -> bool:
-        """Store a job that came; from then on it is ours. True: the slot is the job's now."""
+    async def take(self, runner: ServedRunner, offer: JobOffer, slot: Slot) -> bool:
+        """Store a received job and start it. True: the job now has the slot. NotStoredError: it cannot be stored."""
         reach("manager.received")
-        runner, payload = taker.config, offer.payload
+        config, payload = runner.config, offer.payload
         assert payload is not None
         key = job_key(payload.id, payload.token)
         if key in self._jobs:
@@ -132,29 +126,26 @@ class JobTable:
         row = JobRow(
             key=key,
             job_id=payload.id,
-            url=taker.client.url,
-            runner=runner.short_token,
-            runner_name=runner.name,
+            url=runner.client.url,
+            runner=config.short_token,
+            runner_name=config.name,
             slot=slot.number,
             sends_results=offer.is_remuda,
             received_at=self._clock.now(),
             api_version=VERSION,
             payload=offer.body,
-            settings=taker.settings_name,
-            manager=self._folder.mark,
+            settings=runner.settings_name,
+            manager=self._context.manager_mark,
         )
-        record = Record(machine=standing_machine(taker.environment))
+        record = Record(machine=standing_machine(runner.environment))
         try:
-            await self._folder.journal.add(row, record, taker.settings)
+            await self._context.journal.add(row, record, runner.settings)
         except sqlite3.Error as error:
             raise NotStoredError(f"the journal cannot be written: {error}") from error
         reach("manager.journaled")
-        self._metrics.received(runner, payload.job_info, mode=mode_of(payload), now=self._clock.now())
-        self._log.info("a job came", job=payload.id, runner=runner.short_token, slot=slot.number)
-        return self._begin(row, record, runner, taker.client, taker.environment, slot=slot)
-
-    def _taker(self, row: JobRow, settings: bytes | None) -> tuple[RunnerConfig, RunnerClient]:
-        return self._takers.of(row, settings, served=self._served(), concurrent=self._concurrent())
+        self._metrics.count_received(config, payload.job_info, mode=mode_of(payload), now=self._clock.now())
+        self._log.info("job received", job=payload.id, runner=config.short_token, slot=slot.number)
+        return self._begin(row, record, config, runner.client, runner.environment, slot=slot)
 
     def _begin(
         self,
@@ -166,42 +157,42 @@ class JobTable:
         *,
         slot: Slot | None = None,
     ) -> bool:
-        """Go on with a job, in the slot that was reserved for it or in that which it had; False: nobody can."""
+        """Start a job in its reserved slot, or in the slot that it had before. False: the job cannot be run."""
         is_waiting = record.phase in (Phase.RECEIVED, Phase.ACKNOWLEDGED)
         try:
-            job = ManagedJob(row, record, runner=runner, client=client, environment=environment, around=self._around)
-        except Exception as error:  # noqa: BLE001 - it would come again with every start, and take all others along
-            self._log.error("a job cannot be gone on with; it stays in the journal", job=row.job_id, exc_info=error)
-            # What an agent has may be found there, with a payload that can be read.
-            if is_waiting and (told := identity_in(row.payload)):
-                self._start(f"refusal of {row.key}", partial(refuse, client, *told))
+            job = ManagedJob(row, record, runner=runner, client=client, environment=environment, context=self._context)
+        except Exception as error:  # noqa: BLE001 - it would fail again at every start, and stop all other jobs
+            self._log.error("cannot resume job; it stays in the journal", job=row.job_id, exc_info=error)
+            # A job that its agent has may be recovered from there, with a readable payload.
+            if is_waiting and (identity := identity_in(row.payload)):
+                self._start(f"refusal of {row.key}", partial(refuse_job, client, *identity))
             return False
         self._folders.hold(row.key, slot or self._room.adopt(Slot(row.runner, row.slot)), row.slot)
-        if is_waiting and not self._takers.knows(runner):
+        if is_waiting and self._runners.is_placeholder(runner):
             cause = f"its runner {row.runner} is not configured any more, and nobody knows how it was"
             job.life.fail(FailureReason.RUNNER_SYSTEM_FAILURE, cause, self._clock.monotonic())
         self._jobs[row.key] = job
         if self._is_draining:
             job.release()
-        self._start(f"job {row.key}", partial(self._finish, job))
+        self._start(f"job {row.key}", partial(self._run, job))
         return True
 
-    async def _finish(self, job: ManagedJob) -> None:
+    async def _run(self, job: ManagedJob) -> None:
         await job.run()
         del self._jobs[job.key]
         self._room.release(self._folders.let_go(job.key))
         outcome = job.life.outcome
         reason = outcome.reason if outcome is not None else FailureReason.JOB_CANCELED
         seconds = self._clock.now() - job.received_at
-        self._metrics.finished(job.labels, seconds=seconds, failure_reason=reason, mode=job.mode)
-        self._metrics.used(job.labels, job.used)
-        # Of what is no failure of the job, its own log need not say why: its disk may have been full.
-        is_ours = reason == FailureReason.RUNNER_SYSTEM_FAILURE
-        cause = {"cause": outcome.message} if outcome is not None and is_ours else {}
-        self._log.info("a job is over", job=job.job_id, reason=reason, seconds=round(seconds, 3), **cause)
+        self._metrics.count_finished(job.labels, seconds=seconds, failure_reason=reason, mode=job.mode)
+        self._metrics.count_usage(job.labels, job.used)
+        # The job's own log may lack the cause of a system failure, for example a full disk.
+        is_system_failure = reason == FailureReason.RUNNER_SYSTEM_FAILURE
+        cause = {"cause": outcome.message} if outcome is not None and is_system_failure else {}
+        self._log.info("job finished", job=job.job_id, reason=reason, seconds=round(seconds, 3), **cause)
         self._on_over()
 
 
-def samples(jobs: Iterable[ManagedJob]) -> list[JobSample]:
-    """How jobs stand, for whoever counts."""
+def sample_jobs(jobs: Iterable[ManagedJob]) -> list[JobSample]:
+    """State and stage of each job, for the metrics."""
     return [JobSample(labels=job.labels, state=job.state, stage=job.stage) for job in jobs]

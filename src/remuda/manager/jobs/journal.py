@@ -1,10 +1,9 @@
-"""The journal: every job the manager has taken and not yet given back, in one SQLite file.
+"""The journal: all current jobs of the manager, in one SQLite file.
 
-It is what lets a new process find the running jobs and go on. A row is in the file, synced, before the call that made
-it returns; so a caller may act on it in the next line. Calls that come while the disk is busy share one transaction.
-Only the manager that holds the data folder's lock opens it. What the values mean is decided in `core/life.py`.
+It lets a new process find and resume the running jobs. A write is synced to disk before the call returns. Calls that
+come while the disk is busy share one transaction. Only the manager with the data folder's lock opens the journal.
 
-A file that is removed under a running manager is still open here: `renew` writes all that is in it to a new one.
+If the file is removed under a running manager, it is still open here: `renew` writes its content to a new file.
 """
 
 import asyncio
@@ -20,7 +19,7 @@ import msgspec
 
 from remuda.lib.files import InUseError, is_disk_waited_for, make_private, sole_use, sync_folder
 from remuda.lib.sqlite_writer import Writer
-from remuda.manager.core.record import Outcome, Phase, Record
+from remuda.manager.core.record import JobRow, Outcome, Phase, Record
 from remuda.manager.errors import DataFolderError, FolderTakenError, JournalDamagedError
 from remuda.telemetry.logs import logger
 
@@ -52,20 +51,20 @@ _SINCE_2 = (
     "alter table jobs add column machine text not null default ''",
     "create table runners (digest text primary key, settings blob not null) strict",
 )
-"""Applied to every new file, too: so there is one way to the newest form."""
+"""Applied to new files, too, so that there is one way to the newest schema."""
 _SINCE_3 = (
     "create table payloads (job integer primary key, payload blob not null) strict",
     "insert into payloads select rowid, payload from jobs",
     "update jobs set payload = x''",
 )
-"""A job's row is written several times in its life, and all of it each time: what is large and stays is apart."""
+"""SQLite writes the whole row at each change, so the large payload has its own table."""
 _SINCE_4 = ("alter table jobs add column manager text not null default ''",)
 _COLUMNS = (
     "key, job_id, url, runner, runner_name, slot, sends_results, received_at, api_version, payload, settings, "
     "manager, phase, log_offset, log_crc, result_seq, cancel_told, outcome, machine"
 )
 _PAYLOAD = 9
-"""Where it stands among these."""
+"""Its index among these columns."""
 _ALL = (
     f"select {_COLUMNS.replace('payload', 'payloads.payload')} from jobs join payloads on payloads.job = jobs.rowid"
     " order by received_at, key"
@@ -73,32 +72,11 @@ _ALL = (
 _OLD_PAYLOAD = "delete from payloads where job = (select rowid from jobs where key = ?)"
 
 
-class JobRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A job as it was received; its `Record` changes, this does not."""
-
-    key: str
-    """The job's id for the agent."""
-    job_id: int
-    url: str
-    runner: str
-    """Short token of the runner that took it."""
-    runner_name: str
-    slot: int
-    sends_results: bool
-    received_at: float
-    api_version: int
-    payload: bytes
-    settings: str = ""
-    """Names the runner's configuration as it was then, see `Journal.settings`; empty: it is not known."""
-    manager: str = ""
-    """What its folders have of the manager that took it, see `JobPlace.manager`."""
-
-
 class Journal:
     """Open it with the data folder locked; close it before the lock goes."""
 
     def __init__(self, path: Path) -> None:
-        """JournalDamagedError: what is there is no journal any more, see `set_aside`."""
+        """JournalDamagedError: the file is damaged, see `set_aside`."""
         try:
             self._connection = _open(path)
         except sqlite3.Error as error:
@@ -116,57 +94,57 @@ class Journal:
         self._stored_settings: set[str] = set()
 
     def jobs(self) -> list[tuple[JobRow, Record]]:
-        """Everything in the journal, oldest first; a row of a form that nobody knows is told of, and stays."""
+        """All jobs, oldest first. An unreadable row is logged and left in place."""
         try:
-            found = self._connection.execute(_ALL).fetchall()
+            rows = self._connection.execute(_ALL).fetchall()
         except sqlite3.Error as error:
             raise DataFolderError(
-                f"the journal cannot be read: {error}. Look after its disk, and start the manager again: it moves a "
-                "journal aside that is damaged."
+                f"the journal cannot be read: {error}. Check its disk, and start the manager again: it moves a damaged "
+                "journal aside."
             ) from error
         jobs = []
-        for row in found:
+        for row in rows:
             try:
                 jobs.append(_from_row(row))
             except (ValueError, msgspec.MsgspecError) as error:
-                logger("manager").error("a row of the journal cannot be read; it stays", key=row[0], cause=str(error))
+                logger("manager").error("cannot read a journal row; it stays", key=row[0], cause=str(error))
         return jobs
 
     def settings(self) -> dict[str, bytes]:
-        """Configurations of runners that took jobs of the journal, by the name that `JobRow.settings` has."""
+        """Configurations of the runners of these jobs, by the name in `JobRow.settings`."""
         try:
             return dict(self._connection.execute("select digest, settings from runners").fetchall())
         except sqlite3.Error as error:
             raise DataFolderError(f"the journal cannot be read: {error}") from error
 
     def is_there(self) -> bool:
-        """Whether the file that is written is still the one that a new process would find."""
+        """True if the open file is still the one at its path."""
         return self._renewal is None and identity_of(self._path) == self._identity
 
     async def renew(self) -> None:
-        """Put a new file in place of one that was removed, with all that was in it; whoever writes waits meanwhile.
+        """Write the content of a removed file to a new one. Other writes wait meanwhile.
 
-        OSError, sqlite3.Error or DataFolderError: it cannot be made now, and nothing can be written until it is.
+        OSError, sqlite3.Error or DataFolderError: this failed; other writes wait until a later call succeeds.
         """
         if self._renewal is None:
             self._renewal = waiting = asyncio.Event()
             try:
-                # In the order of all writing: what was on its way is in there.
+                # Runs on the writer thread, so queued writes are included.
                 self._saved_tables = await self._writer.run(_all_rows)
             except BaseException:
                 self._renewal = None
                 waiting.set()
                 raise
-            # Closed before the new one is opened: closing removes files by their names.
+            # Closed before the new one is opened: closing removes -wal and -shm files by name.
             await asyncio.to_thread(self._writer.close)
-        self._connection = await asyncio.to_thread(_open_anew, self._path, self._saved_tables)
+        self._connection = await asyncio.to_thread(_create, self._path, self._saved_tables)
         self._writer = Writer(self._connection, self._path.name)
         self._identity = identity_of(self._path)
         self._renewal.set()
         self._renewal = None
 
     async def add(self, row: JobRow, record: Record, settings: bytes = b"") -> None:
-        """A job came in."""
+        """Add a job; `settings` is the configuration of its runner."""
         values = (*msgspec.structs.astuple(row), *_record_values(record))
         is_new = bool(settings) and row.settings not in self._stored_settings
 
@@ -180,7 +158,6 @@ class Journal:
             self._stored_settings.add(row.settings)
 
     async def save(self, key: str, record: Record) -> None:
-        """A job went on."""
         statement = (
             "update jobs set phase = ?, log_offset = ?, log_crc = ?, result_seq = ?, cancel_told = ?, outcome = ?, "
             "machine = ? where key = ?"
@@ -189,8 +166,6 @@ class Journal:
         await self._write(lambda db: db.execute(statement, values))
 
     async def remove(self, key: str) -> None:
-        """A job is over."""
-
         def delete(db: sqlite3.Connection) -> None:
             db.execute(_OLD_PAYLOAD, (key,))
             db.execute("delete from jobs where key = ?", (key,))
@@ -203,13 +178,13 @@ class Journal:
         await self._writer.run(operation)
 
     def close(self) -> None:
-        """Wait for what is being written, then close."""
+        """Finish pending writes, then close."""
         self._writer.close()
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """The manager's folder, for this process alone as long as this lasts."""
+def lock_folder(folder: Path) -> Iterator[None]:
+    """Lock the data folder for this process. FolderTakenError: another manager has it."""
     with ExitStack() as stack:
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -225,16 +200,16 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def identity_of(path: Path) -> tuple[int, int] | None:
-    """Which file is there; None: none."""
+    """Device and inode of a file; None: there is none."""
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return None
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino
 
 
 def _open(path: Path) -> sqlite3.Connection:
-    with suppress(OSError):  # whatever it is, SQLite says it, too
+    with suppress(OSError):  # SQLite reports the same error
         make_private(path)
     connection = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
     try:
@@ -246,9 +221,9 @@ def _open(path: Path) -> sqlite3.Connection:
                 f"{path}: the journal has version {version}, this Remuda knows up to {SCHEMA_VERSION}. "
                 "Use the newer Remuda that wrote it, or another data folder."
             )
-        (found,) = connection.execute("pragma quick_check(1)").fetchone()
-        if found != "ok":
-            raise sqlite3.DatabaseError(found)
+        (result,) = connection.execute("pragma quick_check(1)").fetchone()
+        if result != "ok":
+            raise sqlite3.DatabaseError(result)
         if version < SCHEMA_VERSION:
             with connection:
                 connection.execute("begin immediate")
@@ -258,7 +233,7 @@ def _open(path: Path) -> sqlite3.Connection:
                 if version < 2:
                     for statement in _SINCE_2:
                         connection.execute(statement)
-                    # There was one machine then.
+                    # Version 1 knew only the local machine.
                     connection.execute("update jobs set machine = 'local'")
                 for statement in (*(_SINCE_3 if version < 3 else ()), *_SINCE_4):
                     connection.execute(statement)
@@ -272,49 +247,48 @@ def _open(path: Path) -> sqlite3.Connection:
 
 
 def is_damage(error: sqlite3.Error) -> bool:
-    """Whether a file is not what was written to it, so that to try again does not help. A full disk, a disk that does
-    not answer, or a file that is somebody else's are not damage."""
+    """True if the file's content is damaged, so that a retry does not help. A full or failing disk, or missing
+    permission, is not damage."""
     if not isinstance(error, sqlite3.DatabaseError):
         return False
-    # Without a code it is what `quick_check` has found.
+    # Without a code it is a result of `quick_check`.
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT)
     is_part_missing = str(error).startswith(("no such table", "no such column"))
     return is_part_missing or code & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
 def set_aside(path: Path, now: datetime) -> Path:
-    """Move a journal out of the way, with what belongs to it; its new name.
+    """Rename a damaged journal with its -wal and -shm files, and return the new path.
 
-    The file itself first: whoever dies in between leaves parts that SQLite does not take for those of a new file.
+    The main file goes first: after a crash in between, SQLite does not use the other parts for a new file.
     """
-    kept = path.with_name(f"{path.name}.damaged-{now:%Y%m%dT%H%M%SZ}")
-    while kept.exists():
-        kept = kept.with_name(f"{kept.name}x")
-    path.rename(kept)
+    target = path.with_name(f"{path.name}.damaged-{now:%Y%m%dT%H%M%SZ}")
+    while target.exists():
+        target = target.with_name(f"{target.name}x")
+    path.rename(target)
     for end in ("-wal", "-shm"):
         with suppress(FileNotFoundError):
-            path.with_name(f"{path.name}{end}").rename(kept.with_name(f"{kept.name}{end}"))
+            path.with_name(f"{path.name}{end}").rename(target.with_name(f"{target.name}{end}"))
     sync_folder(path.parent)
-    return kept
+    return target
 
 
 def damaged_journals(path: Path) -> tuple[str, ...]:
-    """Those that have been moved aside and are still there."""
-    found = path.parent.glob(f"{path.name}.damaged-*")
-    return tuple(sorted(str(one) for one in found if not one.name.endswith(("-wal", "-shm"))))
+    """Paths of journals that were moved aside."""
+    files = path.parent.glob(f"{path.name}.damaged-*")
+    return tuple(sorted(str(file) for file in files if not file.name.endswith(("-wal", "-shm"))))
 
 
 def _insert(db: sqlite3.Connection, values: Sequence[Any]) -> None:
-    """A job with its payload."""
     db.execute(_OLD_PAYLOAD, values[:1])
     row = [*values]
     payload, row[_PAYLOAD] = row[_PAYLOAD], b""
-    done = db.execute(f"insert or replace into jobs ({_COLUMNS}) values ({', '.join('?' * len(row))})", row)
-    db.execute("insert into payloads values (?, ?)", (done.lastrowid, payload))
+    cursor = db.execute(f"insert or replace into jobs ({_COLUMNS}) values ({', '.join('?' * len(row))})", row)
+    db.execute("insert into payloads values (?, ?)", (cursor.lastrowid, payload))
 
 
 def settings_name(settings: bytes) -> str:
-    """What `JobRow.settings` has for these."""
+    """The value of `JobRow.settings` for these settings."""
     return hashlib.sha256(settings).hexdigest()[:16]
 
 
@@ -325,8 +299,8 @@ def _all_rows(connection: sqlite3.Connection) -> tuple[list[Any], list[Any]]:
     )
 
 
-def _open_anew(path: Path, rows: tuple[list[Any], list[Any]]) -> sqlite3.Connection:
-    """A journal with these rows where none is, or only what was left of one."""
+def _create(path: Path, rows: tuple[list[Any], list[Any]]) -> sqlite3.Connection:
+    """Create a journal with these rows; leftover files are removed."""
     jobs, runners = rows
     for name in (path, path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm")):
         name.unlink(missing_ok=True)

@@ -1,8 +1,8 @@
-"""The link to one agent: one connection and one watch stream for all its jobs, kept up as long as somebody uses it.
+"""The link to one agent: one connection and one watch stream, shared by all its jobs.
 
-When the connection breaks it is made again with growing waits, and every job that listens is asked where it stands and
-subscribed anew from there; so a job notices a dead agent only as a pause. A machine that is gone for good is told to
-its jobs once. Nothing about a job is decided here; `links.py` opens and closes them.
+A broken connection is made again with growing pauses, and every listening job is subscribed again from its position.
+So a job notices a dead agent only as a pause. If the machine is gone for good, its jobs are told so. `links.py` opens
+and closes links.
 """
 
 import asyncio
@@ -28,36 +28,36 @@ from remuda.wire.agent_client import (
 
 CALL_SECONDS = 30.0
 LASTING_FAILURES = 5
-"""So many in a row are no restart of the agent any more: no job will start until somebody looks."""
+"""So many failures in a row are logged as an error: this is no restart of the agent."""
 STEADY_SECONDS = 2.0
-"""A connection that lasted so long was one; an agent that dies sooner, again and again, is not started without end."""
+"""A connection that lasted so long resets the count of failures."""
 MOST_STARTING = 32
-"""More jobs that an agent has yet to take are not asked for: they would wait here, with all that a start needs, instead
-of at the server, where others could take them."""
+"""With so many jobs being started at the agent, no more are requested: they wait at the server, where other managers
+can take them."""
 _BACKOFF = Backoff(first_seconds=0.05, ceiling_seconds=10.0)
 
 
 class Listener(Protocol):
-    """A job that wants to hear of its agent."""
+    """A job that receives events of its agent."""
 
     @property
     def position(self) -> tuple[int, int]:
-        """The next log byte and the next result it wants."""
+        """The next log byte and the next result that the job needs."""
         ...
 
-    def hear(self, event: WatchedEvent) -> None:
-        """Something about the job."""
+    def on_event(self, event: WatchedEvent) -> None:
+        """A log chunk, a step result, or the end of the job."""
         ...
 
-    def agent_is_back(self) -> None:
+    def on_agent_back(self) -> None:
         """The agent can be reached (again)."""
         ...
 
-    def agent_failed(self, cause: str) -> None:
+    def on_agent_failed(self, cause: str) -> None:
         """The agent cannot be reached."""
         ...
 
-    def machine_lost(self, cause: str) -> None:
+    def on_machine_lost(self, cause: str) -> None:
         """The agent's machine is gone for good."""
         ...
 
@@ -68,7 +68,7 @@ class AgentLink:
     def __init__(
         self, environment: Environment, machine: str, clock: Clock, *, inspect: "Inspect | None" = None
     ) -> None:
-        """Whoever wants to `inspect` the agent is let to it on every new connection, before anybody else."""
+        """`inspect` is called on every new connection, before anything else happens on it."""
         self.environment = environment
         self.machine = machine
         self._clock = clock
@@ -80,25 +80,25 @@ class AgentLink:
         self._filled = asyncio.Event()
         self._log = logger("manager").bind(machine=machine)
         self.connected = asyncio.Event()
-        """Set while the agent can be reached; no job is asked for otherwise."""
+        """Set while the agent is connected; jobs are requested only then."""
         self._starting = 0
-        self._has_time = asyncio.Event()  # few jobs wait for the agent to take them
-        self._has_time.set()
+        self._has_capacity = asyncio.Event()  # fewer than MOST_STARTING jobs are being started
+        self._has_capacity.set()
         self.settled = asyncio.Event()
-        """Set once the agent was reached, or its machine is known to be lost."""
+        """Set once the agent was connected, or its machine is known to be lost."""
         self.problem = ""
-        """Why the agent cannot be reached; empty: it can, or nobody has tried."""
+        """Why the agent is not connected; empty: it is, or nobody has tried."""
 
     @property
     def client(self) -> AgentClient | None:
-        """The connection, while there is one."""
+        """The current connection, if there is one."""
         return self._client
 
-    async def ready(self) -> None:
-        """Returns when jobs may be asked for: the agent can be reached, and keeps up with what it is given."""
-        while not (self.connected.is_set() and self._has_time.is_set()):
+    async def wait_ready(self) -> None:
+        """Return when jobs may be requested: the agent is connected and does not lag behind with starting jobs."""
+        while not (self.connected.is_set() and self._has_capacity.is_set()):
             await self.connected.wait()
-            await self._has_time.wait()
+            await self._has_capacity.wait()
 
     async def run(self) -> None:
         """Keep the link up until cancelled."""
@@ -117,18 +117,18 @@ class AgentLink:
                 cause = self.problem = str(_first(group))
                 failures += 1
                 if self._listeners or not self.settled.is_set():
-                    self._log.error("the machine is lost", cause=cause, jobs=len(self._listeners))
+                    self._log.error("machine lost", cause=cause, jobs=len(self._listeners))
                 self.settled.set()
                 for listener in list(self._listeners.values()):
-                    listener.machine_lost(cause)
+                    listener.on_machine_lost(cause)
             except* (EnvironmentTemporaryError, AgentUnavailableError, AgentRefusedError) as group:
                 cause = self.problem = str(_first(group))
                 failures += 1
                 if failures > 1 and self._listeners:
-                    tell = self._log.error if failures == LASTING_FAILURES else self._log.warning
-                    tell("the agent cannot be reached", cause=cause, failures=failures)
+                    log = self._log.error if failures == LASTING_FAILURES else self._log.warning
+                    log("cannot reach the agent", cause=cause, failures=failures)
                 for listener in list(self._listeners.values()):
-                    listener.agent_failed(cause)
+                    listener.on_agent_failed(cause)
             finally:
                 self._client = None
                 self.connected.clear()
@@ -140,23 +140,22 @@ class AgentLink:
         self._outbox.clear()
         for job_id in self._listeners:
             if job_id in self._subscribed:
-                self._post(job_id, "place", self._subscribing(job_id))
+                self._post(job_id, "place", self._subscribe_message(job_id))
             else:
-                self._post(job_id, "confirm", self._reappearing(job_id))
+                self._post(job_id, "confirm", self._presence_message(job_id))
         self._client = client
         self.problem = ""
         self.connected.set()
         self.settled.set()
         for listener in list(self._listeners.values()):
-            listener.agent_is_back()
+            listener.on_agent_back()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._send(watch), name="link sender")
             async for event in watch:
                 if isinstance(event, JobEnded | UnknownJob):
                     self._subscribed.discard(event.job_id)
-                hearer = self._listeners.get(event.job_id)
-                if hearer is not None:
-                    hearer.hear(event)
+                if (job := self._listeners.get(event.job_id)) is not None:
+                    job.on_event(event)
 
     async def _send(self, watch: Watch) -> None:
         while True:
@@ -167,12 +166,12 @@ class AgentLink:
             await self._filled.wait()
 
     def _post(self, job_id: str, kind: str, send: Callable[[Watch], Awaitable[None]]) -> None:
-        """Only the newest message of a kind counts."""
+        """Queue a message; it replaces an older one of the same kind."""
         self._outbox.pop((job_id, kind), None)
         self._outbox[job_id, kind] = send
         self._filled.set()
 
-    def _subscribing(self, job_id: str) -> Callable[[Watch], Awaitable[None]]:
+    def _subscribe_message(self, job_id: str) -> Callable[[Watch], Awaitable[None]]:
         async def send(watch: Watch) -> None:
             listener = self._listeners.get(job_id)
             if listener is not None:
@@ -181,8 +180,8 @@ class AgentLink:
 
         return send
 
-    def _reappearing(self, job_id: str) -> Callable[[Watch], Awaitable[None]]:
-        """Tell the agent that somebody still has to do with a job; nothing is confirmed that was not before."""
+    def _presence_message(self, job_id: str) -> Callable[[Watch], Awaitable[None]]:
+        """Tell the agent that the job still has a manager. Position 0 confirms nothing."""
 
         async def send(watch: Watch) -> None:
             if job_id in self._listeners:
@@ -191,32 +190,32 @@ class AgentLink:
         return send
 
     def listen(self, job_id: str, listener: Listener, *, is_found: bool = False) -> None:
-        """From now on the job hears of its agent; events only once it subscribed.
+        """Register a job; it gets events once it subscribes.
 
-        The agent of one that was found is told at once that somebody has it: its server may not answer for long.
+        With `is_found` (a recovered job) the agent is told at once that the job has a manager again.
         """
         self._listeners[job_id] = listener
         if is_found and self._client is not None:
-            self._post(job_id, "confirm", self._reappearing(job_id))
+            self._post(job_id, "confirm", self._presence_message(job_id))
 
     def forget(self, job_id: str) -> None:
-        """The job wants to hear nothing more."""
+        """Unregister a job."""
         self.unsubscribe(job_id)
         self._listeners.pop(job_id, None)
 
     def subscribe(self, job_id: str) -> None:
-        """Send the job's events from its position on."""
+        """Request the job's events from its position on."""
         self._subscribed.add(job_id)
-        self._post(job_id, "place", self._subscribing(job_id))
+        self._post(job_id, "place", self._subscribe_message(job_id))
 
     def unsubscribe(self, job_id: str) -> None:
-        """Send no more events of the job."""
+        """Stop the job's events."""
         if job_id in self._subscribed:
             self._subscribed.discard(job_id)
             self._post(job_id, "place", lambda watch: watch.unsubscribe(job_id))
 
     def confirm(self, job_id: str, *, log_offset: int, result_seq: int) -> None:
-        """What is before these positions is safe with the server and in the journal."""
+        """Let the agent drop what lies before these positions: the server has it, and the journal knows."""
         if job_id in self._subscribed:
             self._post(
                 job_id,
@@ -225,7 +224,7 @@ class AgentLink:
             )
 
     async def start(self, job: JobStart) -> None:
-        """Give a job to the agent; the same one again changes nothing."""
+        """Give a job to the agent. Repeating it changes nothing."""
         self._count_starting(1)
         try:
             await self._call(lambda client: client.start(job))
@@ -235,9 +234,9 @@ class AgentLink:
     def _count_starting(self, change: int) -> None:
         self._starting += change
         if self._starting < MOST_STARTING:
-            self._has_time.set()
+            self._has_capacity.set()
         else:
-            self._has_time.clear()
+            self._has_capacity.clear()
 
     async def cancel(self, job_id: str) -> None:
         """End the job's running step."""
@@ -247,8 +246,8 @@ class AgentLink:
         """Have the agent forget the job."""
         await self._call(lambda client: client.close_job(job_id))
 
-    def need(self) -> None:
-        """EnvironmentTemporaryError says why there is no connection; ConnectingError, if that is in good order."""
+    def require_connection(self) -> None:
+        """Raise EnvironmentTemporaryError without a connection; ConnectingError while the first one is made."""
         if not self.connected.is_set():
             if self.problem:
                 raise EnvironmentTemporaryError(self.problem)

@@ -1,7 +1,7 @@
-"""Which links are open: one for each machine of an environment that somebody uses, and those of standing machines.
+"""The open links to agents: one for each machine in use.
 
-A link is opened by the first job that uses it and closed a while after the last one let go, so that jobs that follow
-each other on a machine share a connection. Nothing here knows what a job is.
+A link opens with its first user and closes a while after its last one, so that consecutive jobs on a machine share a
+connection.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from remuda.manager.environments.port import Environment
 from remuda.manager.jobs.link import AgentLink, Inspect
 
 LINGER_SECONDS = 5.0
-"""How long a link stays open that nobody uses."""
+"""How long an unused link stays open."""
 
 
 class _Open:
@@ -26,7 +26,7 @@ class _Open:
 
 
 class Links:
-    """The open links. `start` makes a supervised task of a link's work."""
+    """The open links. `start` creates a supervised task."""
 
     def __init__(
         self,
@@ -41,35 +41,33 @@ class Links:
         self._open: dict[tuple[int, str], _Open] = {}
 
     def __iter__(self) -> Iterator[AgentLink]:
-        return iter([one.link for one in self._open.values()])
+        return iter([entry.link for entry in self._open.values()])
 
     def use(self, environment: Environment, machine: str) -> AgentLink:
-        """The link to a machine, which stays open until it is let go as often as it was used."""
+        """The link to a machine; it stays open until `let_go` was called as often as `use`."""
         key = (id(environment), machine)
-        found = self._open.get(key)
-        if found is None:
+        entry = self._open.get(key)
+        if entry is None:
             link = AgentLink(environment, machine, self._clock, inspect=self._inspect)
-            found = self._open[key] = _Open(link, self._start(f"agent link to {machine}", link.run))
-        found.users += 1
-        return found.link
+            entry = self._open[key] = _Open(link, self._start(f"agent link to {machine}", link.run))
+        entry.users += 1
+        return entry.link
 
     def let_go(self, link: AgentLink) -> None:
-        """One user less."""
-        found = self._open.get((id(link.environment), link.machine))
-        if found is not None:
-            found.users -= 1
-            found.idle_since = self._clock.monotonic()
+        entry = self._open.get((id(link.environment), link.machine))
+        if entry is not None:
+            entry.users -= 1
+            entry.idle_since = self._clock.monotonic()
 
     def close_idle(self) -> None:
-        """Close what nobody uses any more; called now and then."""
+        """Close links that have been unused for a while. Called every second."""
         now = self._clock.monotonic()
-        for key, one in list(self._open.items()):
-            if not one.users and now - one.idle_since >= LINGER_SECONDS:
-                one.task.cancel()
+        for key, entry in list(self._open.items()):
+            if not entry.users and now - entry.idle_since >= LINGER_SECONDS:
+                entry.task.cancel()
                 del self._open[key]
 
     def close(self) -> None:
-        """Close all."""
-        for one in self._open.values():
-            one.task.cancel()
+        for entry in self._open.values():
+            entry.task.cancel()
         self._open.clear()

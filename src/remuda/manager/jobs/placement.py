@@ -1,4 +1,4 @@
-"""A job's place in its environment: what decides it, and how it is given back, with the operator's hook before that."""
+"""A job's place in its environment: computed from its payload, stored with its slot, released at its end."""
 
 import sqlite3
 from contextlib import suppress
@@ -10,16 +10,16 @@ from remuda.manager.compile.custom import is_custom
 from remuda.manager.compile.step_entries import CompileError, project_path
 from remuda.manager.compile.step_policy import run_as
 from remuda.manager.config.load import RunnerConfig
-from remuda.manager.core.record import Record
+from remuda.manager.core.record import JobRow, Record
 from remuda.manager.environments.port import Environment, JobPlace
 from remuda.manager.errors import EnvironmentLostError, EnvironmentTemporaryError
-from remuda.manager.jobs.journal import JobRow, Journal
+from remuda.manager.jobs.journal import Journal
 from remuda.telemetry.logs import Logger
 from remuda.wire.runner_api import JobPayload
 
 
 def place_of(row: JobRow, payload: JobPayload, runner: RunnerConfig, *, has_own_folder: bool) -> JobPlace:
-    """What an environment has to know of a job; one that asks for a folder it may not have is told at its start."""
+    """The place of a job. A GIT_CLONE_PATH that is not allowed is left out here; it fails the job at its start."""
     place = JobPlace(
         key=row.key,
         runner=row.runner,
@@ -34,21 +34,16 @@ def place_of(row: JobRow, payload: JobPayload, runner: RunnerConfig, *, has_own_
         manager=row.manager,
         is_protected=bool(payload.git_info.protected),
     )
-    wanted = ""
+    chosen = ""
     if not is_custom(runner):
         with suppress(CompileError):
-            wanted = clone_path(payload, runner, row.slot)
+            chosen = clone_path(payload, runner, row.slot)
     is_apart = runner.has_containers or runner.remuda.sandbox or has_own_folder or bool(place.run_as)
-    return with_clone_path(place, wanted, is_apart=is_apart)
+    return with_clone_path(place, chosen, is_apart=is_apart)
 
 
-def folders_of(runner: RunnerConfig) -> list[str]:
-    """Where a runner's jobs write besides the environment's own folder, by its configuration."""
-    return [] if is_custom(runner) else [folder for folder in (runner.builds_dir, runner.cache_dir) if folder]
-
-
-async def in_slot(row: JobRow, number: int, record: Record, journal: Journal) -> JobRow:
-    """A job that begins in the folder of this slot: stored before anything is made there, or a new process errs."""
+async def store_slot(row: JobRow, number: int, record: Record, journal: Journal) -> JobRow:
+    """Store that the job uses the folder of this slot, before anything is created there."""
     if row.slot == number:
         return row
     moved = msgspec.structs.replace(row, slot=number)
@@ -59,14 +54,14 @@ async def in_slot(row: JobRow, number: int, record: Record, journal: Journal) ->
     return moved
 
 
-async def put_away(environment: Environment, place: JobPlace, machine: str, log: Logger) -> None:
-    """Give the place back. What can never be done is logged: the job's end does not depend on it."""
+async def release_place(environment: Environment, place: JobPlace, machine: str, log: Logger) -> None:
+    """Run after_job and clean up. Permanent failures are only logged, so that the job can end."""
     try:
         if place.after_job:
-            log.info("after_job is done", output=await environment.after(place, machine))
+            log.info("after_job finished", output=await environment.after(place, machine))
     except EnvironmentLostError as error:
         log.error("after_job failed", cause=str(error))
     try:
         await environment.clean_up(place, machine)
     except EnvironmentLostError as error:
-        log.error("the job's place cannot be cleaned up", cause=str(error))
+        log.error("cannot clean up the job's folders", cause=str(error))

@@ -1,11 +1,10 @@
-"""People who look into jobs or stop them: the manager asks its cells what is wanted, opens shells, lets held jobs go.
+"""Shells in jobs, releases of jobs on hold, and early cancellation, all on request of a cell's users.
 
-One held request per runner, only to Remuda cells, whatever the number of jobs: the manager connects out, and nobody to
-it. Each request says what this process does already, so nothing need be remembered; an answer names what is wanted
-besides. A shell of an earlier process is gone with it and is closed. What a shell may do is the agent's to say, who may
-open one the cell's; here is decided that a runner can forbid it (`allow_shell`).
+The manager keeps one long poll per runner open, to Remuda cells only: nobody connects to the manager. Each poll lists
+what this process already does; the answer lists what is wanted besides. A shell of an earlier process ended with it
+and is closed. The cell decides who may open a shell; a runner can forbid shells (`allow_shell`).
 
-Bytes go between the cell's two streams and the agent at exact offsets; a connection that breaks goes on at its byte.
+Bytes go between the cell's two streams and the agent at exact offsets; after a broken connection they continue there.
 """
 
 import asyncio
@@ -20,7 +19,7 @@ from remuda.lib.clock import Clock
 from remuda.lib.waiting import one_error
 from remuda.manager.errors import EnvironmentTemporaryError
 from remuda.manager.jobs.job import ManagedJob
-from remuda.manager.process.runners import ServedRunner
+from remuda.manager.jobs.runners import ServedRunner
 from remuda.telemetry.logs import logger
 from remuda.wire.agent_client import AgentRefusedError, AgentUnavailableError
 from remuda.wire.agent_shell import AgentShell, ShellData, ShellExit, ShellOpened, ShellWish
@@ -47,23 +46,23 @@ from remuda.wire.shell import (
 from remuda.wire.shell_client import LookingClient
 
 LOOK_SECONDS = 1.0
-"""How often is looked which runners there are."""
+"""Interval of the checks which runners are configured."""
 UNKNOWN_SECONDS = 600.0
-"""After so long a cell that knows nothing of this is asked again: it may be a newer one then."""
+"""Pause for a cell without this endpoint; it may be upgraded meanwhile."""
 PATIENCE_SECONDS = 60.0
-"""How long the cell may be out of reach in the middle of a shell; then that is over there, too."""
+"""How long the cell may be unreachable during a shell; then the shell has ended there, too."""
 LAST_WORDS_SECONDS = 5.0
 BUSY_SECONDS = 0.5
 ENDED = "it has ended"
 PIECE_BYTES = 256 * 1024
 WINDOW_BYTES = 1024 * 1024
-"""What may wait for the cell; then the agent waits."""
+"""Most bytes that wait for the cell; then the agent is paused."""
 _T = TypeVar("_T")
 _BACKOFF = Backoff(first_seconds=0.1, ceiling_seconds=30.0)
 
 
-class Looking:
-    """Of one manager."""
+class ShellRequests:
+    """Polls the cells of all runners."""
 
     def __init__(
         self, clock: Clock, *, runners: Callable[[], Iterable[ServedRunner]], jobs: Mapping[str, ManagedJob]
@@ -71,71 +70,71 @@ class Looking:
         self._clock = clock
         self._runners = runners
         self._jobs = jobs
-        self._held: dict[str, ManagedJob] = {}
-        self._watches: dict[tuple[str, str], _Watch] = {}
+        self._on_hold: dict[str, ManagedJob] = {}
+        self._polls: dict[tuple[str, str], _RunnerPoll] = {}
 
-    def note(self, job: ManagedJob) -> None:
-        """A job is held from now on, or not any more."""
-        if bool(job.held_seconds) == (job.key in self._held):
-            return  # as of nearly all jobs
-        if job.held_seconds:
-            self._held[job.key] = job
+    def update_hold(self, job: ManagedJob) -> None:
+        """A job went on hold, or its hold ended."""
+        if bool(job.hold_seconds) == (job.key in self._on_hold):
+            return
+        if job.hold_seconds:
+            self._on_hold[job.key] = job
         else:
-            del self._held[job.key]
-        for watch in self._watches.values():
-            watch.changed.set()
+            del self._on_hold[job.key]
+        for poll in self._polls.values():
+            poll.changed.set()
 
     async def run(self) -> None:
-        """One watch for each runner there is, until cancelled; begun anew after a failure."""
-        self._watches.clear()
+        """Run one poll for each runner, until cancelled. May be called again after a failure."""
+        self._polls.clear()
         async with asyncio.TaskGroup() as group:
             while True:
-                found = {(one.client.url, one.config.token): one for one in self._runners()}
-                for key, watch in list(self._watches.items()):
-                    if key not in found or watch.is_deaf_to(found[key]):
-                        self._watches.pop(key).task.cancel()
-                for key, served in found.items():
-                    if key not in self._watches:
-                        watch = _Watch(served, self._clock, self._jobs, self._held)
-                        watch.task = group.create_task(watch.run(), name=f"looking of {served.config.short_token}")
-                        self._watches[key] = watch
+                runners = {(runner.client.url, runner.config.token): runner for runner in self._runners()}
+                for key, poll in list(self._polls.items()):
+                    if key not in runners or poll.is_outdated(runners[key]):
+                        self._polls.pop(key).task.cancel()
+                for key, runner in runners.items():
+                    if key not in self._polls:
+                        poll = _RunnerPoll(runner, self._clock, self._jobs, self._on_hold)
+                        poll.task = group.create_task(poll.run(), name=f"shell requests of {runner.config.short_token}")
+                        self._polls[key] = poll
                 await self._clock.sleep(LOOK_SECONDS)
 
 
-class _Watch:
-    """What is wanted of one runner's jobs."""
+class _RunnerPoll:
+    """The long poll of one runner, and the shells in its jobs."""
 
     task: asyncio.Task[None]
 
     def __init__(
-        self, served: ServedRunner, clock: Clock, jobs: Mapping[str, ManagedJob], held: Mapping[str, ManagedJob]
+        self, runner: ServedRunner, clock: Clock, jobs: Mapping[str, ManagedJob], on_hold: Mapping[str, ManagedJob]
     ) -> None:
         self.changed = asyncio.Event()
-        self._served = served
-        self._client = LookingClient(served.client)
+        self._runner = runner
+        self._client = LookingClient(runner.client)
         self._clock = clock
         self._jobs = jobs
-        self._held = held
+        self._on_hold = on_hold
         self._shells: dict[str, asyncio.Task[None]] = {}
         self._releasing: set[int] = set()
         self._stops: tuple[WantedStop, ...] = ()
-        self._log = logger("manager").bind(runner=served.config.short_token)
+        self._log = logger("manager").bind(runner=runner.config.short_token)
 
-    def is_deaf_to(self, served: ServedRunner) -> bool:
-        """Whether it waits for a word that only this one will hear: the runner was configured anew before."""
-        return served is not self._served and not self._served.client.is_remuda.is_set()
+    def is_outdated(self, runner: ServedRunner) -> bool:
+        """True if the runner was replaced before its server was known to be a cell: only the new client learns that."""
+        return runner is not self._runner and not self._runner.client.is_remuda.is_set()
 
     async def run(self) -> None:
-        await self._served.client.is_remuda.wait()
+        await self._runner.client.is_remuda.wait()
         failures = 0
         async with asyncio.TaskGroup() as group:
             while True:
                 self.changed.clear()
-                found = await self._ask()
-                failures = failures + 1 if isinstance(found, int) else 0
-                match found:
+                answer = await self._poll()
+                failures = failures + 1 if isinstance(answer, int) else 0
+                match answer:
                     case Wanted():
-                        self._take_up(found, group)
+                        self._handle(answer, group)
                     case 404 | 405:
                         await self._clock.sleep(UNKNOWN_SECONDS)
                     case int():
@@ -144,63 +143,63 @@ class _Watch:
                         pass
 
     def _has(self, job: ManagedJob) -> bool:
-        # The cell knows which are the runner's; it may have taken them with a token that it does not have any more.
-        return job.is_on(self._served.client.url)
+        # By the server alone: the runner may have taken the job with an earlier token, and the cell checks the runner.
+        return job.is_on(self._runner.client.url)
 
-    async def _ask(self) -> Wanted | int | None:
-        """What is wanted; a status, or 0, when the cell does not say; None when there is something to tell it."""
-        held = [job for job in self._held.values() if self._has(job)]
-        self._releasing &= {job.job_id for job in held}
-        asked = LookRequest(
+    async def _poll(self) -> Wanted | int | None:
+        """The wishes of the cell; an unexpected status, or 0 without an answer; None: this process has news."""
+        on_hold = [job for job in self._on_hold.values() if self._has(job)]
+        self._releasing &= {job.job_id for job in on_hold}
+        request = LookRequest(
             shells=tuple(self._shells),
-            held=tuple(HeldJob(job_id=job.job_id, seconds=job.held_seconds) for job in held),
+            held=tuple(HeldJob(job_id=job.job_id, seconds=job.hold_seconds) for job in on_hold),
             releasing=tuple(self._releasing),
             stops=self._stops,
         )
-        found: Wanted | int | None = None
+        answer: Wanted | int | None = None
 
         async def call() -> None:
-            nonlocal found
+            nonlocal answer
             try:
-                found = await self._client.wanted(asked)
+                answer = await self._client.wanted(request)
             except RunnerApiTemporaryError:
-                found = 0
+                answer = 0
             self.changed.set()
 
         async with asyncio.TaskGroup() as group:
-            calling = group.create_task(call(), name="what is wanted")
+            calling = group.create_task(call(), name="shell poll")
             await self.changed.wait()
             calling.cancel()
-        return found
+        return answer
 
-    def _take_up(self, wanted: Wanted, group: asyncio.TaskGroup) -> None:
-        # That a job is to stop is only a reason to ask: the answer to its own call says what becomes of it.
-        stops = {one.job_id for one in set(wanted.stops).difference(self._stops)}
+    def _handle(self, wanted: Wanted, group: asyncio.TaskGroup) -> None:
+        # A stop only triggers a call of the job; the answer to that call cancels it.
+        stops = {stop.job_id for stop in set(wanted.stops).difference(self._stops)}
         for job in self._jobs.values() if stops else ():
             if job.job_id in stops and self._has(job):
                 job.call_server()
         self._stops = wanted.stops
-        for job in self._held.values():
+        for job in self._on_hold.values():
             if job.job_id in wanted.release and self._has(job):
-                self._log.info("the job is let go", job=job.job_id)
+                self._log.info("hold released", job=job.job_id)
                 self._releasing.add(job.job_id)
                 job.release()
-        for one in wanted.shells:
-            if one.id not in self._shells:
-                task = group.create_task(self._attend(one), name=f"shell {one.id} of job {one.job_id}")
-                self._shells[one.id] = task
-                task.add_done_callback(partial(self._forget, one.id))
+        for shell in wanted.shells:
+            if shell.id not in self._shells:
+                task = group.create_task(self._serve(shell), name=f"shell {shell.id} of job {shell.job_id}")
+                self._shells[shell.id] = task
+                task.add_done_callback(partial(self._forget, shell.id))
 
     def _forget(self, shell: str, _: asyncio.Task[None]) -> None:
         self._shells.pop(shell, None)
 
-    async def _attend(self, wanted: WantedShell) -> None:
-        """A shell from its beginning to its end; nothing that goes wrong with it touches another."""
+    async def _serve(self, wanted: WantedShell) -> None:
+        """Run a shell to its end. Its errors end only this shell."""
         log = self._log.bind(job=wanted.job_id, shell=wanted.id)
         output = _Output(self._client, wanted.id, self._clock)
         reason = "the runner manager stops"
         try:
-            reason = await self._carried(wanted, output)
+            reason = await self._run_shell(wanted, output)
         except _OverError:
             reason = ""
         except (AgentRefusedError, AgentUnavailableError, EnvironmentTemporaryError, RunnerApiTemporaryError) as error:
@@ -208,27 +207,27 @@ class _Watch:
         except FrameError as error:
             reason = str(error)
         except Exception as error:
-            log.error("a shell failed", exc_info=error)
+            log.error("shell failed", exc_info=error)
             reason = f"the runner manager failed: {type(error).__name__}"
         finally:
-            log.info("a shell ended", reason=reason)
+            log.info("shell ended", reason=reason)
             if reason:
-                await self._say_last(wanted, output, reason)
+                await self._report_end(wanted, output, reason)
 
-    async def _say_last(self, wanted: WantedShell, output: "_Output", reason: str) -> None:
+    async def _report_end(self, wanted: WantedShell, output: "_Output", reason: str) -> None:
         with suppress(RunnerApiTemporaryError, TimeoutError, _OverError):
             async with asyncio.timeout(LAST_WORDS_SECONDS):
-                # Of one that was begun before nobody knows where its output stands.
+                # The output position of a shell of an earlier process is unknown.
                 if not wanted.begun and reason != ENDED:
                     await output.finish(reason)
         with suppress(RunnerApiTemporaryError, TimeoutError):
             async with asyncio.timeout(LAST_WORDS_SECONDS):
                 await self._client.close(wanted.id, reason)
 
-    async def _carried(self, wanted: WantedShell, output: "_Output") -> str:
-        """Why it is over."""
+    async def _run_shell(self, wanted: WantedShell, output: "_Output") -> str:
+        """Returns why the shell is over."""
         if wanted.begun:
-            return "the runner manager was started anew, and the shell ended with the old one"
+            return "the runner manager was restarted, and the shell ended with the old process"
         job = next((job for job in self._jobs.values() if job.job_id == wanted.job_id and self._has(job)), None)
         if job is None:
             return f"the runner manager does not have job {wanted.job_id} (any more)"
@@ -241,7 +240,7 @@ class _Watch:
             rows=wanted.rows,
             term=wanted.term,
         )
-        self._log.info("a shell is opened", job=wanted.job_id, shell=wanted.id)
+        self._log.info("shell opened", job=wanted.job_id, shell=wanted.id)
         async with job.shell(wish) as shell, one_error(), asyncio.TaskGroup() as tasks:
             feeding = tasks.create_task(self._feed(wanted.id, shell), name="shell input")
             sending = tasks.create_task(output.run(), name="shell output")
@@ -254,15 +253,15 @@ class _Watch:
                     case ShellExit(code):
                         await output.add(exit_frame(code))
             feeding.cancel()
-            await output.sent()
+            await output.flush()
             sending.cancel()
         return ENDED
 
     async def _feed(self, shell_id: str, shell: AgentShell) -> None:
-        """What is typed, to the agent."""
+        """Pass input from the cell to the agent."""
         offset, frames = 0, Frames(TO_COMMAND)
         while True:
-            piece = await _patiently(partial(self._client.input, shell_id, offset), self._clock)
+            piece = await _retry(partial(self._client.input, shell_id, offset), self._clock)
             if piece.is_over:
                 raise _OverError
             offset += len(piece.data)
@@ -280,7 +279,7 @@ class _OverError(Exception):
 
 
 class _Output:
-    """Frames on their way to the cell: as they come, as many together as there are."""
+    """Output frames for the cell; several go in one call."""
 
     def __init__(self, client: LookingClient, shell: str, clock: Clock) -> None:
         self._client = client
@@ -292,20 +291,20 @@ class _Output:
         self._drained.set()
 
     async def add(self, data: bytes) -> None:
-        """Send this; waits while much is on its way."""
+        """Queue data; waits while the window is full."""
         while len(self._waiting) > WINDOW_BYTES:
             await self._drained.wait()
         self._waiting += data
         self._drained.clear()
         self._filled.set()
 
-    async def sent(self) -> None:
-        """The cell has everything."""
+    async def flush(self) -> None:
+        """Wait until the cell has everything."""
         while self._waiting:
             await self._drained.wait()
 
     async def run(self) -> None:
-        """Send for ever."""
+        """Send queued data until cancelled."""
         while True:
             await self._filled.wait()
             self._filled.clear()
@@ -314,28 +313,28 @@ class _Output:
             self._drained.set()
 
     async def finish(self, reason: str) -> None:
-        """Send what is left, and why there is no more."""
+        """Send the rest, and the reason of the end."""
         self._waiting += refused_frame(reason)
         while self._waiting:
             await self._send()
 
     async def _send(self) -> None:
         piece = bytes(self._waiting[:PIECE_BYTES])
-        taken = await _patiently(partial(self._client.output, self._shell, self._place, piece), self._clock)
-        more = taken.size - self._place
-        if taken.is_over or not 0 <= more <= len(self._waiting):
+        reply = await _retry(partial(self._client.output, self._shell, self._place, piece), self._clock)
+        more = reply.size - self._place
+        if reply.is_over or not 0 <= more <= len(self._waiting):
             raise _OverError
-        if not more:  # whoever reads is far behind
+        if not more:  # the reader is far behind
             await self._clock.sleep(BUSY_SECONDS)
         del self._waiting[:more]
-        self._place = taken.size
+        self._place = reply.size
         if len(self._waiting) <= WINDOW_BYTES:
             self._drained.set()
             self._drained.clear()
 
 
-async def _patiently(call: Callable[[], Awaitable[_T]], clock: Clock) -> _T:
-    """Make a call until it gets through; given up when the shell is surely over."""
+async def _retry(call: Callable[[], Awaitable[_T]], clock: Clock) -> _T:
+    """Repeat a call until it is answered, at most PATIENCE_SECONDS."""
     failures, since = 0, clock.monotonic()
     while True:
         try:

@@ -1,7 +1,4 @@
-"""How a job waits: until something happens to it or a moment has come, and beside work that takes long; and why.
-
-Whoever has something for a job rings its `Bell`. What is to be done then is the job's own decision, see `jobs.py`.
-"""
+"""How a job waits: until an event or a moment, or beside long work; and why it waits (`Hindrance`)."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -13,7 +10,7 @@ T = TypeVar("T")
 
 
 class Bell:
-    """Of one job, which is `name` among the tasks."""
+    """Wakes the loop of one job. Whoever has an event for the job rings it; `name` names the job's tasks."""
 
     __slots__ = ("_clock", "_rung", "name")
 
@@ -23,15 +20,13 @@ class Bell:
         self.name = name
 
     def ring(self) -> None:
-        """Something happened."""
         self._rung.set()
 
     def clear(self) -> None:
-        """What happened until now has been seen."""
         self._rung.clear()
 
     async def until(self, moment: float) -> None:
-        """Wait until it rings, which it does at that moment of the monotonic clock, too."""
+        """Wait until it rings, or until this moment of the monotonic clock."""
         if self._rung.is_set():
             return
         alarm = self._clock.call_later(moment - self._clock.monotonic(), self.ring)
@@ -42,39 +37,38 @@ class Bell:
 
 
 class Hindrance:
-    """Why a job does not get on with its machine or agent."""
+    """Why a job waits for its machine or agent."""
 
-    __slots__ = ("_told", "cause")
+    __slots__ = ("_last", "cause")
 
     def __init__(self) -> None:
         self.cause = ""
-        """Empty: nothing is in its way."""
-        self._told = ""
+        """Empty: it does not wait."""
+        self._last = ""
 
     def is_new(self, cause: str) -> bool:
-        """Note why it waits; whether that is another cause than the last one, also where that was over meanwhile."""
-        told, self._told, self.cause = self._told, cause, cause
-        return cause != told
+        """Set the cause. True if it differs from the last one, even if that ended meanwhile: then it is logged."""
+        last, self._last, self.cause = self._last, cause, cause
+        return cause != last
 
-    def over(self) -> None:
-        """Nothing is in its way any more, as far as is known."""
+    def clear(self) -> None:
         self.cause = ""
 
 
-async def beside(work: Awaitable[T], turn: Callable[[], Awaitable[bool]], bell: Bell) -> T | None:
-    """What the work comes to; meanwhile one turn after the other, and a bell at the end of the work.
+async def run_beside(work: Awaitable[T], turn: Callable[[], Awaitable[bool]], bell: Bell) -> T | None:
+    """Await the work while calling `turn` again and again. Rings the bell when the work ends.
 
-    None: a turn said False, that nobody wants it any more, and the work was cancelled.
+    None: a turn returned False, and the work was cancelled.
     """
     result: T | None = None
-    failed: Exception | None = None
+    failure: Exception | None = None
 
     async def attempt() -> None:
-        nonlocal result, failed
+        nonlocal result, failure
         try:
             result = await work
         except Exception as error:  # noqa: BLE001 - it is raised below, outside the group
-            failed = error
+            failure = error
         finally:
             bell.ring()
 
@@ -83,6 +77,6 @@ async def beside(work: Awaitable[T], turn: Callable[[], Awaitable[bool]], bell: 
         while not task.done() and await turn():
             pass
         task.cancel()
-    if failed is not None:
-        raise failed
+    if failure is not None:
+        raise failure
     return result

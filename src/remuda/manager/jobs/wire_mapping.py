@@ -1,4 +1,4 @@
-"""Between the words of a job's `Life` and those of server and agent. Nothing is decided here; `jobs.py` calls it."""
+"""Converts actions of a job's `Life` to calls to the server, and events of the agent to values. `job.py` calls it."""
 
 import hashlib
 
@@ -7,26 +7,23 @@ import msgspec
 from remuda.manager.core.actions import Acknowledge, Call, KeepAlive, SendFinal, SendResults, SendTrace
 from remuda.manager.core.record import Outcome
 from remuda.model.job import FailureReason
-from remuda.telemetry.logs import logger
 from remuda.wire.agent_client import JobEnded
 from remuda.wire.runner_api import TraceOutput
 from remuda.wire.runner_client import JobReply, RunnerClient
-from remuda.wire.runner_server import RunnerApiTemporaryError
 
 
 class _StepEvent(msgspec.Struct):
-    """The little that the manager wants to know of a step's result."""
+    """The only field of a step result that the manager reads."""
 
     name: str = ""
 
 
 def job_key(job_id: int, token: str) -> str:
-    """The agent's id for a job: a new hand-out of the same job has another token, so it is another job there."""
+    """The agent's id for a job. Another hand-out of the same job has another token, and so another key."""
     return f"{job_id}-{hashlib.sha256(token.encode()).hexdigest()[:16]}"
 
 
-async def ask_server(client: RunnerClient, job_id: int, token: str, call: Call) -> JobReply:
-    """Make a call."""
+async def call_server(client: RunnerClient, job_id: int, token: str, call: Call) -> JobReply:
     match call:
         case Acknowledge():
             return await client.update_job(job_id, token, state="running")
@@ -49,22 +46,8 @@ async def ask_server(client: RunnerClient, job_id: int, token: str, call: Call) 
             )
 
 
-async def refuse(client: RunnerClient, job_id: int, token: str) -> None:
-    """Say of a job that nobody can read, so that nobody will ever run it, that it failed."""
-    try:
-        await client.update_job(
-            job_id,
-            token,
-            state="failed",
-            failure_reason=FailureReason.RUNNER_SYSTEM_FAILURE,
-            output=TraceOutput(checksum="crc32:00000000", bytesize=0),
-        )
-    except RunnerApiTemporaryError as error:
-        logger("manager").warning("the server did not hear that a job cannot be run", job=job_id, cause=str(error))
-
-
 def step_name(document: bytes) -> str:
-    """Of which step a result is; empty: it does not say."""
+    """The step's name in a result; empty if it has none."""
     try:
         return msgspec.json.decode(document, type=_StepEvent).name
     except msgspec.MsgspecError:
@@ -72,7 +55,7 @@ def step_name(document: bytes) -> str:
 
 
 def outcome_of(event: JobEnded, *, now: float, is_held: bool) -> Outcome:
-    """How a job ended, by its agent."""
+    """The outcome that the agent reports; `is_held`: the job may go on hold."""
     succeeded = event.status == "success"
     fallback = FailureReason.JOB_CANCELED if event.status == "cancelled" else FailureReason.UNKNOWN_FAILURE
     return Outcome(

@@ -1,15 +1,15 @@
 """Machines of `docker+machine` under gitlab-runner's names for them, `gitlab_runner_autoscaling_*`.
 
-Dashboards that exist use those. They have no labels of the runner, but those of the place where its machines are made,
-read off the options of the driver, so runners of one place add up. Decided here: which of these words fits what the
-scaler says, and which options are meant. `scaling_metrics` is the caller.
+Existing dashboards use these names. They have no labels of the runner, but those of the place where its machines are
+created (zone, region, project, type), read from the driver's options; runners with the same place add up.
+`scaling_metrics.py` is the caller.
 """
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from remuda.manager.scaling.setup import DOCKER_MACHINE
+from remuda.manager.config.fleet_setup import DOCKER_MACHINE
 
 if TYPE_CHECKING:
     from remuda.manager.config.load import RunnerConfig
@@ -32,14 +32,14 @@ _OPTIONS = {
     "azure": ("", "azure-location", "azure-resource-group", "azure-size"),
     "digitalocean": ("", "digitalocean-region", "", "digitalocean-size"),
 }
-"""By driver: the options that say zone, region, project and type."""
+"""By driver: the options with zone, region, project and machine type."""
 
 
 def target_of(driver: str, options: Sequence[str]) -> tuple[str, str, str, str]:
-    """Zone, region, project and type of machine; empty where nothing is said of them."""
-    given = dict(one.partition("=")[::2] for one in options)
+    """Zone, region, project and machine type; empty where the options do not say."""
+    values = dict(option.partition("=")[::2] for option in options)
     names = _OPTIONS.get(driver, ("", "", "", ""))
-    zone, region, project, kind = (given.get(name, "") if name else "" for name in names)
+    zone, region, project, kind = (values.get(name, "") if name else "" for name in names)
     if driver == "google" and zone:
         region = zone.rpartition("-")[0]  # europe-west1-b
     elif driver == "amazonec2" and region and len(zone) == 1:
@@ -48,24 +48,23 @@ def target_of(driver: str, options: Sequence[str]) -> tuple[str, str, str, str]:
 
 
 class MachineCounts:
-    """Of one runner's machines."""
+    """Counts the machines of one runner."""
 
     def __init__(self, metrics: "ManagerMetrics", runner: "Callable[[], RunnerConfig]") -> None:
         self._metrics = metrics
         self._runner = runner
         for action in _ACTIONS:
-            self._act(action, 0)
+            self._count(action, 0)
         for name in _TIMES.values():
             metrics.histogram(name).labels(DOCKER_MACHINE)
 
-    def gauges(self, gauges: "Gauges") -> None:
-        """After every plan."""
+    def set_gauges(self, gauges: "Gauges") -> None:
         sums = Counter[str]()
         for group in gauges.groups.values():
             sums.update(group.machines)
-            # One that has a job in spite of it is used.
+            # A stuck machine that still has a job counts as used.
             sums["stuck"] += min(group.stuck, group.machines.get("removing", 0))
-        # A request for a job that is open has a machine set aside, if there is one.
+        # An open request for a job has an idle machine set aside, if there is one.
         acquired = min(gauges.open_requests, sums["idle"])
         self._metrics.machine_states[self._runner().short_token] = {
             (*self._target, state): number
@@ -79,21 +78,20 @@ class MachineCounts:
             )
         }
 
-    def used(self) -> None:
-        """A job got a machine."""
-        self._act("used")
+    def count_used(self) -> None:
+        self._count("used")
 
-    def took(self, what: str, seconds: float) -> None:
-        """As the taskscaler says it."""
+    def measure(self, what: str, seconds: float) -> None:
+        """A duration that the taskscaler reports."""
         if what == "instance_is_running":
-            self._act("created")
+            self._count("created")
             self._observe("creation", seconds)
         elif what == "instance_deletion":
-            self._act("removed")
+            self._count("removed")
             self._observe("removal", seconds)
 
-    def failed_creation(self, seconds: float | None, count: int) -> None:
-        self._act("creation-failed", count)
+    def count_failed_creation(self, seconds: float | None, count: int) -> None:
+        self._count("creation-failed", count)
         if seconds is not None:
             self._observe("failed", seconds)
 
@@ -102,7 +100,7 @@ class MachineCounts:
         machine = self._runner().machine
         return target_of(machine.machine_driver, machine.machine_options)
 
-    def _act(self, action: str, count: int = 1) -> None:
+    def _count(self, action: str, count: int = 1) -> None:
         labels = DOCKER_MACHINE, action, *self._target
         self._metrics.counter(f"{_PREFIX}_actions_total").labels(*labels).inc(count)
 
@@ -111,10 +109,10 @@ class MachineCounts:
 
 
 def show_states(states: "Iterable[Mapping[tuple[str, ...], int]]", gauge: "Gauge") -> None:
-    """Put what all runners have into the gauge."""
+    """Set the gauge to the sums over all runners."""
     sums: Counter[tuple[str, ...]] = Counter()
-    for one in states:
-        sums.update(one)
+    for counts in states:
+        sums.update(counts)
     gauge.parts.clear()
     for (*target, state), number in sums.items():
         gauge.labels(DOCKER_MACHINE, state, *target).set(number)

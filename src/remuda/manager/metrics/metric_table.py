@@ -1,13 +1,13 @@
-"""Every metric of a manager in one table: name, kind, labels, what it says; gitlab-runner's that are not served, too.
+"""All metrics of a manager in one table: name, kind, labels, help text; also gitlab-runner's that are not served.
 
 Names, labels and buckets of `gitlab_runner_*` are gitlab-runner's, so that its dashboards and alerts work. `metrics.py`
-makes what is served of this table, and a test compares `docs/reference/metrics.md` and a real Prometheus with it.
+creates the served ones. A test compares the table with `docs/reference/metrics.md` and a real Prometheus.
 """
 
 import msgspec
 
 RUNNER = ("runner", "runner_name", "system_id")
-"""Which runner: short token, name in the configuration, and the manager's own id."""
+"""Labels of a runner: short token, configured name, and the manager's system id."""
 OF_REQUESTS = ("runner", "system_id")
 _DURATIONS = (30, 60, 300, 600, 1800, 3600, 7200, 10800, 18000, 36000)
 _QUEUED = (1, 3, 10, 30, 60, 120, 300, 900, 1800, 3600)
@@ -19,7 +19,7 @@ _REMOVALS = (1, 3, 5, 10, 30, 50, 60, 80, 90, 120)
 _BOOTS = (*_INSTANCES, 300, 600, 900)
 _WAITS = (0.1, 1, 5, 15, 30, 60, 120, 300, 600, 900, 1800)
 _TARGET = ("target_zone", "target_region", "target_project", "target_machine_type")
-"""Where machines of Docker Machine are made."""
+"""Where machines of Docker Machine are created."""
 _LIVES = (60, 300, 600, 900, 1800, 3600, 21600, 43200, 86400)
 HIGH_CARDINALITY_FLAG = "FF_EXPORT_HIGH_CARDINALITY_METRICS"
 
@@ -30,7 +30,7 @@ _NO_ROUTER = "there is no job router yet; every server is asked directly"
 
 
 class Family(msgspec.Struct, frozen=True):
-    """One metric."""
+    """One metric, served or not."""
 
     name: str
     kind: str
@@ -39,7 +39,7 @@ class Family(msgspec.Struct, frozen=True):
     text: str
     buckets: tuple[float, ...] = ()
     missing: str = ""
-    """Why it is not served."""
+    """Why it is not served; empty: it is."""
 
 
 def _gauge(name: str, text: str, *labels: str, missing: str = "") -> Family:

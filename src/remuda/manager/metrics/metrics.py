@@ -1,7 +1,7 @@
-"""What the manager counts, and where it is served. Names and labels stand in `metric_table.py`.
+"""The manager's metrics and their HTTP endpoint. `metric_table.py` has the names and labels.
 
-Gauges of what there is now (jobs, slots, health, disk) are computed from the parts themselves whenever somebody looks;
-everything else is counted when it happens. Nothing is decided here.
+Gauges of the current state (jobs, slots, health, disk) are computed at each scrape; everything else is counted when it
+happens.
 """
 
 import platform
@@ -14,6 +14,7 @@ from weakref import WeakSet
 import msgspec
 
 from remuda import __version__
+from remuda.manager.config.fleet_setup import is_autoscaled
 from remuda.manager.config.load import ManagerConfig, RunnerConfig, listen_address
 from remuda.manager.core.open_requests import RequestLimit
 from remuda.manager.core.poll_pace import Health
@@ -22,8 +23,7 @@ from remuda.manager.errors import ManagerError
 from remuda.manager.metrics.machine_metrics import MACHINE_STATES, show_states
 from remuda.manager.metrics.metric_table import HIGH_CARDINALITY_FLAG, SERVED
 from remuda.manager.metrics.scaling_metrics import SCALING_GAUGES, ScalingCounts
-from remuda.manager.polling.poller import Poller, Told
-from remuda.manager.scaling.setup import is_autoscaled
+from remuda.manager.polling.poller import Poller, PollerEvents
 from remuda.telemetry import logs
 from remuda.telemetry.metrics import CONTENT_TYPE, Counter, Gauge, Histogram, Registry, render
 from remuda.wire.agent_client import JobUse
@@ -31,18 +31,18 @@ from remuda.wire.runner_api import JobInfo, JobPayload
 from remuda.wire.runner_server import Measured
 
 TRADITIONAL, STEPS = "traditional", "steps"
-"""How a job came: as scripts, or as steps."""
+"""How a job was defined: as scripts, or as steps (`run`)."""
 STATES = ("starting", "running", "graceful-shutdown", "forceful-shutdown")
 _LEVELS = ("warning", "error", "fatal", "panic")
 
 
 def mode_of(payload: JobPayload) -> str:
-    """How a job came."""
+    """TRADITIONAL or STEPS."""
     return STEPS if payload.run else TRADITIONAL
 
 
 class RunnerLabels(msgspec.Struct, frozen=True, kw_only=True):
-    """Which runner a figure belongs to."""
+    """Labels that name a runner."""
 
     runner: str
     runner_name: str
@@ -53,7 +53,7 @@ class RunnerLabels(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobSample(msgspec.Struct, frozen=True, kw_only=True):
-    """One job of the manager, as the gauge shows it."""
+    """State of one job, for the gauge of jobs."""
 
     labels: RunnerLabels
     state: str
@@ -65,18 +65,18 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     """What the manager's slots are used for."""
 
     running: int
-    asking: int
+    requesting: int
     free: int
 
     @property
-    def told(self) -> dict[str, int]:
-        """As cells hear it: a slot that is asked for has room."""
-        return {"running": self.running, "free": self.asking + self.free}
+    def for_server(self) -> dict[str, int]:
+        """The form that cells receive: a slot of an open request counts as free."""
+        return {"running": self.running, "free": self.requesting + self.free}
 
     @property
     def saturation(self) -> float:
-        """Part of the slots that jobs have."""
-        slots = self.running + self.asking + self.free
+        """Share of the slots that have jobs, 0 to 1."""
+        slots = self.running + self.requesting + self.free
         return self.running / slots if slots else 1.0
 
 
@@ -92,64 +92,64 @@ class ManagerMetrics:
                     family.name, family.text, family.labels, buckets=family.buckets, registry=self.registry
                 )
             else:
-                made = Counter if family.kind == "counter" else Gauge
-                self._metrics[family.name] = made(family.name, family.text, family.labels, registry=self.registry)
+                kind = Counter if family.kind == "counter" else Gauge
+                self._metrics[family.name] = kind(family.name, family.text, family.labels, registry=self.registry)
         self._sample = sample
         self._load: Callable[[], Load] | None = None
         self._pollers: Callable[[], Iterable[Poller]] | None = None
         self._system_id = ""
         self._concurrent = 0
         self.machine_states: dict[str, Mapping[tuple[str, ...], int]] = {}
-        """Of runners with Docker Machine, by their short tokens."""
+        """Machine states of runners with Docker Machine, by short token."""
         self._scalers: WeakSet[ScalingCounts] = WeakSet()
-        self.registry.refreshers += [self._count_jobs, self._look_at_parts, self._add_up_machines]
-        self._version()
+        self.registry.refreshers += [self._refresh_jobs, self._refresh_state, self._refresh_machines]
+        self._set_version()
         for level in _LEVELS:
             self.counter("gitlab_runner_errors_total").labels(level)
         for operation in ("started", "stopped"):
             self.counter("gitlab_runner_worker_slot_operations_total").labels(operation)
         for outcome in ("sent", "dropped", "refused"):
             self.counter("remuda_manager_spans_total").labels(outcome)
-        self.state("starting")
+        self.set_state("starting")
         logs.tell_of("manager", lambda level: self.counter("gitlab_runner_errors_total").labels(level).inc())
 
-    def _version(self) -> None:
+    def _set_version(self) -> None:
         machine = platform.system().lower(), platform.machine()
         about = ("remuda", __version__, __version__, "", "", "", *machine)
         self.gauge("gitlab_runner_version_info").labels(*about).set(1)
 
     def counter(self, name: str) -> Counter:
-        found = self._metrics[name]
-        assert isinstance(found, Counter)
-        return found
+        metric = self._metrics[name]
+        assert isinstance(metric, Counter)
+        return metric
 
     def gauge(self, name: str) -> Gauge:
-        found = self._metrics[name]
-        assert isinstance(found, Gauge)
-        return found
+        metric = self._metrics[name]
+        assert isinstance(metric, Gauge)
+        return metric
 
     def histogram(self, name: str) -> Histogram:
-        found = self._metrics[name]
-        assert isinstance(found, Histogram)
-        return found
+        metric = self._metrics[name]
+        assert isinstance(metric, Histogram)
+        return metric
 
     def watch(self, load: Callable[[], Load], pollers: Callable[[], Iterable[Poller]]) -> None:
-        """Where to look for what there is now."""
+        """Set the sources of the gauges that are computed at each scrape."""
         self._load, self._pollers = load, pollers
 
     @property
     def load(self) -> Load | None:
-        """What the slots are used for; None until somebody says where to look."""
+        """The current use of slots; None before `watch` was called."""
         return None if self._load is None else self._load()
 
-    def state(self, state: str) -> None:
-        """The manager is in this state now, one of STATES."""
+    def set_state(self, state: str) -> None:
+        """`state` is one of STATES."""
         self.current_state = state
         for other in STATES:
             self.gauge("gitlab_runner_process_state_info").labels(other).set(other == state)
 
-    def configured(self, config: ManagerConfig, system_id: str) -> None:
-        """The configuration's limits; also after it was read again."""
+    def apply_config(self, config: ManagerConfig, system_id: str) -> None:
+        """Set the gauges of configured limits. Called at the start and after each reload."""
         self._system_id = system_id
         self.gauge("gitlab_runner_concurrent").set(config.concurrent)
         self.gauge("gitlab_runner_worker_slots_number").set(config.concurrent)
@@ -174,7 +174,7 @@ class ManagerMetrics:
             self.gauge("gitlab_runner_request_concurrency").labels(labels[0], labels[2])
 
     def _forget_machines(self, scaled: Sequence[RunnerConfig]) -> None:
-        """Of all other runners; what these have stays until their next plan says otherwise."""
+        """Drop the scaling gauges of all other runners."""
         labels, tokens = {self.labels(runner) for runner in scaled}, {runner.short_token for runner in scaled}
         for name in SCALING_GAUGES:
             gauge = self.gauge(name)
@@ -182,7 +182,7 @@ class ManagerMetrics:
         self.machine_states = {token: states for token, states in self.machine_states.items() if token in tokens}
 
     def fleet_ended(self, runner: RunnerConfig) -> None:
-        """Nothing is so of its machines any more: it was planned for until the last of its jobs was over."""
+        """Drop the scaling gauges of a runner whose fleet has ended."""
         labels = self.labels(runner)
         for name in SCALING_GAUGES:
             gauge = self.gauge(name)
@@ -190,11 +190,9 @@ class ManagerMetrics:
         self.machine_states.pop(runner.short_token, None)
 
     def configuration_loaded(self) -> None:
-        """The configuration was read and is used."""
         self.counter("gitlab_runner_configuration_loaded_total").inc()
 
     def configuration_failed(self) -> None:
-        """A new configuration could not be used."""
         self.counter("gitlab_runner_configuration_loading_error_total").inc()
 
     def configuration_saved(self, *, is_done: bool) -> None:
@@ -202,8 +200,8 @@ class ManagerMetrics:
         name = "saved_total" if is_done else "saving_error_total"
         self.counter(f"gitlab_runner_configuration_{name}").inc()
 
-    def received(self, runner: RunnerConfig, about: JobInfo, *, mode: str, now: float) -> None:
-        """A job came in."""
+    def count_received(self, runner: RunnerConfig, about: JobInfo, *, mode: str, now: float) -> None:
+        """A job was received."""
         labels = self.labels(runner)
         queued, running = about.time_in_queue_seconds, about.project_jobs_running_on_instance_runners_count
         self.counter("gitlab_runner_jobs_total").labels(*labels).inc()
@@ -219,22 +217,24 @@ class ManagerMetrics:
         ):
             self.counter("gitlab_runner_acceptable_job_queuing_duration_exceeded_total").labels(*labels).inc()
 
-    def staged(self, runner: RunnerConfig, stage: str, seconds: float) -> None:
+    def count_stage(self, runner: RunnerConfig, stage: str, seconds: float) -> None:
         """A job left a stage."""
         if runner.feature_flags.get(HIGH_CARDINALITY_FLAG, False):
             labels = (*self.labels(runner), stage)
             self.histogram("gitlab_runner_job_stage_duration_seconds").labels(*labels).observe(seconds)
 
-    def finished(self, labels: RunnerLabels, *, seconds: float, failure_reason: str, mode: str = TRADITIONAL) -> None:
-        """A job ended; the reason is empty for a success."""
+    def count_finished(
+        self, labels: RunnerLabels, *, seconds: float, failure_reason: str, mode: str = TRADITIONAL
+    ) -> None:
+        """A job ended; `failure_reason` is empty for a success."""
         self.histogram("gitlab_runner_job_duration_seconds").labels(*labels.values(), mode).observe(seconds)
         if failure_reason:
             failed = labels.runner, labels.runner_name, failure_reason, mode
             self.counter("gitlab_runner_failed_jobs_total").labels(*failed).inc()
             self.counter("gitlab_runner_worker_processing_failures_total").labels("job_failure", *labels.values()).inc()
 
-    def used(self, labels: RunnerLabels, use: JobUse) -> None:
-        """What a job took of its machine, as far as it is known."""
+    def count_usage(self, labels: RunnerLabels, use: JobUse) -> None:
+        """Resources that a job used, as far as they are known."""
         for name, kind, amount in (
             ("cpu_seconds", "user", use.cpu_user_seconds),
             ("cpu_seconds", "system", use.cpu_system_seconds),
@@ -249,65 +249,65 @@ class ManagerMetrics:
             if size is not None:
                 self.histogram(f"remuda_manager_job_{name}_bytes").labels(*labels.values()).observe(size)
 
-    def told(self) -> Told:
-        """What pollers tell."""
-        return Told(
-            opened=self._opened,
-            limited=self._limited,
+    def poller_events(self) -> PollerEvents:
+        """The callbacks of pollers."""
+        return PollerEvents(
+            opened=self._count_request,
+            limited=self._set_limits,
             exceeded=lambda runner: (
                 self.counter("gitlab_runner_request_concurrency_exceeded_total")
                 .labels(runner.short_token, self._system_id)
                 .inc()
             ),
-            starved=self._starved,
-            failed=self._refused,
-            emptied=lambda runner: self._reserved(runner, "unreserve"),
+            starved=self._count_starved,
+            failed=self._count_failed,
+            emptied=lambda runner: self._count_reservation(runner, "unreserve"),
         )
 
-    def _opened(self, runner: RunnerConfig, change: int) -> None:
+    def _count_request(self, runner: RunnerConfig, change: int) -> None:
         self.gauge("gitlab_runner_request_concurrency").labels(runner.short_token, self._system_id).inc(change)
         if change > 0:
             self.counter("gitlab_runner_worker_feeds_total").labels(*self.labels(runner)).inc()
-            self._reserved(runner, "reserve")
+            self._count_reservation(runner, "reserve")
 
-    def _limited(self, runner: RunnerConfig, limit: RequestLimit) -> None:
+    def _set_limits(self, runner: RunnerConfig, limit: RequestLimit) -> None:
         for name, value in (("hard", limit.hard), ("adaptive", limit.adaptive), ("used", limit.used)):
             gauge = self.gauge(f"gitlab_runner_request_concurrency_{name}_limit")
             gauge.labels(runner.short_token, self._system_id).set(value)
 
-    def _starved(self, runner: RunnerConfig, by_environment: bool) -> None:
+    def _count_starved(self, runner: RunnerConfig, by_environment: bool) -> None:
         labels = self.labels(runner)
         self.counter("gitlab_runner_worker_feed_failures_total").labels(*labels).inc()
         if by_environment:
             name = "gitlab_runner_worker_processing_failures_total"
             self.counter(name).labels("no_free_executor", *labels).inc()
             if counts := self._scaler(runner):
-                counts.starved()
+                counts.count_starved()
 
-    def _refused(self, runner: RunnerConfig, health: Health) -> None:
+    def _count_failed(self, runner: RunnerConfig, health: Health) -> None:
         labels = self.labels(runner)
         if health is Health.REFUSED:
             self.counter("gitlab_runner_worker_health_check_failures_total").labels(*labels).inc()
         else:
             self.counter("gitlab_runner_worker_processing_failures_total").labels("other", *labels).inc()
 
-    def _reserved(self, runner: RunnerConfig, operation: str) -> None:
-        """A request for a job holds a slot of a machine, or has ended without a job."""
+    def _count_reservation(self, runner: RunnerConfig, operation: str) -> None:
+        """A request for a job reserved a slot of a machine, or ended without a job."""
         if counts := self._scaler(runner):
             counts.count_task_operation(operation)
 
     def _scaler(self, runner: RunnerConfig) -> ScalingCounts | None:
-        """Who counts for its scaler, if it has one."""
-        return next((one for one in self._scalers if one.short_token == runner.short_token), None)
+        """The counters of the runner's scaler, if it has one."""
+        return next((counts for counts in self._scalers if counts.short_token == runner.short_token), None)
 
-    def of_scaling(self, runner: Callable[[], RunnerConfig]) -> ScalingCounts:
-        """Who counts for the scaler of a runner, whose configuration may change."""
+    def add_scaler(self, runner: Callable[[], RunnerConfig]) -> ScalingCounts:
+        """Create the counters of a runner's scaler; `runner` returns its current configuration."""
         counts = ScalingCounts(self, runner)
         self._scalers.add(counts)
         return counts
 
-    def measured(self, labels: RunnerLabels, call: Measured) -> None:
-        """A call to the server was answered, or not (status -1)."""
+    def measure_call(self, labels: RunnerLabels, call: Measured) -> None:
+        """A call to the server ended; status -1: without an answer."""
         status_class = f"{call.status // 100}xx" if call.status > 0 else "none"
         of_calls = labels.runner, labels.system_id, call.endpoint
         statuses = self.counter("gitlab_runner_api_request_statuses_total")
@@ -315,32 +315,31 @@ class ManagerMetrics:
         durations = self.histogram("gitlab_runner_api_request_duration_seconds")
         durations.labels(*of_calls, status_class, call.method).observe(call.seconds)
 
-    def retried(self, path: str, method: str) -> None:
-        """A call was tried again."""
+    def count_retry(self, path: str, method: str) -> None:
         self.counter("gitlab_runner_api_request_retries_total").labels(path, method).inc()
 
-    def spans(self, outcome: str, number: int) -> None:
-        """So many spans were sent, dropped or refused."""
+    def count_spans(self, outcome: str, number: int) -> None:
+        """`outcome` is sent, dropped or refused."""
         self.counter("remuda_manager_spans_total").labels(outcome).inc(number)
 
     def labels(self, runner: RunnerConfig) -> tuple[str, str, str]:
         return runner.short_token, runner.name, self._system_id
 
-    def _count_jobs(self) -> None:
+    def _refresh_jobs(self) -> None:
         gauge = self.gauge("gitlab_runner_jobs")
         gauge.parts.clear()
         tally = Tally((*job.labels.values(), job.state, job.stage, job.executor_stage) for job in self._sample())
         for labels, number in tally.items():
             gauge.labels(*labels).set(number)
 
-    def _add_up_machines(self) -> None:
+    def _refresh_machines(self) -> None:
         show_states(self.machine_states.values(), self.gauge(MACHINE_STATES))
 
-    def _look_at_parts(self) -> None:
+    def _refresh_state(self) -> None:
         load = self.load
         if load is None or self._pollers is None:
             return
-        for state, number in (("running", load.running), ("asking", load.asking), ("free", load.free)):
+        for state, number in (("running", load.running), ("asking", load.requesting), ("free", load.free)):
             self.gauge("remuda_manager_slots").labels(state).set(number)
         self.gauge("remuda_manager_saturation").set(load.saturation)
         names = ("runner_well", "runner_blocked", "disk_free_bytes", "disk_least_bytes")
@@ -358,11 +357,11 @@ class ManagerMetrics:
 
 @asynccontextmanager
 async def serve_metrics(address: str, metrics: ManagerMetrics) -> AsyncIterator[None]:
-    """Serve `/metrics` on `host:port`, without authentication, as gitlab-runner does; and how the process is.
+    """Serve `/metrics` on `host:port`, without authentication, as gitlab-runner does.
 
-    `/health/live` is 200 while it answers at all, `/health/ready` while it asks for jobs, else 503.
+    `/health/live` always answers 200; `/health/ready` answers 200 while jobs are requested, else 503.
     """
-    from aiohttp import web  # not at the top: most managers serve none, and all would pay for it
+    from aiohttp import web  # imported here because most managers serve no metrics
 
     async def answer(_: web.Request) -> web.Response:
         return web.Response(body=render(metrics.registry), headers={"Content-Type": CONTENT_TYPE})
@@ -386,7 +385,7 @@ async def serve_metrics(address: str, metrics: ManagerMetrics) -> AsyncIterator[
             await web.TCPSite(runner, host, port).start()
         except OSError as error:
             raise ManagerError(
-                f"listen_address: {address} cannot be used: {error.strerror}. Choose another port, or stop who uses it."
+                f"listen_address: {address} cannot be used: {error.strerror}. Choose another port, or stop its program."
             ) from error
         yield
     finally:

@@ -1,15 +1,15 @@
-"""What scalers count: upstream's `fleeting_provisioner_*` and `fleeting_taskscaler_*`, and `remuda_manager_scaling_*`,
-which answer why jobs wait for machines, and what these cost.
+"""Metrics of scalers: upstream's `fleeting_provisioner_*` and `fleeting_taskscaler_*`, and `remuda_manager_scaling_*`,
+which show why jobs wait for machines and what machines cost.
 
-Decided here is only what a number is called, and that all values of a label that is known beforehand are there from the
-first plan on, so that rates are right from the first event. Docker Machine's own names are in `machine_metrics`.
+All known label values exist from the first plan on, so that rates are right from the first event. `machine_metrics.py`
+has Docker Machine's own names.
 """
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from remuda.manager.config.fleet_setup import DOCKER_MACHINE
 from remuda.manager.metrics.machine_metrics import MachineCounts
-from remuda.manager.scaling.setup import DOCKER_MACHINE
 from remuda.taskscaler.core.rebalancing import Meddling
 
 if TYPE_CHECKING:
@@ -54,19 +54,19 @@ _OPERATIONS = {
 
 
 class ScalingCounts:
-    """Counts for one scaler: the taskscaler's `Told`; and for who reserves slots of its machines."""
+    """Counts for one scaler. Implements the taskscaler's `Told`; `count_starved` is called for requests for jobs."""
 
     def __init__(self, metrics: "ManagerMetrics", runner: Callable[[], "RunnerConfig"]) -> None:
-        """`runner` tells the configuration as it is now: with a new token the labels are other ones."""
+        """`runner` returns the current configuration: a new token changes the labels."""
         self._metrics = metrics
         self._runner = runner
         self._last: Gauges | None = None
-        self._begun: tuple[str, ...] = ()
+        self._labels_seen: tuple[str, ...] = ()
         self._machines = MachineCounts(metrics, runner) if runner().executor == DOCKER_MACHINE else None
 
     @property
     def short_token(self) -> str:
-        """Whose scaler it is, now."""
+        """Short token of the runner."""
         return self._runner().short_token
 
     @property
@@ -93,19 +93,19 @@ class ScalingCounts:
             self._spend(self._last, max(gauges.at - self._last.at, 0.0))
         self._last = gauges
         if self._machines is not None:
-            self._machines.gauges(gauges)
+            self._machines.set_gauges(gauges)
 
     def _spend(self, since: "Gauges", seconds: float) -> None:
-        """What there was until now has cost so long."""
+        """Count the machine seconds since the last plan."""
         for name, group in since.groups.items():
             for use, number in group.machines.items():
                 self._count(f"{_OWN}_machine_seconds_total", name, use, count=number * seconds)
 
     def _begin(self, labels: tuple[str, ...], gauges: "Gauges") -> None:
-        """All that is known beforehand, at zero."""
-        if labels == self._begun:
+        """Create all counters with known labels, at zero."""
+        if labels == self._labels_seen:
             return
-        self._begun = labels
+        self._labels_seen = labels
         from remuda.taskscaler.fleet.setup import FAILURES
 
         for name, operations in _OPERATIONS.items():
@@ -133,7 +133,7 @@ class ScalingCounts:
     def count_task_operation(self, operation: str) -> None:
         self._count(f"{_TASKSCALER}_task_operations_total", operation)
         if self._machines is not None and operation == "acquire":
-            self._machines.used()
+            self._machines.count_used()
 
     def count_missed_update(self) -> None:
         self._count(f"{_PROVISIONER}_missed_updates_total")
@@ -141,7 +141,7 @@ class ScalingCounts:
     def observe(self, what: str, seconds: float) -> None:
         self._metrics.histogram(_TIMES[what]).labels(*self._labels).observe(seconds)
         if self._machines is not None:
-            self._machines.took(what, seconds)
+            self._machines.measure(what, seconds)
 
     def observe_boot(self, group: str, seconds: float) -> None:
         self._metrics.histogram(f"{_OWN}_boot_seconds").labels(*self._labels, group).observe(seconds)
@@ -149,7 +149,7 @@ class ScalingCounts:
     def count_failed_creation(self, group: str, cause: str, seconds: float | None = None, count: int = 1) -> None:
         self._count(f"{_OWN}_failed_creations_total", group, cause, count=count)
         if self._machines is not None:
-            self._machines.failed_creation(seconds, count)
+            self._machines.count_failed_creation(seconds, count)
 
     def count_loss(self, group: str, cause: str) -> None:
         self._count(f"{_OWN}_lost_machines_total", group, cause)
@@ -163,10 +163,8 @@ class ScalingCounts:
     def clear(self) -> None:
         self._metrics.fleet_ended(self._runner())
 
-    # For who asks for jobs.
-
-    def starved(self) -> None:
-        """No slot of the machines could be reserved: there may be no more of them, or there are none just now."""
+    def count_starved(self) -> None:
+        """No slot could be reserved for a request: all machines are busy, or no machine may be added."""
         which = "available" if self._last is None or self._last.may_grow else "iop"
         self.count_task_operation(f"reserve_{which}_capacity_failure")
 

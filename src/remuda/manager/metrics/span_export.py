@@ -1,4 +1,7 @@
-"""Who makes spans of jobs and sends them, where somebody wants them; what that needs is imported only then."""
+"""Creates the span exporter if the environment asks for spans (OTEL_EXPORTER_OTLP_*).
+
+A module of its own, so that a manager without spans does not import `spans.py` and its dependencies.
+"""
 
 import os
 from collections.abc import Callable
@@ -6,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from remuda.lib.clock import Clock
-from remuda.manager.jobs.journal import JobRow
+from remuda.manager.core.record import JobRow
 
 if TYPE_CHECKING:
     from remuda.manager.metrics.spans import JobSpans
@@ -14,19 +17,18 @@ if TYPE_CHECKING:
     from remuda.wire.runner_api import JobPayload
 
 
-def exporter_of(clock: Clock, own_id: str, counted: Callable[[str, int], None]) -> "SpanExporter | None":
-    """Who sends spans; None where nobody wants them."""
+def exporter_of(clock: Clock, own_id: str, count: Callable[[str, int], None]) -> "SpanExporter | None":
+    """None: no spans are wanted, or the settings are wrong (logged)."""
     if not any(name.startswith("OTEL_EXPORTER_OTLP_") for name in os.environ):
         return None
-    # Not at the top: most managers send no spans, and all would pay for it.
     from remuda.manager.metrics.spans import find_exporter
     from remuda.telemetry.otlp_settings import is_wanted
 
-    return find_exporter(os.environ, clock, counted, own_id=own_id) if is_wanted(os.environ) else None
+    return find_exporter(os.environ, clock, count, own_id=own_id) if is_wanted(os.environ) else None
 
 
-def spans_of(exporter: "SpanExporter | None") -> "Callable[[JobRow, JobPayload], JobSpans] | None":
-    """Who makes them."""
+def spans_factory(exporter: "SpanExporter | None") -> "Callable[[JobRow, JobPayload], JobSpans] | None":
+    """A function that creates the spans of a job; None: no spans are wanted."""
     if exporter is None:
         return None
     from remuda.manager.metrics.spans import JobSpans

@@ -1,12 +1,11 @@
 """Jobs and their steps as spans, with the names that OpenTelemetry has for CI (`cicd.*`).
 
-Decided here: what becomes a span and what it says. All jobs of a pipeline are one trace, unless the job has a variable
-TRACEPARENT: then it is part of that one. A job is a span, each attempt at a step is one below the step that called it.
-They are made from the results that the agent reports, when these come; `jobs` tells, `remuda.telemetry.otlp` sends.
-Nobody imports this unless spans are wanted. docs/traces.md says the same for people.
+All jobs of a pipeline are one trace, unless the job has a variable TRACEPARENT: then it joins that trace. A job is a
+span; each attempt at a step is a span below the step that called it. Spans are created from the step results that the
+agent reports; `remuda.telemetry.otlp` sends them. See docs/traces.md.
 
-Invariant: a span's ids follow from the job and the result. A manager that takes a job up again reads its results from
-the first on and makes the same spans again; receivers take two with one id for one.
+Invariant: the ids of a span derive from the job and the result. A manager that resumes a job reads its results from the
+first on and creates the same spans again; receivers treat spans with the same id as one.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -16,8 +15,7 @@ import msgspec
 
 from remuda import __version__
 from remuda.lib.clock import Clock, moment
-from remuda.manager.core.record import Outcome
-from remuda.manager.jobs.journal import JobRow
+from remuda.manager.core.record import JobRow, Outcome
 from remuda.model.job import FailureReason
 from remuda.telemetry.logs import logger
 from remuda.telemetry.otlp import Counted, SpanExporter
@@ -30,7 +28,7 @@ SERVICE = "remuda-manager"
 TRACEPARENT = "TRACEPARENT"
 _LONGEST_TEXT = 1024
 _TYPES = frozenset({"build", "test", "deploy"})
-"""What OpenTelemetry calls tasks; others have the name of their stage."""
+"""OpenTelemetry's task types; other jobs have the name of their stage."""
 _RESULTS = {"success": "success", "cancelled": "cancellation", "skipped": "skip"}
 _JOB_RESULTS: Mapping[str, str] = {
     FailureReason.SCRIPT_FAILURE: "failure",
@@ -40,7 +38,7 @@ _JOB_RESULTS: Mapping[str, str] = {
 
 
 class _Event(msgspec.Struct, kw_only=True):
-    """Of a step's result what a span tells. Never its inputs, outputs, environment: they may be large, and private."""
+    """The fields of a step result that go into a span. Not inputs, outputs and environment: large, and private."""
 
     event: str = ""
     path: str = ""
@@ -64,40 +62,40 @@ class _Event(msgspec.Struct, kw_only=True):
 
 
 class JobSpans:
-    """The spans of one job; `offer` takes each when it is over."""
+    """The spans of one job; each is given to `offer` when it ends."""
 
     def __init__(self, row: JobRow, payload: JobPayload, *, offer: Callable[[Span], None]) -> None:
         self.next_seq = 1
-        """The result that is wanted next."""
+        """The next result that it needs."""
         self._offer = offer
         self._key = row.key
         self._job_id = row.job_id
         self._began = row.received_at
-        given = {variable.key: variable.value for variable in payload.variables}
-        around = parse_traceparent(given.get(TRACEPARENT, ""))
-        self.is_wanted = around is None or around.is_sampled
-        self._parent_id = around.span_id if around else ""
+        variables = {variable.key: variable.value for variable in payload.variables}
+        parent = parse_traceparent(variables.get(TRACEPARENT, ""))
+        self.is_wanted = parent is None or parent.is_sampled
+        self._parent_id = parent.span_id if parent else ""
         info = payload.job_info
-        # Local runs all begin to count at 1, maybe at an address that was used before.
-        pipeline = (row.url, info.pipeline_id or row.key, given.get("CI_PIPELINE_CREATED_AT", ""))
+        # Local runs all start with pipeline 1, perhaps at the same address.
+        pipeline = (row.url, info.pipeline_id or row.key, variables.get("CI_PIPELINE_CREATED_AT", ""))
         self.context = Context(
-            trace_id=around.trace_id if around else trace_id_of("pipeline", *pipeline),
+            trace_id=parent.trace_id if parent else trace_id_of("pipeline", *pipeline),
             span_id=span_id_of("job", row.url, row.key),
         )
         self._name = info.name or f"job {row.job_id}"
-        self._about = _about(row, payload, given)
+        self._attributes = _job_attributes(row, payload, variables)
         self._open: dict[str, str] = {}
-        """Span ids of the steps that run, by their paths."""
+        """Span ids of running steps, by path."""
 
-    def told(self, variables: Sequence[JobVariable]) -> list[JobVariable]:
-        """The job's variables, and where it stands in the trace: spans of its own processes are then below its own."""
+    def with_traceparent(self, variables: Sequence[JobVariable]) -> list[JobVariable]:
+        """The job's variables with TRACEPARENT, so that spans of its own processes go below the job's span."""
         if not self.is_wanted:
             return list(variables)
         own = JobVariable(key=TRACEPARENT, value=self.context.traceparent)
         return [*(variable for variable in variables if variable.key != TRACEPARENT), own]
 
-    def hear(self, seq: int, document: bytes) -> None:
-        """A step's result; one that came before, or that cannot be read, tells nothing."""
+    def on_result(self, seq: int, document: bytes) -> None:
+        """Handle a step result. A repeated or unreadable one is ignored."""
         if seq != self.next_seq:
             return
         self.next_seq += 1
@@ -115,17 +113,17 @@ class JobSpans:
             self._open.pop(event.path, None)
 
     def end(self, outcome: Outcome | None, now: float) -> None:
-        """The job is over; without an outcome because the server did not want it any more."""
+        """The job is over. Without an outcome the server did not want it any more."""
         if not self.is_wanted:
             return
         failed = outcome is None or outcome.state == "failed"
         reason = outcome.reason if outcome is not None else str(FailureReason.JOB_CANCELED)
         result = _JOB_RESULTS.get(reason, "error") if failed else "success"
-        told: dict[str, Value] = {"cicd.pipeline.result": result, "cicd.pipeline.task.run.result": result}
+        attributes: dict[str, Value] = {"cicd.pipeline.result": result, "cicd.pipeline.task.run.result": result}
         if failed:
-            told["error.type"] = reason or "_OTHER"
+            attributes["error.type"] = reason or "_OTHER"
         if outcome is not None:
-            told["process.exit.code"] = outcome.exit_code
+            attributes["process.exit.code"] = outcome.exit_code
         message = (outcome.message if outcome is not None else "") or reason
         self._offer(
             Span(
@@ -136,7 +134,7 @@ class JobSpans:
                 kind=SERVER,
                 started_at=self._began,
                 ended_at=now,
-                attributes={**self._about, **told},
+                attributes={**self._attributes, **attributes},
                 error=message[:_LONGEST_TEXT] if failed else None,
             )
         )
@@ -146,48 +144,49 @@ class JobSpans:
         return Span(
             trace_id=self.context.trace_id,
             span_id=self._id_of(event, event.started_at or event.time),
-            parent_id=self._above(event.path),
+            parent_id=self._parent_of(event.path),
             name=event.name.removeprefix("+") or event.path,
             started_at=ended_at if started_at is None else started_at,
             ended_at=ended_at,
-            attributes=_of_step(event) | {"cicd.pipeline.task.run.id": f"{self._job_id}{event.path}#{event.attempt}"},
+            attributes=_step_attributes(event)
+            | {"cicd.pipeline.task.run.id": f"{self._job_id}{event.path}#{event.attempt}"},
             error=(event.error or event.status)[:_LONGEST_TEXT] if event.status == "failure" else None,
         )
 
     def _id_of(self, event: _Event, began: str) -> str:
         return span_id_of("step", self._key, event.path, event.attempt, began)
 
-    def _above(self, path: str) -> str:
-        """The nearest step around it that is known; the job if there is none."""
+    def _parent_of(self, path: str) -> str:
+        """Span id of the nearest enclosing step; the job's if there is none."""
         while path:
             path = path.rpartition("/")[0]
-            if found := self._open.get(path):
-                return found
+            if span_id := self._open.get(path):
+                return span_id
         return self.context.span_id
 
 
-def _about(row: JobRow, payload: JobPayload, given: Mapping[str, str]) -> dict[str, Value]:
-    """What is known of a job from its beginning on."""
+def _job_attributes(row: JobRow, payload: JobPayload, variables: Mapping[str, str]) -> dict[str, Value]:
+    """Attributes that are known from the start."""
     info = payload.job_info
-    kind = "deploy" if given.get("CI_ENVIRONMENT_NAME") else info.stage
-    told = {
-        "cicd.pipeline.name": given.get("CI_PIPELINE_NAME") or info.project_full_path or info.project_name,
+    kind = "deploy" if variables.get("CI_ENVIRONMENT_NAME") else info.stage
+    attributes = {
+        "cicd.pipeline.name": variables.get("CI_PIPELINE_NAME") or info.project_full_path or info.project_name,
         "cicd.pipeline.run.id": str(info.pipeline_id or ""),
-        "cicd.pipeline.run.url.full": given.get("CI_PIPELINE_URL", ""),
+        "cicd.pipeline.run.url.full": variables.get("CI_PIPELINE_URL", ""),
         "cicd.pipeline.task.name": info.name,
         "cicd.pipeline.task.run.id": str(row.job_id),
-        "cicd.pipeline.task.run.url.full": given.get("CI_JOB_URL", ""),
+        "cicd.pipeline.task.run.url.full": variables.get("CI_JOB_URL", ""),
         "cicd.pipeline.task.type": kind.lower() if kind.lower() in _TYPES else kind,
-        "cicd.worker.id": given.get("CI_RUNNER_ID") or row.runner,
+        "cicd.worker.id": variables.get("CI_RUNNER_ID") or row.runner,
         "cicd.worker.name": row.runner_name,
         "vcs.ref.head.name": payload.git_info.ref,
         "vcs.ref.head.revision": payload.git_info.sha,
     }
-    return {name: value for name, value in told.items() if value}
+    return {name: value for name, value in attributes.items() if value}
 
 
-def _of_step(event: _Event) -> dict[str, Value]:
-    told: dict[str, Any] = {
+def _step_attributes(event: _Event) -> dict[str, Value]:
+    attributes: dict[str, Any] = {
         "cicd.pipeline.task.name": event.name,
         "cicd.pipeline.task.run.result": _result(event),
         "error.type": (event.error_kind or "_OTHER") if event.status == "failure" else None,
@@ -206,8 +205,10 @@ def _of_step(event: _Event) -> dict[str, Value]:
         "remuda.step.policy.enforced": event.policy.get("enforced"),
         "remuda.step.policy.advisory": event.policy.get("advisory"),
     }
-    told |= {f"remuda.step.{name}": value for name, value in event.usage.items() if isinstance(value, int | float)}
-    return {name: value for name, value in told.items() if _is_value(value)}
+    attributes |= {
+        f"remuda.step.{name}": value for name, value in event.usage.items() if isinstance(value, int | float)
+    }
+    return {name: value for name, value in attributes.items() if _is_value(value)}
 
 
 def _is_value(value: Any) -> bool:
@@ -224,16 +225,14 @@ def _result(event: _Event) -> str:
     return "failure" if event.fault in (None, "user") else "error"
 
 
-def find_exporter(
-    environment: Mapping[str, str], clock: Clock, counted: Counted, *, own_id: str
-) -> SpanExporter | None:
-    """Who sends the spans of a manager; None, and a warning, where that cannot be done."""
+def find_exporter(environment: Mapping[str, str], clock: Clock, count: Counted, *, own_id: str) -> SpanExporter | None:
+    """The exporter of a manager's spans; None, with a warning, if the settings are wrong."""
     try:
         settings = otlp_settings(environment, service=SERVICE)
         resource = {"service.version": __version__, "service.instance.id": own_id, **settings.resource}
-        exporter = SpanExporter(msgspec.structs.replace(settings, resource=resource), clock, counted)
+        exporter = SpanExporter(msgspec.structs.replace(settings, resource=resource), clock, count)
     except OtlpError as error:
-        logger("manager").warning("no spans are sent", cause=str(error))
+        logger("manager").warning("cannot send spans", cause=str(error))
         return None
-    logger("manager").info("spans are sent", to=shown_url(settings.url))
+    logger("manager").info("sending spans", to=shown_url(settings.url))
     return exporter

@@ -1,7 +1,7 @@
-"""What the manager says of itself to a server. A feature is listed here only when it is implemented and tested.
+"""What the manager tells a server about itself (the `info` object).
 
-Servers refuse to hand out jobs that need a missing feature, and treat a job of a manager with a feature as if it
-worked, so this list must be exact. Steps of a `run` are no feature yet: of them only scripts and builtin steps work.
+A feature is listed only if it is implemented and tested: a server does not hand out jobs that need a missing feature,
+and relies on listed ones. Steps of a `run` are not listed yet: only scripts and builtin steps work there.
 """
 
 import platform
@@ -46,16 +46,16 @@ OF_CONTAINERS = frozenset(
         "service_executor_opts",
     }
 )
-"""What only a runner that runs jobs in containers does."""
+"""Features of runners with containers only."""
 OF_DRIVERS = frozenset({"image", "services"})
-"""What a driver of the custom executor is told of."""
+"""Features that a driver of the custom executor gets."""
 
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64", "i686": "386"}
 
 
 def runner_info(*, executor: str, labels: Mapping[str, str] | None = None, capacity: int | None = None) -> RunnerInfo:
-    """The `info` object of every call. By the capacity, the jobs that a manager can run at a time, a cell shares its
-    demand out among managers."""
+    """The `info` object of every call. A cell shares its demand among managers by their `capacity`, the number of jobs
+    that each can run at a time."""
     return RunnerInfo(
         name=MANAGER_NAME,
         version=__version__,

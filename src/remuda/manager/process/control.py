@@ -1,11 +1,10 @@
-"""The manager's control socket, both ends: how it stands, and the order to take no more jobs.
+"""The manager's control socket, both ends.
 
-A UNIX socket in the data folder that only the manager's user can use. One line of JSON asks, one line answers: `status`
-gets the document of `status.py`; `drain` does what SIGQUIT does, and then the connection stays open until the manager
-is over, with a last line that says how many jobs it left behind; what else can be asked for is `others`' business.
+A UNIX socket in the data folder that only the manager's user can use. A command is one line of JSON, and so is its
+answer. `status` returns the document of `status.py`. `drain` does what SIGQUIT does; the connection then stays open
+until the manager ends, with a last line that says how many jobs it left. Further commands are passed in as `others`.
 
-The folder may be removed under the manager; the socket is made anew where it is gone. The caller of the other end is
-`remuda.cli.manager.status`.
+If the socket is removed, it is created again. `remuda.cli.manager.status` uses the client end.
 """
 
 import asyncio
@@ -26,32 +25,32 @@ from remuda.telemetry.logs import logger
 T = TypeVar("T")
 NAME = "control.sock"
 LOOK_SECONDS = 1.0
-"""How often is looked whether the socket is still there."""
+"""Interval of the checks whether the socket still exists."""
 ANSWER_SECONDS = 10.0
 _MOST_BYTES = 64 << 20
-"""Of a line: the status of thousands of jobs."""
+"""Longest line: the status of thousands of jobs."""
 _LONGEST_PATH = 100
-"""Addresses of sockets have 108 bytes."""
+"""A UNIX socket address has at most 108 bytes."""
 
 
-class Order(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What is asked for."""
+class Command(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A line from the client."""
 
     command: str
     runner: str = ""
-    """Which one it is about: its name or short token; empty: all."""
+    """Name or short token of a runner; empty: all."""
     remove: bool = False
-    """Whether something is to be done about what is found."""
+    """For `sweep`: remove what is found."""
 
 
 class Refused(msgspec.Struct, frozen=True, kw_only=True):
-    """An order that cannot be carried out."""
+    """Answer to a command that failed."""
 
     refused: str
 
 
 class Drained(msgspec.Struct, frozen=True, kw_only=True):
-    """How many jobs the manager has, or left to their agents when it ended."""
+    """Jobs that the manager still has, or had when it ended."""
 
     jobs: int
 
@@ -61,7 +60,7 @@ class NoManagerError(ManagerError):
 
 
 class Control:
-    """The manager's end."""
+    """The server end of the socket."""
 
     def __init__(
         self,
@@ -70,9 +69,9 @@ class Control:
         status: Callable[[], ManagerStatus],
         drain: Callable[[], None],
         clock: Clock,
-        others: Mapping[str, Callable[[Order], Awaitable[msgspec.Struct]]] | None = None,
+        others: Mapping[str, Callable[[Command], Awaitable[msgspec.Struct]]] | None = None,
     ) -> None:
-        """`others` answer further commands; a ManagerError of theirs is told as it is."""
+        """`others` are further commands by name; the client sees the text of a ManagerError that they raise."""
         self._others = others or {}
         self._folder = folder
         self._status = status
@@ -82,9 +81,8 @@ class Control:
         self._log = logger("manager")
 
     async def run(self) -> None:
-        """Serve until cancelled."""
         try:
-            async with asyncio.TaskGroup() as self._orders:
+            async with asyncio.TaskGroup() as self._commands:
                 while True:
                     await self._serve()
         finally:
@@ -93,11 +91,11 @@ class Control:
                 writer.close()
 
     async def _serve(self) -> None:
-        """Until the socket is gone."""
+        """Listen until the socket is removed."""
         try:
             listening = _listen(self._folder / NAME)
         except OSError as error:
-            self._log.debug("the control socket cannot be made", cause=str(error))
+            self._log.debug("cannot create the control socket", cause=str(error))
             await self._clock.sleep(LOOK_SECONDS)
             return
         own = _identity(self._folder / NAME)
@@ -106,14 +104,14 @@ class Control:
             while _identity(self._folder / NAME) == own:
                 await self._clock.sleep(LOOK_SECONDS)
         finally:
-            # Not waited for, as `async with` does from Python 3.12 on: whoever waits for the end is still connected.
+            # Without waiting for connections, as `async with` does from Python 3.12 on: `drain` clients stay connected.
             server.close()
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
-                order = msgspec.json.decode(await reader.readline(), type=Order)
-            match order.command:
+                command = msgspec.json.decode(await reader.readline(), type=Command)
+            match command.command:
                 case "status":
                     writer.write(_line(self._status()))
                 case "drain":
@@ -123,69 +121,69 @@ class Control:
                     self._waiting.add(writer)
                     await reader.read()  # until the other end goes away
                 case other if other in self._others:
-                    # It must not outlive what it is about.
-                    task = self._orders.create_task(self._carried_out(order), name=f"order {other}")
+                    # In the task group, so that it ends with the manager.
+                    task = self._commands.create_task(self._execute(command), name=f"command {other}")
                     await asyncio.wait({task})
                     ended = Refused(refused="the manager ends; ask again when it runs")
                     writer.write(_line(ended if task.cancelled() else task.result()))
             await writer.drain()
         except (OSError, ValueError, msgspec.MsgspecError) as error:
-            self._log.debug("an order cannot be read", cause=str(error))
+            self._log.debug("invalid command on the control socket", cause=str(error))
         finally:
             self._waiting.discard(writer)
             writer.close()
 
-    async def _carried_out(self, order: Order) -> msgspec.Struct:
+    async def _execute(self, command: Command) -> msgspec.Struct:
         try:
-            return await self._others[order.command](order)
+            return await self._others[command.command](command)
         except ManagerError as error:
             return Refused(refused=str(error))
-        except Exception as error:  # noqa: BLE001 - who asked should not have to guess from silence
-            self._log.error("an order could not be carried out", order=order.command, exc_info=error)
-            return Refused(refused=f"the manager failed over this ({type(error).__name__}); its log says how")
+        except Exception as error:  # noqa: BLE001 - the client must get an answer
+            self._log.error("control command failed", command=command.command, exc_info=error)
+            return Refused(refused=f"the manager failed ({type(error).__name__}); its log says why")
 
 
 async def ask_status(folder: Path) -> ManagerStatus:
-    """How the manager of a data folder stands. NoManagerError: there is none."""
-    async with _connected(folder) as (reader, writer):
-        return await _asked(folder, reader, writer, Order(command="status"), ManagerStatus)
+    """The status of the manager of a data folder. NoManagerError: none runs."""
+    async with _connect(folder) as (reader, writer):
+        return await _ask(folder, reader, writer, Command(command="status"), ManagerStatus)
 
 
-async def ask(folder: Path, order: Order, answer: type[T], *, seconds: float = ANSWER_SECONDS) -> T:
-    """What one of the `others` says. ManagerError: it refuses. NoManagerError: there is none."""
-    async with _connected(folder) as (reader, writer):
-        return await _asked(folder, reader, writer, order, answer, seconds=seconds)
+async def ask(folder: Path, command: Command, answer: type[T], *, seconds: float = ANSWER_SECONDS) -> T:
+    """The answer to one of the `others`. ManagerError: it failed. NoManagerError: no manager runs."""
+    async with _connect(folder) as (reader, writer):
+        return await _ask(folder, reader, writer, command, answer, seconds=seconds)
 
 
-async def ask_drain(folder: Path, *, begun: Callable[[int], None], waits: bool) -> int:
-    """Have it take no more jobs; `begun` is told how many it has. With `waits` returns when it is over, else at once.
+async def ask_drain(folder: Path, *, on_begin: Callable[[int], None], waits: bool) -> int:
+    """Drain the manager and return the number of its remaining jobs. With `waits`, return when it has ended.
 
-    The number of jobs that it still has, or has left to their agents.
+    `on_begin` is called with the number of jobs when the drain begins.
     """
-    async with _connected(folder) as (reader, writer):
-        told = await _asked(folder, reader, writer, Order(command="drain"), Drained)
-        begun(told.jobs)
+    async with _connect(folder) as (reader, writer):
+        drained = await _ask(folder, reader, writer, Command(command="drain"), Drained)
+        on_begin(drained.jobs)
         if not waits:
-            return told.jobs
+            return drained.jobs
         line = await reader.readline()
         if not line:
             raise ManagerError(
-                "the manager ended without a word, as a process that is killed does; its jobs go on with their agents, "
-                "and the next start finds them"
+                "the manager ended without an answer; it may have been killed. Its jobs continue with their agents; "
+                "the next start finds them"
             )
         return msgspec.json.decode(line, type=Drained).jobs
 
 
-async def _asked(
+async def _ask(
     folder: Path,
     reader: asyncio.StreamReader,
     writer: asyncio.StreamWriter,
-    order: Order,
+    command: Command,
     answer: type[T],
     *,
     seconds: float = ANSWER_SECONDS,
 ) -> T:
-    writer.write(_line(order))
+    writer.write(_line(command))
     try:
         async with asyncio.timeout(seconds):
             line = await reader.readline()
@@ -203,7 +201,7 @@ async def _asked(
 
 
 def is_served(folder: Path) -> bool:
-    """Whether a manager runs over a folder; one that has ended leaves its socket behind."""
+    """True if a manager runs over the folder. An ended one leaves its socket file behind."""
     with socket.socket(socket.AF_UNIX) as probe:
         try:
             with _address(folder / NAME) as address:
@@ -216,7 +214,7 @@ def is_served(folder: Path) -> bool:
 
 
 @asynccontextmanager
-async def _connected(folder: Path) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+async def _connect(folder: Path) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
     try:
         with _address(folder / NAME) as address:
             reader, writer = await asyncio.open_unix_connection(address, limit=_MOST_BYTES)
@@ -236,23 +234,23 @@ async def _connected(folder: Path) -> AsyncIterator[tuple[asyncio.StreamReader, 
 
 
 def _listen(path: Path) -> socket.socket:
-    """A socket that only this user can connect to: its mode is set before anybody can."""
+    """A socket for this user only: its mode is set before it listens."""
     path.unlink(missing_ok=True)
-    made = socket.socket(socket.AF_UNIX)
+    listener = socket.socket(socket.AF_UNIX)
     try:
         with _address(path) as address:
-            made.bind(address)
+            listener.bind(address)
         path.chmod(0o600)
-        made.setblocking(False)
+        listener.setblocking(False)
     except BaseException:
-        made.close()
+        listener.close()
         raise
-    return made
+    return listener
 
 
 @contextmanager
 def _address(path: Path) -> Iterator[str]:
-    """The path, or a short one for the same place where it is too long for an address."""
+    """The path, or a short alias of it if it is too long for a socket address."""
     if len(os.fsencode(path)) <= _LONGEST_PATH:
         yield str(path)
         return
@@ -265,10 +263,10 @@ def _address(path: Path) -> Iterator[str]:
 
 def _identity(path: Path) -> tuple[int, int] | None:
     try:
-        found = path.lstat()
+        status = path.lstat()
     except OSError:
         return None
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino
 
 
 def _line(value: msgspec.Struct) -> bytes:

@@ -1,7 +1,7 @@
-"""The manager's data folder, for one process at a time, and made anew when somebody removes it under that process.
+"""The manager's data folder: locked by one process, and created again if it is removed under that process.
 
-Who holds the lock in it is the manager of its jobs. A folder that vanishes takes the lock along; whoever makes the new
-one first is the manager from then on, and the other one has to stop.
+The process with the lock is the manager of the jobs. If the folder vanishes, the lock vanishes, too: the process that
+creates the new folder first is the manager, and another one has to stop.
 """
 
 import hashlib
@@ -13,21 +13,20 @@ from types import TracebackType
 
 from remuda.manager.environments.agent_process import agent_data
 from remuda.manager.errors import DataFolderError, FolderTakenError, JournalDamagedError
-from remuda.manager.jobs.journal import LOCK_NAME, Journal, damaged_journals, identity_of, locked, set_aside
-from remuda.manager.process.system_id import keep_system_id, system_id
+from remuda.manager.jobs.journal import LOCK_NAME, Journal, damaged_journals, identity_of, lock_folder, set_aside
+from remuda.manager.registration.system_id import keep_system_id, system_id
 from remuda.telemetry.logs import logger
 
 
 def jobs_folder(data: Path) -> Path:
-    """Where the local agent, working directories and caches are: apart, so that jobs survive the data folder's loss.
-
-    A data folder in which an earlier Remuda has put them keeps them.
+    """The folder of the local agent, working directories and caches. It is apart, so that jobs survive the loss of the
+    data folder. A data folder that already contains them keeps them.
     """
     return data if agent_data(data).is_dir() else data.with_name(f"{data.name}.jobs")
 
 
 class DataFolder:
-    """Enter it to hold it: then `journal` and `own_id` are there."""
+    """Enter it to lock it; then `journal` and `own_id` are set."""
 
     journal: Journal
     own_id: str
@@ -39,7 +38,7 @@ class DataFolder:
         self._lock: tuple[int, int] | None = None
         self._problem = ""
         self.set_aside = 0
-        """How many damaged journals this process has moved aside."""
+        """Number of damaged journals that this process moved aside."""
         self._log = logger("manager")
 
     def __enter__(self) -> "DataFolder":
@@ -58,62 +57,62 @@ class DataFolder:
         self._held.__exit__(kind, error, trace)
 
     def _open_journal(self) -> Journal:
-        """The journal, or a new one in place of one that is damaged: jobs that run are found through their agents."""
+        """Open the journal. A damaged one is replaced by a new one; running jobs are recovered from their agents."""
         path = self.path / "journal.sqlite"
         try:
             return Journal(path)
         except JournalDamagedError as error:
             try:
-                kept = set_aside(path, datetime.now(UTC))
+                moved_to = set_aside(path, datetime.now(UTC))
             except OSError as problem:
                 raise DataFolderError(f"{error}, and it cannot be moved aside: {problem}. Move it away.") from error
             self.set_aside += 1
             self._log.error(
-                "the journal is damaged; it was moved aside, and a new one begun",
+                "journal damaged; moved it aside and started a new one",
                 cause=str(error),
-                kept=str(kept),
-                fix="nothing has to be done for jobs that agents have: they are found again. Look after the disk, "
-                "and remove the file when nobody needs it",
+                kept=str(moved_to),
+                fix="running jobs are recovered from their agents. Check the disk, and remove the file when nobody "
+                "needs it",
             )
             return Journal(path)
 
     @property
     def damaged_journals(self) -> tuple[str, ...]:
-        """Those that have been moved aside, by this process or earlier ones."""
+        """Journals that were moved aside, by this process or earlier ones."""
         return damaged_journals(self.path / "journal.sqlite")
 
     @property
     def mark(self) -> str:
-        """Short, and another one for every manager: managers of one machine have the same id on their server."""
+        """A short id that differs even for managers of one machine, which share a system id."""
         return hashlib.sha256(f"{self.own_id}\0{self.path.absolute()}".encode()).hexdigest()[:8]
 
     def is_there(self) -> bool:
-        """Whether a new process would find it locked, and the journal in it."""
+        """True if a new process would find the lock and the journal."""
         return identity_of(self.path / LOCK_NAME) == self._lock and self.journal.is_there()
 
-    async def kept(self, *, jobs: int) -> FolderTakenError | None:
-        """Look whether it is there, and make it anew if not: nothing is lost as long as this process lives.
+    async def restore_if_removed(self, *, jobs: int) -> FolderTakenError | None:
+        """Create the folder again if it was removed, with everything this process knows.
 
-        What is returned says why the manager, which has so many `jobs`, cannot go on.
+        Returns an error if another manager has taken it; then this one, with its `jobs`, cannot go on.
         """
         if self.is_there():
             return None
         try:
             await self.renew()
         except FolderTakenError as error:
-            self._log.error("the data folder was removed, and another manager has made it anew", cause=str(error))
+            self._log.error("data folder was removed and now belongs to another manager", cause=str(error))
             return error
         except (OSError, sqlite3.Error, DataFolderError) as error:
             if str(error) != self._problem:
-                self._log.error("the data folder is gone and cannot be made anew; jobs wait", cause=str(error))
+                self._log.error("cannot recreate the removed data folder; jobs wait", cause=str(error))
             self._problem = str(error)
         else:
             self._problem = ""
-            self._log.error("the data folder was removed; it has been made anew", jobs=jobs)
+            self._log.error("data folder was removed; recreated it", jobs=jobs)
         return None
 
     async def renew(self) -> None:
-        """Make it anew, with all that this process knows. DataFolderError: it is another manager's by now."""
+        """Create the folder again. DataFolderError: it belongs to another manager by now."""
         if identity_of(self.path / LOCK_NAME) != self._lock:
             self._hold()
         keep_system_id(self.path, self.own_id)
@@ -121,5 +120,5 @@ class DataFolder:
             await self.journal.renew()
 
     def _hold(self) -> None:
-        self._held.enter_context(locked(self.path))
+        self._held.enter_context(lock_folder(self.path))
         self._lock = identity_of(self.path / LOCK_NAME)

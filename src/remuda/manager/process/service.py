@@ -1,9 +1,8 @@
-"""The manager as a process: its data folder, its configuration and what becomes of it, and how it stops.
+"""The manager as a process: opens its data folder, loads and reloads its configuration, stops or drains.
 
-Stop: at once; running jobs stay with their agents and in the journal, and the next start goes on with them. Drain: no
-new jobs, wait for the running ones up to the drain time, then stop. A configuration file that changes is read again
-within seconds, or when somebody asks for it; one that cannot be used leaves everything as it is. What runs meanwhile is
-in `supervision.py`.
+Stop: at once; running jobs stay with their agents and in the journal, and the next start resumes them. Drain: no new
+jobs, wait for the running ones up to drain_timeout, then stop. A changed configuration file is reloaded within seconds,
+or on request; one that cannot be used changes nothing. `supervision.py` has the parts that run meanwhile.
 """
 
 import asyncio
@@ -19,14 +18,19 @@ from remuda.lib.clock import Clock, SystemClock, rfc3339
 from remuda.lib.descriptors import raise_limit
 from remuda.lib.waiting import happens_by
 from remuda.manager.config.load import LOG_LEVELS, ManagerConfig, load
-from remuda.manager.core.limits import Limits
-from remuda.manager.environments.kinds import Around, Environments, identity, make_environment, plugins_in
+from remuda.manager.environments.kinds import (
+    EnvironmentContext,
+    Environments,
+    identity,
+    make_environment,
+    plugin_factory,
+)
 from remuda.manager.environments.port import Environment
 from remuda.manager.errors import ClosingError, ConfigError
 from remuda.manager.metrics.metrics import serve_metrics
 from remuda.manager.process.data_folder import DataFolder, jobs_folder
 from remuda.manager.process.status import ConfigStatus, status_of
-from remuda.manager.process.supervision import Manager, Part
+from remuda.manager.process.supervision import Manager, ManagerOptions, Part
 from remuda.steps.pack.program import IDLE_EXIT_SECONDS
 from remuda.telemetry import logs
 from remuda.wire.runner_server import new_session
@@ -34,17 +38,15 @@ from remuda.wire.runner_server import new_session
 if TYPE_CHECKING:
     from remuda.fleeting.port import InstanceGroup
     from remuda.manager.process.control import Control
-    from remuda.manager.registration.token_rotation import Rotation
-    from remuda.manager.scaling.orphaned_machines import LeftMachines
+    from remuda.manager.registration.token_rotation import TokenRotation
+    from remuda.manager.scaling.orphaned_machines import OrphanedMachines
 
 RELOAD_SECONDS = 2.0
-"""How often is looked whether the configuration file is another one."""
-GATHERING_SECONDS = 0.2
-"""Nobody sees that log and results come so much later, and a job that is over by then costs half the calls."""
+"""Interval of the checks whether the configuration file has changed."""
 
 
 class ManagerService:
-    """One manager over one data folder; `config` is the file or what was read from it."""
+    """One manager over one data folder; `config` is the file, or the values themselves."""
 
     def __init__(
         self,
@@ -55,45 +57,33 @@ class ManagerService:
         environment: Environment | None = None,
         jobs: Path | None = None,
         agent_idle_exit_seconds: float = IDLE_EXIT_SECONDS,
-        keep_alive_seconds: float = 30.0,
-        agent_lost_seconds: float = Limits().agent,
-        recovers: bool = True,
-        keep_builds: bool = False,
+        options: ManagerOptions | None = None,
         plugins: "Callable[[str], InstanceGroup] | None" = None,
-        on_job_over: Callable[[], None] = lambda: None,
     ) -> None:
-        """A silent job learns of its cancellation with the answer to its next keep-alive.
-
-        One whose agent could not be reached for `agent_lost_seconds` is given up.
-        `environment` is that of all runners, in place of what the configuration says. `jobs` is the folder for what
-        belongs to jobs on this machine: the agent's, working directories, caches; None: beside the data folder.
-        Where both folders are one, nothing is left when it is lost, and `recovers` may be False. With `keep_builds`
-        every job has a working directory of its own, and that of a failed one stays: see `kept`. `plugins` makes the
-        instance group of a plugin, in place of running the plugin's program.
+        """`environment` replaces the configured environments of all runners. `jobs` is the folder for the agent,
+        working directories and caches on this machine; None: beside the data folder. `plugins` creates the instance
+        group of a plugin, instead of running the plugin's program.
         """
         self._config = config
-        self._limits = Limits(keep_alive=keep_alive_seconds, agent=agent_lost_seconds, gathering=GATHERING_SECONDS)
         self._data = data
-        self._recovers = recovers
-        self._keep_builds = keep_builds
-        self._on_job_over = on_job_over
+        self._options = options or ManagerOptions()
         self._clock = clock or SystemClock()
         self._log = logs.logger("manager")
         self._config_status = ConfigStatus()
-        around = self._machines = Around(folder=data / "machines", plugins=plugins)
+        context = self._environment_context = EnvironmentContext(folder=data / "machines", plugins=plugins)
         if environment is not None:
-            self._environments = Environments(lambda _runner, _around: environment, lambda _: "given", around)
+            self._environments = Environments(lambda _runner, _context: environment, lambda _: "given", context)
         else:
             self._environments = Environments(
-                lambda runner, around: make_environment(
+                lambda runner, context: make_environment(
                     runner,
                     jobs or jobs_folder(data),
                     self._clock,
-                    around,
+                    context,
                     agent_idle_exit_seconds=agent_idle_exit_seconds,
                 ),
                 identity,
-                around,
+                context,
             )
 
     async def run(
@@ -104,14 +94,14 @@ class ManagerService:
         reload: asyncio.Event | None = None,
         ready: Callable[[], None] = lambda: None,
     ) -> None:
-        """Serve until told to stop or drained. ManagerError says why it cannot start, or not go on."""
+        """Run until stopped or drained. ManagerError: it cannot start, or cannot go on."""
         try:
             async with asyncio.timeout(None) as limit:
                 await self._run(stop, drain or asyncio.Event(), reload or asyncio.Event(), ready, limit)
         except TimeoutError:
             if not limit.expired():
                 raise
-            self._log.error("stopping takes longer than shutdown_timeout; what is left is left to the next start")
+            self._log.error("shutdown_timeout exceeded; stopping without the rest of the cleanup")
 
     async def _run(
         self,
@@ -133,10 +123,7 @@ class ManagerService:
                 session=session,
                 environments=self._environments,
                 clock=self._clock,
-                limits=self._limits,
-                recovers=self._recovers,
-                keeps_in=self._data if self._keep_builds else None,
-                on_job_over=self._on_job_over,
+                options=self._options,
             )
             if manager.exporter is not None:
                 await stack.enter_async_context(manager.exporter)
@@ -146,53 +133,51 @@ class ManagerService:
             if isinstance(self._config, Path):
                 watch = partial(self._watch_file, manager, self._config, reload)
                 parts.append(("watch of the configuration", watch))
-                parts.append(("renewal of tokens", self._rotation(manager, self._config, reload).run))
-            if self._recovers:
-                left = self._left(manager)
-                parts.append(("look for machines that are left", left.tell))
-                parts.append(("control socket", self._control(manager, drain, left).run))
+                parts.append(("renewal of tokens", self._make_rotation(manager, self._config, reload).run))
+            if self._options.recovers:
+                orphans = self._make_orphaned_machines(manager)
+                parts.append(("search for orphaned machines", orphans.report))
+                parts.append(("control socket", self._make_control(manager, drain, orphans).run))
 
-            def stopping() -> None:
+            def limit_stopping() -> None:
                 limit.reschedule(asyncio.get_running_loop().time() + manager.config.shutdown_seconds)
 
-            await manager.serve(stop, drain, ready, parts=parts, stopping=stopping)
+            await manager.serve(stop, drain, ready, parts=parts, on_stopping=limit_stopping)
 
-    def _left(self, manager: Manager) -> "LeftMachines":
-        from remuda.manager.scaling.orphaned_machines import (
-            LeftMachines,  # not at the top: a manager inside a command has none
-        )
+    # The imports below are local because a manager inside a command needs none of them.
 
-        return LeftMachines(
-            self._machines.folder,
+    def _make_orphaned_machines(self, manager: Manager) -> "OrphanedMachines":
+        from remuda.manager.scaling.orphaned_machines import OrphanedMachines
+
+        return OrphanedMachines(
+            self._environment_context.folder,
             scaling=manager.scaling,
-            plugins=plugins_in(self._machines, self._clock),
-            hold=self._environments.held,
+            plugins=plugin_factory(self._environment_context, self._clock),
+            hold=self._environments.hold,
             clock=self._clock,
         )
 
-    def _control(self, manager: Manager, drain: asyncio.Event, left: "LeftMachines") -> "Control":
-        from remuda.manager.process.control import Control  # not at the top: a manager inside a command has none
-        from remuda.manager.scaling.scale_commands import orders
+    def _make_control(self, manager: Manager, drain: asyncio.Event, orphans: "OrphanedMachines") -> "Control":
+        from remuda.manager.process.control import Control
+        from remuda.manager.process.scale_commands import scale_commands
 
         return Control(
             self._data,
             status=lambda: status_of(manager, self._config_status),
             drain=drain.set,
             clock=self._clock,
-            others=orders(manager.scaling, left),
+            others=scale_commands(manager.scaling, orphans),
         )
 
-    def _rotation(self, manager: Manager, file: Path, reload: asyncio.Event) -> "Rotation":
-        from remuda.manager.registration.token_rotation import (
-            Rotation,  # not at the top: a manager inside a command has no file
-        )
+    def _make_rotation(self, manager: Manager, file: Path, reload: asyncio.Event) -> "TokenRotation":
+        from remuda.manager.registration.token_rotation import TokenRotation
 
-        def saved(is_done: bool) -> None:
+        def on_save(is_done: bool) -> None:
             manager.metrics.configuration_saved(is_done=is_done)
             if is_done:
                 reload.set()
 
-        return Rotation(file, self._clock, saved=saved)
+        return TokenRotation(file, self._clock, on_save=on_save)
 
     def _load(self) -> tuple[ManagerConfig, Path | None]:
         if isinstance(self._config, ManagerConfig):
@@ -205,53 +190,53 @@ class ManagerService:
         return loaded.config, self._config.parent
 
     async def _watch_file(self, manager: Manager, file: Path, reload: asyncio.Event) -> None:
-        """Read the file again when it is another one, or when asked to; a bad one is told of once."""
+        """Reload the file when it has changed, or on request."""
         while True:
             await happens_by(self._clock, reload, within_seconds=RELOAD_SECONDS, name="configuration")
-            is_wanted = reload.is_set()
+            is_requested = reload.is_set()
             reload.clear()
             now = await asyncio.to_thread(_stamp, file)
-            if is_wanted or now != self._seen:
+            if is_requested or now != self._seen:
                 self._seen = now
                 self._reload(manager, file)
 
     def _reload(self, manager: Manager, file: Path) -> None:
         try:
             loaded = load(file, may_be_idle=True)
-            found = manager.apply(loaded.config)
+            changes = manager.apply(loaded.config)
         except ClosingError as error:
-            self._seen = None  # nothing is wrong with the file, so it is read again at the next look
-            self._log.info("the new configuration has to wait", cause=str(error))
+            self._seen = None  # the file is fine, so it is read again at the next check
+            self._log.info("configuration reload waits for an environment to close", cause=str(error))
             self._config_status = replace(self._config_status, error=str(error))
             return
         except ConfigError as error:
             manager.metrics.configuration_failed()
-            self._log.error("the new configuration cannot be used; the old one stays", cause=str(error))
+            self._log.error("cannot use the new configuration; keeping the old one", cause=str(error))
             self._config_status = replace(self._config_status, error=str(error))
             return
         self._config_status = replace(
-            self._config_status, loaded_at=rfc3339(self._clock.now()), error="", restart=found.restart
+            self._config_status, loaded_at=rfc3339(self._clock.now()), error="", restart=changes.restart
         )
         manager.metrics.configuration_loaded()
         for warning in loaded.warnings:
             self._log.warning(warning)
         logs.set_level(LOG_LEVELS[manager.config.log_level])
         self._log.info(
-            "the configuration was read again",
-            changed=list(found.at_once),
-            added=[runner.name or runner.short_token for runner in found.added],
-            removed=[runner.name or runner.short_token for runner in found.removed],
+            "configuration reloaded",
+            changed=list(changes.at_once),
+            added=[runner.name or runner.short_token for runner in changes.added],
+            removed=[runner.name or runner.short_token for runner in changes.removed],
         )
         if not manager.config.runners:
-            self._log.warning("there is no [[runners]] section any more; no jobs are asked for until there is one")
-        if found.restart:
-            self._log.warning("some of what changed in the configuration needs a restart", keys=list(found.restart))
+            self._log.warning("no [[runners]] section is left; not requesting jobs")
+        if changes.restart:
+            self._log.warning("some configuration changes need a restart", keys=list(changes.restart))
 
 
 def _stamp(file: Path) -> tuple[int, int, int] | None:
-    """Changes with every writing of the file; None: there is none."""
+    """A value that changes with every write; None: there is no file."""
     try:
-        found = file.stat()
+        status = file.stat()
     except OSError:
         return None
-    return found.st_mtime_ns, found.st_size, found.st_ino
+    return status.st_mtime_ns, status.st_size, status.st_ino

@@ -1,26 +1,26 @@
-"""Files by which an operating system starts the manager: a systemd unit, a launchd property list, a Windows service.
+"""Service definitions for the manager: a systemd unit, a launchd property list, a Windows service. Pure.
 
-Pure. All of them keep one promise: when the manager ends, for whatever reason, the agent and its jobs go on, and the
-next start finds them. So only the manager's own process is ever signalled. Stopping the systemd unit drains, as the
-unit's comment says. `remuda manager service` prints them; `packaging/` has them with the usual paths.
+When the manager ends, for whatever reason, the agent and its jobs continue, and the next start finds them. So only the
+manager's own process is signalled. Stopping the systemd unit drains. `remuda manager service` prints the files;
+`packaging/` has them with the usual paths.
 """
 
 from dataclasses import dataclass
 from xml.sax.saxutils import escape
 
 STOP_SECONDS = 7200
-"""How long a drain may take: the manager's own default."""
+"""How long a drain may take; the default of drain_timeout."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServicePaths:
-    """What is filled in."""
+    """The paths and the user in a service file."""
 
     program: str = "/usr/local/bin/remuda"
     config: str = "/etc/gitlab-runner/config.toml"
     data: str = "/var/lib/remuda-manager/data"
     user: str = ""
-    """Empty: root, who can give each slot a user of its own."""
+    """Empty: root, who can give each slot its own user."""
 
     @property
     def arguments(self) -> tuple[str, ...]:
@@ -28,9 +28,8 @@ class ServicePaths:
 
 
 def systemd(paths: ServicePaths) -> str:
-    """A unit."""
     user = f"User={paths.user}\n" if paths.user else ""
-    command = " ".join(_quoted(word) for word in paths.arguments)
+    command = " ".join(_quote(word) for word in paths.arguments)
     return f"""\
 [Unit]
 Description=Remuda runner manager
@@ -107,7 +106,7 @@ def launchd(paths: ServicePaths) -> str:
 
 
 def windows(paths: ServicePaths) -> str:
-    """A PowerShell script that makes a service with NSSM, which can leave child processes alone."""
+    """A PowerShell script that creates a service with NSSM, which can leave child processes alone."""
     program, *rest = (word.replace("'", "''") for word in paths.arguments)
     words = " ".join(f'"{word}"' if " " in word else word for word in rest)
     account = f"& nssm set $service ObjectName '.\\{paths.user}'\n" if paths.user else ""
@@ -130,7 +129,7 @@ $service = 'remuda-manager'
 SYSTEMS = {"systemd": systemd, "launchd": launchd, "windows": windows}
 
 
-def _quoted(word: str) -> str:
-    """A word of a unit's command."""
+def _quote(word: str) -> str:
+    """Quote a word for ExecStart."""
     word = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
     return f'"{word}"' if " " in word or "\\" in word else word

@@ -1,7 +1,6 @@
-"""What a manager says of itself to whoever asks: `remuda manager status` prints this document, `control.py` sends it.
+"""The status document of a manager: `control.py` sends it, `remuda manager status` prints it.
 
-Read from the parts as they are at this moment; nothing is kept here. Decided is only what is worth showing: whether a
-runner can be called well, and which machines are its own. Times are RFC 3339, empty for never.
+It is computed from the parts at each request. Times are RFC 3339, empty for never.
 """
 
 import os
@@ -26,20 +25,20 @@ VERSION = 1
 
 
 LASTING_FAILURES = 3
-"""Creations in a row that failed: then it is no accident."""
+"""After so many failed creations in a row a group counts as unusable."""
 LONG_SECONDS = 10.0
-"""A plugin that takes longer to start is worth a word."""
+"""A plugin that takes longer to start is mentioned."""
 
 
 class ConfigStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the configuration came from, and what became of the last change."""
+    """The configuration file and its last reload."""
 
     file: str = ""
     loaded_at: str = ""
     error: str = ""
-    """Why the newest one is not used; empty: it is."""
+    """Why the newest version is not used; empty: it is."""
     restart: tuple[str, ...] = ()
-    """Keys that were changed and count only after a restart."""
+    """Changed keys that apply after a restart."""
 
 
 class SlotStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,9 +59,9 @@ class RunnerStatus(msgspec.Struct, frozen=True, kw_only=True):
     jobs: int
     limit: int
     capacity: int | None
-    """What its environment can have; None: as many as there are slots."""
+    """Jobs that its environment can have; None: no limit."""
     health: str
-    """How its server treats it: well, refused, troubled. Troubled, too, is who has no plugin that could be used."""
+    """well, refused or troubled. Also troubled: none of its groups of machines can be used."""
     problem: str
     last_status: int | None
     asked_at: str
@@ -78,7 +77,7 @@ class RunnerStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FleetStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """The machines that are created for a runner, in numbers; `remuda scale explain` has them one by one."""
+    """Counts of the machines created for a runner; `remuda scale explain` lists them."""
 
     runner: str
     """Its short token."""
@@ -86,7 +85,7 @@ class FleetStatus(msgspec.Struct, frozen=True, kw_only=True):
     instances: dict[str, int]
     """By state: creating, ready, draining, failed, deleting, lost, unknown, suspect, foreign."""
     requested: int
-    """Asked for, and not shown by their group yet."""
+    """Requested, and not yet listed by their group."""
     max_instances: int
     """0: no limit."""
     held: int
@@ -95,7 +94,7 @@ class FleetStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Jobs that wait for a slot."""
     problems: tuple[str, ...] = ()
     is_ending: bool = False
-    """Its runner is not configured any more: it waits for the last jobs, or its machines are being removed."""
+    """Its runner is no longer configured: it waits for its last jobs, or removes its machines."""
 
 
 class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -108,10 +107,10 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
     machine: str
     slot: int
     log_bytes: int
-    """What the server has of the log."""
+    """Log bytes that the server has."""
     held_until: str
     waits_for: str = ""
-    """Why its machine or agent keeps it waiting; empty: nothing does."""
+    """Why it waits for its machine or agent; empty: it does not."""
 
 
 class MachineStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -119,11 +118,11 @@ class MachineStatus(msgspec.Struct, frozen=True, kw_only=True):
     is_connected: bool
     jobs: int
     problem: str = ""
-    """Why its agent is not reached."""
+    """Why its agent is not connected."""
 
 
 class ManagerStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """The whole."""
+    """The whole document."""
 
     format: int = VERSION
     version: str = __version__
@@ -138,11 +137,10 @@ class ManagerStatus(msgspec.Struct, frozen=True, kw_only=True):
     machines: tuple[MachineStatus, ...] = ()
     fleets: tuple[FleetStatus, ...] = ()
     damaged_journals: tuple[str, ...] = ()
-    """Files that were the journal, were damaged, and moved aside; removed by whoever does not need them any more."""
+    """Damaged journals that were moved aside; the operator removes them."""
 
 
 def status_of(manager: "Manager", config: ConfigStatus) -> ManagerStatus:
-    """How a manager stands now."""
     load = manager.load
     jobs = manager.jobs
     by_runner = Counter(job.runner for job in jobs)
@@ -156,7 +154,7 @@ def status_of(manager: "Manager", config: ConfigStatus) -> ManagerStatus:
         slots=SlotStatus(
             concurrent=manager.config.concurrent,
             running=load.running,
-            asking=load.asking,
+            asking=load.requesting,
             free=load.free,
             saturation=round(load.saturation, 4),
         ),
@@ -186,62 +184,64 @@ def status_of(manager: "Manager", config: ConfigStatus) -> ManagerStatus:
 
 
 def machines_of(links: "Iterable[AgentLink]", jobs: Mapping[tuple[int, str], int]) -> tuple[MachineStatus, ...]:
-    """The machines that are reached, or should be; `jobs` counts them by environment and machine.
+    """The machines with links; `jobs` has the number of jobs by environment and machine.
 
-    A link stays for a while when its machine is gone, and a fleet looks at the machines of another one for jobs of an
-    earlier process: without jobs neither is of interest.
+    Links to machines of a fleet that are gone, or belong to another fleet, are left out unless they have jobs.
     """
-    from remuda.manager.scaling.scaling import Scaled  # only here: who asks a manager need not wait for what it has
+    from remuda.manager.environments.scaled import Scaled  # imported here, so that clients of a manager load faster
 
     own: dict[int, set[str]] = {}
-    found = []
+    machines = []
     for link in sorted(links, key=lambda link: link.machine):
         key, environment = id(link.environment), link.environment
         if isinstance(environment, Scaled) and key not in own:
-            own[key] = _own(environment.status())
+            own[key] = _own_machines(environment.status())
         count = jobs.get((key, link.machine), 0)
         if count or key not in own or link.machine in own[key]:
-            found.append(
+            machines.append(
                 MachineStatus(
                     machine=link.machine, is_connected=link.connected.is_set(), jobs=count, problem=link.problem
                 )
             )
-    return tuple(found)
+    return tuple(machines)
 
 
-def _own(fleet: "ScalerStatus") -> set[str]:
-    from remuda.taskscaler.fleet.status import FOREIGN  # only here: most have no fleet
+def _own_machines(fleet: "ScalerStatus") -> set[str]:
+    from remuda.taskscaler.fleet.status import FOREIGN  # imported here because most managers have no fleet
 
-    return {one.name for one in fleet.instances if one.state != FOREIGN}
+    return {instance.name for instance in fleet.instances if instance.state != FOREIGN}
 
 
 def health_of(health: Health, fleet: "ScalerStatus | None") -> str:
-    """In a word; the server's part, unless all is well there and no group of machines can be used."""
+    """The health of the server; troubled if that is well but no group of machines can be used."""
     groups = fleet.groups if fleet is not None else ()
-    has_ready = fleet is not None and any(one.state == "ready" for one in fleet.instances)
-    is_without = bool(groups) and all(
+    has_ready = fleet is not None and any(instance.state == "ready" for instance in fleet.instances)
+    is_unusable = bool(groups) and all(
         group.error and (not group.is_current or (group.failures >= LASTING_FAILURES and not has_ready))
         for group in groups
     )
-    return (Health.TROUBLED if is_without and health is Health.WELL else health).value
+    return (Health.TROUBLED if is_unusable and health is Health.WELL else health).value
 
 
-def _starting(group: "GroupStatus") -> str:
+def _start_note(group: "GroupStatus") -> str:
     seconds = group.starting_seconds or 0.0
     return f"its plugin is starting, {seconds:.0f} s so far" if seconds >= LONG_SECONDS else ""
 
 
 def fleet_of(runner: "RunnerConfig", now: "ScalerStatus", *, is_ending: bool = False) -> FleetStatus:
-    """One in numbers, and what is wrong with it."""
-    # One may say both in the same words.
+    """Counts and problems of one fleet."""
+    # A group may give the same text as error and note.
     problems = dict.fromkeys(
-        f"{group.name}: {text}" for group in now.groups for text in (group.error, group.note, _starting(group)) if text
+        f"{group.name}: {text}"
+        for group in now.groups
+        for text in (group.error, group.note, _start_note(group))
+        if text
     )
     return FleetStatus(
         runner=runner.short_token,
         name=runner.name,
-        instances=dict(Counter(one.state for one in now.instances)),
-        requested=sum(one.count for one in now.requests),
+        instances=dict(Counter(instance.state for instance in now.instances)),
+        requested=sum(request.count for request in now.requests),
         max_instances=now.plan.terms.max_instances if now.plan is not None else 0,
         held=now.held,
         waiting=now.waiting,
@@ -251,12 +251,12 @@ def fleet_of(runner: "RunnerConfig", now: "ScalerStatus", *, is_ending: bool = F
 
 
 def _runners(manager: "Manager", jobs: Counter[str]) -> list[RunnerStatus]:
-    found = []
+    runners = []
     fleets = {runner.short_token: scaled for runner, scaled in manager.scaling.fleets}
     for poller in manager.pollers:
         runner, now = poller.runner, poller.status
         fleet = fleets.get(runner.short_token)
-        found.append(
+        runners.append(
             RunnerStatus(
                 runner=runner.short_token,
                 name=runner.name,
@@ -280,7 +280,7 @@ def _runners(manager: "Manager", jobs: Counter[str]) -> list[RunnerStatus]:
                 is_blocked=now.is_blocked,
             )
         )
-    return found
+    return runners
 
 
 def _time(seconds: float) -> str:

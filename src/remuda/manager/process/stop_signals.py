@@ -1,7 +1,6 @@
-"""How a manager is told to stop, drain or read its configuration again, as signals say it. The same for every command.
+"""Signals of a manager: SIGTERM and SIGINT stop it, SIGQUIT drains it, SIGHUP reloads its configuration.
 
-SIGTERM and SIGINT stop it; a second one ends the process where it stands, which costs no job anything: what matters is
-in the journal and with the agents. SIGQUIT drains, SIGHUP reads the configuration again.
+A second SIGTERM or SIGINT ends the process at once. No job is lost: the journal and the agents have everything.
 """
 
 import asyncio
@@ -10,11 +9,11 @@ import signal
 from collections.abc import Callable, Mapping
 
 AT_ONCE = 1
-"""Exit code of a process that was told to stop twice."""
+"""Exit code after a second stop signal."""
 
 
-class Orders:
-    """What the manager has been told."""
+class SignalEvents:
+    """One event for each request; `handlers` maps signals to them."""
 
     def __init__(self) -> None:
         self.stop = asyncio.Event()
@@ -22,8 +21,7 @@ class Orders:
         self.reload = asyncio.Event()
 
     @property
-    def by_signal(self) -> Mapping[signal.Signals, Callable[[], None]]:
-        """What each signal means."""
+    def handlers(self) -> Mapping[signal.Signals, Callable[[], None]]:
         return {
             signal.SIGTERM: self._stop,
             signal.SIGINT: self._stop,

@@ -1,54 +1,77 @@
-"""The parts of a running manager, put together and supervised: pollers, jobs, links, the look after everything else.
+"""The parts of a running manager: pollers, jobs, links to agents, scalers. Creates, connects and supervises them.
 
-A part that fails in a way nobody foresaw is begun anew, see `restarting.py`.
-Decided here: which runners ask for jobs under a configuration, and when the manager is done. `service.py` gives it the
-data folder and configurations; which jobs there are is in `job_table.py`, what they do in `jobs.py`, how slots are
-shared in `room.py`.
+A part that fails unexpectedly is restarted (`restart_on_failure`). `service.py` provides the data folder and the
+configuration; `job_table.py` holds the jobs, `room.py` the slots.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any, Literal
 
+import msgspec
+
 from remuda import __version__
+from remuda.lib.backoff import Backoff
 from remuda.lib.clock import Clock
 from remuda.manager.config.load import ManagerConfig, RunnerConfig
 from remuda.manager.core.limits import Limits
 from remuda.manager.core.slots import Slot
 from remuda.manager.environments.kinds import Environments
 from remuda.manager.environments.port import standing_machine
+from remuda.manager.environments.scaled import end_recovery
 from remuda.manager.errors import ManagerError
 from remuda.manager.jobs.job import ManagedJob
-from remuda.manager.jobs.job_context import Surroundings
-from remuda.manager.jobs.job_table import JobTable, samples
+from remuda.manager.jobs.job_context import JobContext
+from remuda.manager.jobs.job_table import JobTable, sample_jobs
 from remuda.manager.jobs.link import AgentLink
 from remuda.manager.jobs.links import Links
 from remuda.manager.jobs.recovery import Searches
-from remuda.manager.jobs.shell import Looking
+from remuda.manager.jobs.runners import ClientFactory, RunnerLookup, ServedRunner
+from remuda.manager.jobs.shell import ShellRequests
 from remuda.manager.metrics.metrics import Load, ManagerMetrics
-from remuda.manager.metrics.span_export import exporter_of, spans_of
-from remuda.manager.polling.poller import Asking, Poller
+from remuda.manager.metrics.span_export import exporter_of, spans_factory
+from remuda.manager.polling.poller import Poller, PollerContext
 from remuda.manager.polling.room import Room
 from remuda.manager.process.data_folder import DataFolder
-from remuda.manager.process.reload import Changes, changes
-from remuda.manager.process.restart import begun_anew
-from remuda.manager.process.runners import Clients, ServedRunner, Takers
-from remuda.manager.scaling.scaling import Scaling, all_found
+from remuda.manager.process.reload import Changes, compare
+from remuda.manager.scaling.scaling import Scaling
 from remuda.telemetry.logs import logger
 from remuda.wire.agent_client import AgentClient
 from remuda.wire.http_session import HttpSession
 from remuda.wire.runner_client import JobOffer
 
-LOOK_SECONDS = 1.0
-"""How often is looked after what tells nobody when it changes."""
-FINDING_SECONDS = 20.0
-"""How long new jobs of a runner wait for old ones to be found in its environment; machines that answer later are asked
-when they do."""
+TEND_SECONDS = 1.0
+"""Interval of the checks that no event triggers."""
+RECOVERY_SECONDS = 20.0
+"""How long a runner's first requests wait for jobs of an earlier process to be found in its environment. Machines that
+answer later are searched then."""
+GATHERING_SECONDS = 0.2
+"""First log bytes and results wait this long, unnoticed by people: a job that is over by then needs half the calls."""
+STEADY_SECONDS = 60.0
+"""A part that ran for so long is restarted after the shortest pause."""
+_RESTART = Backoff(first_seconds=1.0, ceiling_seconds=60.0)
 
 Part = tuple[str, Callable[[], Awaitable[None]]]
-"""Something that runs beside the rest, with its name."""
+"""A task that runs beside the others, with its name."""
+
+
+class ManagerOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How a manager runs, beyond its configuration file."""
+
+    keep_alive_seconds: float = 30.0
+    """A silent job calls its server this often, and learns from the answer that it is canceled."""
+    agent_lost_seconds: float = Limits().agent
+    """A job whose agent is unreachable for so long fails."""
+    recovers: bool = True
+    """Whether jobs are recovered from agents when the journal is lost. Pointless where both are in one folder."""
+    keep_builds: bool = False
+    """Give every job its own working directory, and keep those of failed jobs; see `kept_workdirs.py`."""
+    on_job_over: Callable[[], None] = lambda: None
+
+    @property
+    def limits(self) -> Limits:
+        return Limits(keep_alive=self.keep_alive_seconds, agent=self.agent_lost_seconds, gathering=GATHERING_SECONDS)
 
 
 class Manager:
@@ -62,97 +85,91 @@ class Manager:
         session: HttpSession,
         environments: Environments,
         clock: Clock,
-        limits: Limits,
-        recovers: bool = True,
-        keeps_in: Path | None = None,
-        on_job_over: Callable[[], None] = lambda: None,
+        options: ManagerOptions,
     ) -> None:
         self._jobs: dict[str, ManagedJob] = {}
-        self.metrics = ManagerMetrics(lambda: samples(self._jobs.values()))
-        self.metrics.configured(config, folder.own_id)
+        self.metrics = ManagerMetrics(lambda: sample_jobs(self._jobs.values()))
+        self.metrics.apply_config(config, folder.own_id)
         self.metrics.configuration_loaded()
         self.metrics.counter("remuda_manager_journals_damaged_total").inc(folder.set_aside)
         self.metrics.watch(lambda: self.load, lambda: self.pollers)
-        self.exporter = exporter_of(clock, folder.own_id, self.metrics.spans)
-        """Who sends spans, until it is left; None where nobody wants them."""
+        self.exporter = exporter_of(clock, folder.own_id, self.metrics.count_spans)
+        """Sends spans; None if no spans are wanted."""
         self.config = config
         self.state: Literal["starting", "running", "draining", "stopping"] = "starting"
         self._folder = folder
         self._environments = environments
-        environments.are_for(folder.own_id, self.metrics.of_scaling)
+        environments.set_manager(folder.own_id, self.metrics.add_scaler)
         self._clock = clock
-        self._clients = Clients(system_id=folder.own_id, session=session, clock=clock, metrics=self.metrics)
+        self._clients = ClientFactory(system_id=folder.own_id, session=session, clock=clock, metrics=self.metrics)
         self._group = asyncio.TaskGroup()
-        self.links = Links(clock, self._supervised, inspect=self._inspect if recovers else None)
-        self._searches = Searches(self.links, self._supervised)
-        self.scaling = Scaling(self._supervised)
-        self._looking = Looking(clock, runners=lambda: self._runners, jobs=self._jobs)
-        self._around = Surroundings(
+        self.links = Links(clock, self._start_task, inspect=self._recover_jobs if options.recovers else None)
+        self._searches = Searches(self.links, self._start_task)
+        self.scaling = Scaling(self._start_task)
+        self._shells = ShellRequests(clock, runners=lambda: self._runners, jobs=self._jobs)
+        self._context = JobContext(
             links=self.links,
             journal=folder.journal,
             clock=clock,
             system_id=folder.own_id,
-            limits=limits,
-            recovers=recovers,
-            keeps_in=keeps_in,
-            staged=self.metrics.staged,
-            spans_of=spans_of(self.exporter),
-            held=self._looking.note,
+            manager_mark=folder.mark,
+            limits=options.limits,
+            recovers=options.recovers,
+            kept_workdirs=folder.path if options.keep_builds else None,
+            on_stage_end=self.metrics.count_stage,
+            make_spans=spans_factory(self.exporter),
+            on_hold_change=self._shells.update_hold,
             settle=self._settle,
         )
         self._log = logger("manager")
-        self._runners = [self._made(runner, config.concurrent) for runner in config.runners]
+        self._runners = [self._make_runner(runner, config.concurrent) for runner in config.runners]
         self._room = Room(concurrent=config.concurrent, limits=_limits(config), places=self._places())
         self._table = JobTable(
             self._jobs,
-            folder=folder,
             environments=environments,
-            takers=Takers(self._clients),
-            around=self._around,
+            runners=RunnerLookup(
+                self._clients, served=lambda: self._runners, concurrent=lambda: self.config.concurrent
+            ),
+            context=self._context,
             room=self._room,
             metrics=self.metrics,
-            served=lambda: self._runners,
-            concurrent=lambda: self.config.concurrent,
-            start=self._run_job,
-            on_over=on_job_over,
+            start=self._start_job,
+            on_over=options.on_job_over,
         )
         self._retiring: list[ServedRunner] = []
-        self._asked: dict[tuple[str, str], Poller] = {}
+        self._last_pollers: dict[tuple[str, str], Poller] = {}
         self._job_tasks: set[asyncio.Task[None]] = set()
         self._poller_tasks: set[asyncio.Task[None]] = set()
         self._quiet = asyncio.Event()
-        """No job is left, and nobody asks for one."""
+        """Set when a job or a poller ends."""
         self._problem: ManagerError | None = None
 
     @property
     def system_id(self) -> str:
-        """By which servers know it."""
+        """The manager's id on its servers."""
         return self._folder.own_id
 
     @property
     def damaged_journals(self) -> tuple[str, ...]:
-        """Files that were the journal once."""
+        """Damaged journal files that were moved aside."""
         return self._folder.damaged_journals
 
     @property
     def jobs(self) -> Sequence[ManagedJob]:
-        """The jobs it has."""
         return list(self._jobs.values())
 
     @property
     def room(self) -> Room:
-        """Its slots."""
         return self._room
 
     @property
     def load(self) -> Load:
-        """What the slots are used for."""
-        return Load(running=len(self._jobs), asking=self._room.asking, free=self._room.free)
+        """The current use of slots."""
+        return Load(running=len(self._jobs), requesting=self._room.requesting, free=self._room.free)
 
     @property
     def pollers(self) -> list[Poller]:
-        """Who asks for jobs."""
-        return [one.poller for one in self._runners if one.poller is not None]
+        return [runner.poller for runner in self._runners if runner.poller is not None]
 
     async def serve(
         self,
@@ -161,30 +178,30 @@ class Manager:
         ready: Callable[[], None] = lambda: None,
         *,
         parts: Iterable[Part] = (),
-        stopping: Callable[[], None] = lambda: None,
+        on_stopping: Callable[[], None] = lambda: None,
     ) -> None:
-        """Until stopped or drained; `parts` run beside, `stopping` is told. ManagerError: it cannot go on."""
+        """Run until stopped or drained; `parts` run beside the manager's own. ManagerError: it cannot go on."""
         async with self._group:
-            tasks = [self._supervised(name, work) for name, work in parts]
+            tasks = [self._start_task(name, work) for name, work in parts]
             if self.exporter is not None:
-                tasks.append(self._supervised("sender of spans", self.exporter.run))
-            self._table.go_on()
+                tasks.append(self._start_task("sender of spans", self.exporter.run))
+            self._table.resume_journal()
             self.scaling.serve(self._runners, self._room)
             self.scaling.follow(self._environments)
-            if self._around.recovers:
+            if self._context.recovers:
                 self._searches.follow(self._environments)
             else:
-                all_found(self._environments)
-            self._begin_asking(self._runners)
-            tasks.append(self._supervised("looking", self._looking.run))
-            self._log.info("the manager serves", version=__version__, runners=len(self._runners), jobs=len(self._jobs))
+                end_recovery(self._environments)
+            self._start_pollers(self._runners)
+            tasks.append(self._start_task("shell requests", self._shells.run))
+            self._log.info("manager started", version=__version__, runners=len(self._runners), jobs=len(self._jobs))
             self._enter("running", "running")
             ready()
             try:
                 await self._until_over(stop, drain)
             finally:
                 self._enter("stopping", "forceful-shutdown")
-                stopping()
+                on_stopping()
                 for task in [*self._poller_tasks, *self._job_tasks, *tasks]:
                     task.cancel()
                 self._searches.follow(())
@@ -194,82 +211,85 @@ class Manager:
             raise self._problem
 
     def apply(self, new: ManagerConfig) -> Changes:
-        """Go on with another configuration. ConfigError: it cannot be used, and everything is as it was."""
-        found = changes(self.config, new)
-        config, old = found.applied, self.config
+        """Switch to another configuration. ConfigError: it cannot be used, and nothing has changed."""
+        changes = compare(self.config, new)
+        config, old = changes.applied, self.config
         self._environments.check(config.runners)
-        # Requests tell the server how many jobs there may be, and share the interval: then all are asked for anew.
+        # Requests contain the manager's capacity and share the check interval; if these change, all pollers restart.
         is_wide = config.concurrent != old.concurrent or config.check_interval != old.check_interval
         is_wide = is_wide or len(config.runners) != len(old.runners)
-        known = {(one.config.url, one.config.token): one for one in self._runners}
+        known = {(served.config.url, served.config.token): served for served in self._runners}
         runners: list[ServedRunner] = []
         for runner in config.runners:
-            one = known.get((runner.url, runner.token))
-            is_same = one is not None and one.config == runner and not is_wide
-            runners.append(one if one is not None and is_same else self._made(runner, config.concurrent))
+            served = known.get((runner.url, runner.token))
+            if served is None or served.config != runner or is_wide:
+                served = self._make_runner(runner, config.concurrent)
+            runners.append(served)
         self.scaling.serve(runners, self._room)
         former, self._runners, self.config = self._runners, runners, config
-        self.metrics.configured(config, self._folder.own_id)
+        self.metrics.apply_config(config, self._folder.own_id)
         self._room.change(concurrent=config.concurrent, limits=_limits(config), places=self._places())
         if self.state == "running":
-            self._begin_asking([one for one in runners if one not in former])
-        self._retire([one for one in former if one not in runners])
-        return found
+            self._start_pollers([runner for runner in runners if runner not in former])
+        self._retire([runner for runner in former if runner not in runners])
+        return changes
 
-    def _made(self, config: RunnerConfig, concurrent: int) -> ServedRunner:
+    def _make_runner(self, config: RunnerConfig, concurrent: int) -> ServedRunner:
         return ServedRunner(config, self._clients.make(config, concurrent=concurrent), self._environments.of(config))
 
     def _places(self) -> dict[str, str]:
-        return {one.config.short_token: str(id(one.environment)) for one in self._runners}
+        return {runner.config.short_token: str(id(runner.environment)) for runner in self._runners}
 
-    def _enter(self, state: Literal["running", "draining", "stopping"], told: str) -> None:
+    def _enter(self, state: Literal["running", "draining", "stopping"], metric: str) -> None:
         self.state = state
-        self.metrics.state(told)
+        self.metrics.set_state(metric)
 
-    def _begin_asking(self, runners: Iterable[ServedRunner]) -> None:
-        asking = Asking(
+    def _start_pollers(self, runners: Iterable[ServedRunner]) -> None:
+        context = PollerContext(
             room=self._room,
             clock=self._clock,
             check_interval_seconds=self.config.check_interval_seconds / max(len(self._runners), 1),
             take=self._take,
-            told=self.metrics.told(),
-            unheard=self._around.hearing.problem,
+            events=self.metrics.poller_events(),
+            job_problem=self._context.server_health.problem,
         )
-        for one in runners:
-            if machine := standing_machine(one.environment):
-                one.link = self.links.use(one.environment, machine)
-            found = partial(self._searches.finished, one.environment, FINDING_SECONDS)
-            ready = one.link.ready if one.link is not None else found
-            after = self._asked.get(one.identity)
-            one.poller = Poller(one.config, one.client, asking, one.environment, ready=ready, after=after)
-            self._asked[one.identity] = one.poller
-            one.task = self._supervised(f"poller of {one.config.short_token}", one.poller.run)
-            self._note(self._poller_tasks, one.task)
+        for runner in runners:
+            if machine := standing_machine(runner.environment):
+                runner.link = self.links.use(runner.environment, machine)
+            searched = partial(self._searches.wait, runner.environment, RECOVERY_SECONDS)
+            ready = runner.link.wait_ready if runner.link is not None else searched
+            after = self._last_pollers.get(runner.identity)
+            runner.poller = Poller(runner.config, runner.client, context, runner.environment, ready=ready, after=after)
+            self._last_pollers[runner.identity] = runner.poller
+            runner.task = self._start_task(f"poller of {runner.config.short_token}", runner.poller.run)
+            self._track(self._poller_tasks, runner.task)
 
     def _retire(self, runners: Iterable[ServedRunner]) -> None:
-        """Take no more jobs for these, except what open requests bring."""
-        for one in runners:
-            if one.poller is not None:
-                self._retiring.append(one)
-                one.poller.retire()
+        """Send no more requests for these runners."""
+        for runner in runners:
+            if runner.poller is not None:
+                self._retiring.append(runner)
+                runner.poller.retire()
 
     async def _until_over(self, stop: asyncio.Event, drain: asyncio.Event) -> None:
         async with asyncio.TaskGroup() as waiting:
             stopped = waiting.create_task(stop.wait(), name="stop")
             draining = waiting.create_task(drain.wait(), name="drain")
-            tending = waiting.create_task(begun_anew("tend", self._tend, self._clock), name="tend")
+            tending = waiting.create_task(restart_on_failure("tend", self._tend, self._clock), name="tend")
             await asyncio.wait({stopped, draining, tending}, return_when=asyncio.FIRST_COMPLETED)
             if not stopped.done() and not tending.done():
                 await self._drain(waiting, {stopped, tending})
             if self._jobs:
-                self._log.info("jobs are left to their agents; a new start goes on with them", jobs=len(self._jobs))
+                self._log.info("stopping with running jobs; the next start resumes them", jobs=len(self._jobs))
             for waiter in (stopped, draining, tending):
                 waiter.cancel()
 
     async def _drain(self, waiting: asyncio.TaskGroup, ends: "set[asyncio.Task[Any]]") -> None:
-        """No more jobs; wait for those there are, but not longer than the configuration says."""
+        """Request no more jobs, and wait for the current ones up to drain_timeout."""
         self._enter("draining", "graceful-shutdown")
-        self._log.info("no more jobs are asked for", running=len(self._jobs), seconds=self.config.drain_seconds)
+        self._log.info(
+            "draining: no more jobs are requested", running=len(self._jobs), seconds=self.config.drain_seconds
+        )
         self._retire(self._runners)
         self.scaling.drain()
         self._table.drain()
@@ -285,54 +305,69 @@ class Manager:
             await self._quiet.wait()
 
     async def _tend(self) -> None:
-        """Look now and then after what tells nobody when it changes; returns when the manager cannot go on."""
+        """Do every second what no event triggers. Returns when the manager cannot go on."""
         while self._problem is None:
-            await self._clock.sleep(LOOK_SECONDS)
-            self._retiring = [one for one in self._retiring if self._is_still_used(one)]
+            await self._clock.sleep(TEND_SECONDS)
+            self._retiring = [runner for runner in self._retiring if self._is_still_used(runner)]
             self.links.close_idle()
             self._room.serve()
-            used = [one.environment for one in (*self._runners, *self._retiring)]
+            used = [runner.environment for runner in (*self._runners, *self._retiring)]
             searched = used + [job.environment for job in self.jobs]
             if len(set(map(id, used))) < len(list(self._environments)):
-                # What a link still goes to is closed after the link.
+                # An environment is closed after the last link to it.
                 used = searched + [link.environment for link in self.links]
-                self._environments.end_unused(used, self._supervised, self.scaling.leave)
+                self._environments.end_unused(used, self._start_task, self.scaling.discard)
             self.scaling.follow(used)
-            if self._around.recovers:
-                # A search has links of its own: it must not go on, nor its environment stay, because of these.
+            if self._context.recovers:
+                # Without links: a search has links of its own, which must not keep its environment in use.
                 self._searches.follow(searched)
-            self._problem = await self._folder.kept(jobs=len(self._jobs))
+            self._problem = await self._folder.restore_if_removed(jobs=len(self._jobs))
 
-    def _is_still_used(self, one: ServedRunner) -> bool:
-        """Whether a retired runner may still bring a job; otherwise its link is let go."""
-        if one.task is not None and not one.task.done():
+    def _is_still_used(self, runner: ServedRunner) -> bool:
+        """True while a retired runner may still bring a job. Otherwise its link is released."""
+        if runner.task is not None and not runner.task.done():
             return True
-        if one.link is not None:
-            self.links.let_go(one.link)
-            one.link = None
+        if runner.link is not None:
+            self.links.let_go(runner.link)
+            runner.link = None
         return False
 
-    async def _inspect(self, link: AgentLink, client: AgentClient) -> None:
-        await self._table.inspect(link, client)
+    async def _recover_jobs(self, link: AgentLink, client: AgentClient) -> None:
+        await self._table.recover_jobs(link, client)
 
     def _settle(self, job: ManagedJob) -> int:
         return self._table.settle(job)
 
-    async def _take(self, runner: RunnerConfig, offer: JobOffer, slot: Slot) -> bool:
-        taker = next(one for one in (*self._runners, *self._retiring) if one.config is runner)
-        return await self._table.take(taker, offer, slot)
+    async def _take(self, config: RunnerConfig, offer: JobOffer, slot: Slot) -> bool:
+        runner = next(runner for runner in (*self._runners, *self._retiring) if runner.config is config)
+        return await self._table.take(runner, offer, slot)
 
-    def _run_job(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
-        self._note(self._job_tasks, self._supervised(name, work))
+    def _start_job(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
+        self._track(self._job_tasks, self._start_task(name, work))
 
-    def _note(self, tasks: set[asyncio.Task[None]], task: asyncio.Task[None]) -> None:
+    def _track(self, tasks: set[asyncio.Task[None]], task: asyncio.Task[None]) -> None:
         tasks.add(task)
         task.add_done_callback(tasks.discard)
         task.add_done_callback(lambda _: self._quiet.set())
 
-    def _supervised(self, name: str, work: Callable[[], Awaitable[None]]) -> asyncio.Task[None]:
-        """A task of it."""
-        return self._group.create_task(begun_anew(name, work, self._clock), name=name)
+    def _start_task(self, name: str, work: Callable[[], Awaitable[None]]) -> asyncio.Task[None]:
+        """Start a supervised task."""
+        return self._group.create_task(restart_on_failure(name, work, self._clock), name=name)
+
+
+async def restart_on_failure(name: str, work: Callable[[], Awaitable[None]], clock: Clock) -> None:
+    """Run the work until it returns. After an unexpected error it is logged and started again, with growing pauses."""
+    failures = 0
+    while True:
+        started_at = clock.monotonic()
+        try:
+            await work()
+        except Exception as error:  # noqa: BLE001 - an unexpected failure must not end the other parts
+            failures = 1 if clock.monotonic() - started_at >= STEADY_SECONDS else failures + 1
+            logger("manager").error("a part of the manager failed; restarting it", failed=name, exc_info=error)
+            await clock.sleep(_RESTART.delay(failures))
+        else:
+            return
 
 
 def _limits(config: ManagerConfig) -> dict[str, int]:

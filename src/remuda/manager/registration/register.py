@@ -1,9 +1,9 @@
-"""Adding a runner to a configuration file: ask the server first, then write the entry beside what is there.
+"""Registers a runner: calls the server, then adds an entry to the configuration file.
 
-A `glrt-` token belongs to a runner that exists on the server and is verified; any other is a registration token, with
-which the server makes one. What belongs to the server (tags and the like) goes with the second kind only. A template, a
-file with one `[[runners]]`, gives what is not asked for. The whole file as it will be is checked before the server
-hears of anything. `remuda manager register` calls `register`.
+A `glrt-` token belongs to a runner that exists on the server, and is verified. Any other is a registration token, with
+which the server creates a runner; only then can options of the server, such as tags, be given. A template (a file with
+one `[[runners]]`) provides defaults. The new file is checked before the server is called. `remuda manager register`
+calls `register`.
 """
 
 import os
@@ -17,18 +17,18 @@ from typing import Any
 from remuda.lib.clock import Clock, SystemClock
 from remuda.manager.config.file import ConfigFile
 from remuda.manager.errors import ConfigError, RegisterError
-from remuda.manager.process.system_id import find_system_id, keep_system_id
-from remuda.manager.registration.server_calls import refusal, server
+from remuda.manager.registration.server_calls import open_client, refusal
+from remuda.manager.registration.system_id import find_system_id, keep_system_id
 from remuda.wire.runner_api import RegisterRunner, RunnerCredentials
 from remuda.wire.runner_client import is_created_token
 
 NEVER = datetime(1, 1, 1, tzinfo=UTC)
-"""How gitlab-runner writes that a token does not end."""
+"""gitlab-runner's value for a token that does not end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registration:
-    """What the operator asks for."""
+    """The options of `remuda manager register`."""
 
     url: str
     token: str
@@ -46,9 +46,9 @@ class Registration:
     maintenance_note: str = ""
 
     @property
-    def of_the_server(self) -> list[str]:
-        """The options that a server keeps, where they are given."""
-        given = {
+    def server_options(self) -> list[str]:
+        """The given options that are stored on the server."""
+        values = {
             "--tag-list": self.tags,
             "--run-untagged": self.run_untagged is not None,
             "--locked": self.locked is not None,
@@ -57,69 +57,69 @@ class Registration:
             "--maximum-timeout": self.maximum_timeout,
             "--maintenance-note": self.maintenance_note,
         }
-        return [option for option, value in given.items() if value]
+        return [option for option, value in values.items() if value]
 
 
-async def register(config_path: Path, wanted: Registration, *, clock: Clock | None = None) -> int:
-    """Register with the server and write the entry; the runner's id there."""
+async def register(config_path: Path, options: Registration, *, clock: Clock | None = None) -> int:
+    """Register with the server, write the entry, and return the runner's id."""
     clock = clock or SystemClock()
-    if is_created_token(wanted.token) and wanted.of_the_server:
+    if is_created_token(options.token) and options.server_options:
         raise RegisterError(
-            f"{', '.join(wanted.of_the_server)}: belongs to the server, where this runner was created; change it there"
+            f"{', '.join(options.server_options)}: set on the server, where this runner was created; change it there"
         )
     file = ConfigFile.read(config_path, may_be_new=True)
-    name = wanted.name or os.uname().nodename
-    entry = _entry(wanted, name)
+    name = options.name or os.uname().nodename
+    entry = _entry(options, name)
     file.add(entry)
     try:
-        file.check()  # before the server makes something that cannot be written down
+        file.check()  # before the server creates a runner that cannot be written to the file
     except ConfigError as error:
         raise ConfigError(f"nothing is registered or written, since the file would not be right: {error}") from None
     own_id = find_system_id(config_path.parent)
-    credentials = await _ask(wanted, name, own_id, entry, clock, beside=config_path.parent)
-    entry |= {"id": credentials.id, "token": credentials.token or wanted.token} | times_of(credentials, clock)
-    with ConfigFile.changed(config_path, may_be_new=True) as now:
+    credentials = await _register(options, name, own_id, entry, clock, beside=config_path.parent)
+    entry |= {"id": credentials.id, "token": credentials.token or options.token} | times_of(credentials, clock)
+    with ConfigFile.edit(config_path, may_be_new=True) as now:
         now.add(entry)
     try:
-        keep_system_id(config_path.parent, own_id)  # not before: a registration that fails leaves nothing
+        keep_system_id(config_path.parent, own_id)  # last: a failed registration leaves nothing
     except OSError as error:
         raise RegisterError(f"{config_path.parent}: cannot be written: {error.strerror}") from error
     return credentials.id
 
 
-async def _ask(
-    wanted: Registration, name: str, own_id: str, entry: Mapping[str, Any], clock: Clock, *, beside: Path
+async def _register(
+    options: Registration, name: str, own_id: str, entry: Mapping[str, Any], clock: Clock, *, beside: Path
 ) -> RunnerCredentials:
-    async with server(
-        url=wanted.url,
-        token=wanted.token,
+    async with open_client(
+        url=options.url,
+        token=options.token,
         system_id=own_id,
-        executor=wanted.executor,
+        executor=options.executor,
         clock=clock,
         keys=entry,
         beside=beside,
     ) as client:
-        if is_created_token(wanted.token):
+        if is_created_token(options.token):
             reply = await client.verify()
         else:
-            wish = RegisterRunner(
+            request = RegisterRunner(
                 description=name,
-                tag_list=",".join(wanted.tags),
-                run_untagged=not wanted.tags if wanted.run_untagged is None else wanted.run_untagged,
-                locked=True if wanted.locked is None else wanted.locked,
-                paused=bool(wanted.paused),
-                access_level=wanted.access_level or None,
-                maximum_timeout=wanted.maximum_timeout or None,
-                maintenance_note=wanted.maintenance_note or None,
+                tag_list=",".join(options.tags),
+                run_untagged=not options.tags if options.run_untagged is None else options.run_untagged,
+                locked=True if options.locked is None else options.locked,
+                paused=bool(options.paused),
+                access_level=options.access_level or None,
+                maximum_timeout=options.maximum_timeout or None,
+                maintenance_note=options.maintenance_note or None,
             )
-            reply = await client.register(wish)
+            reply = await client.register(request)
     if reply.credentials is not None and reply.credentials.id:
         return reply.credentials
-    raise refusal(wanted.url, reply)
+    raise refusal(options.url, reply)
 
 
 def times_of(credentials: RunnerCredentials, clock: Clock) -> dict[str, datetime]:
-    """When a token was got and when it ends, as the file has it."""
+    """The entries token_obtained_at and token_expires_at of the file."""
     try:
         ends = datetime.fromisoformat(credentials.token_expires_at) if credentials.token_expires_at else NEVER
     except ValueError:
@@ -130,18 +130,18 @@ def times_of(credentials: RunnerCredentials, clock: Clock) -> dict[str, datetime
     }
 
 
-def _entry(wanted: Registration, name: str) -> dict[str, Any]:
-    """The section to be: gitlab-runner's order, then what the options say, over what the template says."""
+def _entry(options: Registration, name: str) -> dict[str, Any]:
+    """The new section: fields in gitlab-runner's order, then options over the template."""
     first = {
         "name": name,
-        "url": wanted.url,
+        "url": options.url,
         "id": 0,
-        "token": wanted.token,
+        "token": options.token,
         "token_obtained_at": NEVER,
         "token_expires_at": NEVER,
-        "executor": wanted.executor,
+        "executor": options.executor,
     }
-    return first | merged(_template(wanted.template), wanted.values)
+    return first | merge(_template(options.template), options.values)
 
 
 def _template(path: Path | None) -> dict[str, Any]:
@@ -157,10 +157,10 @@ def _template(path: Path | None) -> dict[str, Any]:
     return {key: value for key, value in runners[0].items() if key not in owned}
 
 
-def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Two sections as one; where both say something the second counts."""
+def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """Merge two sections; `above` wins."""
     result = dict(below)
     for key, value in above.items():
         old = result.get(key)
-        result[key] = merged(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
+        result[key] = merge(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
     return result

@@ -1,8 +1,7 @@
-"""Runners that a configuration file has: which of them are meant, whether their server knows them, removing them, and
-new tokens for them.
+"""Operations on the runners of a configuration file: list, verify, unregister, reset tokens.
 
-The server is asked first and the file is written after each runner, so that a crash in between leaves at most one that
-the other side does not know: `verify` finds it. The commands of `remuda manager` call this.
+The server is called first, and the file is written after each runner. A crash in between leaves at most one runner that
+the other side does not know; `verify` finds it. The commands of `remuda manager` call this.
 """
 
 import os
@@ -19,20 +18,20 @@ from remuda.lib.clock import Clock, SystemClock
 from remuda.manager.config.file import ConfigFile
 from remuda.manager.config.load import short_token
 from remuda.manager.errors import ConfigError, RegisterError
-from remuda.manager.process.system_id import find_system_id
 from remuda.manager.registration.register import times_of
-from remuda.manager.registration.server_calls import refusal, server
+from remuda.manager.registration.server_calls import open_client, refusal
+from remuda.manager.registration.system_id import find_system_id
 from remuda.wire.runner_api import RunnerCredentials
 from remuda.wire.runner_client import RunnerClient, RunnerReply
 
 _REFERENCE = re.compile(r"\$\{?([A-Za-z_][A-Za-z0-9_]*)\}?")
 GONE = (401, 403, 404)
-"""Statuses by which a server says that it does not know a token."""
+"""Statuses of a server that does not know a token."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Chosen:
-    """Which runners are meant; empty fields do not choose."""
+class Selection:
+    """Which runners to work on; empty fields select nothing."""
 
     name: str = ""
     token: str = ""
@@ -45,13 +44,13 @@ class Chosen:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Known:
-    """A runner of the file, as it is shown."""
+class RunnerEntry:
+    """A runner of the file, for output."""
 
     name: str
     url: str
     token: str
-    """Whole: whoever shows it cuts it, see `short`."""
+    """The whole token; show `short` instead."""
     executor: str
     id: int
 
@@ -61,80 +60,84 @@ class Known:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verified:
-    """What a server said of a runner."""
+class Verification:
+    """A server's answer about a runner."""
 
-    runner: Known
+    runner: RunnerEntry
     is_known: bool
     problem: str = ""
 
 
-def chosen(file: ConfigFile, wish: Chosen) -> list[Table]:
-    """The sections that are meant; RegisterError where there is none."""
-    found = [entry for entry in file.runners if wish.is_empty or wish.all or _fits(entry, wish)]
-    if not found:
-        what = wish.name or (f"token {short_token(wish.token)}" if wish.token else "")
+def select_entries(file: ConfigFile, selection: Selection) -> list[Table]:
+    """The selected sections. RegisterError: there are none."""
+    selects_all = selection.is_empty or selection.all
+    entries = [entry for entry in file.runners if selects_all or _matches(entry, selection)]
+    if not entries:
+        what = selection.name or (f"token {short_token(selection.token)}" if selection.token else "")
         raise RegisterError(
             f"{file.path}: there is no runner {what}".rstrip() + "; remuda manager list shows those that are there"
         )
-    return found
+    return entries
 
 
-def runners_of(path: Path) -> list[Known]:
-    """All runners of a file."""
-    return [_known(entry) for entry in ConfigFile.read(path).runners]
+def list_runners(path: Path) -> list[RunnerEntry]:
+    return [_read_entry(entry) for entry in ConfigFile.read(path).runners]
 
 
-async def verify(path: Path, wish: Chosen, *, delete: bool = False, clock: Clock | None = None) -> list[Verified]:
-    """Ask the servers whether they know these runners; those that they do not know are taken out with `delete`."""
+async def verify(
+    path: Path, selection: Selection, *, delete: bool = False, clock: Clock | None = None
+) -> list[Verification]:
+    """Ask the servers whether they know these runners. With `delete`, unknown ones are removed from the file."""
     file, results = ConfigFile.read(path), []
     gone = []
-    for entry in chosen(file, wish):
+    for entry in select_entries(file, selection):
         async with _client(entry, path, clock or SystemClock()) as client:
             reply = await client.verify()
         is_known = reply.status == 200
         problem = "" if is_known else str(refusal(str(entry.get("url")), reply))
-        results.append(Verified(runner=_known(entry), is_known=is_known, problem=problem))
+        results.append(Verification(runner=_read_entry(entry), is_known=is_known, problem=problem))
         if reply.status in GONE:
             gone.append(entry)
     if delete and gone:
-        with ConfigFile.changed(path) as now:
-            now.remove([one for entry in gone for one in now.same_as(entry)])
+        with ConfigFile.edit(path) as now:
+            now.remove([same for entry in gone for same in now.same_as(entry)])
     return results
 
 
-async def unregister(path: Path, wish: Chosen, *, clock: Clock | None = None) -> list[Known]:
-    """Take runners off their servers and out of the file; one that its server does not know goes too."""
+async def unregister(path: Path, selection: Selection, *, clock: Clock | None = None) -> list[RunnerEntry]:
+    """Remove runners from their servers and from the file, also those that their server does not know."""
     file, done = ConfigFile.read(path), []
-    for entry in chosen(file, wish):
+    for entry in select_entries(file, selection):
         async with _client(entry, path, clock or SystemClock()) as client:
             reply = await client.unregister()
         if reply.status not in (204, *GONE):
             raise refusal(str(entry.get("url")), reply)
-        done.append(_known(entry))
-        with ConfigFile.changed(path) as now:
+        done.append(_read_entry(entry))
+        with ConfigFile.edit(path) as now:
             now.remove(now.same_as(entry))
     return done
 
 
-async def reset_tokens(path: Path, wish: Chosen, *, personal: str = "", clock: Clock | None = None) -> list[Known]:
-    """New tokens for runners, written to the file; `personal` is a person's token, for a runner whose own has ended."""
+async def reset_tokens(
+    path: Path, selection: Selection, *, personal: str = "", clock: Clock | None = None
+) -> list[RunnerEntry]:
+    """Get new tokens and write them to the file. `personal` is a person's token, for a runner whose own has ended."""
     clock = clock or SystemClock()
     file, done = ConfigFile.read(path), []
-    for entry in chosen(file, wish):
-        if problem := unwritable(file, entry):
+    for entry in select_entries(file, selection):
+        if problem := unwritable_reason(file, entry):
             raise RegisterError(f"{file.path}: {problem}")
         if personal and not entry.get("id"):
             raise RegisterError(f"{file.path}: {entry.get('name')}: has no id, which is needed with a person's token")
         async with _client(entry, path, clock) as client:
             reply = await client.reset_token(runner_id=int(entry.get("id") or 0), personal=personal)
         _write_token(file, entry, _credentials(entry, reply), clock)
-        done.append(_known(entry))
+        done.append(_read_entry(entry))
     return done
 
 
-def unwritable(file: ConfigFile, entry: Table) -> str:
-    """Why a new token could not be kept; empty: it can. Asked before the old one ends."""
+def unwritable_reason(file: ConfigFile, entry: Table) -> str:
+    """Why a new token could not be written; empty: it can. Checked before the old one ends."""
     if "$" in str(entry.get("token", "")):
         return (
             f"runner {entry.get('name', '')}: its token comes from the environment, where no new one can be put; "
@@ -144,13 +147,13 @@ def unwritable(file: ConfigFile, entry: Table) -> str:
 
 
 def _write_token(file: ConfigFile, entry: Table, credentials: RunnerCredentials, clock: Clock) -> None:
-    """Put a runner's new token in place of the old one, in the file as it is by now: the call took its time."""
+    """Write a new token to the current version of the file: it may have changed during the call."""
     values = {"token": credentials.token} | times_of(credentials, clock)
     try:
-        with ConfigFile.changed(file.path) as now:
-            for found in now.same_as(entry):
-                found.update(values)
-    except ConfigError:  # somebody's half-made change is lost rather than the only token that counts
+        with ConfigFile.edit(file.path) as now:
+            for same in now.same_as(entry):
+                same.update(values)
+    except ConfigError:  # an invalid edit is overwritten rather than the only valid token lost
         entry.update(values)
         file.write()
     else:
@@ -167,9 +170,9 @@ def _credentials(entry: Table, reply: RunnerReply) -> RunnerCredentials:
 
 @asynccontextmanager
 async def _client(entry: Table, path: Path, clock: Clock) -> AsyncIterator[RunnerClient]:
-    values: dict[str, Any] = {key: expanded(value) if isinstance(value, str) else value for key, value in entry.items()}
+    values: dict[str, Any] = {key: expand(value) if isinstance(value, str) else value for key, value in entry.items()}
     own_id = find_system_id(path.parent)
-    async with server(
+    async with open_client(
         url=str(values.get("url", "")),
         token=str(values.get("token", "")),
         system_id=own_id,
@@ -181,21 +184,21 @@ async def _client(entry: Table, path: Path, clock: Clock) -> AsyncIterator[Runne
         yield client
 
 
-def expanded(text: str) -> str:
-    """With the variables of the environment, as far as they are set."""
+def expand(text: str) -> str:
+    """Replace variables of the environment that are set."""
     return _REFERENCE.sub(lambda match: os.environ.get(match[1], match[0]), text)
 
 
-def _known(entry: Table) -> Known:
-    return Known(
+def _read_entry(entry: Table) -> RunnerEntry:
+    return RunnerEntry(
         name=str(entry.get("name", "")),
         url=str(entry.get("url", "")),
-        token=expanded(str(entry.get("token", ""))),
+        token=expand(str(entry.get("token", ""))),
         executor=str(entry.get("executor", "")),
         id=int(entry.get("id") or 0),
     )
 
 
-def _fits(entry: Table, wish: Chosen) -> bool:
-    wanted: Sequence[tuple[str, str]] = (("name", wish.name), ("token", wish.token), ("url", wish.url))
-    return all(not value or expanded(str(entry.get(key, ""))).rstrip("/") == value.rstrip("/") for key, value in wanted)
+def _matches(entry: Table, selection: Selection) -> bool:
+    fields: Sequence[tuple[str, str]] = (("name", selection.name), ("token", selection.token), ("url", selection.url))
+    return all(not value or expand(str(entry.get(key, ""))).rstrip("/") == value.rstrip("/") for key, value in fields)

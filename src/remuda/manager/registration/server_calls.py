@@ -1,6 +1,6 @@
-"""Calls to a server outside of a running manager, and what its refusals mean for the operator.
+"""Client for calls to a server outside of a running manager, and explanations of its refusals.
 
-`register` and `registered` are the callers. Only the network is acted on here; what to ask is their decision.
+`register.py` and `runner_entries.py` are the callers.
 """
 
 import ssl
@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from remuda.lib.clock import Clock
+from remuda.manager.config.certificates import with_certificates
 from remuda.manager.config.values import RunnerConfig
 from remuda.manager.errors import RegisterError
 from remuda.manager.polling.features import runner_info
-from remuda.manager.registration.authority import with_certificates
 from remuda.wire.runner_client import RunnerClient, RunnerReply
 from remuda.wire.runner_server import RunnerApiTemporaryError, new_session, tls_context
 
@@ -28,12 +28,12 @@ _CAUSES = {
 
 
 @asynccontextmanager
-async def server(
+async def open_client(
     *, url: str, token: str, system_id: str, executor: str, clock: Clock, keys: Mapping[str, Any], beside: Path
 ) -> AsyncIterator[RunnerClient]:
     """A client of one runner; `keys` are those of its section, `beside` is the folder of its file.
 
-    Errors of the network come out as RegisterError.
+    RegisterError: the server cannot be reached.
     """
     async with new_session() as session:
         client = RunnerClient(
@@ -52,7 +52,7 @@ async def server(
 
 
 def refusal(url: str, reply: RunnerReply, causes: Mapping[int, str] | None = None) -> RegisterError:
-    """What an answer that is not the wanted one means."""
+    """An error that explains an unexpected answer."""
     said = f" ({reply.message})" if reply.message else ""
     known = _CAUSES | dict(causes or {})
     cause = known.get(reply.status, "the answer is not what a GitLab server or a Remuda cell sends")

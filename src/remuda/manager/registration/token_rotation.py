@@ -1,9 +1,9 @@
-"""Tokens that end: a runner gets a new one when three quarters of the old one's life are over, as gitlab-runner does.
+"""Renewal of runner tokens at three quarters of their life, as gitlab-runner does.
 
-Decides when that is (`due_at`, pure). The new token is written to the file, comments kept; the manager finds it there
-as any other change. A token out of the environment is left alone, and so is a runner with the flag
-FF_DISABLE_AUTOMATIC_TOKEN_ROTATION: both are said once. The old token ends when the server has made the new one, so the
-file is looked at before that is asked for, and a manager that is told to stop waits for the answer.
+The new token is written to the configuration file, comments kept; the manager then reloads it like any other change. A
+token from the environment is not renewed (logged once), nor that of a runner with FF_DISABLE_AUTOMATIC_TOKEN_ROTATION.
+The old token ends when the server has created the new one. So the file is checked before the call, and a manager that
+stops waits for the answer.
 """
 
 import datetime as dt
@@ -16,19 +16,19 @@ from remuda.lib.waiting import carried_through
 from remuda.manager.config.file import ConfigFile
 from remuda.manager.config.load import RunnerConfig, load, short_token
 from remuda.manager.errors import ConfigError, RegisterError
-from remuda.manager.registration.runner_entries import Chosen, chosen, reset_tokens, unwritable
+from remuda.manager.registration.runner_entries import Selection, reset_tokens, select_entries, unwritable_reason
 from remuda.telemetry.logs import logger
 
 SHARE = 0.75
 FLAG = "FF_DISABLE_AUTOMATIC_TOKEN_ROTATION"
 LOOK_SECONDS = 600.0
-"""How often is looked; a token lives for days, and a server that is away is asked again by then."""
+"""Interval of the checks, and pause after a failed renewal."""
 WITHOUT_BEGIN_SECONDS = 24 * 3600.0
-"""How long before its end a token is renewed whose beginning nobody knows."""
+"""How long before its end a token is renewed if its start is unknown."""
 
 
 def due_at(runner: RunnerConfig) -> float | None:
-    """When the runner's token is to be renewed, in seconds since the epoch; None: never."""
+    """When the token is due for renewal, in seconds since the epoch; None: never. Pure."""
     if runner.feature_flags.get(FLAG):
         return None
     ends, began = _moment(runner.token_expires_at), _moment(runner.token_obtained_at)
@@ -39,60 +39,55 @@ def due_at(runner: RunnerConfig) -> float | None:
     return began + (ends - began) * SHARE
 
 
-class Rotation:
-    """Renews the tokens of a file's runners."""
+class TokenRotation:
+    """Renews the tokens of the runners in a file."""
 
-    def __init__(self, path: Path, clock: Clock, *, saved: Callable[[bool], None] = lambda _: None) -> None:
-        """`saved` is told True when the file has a new token in it, False when it should and cannot."""
+    def __init__(self, path: Path, clock: Clock, *, on_save: Callable[[bool], None] = lambda _: None) -> None:
+        """`on_save` is called with True after a new token was written, with False if the file cannot be written."""
         self._path = path
-        self._saved = saved
+        self._on_save = on_save
         self._clock = clock
         self._log = logger("manager")
-        self._said: set[str] = set()
+        self._logged: set[str] = set()
 
     async def run(self) -> None:
-        """Until cancelled."""
         while True:
-            await self.look()
+            await self.renew_due()
             await self._clock.sleep(LOOK_SECONDS)
 
-    async def look(self) -> None:
-        """Renew what is due."""
+    async def renew_due(self) -> None:
         try:
             runners = load(self._path).config.runners
         except ConfigError:
-            return  # whoever reads the file for its values says what is wrong
+            return  # the reload logs what is wrong
         for runner in runners:
             due = due_at(runner)
             if due is not None and due <= self._clock.wall():
                 await carried_through(self._renew(runner), name=f"renewal of {runner.short_token}")
 
     async def _renew(self, runner: RunnerConfig) -> None:
-        wish = Chosen(token=runner.token, url=runner.url)
+        selection = Selection(token=runner.token, url=runner.url)
         try:
             file = ConfigFile.read(self._path)
-            if problem := unwritable(file, chosen(file, wish)[0]):
-                self._say(f"a runner's token is to be renewed, but {problem}")
-                self._saved(False)
+            if problem := unwritable_reason(file, select_entries(file, selection)[0]):
+                self._log_once(problem)
+                self._on_save(False)
                 return
-            [renewed] = await reset_tokens(self._path, wish, clock=self._clock)
+            [renewed] = await reset_tokens(self._path, selection, clock=self._clock)
         except (ConfigError, RegisterError) as error:
-            self._say(f"a runner's token cannot be renewed: {error}")
+            self._log_once(str(error))
             return
-        self._saved(True)
-        self._log.info(
-            "a runner has a new token", runner=renewed.name, old=short_token(runner.token), new=renewed.short
-        )
+        self._on_save(True)
+        self._log.info("runner token renewed", runner=renewed.name, old=short_token(runner.token), new=renewed.short)
 
-    def _say(self, problem: str) -> None:
-        """Once: it would be true at every look."""
-        if problem not in self._said:
-            self._said.add(problem)
-            self._log.warning(problem)
+    def _log_once(self, cause: str) -> None:
+        if cause not in self._logged:
+            self._logged.add(cause)
+            self._log.warning("cannot renew a runner token", cause=cause)
 
 
 def _moment(value: Any) -> float | None:
-    """The time of a TOML date or of a text; None where there is none."""
+    """The time of a TOML date or an RFC 3339 text; None: not set."""
     if isinstance(value, str):
         try:
             value = dt.datetime.fromisoformat(value)

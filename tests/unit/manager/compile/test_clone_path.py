@@ -8,8 +8,8 @@ import pytest
 from remuda.manager.compile.clone_path import clone_path
 from remuda.manager.compile.step_entries import CompileError
 from remuda.manager.config.load import CustomBuildDirConfig, RemudaConfig, RunnerConfig
+from remuda.manager.core.record import JobRow
 from remuda.manager.environments.port import JobPlace
-from remuda.manager.jobs.journal import JobRow
 from remuda.manager.jobs.placement import place_of
 from remuda.wire.runner_api import JobPayload
 

@@ -6,10 +6,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from remuda.manager.compile.compile import CompiledJob, compile_job
+from remuda.manager.compile.compile import compile_job
 from remuda.manager.compile.step_entries import CompileError, Setting, project_path
 from remuda.manager.config.cache import CacheConfig
 from remuda.manager.config.load import RunnerConfig
+from remuda.wire.agent_client import JobStart
 from remuda.wire.runner_api import JobPayload
 
 SHA = "4f9d2c7a8b0e1f3a5c6d7e8f9a0b1c2d3e4f5a6b"
@@ -37,22 +38,22 @@ def a_payload(**changes: Any) -> JobPayload:
     return msgspec.convert(values | changes, JobPayload)
 
 
-def compiled(setting: Setting | None = None, **changes: Any) -> CompiledJob:
+def compiled(setting: Setting | None = None, **changes: Any) -> JobStart:
     return compile_job(a_payload(**changes), setting or a_setting())
 
 
-def steps_of(job: CompiledJob) -> list[dict[str, Any]]:
+def steps_of(job: JobStart) -> list[dict[str, Any]]:
     spec, definition = job.steps.split("\n---\n")
     assert json.loads(spec) == {"spec": {"remuda": 1}}
     found: list[dict[str, Any]] = json.loads(definition)["run"]
     return found
 
 
-def names(job: CompiledJob) -> list[str]:
+def names(job: JobStart) -> list[str]:
     return [step["name"] for step in steps_of(job)]
 
 
-def values(job: CompiledJob) -> dict[str, str]:
+def values(job: JobStart) -> dict[str, str]:
     return {variable.key: variable.value for variable in job.variables}
 
 

@@ -6,21 +6,20 @@ from typing import Any
 import msgspec
 import pytest
 
-from remuda.manager.compile.compile import CompiledJob, compile_job
+from remuda.manager.compile.compile import compile_job
 from remuda.manager.compile.step_entries import CompileError, Setting
 from remuda.manager.config.docker import DockerConfig, ServiceConfig
 from remuda.manager.config.load import RemudaConfig, RunnerConfig
 from remuda.steps.job_tree.tree import confines_own_steps, is_confined
 from remuda.steps.language.reading import read_step
+from remuda.wire.agent_client import JobStart
 from remuda.wire.runner_api import JobPayload
 
 SHA = "4f9d2c7a8b0e1f3a5c6d7e8f9a0b1c2d3e4f5a6b"
 ENGINE = "unix:///var/run/docker.sock"
 
 
-def compiled(
-    docker: DockerConfig | None = None, *, runner: dict[str, Any] | None = None, **changes: Any
-) -> CompiledJob:
+def compiled(docker: DockerConfig | None = None, *, runner: dict[str, Any] | None = None, **changes: Any) -> JobStart:
     values = {"name": "one", "url": "https://cell.example/", "token": "glrt-t1_abcdefghijk", "executor": "docker"}
     config = RunnerConfig(**values | (runner or {}), docker=docker or DockerConfig())
     setting = Setting(
@@ -43,13 +42,13 @@ def compiled(
     return compile_job(msgspec.convert(payload | changes, JobPayload), setting)
 
 
-def steps_of(job: CompiledJob) -> list[dict[str, Any]]:
+def steps_of(job: JobStart) -> list[dict[str, Any]]:
     read_step(job.steps, job=True)  # the agent can read it
     found: list[dict[str, Any]] = json.loads(job.steps.split("\n---\n")[1])["run"]
     return found
 
 
-def step(job: CompiledJob, name: str) -> dict[str, Any]:
+def step(job: JobStart, name: str) -> dict[str, Any]:
     [found] = [one for one in steps_of(job) if one["name"] == name]
     return found
 

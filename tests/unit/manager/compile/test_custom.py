@@ -6,19 +6,20 @@ from typing import Any
 import msgspec
 import pytest
 
-from remuda.manager.compile.compile import CompiledJob, compile_job
+from remuda.manager.compile.compile import compile_job
 from remuda.manager.compile.custom import ORDER
 from remuda.manager.compile.custom_scripts import plain
 from remuda.manager.compile.step_entries import CompileError, Setting, entry
 from remuda.manager.config.load import CacheConfig, CustomConfig, RemudaConfig, RunnerConfig
 from remuda.steps.job_tree.tree import confines_own_steps, is_confined
 from remuda.steps.language.reading import read_step
+from remuda.wire.agent_client import JobStart
 from remuda.wire.runner_api import JobPayload
 
 SHA = "4f9d2c7a8b0e1f3a5c6d7e8f9a0b1c2d3e4f5a6b"
 
 
-def compiled(*, runner: dict[str, Any] | None = None, **changes: Any) -> CompiledJob:
+def compiled(*, runner: dict[str, Any] | None = None, **changes: Any) -> JobStart:
     values: dict[str, Any] = {"name": "one", "url": "https://cell.example/", "token": "glrt-t1_abcdefghijk"}
     values |= {"executor": "custom", "custom": CustomConfig(run_exec="/run"), "builds_dir": "/builds"}
     setting = Setting(
@@ -40,17 +41,17 @@ def compiled(*, runner: dict[str, Any] | None = None, **changes: Any) -> Compile
     return compile_job(msgspec.convert(payload | changes, JobPayload), setting)
 
 
-def steps_of(job: CompiledJob) -> list[dict[str, Any]]:
+def steps_of(job: JobStart) -> list[dict[str, Any]]:
     read_step(job.steps, job=True)  # the agent can read it
     found: list[dict[str, Any]] = json.loads(job.steps.split("\n---\n")[1])["run"]
     return found
 
 
-def stages_of(job: CompiledJob) -> dict[str, dict[str, Any]]:
+def stages_of(job: JobStart) -> dict[str, dict[str, Any]]:
     return {one["name"]: one for one in steps_of(job)[-1]["run"]}
 
 
-def order_of(job: CompiledJob) -> dict[str, Any]:
+def order_of(job: JobStart) -> dict[str, Any]:
     [variable] = job.variables
     assert (variable.key, variable.file) == (ORDER, True)
     found: dict[str, Any] = json.loads(variable.value)

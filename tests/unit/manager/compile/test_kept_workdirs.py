@@ -2,20 +2,20 @@
 
 from pathlib import Path
 
-from remuda.manager.compile.kept_workdirs import forget, keep, kept_job
-from remuda.wire.runner_api import Variable
+from remuda.manager.compile.kept_workdirs import read_kept_job, remove, write
+from remuda.wire.agent_client import JobVariable
 
 
 def test_variables_and_files_are_there_until_they_are_forgotten(tmp_path: Path) -> None:
     variables = [
-        Variable(key="PLAIN", value="one"),
-        Variable(key="CERT", value="secret\n", file=True),
-        Variable(key="HUGE", value="x" * 200_000),
+        JobVariable(key="PLAIN", value="one"),
+        JobVariable(key="CERT", value="secret\n", file=True),
+        JobVariable(key="HUGE", value="x" * 200_000),
     ]
-    assert kept_job(tmp_path, 7) is None
+    assert read_kept_job(tmp_path, 7) is None
     for _ in range(2):
-        keep(tmp_path, 7, work_dir="/b/p", variables=variables)
-    found = kept_job(tmp_path, 7)
+        write(tmp_path, 7, work_dir="/b/p", variables=variables)
+    found = read_kept_job(tmp_path, 7)
     assert found is not None
     assert found.work_dir == Path("/b/p")
     assert found.environment.keys() == {"PLAIN", "CERT", "CI_JOB_STATUS"}
@@ -24,6 +24,6 @@ def test_variables_and_files_are_there_until_they_are_forgotten(tmp_path: Path) 
     for path in (certificate, tmp_path / "kept/7/job.json"):
         assert path.stat().st_mode & 0o077 == 0
     for _ in range(2):
-        forget(tmp_path, 7)
-    assert kept_job(tmp_path, 7) is None
+        remove(tmp_path, 7)
+    assert read_kept_job(tmp_path, 7) is None
     assert not certificate.exists()

@@ -8,8 +8,8 @@ import obstore
 import pytest
 from obstore.store import S3Store
 
-from remuda.manager.compile.object_urls import LONGEST_SECONDS, Bucket, signed_url
-from remuda.manager.config.cache import CacheConfig, S3Config, bucket_of, object_name
+from remuda.manager.compile.object_urls import LONGEST_SECONDS, Bucket, bucket_of, object_name, sign_url
+from remuda.manager.config.cache import CacheConfig, S3Config
 
 EXAMPLE = Bucket(
     scheme="https",
@@ -23,7 +23,7 @@ MOMENT = datetime(2013, 5, 24, tzinfo=UTC).timestamp()
 
 
 def test_the_published_example() -> None:
-    url = signed_url(EXAMPLE, "GET", "test.txt", at=MOMENT, seconds=86400)
+    url = sign_url(EXAMPLE, "GET", "test.txt", at=MOMENT, seconds=86400)
     query = parse_qs(urlsplit(url).query)
     assert query["X-Amz-Signature"] == ["aeeed9bbccd4d02ee5c0109b86d86835f995330da4c265957d157751f604d404"]
     assert query["X-Amz-Credential"] == ["AKIAIOSFODNN7EXAMPLE/20130524/us-east-1/s3/aws4_request"]
@@ -56,12 +56,12 @@ def test_another_library_signs_the_same(name: str, method: Literal["GET", "PUT"]
         location="eu-west-1",
         insecure=True,
     )
-    ours = urlsplit(signed_url(bucket_of(config), method, name, at=at, seconds=77))
+    ours = urlsplit(sign_url(bucket_of(config), method, name, at=at, seconds=77))
     assert (ours.netloc, parse_qs(ours.query)) == (theirs.netloc, fields)
 
 
 def test_no_signature_is_good_for_longer_than_allowed() -> None:
-    assert f"X-Amz-Expires={LONGEST_SECONDS}&" in signed_url(EXAMPLE, "PUT", "x", at=MOMENT, seconds=10**9)
+    assert f"X-Amz-Expires={LONGEST_SECONDS}&" in sign_url(EXAMPLE, "PUT", "x", at=MOMENT, seconds=10**9)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from remuda.wire.runner_api import Variable
 
 
 def values(*variables: Variable) -> dict[str, str]:
-    return {variable.key: variable.value for variable in Variables(variables).expanded()}
+    return {variable.key: variable.value for variable in Variables(variables).expand_all()}
 
 
 def a(key: str, value: str, *, raw: bool = False, file: bool = False) -> Variable:

@@ -15,7 +15,7 @@ def test_a_new_section_stands_apart(tmp_path: Path, before: str) -> None:
     path = tmp_path / "config.toml"
     path.write_text(before)
     for name in ("one", "two"):
-        with ConfigFile.changed(path) as file:
+        with ConfigFile.edit(path) as file:
             file.add(ENTRY | {"name": name})
     text = path.read_text()
     first, one, two = text.replace(OLD, "OLD").split("\n\n[[runners]]\n")
@@ -29,6 +29,6 @@ def test_a_new_section_stands_apart(tmp_path: Path, before: str) -> None:
 
 def test_so_does_the_first_of_a_new_file(tmp_path: Path) -> None:
     path = tmp_path / "config.toml"
-    with ConfigFile.changed(path, may_be_new=True) as file:
+    with ConfigFile.edit(path, may_be_new=True) as file:
         file.add(ENTRY)
     assert path.read_text().startswith("concurrent = 1\ncheck_interval = 0\n\n[[runners]]\n")

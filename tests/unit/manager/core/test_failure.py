@@ -2,7 +2,7 @@
 
 import pytest
 
-from remuda.manager.core.failure import accepted_reason
+from remuda.manager.core.life import accepted_reason
 
 
 @pytest.mark.parametrize(

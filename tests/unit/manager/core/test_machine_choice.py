@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.manager.core.machine_choice import Standing, capacity, choose
+from remuda.manager.core.machine_choice import MachineState, capacity, choose
 
 
 def a_machine(
@@ -12,8 +12,8 @@ def a_machine(
     held: int = 0,
     is_usable: bool = True,
     uses_left: int | None = None,
-) -> Standing:
-    return Standing(name=name, capacity=capacity, held=held, is_usable=is_usable, uses_left=uses_left)
+) -> MachineState:
+    return MachineState(name=name, capacity=capacity, jobs=held, is_usable=is_usable, uses_left=uses_left)
 
 
 def test_the_least_loaded_gets_it_and_of_equals_the_first() -> None:
@@ -46,15 +46,15 @@ def test_a_machine_counts_for_the_jobs_that_it_may_still_begin() -> None:
 @given(
     st.lists(
         st.builds(
-            Standing,
+            MachineState,
             name=st.text(),
             capacity=st.none() | st.integers(1, 9),
-            held=st.integers(0, 9),
+            jobs=st.integers(0, 9),
             is_usable=st.booleans(),
             uses_left=st.none() | st.integers(0, 9),
         )
     )
 )
-def test_there_is_a_machine_while_there_is_capacity(machines: list[Standing]) -> None:
-    most, held = capacity(machines), sum(one.held for one in machines)
+def test_there_is_a_machine_while_there_is_capacity(machines: list[MachineState]) -> None:
+    most, held = capacity(machines), sum(one.jobs for one in machines)
     assert (choose(machines) is not None) == (most is None or held < most)

@@ -29,7 +29,7 @@ def test_a_server_that_is_ahead_gets_only_what_it_misses() -> None:
     relay = TraceRelay()
     relay.add(0, b"01")
     relay.server_has(5)
-    assert (relay.waiting, relay.crc) == (0, None)
+    assert (relay.bytes_waiting, relay.crc) == (0, None)
     relay.add(2, b"23456")
     assert (relay.head(), relay.confirmed, relay.crc) == (b"56", 5, zlib.crc32(b"01234"))
 
@@ -38,7 +38,7 @@ def test_a_server_that_lost_bytes_makes_us_ask_the_agent_again() -> None:
     relay = TraceRelay(confirmed=10, crc=123)
     relay.add(10, b"more")
     relay.server_has(3)
-    assert (relay.received, relay.confirmed, relay.waiting, relay.crc) == (3, 3, 0, None)
+    assert (relay.received, relay.confirmed, relay.bytes_waiting, relay.crc) == (3, 3, 0, None)
     relay.server_has(0)
     assert relay.crc == 0
 
@@ -58,8 +58,8 @@ def test_the_server_ends_with_exactly_the_log(log: bytes, data: st.DataObject) -
             case "chunk":
                 start = data.draw(st.integers(0, len(log)))
                 relay.add(start, log[start : data.draw(st.integers(start, len(log)))])
-            case "send" | "lost answer" as how if relay.waiting:
-                head = relay.head()[: data.draw(st.integers(1, relay.waiting))]
+            case "send" | "lost answer" as how if relay.bytes_waiting:
+                head = relay.head()[: data.draw(st.integers(1, relay.bytes_waiting))]
                 if relay.confirmed == len(server):
                     server += head
                     if how == "send":
@@ -70,7 +70,7 @@ def test_the_server_ends_with_exactly_the_log(log: bytes, data: st.DataObject) -
                 server = server[: data.draw(st.integers(0, len(server)))]
     for _ in range(6):
         relay.add(relay.received, log[relay.received :])
-        if relay.waiting and relay.confirmed == len(server):
+        if relay.bytes_waiting and relay.confirmed == len(server):
             server += relay.head()
         relay.server_has(len(server))
     assert server == log

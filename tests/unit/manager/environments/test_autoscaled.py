@@ -72,12 +72,12 @@ async def test_a_job_on_a_machine_that_came_back_does_not_end_for_what_was_befor
 
     machine = await acquired(a_place("old"))
     kept = cloud.machines.pop("i-1")
-    environment.look()
+    environment.refresh()
     await passed(15)
     with pytest.raises(EnvironmentLostError, match="nobody here had it removed"):
         await environment.prepare(a_place("old"), machine)
     cloud.machines["i-1"] = kept
-    environment.look()
+    environment.refresh()
     assert await acquired(a_place("new")) == machine
     with pytest.raises(EnvironmentTemporaryError, match="nobody answers"):
         await environment.prepare(a_place("new"), machine)

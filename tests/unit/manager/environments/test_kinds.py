@@ -9,10 +9,10 @@ from msgspec.structs import replace
 
 from remuda.lib.clock import SystemClock
 from remuda.manager.config.load import MachineEntry, RemudaConfig, RunnerConfig, SshConfig
-from remuda.manager.environments.kinds import KIND_OF_EXECUTOR, Around, Environments, identity
+from remuda.manager.environments.kinds import KIND_OF_EXECUTOR, EnvironmentContext, Environments, identity
 from remuda.manager.environments.port import Environment
 from remuda.manager.errors import ClosingError
-from remuda.manager.process.restart import begun_anew
+from remuda.manager.process.supervision import restart_on_failure
 from remuda.testing.environment import FakeEnvironment
 
 
@@ -42,11 +42,11 @@ def test_every_executor_has_a_kind() -> None:
 async def test_an_environment_is_made_once_and_closed_when_nobody_uses_it(tmp_path: Path) -> None:
     made: list[FakeEnvironment] = []
 
-    def make(_: RunnerConfig, around: Around) -> Environment:
+    def make(_: RunnerConfig, around: EnvironmentContext) -> Environment:
         made.append(FakeEnvironment(tmp_path))
         return made[-1]
 
-    environments = Environments(make, identity, Around(folder=tmp_path))
+    environments = Environments(make, identity, EnvironmentContext(folder=tmp_path))
     local, other = RunnerConfig(executor="shell"), RunnerConfig(executor="ssh", ssh=SshConfig(host="one"))
     first, second = environments.of(local), environments.of(other)
     assert environments.of(local) is first
@@ -62,7 +62,7 @@ async def test_an_environment_is_made_once_and_closed_when_nobody_uses_it(tmp_pa
 
 def starter(tasks: asyncio.TaskGroup) -> Callable[[str, Callable[[], Awaitable[None]]], asyncio.Task[None]]:
     """As the supervisor: what fails is begun anew."""
-    return lambda name, work: tasks.create_task(begun_anew(name, work, SystemClock()), name=name)
+    return lambda name, work: tasks.create_task(restart_on_failure(name, work, SystemClock()), name=name)
 
 
 class Lingering(FakeEnvironment):
@@ -84,11 +84,11 @@ async def test_what_is_being_closed_is_not_made_again_before_that_is_done(tmp_pa
     """There never are two over the same machines; one that fails to close is left at that, and keeps nobody."""
     made: list[Lingering] = []
 
-    def make(_: RunnerConfig, around: Around) -> Environment:
+    def make(_: RunnerConfig, around: EnvironmentContext) -> Environment:
         made.append(Lingering(tmp_path))
         return made[-1]
 
-    environments = Environments(make, identity, Around(folder=tmp_path))
+    environments = Environments(make, identity, EnvironmentContext(folder=tmp_path))
     local, other = RunnerConfig(executor="shell", name="one"), RunnerConfig(executor="ssh", ssh=SshConfig(host="one"))
     environments.of(local)
     made[0].fault = fault

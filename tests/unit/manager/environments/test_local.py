@@ -11,7 +11,6 @@ from remuda.lib.clock import VirtualClock
 from remuda.manager.config.load import RunnerConfig
 from remuda.manager.environments.local import LocalEnvironment
 from remuda.manager.errors import EnvironmentTemporaryError
-from remuda.manager.jobs.placement import folders_of
 
 
 @pytest.fixture
@@ -57,5 +56,5 @@ def test_the_folders_that_a_runner_names() -> None:
         )
         for one in ("shell", "custom")
     )
-    assert folders_of(shell) == ["/mnt/small", "caches"]
-    assert folders_of(custom) == []
+    assert shell.job_folders == ["/mnt/small", "caches"]
+    assert custom.job_folders == []

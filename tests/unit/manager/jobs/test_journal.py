@@ -11,16 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.manager.core.record import Outcome, Phase, Record
+from remuda.manager.core.record import JobRow, Outcome, Phase, Record
 from remuda.manager.errors import DataFolderError, JournalDamagedError
 from remuda.manager.jobs.journal import (
     _SCHEMA,
     _SINCE_2,
-    JobRow,
     Journal,
     _from_row,
     _record_values,
-    locked,
+    lock_folder,
     settings_name,
 )
 
@@ -213,18 +212,18 @@ async def test_only_its_owner_may_read_it(tmp_path: Path) -> None:
 
 def test_one_manager_per_data_folder(tmp_path: Path) -> None:
     with (
-        locked(tmp_path / "data"),
+        lock_folder(tmp_path / "data"),
         pytest.raises(DataFolderError, match=f"in use by another manager .process {os.getpid()}"),
-        locked(tmp_path / "data"),
+        lock_folder(tmp_path / "data"),
     ):
         pass
-    with locked(tmp_path / "data"):
+    with lock_folder(tmp_path / "data"):
         pass
 
 
 def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(DataFolderError, match="cannot be used"), locked(tmp_path / "file" / "data"):
+    with pytest.raises(DataFolderError, match="cannot be used"), lock_folder(tmp_path / "file" / "data"):
         pass
 
 

@@ -55,11 +55,11 @@ async def test_that_the_first_connection_is_being_made_is_no_problem(tmp_path: P
     environment = FakeEnvironment(tmp_path)
     link = AgentLink(environment, "fake", VirtualClock())
     with pytest.raises(ConnectingError):
-        link.need()
+        link.require_connection()
     link.problem = "it denies the login"
     with pytest.raises(EnvironmentTemporaryError, match="denies the login") as found:
-        link.need()
+        link.require_connection()
     assert not isinstance(found.value, ConnectingError)
     link.connected.set()
-    link.need()
+    link.require_connection()
     await environment.remove()

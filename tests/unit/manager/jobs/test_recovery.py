@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remuda.lib.clock import VirtualClock
-from remuda.manager.jobs.journal import JobRow
+from remuda.manager.core.record import JobRow
 from remuda.manager.jobs.links import LINGER_SECONDS, Links
 from remuda.manager.jobs.recovery import Note, Searches, is_ours, owner_note, read_note
 from remuda.testing.agent_process import until
@@ -75,7 +75,7 @@ async def test_environments_are_searched_while_somebody_uses_them(tmp_path: Path
         await until(lambda: silent.calls["connect"] > 0)
         # One comes with a reload; the other one, whose machine never answers, goes with it.
         searches.follow([answering])
-        await searches.finished(answering, 30)
+        await searches.wait(answering, 30)
         assert answering.calls["connect"] == 1
         await clock.advance(LINGER_SECONDS)
         links.close_idle()
@@ -85,7 +85,7 @@ async def test_environments_are_searched_while_somebody_uses_them(tmp_path: Path
         # The same one again is looked through again.
         searches.follow([answering, silent])
         silent.is_broken = False
-        await searches.finished(silent, 0.01)
+        await searches.wait(silent, 0.01)
         assert [link.environment for link in links] == [silent]
         searches.follow([])
         links.close()

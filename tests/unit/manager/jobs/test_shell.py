@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from remuda.lib.clock import VirtualClock
 from remuda.manager.config.load import RunnerConfig
 from remuda.manager.jobs import shell as looking
-from remuda.manager.process.runners import ServedRunner
+from remuda.manager.jobs.runners import ServedRunner
 from remuda.testing.environment import FakeEnvironment
 from remuda.wire.http_session import Answer, HttpSession
 from remuda.wire.runner_api import RunnerInfo
@@ -49,7 +49,7 @@ async def carried(cell: Cell, pieces: list[bytes]) -> None:
         sending = tasks.create_task(output.run())
         for piece in pieces:
             await output.add(piece)
-        waiting = tasks.create_task(output.sent())
+        waiting = tasks.create_task(output.flush())
         while not waiting.done():
             await clock.advance(1)
         sending.cancel()
@@ -90,7 +90,7 @@ async def test_whoever_prints_waits_for_the_cell(monkeypatch: pytest.MonkeyPatch
         assert not adding.done()
         sending = tasks.create_task(output.run())
         await adding
-        await output.sent()
+        await output.flush()
         sending.cancel()
     assert cell.kept == b"x" * 11 + b"y"
 
@@ -129,7 +129,7 @@ async def test_the_watch_of_a_runner_is_begun_anew_after_a_failure(tmp_path: Pat
             raise RuntimeError("nobody foresaw this")
         return [runner]
 
-    part = looking.Looking(clock, runners=runners, jobs={})
+    part = looking.ShellRequests(clock, runners=runners, jobs={})
     async with asyncio.timeout(10), asyncio.TaskGroup() as tasks:
         failing = tasks.create_task(_failed(part))
         await session.asked.wait()
@@ -142,7 +142,7 @@ async def test_the_watch_of_a_runner_is_begun_anew_after_a_failure(tmp_path: Pat
     await environment.remove()
 
 
-async def _failed(part: looking.Looking) -> None:
+async def _failed(part: looking.ShellRequests) -> None:
     with pytest.raises(ExceptionGroup):
         await part.run()
 
@@ -151,7 +151,7 @@ async def test_a_runner_that_is_configured_anew_before_its_server_spoke_is_watch
     clock, session, environment = VirtualClock(), Silent(), FakeEnvironment(tmp_path)
     old, new = served(session, environment), served(session, environment)
     runners = [old]
-    part = looking.Looking(clock, runners=lambda: runners, jobs={})
+    part = looking.ShellRequests(clock, runners=lambda: runners, jobs={})
     async with asyncio.timeout(10), asyncio.TaskGroup() as tasks:
         running = tasks.create_task(part.run())
         await clock.advance(looking.LOOK_SECONDS)

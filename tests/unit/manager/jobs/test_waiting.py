@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from remuda.lib.clock import VirtualClock, settle
-from remuda.manager.jobs.waiting import Bell, Hindrance, beside
+from remuda.manager.jobs.waiting import Bell, Hindrance, run_beside
 
 
 async def test_a_bell_rings_when_something_happens_or_the_moment_has_come() -> None:
@@ -41,7 +41,7 @@ async def test_turns_are_taken_until_the_work_is_done() -> None:
         return True
 
     async with asyncio.TaskGroup() as group:
-        waiting = group.create_task(beside(work(), turn, bell))
+        waiting = group.create_task(run_beside(work(), turn, bell))
         await clock.advance(25)
         assert await waiting == "done"
     assert [at - turns[0] for at in turns] == [0, 10, 20]
@@ -63,7 +63,7 @@ async def test_work_that_nobody_wants_any_more_is_cancelled() -> None:
         return False
 
     async with asyncio.TaskGroup() as group:
-        waiting = group.create_task(beside(work(), turn, Bell(clock, "job 7")))
+        waiting = group.create_task(run_beside(work(), turn, Bell(clock, "job 7")))
         await clock.advance(1)
         assert await waiting is None
     assert ended == ["work"]
@@ -80,13 +80,13 @@ async def test_what_goes_wrong_comes_out_as_it_is() -> None:
         return True
 
     with pytest.raises(OSError, match="no room"):
-        await beside(work(), turn, bell)
+        await run_beside(work(), turn, bell)
 
 
 def test_a_hindrance_is_new_once_and_again_when_it_is_another_one() -> None:
     hindrance = Hindrance()
     assert hindrance.is_new("its disk is full")
-    hindrance.over()
+    hindrance.clear()
     assert hindrance.cause == ""
     assert not hindrance.is_new("its disk is full")
     assert hindrance.cause == "its disk is full"

@@ -47,8 +47,8 @@ def states(metrics: ManagerMetrics) -> dict[str, float]:
 def test_states_of_all_runners_of_a_place_add_up() -> None:
     metrics = ManagerMetrics(list)
     config = ManagerConfig(runners=(ONE, TWO))
-    metrics.configured(config, "s_1")
-    first, second = metrics.of_scaling(lambda: ONE), metrics.of_scaling(lambda: TWO)
+    metrics.apply_config(config, "s_1")
+    first, second = metrics.add_scaler(lambda: ONE), metrics.add_scaler(lambda: TWO)
     machines = {"creating": 1, "idle": 5, "busy": 3, "unavailable": 1, "removing": 4}
     first.set_gauges(shown(machines, stuck=1, open_requests=2))
     assert states(metrics) == {
@@ -65,15 +65,15 @@ def test_states_of_all_runners_of_a_place_add_up() -> None:
     assert states(metrics)["used"] == 13
     second.set_gauges(shown({"busy": 9}))
     assert states(metrics)["used"] == 12
-    metrics.configured(replace(config, runners=(ONE,)), "s_1")
+    metrics.apply_config(replace(config, runners=(ONE,)), "s_1")
     first.set_gauges(shown({"busy": 1}))
     assert states(metrics)["used"] == 1
 
 
 def test_actions_and_times() -> None:
     metrics = ManagerMetrics(list)
-    metrics.configured(ManagerConfig(runners=(ONE,)), "s_1")
-    counts = metrics.of_scaling(lambda: ONE)
+    metrics.apply_config(ManagerConfig(runners=(ONE,)), "s_1")
+    counts = metrics.add_scaler(lambda: ONE)
     counts.observe("instance_is_running", 60.0)
     counts.observe("instance_deletion", 4.0)
     counts.observe("instance_life_duration", 400.0)
@@ -98,7 +98,7 @@ def test_actions_and_times() -> None:
 
 def test_other_executors_have_none() -> None:
     metrics = ManagerMetrics(list)
-    counts = metrics.of_scaling(lambda: replace(ONE, executor="instance"))
+    counts = metrics.add_scaler(lambda: replace(ONE, executor="instance"))
     counts.observe("instance_is_running", 60.0)
     counts.set_gauges(shown({"busy": 1}))
     said = render(metrics.registry).decode().splitlines()

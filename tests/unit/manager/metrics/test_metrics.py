@@ -22,7 +22,7 @@ R = 'runner="abcdefghi",runner_name="one",system_id="s_1"'
 @pytest.fixture
 def metrics() -> ManagerMetrics:
     made = ManagerMetrics(list)
-    made.configured(ManagerConfig(concurrent=4, runners=(ONE,)), "s_1")
+    made.apply_config(ManagerConfig(concurrent=4, runners=(ONE,)), "s_1")
     return made
 
 
@@ -65,14 +65,14 @@ def test_a_manager_that_did_nothing_says_so_with_zeros(metrics: ManagerMetrics) 
 
 
 def test_a_new_configuration_changes_limits_and_counts_slots(metrics: ManagerMetrics) -> None:
-    metrics.configured(ManagerConfig(concurrent=1, runners=()), "s_1")
+    metrics.apply_config(ManagerConfig(concurrent=1, runners=()), "s_1")
     assert "gitlab_runner_worker_slots_number 1.0" in lines(metrics)
     assert 'gitlab_runner_worker_slot_operations_total{operation="stopped"} 3.0' in lines(metrics)
     assert not any(line.startswith("gitlab_runner_limit{") for line in lines(metrics))
 
 
 def test_what_pollers_tell_is_counted(metrics: ManagerMetrics) -> None:
-    told = metrics.told()
+    told = metrics.poller_events()
     told.opened(ONE, 1)
     told.limited(ONE, RequestLimit(hard=9, adaptive=2.2))
     told.exceeded(ONE)
@@ -98,9 +98,9 @@ def test_what_pollers_tell_is_counted(metrics: ManagerMetrics) -> None:
 
 def test_jobs_are_counted_when_they_come_and_when_they_end(metrics: ManagerMetrics) -> None:
     about = JobInfo(time_in_queue_seconds=5, queue_size=7, queue_depth=2)
-    metrics.received(ONE, about, mode="steps", now=0.0)
+    metrics.count_received(ONE, about, mode="steps", now=0.0)
     labels = RunnerLabels(runner="abcdefghi", runner_name="one", system_id="s_1")
-    metrics.finished(labels, seconds=40, failure_reason="script_failure", mode="steps")
+    metrics.count_finished(labels, seconds=40, failure_reason="script_failure", mode="steps")
     for line in (
         'gitlab_runner_job_execution_mode_total{executor="shell",mode="steps"} 1.0',
         f"gitlab_runner_job_queue_size{{{R}}} 7.0",
@@ -112,9 +112,9 @@ def test_jobs_are_counted_when_they_come_and_when_they_end(metrics: ManagerMetri
 
 def test_what_jobs_used_adds_up(metrics: ManagerMetrics) -> None:
     labels = RunnerLabels(runner="abcdefghi", runner_name="one", system_id="s_1")
-    metrics.used(labels, JobUse(cpu_user_seconds=1.5, memory_peak_bytes=1 << 25, disk_written_bytes=7))
-    metrics.used(labels, JobUse(cpu_user_seconds=1.0))
-    metrics.used(labels, JobUse())
+    metrics.count_usage(labels, JobUse(cpu_user_seconds=1.5, memory_peak_bytes=1 << 25, disk_written_bytes=7))
+    metrics.count_usage(labels, JobUse(cpu_user_seconds=1.0))
+    metrics.count_usage(labels, JobUse())
     for line in (
         f'remuda_manager_job_cpu_seconds_total{{mode="user",{R}}} 2.5',
         f'remuda_manager_job_disk_bytes_total{{direction="written",{R}}} 7.0',
@@ -125,7 +125,7 @@ def test_what_jobs_used_adds_up(metrics: ManagerMetrics) -> None:
 
 
 def test_stages_are_measured_only_where_the_flag_is_set(metrics: ManagerMetrics) -> None:
-    metrics.staged(ONE, "step_script", 2.0)
+    metrics.count_stage(ONE, "step_script", 2.0)
     assert not any("stage_duration_seconds_count" in line for line in lines(metrics))
 
 
@@ -137,5 +137,5 @@ def test_lines_of_the_log_count(metrics: ManagerMetrics) -> None:
 
 
 def test_saturation_is_the_part_of_the_slots_that_jobs_have() -> None:
-    assert Load(running=3, asking=1, free=0).saturation == 0.75
-    assert Load(running=0, asking=0, free=0).saturation == 1.0
+    assert Load(running=3, requesting=1, free=0).saturation == 0.75
+    assert Load(running=0, requesting=0, free=0).saturation == 1.0

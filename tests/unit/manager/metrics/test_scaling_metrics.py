@@ -45,8 +45,8 @@ def line(name: str, value: float, **more: str) -> str:
 
 def test_everything_has_the_runners_labels() -> None:
     metrics = ManagerMetrics(list)
-    metrics.configured(ManagerConfig(runners=(RUNNER,)), "s_1")
-    told: ScalerMetrics = metrics.of_scaling(lambda: RUNNER)
+    metrics.apply_config(ManagerConfig(runners=(RUNNER,)), "s_1")
+    told: ScalerMetrics = metrics.add_scaler(lambda: RUNNER)
     told.set_gauges(GAUGES)
     told.count_instance_operation("create", 2)
     told.count_internal_operation("reconcile")
@@ -107,10 +107,10 @@ def test_everything_has_the_runners_labels() -> None:
 
 def test_a_new_token_is_other_labels_and_leaves_no_old_gauges() -> None:
     metrics, now = ManagerMetrics(list), RUNNER
-    told = metrics.of_scaling(lambda: now)
+    told = metrics.add_scaler(lambda: now)
     told.set_gauges(GAUGES)
     now = replace(RUNNER, token="glrt-zyxwvutsrqp")
-    metrics.configured(ManagerConfig(runners=(now,)), "s_1")
+    metrics.apply_config(ManagerConfig(runners=(now,)), "s_1")
     told.set_gauges(GAUGES)
     shown = [line for line in lines(metrics) if line.startswith("fleeting_provisioner_max_instances{")]
     assert len(shown) == 1
@@ -121,20 +121,20 @@ def test_a_configuration_that_is_read_again_leaves_no_gap() -> None:
     """The next plan of a runner may be a minute away."""
     metrics, scaled = ManagerMetrics(list), replace(RUNNER, executor="instance")
     config = ManagerConfig(runners=(scaled,))
-    metrics.configured(config, "s_1")
-    metrics.of_scaling(lambda: scaled).set_gauges(GAUGES)
-    metrics.configured(config, "s_1")
+    metrics.apply_config(config, "s_1")
+    metrics.add_scaler(lambda: scaled).set_gauges(GAUGES)
+    metrics.apply_config(config, "s_1")
     assert line("fleeting_provisioner_max_instances", 9.0) in lines(metrics)
     assert line("remuda_manager_scaling_group_well", 1.0, group="lab") in lines(metrics)
-    metrics.configured(ManagerConfig(runners=(replace(scaled, executor="shell"),)), "s_1")
+    metrics.apply_config(ManagerConfig(runners=(replace(scaled, executor="shell"),)), "s_1")
     assert not any(one.startswith("fleeting_provisioner_max_instances{") for one in lines(metrics))
 
 
 def test_requests_for_jobs_are_reservations_where_there_are_machines() -> None:
     metrics = ManagerMetrics(list)
-    metrics.configured(ManagerConfig(runners=(RUNNER,)), "s_1")
-    counts = metrics.of_scaling(lambda: RUNNER)
-    asking = metrics.told()
+    metrics.apply_config(ManagerConfig(runners=(RUNNER,)), "s_1")
+    counts = metrics.add_scaler(lambda: RUNNER)
+    asking = metrics.poller_events()
     asking.opened(RUNNER, 1)
     asking.opened(RUNNER, 1)
     asking.opened(RUNNER, -1)
@@ -158,19 +158,19 @@ def test_requests_for_jobs_are_reservations_where_there_are_machines() -> None:
 
 def test_a_runner_whose_scaler_is_gone_is_not_counted() -> None:
     metrics = ManagerMetrics(list)
-    counts = metrics.of_scaling(lambda: RUNNER)
+    counts = metrics.add_scaler(lambda: RUNNER)
     del counts
     gc.collect()
-    metrics.told().opened(RUNNER, 1)
+    metrics.poller_events().opened(RUNNER, 1)
     assert not any(one.startswith("fleeting_taskscaler_task_operations_total{") for one in lines(metrics))
 
 
 def test_machines_of_a_runner_that_is_taken_out_are_shown_until_its_fleet_has_ended() -> None:
     runner = replace(RUNNER, executor="docker+machine")
     metrics = ManagerMetrics(list)
-    metrics.configured(ManagerConfig(runners=(runner,)), "s_1")
-    counts = metrics.of_scaling(lambda: runner)
-    metrics.configured(ManagerConfig(), "s_1")
+    metrics.apply_config(ManagerConfig(runners=(runner,)), "s_1")
+    counts = metrics.add_scaler(lambda: runner)
+    metrics.apply_config(ManagerConfig(), "s_1")
     gauges = replace(GAUGES, instances={"requested": 0, "pending": 0, "running": 3})
     counts.set_gauges(gauges)  # it waits for its last jobs, and plans
     counts.set_orphans(1)

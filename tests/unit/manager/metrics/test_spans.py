@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from remuda.lib.clock import VirtualClock, stamp
-from remuda.manager.core.record import Outcome
-from remuda.manager.jobs.journal import JobRow
+from remuda.manager.core.record import JobRow, Outcome
 from remuda.manager.metrics.spans import JobSpans, find_exporter
 from remuda.telemetry.spans import SERVER, Span
 from remuda.wire.agent_client import JobVariable
@@ -44,7 +43,7 @@ class Bench:
 
     def hear(self, *events: dict[str, Any]) -> None:
         for event in events:
-            self.job.hear(self.job.next_seq, json.dumps(event).encode())
+            self.job.on_result(self.job.next_seq, json.dumps(event).encode())
 
     def names(self) -> dict[str, Span]:
         return {span.name: span for span in self.spans}
@@ -228,14 +227,14 @@ def test_a_result_counts_once_and_in_its_turn() -> None:
     bench = Bench()
     document = json.dumps(finished("/a", 0, 1)).encode()
     for seq in (2, 1, 1, 0):
-        bench.job.hear(seq, document)
+        bench.job.on_result(seq, document)
     assert (len(bench.spans), bench.job.next_seq) == (1, 2)
 
 
 @pytest.mark.parametrize("document", [b"", b"[]", b'{"event": 5}', b'{"event": "finished", "status": "success"}'])
 def test_what_cannot_be_read_is_no_span(document: bytes) -> None:
     bench = Bench()
-    bench.job.hear(1, document)
+    bench.job.on_result(1, document)
     assert (bench.spans, bench.job.next_seq) == ([], 2)
 
 
@@ -255,7 +254,7 @@ def test_a_job_may_be_part_of_a_trace() -> None:
     assert f"00-{span.trace_id}-{span.parent_id}-01" == AROUND
     given = [JobVariable(key="A", value="1"), JobVariable(key="TRACEPARENT", value=AROUND)]
     own = JobVariable(key="TRACEPARENT", value=f"00-{span.trace_id}-{span.span_id}-01")
-    assert bench.job.told(given) == [given[0], own]
+    assert bench.job.with_traceparent(given) == [given[0], own]
 
 
 def test_a_trace_that_nobody_records() -> None:
@@ -264,7 +263,7 @@ def test_a_trace_that_nobody_records() -> None:
     bench.job.end(Outcome(state="success"), NOW + 1)
     assert bench.spans == []
     given = [JobVariable(key="TRACEPARENT", value=AROUND)]
-    assert bench.job.told(given) == given
+    assert bench.job.with_traceparent(given) == given
 
 
 @pytest.mark.parametrize(

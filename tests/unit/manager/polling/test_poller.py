@@ -17,7 +17,7 @@ from remuda.manager.core.poll_pace import Health
 from remuda.manager.core.slots import Slot
 from remuda.manager.environments.port import UNKNOWN_BYTES
 from remuda.manager.errors import NotStoredError
-from remuda.manager.polling.poller import ADAPTIVE_FLAG, Asking, Poller
+from remuda.manager.polling.poller import ADAPTIVE_FLAG, Poller, PollerContext
 from remuda.manager.polling.room import Room
 from remuda.telemetry import logs
 from remuda.testing.environment import FakeEnvironment
@@ -104,12 +104,12 @@ class Bench:
         client = RunnerClient(
             url=runner.url, token=runner.token, system_id="s_1", info=RunnerInfo(), session=server, clock=self.clock
         )
-        asking = Asking(
+        asking = PollerContext(
             room=self.room,
             clock=self.clock,
             check_interval_seconds=3.0,
             take=self._take,
-            unheard=lambda _: self.unheard,
+            job_problem=lambda _: self.unheard,
         )
         return Poller(runner, client, asking, self.environment, after=after)
 
@@ -449,7 +449,7 @@ class TestRetiring:
             poller.retire()
             await settle()
             await bench.clock.advance(4)
-        assert bench.room.asking == 0
+        assert bench.room.requesting == 0
         return server
 
     async def test_a_cell_is_hung_up_on_at_once(self, bench: Bench) -> None:

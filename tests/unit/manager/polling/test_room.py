@@ -64,11 +64,11 @@ async def test_an_environment_without_room_holds_up_its_runner_alone() -> None:
 async def test_a_job_keeps_the_slot_of_its_request() -> None:
     room = Room(concurrent=2, limits={"a": 0})
     taken, empty = await room.reserve("a"), await room.reserve("a")
-    assert (room.asking, room.free) == (2, 0)
+    assert (room.requesting, room.free) == (2, 0)
     room.hand_over(taken)
     room.give_back(taken)
     room.give_back(empty)
-    assert (room.asking, room.free) == (0, 1)
+    assert (room.requesting, room.free) == (0, 1)
 
 
 async def test_the_slot_that_another_runner_needs_is_not_held() -> None:
@@ -191,7 +191,7 @@ async def test_other_limits_count_at_once() -> None:
 async def test_who_makes_machines_hears_how_much_of_its_room_is_taken() -> None:
     heard: list[int] = []
     room = Room(concurrent=3, limits={"one": 0, "two": 0}, places={"one": "here", "two": "here"})
-    room.hearers = {"one": heard.append, "two": heard.append}
+    room.observers = {"one": heard.append, "two": heard.append}
     first = await room.reserve("one")
     room.hand_over(first)
     second = await room.reserve("two")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from remuda.manager.polling.server_health import Hearing
+from remuda.manager.polling.server_health import ServerHealth
 from remuda.telemetry import logs
 
 
@@ -14,30 +14,30 @@ def levels() -> list[str]:
 
 
 def test_one_warning_per_runner_until_all_its_jobs_are_answered(levels: list[str]) -> None:
-    hearing = Hearing()
+    hearing = ServerHealth()
     for runner in ("one", "one", "other"):
-        hearing.begin(runner)
-    hearing.answered("one", "1")
+        hearing.add_job(runner)
+    hearing.note_answer("one", "1")
     assert hearing.problem("one") == ""
     for _ in range(3):
-        hearing.unanswered("one", "1", "refused")
-        hearing.unanswered("one", "2", "cut")
+        hearing.note_failure("one", "1", "refused")
+        hearing.note_failure("one", "2", "cut")
     assert levels == ["warning"]
     assert hearing.problem("one") == "the server cannot be reached; 2 jobs wait: cut"
     assert hearing.problem("other") == ""
-    hearing.answered("one", "2")
+    hearing.note_answer("one", "2")
     assert hearing.problem("one") == "the server cannot be reached; 1 job waits: refused"
-    hearing.answered("one", "1")
+    hearing.note_answer("one", "1")
     assert hearing.problem("one") == ""
-    hearing.unanswered("one", "1", "refused")
-    hearing.unanswered("other", "3", "refused")
+    hearing.note_failure("one", "1", "refused")
+    hearing.note_failure("other", "3", "refused")
     assert levels == ["warning"] * 3
 
 
 def test_a_job_that_is_over_does_not_wait(levels: list[str]) -> None:
-    hearing = Hearing()
-    hearing.begin("one")
-    hearing.unanswered("one", "1", "refused")
-    hearing.over("one", "1")
-    hearing.over("one", "2")
+    hearing = ServerHealth()
+    hearing.add_job("one")
+    hearing.note_failure("one", "1", "refused")
+    hearing.remove_job("one", "1")
+    hearing.remove_job("one", "2")
     assert hearing.problem("one") == ""

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from remuda.manager.process.data_folder import DataFolder
-from remuda.manager.process.system_id import keep_system_id
+from remuda.manager.registration.system_id import keep_system_id
 
 
 def a_folder(path: Path, system_id: str = "s_000000000001") -> DataFolder:

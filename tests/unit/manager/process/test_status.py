@@ -13,9 +13,9 @@ from remuda.manager.config.load import RunnerConfig
 from remuda.manager.core.poll_pace import Health
 from remuda.manager.environments.autoscaled import AutoscaledEnvironment
 from remuda.manager.environments.port import Environment
+from remuda.manager.environments.scaled import Scaled
 from remuda.manager.jobs.link import AgentLink
 from remuda.manager.process.status import fleet_of, health_of, machines_of
-from remuda.manager.scaling.scaling import Scaled
 from remuda.taskscaler.fleet.status import GroupStatus, InstanceStatus
 from remuda.taskscaler.loop import ScalerStatus
 from remuda.testing.environment import FakeEnvironment

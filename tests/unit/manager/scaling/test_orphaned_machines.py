@@ -9,15 +9,16 @@ import pytest
 from remuda.fleeting import InProcess, InstanceGroup, TemporaryError
 from remuda.lib.clock import VirtualClock, settle
 from remuda.manager.config.autoscaler import AutoscalerConfig, ConnectorConfig
+from remuda.manager.config.fleet_setup import host_key_path
 from remuda.manager.config.load import RunnerConfig
 from remuda.manager.environments.autoscaled import AutoscaledEnvironment
-from remuda.manager.environments.kinds import Around, Environments, identity
+from remuda.manager.environments.fleet_record import unattended_groups
+from remuda.manager.environments.kinds import EnvironmentContext, Environments, identity
 from remuda.manager.errors import ClosingError, ManagerError
-from remuda.manager.process.control import Order
-from remuda.manager.scaling.orphaned_machines import LeftMachines, left_of
-from remuda.manager.scaling.scale_commands import SweepReport, orders
+from remuda.manager.process.control import Command
+from remuda.manager.process.scale_commands import SweepReport, scale_commands
+from remuda.manager.scaling.orphaned_machines import OrphanedMachines
 from remuda.manager.scaling.scaling import Scaling
-from remuda.manager.scaling.setup import host_key_path
 from remuda.taskscaler.fleet.requests import PendingRequest, Phase
 from remuda.taskscaler.fleet.stored_values import Changes, Stored, StoredInstance
 from remuda.taskscaler.loop import NoMetrics, ScalerMetrics
@@ -48,12 +49,14 @@ class Site:
         self.cloud = Cloud(self.clock, boot_seconds=1e9, delete_seconds=5.0)
         self.asked: list[str] = []
         self.scaling = Scaling(lambda name, work: asyncio.create_task(work(), name=name))  # type: ignore[arg-type]
-        self.environments = Environments(lambda runner, _: self.environment(runner), identity, Around(folder=folder))
-        self.left = LeftMachines(
+        self.environments = Environments(
+            lambda runner, _: self.environment(runner), identity, EnvironmentContext(folder=folder)
+        )
+        self.left = OrphanedMachines(
             folder,
             scaling=self.scaling,
             plugins=self.plugin,
-            hold=self.environments.held,
+            hold=self.environments.hold,
             clock=self.clock,
         )
 
@@ -86,8 +89,8 @@ class Site:
         return made
 
     async def sweep(self, *, remove: bool = False, runner: str = "") -> SweepReport:
-        order = Order(command="sweep", runner=runner, remove=remove)
-        work = orders(self.scaling, self.left)["sweep"](order)
+        order = Command(command="sweep", runner=runner, remove=remove)
+        work = scale_commands(self.scaling, self.left)["sweep"](order)
         task = asyncio.ensure_future(work)
         while not task.done():
             await self.clock.advance(0.5)
@@ -107,7 +110,7 @@ def site(tmp_path: Path) -> Site:
 async def test_machines_of_a_runner_that_is_gone_are_told_of_at_the_start(site: Site) -> None:
     made = await site.of_a_dead_manager(a_runner())
     with logged() as said:
-        await site.left.tell()
+        await site.left.report()
     (line,) = said
     assert line["log_level"] == "warning"
     assert line["machines"] == [f"cloud/{one}" for one in made]
@@ -128,7 +131,7 @@ async def test_they_are_shown_first_and_removed_when_asked_to(site: Site) -> Non
     assert list(site.folder.iterdir()) == []
     assert await site.left.find() == []
     with logged() as said:
-        await site.left.tell()
+        await site.left.report()
     assert said == []
 
 
@@ -152,7 +155,7 @@ async def test_what_is_kept_is_for_this_user_only_and_what_the_plugin_was_told(s
     (file,) = site.folder.glob("*.json")
     assert file.stat().st_mode & 0o777 == 0o600
     (left,) = await site.left.find()
-    kept = left.kept.groups["cloud"]
+    kept = left.record.groups["cloud"]
     assert (kept.plugin, kept.config, kept.login) == ("cloud", {"anything": "eu-1"}, login)
     assert "a key" not in file.read_text()
     assert len((await site.sweep()).orphans) == 2  # without the key, too
@@ -188,7 +191,7 @@ async def test_machines_whose_settings_nobody_kept_are_said_with_what_to_do(site
     assert report.problems[0].count("builder-") == 1
     assert len(site.cloud.living()) == 2
     with logged() as said:
-        await site.left.tell()
+        await site.left.report()
     assert "put the runner's section back" in said[0]["what_to_do"]
 
 
@@ -321,7 +324,7 @@ async def test_what_is_kept_of_a_fleet_that_left_nothing_goes_with_the_next_star
     there = site.environment(a_runner("there"))
     site.scaling.fleets = [(a_runner("there"), there)]
     with logged() as said:
-        await site.left.tell()
+        await site.left.report()
     assert [line["runner"] for line in said] == ["busy"]
     assert sorted(file.name.partition("-")[0] for file in site.folder.glob("*.json")) == ["busy", "there"]
     await there.close()
@@ -331,7 +334,7 @@ async def test_what_is_kept_stays_while_the_state_cannot_be_read(site: Site) -> 
     await site.of_a_dead_manager(a_runner())
     (file,) = site.folder.glob("*.db")
     file.write_bytes(b"no database" * 1000)
-    await site.left.tell()
+    await site.left.report()
     assert len(list(site.folder.glob("*.json"))) == 1
 
 
@@ -380,5 +383,5 @@ def test_which_groups_are_left() -> None:
             PendingRequest(number=2, group="never sent", count=1, asked_at=0.0),
         ),
     )
-    assert left_of(stored, {"kept"}, "own") == {"gone": ("b",), "asked": ()}
-    assert left_of(stored, {"kept", "gone", "asked"}, "own") == {}
+    assert unattended_groups(stored, {"kept"}, "own") == {"gone": ("b",), "asked": ()}
+    assert unattended_groups(stored, {"kept", "gone", "asked"}, "own") == {}

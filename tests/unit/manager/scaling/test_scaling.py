@@ -12,12 +12,12 @@ from remuda.lib.clock import VirtualClock, settle
 from remuda.manager.config.autoscaler import AutoscalerConfig, AutoscalerPolicy
 from remuda.manager.config.load import RunnerConfig
 from remuda.manager.environments.autoscaled import AutoscaledEnvironment
-from remuda.manager.environments.kinds import Around, Environments, identity
+from remuda.manager.environments.kinds import EnvironmentContext, Environments, identity
+from remuda.manager.jobs.runners import ServedRunner
 from remuda.manager.polling.room import Room
-from remuda.manager.process.control import Order
-from remuda.manager.process.runners import ServedRunner
-from remuda.manager.scaling.orphaned_machines import LeftMachines
-from remuda.manager.scaling.scale_commands import ScaleReport, SweepReport, orders
+from remuda.manager.process.control import Command
+from remuda.manager.process.scale_commands import ScaleReport, SweepReport, scale_commands
+from remuda.manager.scaling.orphaned_machines import OrphanedMachines
 from remuda.manager.scaling.scaling import Scaling
 from remuda.testing.scalers import Cloud, CloudGroup
 
@@ -37,12 +37,14 @@ class Site:
         self.folder = folder
         self.environment = self.made(self.runner)
         self.scaling = Scaling(lambda name, work: asyncio.create_task(work(), name=name))  # type: ignore[arg-type]
-        environments = Environments(lambda _runner, _around: self.environment, identity, Around(folder=folder))
-        self.left = LeftMachines(
+        environments = Environments(
+            lambda _runner, _around: self.environment, identity, EnvironmentContext(folder=folder)
+        )
+        self.left = OrphanedMachines(
             folder,
             scaling=self.scaling,
             plugins=lambda _: InProcess(CloudGroup(self.cloud)),
-            hold=environments.held,
+            hold=environments.hold,
             clock=self.clock,
         )
         self.scaling.fleets = [(self.runner, self.environment)]
@@ -73,7 +75,7 @@ class Site:
             seconds -= 0.5
 
     async def explained(self) -> ScaleReport:
-        found = await orders(self.scaling, self.left)["scale"](Order(command="scale"))
+        found = await scale_commands(self.scaling, self.left)["scale"](Command(command="scale"))
         assert isinstance(found, ScaleReport)
         return found
 
@@ -98,7 +100,7 @@ async def test_a_fleet_whose_runner_is_gone_is_seen_until_it_has_ended(site: Sit
     await site.run(1)
     (fleet,) = (await site.explained()).fleets
     assert (fleet.name, fleet.is_ending, len(fleet.status.instances)) == ("builder", True, 2)
-    site.scaling.leave(site.environment)
+    site.scaling.discard(site.environment)
     site.scaling.follow([])
     assert site.scaling.owners == {site.environment.setup.owner}
     assert [one.runner.name for one in site.scaling.ending] == ["builder"]
@@ -150,7 +152,7 @@ async def test_a_plugin_that_hangs_at_its_start_is_said_to_be_starting(site: Sit
     await site.run(12)
     (group,) = (await site.explained()).fleets[0].status.groups
     assert group.starting_seconds == pytest.approx(12, abs=1)
-    swept = await orders(site.scaling, site.left)["sweep"](Order(command="sweep"))
+    swept = await scale_commands(site.scaling, site.left)["sweep"](Command(command="sweep"))
     assert isinstance(swept, SweepReport)
     assert swept.problems[0].startswith("builder: group cloud: its plugin is starting, 1")
     site.scaling.follow([])
@@ -165,7 +167,7 @@ async def test_what_a_sweep_has_removed_is_looked_at_at_once(site: Site) -> None
     states = {one.id: one.state for one in (await site.explained()).fleets[0].status.instances}
     assert states[foreign[0]] == "foreign"
     site.cloud.delete_seconds = 0.0
-    sweeping = orders(site.scaling, site.left)["sweep"](Order(command="sweep", remove=True))
+    sweeping = scale_commands(site.scaling, site.left)["sweep"](Command(command="sweep", remove=True))
     task = asyncio.ensure_future(sweeping)
     while not task.done():
         await site.run(0.5)
@@ -184,7 +186,7 @@ async def test_others_look_at_once_when_a_fleet_has_ended(site: Site) -> None:
     site.scaling.fleets = [(renamed, other)]
     site.scaling.follow([site.environment, other])
     await site.run(10)
-    site.scaling.leave(site.environment)
+    site.scaling.discard(site.environment)
     site.scaling.follow([other])
     await site.close()
     assert {one.state for one in other.status().instances} == {"foreign"}
@@ -200,7 +202,7 @@ async def test_a_sweep_says_of_a_fleet_that_ends_that_its_machines_go(site: Site
     await site.run(5)
     site.serve()
     for name in ("", "builder"):
-        swept = await orders(site.scaling, site.left)["sweep"](Order(command="sweep", runner=name))
+        swept = await scale_commands(site.scaling, site.left)["sweep"](Command(command="sweep", runner=name))
         assert isinstance(swept, SweepReport)
         assert swept.remarks == ("builder is not configured any more: its machines go when their jobs are over",)
         assert not swept.orphans

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from remuda.manager.config.autoscaler import AutoscalerConfig, ConnectorConfig
+from remuda.manager.config.fleet_setup import fleet_setup, group_names, owner_of, plugins_of, runner_key
 from remuda.manager.config.load import RunnerConfig, inspect
 from remuda.manager.errors import ConfigError
-from remuda.manager.scaling.setup import fleet_setup, group_names, owner_of, plugins_of, runner_key
 
 HEAD = '[[runners]]\nname = "builder"\nurl = "https://x.y"\ntoken = "glrt-abcdefghijk"\n'
 AWS = HEAD + 'executor = "instance"\n[runners.autoscaler]\nplugin = "fleeting-plugin-aws"\n'

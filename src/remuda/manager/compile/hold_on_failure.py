@@ -1,7 +1,7 @@
-"""How long the environment of a job stays that fails, and what its log says about that. Pure.
+"""How long the environment of a failed job stays on hold, and the note about it in the job's log. Pure.
 
-The runner decides (`hold_failed`); a job may ask with the variable REMUDA_HOLD_FAILED for more or less, up to what the
-runner allows (`hold_by_job`). `jobs.py` asks when it starts a job; the agent holds it.
+The runner's `hold_failed` is the default. A job may ask for more or less with the variable REMUDA_HOLD_FAILED, up to
+the runner's `hold_by_job`. `start_request.py` sends the result to the agent, which keeps the environment.
 """
 
 from collections.abc import Iterable
@@ -10,39 +10,39 @@ import msgspec
 
 from remuda.lib.durations import in_seconds, in_words
 from remuda.manager.config.values import RemudaConfig
-from remuda.wire.runner_api import Variable
+from remuda.wire.agent_client import JobVariable
 
 VARIABLE = "REMUDA_HOLD_FAILED"
 
 
 class Hold(msgspec.Struct, frozen=True, kw_only=True):
-    """What a job gets."""
+    """The hold of one job."""
 
     seconds: int = 0
     note: str = ""
-    """For the log of the job, if it fails."""
+    """Line for the job's log if it fails."""
     remarks: tuple[str, ...] = ()
-    """What it asked for and does not get."""
+    """Warnings about what it asked for and does not get."""
 
 
-def hold_of(config: RemudaConfig, variables: Iterable[Variable], job_id: int, *, may_shell: bool) -> Hold:
-    """`may_shell`: whether a shell can be opened in the job at all; without, nobody could look into it."""
-    asked = next((one.value.strip() for one in variables if one.key == VARIABLE), "")
+def hold_of(config: RemudaConfig, variables: Iterable[JobVariable], job_id: int, *, may_shell: bool) -> Hold:
+    """`may_shell`: a shell can be opened in the job; without shells a hold is useless."""
+    asked = next((variable.value.strip() for variable in variables if variable.key == VARIABLE), "")
     if not may_shell:
         return Hold()
     seconds, remarks = config.hold_failed_seconds, []
     if asked:
         most = config.hold_by_job_seconds
         try:
-            wanted = in_seconds(asked)
+            requested = in_seconds(asked)
         except ValueError as error:
-            wanted = seconds
+            requested = seconds
             remarks.append(f"WARNING: {VARIABLE}: {error}")
-        if wanted > max(most, seconds):
+        if requested > max(most, seconds):
             allowed = f"at most {in_words(most)}" if most else "nothing of this"
             remarks.append(f"WARNING: {VARIABLE}={asked}: this runner allows jobs {allowed} (hold_by_job)")
-            wanted = max(most, seconds)
-        seconds = wanted if most or wanted < seconds else seconds
+            requested = max(most, seconds)
+        seconds = requested if most or requested < seconds else seconds
     if seconds < 1:
         return Hold(remarks=tuple(remarks))
     note = (

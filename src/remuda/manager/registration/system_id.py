@@ -1,6 +1,6 @@
-"""The manager's own id on its server: one runner token with several ids is one runner with several managers.
+"""The manager's system id on its server: managers with the same runner token are told apart by it.
 
-Derived from the machine's id where it has one, random otherwise; kept in a file, so that it stays the same.
+Derived from the machine's id if there is one, else random; stored in a file, so that it stays the same.
 """
 
 import hashlib
@@ -18,27 +18,27 @@ _FORM = re.compile(r"[sr]_[0-9a-zA-Z]{12}")
 
 
 def system_id(data: Path, *, beside_config: Path | None = None, machine_ids: tuple[Path, ...] = MACHINE_IDS) -> str:
-    """The id of the manager with this data folder, which is kept there."""
-    known = find_system_id(data, beside_config=beside_config, machine_ids=machine_ids)
-    keep_system_id(data, known)
-    return known
+    """The id of the manager with this data folder; stores it there."""
+    own_id = find_system_id(data, beside_config=beside_config, machine_ids=machine_ids)
+    keep_system_id(data, own_id)
+    return own_id
 
 
 def find_system_id(
     data: Path, *, beside_config: Path | None = None, machine_ids: tuple[Path, ...] = MACHINE_IDS
 ) -> str:
-    """The same without keeping it; one that gitlab-runner left beside the configuration counts."""
+    """The stored id, also one that gitlab-runner stored beside the configuration; else a derived one."""
     for folder in (data, beside_config):
-        known = _read(folder / FILE_NAME) if folder is not None else ""
-        if _FORM.fullmatch(known):
-            return known
+        stored = _read(folder / FILE_NAME) if folder is not None else ""
+        if _FORM.fullmatch(stored):
+            return stored
     return _derive(machine_ids)
 
 
-def keep_system_id(data: Path, known: str) -> None:
-    """Let later starts find it."""
-    if _read(data / FILE_NAME) != known:
-        write_whole(data / FILE_NAME, known.encode())
+def keep_system_id(data: Path, own_id: str) -> None:
+    """Store the id for later starts."""
+    if _read(data / FILE_NAME) != own_id:
+        write_whole(data / FILE_NAME, own_id.encode())
 
 
 def _read(path: Path) -> str:

@@ -17,9 +17,9 @@ from tests.support.cells.served_cell import ServedCell
 from tests.support.runners.manager_bench import ManagerBench
 
 from remuda.cli.main import call
+from remuda.manager.config.certificates import authority_of, with_certificates
 from remuda.manager.config.load import RunnerConfig, load
 from remuda.manager.errors import RegisterError
-from remuda.manager.registration.authority import authority_of, with_certificates
 from remuda.testing.coordinator import Coordinator
 
 PIPELINE = """

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from remuda.manager.process.system_id import FILE_NAME, system_id
+from remuda.manager.registration.system_id import FILE_NAME, system_id
 
 
 def test_it_comes_from_the_machine_and_stays(tmp_path: Path) -> None:

@@ -5,9 +5,9 @@ import pytest
 
 from remuda.lib.clock import VirtualClock
 from remuda.manager.config.load import RunnerConfig
-from remuda.manager.jobs.journal import JobRow
+from remuda.manager.core.record import JobRow
+from remuda.manager.jobs.runners import ClientFactory, RunnerLookup
 from remuda.manager.metrics.metrics import ManagerMetrics
-from remuda.manager.process.runners import Clients, Takers
 from remuda.wire.runner_server import new_session
 
 
@@ -28,37 +28,41 @@ def a_row(runner: str, url: str, settings: str = "") -> JobRow:
 
 
 @pytest.fixture
-def takers() -> Takers:
+def runners() -> RunnerLookup:
     metrics = ManagerMetrics(lambda: ())
-    return Takers(Clients(system_id="s_1", session=new_session(), clock=VirtualClock(), metrics=metrics))
+    return RunnerLookup(
+        ClientFactory(system_id="s_1", session=new_session(), clock=VirtualClock(), metrics=metrics),
+        served=lambda: (),
+        concurrent=lambda: 4,
+    )
 
 
-def test_runners_that_are_gone_are_not_taken_for_each_other(takers: Takers) -> None:
+def test_runners_that_are_gone_are_not_taken_for_each_other(runners: RunnerLookup) -> None:
     rows = [a_row("one", "http://one"), a_row("two", "http://two"), a_row("one", "http://two")]
-    found = [takers.of(row, None, served=(), concurrent=4) for row in rows]
+    found = [runners.find(row, None) for row in rows]
     assert [client.url for _, client in found] == ["http://one", "http://two", "http://two"]
     assert [config.name for config, _ in found] == ["the one", "the two", "the one"]
 
 
-def test_a_runner_that_is_gone_is_as_it_was(takers: Takers) -> None:
+def test_a_runner_that_is_gone_is_as_it_was(runners: RunnerLookup) -> None:
     was = RunnerConfig(name="old", url="http://one", token="glrt-one", executor="docker")
     row = a_row("one", "http://one", settings="abc")
-    config, client = takers.of(row, msgspec.json.encode(was), served=(), concurrent=4)
+    config, client = runners.find(row, msgspec.json.encode(was))
     assert config == was
-    assert takers.of(row, None, served=(), concurrent=4) == (config, client)
+    assert runners.find(row, None) == (config, client)
 
 
-def test_settings_of_another_form_are_as_good_as_none(takers: Takers) -> None:
+def test_settings_of_another_form_are_as_good_as_none(runners: RunnerLookup) -> None:
     row = a_row("one", "http://one", settings="abc")
-    config, client = takers.of(row, b'{"limit": {"of": "another form"}}', served=(), concurrent=4)
+    config, client = runners.find(row, b'{"limit": {"of": "another form"}}')
     assert (config.name, client.url) == ("the one", "http://one")
-    assert not takers.knows(config)
+    assert runners.is_placeholder(config)
 
 
-def test_what_is_made_up_for_a_runner_is_not_one_that_somebody_wrote(takers: Takers) -> None:
-    made_up, _ = takers.of(a_row("one", "http://one"), None, served=(), concurrent=4)
+def test_what_is_made_up_for_a_runner_is_not_one_that_somebody_wrote(runners: RunnerLookup) -> None:
+    made_up, _ = runners.find(a_row("one", "http://one"), None)
     was = RunnerConfig(name=made_up.name, url=made_up.url, token=made_up.token, executor="shell")
-    known, _ = takers.of(a_row("one", "http://one", "abc"), msgspec.json.encode(was), served=(), concurrent=4)
+    known, _ = runners.find(a_row("one", "http://one", "abc"), msgspec.json.encode(was))
     assert known == made_up
-    assert takers.knows(known)
-    assert not takers.knows(made_up)
+    assert not runners.is_placeholder(known)
+    assert runners.is_placeholder(made_up)

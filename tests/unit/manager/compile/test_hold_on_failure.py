@@ -2,9 +2,9 @@
 
 import pytest
 
+from remuda.manager.compile.hold_on_failure import VARIABLE, hold_of
 from remuda.manager.config.values import RemudaConfig
-from remuda.manager.jobs.hold_on_failure import VARIABLE, hold_of
-from remuda.wire.runner_api import Variable
+from remuda.wire.agent_client import JobVariable
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,7 @@ from remuda.wire.runner_api import Variable
 )
 def test_hold(runner: str, most: str, asked: str, seconds: int, remark: str) -> None:
     config = RemudaConfig(hold_failed=runner, hold_by_job=most)
-    variables = [Variable(key=VARIABLE, value=asked)] if asked else []
+    variables = [JobVariable(key=VARIABLE, value=asked)] if asked else []
     hold = hold_of(config, variables, 12, may_shell=True)
     assert hold.seconds == seconds
     assert bool(hold.note) == bool(seconds)

@@ -1,7 +1,7 @@
 """How soon a part of the manager that failed is begun anew."""
 
 from remuda.lib.clock import VirtualClock
-from remuda.manager.process.restart import STEADY_SECONDS, begun_anew
+from remuda.manager.process.supervision import STEADY_SECONDS, restart_on_failure
 
 
 class HurryingClock(VirtualClock):
@@ -25,7 +25,7 @@ async def test_what_fails_again_and_again_waits_longer_and_what_went_well_in_bet
             clock.jump(lasts.pop(0))
             raise RuntimeError("nobody foresaw this")
 
-    await begun_anew("part", work, clock)
+    await restart_on_failure("part", work, clock)
     first, second, third, fourth, steady, after = clock.waits
     assert first < second < third < fourth
     assert steady == first

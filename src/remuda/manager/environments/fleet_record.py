@@ -1,0 +1,134 @@
+"""What the plugins of a fleet were told, kept in a file beside the fleet's state.
+
+A runner may leave the configuration while no manager runs. With this record `remuda scale sweep` can still reach the
+machines of its fleet. The file contains the settings of the runner's section and is readable by this user only. It is
+removed with the last machine.
+"""
+
+from collections.abc import Collection, Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from remuda.lib.files import write_whole
+from remuda.manager.config.autoscaler import ConnectorConfig
+from remuda.manager.config.fleet_setup import autoscaler_of, group_names, plugins_of
+from remuda.manager.config.load import RunnerConfig
+from remuda.taskscaler.fleet.requests import Phase
+from remuda.taskscaler.fleet.stored_values import Stored
+from remuda.taskscaler.loop import FleetSetup, instance_name
+from remuda.taskscaler.loop.state import StateError, read_state, state_path
+from remuda.telemetry.logs import logger
+
+
+class GroupRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """The settings of one group's plugin."""
+
+    plugin: str
+    config: dict[str, Any] = {}
+    login: ConnectorConfig = ConnectorConfig()
+
+
+class FleetRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """The content of the file."""
+
+    runner: str = ""
+    """The runner's name."""
+    owner: str = ""
+    groups: dict[str, GroupRecord] = {}
+    """Includes groups that are no longer configured, as long as they may have machines."""
+
+
+def record_path(state: Path) -> Path:
+    return state.with_suffix(".json")
+
+
+def read_record(path: Path) -> FleetRecord:
+    """Returns an empty record if the file is missing or invalid."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=FleetRecord)
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+        return FleetRecord()
+
+
+def write_record(folder: Path, runner: RunnerConfig, setup: FleetSetup) -> None:
+    """Store the plugin settings of a fleet. Called before its plugins create a machine."""
+    state = state_path(folder, setup.name)
+    path = record_path(state)
+    old, configured = read_record(path), dict(_describe_groups(runner, setup))
+    machines = _read_unattended(state)
+    former = {name: group for name, group in old.groups.items() if machines is None or name in machines}
+    for name in former.keys() & configured.keys():
+        if former[name].config != configured[name].config:
+            _warn_of_change(runner, name, (machines or {}).get(name, ()))
+    record = FleetRecord(runner=runner.name, owner=setup.owner, groups={**former, **configured})
+    if record == old:
+        return
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        write_whole(path, msgspec.json.format(msgspec.json.encode(record)), durable=True)
+    except OSError as error:
+        text = "cannot store plugin settings; without its section the runner's machines cannot be swept"
+        logger("manager").warning(text, file=str(path), cause=str(error))
+
+
+def _warn_of_change(runner: RunnerConfig, group: str, ids: Iterable[str]) -> None:
+    """Only the plugin knows which settings say where its machines are."""
+    logger("manager").warning(
+        "plugin_config changed since machines of the group were created",
+        runner=runner.name or runner.short_token,
+        machines=[instance_name(group, instance_id) for instance_id in ids],
+        what_to_do=(
+            "nothing if the plugin still lists these machines; others are given up and never removed: restore the "
+            "former plugin_config, and change it again when they are gone"
+        ),
+    )
+
+
+def remove_record(folder: Path, fleet: str) -> None:
+    """Remove the record and the state of a fleet that is no longer configured, if it has no machines."""
+    state = state_path(folder, fleet)
+    if _read_unattended(state) == {}:
+        with suppress(OSError):
+            remove_files(state)
+
+
+def remove_files(state: Path) -> None:
+    for path in (record_path(state), *(state.with_name(state.name + ending) for ending in ("-wal", "-shm", ""))):
+        path.unlink(missing_ok=True)
+
+
+def unattended_groups(stored: Stored, attended: Collection[str], fleet: str) -> dict[str, tuple[str, ...]]:
+    """Groups of a stored state that are not `attended`, with the ids of their instances.
+
+    Instances of another owner are left out. A group with unanswered requests is included even without instances: some
+    may exist that were never seen.
+    """
+    groups: dict[str, list[str]] = {}
+    for instance in stored.instances:
+        if instance.group not in attended and instance.owner.rpartition("/")[2] in ("", fleet):
+            groups.setdefault(instance.group, []).append(instance.id)
+    for request in stored.requests:
+        if request.group not in attended and request.phase is not Phase.QUEUED and request.missing:
+            groups.setdefault(request.group, [])
+    return {group: tuple(ids) for group, ids in groups.items()}
+
+
+def _read_unattended(state: Path) -> dict[str, tuple[str, ...]] | None:
+    """All groups of a state file. None: the file is not entirely readable, so there may be more."""
+    try:
+        stored = read_state(state)
+    except (StateError, OSError):
+        return None
+    return unattended_groups(stored, (), state.stem) if stored.is_whole else None
+
+
+def _describe_groups(runner: RunnerConfig, setup: FleetSetup) -> Iterable[tuple[str, GroupRecord]]:
+    scaling, plugins = autoscaler_of(runner), plugins_of(runner)
+    logins = [scaling.connector_config]
+    logins += [fallback.connector_config or scaling.connector_config for fallback in runner.remuda.fallback]
+    configs = {group.name: msgspec.to_builtins(group.config) for group in setup.groups}
+    for group, login in zip(group_names(runner), logins, strict=True):
+        yield group, GroupRecord(plugin=plugins[group], config=configs[group], login=login)

@@ -1,0 +1,58 @@
+"""The port of environments whose machines come and go: what they offer besides `Environment`.
+
+`remuda.manager.scaling` runs them; `autoscaled.py` implements the port.
+"""
+
+from collections.abc import Callable, Collection, Iterable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+from remuda.manager.config.load import RunnerConfig
+from remuda.manager.environments.cell_demand import CellDemand
+from remuda.manager.environments.port import Environment
+
+if TYPE_CHECKING:
+    from remuda.taskscaler.loop import FleetSetup, ScalerStatus
+    from remuda.taskscaler.loop.sweep import SweepResult
+
+
+@runtime_checkable
+class Scaled(Protocol):
+    """An environment with a scaler."""
+
+    demand: CellDemand | None
+
+    @property
+    def runner(self) -> RunnerConfig: ...
+
+    @property
+    def setup(self) -> "FleetSetup": ...
+
+    @property
+    def is_closed(self) -> bool: ...
+
+    async def run(self) -> None: ...
+
+    def setup_for(self, runner: RunnerConfig) -> "FleetSetup": ...
+
+    def change(self, runner: RunnerConfig, setup: "FleetSetup") -> None: ...
+
+    def set_taken(self, slots: int) -> None: ...
+
+    def end_recovery(self) -> None: ...
+
+    def discard(self) -> None: ...
+
+    def drain(self, *, is_draining: bool, is_ending: bool = False) -> None: ...
+
+    def refresh(self) -> None: ...
+
+    def status(self) -> "ScalerStatus": ...
+
+    async def sweep(self, owners: Callable[[], Collection[str]], *, remove: bool) -> "SweepResult": ...
+
+
+def end_recovery(environments: Iterable[Environment]) -> None:
+    """Tell these environments that the search for jobs of earlier processes is over."""
+    for environment in environments:
+        if isinstance(environment, Scaled):
+            environment.end_recovery()

@@ -1,0 +1,140 @@
+"""Runners at work: a configured runner with its client and environment, and the runners of jobs in the journal.
+
+A runner whose configuration changes is replaced by a new `ServedRunner`; its jobs keep the one they started with.
+"""
+
+import asyncio
+import ssl
+from collections.abc import Callable, Iterable
+
+import msgspec
+
+from remuda.lib.clock import Clock
+from remuda.manager.config.load import RunnerConfig
+from remuda.manager.core.record import JobRow
+from remuda.manager.environments.port import Environment
+from remuda.manager.errors import ConfigError
+from remuda.manager.jobs.journal import settings_name
+from remuda.manager.jobs.link import AgentLink
+from remuda.manager.metrics.metrics import ManagerMetrics, RunnerLabels
+from remuda.manager.polling.features import runner_info
+from remuda.manager.polling.poller import Poller
+from remuda.telemetry.logs import logger
+from remuda.wire.http_session import HttpSession
+from remuda.wire.runner_client import RunnerClient
+from remuda.wire.runner_server import tls_context
+
+
+class ServedRunner:
+    """One `[[runners]]` section of the current configuration."""
+
+    __slots__ = ("client", "config", "environment", "link", "poller", "settings", "settings_name", "task")
+
+    def __init__(self, config: RunnerConfig, client: RunnerClient, environment: Environment) -> None:
+        self.config = config
+        self.client = client
+        self.environment = environment
+        self.settings = msgspec.json.encode(config)
+        self.settings_name = settings_name(self.settings)
+        self.poller: Poller | None = None
+        self.task: asyncio.Task[None] | None = None
+        self.link: AgentLink | None = None
+        """To the only machine of its environment; None where machines vary."""
+
+    @property
+    def identity(self) -> tuple[str, str]:
+        """Short token and server address; journal rows name the runner by these."""
+        return self.config.short_token, self.client.url
+
+
+class ClientFactory:
+    """Creates clients for the servers of runners."""
+
+    def __init__(self, *, system_id: str, session: HttpSession, clock: Clock, metrics: ManagerMetrics) -> None:
+        self._system_id = system_id
+        self._session = session
+        self._clock = clock
+        self._metrics = metrics
+
+    def make(self, runner: RunnerConfig, *, concurrent: int) -> RunnerClient:
+        """ConfigError: the runner's TLS files cannot be used."""
+        labels = RunnerLabels(runner=runner.short_token, runner_name=runner.name, system_id=self._system_id)
+        try:
+            tls = None
+            # Loading the machine's certificate authorities is slow, and a plain http address needs none.
+            if not runner.url.startswith("http://") or runner.tls_ca_file or runner.tls_cert_file:
+                tls = tls_context(
+                    ca_file=runner.tls_ca_file, cert_file=runner.tls_cert_file, key_file=runner.tls_key_file
+                )
+        except (OSError, ssl.SSLError) as error:
+            raise ConfigError(
+                f"runner {runner.name or runner.short_token}: the tls files cannot be used: {error}"
+            ) from error
+        return RunnerClient(
+            url=runner.url,
+            token=runner.token,
+            system_id=self._system_id,
+            info=runner_info(
+                executor=runner.executor,
+                labels=runner.labels,
+                capacity=min(runner.limit or concurrent, concurrent),
+            ),
+            session=self._session,
+            clock=self._clock,
+            tls=tls,
+            measure=lambda call: self._metrics.measure_call(labels, call),
+            on_retry=self._metrics.count_retry,
+            load=lambda: load.for_server if (load := self._metrics.load) is not None else None,
+        )
+
+
+class RunnerLookup:
+    """Finds the runner of a job in the journal, with the configuration that it had when it took the job."""
+
+    def __init__(
+        self,
+        clients: ClientFactory,
+        *,
+        served: Callable[[], Iterable[ServedRunner]],
+        concurrent: Callable[[], int],
+    ) -> None:
+        """`served` are the configured runners, `concurrent` is the configured limit of jobs."""
+        self._clients = clients
+        self._served = served
+        self._concurrent = concurrent
+        self._former: dict[tuple[str, str, str], tuple[RunnerConfig, RunnerClient]] = {}
+        self._placeholders: list[RunnerConfig] = []
+
+    @property
+    def identities(self) -> set[tuple[str, str]]:
+        return {runner.identity for runner in self._served()}
+
+    def is_placeholder(self, config: RunnerConfig) -> bool:
+        """True if the real configuration is unknown. Such a runner can end a job but not start one."""
+        return any(config is placeholder for placeholder in self._placeholders)
+
+    def find(self, row: JobRow, settings: bytes | None) -> tuple[RunnerConfig, RunnerClient]:
+        """The runner of a job; `settings` is its configuration in the journal, if there is one."""
+        served = next((runner for runner in self._served() if runner.identity == (row.runner, row.url)), None)
+        if served is not None and (settings is None or served.settings_name == row.settings):
+            return served.config, served.client
+        key = row.settings, row.runner, row.url  # unknown settings have an empty name
+        if key not in self._former:
+            config = _read_config(settings, row)
+            if config is None and served is not None:
+                return served.config, served.client
+            if config is None:
+                config = RunnerConfig(name=row.runner_name, url=row.url, token=row.runner, executor="shell")
+                self._placeholders.append(config)
+            client = served.client if served is not None else self._clients.make(config, concurrent=self._concurrent())
+            self._former[key] = config, client
+        return self._former[key]
+
+
+def _read_config(settings: bytes | None, row: JobRow) -> RunnerConfig | None:
+    """None: the journal has no settings for the job, or in an unknown form."""
+    try:
+        return None if settings is None else msgspec.json.decode(settings, type=RunnerConfig)
+    except (msgspec.MsgspecError, ValueError) as error:
+        logger("manager").error("cannot read a runner's settings in the journal", job=row.job_id, cause=str(error))
+        return None

@@ -1,0 +1,158 @@
+"""The control commands `scale` and `sweep`, for `remuda scale explain` and `remuda scale sweep`.
+
+Their answers cross the control socket; `remuda.cli.scale` reads them. `remuda.taskscaler.loop` explains plans and
+decides what an orphan is.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+
+import msgspec
+
+from remuda.manager.config.load import RunnerConfig
+from remuda.manager.environments.scaled import Scaled
+from remuda.manager.errors import ManagerError
+from remuda.manager.process.control import Command
+from remuda.manager.scaling.orphaned_machines import OrphanedMachines
+from remuda.manager.scaling.scaling import Scaling
+from remuda.taskscaler.loop import ScalerStatus
+from remuda.taskscaler.loop.sweep import SweepResult
+
+SWEEP_SECONDS = 400.0
+"""How long a sweep may take: providers list and remove machines."""
+
+
+class FleetReport(msgspec.Struct, frozen=True, kw_only=True):
+    """The machines of one runner."""
+
+    runner: str
+    """Its short token."""
+    name: str
+    status: ScalerStatus
+    is_ending: bool = False
+    """The runner is no longer configured: its machines are removed when their jobs are over."""
+
+
+class ScaleReport(msgspec.Struct, frozen=True, kw_only=True):
+    """Answer of `scale`."""
+
+    fleets: tuple[FleetReport, ...]
+
+
+class FoundOrphan(msgspec.Struct, frozen=True, kw_only=True):
+    """A machine that nobody owns any more."""
+
+    runner: str
+    """The runner whose plugin found it."""
+    instance: str
+    owner: str
+    cause: str
+    created_at: float | None
+    is_removed: bool
+    """Its group has accepted the removal."""
+
+
+class SweepReport(msgspec.Struct, frozen=True, kw_only=True):
+    """Answer of `sweep`."""
+
+    orphans: tuple[FoundOrphan, ...]
+    problems: tuple[str, ...]
+    """Groups that could not be asked."""
+    passed_over: tuple[str, ...] = ()
+    """Groups whose plugins cannot find machines by their tags."""
+    remarks: tuple[str, ...] = ()
+    """Notes on machines of runners that are no longer configured."""
+
+
+def scale_commands(
+    scaling: Scaling, orphans: OrphanedMachines
+) -> Mapping[str, Callable[[Command], Awaitable[msgspec.Struct]]]:
+    """Command handlers by name, for `Control`."""
+
+    async def explain(command: Command) -> ScaleReport:
+        fleets = [*scaling.fleets, *((scaled.runner, scaled) for scaled in scaling.ending)]
+        ending = {id(scaled) for scaled in scaling.ending}
+        return ScaleReport(
+            fleets=tuple(
+                FleetReport(
+                    runner=runner.short_token, name=runner.name, status=scaled.status(), is_ending=id(scaled) in ending
+                )
+                for runner, scaled in _select(fleets, command.runner)
+            )
+        )
+
+    async def sweep(command: Command) -> SweepReport:
+        wanted = command.runner
+        orphaned = [fleet for fleet in await orphans.find() if wanted in ("", fleet.name, fleet.record.runner)]
+        ending = [
+            scaled.runner for scaled in scaling.ending if wanted in ("", scaled.runner.name, scaled.runner.short_token)
+        ]
+        others = bool(orphaned or ending)
+        fleets = [] if others and not scaling.fleets else _select(scaling.fleets, wanted, others=others)
+        # Machines that are swept by their record are not swept a second time.
+        recorded = {fleet.record.owner for fleet in orphaned if not fleet.unknown}
+        async with asyncio.TaskGroup() as tasks:
+            looks = [
+                tasks.create_task(
+                    scaled.sweep(lambda: scaling.owners | recorded, remove=command.remove),
+                    name=f"sweep of {runner.short_token}",
+                )
+                for runner, scaled in fleets
+            ]
+            orphan_looks = [
+                tasks.create_task(orphans.sweep(fleet, remove=command.remove), name=f"sweep of {fleet.name}")
+                for fleet in orphaned
+            ]
+        names = [*(runner.name or runner.short_token for runner, _ in fleets), *(fleet.title for fleet in orphaned)]
+        swept = [*(look.result() for look in looks), *(look.result()[0] for look in orphan_looks)]
+        if command.remove:
+            # Removed machines count against quotas until the scalers look again.
+            for scaled in scaling.all:
+                scaled.refresh()
+        remarks = [
+            f"{runner.name or runner.short_token} is not configured any more: its machines go when their jobs are over"
+            for runner in ending
+        ]
+        remarks += [text for look in orphan_looks for text in look.result()[1]]
+        return _report(list(zip(names, swept, strict=True)), remarks)
+
+    return {"scale": explain, "sweep": sweep}
+
+
+def _report(swept: Sequence[tuple[str, SweepResult]], remarks: Iterable[str]) -> SweepReport:
+    orphans: dict[tuple[str, str], FoundOrphan] = {}
+    for runner, part in swept:
+        for orphan in part.found:
+            is_removed = orphan.instance in part.removed
+            # Runners of one provider see the same machines.
+            if is_removed or (orphan.instance, orphan.owner) not in orphans:
+                orphans[orphan.instance, orphan.owner] = FoundOrphan(
+                    runner=runner,
+                    instance=orphan.instance,
+                    owner=orphan.owner,
+                    cause=orphan.why,
+                    created_at=orphan.created_at,
+                    is_removed=is_removed,
+                )
+    return SweepReport(
+        orphans=tuple(orphans.values()),
+        problems=tuple(f"{runner}: {text}" for runner, part in swept for text in part.errors),
+        passed_over=tuple(f"{runner}: {group}" for runner, part in swept for group in part.passed_over),
+        remarks=tuple(remarks),
+    )
+
+
+def _select(
+    fleets: Iterable[tuple[RunnerConfig, Scaled]], wanted: str, *, others: bool = False
+) -> list[tuple[RunnerConfig, Scaled]]:
+    """The fleets of one runner, or all. ManagerError: there are none, unless `others` match."""
+    candidates = list(fleets)
+    if not candidates:
+        raise ManagerError(
+            "no runner of this manager has machines created; set a plugin in [runners.autoscaler] for one that should"
+        )
+    selected = [(runner, scaled) for runner, scaled in candidates if wanted in ("", runner.name, runner.short_token)]
+    if not selected and not others:
+        names = ", ".join(runner.name or runner.short_token for runner, _ in candidates)
+        raise ManagerError(f"no runner {wanted!r} has machines created; there are: {names}")
+    return selected
