@@ -24,7 +24,7 @@ from remuda.pipeline.keywords.job import Draft, Surroundings, read_job
 from remuda.pipeline.keywords.variables import Variables, read_variables
 from remuda.pipeline.keywords.workflow import Workflow, judge_workflow, read_workflow
 from remuda.pipeline.rules.clauses import Judge
-from remuda.pipeline.rules.regex_match import TooCostlyError
+from remuda.pipeline.rules.regex import TooCostlyError
 from remuda.pipeline.spec import LeftOut, Pipeline
 from remuda.pipeline.syntax.extends import dereference, extend
 from remuda.pipeline.syntax.known_keys import DEFAULT, JOB, TOP, nearest

@@ -19,13 +19,12 @@ from remuda.cell.traces.port import Traces
 from remuda.cell.values import Job
 from remuda.model.job import FINAL
 from remuda.pipeline import JobSpec
-from remuda.pipeline.rules.regex_capture import last_match
-from remuda.pipeline.rules.regex_match import PatternError, TooCostlyError, compile_pattern, split_literal
+from remuda.pipeline.rules.regex import PatternError, TooCostlyError, compile_pattern, split_literal
 from remuda.telemetry.logs import logger
 
 TAIL_BYTES = 1024 * 1024
-MAX_STEPS = 2_000_000
-"""About a second or two of work, in a thread."""
+MAX_STEPS = 100_000_000
+"""At most three seconds of work, in a thread; see `remuda.pipeline.rules.regex`."""
 
 _CONTROLS = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 _STAMP = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:]{8}\.[0-9]{6}Z [0-9a-f]{2}[OE]([ +])", re.ASCII)
@@ -63,7 +62,7 @@ def coverage_in(log: bytes, expression: str) -> float | None:
     literal = split_literal(expression)
     if literal is None:
         return None
-    pattern = compile_pattern(*literal, with_groups=True)
+    pattern = compile_pattern(*literal)
     steps = 0
 
     def spend(more: int) -> None:
@@ -74,7 +73,7 @@ def coverage_in(log: bytes, expression: str) -> float | None:
 
     for line in reversed(lines_of(log.decode(errors="replace"))):
         # A line without a number cannot tell one, and most lines of most logs have none.
-        taken = last_match(pattern, line, spend) if _NUMBER.search(line) else None
+        taken = pattern.last_match(line, spend) if _NUMBER.search(line) else None
         number = _NUMBER.search(taken) if taken else None
         if number and math.isfinite(value := float(number[0])):
             return value

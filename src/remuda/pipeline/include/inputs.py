@@ -18,7 +18,7 @@ from collections.abc import Mapping
 import msgspec
 
 from remuda.pipeline.errors import Placed, Report, printable, quote
-from remuda.pipeline.rules.regex_match import PatternError, Patterns, TooCostlyError
+from remuda.pipeline.rules.regex import PatternError, Patterns, TooCostlyError
 from remuda.pipeline.syntax.known_keys import HEADER, INPUT, INPUT_TYPES, SPEC, nearest
 from remuda.pipeline.syntax.tree import Entry, Items, Node, Opaque, Scalar, Table, node_of, plain
 from remuda.pipeline.syntax.typed_values import inside, is_null, mistyped, read_choice, read_table, read_text
@@ -71,7 +71,7 @@ def _input(report: Report, name: str, entry: Entry, patterns: Patterns) -> Input
     if "regex" in entries:
         text = read_text(report, entries["regex"].value, f"{path}:regex")
         try:
-            patterns.compiled(text or "")
+            patterns.compile(text or "")
             regex = (text or "", entries["regex"].value)
         except PatternError as error:
             message = f"the regular expression does not work: {error} (character {error.offset + 1})"
@@ -98,7 +98,7 @@ def check_value(report: Report, wanted: Input, node: Node, path: str, patterns: 
         report.add(node, path, f"{quote(node.text)} is none of the options", f"use one of: {options}")
         return False
     try:
-        if wanted.regex is not None and not patterns.found(wanted.regex[0], "", node.text):
+        if wanted.regex is not None and not patterns.is_match(wanted.regex[0], "", node.text):
             report.add(node, path, f"{quote(node.text)} does not match {quote(wanted.regex[0])}", "correct the value")
             return False
     except TooCostlyError:

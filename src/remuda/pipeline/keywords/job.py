@@ -21,7 +21,7 @@ from remuda.pipeline.keywords.trigger import check_alone, read_run, read_trigger
 from remuda.pipeline.keywords.variables import Variables, read_variables
 from remuda.pipeline.rules.clauses import Judge
 from remuda.pipeline.rules.job_rules import JOB_WHEN, AllowFailure, Conditions, read_allow_failure, read_conditions
-from remuda.pipeline.rules.regex_match import PatternError, split_literal
+from remuda.pipeline.rules.regex import PatternError, split_literal
 from remuda.pipeline.spec import Artifacts, JobSpec, Trigger, When
 from remuda.pipeline.syntax.known_keys import DEFAULT, INHERIT, JOB, is_near, listed, nearest
 from remuda.pipeline.syntax.tree import Entry, Items, Node, Scalar, Table
@@ -248,7 +248,7 @@ def _coverage(report: Report, judge: Judge, node: Node, path: str) -> str:
         report.add(node, path, "must be a regular expression between slashes", r"write it like '/Coverage: (\d+)/'")
         return ""
     try:
-        judge.patterns.compiled(*literal)
+        judge.patterns.compile(*literal)
     except PatternError as error:
         message = f"the regular expression does not work: {error} (character {error.offset + 2})"
         report.add(node, path, message, "correct it")

@@ -20,7 +20,7 @@ from remuda.pipeline.facts import Facts, SourceProblem
 from remuda.pipeline.keywords.variables import Variables
 from remuda.pipeline.rules.expressions import Expression, ExpressionError, holds, parse_expression
 from remuda.pipeline.rules.globs import Glob
-from remuda.pipeline.rules.regex_match import PatternError, Patterns, TooCostlyError
+from remuda.pipeline.rules.regex import PatternError, Patterns, TooCostlyError
 from remuda.pipeline.syntax.known_keys import CHANGES, EXISTS
 from remuda.pipeline.syntax.tree import Entry, Items, Node, Scalar, Table
 from remuda.pipeline.syntax.typed_values import inside, mistyped, read_strings, read_table, read_text
@@ -105,7 +105,7 @@ class Judge:
     def found(self, text: str, flags: str, subject: str, at: Placed) -> bool:
         """Whether a regular expression matches; one that does not work matches nothing."""
         try:
-            return self.patterns.found(text, flags, subject)
+            return self.patterns.is_match(text, flags, subject)
         except PatternError:
             return False
         except TooCostlyError:

@@ -16,7 +16,7 @@ from typing import Literal
 
 import msgspec
 
-from remuda.pipeline.rules.regex_match import PatternError, Patterns, split_literal
+from remuda.pipeline.rules.regex import PatternError, Patterns, split_literal
 
 MAX_EXPRESSION = 10_000
 MAX_NESTING = 50
@@ -116,12 +116,12 @@ def _text(operand: Variable | Value | Regex, variables: Mapping[str, str]) -> st
 def _matches(comparison: Comparison, variables: Mapping[str, str], patterns: Patterns) -> bool:
     subject = _text(comparison.left, variables) or ""
     if isinstance(comparison.right, Regex):
-        return patterns.found(comparison.right.text, comparison.right.flags, subject)
+        return patterns.is_match(comparison.right.text, comparison.right.flags, subject)
     literal = split_literal(_text(comparison.right, variables) or "")
     if literal is None:
         return False
     try:
-        return patterns.found(*literal, subject)
+        return patterns.is_match(*literal, subject)
     except PatternError:
         # What a variable holds is nobody's mistake in the file.
         return False
@@ -195,7 +195,7 @@ class _Parser:
             return Value(text=token["double"] if token["double"] is not None else token["single"])
         regex = Regex(text=token["pattern"].replace("\\/", "/"), flags=token["flags"])
         try:
-            self._patterns.compiled(regex.text, regex.flags)
+            self._patterns.compile(regex.text, regex.flags)
         except PatternError as error:
             raise ExpressionError(f"the regular expression does not work: {error}", start + 1 + error.offset) from None
         return regex

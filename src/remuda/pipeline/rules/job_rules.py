@@ -19,7 +19,7 @@ from remuda.pipeline.keywords.needs import Needs, read_needs
 from remuda.pipeline.keywords.variables import Variables, read_variables
 from remuda.pipeline.rules.clauses import Clauses, Judge, read_clauses, read_paths
 from remuda.pipeline.rules.expressions import Expression
-from remuda.pipeline.rules.regex_match import PatternError, split_literal
+from remuda.pipeline.rules.regex import PatternError, split_literal
 from remuda.pipeline.spec import When
 from remuda.pipeline.syntax.known_keys import ALLOW_FAILURE, AUTO_CANCEL, ONLY, RULE, Keys
 from remuda.pipeline.syntax.tree import Entry, Items, Node, Table
@@ -206,7 +206,7 @@ def _refs(report: Report, judge: Judge, node: Node, path: str) -> tuple[str, ...
         literal = split_literal(ref.partition("@")[0])
         try:
             if literal:
-                judge.patterns.compiled(*literal)
+                judge.patterns.compile(*literal)
         except PatternError as error:
             report.add(node, path, f"the regular expression {quote(ref)} does not work: {error}", "correct it")
     return refs

@@ -16,7 +16,7 @@ from remuda.pipeline.errors import Place, Report
 from remuda.pipeline.facts import Facts
 from remuda.pipeline.include.sources import MemorySources, Sources
 from remuda.pipeline.rules.clauses import Judge
-from remuda.pipeline.rules.regex_match import TooCostlyError
+from remuda.pipeline.rules.regex import TooCostlyError
 from remuda.pipeline.syntax.tree import Items, Node, Scalar, Table
 from remuda.pipeline.syntax.yaml_document import kind_of
 

@@ -2,7 +2,7 @@ import pytest
 
 from remuda.cell.pipelines import coverage
 from remuda.cell.pipelines.coverage import coverage_in, lines_of, measure_coverage
-from remuda.pipeline.rules.regex_match import TooCostlyError
+from remuda.pipeline.rules.regex import TooCostlyError
 from remuda.testing.builders import a_spec
 from remuda.testing.memory_cell import MemoryCell
 

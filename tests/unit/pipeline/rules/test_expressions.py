@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from remuda.pipeline.rules.expressions import ExpressionError, holds, parse_expression
-from remuda.pipeline.rules.regex_match import Patterns
+from remuda.pipeline.rules.regex import Patterns
 
 VARIABLES = {"A": "a", "EMPTY": "", "BRANCH": "feature/x", "PATTERN": "/^feature/", "BAD": "/(/", "TEXT": "feature"}
 
