@@ -13,7 +13,7 @@ from tests.support.servers.s3_server import S3Server
 
 from remuda.cell.blobs.folder import FolderBlobs
 from remuda.cell.blobs.memory import MemoryBlobs
-from remuda.cell.secrets.sealed_store import sealed
+from remuda.cell.secrets.sealed_store import SealedStore
 from remuda.cell.secrets.sealing import EncryptionKeys, Seals
 from remuda.cell.store.memory.store import MemoryStore
 from remuda.cell.store.ports import Blobs, Store, Traces
@@ -35,7 +35,7 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
         case _:
             opened = await PostgresStore.open(request.getfixturevalue("postgres_cell"), 1)
     # As every cell has it.
-    yield sealed(opened, Seals(EncryptionKeys([bytes(32)])))
+    yield SealedStore(opened, Seals(EncryptionKeys([bytes(32)])))
     await opened.close()
 
 

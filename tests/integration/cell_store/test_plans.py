@@ -80,8 +80,8 @@ async def test_sqlite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, question:
         async def planned_beside(sql: str, *values: Any) -> list[Any]:
             return planned(sql, *values)
 
-        monkeypatch.setattr(store, "_rows", planned)
-        monkeypatch.setattr(store, "_rows_beside", planned_beside)
+        monkeypatch.setattr(store.database, "read", planned)
+        monkeypatch.setattr(store.database, "read_in_thread", planned_beside)
         await ask(store)
     await store.close()
     looks = [line for line in plan if re.search(r"(SEARCH|SCAN) (jobs|pipelines)\b", line)]
@@ -120,13 +120,13 @@ async def history(database: str) -> AsyncIterator[PostgresStore]:
 
 
 async def test_postgres(history: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    read, plan = history._rows, list[str]()
+    read, plan = history.database.fetch, list[str]()
 
     async def planned(sql: str, *values: Any) -> list[Any]:
         plan.extend(row[0] for row in await read(f"EXPLAIN {sql}", *values))
         return []
 
-    monkeypatch.setattr(history, "_rows", planned)
+    monkeypatch.setattr(history.database, "fetch", planned)
     for question, (ask, indexes) in QUESTIONS.items():
         plan.clear()
         await ask(history)

@@ -269,14 +269,14 @@ async def test_others_hear_of_jobs(database: str) -> None:
         own: asyncio.Queue[list[JobId]] = asyncio.Queue()
         listeners = [group.create_task(listen(one, own)), group.create_task(listen(other, heard))]
         assert await heard.get() == await own.get() == []
-        project = await one.add_project(a_project())
+        project = await one.projects.add_project(a_project())
         jobs = new_jobs(a_spec("a"), a_spec("b", stage="deploy", stage_index=2))
-        family = await one.add_pipeline(a_pipeline(project_id=project.id), jobs, now=NOW)
+        family = await one.pipelines.add_pipeline(a_pipeline(project_id=project.id), jobs, now=NOW)
         waiting = family.jobs[0].id
         assert await heard.get() == [waiting]
-        await one.change_job(waiting, lambda row: replace(row, priority=7))
+        await one.jobs.change_job(waiting, lambda row: replace(row, priority=7))
         assert await heard.get() == [waiting]
-        await one.change_job(waiting, lambda row: replace(row, state=JobState.LEASED))
+        await one.jobs.change_job(waiting, lambda row: replace(row, state=JobState.LEASED))
         assert await heard.get() == [waiting]
         # Connections that are cut are made again, and whoever listens learns that something may have been missed.
         db = await asyncpg.connect(database)
@@ -287,7 +287,7 @@ async def test_others_hear_of_jobs(database: str) -> None:
         await db.close()
         while await heard.get() != []:
             continue
-        await other.add_runner(a_runner())
+        await other.runners.add_runner(a_runner())
         for listener in listeners:
             listener.cancel()
     assert own.qsize() <= 1, "nobody hears of what it did itself"
@@ -346,18 +346,18 @@ async def test_ends_at_several_processes_at_once_end_their_pipelines(store: Post
         nonlocal alone
         leased = leases.lease(job, terms, NOW)
         assert leased is not None
-        assert await at.lease_job(job, leased, runner)
-        applied = await at.change_family(
+        assert await at.jobs.lease_job(job, leased, runner)
+        applied = await at.pipelines.change_family(
             job.pipeline_id, lambda family: lifecycle.acknowledge(family, job.id, leased.epoch, NOW)
         )
         started = next(one for one in applied.jobs if one.id == job.id)
         outcome = Outcome(succeeded=True, reported="success")
         ended = lifecycle.finish_alone(started, leased.epoch, outcome, NOW)
         assert ended is not None
-        if await at.end_beside(started, ended):
+        if await at.jobs.end_beside(started, ended):
             alone += 1
         else:
-            await at.change_family(
+            await at.pipelines.change_family(
                 job.pipeline_id, lambda family: lifecycle.finish(family, job.id, leased.epoch, outcome, NOW)
             )
 

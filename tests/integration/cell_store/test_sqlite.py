@@ -117,8 +117,8 @@ def test_what_is_no_store_is_refused(tmp_path: Path) -> None:
 async def test_a_full_disk_is_said_and_nothing_is_half_written(tmp_path: Path) -> None:
     store = SqliteStore.open(tmp_path / "cell.sqlite", 1)
     project = await store.projects.add_project(a_project())
-    pages = await store._writer.run(lambda db: db.execute("PRAGMA page_count").fetchone()[0])
-    await store._writer.run(lambda db: db.execute(f"PRAGMA max_page_count = {pages + 20}").fetchone())
+    pages = await store.database.writer.run(lambda db: db.execute("PRAGMA page_count").fetchone()[0])
+    await store.database.writer.run(lambda db: db.execute(f"PRAGMA max_page_count = {pages + 20}").fetchone())
     jobs = new_jobs(*(a_spec(f"job{number}") for number in range(50)))
     stored = 0
 
@@ -131,7 +131,7 @@ async def test_a_full_disk_is_said_and_nothing_is_half_written(tmp_path: Path) -
     with pytest.raises(StoreError, match=r"full.*free some space"):
         await fill()
     assert (await store.jobs.list_jobs(Page()))[1] == stored * 50
-    await store._writer.run(lambda db: db.execute("PRAGMA max_page_count = 100000").fetchone())
+    await store.database.writer.run(lambda db: db.execute("PRAGMA max_page_count = 100000").fetchone())
     await store.check_writable()
     family = await store.pipelines.add_pipeline(a_pipeline(project_id=project.id), new_jobs(a_spec()), now=NOW)
     assert family.pipeline.iid == stored + 1
@@ -148,7 +148,7 @@ async def test_one_operation_that_cannot_be_stored_does_not_fail_those_beside_it
     async with asyncio.TaskGroup() as group:
         good = [group.create_task(store.settings.put_setting(f"s{number}", "x")) for number in range(20)]
         with pytest.raises(StoreError, match="nowhere"):
-            await store._write(broken)
+            await store.database.write(broken)
         good += [group.create_task(store.settings.put_setting(f"t{number}", "x")) for number in range(20)]
     assert await store.settings.load_setting("half") is None
     assert await store.settings.load_setting("s19") == await store.settings.load_setting("t19") == "x"
@@ -211,9 +211,9 @@ async def test_what_is_asked_with_every_push_and_end_costs_the_same_in_a_long_hi
             steps += 1
             return 0
 
-        store._db.set_progress_handler(count, 10)
+        store.database.reader.set_progress_handler(count, 10)
         await asked
-        store._db.set_progress_handler(None, 0)
+        store.database.reader.set_progress_handler(None, 0)
         return steps
 
     # The first round is for SQLite's own preparations.

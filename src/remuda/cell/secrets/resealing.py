@@ -107,9 +107,9 @@ async def _batches(
 @asynccontextmanager
 async def _opened(settings: CellSettings) -> AsyncIterator[_Database]:
     if settings.is_shared:
-        from remuda.cell.store.postgres.access import connected
+        from remuda.cell.store.postgres.database import connect
 
-        async with connected(settings.database) as server:
+        async with connect(settings.database) as server:
             yield _Postgres(server)
         return
     path = settings.data / "cell.sqlite"

@@ -17,7 +17,16 @@ import msgspec
 from msgspec.structs import replace
 
 from remuda.cell.secrets.sealing import Seals
-from remuda.cell.store.ports import Store
+from remuda.cell.store.ports import (
+    JobStore,
+    PeopleStore,
+    PipelineStore,
+    ProjectStore,
+    RunnerStore,
+    ScheduleStore,
+    SettingStore,
+    Store,
+)
 from remuda.cell.values import Artifact, Family, Job, NewJob, Pipeline, ProjectVariable, Schedule
 from remuda.cell.values.changes import Applied, Belongings, Changes, Leaves, Retry
 from remuda.pipeline import Environment, JobSpec, Trigger
@@ -216,22 +225,16 @@ class _SealedSettings(_SealedPort):
         return None if stored is None else self._secrets.unseal(stored, SETTING)
 
 
-class _SealedStore:
+class SealedStore(Store):
+    """A store whose database holds no readable secret."""
+
     def __init__(self, store: Store, seals: Seals) -> None:
         secrets = Secrets(seals)
-        self.jobs = _SealedPort(store.jobs, secrets)
-        self.pipelines = _SealedPort(store.pipelines, secrets)
-        self.projects = _SealedPort(store.projects, secrets)
-        self.people = _SealedPort(store.people, secrets)
-        self.runners = _SealedPort(store.runners, secrets)
-        self.schedules = _SealedPort(store.schedules, secrets)
-        self.settings = _SealedSettings(store.settings, secrets)
-        self.close = store.close
-        self.warm_up = store.warm_up
-        self.check_writable = store.check_writable
-        self.watch_changes = store.watch_changes
-
-
-def sealed(store: Store, seals: Seals) -> Store:
-    """A store whose secrets nobody can read who has only what it keeps."""
-    return cast("Store", _SealedStore(store, seals))
+        self.jobs = cast("JobStore", _SealedPort(store.jobs, secrets))
+        self.pipelines = cast("PipelineStore", _SealedPort(store.pipelines, secrets))
+        self.projects = cast("ProjectStore", _SealedPort(store.projects, secrets))
+        self.schedules = cast("ScheduleStore", _SealedPort(store.schedules, secrets))
+        self.settings = cast("SettingStore", _SealedSettings(store.settings, secrets))
+        self.people = cast("PeopleStore", _SealedPort(store.people, secrets))
+        self.runners = cast("RunnerStore", _SealedPort(store.runners, secrets))
+        self.database = store.database

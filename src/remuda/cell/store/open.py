@@ -7,7 +7,7 @@ and the commands that work on a store open it here, and nowhere else.
 
 from remuda.cell.secrets.key_files import CHECK, seals_for
 from remuda.cell.secrets.resealing import compact, reseal
-from remuda.cell.secrets.sealed_store import sealed
+from remuda.cell.secrets.sealed_store import SealedStore
 from remuda.cell.secrets.sealing import Seals
 from remuda.cell.settings import CellSettings
 from remuda.cell.store.ports import Store
@@ -30,8 +30,8 @@ async def open_store(settings: CellSettings) -> tuple[Store, Seals]:
             if await reseal(settings, seals):
                 compact(settings)
             # Another process may have been quicker; if it has other keys than this one, this ends the start.
-            await sealed(store, seals).settings.change_setting(CHECK, lambda kept: kept or "sealed")
+            await SealedStore(store, seals).settings.change_setting(CHECK, lambda kept: kept or "sealed")
     except BaseException:
         await store.close()
         raise
-    return sealed(store, seals), seals
+    return SealedStore(store, seals), seals

@@ -82,9 +82,9 @@ async def read(settings: CellSettings) -> AsyncIterator[Tables]:
             yield _SqliteTables(db, path)
         return
     from remuda.cell.store.postgres import schema
-    from remuda.cell.store.postgres.access import connected, where
+    from remuda.cell.store.postgres.database import connect, where
 
-    async with connected(settings.database) as server, server.transaction(isolation="repeatable_read", readonly=True):
+    async with connect(settings.database) as server, server.transaction(isolation="repeatable_read", readonly=True):
         revision = await schema.revision(server)
         if revision is None:
             raise DataFolderError(f"{where(settings.database)} holds no store of a cell")
@@ -184,9 +184,9 @@ def up_to_date(path: Path) -> int:
 async def load(source: Path, url: str, cell_id: int) -> None:
     """Bring all rows of a SQLite file, which is up to date, into an empty PostgreSQL database; all or none."""
     from remuda.cell.store.postgres import schema
-    from remuda.cell.store.postgres.access import connected, where
+    from remuda.cell.store.postgres.database import connect, where
 
-    async with connected(url) as db, db.transaction():
+    async with connect(url) as db, db.transaction():
         if await schema.revision(db) is not None:
             raise DataFolderError(f"{where(url)} holds a cell already; give an empty database")
         await schema.prepare(db, where(url), cell_id)
@@ -195,7 +195,7 @@ async def load(source: Path, url: str, cell_id: int) -> None:
 
 
 async def _load(source: sqlite3.Connection, db: Any) -> None:
-    from remuda.cell.store.postgres.access import plain
+    from remuda.cell.store.postgres.database import shorten
 
     ordered = _ordered(source)
     await db.execute(f"TRUNCATE {', '.join(ordered)}")
@@ -206,7 +206,7 @@ async def _load(source: sqlite3.Connection, db: Any) -> None:
         found = source.execute(f"SELECT {', '.join(columns)} FROM {table}")
         while batch := list(islice(found, _BATCH)):
             records = [
-                tuple(plain(value) if at in cut and value else _held(value) for at, value in enumerate(row))
+                tuple(shorten(value) if at in cut and value else _held(value) for at, value in enumerate(row))
                 for row in batch
             ]
             await db.copy_records_to_table(table, records=records, columns=columns)
@@ -216,6 +216,6 @@ async def _load(source: sqlite3.Connection, db: Any) -> None:
 
 def _held(value: Any) -> Any:
     """A value as PostgreSQL holds it."""
-    from remuda.cell.store.postgres.access import without_nul
+    from remuda.cell.store.postgres.database import without_nul
 
     return without_nul(value) if isinstance(value, str) else value

@@ -1,5 +1,6 @@
 import asyncio
 import random
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
@@ -11,8 +12,9 @@ from remuda.cell.errors import StoreError
 from remuda.cell.secrets.key_ring import KeyRing
 from remuda.cell.settings import CellSettings
 from remuda.cell.values import Job, Runner
+from remuda.cell.values.changes import Belongings
 from remuda.lib.clock import settle
-from remuda.model.job import JobState, RunnerId
+from remuda.model.job import JobState
 from remuda.testing.builders import a_project, a_runner, a_spec
 from remuda.testing.memory_cell import FEATURES, MemoryCell
 from remuda.wire.runner_api import RequestJob, RunnerInfo
@@ -324,12 +326,12 @@ class TestLongPolls:
     async def test_a_poll_that_cannot_look_when_woken_passes_the_job_on(
         self, cell: MemoryCell, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        read, failures = cell.store.runners.load_runner, [StoreError("away")]
+        lease, failures = cell.store.jobs.lease_job, [StoreError("away")]
 
-        async def once(runner_id: RunnerId) -> Runner | None:
+        async def once(known: Job, leased: Job, runner: Runner, settings: Collection[str]) -> Belongings | None:
             if failures:
                 raise failures.pop()
-            return await read(runner_id)
+            return await lease(known, leased, runner, settings)
 
         async def unlucky() -> None:
             with pytest.raises(StoreError):
@@ -340,7 +342,7 @@ class TestLongPolls:
             await settle()
             second = group.create_task(cell.poll(hold=True))
             await settle()
-            monkeypatch.setattr(cell.store.runners, "load_runner", once)
+            monkeypatch.setattr(cell.store.jobs, "lease_job", once)
             await cell.push(a_spec())
             await settle()
             assert isinstance(second.result(), Assignment)

@@ -63,7 +63,7 @@ class TestStarts:
         pipeline = (await cell.push(*map(a_spec, "abcd"))).pipeline
         tokens = [(await cell.take())[1] for _ in range(4)]
         decided = 0
-        change = cell.store.change_family
+        change = cell.store.pipelines.change_family
 
         async def slowly(pipeline_id: PipelineId, decide: Callable[[Family], Changes]) -> Applied:
             nonlocal decided

@@ -31,7 +31,7 @@ class TestLeases:
         self, cell: MemoryCell, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         odd, _ = await cell.push(a_spec("odd")), await cell.push(a_spec("plain"))
-        change_family = cell.store.change_family
+        change_family = cell.store.pipelines.change_family
 
         async def change(pipeline_id: PipelineId, decide: Callable[[Family], Changes]) -> Applied:
             if pipeline_id == odd.pipeline.id:

@@ -3,7 +3,7 @@
 from msgspec.structs import replace
 
 from remuda.cell.core.jobs import lifecycle
-from remuda.cell.secrets.sealed_store import FIELDS, Secrets, sealed
+from remuda.cell.secrets.sealed_store import FIELDS, SealedStore, Secrets
 from remuda.cell.secrets.sealing import EncryptionKeys, Seals
 from remuda.cell.store.memory.store import MemoryStore
 from remuda.cell.store.row_bodies import encode
@@ -75,7 +75,7 @@ def test_a_job_is_made_of_a_sealed_spec_as_of_an_open_one() -> None:
 
 async def test_the_store_behind_sees_only_sealed_texts() -> None:
     behind = MemoryStore()
-    store = sealed(behind, SEALS)
+    store = SealedStore(behind, SEALS)
     project = await store.projects.add_project(Project(id=ProjectId(0), path="root/app", name="app", created_at=NOW))
     await store.projects.put_variable(ProjectVariable(project_id=project.id, key="A", value=SECRET), replace=False)
     await store.settings.put_setting("registration", SECRET)
@@ -98,7 +98,7 @@ async def test_the_store_behind_sees_only_sealed_texts() -> None:
 
 async def test_decisions_see_open_values_and_leave_sealed_ones() -> None:
     behind = MemoryStore()
-    store = sealed(behind, SEALS)
+    store = SealedStore(behind, SEALS)
     project = await store.projects.add_project(Project(id=ProjectId(0), path="root/app", name="app", created_at=NOW))
     pipeline = replace(a_pipeline(), project_id=project.id, variables={"A": SECRET})
     spec = replace(SPEC, needs=(), trigger=None, start_in_seconds=None)

@@ -1,29 +1,43 @@
-"""Jobs, their step results and the rows of their artifacts."""
+"""Jobs, their step results and the rows of their artifacts.
 
+Each database has its own queries for jobs, because every call of a runner goes through them. Results and artifacts are
+the same for all databases.
+"""
+
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Protocol
 
+from remuda.cell.core.jobs.result_limits import select_results
+from remuda.cell.errors import NotFoundError
+from remuda.cell.store.ports.database import Database, Transaction
+from remuda.cell.store.ports.tables import ARTIFACTS, JOBS, RESULTS
 from remuda.cell.values import Artifact, Job, Page, Runner, StepResult
 from remuda.cell.values.changes import Belongings, Leaves
 from remuda.model.job import JobId, JobState, PipelineId, ProjectId, RunnerId
 from remuda.pipeline import JobSpec
 
 
-class JobStore(Protocol):
+class JobStore(ABC):
     """Jobs, results and artifacts."""
 
+    def __init__(self, database: Database) -> None:
+        self._rows = database
+
+    @abstractmethod
     async def load_job(self, job_id: JobId) -> Job | None: ...
 
+    @abstractmethod
     async def load_jobs(self, job_ids: Collection[JobId]) -> Sequence[Job]:
         """The jobs with these ids that exist, oldest first."""
-        ...
 
+    @abstractmethod
     async def load_spec(self, job_id: JobId) -> JobSpec | None: ...
 
+    @abstractmethod
     async def load_belongings(self, job: Job, settings: Collection[str] = ()) -> Belongings:
         """Everything that a job's payload is made of, with these settings, in one read."""
-        ...
 
+    @abstractmethod
     async def list_jobs(
         self,
         page: Page,
@@ -38,38 +52,38 @@ class JobStore(Protocol):
     ) -> tuple[Sequence[Job], int]:
         """One page, newest first, and the total. `is_trigger` selects trigger jobs only, or all others;
         `project_ids` the jobs of these projects."""
-        ...
 
+    @abstractmethod
     async def list_jobs_in(self, states: Collection[JobState]) -> Sequence[Job]:
         """All jobs in one of these states, oldest first."""
-        ...
 
+    @abstractmethod
     async def list_coming_jobs(self, states: Collection[JobState], *, held_since: float) -> Sequence[Job]:
         """Jobs in these states of pipelines that are not over, oldest first.
 
         Pipelines that wait for a person are included only if they were updated after `held_since`, because such
         pipelines accumulate for as long as the cell exists.
         """
-        ...
 
+    @abstractmethod
     async def count_jobs(self) -> Mapping[str, int]:
         """Number of jobs by state, of those that are not over."""
-        ...
 
+    @abstractmethod
     async def find_newest_success(
         self, project_id: ProjectId, ref: str, name: str, *, tag: bool | None = None
     ) -> Job | None:
         """The newest job of this name that succeeded on a ref. `tag` selects the tag or the branch of that name."""
-        ...
 
+    @abstractmethod
     async def find_first_of_group(self, project_id: ProjectId, group: str, states: Collection[JobState]) -> Job | None:
         """The oldest job of a resource group that is in one of these states."""
-        ...
 
+    @abstractmethod
     async def find_leased_job(self, runner_id: RunnerId, request_id: str) -> Job | None:
         """The job that this request of a runner got, while it is still leased."""
-        ...
 
+    @abstractmethod
     async def change_job(
         self, job_id: JobId, decide: Callable[[Job], Job | None], *, known: Job | None = None
     ) -> Job | None:
@@ -77,8 +91,8 @@ class JobStore(Protocol):
 
         `known` is the job as the caller read it before: while the row still equals it, it is not read again.
         """
-        ...
 
+    @abstractmethod
     async def end_beside(self, known: Job, ended: Job) -> bool:
         """Store the end of a job that has no consequences (`lifecycle.finish_alone`). Returns whether it was stored.
 
@@ -86,8 +100,8 @@ class JobStore(Protocol):
         leased or running: then the pipeline may be over, and `change_family` must decide. If several jobs end at the
         same time, at least one of them goes through `change_family`, and that decision sees all others.
         """
-        ...
 
+    @abstractmethod
     async def lease_job(
         self, known: Job, leased: Job, runner: Runner, settings: Collection[str] = ()
     ) -> Belongings | None:
@@ -96,31 +110,70 @@ class JobStore(Protocol):
         It is not stored when the job or the runner differs from what is passed here, or when the same request of the
         runner has another job (`find_leased_job`).
         """
-        ...
 
     async def add_results(self, job_id: JobId, results: Sequence[StepResult], *, limit_bytes: int) -> int:
         """Store the results that follow without a gap, within `limit_bytes` for the job (`core.jobs.result_limits`).
 
         Results already stored are ignored. Returns the next sequence number expected.
         """
-        ...
+
+        async def add(rows: Transaction) -> int:
+            await _lock_job(rows, job_id)
+            last = await rows.find_all(RESULTS, order=("seq DESC",), limit=1, job_id=job_id)
+            new, following = select_results(last[0] if last else None, results, limit_bytes)
+            await rows.add(RESULTS, *new)
+            return following
+
+        return await self._rows.change(add)
 
     async def list_results(self, job_id: JobId, *, after: int = 0, limit: int | None = None) -> Sequence[StepResult]:
         """At most `limit` results with numbers above `after`, in order."""
-        ...
+        return await self._rows.find_all(RESULTS, where=("seq", ">", after), order=("seq",), limit=limit, job_id=job_id)
 
     async def put_artifact(self, artifact: Artifact) -> Artifact:
         """Store it. If the job has an artifact of this type, that one is returned and nothing changes."""
-        ...
 
-    async def list_artifacts(self, job_id: JobId) -> Sequence[Artifact]: ...
+        async def put(rows: Transaction) -> Artifact:
+            await _lock_job(rows, artifact.job_id)
+            if old := await rows.find(ARTIFACTS, job_id=artifact.job_id, type=artifact.type):
+                return old
+            await rows.add(ARTIFACTS, artifact)
+            return artifact
+
+        return await self._rows.change(put)
+
+    async def list_artifacts(self, job_id: JobId) -> Sequence[Artifact]:
+        return await self._rows.find_all(ARTIFACTS, order=("type",), job_id=job_id)
 
     async def list_due_artifacts(self, now: float, *, limit: int) -> Sequence[Artifact]:
         """Artifacts whose `look_at` is not after `now`, the longest due first."""
-        ...
+        order = ("look_at", "job_id", "type")
+        return await self._rows.find_all(ARTIFACTS, where=("look_at", "<=", now), order=order, limit=limit)
 
     async def change_artifacts(
         self, job_id: JobId, decide: Callable[[Job, Sequence[Artifact]], Leaves | None]
     ) -> Sequence[Artifact]:
         """Change a job and its artifacts together. Returns the artifacts that were removed."""
-        ...
+
+        async def change(rows: Transaction) -> Sequence[Artifact]:
+            job = await rows.find_locked(JOBS, id=job_id)
+            before = await rows.find_all(ARTIFACTS, order=("type",), job_id=job_id)
+            leaves = decide(job, before) if job else None
+            if leaves is None:
+                return ()
+            await rows.update_job(leaves.job)
+            after = {artifact.type: artifact for artifact in leaves.artifacts}
+            removed = [artifact for artifact in before if artifact.type not in after]
+            for artifact in removed:
+                await rows.remove(ARTIFACTS, job_id=job_id, type=artifact.type)
+            for artifact in before:
+                if artifact.type in after and after[artifact.type] != artifact:
+                    await rows.update(ARTIFACTS, after[artifact.type])
+            return removed
+
+        return await self._rows.change(change)
+
+
+async def _lock_job(rows: Transaction, job_id: JobId) -> None:
+    if await rows.find_locked(JOBS, id=job_id) is None:
+        raise NotFoundError(f"there is no job {job_id}")

@@ -1,14 +1,43 @@
 """Organizations, namespaces, users, their memberships and their access tokens."""
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Any
 
+import msgspec
+from msgspec.structs import replace
+
+from remuda.cell.errors import ConflictError, NotFoundError
+from remuda.cell.store.ports.database import PATHS, TOKENS, Database, Table, Transaction
+from remuda.cell.store.ports.tables import (
+    MEMBERS,
+    NAMESPACES,
+    ORGANIZATIONS,
+    PROJECTS,
+    USER_TOKENS,
+    USERS,
+    VARIABLES,
+)
 from remuda.cell.values import Page, UserToken
-from remuda.cell.values.people import Member, Namespace, NamespaceFilter, Organization, User
+from remuda.cell.values.people import Member, Namespace, NamespaceFilter, Organization, ProjectFilter, User
 from remuda.model.runner import Pool
 
 
-class PeopleStore(Protocol):
+class UserFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which users are wanted; empty and None select all."""
+
+    search: str = ""
+    """Part of a name, or a whole mail address."""
+    organization_id: int | None = None
+
+    def fits(self, user: User) -> bool:
+        """Whether it is one of those wanted."""
+        search = self.search.casefold()
+        return self.organization_id in (None, user.organization_id) and (
+            search in f"{user.username}\n{user.name}".casefold() or search == user.email.casefold()
+        )
+
+
+class PeopleStore:
     """Organizations, namespaces, users, members and user tokens.
 
     A new store has FIRST_ORGANIZATION, FIRST_NAMESPACE and FIRST_USER of `remuda.cell.values.people`. Every `add_*`
@@ -16,87 +45,179 @@ class PeopleStore(Protocol):
     ConflictError when one is taken.
     """
 
-    async def add_organization(self, organization: Organization) -> Organization: ...
+    def __init__(self, database: Database) -> None:
+        self._database = database
 
-    async def load_organization(self, organization_id: int) -> Organization | None: ...
+    async def add_organization(self, organization: Organization) -> Organization:
+        async def add(rows: Transaction) -> Organization:
+            added = replace(organization, id=await _draw_free_id(rows, ORGANIZATIONS))
+            if not await rows.add_if_absent(ORGANIZATIONS, added):
+                raise ConflictError(f"there is an organization {added.path} already")
+            return added
+
+        return await self._database.change(add)
+
+    async def load_organization(self, organization_id: int) -> Organization | None:
+        return await self._database.find(ORGANIZATIONS, id=organization_id)
 
     async def list_organizations(self) -> Sequence[Organization]:
         """Ordered by id."""
-        ...
+        return await self._database.find_all(ORGANIZATIONS, order=("id",))
 
     async def add_namespace(self, namespace: Namespace, *, first: Member | None = None) -> Namespace:
         """Add it with its first member. ConflictError when a namespace or a project has the path."""
-        ...
 
-    async def load_namespace(self, namespace_id: int) -> Namespace | None: ...
+        async def add(rows: Transaction) -> Namespace:
+            added = await _add_namespace(rows, namespace)
+            if first is not None:
+                await rows.put(MEMBERS, replace(first, owner=("group", added.id)))
+            return added
 
-    async def find_namespace(self, path: str) -> Namespace | None: ...
+        return await self._database.change(add, PATHS)
+
+    async def load_namespace(self, namespace_id: int) -> Namespace | None:
+        return await self._database.find(NAMESPACES, id=namespace_id)
+
+    async def find_namespace(self, path: str) -> Namespace | None:
+        return await self._database.find(NAMESPACES, path_key=path.casefold())
 
     async def list_namespaces(self, page: Page, wanted: NamespaceFilter) -> tuple[Sequence[Namespace], int]:
         """One page, ordered by path, and the total."""
-        ...
+        return await self._database.find_page(NAMESPACES, page, wanted, order="path_key")
 
     async def put_namespace(self, namespace: Namespace) -> None:
         """Change a namespace except for its path. NotFoundError when it does not exist."""
-        ...
+        if not await self._database.update(NAMESPACES, namespace):
+            raise NotFoundError(f"there is no group {namespace.id}")
 
     async def remove_namespace(self, namespace_id: int) -> bool:
         """Remove it with its members and variables. ConflictError while it contains a project or a namespace."""
-        ...
+
+        async def remove(rows: Transaction) -> bool:
+            has_project = await rows.has_match(PROJECTS, ProjectFilter(namespace_id=namespace_id))
+            if has_project or await rows.has_match(NAMESPACES, NamespaceFilter(parent_id=namespace_id)):
+                raise ConflictError(f"there is something in group {namespace_id}")
+            await rows.remove(MEMBERS, kind="group", owner_id=namespace_id)
+            await rows.remove(VARIABLES, project_id=0, group_id=namespace_id)
+            return bool(await rows.remove(NAMESPACES, id=namespace_id))
+
+        return await self._database.change(remove, PATHS)
 
     async def add_user(self, user: User, namespace: Namespace) -> User:
         """Add a user and the user's own namespace, in one transaction."""
-        ...
 
-    async def load_user(self, user_id: int) -> User | None: ...
+        async def add(rows: Transaction) -> User:
+            if await rows.find(USERS, name_key=user.username.casefold()):
+                raise ConflictError(f"there is a user {user.username} already")
+            user_id = await _draw_free_id(rows, USERS)
+            own = await _add_namespace(rows, replace(namespace, owner_id=user_id))
+            added = replace(user, id=user_id, namespace_id=own.id)
+            await rows.add(USERS, added)
+            return added
 
-    async def find_user(self, username: str) -> User | None: ...
+        return await self._database.change(add, PATHS)
+
+    async def load_user(self, user_id: int) -> User | None:
+        return await self._database.find(USERS, id=user_id)
+
+    async def find_user(self, username: str) -> User | None:
+        return await self._database.find(USERS, name_key=username.casefold())
 
     async def list_users(
         self, page: Page, *, search: str = "", organization_id: int | None = None
     ) -> tuple[Sequence[User], int]:
         """One page, newest first, and the total. `search` is part of a name, or a whole mail address."""
-        ...
+        return await self._database.find_page(USERS, page, UserFilter(search=search, organization_id=organization_id))
 
     async def put_user(self, user: User) -> None:
         """Change a user except for the username. NotFoundError when the user does not exist."""
-        ...
+        if not await self._database.update(USERS, user):
+            raise NotFoundError(f"there is no user {user.id}")
 
-    async def put_member(self, member: Member) -> None: ...
+    async def put_member(self, member: Member) -> None:
+        await self._database.put(MEMBERS, member)
 
-    async def remove_member(self, owner: Pool, user_id: int) -> bool: ...
+    async def remove_member(self, owner: Pool, user_id: int) -> bool:
+        return bool(await self._database.remove(MEMBERS, kind=owner[0], owner_id=owner[1], user_id=user_id))
 
     async def list_members(self, owner: Pool) -> Sequence[Member]:
         """Ordered by user."""
-        ...
+        return await self._database.find_all(MEMBERS, order=("user_id",), kind=owner[0], owner_id=owner[1])
 
     async def list_memberships(self, user_id: int) -> Sequence[Member]:
         """Memberships of one user, ordered by owner."""
-        ...
+        return await self._database.find_all(MEMBERS, order=("kind", "owner_id"), user_id=user_id)
 
     async def add_user_token(self, token: UserToken, *, instead_of: int | None = None) -> UserToken:
         """Store a token and revoke the one with the id `instead_of`, in one transaction.
 
         ConflictError when that one is revoked already, or when the hash exists.
         """
-        ...
 
-    async def find_user_token(self, token_hash: str) -> UserToken | None: ...
+        async def add(rows: Transaction) -> UserToken:
+            if await rows.find(USER_TOKENS, token_hash=token.token_hash):
+                raise ConflictError("there is such a token already")
+            if instead_of is not None:
+                old = await rows.find(USER_TOKENS, id=instead_of)
+                if old is None or old.revoked:
+                    raise ConflictError("the token is revoked already")
+                await rows.update(USER_TOKENS, replace(old, revoked=True))
+            added = replace(token, id=await _draw_free_id(rows, USER_TOKENS))
+            await rows.add(USER_TOKENS, added)
+            return added
 
-    async def load_user_token(self, token_id: int) -> UserToken | None: ...
+        return await self._database.change(add, TOKENS)
+
+    async def find_user_token(self, token_hash: str) -> UserToken | None:
+        return await self._database.find(USER_TOKENS, token_hash=token_hash)
+
+    async def load_user_token(self, token_id: int) -> UserToken | None:
+        return await self._database.find(USER_TOKENS, id=token_id)
 
     async def list_user_tokens(self) -> Sequence[UserToken]:
         """Tokens of all users, in the order in which they were added."""
-        ...
+        return await self._database.find_all(USER_TOKENS, order=("number",))
 
     async def list_user_tokens_of(self, user_id: int | None) -> Sequence[UserToken]:
         """Tokens of one user, or of all (None), ordered by id."""
-        ...
+        columns: dict[str, Any] = {} if user_id is None else {"user_id": user_id}
+        return sorted(await self._database.find_all(USER_TOKENS, **columns), key=lambda token: token.id)
 
-    async def put_user_token(self, token: UserToken) -> None: ...
+    async def put_user_token(self, token: UserToken) -> None:
+        await self._database.change(lambda rows: rows.put(USER_TOKENS, token), TOKENS)
 
     async def change_user_token(
         self, token_id: int, decide: Callable[[UserToken], UserToken | None]
     ) -> UserToken | None:
         """Store and return what `decide` returns; None when it returns None or the token does not exist."""
-        ...
+
+        async def change(rows: Transaction) -> UserToken | None:
+            token = await rows.find(USER_TOKENS, id=token_id)
+            changed = decide(token) if token else None
+            if changed is not None:
+                await rows.update(USER_TOKENS, changed)
+            return changed
+
+        return await self._database.change(change, TOKENS)
+
+
+async def check_path_is_free(rows: Transaction, path: str, *, but: int | None = None) -> None:
+    """ConflictError when a namespace, or a project other than `but`, has the path. Projects and namespaces share it."""
+    project = await rows.find(PROJECTS, path_key=path.casefold())
+    namespace = await rows.find(NAMESPACES, path_key=path.casefold())
+    if namespace or (project and project.id != but):
+        raise ConflictError(f"there is a project or group {path} already")
+
+
+async def _add_namespace(rows: Transaction, namespace: Namespace) -> Namespace:
+    await check_path_is_free(rows, namespace.path)
+    added = replace(namespace, id=await _draw_free_id(rows, NAMESPACES))
+    await rows.add(NAMESPACES, added)
+    return added
+
+
+async def _draw_free_id(rows: Transaction, table: Table[Any]) -> int:
+    """A new id. The first rows have ids that were not drawn."""
+    while await rows.find(table, id=(number := await rows.draw_id(table))):
+        pass
+    return number

@@ -1,15 +1,28 @@
-"""Pipelines, and decisions about all jobs of a pipeline."""
+"""Pipelines, and decisions about all jobs of a pipeline.
 
+A new pipeline is stored in the same way in all databases; each has its own queries for the rest.
+"""
+
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
 
+from msgspec.structs import replace
+
+from remuda.cell.core.jobs import lifecycle
+from remuda.cell.core.pipelines.schedules import with_pipeline
+from remuda.cell.errors import NotFoundError
+from remuda.cell.store.ports.database import Database, Lock, Transaction
+from remuda.cell.store.ports.tables import PIPELINES, SCHEDULES, SEEN_REFS, SeenRef
 from remuda.cell.values import ALL_PIPELINES, Family, NewJob, Page, Pipeline, PipelineFilter, Schedule
 from remuda.cell.values.changes import Applied, Changes
 from remuda.model.job import JobId, PipelineId, ProjectId
 
 
-class PipelineStore(Protocol):
+class PipelineStore(ABC):
     """Pipelines and families. A family is a pipeline with the newest try of each of its jobs."""
+
+    def __init__(self, database: Database) -> None:
+        self._rows = database
 
     async def add_pipeline(
         self,
@@ -31,34 +44,66 @@ class PipelineStore(Protocol):
         pipeline's iid come from the store. Jobs that can start are enqueued in the same transaction
         (`lifecycle.begin`).
         """
-        ...
+        owner = pipeline.project_id
 
+        async def add(rows: Transaction) -> Family:
+            upstream = pipeline.upstream_job_id
+            if upstream is not None and (started := await rows.find(PIPELINES, upstream_job_id=upstream)):
+                return await rows.read_family(started)
+            drawn = await rows.draw_pipeline(owner)
+            if drawn is None:
+                raise NotFoundError(f"there is no project {owner}")
+            added = replace(pipeline, iid=drawn[0], id=drawn[1])
+            ids = await rows.draw_job_ids(len(jobs))
+            created = tuple(lifecycle.new_job(new, added, id_, now) for new, id_ in zip(jobs, ids, strict=True))
+            taken = await rows.find_taken_groups(added, created)
+            family = _begin(Family(pipeline=added, jobs=created, taken=taken), now)
+            if schedule and (stored := await rows.find_locked(SCHEDULES, id=schedule.id)):
+                await rows.update(SCHEDULES, with_pipeline(stored, schedule, added.id, due_at=due_at))
+            await rows.add(PIPELINES, family.pipeline)
+            await rows.add_jobs([(job, new.spec) for job, new in zip(family.jobs, jobs, strict=True)])
+            if sees:
+                await rows.put(SEEN_REFS, SeenRef(owner, *sees))
+            return family
+
+        return await self._rows.change(add, Lock("project", owner))
+
+    @abstractmethod
     async def load_pipeline(self, pipeline_id: PipelineId) -> Pipeline | None: ...
 
+    @abstractmethod
     async def list_pipelines(
         self, project_id: ProjectId, page: Page, wanted: PipelineFilter = ALL_PIPELINES
     ) -> tuple[Sequence[Pipeline], int]:
         """One page and the total."""
-        ...
 
+    @abstractmethod
     async def list_open_pipelines(self, project_id: ProjectId, ref: str) -> Sequence[Pipeline]:
         """Pipelines of a ref that are not over, oldest first."""
-        ...
 
+    @abstractmethod
     async def find_downstream(self, upstream_job_id: JobId) -> Pipeline | None:
         """The pipeline that a trigger job started."""
-        ...
 
+    @abstractmethod
     async def load_family(self, pipeline_id: PipelineId) -> Family | None: ...
 
+    @abstractmethod
     async def change_family(self, pipeline_id: PipelineId, decide: Callable[[Family], Changes]) -> Applied:
         """Store what `decide` returns for the current family. NotFoundError when the pipeline does not exist."""
-        ...
 
+    @abstractmethod
     async def remove_pipeline(self, pipeline_id: PipelineId) -> bool:
         """Remove it with all tries of its jobs, their results and artifact rows. False when it does not exist."""
-        ...
 
+    @abstractmethod
     async def count_pipelines(self) -> Mapping[str, int]:
         """Number of pipelines by status, of those that are not over."""
-        ...
+
+
+def _begin(family: Family, now: float) -> Family:
+    """Start a new family: the jobs that need not wait for others become pending."""
+    changes = lifecycle.begin(family, now)
+    begun = {job.id: job for job in changes.jobs}
+    jobs = tuple(begun.get(job.id, job) for job in family.jobs)
+    return replace(family, pipeline=changes.pipeline or family.pipeline, jobs=jobs)

@@ -1,52 +1,85 @@
 """Runners and their managers."""
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
+from msgspec.structs import replace
+
+from remuda.cell.errors import ConflictError, NotFoundError
+from remuda.cell.store.ports.database import Database, Transaction
+from remuda.cell.store.ports.tables import MANAGERS, RUNNERS
 from remuda.cell.values import Page, Runner, RunnerManager
 from remuda.cell.values.people import ALL_RUNNERS, RunnerFilter
 from remuda.model.job import RunnerId
 
 
-class RunnerStore(Protocol):
+class RunnerStore:
     """Runners and runner managers."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
 
     async def add_runner(self, runner: Runner) -> Runner:
         """Store it with a new id. ConflictError when a runner has the token."""
-        ...
 
-    async def load_runner(self, runner_id: RunnerId) -> Runner | None: ...
+        async def add(rows: Transaction) -> Runner:
+            added = replace(runner, id=RunnerId(await rows.draw_id(RUNNERS)))
+            if not await rows.add_if_absent(RUNNERS, added):
+                raise ConflictError("there is a runner with this token already")
+            return added
 
-    async def find_runner(self, token_hash: str) -> Runner | None: ...
+        return await self._database.change(add)
+
+    async def load_runner(self, runner_id: RunnerId) -> Runner | None:
+        return await self._database.find(RUNNERS, id=runner_id)
+
+    async def find_runner(self, token_hash: str) -> Runner | None:
+        return await self._database.find(RUNNERS, token_hash=token_hash)
 
     async def list_runners(self, page: Page, wanted: RunnerFilter = ALL_RUNNERS) -> tuple[Sequence[Runner], int]:
         """One page, newest first, and the total."""
-        ...
+        return await self._database.find_page(RUNNERS, page, wanted)
 
     async def put_runner(self, runner: Runner) -> None:
         """Raises NotFoundError when the runner does not exist."""
-        ...
+        if not await self._database.update(RUNNERS, runner):
+            raise NotFoundError(f"there is no runner {runner.id}")
 
     async def change_runner(self, runner_id: RunnerId, decide: Callable[[Runner], Runner | None]) -> Runner | None:
         """Store and return what `decide` returns; None when it returns None or the runner does not exist."""
-        ...
+
+        async def change(rows: Transaction) -> Runner | None:
+            runner = await rows.find_locked(RUNNERS, id=runner_id)
+            changed = decide(runner) if runner else None
+            if changed is not None:
+                await rows.update(RUNNERS, changed)
+            return changed
+
+        return await self._database.change(change)
 
     async def remove_runner(self, runner_id: RunnerId) -> bool:
         """Remove the runner with its managers."""
-        ...
+
+        async def remove(rows: Transaction) -> bool:
+            await rows.remove(MANAGERS, runner_id=runner_id)
+            return bool(await rows.remove(RUNNERS, id=runner_id))
+
+        return await self._database.change(remove)
 
     async def put_manager(self, manager: RunnerManager) -> None:
         """Raises NotFoundError when the runner does not exist."""
-        ...
+        if not await self._database.put_inside(MANAGERS, manager, RUNNERS, manager.runner_id):
+            raise NotFoundError(f"there is no runner {manager.runner_id}")
 
-    async def load_manager(self, runner_id: RunnerId, system_id: str) -> RunnerManager | None: ...
+    async def load_manager(self, runner_id: RunnerId, system_id: str) -> RunnerManager | None:
+        return await self._database.find(MANAGERS, runner_id=runner_id, system_id=system_id)
 
     async def list_managers(self, runner_id: RunnerId) -> Sequence[RunnerManager]:
         """Managers of one runner, ordered by system id."""
-        ...
+        return await self._database.find_all(MANAGERS, order=("system_id",), runner_id=runner_id)
 
     async def list_all_managers(self) -> Sequence[RunnerManager]:
         """Managers of all runners, ordered by runner and system id."""
-        ...
+        return await self._database.find_all(MANAGERS, order=("runner_id", "system_id"))
 
-    async def remove_manager(self, runner_id: RunnerId, system_id: str) -> bool: ...
+    async def remove_manager(self, runner_id: RunnerId, system_id: str) -> bool:
+        return bool(await self._database.remove(MANAGERS, runner_id=runner_id, system_id=system_id))

@@ -1,53 +1,92 @@
 """Pipeline schedules, trigger tokens and releases."""
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
+from msgspec.structs import replace as with_fields
+
+from remuda.cell.errors import ConflictError, NotFoundError
+from remuda.cell.store.ports.database import Database, Transaction
+from remuda.cell.store.ports.tables import RELEASES, SCHEDULES, TRIGGERS
 from remuda.cell.values import Release, Schedule, TriggerToken
 from remuda.model.job import ProjectId
 
 
-class ScheduleStore(Protocol):
+class ScheduleStore:
     """Schedules, trigger tokens and releases."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
 
     async def add_schedule(self, schedule: Schedule) -> Schedule:
         """Store it with a new id."""
-        ...
 
-    async def load_schedule(self, schedule_id: int) -> Schedule | None: ...
+        async def add(rows: Transaction) -> Schedule:
+            added = with_fields(schedule, id=await rows.draw_id(SCHEDULES))
+            await rows.add(SCHEDULES, added)
+            return added
 
-    async def list_schedules(self, project_id: ProjectId) -> Sequence[Schedule]: ...
+        return await self._database.change(add)
+
+    async def load_schedule(self, schedule_id: int) -> Schedule | None:
+        return await self._database.find(SCHEDULES, id=schedule_id)
+
+    async def list_schedules(self, project_id: ProjectId) -> Sequence[Schedule]:
+        return await self._database.find_all(SCHEDULES, order=("id",), project_id=project_id)
 
     async def change_schedule(self, schedule_id: int, decide: Callable[[Schedule], Schedule | None]) -> Schedule | None:
         """Store and return what `decide` returns; None when it returns None or the schedule does not exist."""
-        ...
 
-    async def remove_schedule(self, schedule_id: int) -> bool: ...
+        async def change(rows: Transaction) -> Schedule | None:
+            schedule = await rows.find_locked(SCHEDULES, id=schedule_id)
+            changed = decide(schedule) if schedule else None
+            if changed is not None:
+                await rows.update(SCHEDULES, changed)
+            return changed
+
+        return await self._database.change(change)
+
+    async def remove_schedule(self, schedule_id: int) -> bool:
+        return bool(await self._database.remove(SCHEDULES, id=schedule_id))
 
     async def list_due_schedules(self, now: float) -> Sequence[Schedule]:
         """Active schedules whose next run is not after `now`, the longest due first."""
-        ...
+        order = ("next_run_at", "id")
+        return await self._database.find_all(SCHEDULES, where=("next_run_at", "<=", now), order=order)
 
     async def add_trigger(self, trigger: TriggerToken) -> TriggerToken:
         """Store it with a new id. ConflictError when the token exists."""
-        ...
 
-    async def find_trigger(self, token_hash: str) -> TriggerToken | None: ...
+        async def add(rows: Transaction) -> TriggerToken:
+            added = with_fields(trigger, id=await rows.draw_id(TRIGGERS))
+            if not await rows.add_if_absent(TRIGGERS, added):
+                raise ConflictError("there is a trigger with this token already")
+            return added
 
-    async def list_triggers(self, project_id: ProjectId) -> Sequence[TriggerToken]: ...
+        return await self._database.change(add)
+
+    async def find_trigger(self, token_hash: str) -> TriggerToken | None:
+        return await self._database.find(TRIGGERS, token_hash=token_hash)
+
+    async def list_triggers(self, project_id: ProjectId) -> Sequence[TriggerToken]:
+        return await self._database.find_all(TRIGGERS, order=("id",), project_id=project_id)
 
     async def put_trigger(self, trigger: TriggerToken) -> None:
         """Raises NotFoundError when it does not exist."""
-        ...
+        if not await self._database.update(TRIGGERS, trigger):
+            raise NotFoundError(f"there is no trigger {trigger.id}")
 
-    async def remove_trigger(self, trigger_id: int) -> bool: ...
+    async def remove_trigger(self, trigger_id: int) -> bool:
+        return bool(await self._database.remove(TRIGGERS, id=trigger_id))
 
     async def put_release(self, release: Release, *, replace: bool) -> bool:
         """False when it exists and `replace` is off, or is missing and `replace` is on."""
-        ...
+        put = self._database.update if replace else self._database.add_if_absent
+        return await put(RELEASES, release)
 
     async def list_releases(self, project_id: ProjectId) -> Sequence[Release]:
         """Newest first."""
-        ...
+        order = ("released_at DESC", "tag DESC")
+        return await self._database.find_all(RELEASES, order=order, project_id=project_id)
 
-    async def remove_release(self, project_id: ProjectId, tag: str) -> bool: ...
+    async def remove_release(self, project_id: ProjectId, tag: str) -> bool:
+        return bool(await self._database.remove(RELEASES, project_id=project_id, tag=tag))

@@ -1,47 +1,76 @@
 """Settings of the cell, its signing keys and its audit log."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Protocol
 
+from msgspec.structs import replace
+
+from remuda.cell.errors import ConflictError
+from remuda.cell.store.ports.database import Database, Lock, Transaction
+from remuda.cell.store.ports.tables import AUDIT_EVENTS, SETTINGS, SIGNING_KEYS, Setting, StoredKey
 from remuda.cell.values import Page
 from remuda.cell.values.audit_events import ALL_EVENTS, AuditEvent, AuditFilter
 
 
-class SettingStore(Protocol):
+class SettingStore:
     """Settings, signing keys and audit events."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
 
     async def load_signing_keys(self) -> Mapping[str, bytes]:
         """PEM by key id, oldest first."""
-        ...
+        keys = await self._database.find_all(SIGNING_KEYS, order=("number",))
+        return {key.kid: key.pem for key in keys}
 
     async def add_signing_key(self, kid: str, pem: bytes) -> None:
         """Raises ConflictError when the key id exists."""
-        ...
+        if not await self._database.add_if_absent(SIGNING_KEYS, StoredKey(kid, pem)):
+            raise ConflictError(f"there is a signing key {kid} already")
 
-    async def remove_signing_key(self, kid: str) -> None: ...
+    async def remove_signing_key(self, kid: str) -> None:
+        await self._database.remove(SIGNING_KEYS, kid=kid)
 
-    async def load_setting(self, name: str) -> str | None: ...
+    async def load_setting(self, name: str) -> str | None:
+        setting = await self._database.find(SETTINGS, name=name)
+        return setting.value if setting else None
 
-    async def put_setting(self, name: str, value: str) -> None: ...
+    async def put_setting(self, name: str, value: str) -> None:
+        await self._database.put(SETTINGS, Setting(name, value))
 
     async def load_settings(self, names: Collection[str]) -> Mapping[str, str]:
         """Names without a value are left out."""
-        ...
+        settings = await self._database.find_all(SETTINGS, where=("name", "in", list(names)))
+        return {setting.name: setting.value for setting in settings}
 
     async def change_setting(self, name: str, decide: Callable[[str | None], str | None]) -> str | None:
         """Store what `decide` returns for the current value; None leaves it unchanged. Returns the new value."""
-        ...
+
+        async def change(rows: Transaction) -> str | None:
+            setting = await rows.find(SETTINGS, name=name)
+            changed = decide(setting.value if setting else None)
+            if changed is not None:
+                await rows.put(SETTINGS, Setting(name, changed))
+            return changed
+
+        return await self._database.change(change, Lock("setting", name))
 
     async def add_audit_event(self, event: AuditEvent) -> AuditEvent:
         """Store it with a new id."""
-        ...
 
-    async def load_audit_event(self, event_id: int) -> AuditEvent | None: ...
+        async def add(rows: Transaction) -> AuditEvent:
+            added = replace(event, id=await rows.draw_id(AUDIT_EVENTS))
+            await rows.add(AUDIT_EVENTS, added)
+            return added
+
+        return await self._database.change(add)
+
+    async def load_audit_event(self, event_id: int) -> AuditEvent | None:
+        return await self._database.find(AUDIT_EVENTS, id=event_id)
 
     async def list_audit_events(self, page: Page, wanted: AuditFilter = ALL_EVENTS) -> tuple[Sequence[AuditEvent], int]:
         """One page, newest first, and the total."""
-        ...
+        return await self._database.find_page(AUDIT_EVENTS, page, wanted)
 
     async def remove_audit_events(self, before: float, *, limit: int) -> int:
         """Remove at most `limit` events that are older than `before`. Returns how many were removed."""
-        ...
+        return await self._database.remove_some(AUDIT_EVENTS, ("created_at", "<", before), limit=limit)

@@ -1,8 +1,8 @@
-"""The store of a cell: seven ports by subject, and what concerns the database as a whole."""
+"""The store of a cell: seven ports by subject over one database."""
 
 from collections.abc import AsyncGenerator, Collection
-from typing import Protocol
 
+from remuda.cell.store.ports.database import Database
 from remuda.cell.store.ports.jobs import JobStore
 from remuda.cell.store.ports.people import PeopleStore
 from remuda.cell.store.ports.pipelines import PipelineStore
@@ -13,37 +13,33 @@ from remuda.cell.store.ports.settings import SettingStore
 from remuda.model.job import JobId
 
 
-class Store(Protocol):
+class Store:
     """Everything that must survive the process, except traces and blobs."""
 
-    @property
-    def jobs(self) -> JobStore: ...
-    @property
-    def pipelines(self) -> PipelineStore: ...
-    @property
-    def projects(self) -> ProjectStore: ...
-    @property
-    def people(self) -> PeopleStore: ...
-    @property
-    def runners(self) -> RunnerStore: ...
-    @property
-    def schedules(self) -> ScheduleStore: ...
-    @property
-    def settings(self) -> SettingStore: ...
+    def __init__(self, database: Database, jobs: JobStore, pipelines: PipelineStore) -> None:
+        self.jobs = jobs
+        self.pipelines = pipelines
+        self.projects = ProjectStore(database)
+        self.people = PeopleStore(database)
+        self.runners = RunnerStore(database)
+        self.schedules = ScheduleStore(database)
+        self.settings = SettingStore(database)
+        self.database = database
 
-    async def close(self) -> None: ...
+    async def close(self) -> None:
+        await self.database.close()
 
     async def warm_up(self) -> None:
         """Do work that the first calls would otherwise wait for, such as connecting. Stores nothing."""
-        ...
+        await self.database.warm_up()
 
     async def check_writable(self) -> None:
         """Commit a small write. Raises StoreError when that fails (full disk, read-only)."""
-        ...
+        await self.database.check_writable()
 
     def watch_changes(self) -> AsyncGenerator[Collection[JobId], None]:
         """Ids of jobs that other processes of this cell stored. They are hints: some are never reported.
 
         An empty collection means that some may have been missed. Ends at once if only one process can use the store.
         """
-        ...
+        return self.database.watch_changes()

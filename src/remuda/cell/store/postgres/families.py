@@ -17,6 +17,7 @@ from msgspec.structs import replace as replaced
 from remuda.cell.errors import NotFoundError
 from remuda.cell.store.ports import Applied, Changes
 from remuda.cell.store.postgres import rows
+from remuda.cell.store.postgres.database import groups_by_column
 from remuda.cell.store.postgres.pool import Connection
 from remuda.cell.store.row_bodies import decode, decode_job
 from remuda.cell.values import Family, Job, Pipeline
@@ -58,17 +59,17 @@ def lock(pipeline_ids: Iterable[PipelineId]) -> str:
 async def change_families(db: Connection, wanted: Sequence[Wanted]) -> Sequence[Made | None]:
     """Make decisions about pipelines that are locked: what each came to; None: it has to be made alone."""
     found = await db.fetch(FAMILIES, sorted({one.pipeline_id for one in wanted}))
-    families, bodies = _read(found)
+    families, bodies = read_families(found)
     made, jobs, pipelines = decided(wanted, families)
     await rows.update_jobs(db, jobs, bodies)
     await rows.update_pipelines(db, pipelines)
     return made
 
 
-def _read(found: Iterable[Any]) -> tuple[dict[PipelineId, Family], Mapping[JobId, bytes]]:
+def read_families(rows: Iterable[Any]) -> tuple[dict[PipelineId, Family], Mapping[JobId, bytes]]:
     families: dict[PipelineId, tuple[Pipeline, list[Job]]] = {}
     bodies = {}
-    for pipeline_id, body in found:
+    for pipeline_id, body in rows:
         if pipeline_id not in families:
             families[pipeline_id] = decode(Pipeline, body), []
         else:
@@ -93,7 +94,7 @@ def decided(
             error = NotFoundError(f"there is no pipeline {one.pipeline_id}")
             made.append(Made(None, Applied(), error))
             continue
-        if rows.groups(family.jobs):
+        if groups_by_column(family.jobs):
             made.append(None)
             continue
         try:

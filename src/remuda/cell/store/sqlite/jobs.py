@@ -1,35 +1,34 @@
-"""The part of the SQLite store through which the calls of runners go: changes of single jobs, and what payloads need.
+"""Jobs in SQLite. Every call of a runner goes through this module.
 
-Nothing is decided here. What many requests want to change at the same time is stored with one statement, which is a
-transaction by itself. Python goes on with another thread whenever SQLite is called and has to come back afterwards, so
-what a job's life takes on SQLite is the number of such calls rather than what they do: hence one statement where there
-could be many, and one row.
+Changes that several requests make at the same time are stored with one statement, which is a transaction by itself.
+Whenever Python calls SQLite it may switch to another thread, so the cost of a call is mostly the call itself: hence one
+statement where there could be many, and one row.
 
-Invariant: a job is changed only if its row is still, byte for byte, what the change was made on, or inside a
-transaction in which it was read.
+Invariant: a job is changed only if its row is still, byte for byte, what the change was based on, or inside a
+transaction that has read it.
 """
 
 import sqlite3
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import lru_cache
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 
-from remuda.cell.store.ports import Belongings
+from remuda.cell.store.paging import read_in_pieces
 from remuda.cell.store.row_bodies import decode, decode_again, encode
-from remuda.cell.store.sqlite import rows
-from remuda.cell.store.sqlite.access import SqliteFile
+from remuda.cell.store.sql.filters import IS_OPEN, in_words
+from remuda.cell.store.sql.lists import SqlJobs
+from remuda.cell.store.sqlite.database import SqliteDatabase, json_list, update_job
 from remuda.cell.store.write_batching import Together
 from remuda.cell.values import UNDER_WAY, Job, Pipeline, Project, ProjectVariable, Runner
-from remuda.lib.ids import IdRange
-from remuda.lib.sqlite_writer import Writer
-from remuda.model.job import JobId, RunnerId
+from remuda.cell.values.changes import Belongings
+from remuda.model.job import FINAL, JobId, JobState, ProjectId, RunnerId
+from remuda.model.progress import OPEN
 from remuda.pipeline import JobSpec
 
 _BELONGINGS = (
-    # A line for each; no body has a line break in it, because it is JSON.
+    # One line for each. No body contains a line break, because it is JSON.
     "SELECT CAST(group_concat(line, char(10)) AS BLOB) FROM ("
     + " UNION ALL ".join(
         (
@@ -44,19 +43,19 @@ _BELONGINGS = (
     )
     + ")"
 )
-"""All that a payload is made of, read at one go."""
+"""Everything that a payload is made of, in one statement."""
 _setting = msgspec.json.Decoder(tuple[str, str]).decode
 
 
 class _Write(NamedTuple):
-    """A job as it shall be stored, if its row is still `before`."""
+    """A job to store if its row is still `before`."""
 
     before: bytes
     job: Job
     runner: bytes | None = None
-    """To whom it is leased: a runner that is still like this, by a call that has no job yet."""
+    """The runner that it is leased to. The runner must be unchanged, and its request must have no job yet."""
     is_beside: bool = False
-    """It ends while a later job of its pipeline is under way."""
+    """Store it only while a later job of its pipeline is under way."""
 
     def values(self) -> tuple[Any, ...]:
         job = self.job
@@ -66,7 +65,7 @@ class _Write(NamedTuple):
 
 @lru_cache
 def _store_jobs(many: int) -> str:
-    """The statement for so many changes. Each sees what was before any of them."""
+    """The statement for this number of changes. Each sees the rows as they were before all of them."""
     return (
         "UPDATE jobs SET state = new.column2, retried = new.column3, runner_id = new.column4,"
         " request_id = new.column5, body = new.column6"
@@ -77,20 +76,75 @@ def _store_jobs(many: int) -> str:
         " AND NOT EXISTS (SELECT 1 FROM jobs AS had INDEXED BY jobs_by_request"
         " WHERE had.state = 'leased' AND had.runner_id = new.column4 AND had.request_id = new.column5))"
         " AND (NOT new.column9 OR EXISTS (SELECT 1 FROM jobs AS later WHERE later.pipeline_id = jobs.pipeline_id"
-        # From behind: the jobs at the front of a large pipeline are over.
-        f" AND later.id > jobs.id AND later.retried = 0 AND later.state IN ({rows.in_words(UNDER_WAY)})"
+        # From the end: the first jobs of a large pipeline are over.
+        f" AND later.id > jobs.id AND later.retried = 0 AND later.state IN ({in_words(UNDER_WAY)})"
         " ORDER BY later.id DESC))"
     )
 
 
-class SqliteJobs(SqliteFile):
-    """Single jobs."""
+class SqliteJobs(SqlJobs):
+    """Jobs of a `SqliteDatabase`."""
 
-    def __init__(self, writer: Writer, path: Path, ids: IdRange) -> None:
-        super().__init__(writer, path, ids)
+    def __init__(self, database: SqliteDatabase) -> None:
+        super().__init__(database)
+        self._database = database
         self._calls: set[tuple[RunnerId, str] | None] = set()
-        """Calls of runners for which a hand-out is being stored."""
+        """Requests of runners for which a hand-out is being stored."""
         self._job_lane = Together(self._store_jobs, lanes=1)
+
+    async def load_job(self, job_id: JobId) -> Job | None:
+        return self._database.load(Job, "SELECT body FROM jobs WHERE id = ?", job_id)
+
+    async def load_jobs(self, job_ids: Collection[JobId]) -> Sequence[Job]:
+        sql = "SELECT body FROM jobs WHERE id IN (SELECT value FROM json_each(?)) ORDER BY id"
+        return self._database.load_all(Job, sql, json_list(job_ids))
+
+    async def load_spec(self, job_id: JobId) -> JobSpec | None:
+        sql = "SELECT specs.body FROM jobs JOIN specs ON specs.id = jobs.spec_id WHERE jobs.id = ?"
+        return self._database.load(JobSpec, sql, job_id)
+
+    async def find_newest_success(
+        self, project_id: ProjectId, ref: str, name: str, *, tag: bool | None = None
+    ) -> Job | None:
+        sql = (
+            "SELECT body FROM jobs WHERE state = 'success' AND project_id = ?1 AND ref = ?2 AND name = ?3"
+            " AND (?4 IS NULL OR ?4 = (SELECT tag FROM pipelines WHERE id = jobs.pipeline_id)) ORDER BY id DESC LIMIT 1"
+        )
+        return self._database.load(Job, sql, project_id, ref, name, tag)
+
+    async def list_jobs_in(self, states: Collection[JobState]) -> Sequence[Job]:
+        sql = "SELECT id FROM jobs WHERE state IN (SELECT value FROM json_each(?)) ORDER BY id"
+        job_ids = [JobId(row[0]) for row in self._database.read(sql, json_list(states))]
+        return await read_in_pieces(job_ids, self.load_jobs, states)
+
+    async def find_first_of_group(self, project_id: ProjectId, group: str, states: Collection[JobState]) -> Job | None:
+        sql = (
+            "SELECT body FROM jobs WHERE project_id = ? AND resource_group = ?"
+            # `+` lets SQLite sort the few rows found instead of reading the project in the order of ids.
+            " AND state IN (SELECT value FROM json_each(?)) ORDER BY +id LIMIT 1"
+        )
+        return self._database.load(Job, sql, project_id, group, json_list(states))
+
+    async def find_leased_job(self, runner_id: RunnerId, request_id: str) -> Job | None:
+        sql = "SELECT body FROM jobs WHERE state = 'leased' AND runner_id = ? AND request_id = ?"
+        return self._database.load(Job, sql, runner_id, request_id)
+
+    async def list_coming_jobs(self, states: Collection[JobState], *, held_since: float) -> Sequence[Job]:
+        of = f"SELECT id FROM pipelines WHERE {IS_OPEN}"
+        sql = (
+            "SELECT jobs.id FROM"
+            f" ({of} AND status IN (SELECT value FROM json_each(?)) UNION ALL"
+            f" {of} AND status = 'manual' AND updated_at > ?) AS moving"
+            " CROSS JOIN jobs ON jobs.pipeline_id = moving.id"
+            " WHERE +jobs.state IN (SELECT value FROM json_each(?)) ORDER BY 1"
+        )
+        moving, wanted = json_list(OPEN - {"manual"}), json_list(states)
+        job_ids = [JobId(row[0]) for row in await self._database.read_in_thread(sql, moving, held_since, wanted)]
+        return await read_in_pieces(job_ids, self.load_jobs, states)
+
+    async def count_jobs(self) -> Mapping[str, int]:
+        sql = "SELECT state, count(*) FROM jobs WHERE state IN (SELECT value FROM json_each(?)) GROUP BY state"
+        return dict(await self._database.read_in_thread(sql, json_list(frozenset(JobState) - FINAL)))
 
     async def change_job(
         self, job_id: JobId, decide: Callable[[Job], Job | None], *, known: Job | None = None
@@ -103,10 +157,10 @@ class SqliteJobs(SqliteFile):
             row = db.execute("SELECT body FROM jobs WHERE id = ?", (job_id,)).fetchone()
             changed = decide(decode(Job, row[0])) if row else None
             if changed is not None:
-                rows.update_job(db, changed)
+                update_job(db, changed)
             return changed
 
-        return await self._write(change)
+        return await self._database.write(change)
 
     async def end_beside(self, known: Job, ended: Job) -> bool:
         return bool(await self._job_lane.make(_Write(encode(known), ended, is_beside=True)))
@@ -116,7 +170,7 @@ class SqliteJobs(SqliteFile):
     ) -> Belongings | None:
         call = (runner.id, leased.request_id) if leased.request_id else None
         if call and call in self._calls:
-            return None  # of two hand-outs for the same call neither would see the other
+            return None  # two hand-outs for the same request would not see each other
         self._calls.add(call)
         try:
             found = await self.load_belongings(leased, settings)
@@ -125,33 +179,32 @@ class SqliteJobs(SqliteFile):
             self._calls.discard(call)
 
     async def _store_jobs(self, writes: Sequence[_Write]) -> Sequence[bool]:
-        """Whether each is stored."""
-        # Of two changes of a job neither has seen the other.
+        """Whether each was stored. Of two changes of one job only the first is, because neither has seen the other."""
         first = {write.job.id: write for write in reversed(writes)}
         sql = _store_jobs(len(first))
         values = [value for write in first.values() for value in write.values()]
 
         def store(db: sqlite3.Connection) -> Collection[JobId]:
-            stored = rows.changed(db, sql, *values)
+            stored = db.execute(sql, values).rowcount
             if stored in (0, len(first)):
                 return first.keys() if stored else ()
-            ids = encode(list(first)).decode()
+            ids = json_list(first)
             bodies = dict(db.execute("SELECT id, body FROM jobs WHERE id IN (SELECT value FROM json_each(?))", (ids,)))
             return {job_id for job_id, write in first.items() if bodies.get(job_id) == encode(write.job)}
 
-        stored = await self._write(store, is_statement=True)
+        stored = await self._database.write(store, is_statement=True)
         return [write.job.id in stored and first[write.job.id] is write for write in writes]
 
     async def load_belongings(self, job: Job, settings: Collection[str] = ()) -> Belongings:
-        groups, names = encode([0, *job.group_ids]).decode(), encode(list(settings)).decode()
+        groups, names = json_list([0, *job.group_ids]), json_list(settings)
         keys = (job.project_id, groups, job.id, job.pipeline_id, job.project_id, names)
         found: dict[bytes, list[bytes]] = {}
-        lines: bytes = self._rows(_BELONGINGS, *keys)[0][0] or b""
+        lines: bytes = self._database.read(_BELONGINGS, *keys)[0][0] or b""
         for line in lines.split(b"\n"):
             kind, _, body = line.partition(b" ")
             found.setdefault(kind, []).append(body)
         variables = [decode_again(ProjectVariable, body) for body in found.get(b"variable", ())]
-        variables.sort(key=lambda each: (each.project_id, each.group_id, each.key, each.environment_scope))
+        variables.sort(key=lambda row: (row.project_id, row.group_id, row.key, row.environment_scope))
         spec, pipeline, project = (found.get(kind) for kind in (b"spec", b"pipeline", b"project"))
         return Belongings(
             spec=decode(JobSpec, spec[0]) if spec else None,

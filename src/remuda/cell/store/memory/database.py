@@ -1,0 +1,232 @@
+"""The tables of a cell in memory.
+
+No method suspends, so a transaction is whatever runs between two turns of the event loop. The rules of the store check
+before they change, so one that raises has changed nothing.
+"""
+
+import operator
+from collections import defaultdict
+from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+from remuda.cell.store.ports.database import Comparison, Lock, Table, Transaction
+from remuda.cell.store.ports.tables import JOBS, MANAGERS, NAMESPACES, ORGANIZATIONS, PIPELINES, PROJECTS, USERS
+from remuda.cell.values import Family, Job, Page, Pipeline
+from remuda.cell.values.people import FIRST_NAMESPACE, FIRST_ORGANIZATION, FIRST_USER, RunnerFilter
+from remuda.lib.ids import range_of_cell
+from remuda.model.job import OCCUPYING, JobId, PipelineId, ProjectId, RunnerId
+from remuda.pipeline import JobSpec
+
+T = TypeVar("T")
+
+_COMPARE: Mapping[str, Callable[[Any, Any], bool]] = {
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    "in": lambda value, values: value in values,
+}
+
+
+class MemoryDatabase:
+    """Values by table and key, in the order in which they were added."""
+
+    def __init__(self, cell_id: int) -> None:
+        self._ids = range_of_cell(cell_id)
+        self._last_ids: dict[str, int] = {}
+        self._tables: defaultdict[str, dict[tuple[Any, ...], Any]] = defaultdict(dict)
+        self.specs: dict[JobId, JobSpec] = {}
+        self.job_ids: dict[PipelineId, dict[JobId, None]] = {}
+        """Of all tries, by pipeline."""
+        self._put(ORGANIZATIONS, FIRST_ORGANIZATION)
+        self._put(NAMESPACES, FIRST_NAMESPACE)
+        self._put(USERS, FIRST_USER)
+
+    async def close(self) -> None:
+        return
+
+    async def warm_up(self) -> None:
+        return
+
+    async def check_writable(self) -> None:
+        return
+
+    async def watch_changes(self) -> AsyncGenerator[Collection[JobId], None]:
+        """No other process can change this database."""
+        changes: Sequence[Collection[JobId]] = ()
+        for job_ids in changes:
+            yield job_ids
+
+    async def change(self, work: Callable[[Transaction], Coroutine[Any, Any, T]], lock: Lock | None = None) -> T:
+        return await work(self)
+
+    def values(self, table: Table[T]) -> list[T]:
+        """All values of a table, in the order in which they were added."""
+        return list(self._tables[table.name].values())
+
+    def get(self, table: Table[T], *key: Any) -> T | None:
+        value: T | None = self._tables[table.name].get(key)
+        return value
+
+    async def find(self, table: Table[T], **columns: Any) -> T | None:
+        if tuple(columns) == table.key:
+            return self.get(table, *columns.values())
+        return next(self._match(table, columns), None)
+
+    async def find_locked(self, table: Table[T], **columns: Any) -> T | None:
+        return await self.find(table, **columns)
+
+    async def find_all(
+        self,
+        table: Table[T],
+        *,
+        where: Comparison | None = None,
+        order: Sequence[str] = (),
+        limit: int | None = None,
+        **columns: Any,
+    ) -> list[T]:
+        found = list(self._match(table, columns, where))
+        for column in reversed(order):
+            name, _, direction = column.partition(" ")
+            if name != "number":
+                found = sorted(found, key=_reader(table, name), reverse=bool(direction))
+        return found[:limit]
+
+    def _match(self, table: Table[T], columns: Mapping[str, Any], where: Comparison | None = None) -> Iterator[T]:
+        in_key = [(table.key.index(name), wanted) for name, wanted in columns.items() if name in table.key]
+        tests: list[tuple[Callable[[T], Any], Callable[[Any, Any], bool], Any]]
+        tests = [(_reader(table, name), operator.eq, columns[name]) for name in columns if name not in table.key]
+        if where is not None:
+            tests.append((_reader(table, where[0]), _COMPARE[where[1]], where[2]))
+        for key, value in list(self._tables[table.name].items()):
+            if all(key[place] == wanted for place, wanted in in_key) and all(
+                (field := read(value)) is not None and test(field, wanted) for read, test, wanted in tests
+            ):
+                yield value
+
+    async def find_page(
+        self, table: Table[T], page: Page, wanted: Any, *, order: str | None = None
+    ) -> tuple[list[T], int]:
+        found = self._fit(table, wanted)
+        return cut_page(sorted(found, key=_reader(table, order)) if order else found[::-1], page)
+
+    async def has_match(self, table: Table[Any], wanted: Any) -> bool:
+        return bool(self._fit(table, wanted))
+
+    def _fit(self, table: Table[T], wanted: Any) -> list[T]:
+        if not isinstance(wanted, RunnerFilter):
+            return [value for value in self.values(table) if wanted.fits(value)]
+        contacts: dict[RunnerId, float] = {}
+        for manager in self.values(MANAGERS):
+            contacts[manager.runner_id] = max(contacts.get(manager.runner_id, 0), manager.contacted_at)
+        runners: list[Any] = self.values(table)
+        return [runner for runner in runners if wanted.fits(runner, contacts.get(runner.id))]
+
+    async def add(self, table: Table[T], *values: T) -> None:
+        for value in values:
+            self._put(table, value)
+
+    async def add_if_absent(self, table: Table[T], value: T) -> bool:
+        row = table.columns(value)
+        if self.get(table, *(row[name] for name in table.key)) is not None:
+            return False
+        if table.unique and await self.find(table, **{table.unique: row[table.unique]}) is not None:
+            return False
+        self._put(table, value)
+        return True
+
+    async def put(self, table: Table[T], value: T) -> None:
+        self._put(table, value)
+
+    def _put(self, table: Table[T], value: T) -> None:
+        row = table.columns(value)
+        self._tables[table.name][tuple(row[name] for name in table.key)] = value
+
+    async def put_inside(self, table: Table[T], value: T, owner: Table[Any], owner_id: int) -> bool:
+        if self.get(owner, owner_id) is None:
+            return False
+        self._put(table, value)
+        return True
+
+    async def update(self, table: Table[T], value: T) -> bool:
+        row = table.columns(value)
+        if self.get(table, *(row[name] for name in table.key)) is None:
+            return False
+        self._put(table, value)
+        return True
+
+    async def remove(self, table: Table[Any], **columns: Any) -> int:
+        return self._remove(table, list(self._match(table, columns)))
+
+    async def remove_some(self, table: Table[Any], where: Comparison, *, limit: int) -> int:
+        return self._remove(table, list(self._match(table, {}, where))[:limit])
+
+    def _remove(self, table: Table[T], values: Sequence[T]) -> int:
+        for value in values:
+            row = table.columns(value)
+            del self._tables[table.name][tuple(row[name] for name in table.key)]
+        return len(values)
+
+    async def draw_id(self, table: Table[Any]) -> int:
+        number = self._ids.after(self._last_ids.get(table.name))
+        self._last_ids[table.name] = number
+        return number
+
+    async def draw_pipeline(self, project_id: ProjectId) -> tuple[int, PipelineId] | None:
+        if self.get(PROJECTS, project_id) is None:
+            return None
+        iids = (old.iid for old in self.values(PIPELINES) if old.project_id == project_id)
+        return max(iids, default=0) + 1, PipelineId(await self.draw_id(PIPELINES))
+
+    async def draw_job_ids(self, count: int) -> Sequence[JobId]:
+        return [JobId(await self.draw_id(JOBS)) for _ in range(count)]
+
+    async def read_family(self, pipeline: Pipeline) -> Family:
+        job_ids = self.job_ids.get(pipeline.id, {})
+        tries = (self._tables[JOBS.name][job_id,] for job_id in job_ids)
+        jobs = tuple(job for job in tries if not job.retried)
+        return Family(pipeline=pipeline, jobs=jobs, taken=await self.find_taken_groups(pipeline, jobs))
+
+    async def find_taken_groups(self, pipeline: Pipeline, jobs: Sequence[Job]) -> frozenset[str]:
+        groups = {job.resource_group for job in jobs if job.resource_group}
+        if not groups:
+            return frozenset()
+        return frozenset(
+            job.resource_group
+            for job in self.values(JOBS)
+            if job.resource_group in groups
+            and job.project_id == pipeline.project_id
+            and job.pipeline_id != pipeline.id
+            and job.state in OCCUPYING
+        )
+
+    async def add_jobs(self, jobs: Sequence[tuple[Job, JobSpec]]) -> None:
+        for job, spec in jobs:
+            self._put(JOBS, job)
+            self.specs[job.id] = spec
+            self.job_ids.setdefault(job.pipeline_id, {})[job.id] = None
+
+    async def update_job(self, job: Job) -> None:
+        self._tables[JOBS.name][job.id,] = job
+
+
+def _reader(table: Table[T], name: str) -> Callable[[T], Any]:
+    """Reads a column, or a field of the body."""
+
+    def read(value: T) -> Any:
+        row = table.columns(value)
+        return row[name] if name in row else getattr(value, name)
+
+    return read
+
+
+def cut_page(ordered: list[T], page: Page) -> tuple[list[T], int]:
+    """One page of a list of values that have ids, and the total."""
+    found: list[Any] = ordered
+    if page.ascending is not None:
+        found = sorted(found, key=lambda value: value.id, reverse=not page.ascending)
+    if page.after is not None:
+        found = [value for value in found if value.id > page.after]
+    if page.before is not None:
+        found = [value for value in found if value.id < page.before]
+    start = (page.number - 1) * page.size
+    return found[start : start + page.size], len(found) if page.counted else 0

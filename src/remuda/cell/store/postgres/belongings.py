@@ -1,0 +1,96 @@
+"""The belongings of jobs, which payloads are made of: one PostgreSQL statement for many jobs."""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+from remuda.cell.store.row_bodies import decode, decode_again
+from remuda.cell.values import Job, Pipeline, Project, ProjectVariable
+from remuda.cell.values.changes import Belongings
+from remuda.model.job import JobId, PipelineId, ProjectId
+from remuda.pipeline import JobSpec
+
+T = TypeVar("T")
+
+
+def select_belongings(first: int) -> str:
+    """The values are lists: jobs, pipelines, projects, groups, settings. The first has the number `first`."""
+    jobs, pipelines, projects, groups = (f"ANY(${number}::bigint[])" for number in range(first, first + 4))
+    return (
+        "SELECT 'spec' AS kind, jobs.id, 0 AS group_id, '' AS name, specs.body"
+        f" FROM jobs JOIN specs ON specs.id = jobs.spec_id WHERE jobs.id = {jobs}"
+        f" UNION ALL SELECT 'pipeline', id, 0, '', body FROM pipelines WHERE id = {pipelines}"
+        f" UNION ALL SELECT 'project', id, 0, '', body FROM projects WHERE id = {projects}"
+        " UNION ALL SELECT 'variable', project_id, group_id, '', body FROM variables"
+        f" WHERE project_id = 0 AND group_id = {groups}"
+        " UNION ALL SELECT 'variable', project_id, group_id, '', body FROM variables"
+        f" WHERE project_id = {projects} AND group_id = 0"
+        " UNION ALL SELECT 'setting', 0, 0, name, convert_to(value, 'UTF8') FROM settings"
+        f" WHERE name = ANY(${first + 4}::text[])"
+    )
+
+
+BELONGINGS = select_belongings(1)
+
+
+class BelongingsQuery(NamedTuple):
+    """Selects the belongings of one job, and settings by name."""
+
+    job_id: JobId
+    pipeline_id: PipelineId
+    project_id: ProjectId
+    group_ids: tuple[int, ...]
+    settings: tuple[str, ...]
+
+    @classmethod
+    def of(cls, job: Job, settings: Collection[str]) -> "BelongingsQuery":
+        # Group 0 stands for the cell.
+        return cls(job.id, job.pipeline_id, job.project_id, (0, *job.group_ids), tuple(settings))
+
+
+def query_values(queries: Sequence[BelongingsQuery]) -> tuple[list[Any], ...]:
+    """The values of `BELONGINGS`."""
+    return (
+        list({query.job_id for query in queries}),
+        list({query.pipeline_id for query in queries}),
+        list({query.project_id for query in queries}),
+        list({group for query in queries for group in query.group_ids}),
+        list({name for query in queries for name in query.settings}),
+    )
+
+
+def read_belongings(queries: Iterable[BelongingsQuery], rows: Iterable[Any]) -> dict[BelongingsQuery, Belongings]:
+    """The belongings of each query in the rows of `BELONGINGS`."""
+    bodies: dict[tuple[str, int], Any] = {}
+    variables: defaultdict[tuple[int, int], list[ProjectVariable]] = defaultdict(list)
+    settings: dict[str, str] = {}
+    for kind, id_, group_id, name, body in rows:
+        if kind == "variable":
+            variables[id_, group_id].append(decode_again(ProjectVariable, body))
+        elif kind == "setting":
+            settings[name] = body.decode()
+        elif kind != "stored":
+            bodies[kind, id_] = body
+    for owned in variables.values():
+        owned.sort(key=lambda variable: (variable.key, variable.environment_scope))
+
+    def read(kind: type[T], name: str, id_: int) -> T | None:
+        body = bodies.get((name, id_))
+        if body is None:
+            return None
+        # A spec belongs to one job only, so it is not cached.
+        return decode(kind, body) if name == "spec" else decode_again(kind, body)
+
+    return {
+        query: Belongings(
+            spec=read(JobSpec, "spec", query.job_id),
+            pipeline=read(Pipeline, "pipeline", query.pipeline_id),
+            project=read(Project, "project", query.project_id),
+            variables=[
+                *(variable for group in sorted(set(query.group_ids)) for variable in variables.get((0, group), ())),
+                *variables.get((query.project_id, 0), ()),
+            ],
+            settings={name: settings[name] for name in query.settings if name in settings},
+        )
+        for query in queries
+    }

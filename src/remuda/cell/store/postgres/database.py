@@ -1,0 +1,462 @@
+"""A PostgreSQL database as a database of the store: connections, transactions, reads, ids, and failures.
+
+A transaction that lost a race (a deadlock, a row that changed, an id that another process took) is run again, a few
+times. One whose connection was lost is not, because it may have been stored. A read is repeated once. Lost connections
+are replaced when they are next needed, so a database that was away is used again as soon as it is back.
+
+Connections come from `pool`; asyncpg prepares each statement once per connection. A transaction begins and takes its
+first lock in one message, because each further message costs as much as most of the work in it.
+"""
+
+import asyncio
+import hashlib
+import random
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Coroutine,
+    Iterable,
+    Mapping,
+    Sequence,
+)
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+from itertools import count
+from typing import Any, Self, TypeVar
+from urllib.parse import urlsplit
+
+import asyncpg
+
+from remuda.cell.errors import DataFolderError, StoreError
+from remuda.cell.store.ports.database import Lock, Table
+from remuda.cell.store.postgres.notifications import Hints
+from remuda.cell.store.postgres.pool import Connection, Pool
+from remuda.cell.store.postgres.read_batching import Gathered
+from remuda.cell.store.postgres.schema import prepare
+from remuda.cell.store.row_bodies import decode, decode_job, encode
+from remuda.cell.store.sql import statements
+from remuda.cell.store.sql.filters import Conditions
+from remuda.cell.store.sql.rows import SqlDatabase, SqlRows
+from remuda.cell.values import Family, Job, Pipeline
+from remuda.lib.backoff import Backoff
+from remuda.model.job import OCCUPYING, JobId, PipelineId, ProjectId
+
+T = TypeVar("T")
+
+CONNECTIONS = 6
+KEYED_CONNECTIONS = 5
+"""Per process. More would do no more work, and a server allows a hundred by default."""
+_KEYED = {"plan_cache_mode": "force_generic_plan", "enable_seqscan": "off", "lock_timeout": "1s"}
+"""For statements by key, thousands of them: always by an index. Otherwise the server plans a list of keys anew each
+time, which takes longer than to find the rows. Statements that may wait long for a lock use the other connections."""
+TRIES = 8
+_WAIT_SECONDS = 20
+"""For a connection, a lock or an answer; then the caller gets a StoreError."""
+_PAUSE = Backoff(first_seconds=0.002, ceiling_seconds=0.2)
+_LONGEST_TEXT = 255
+"""Characters of a text that is in an index."""
+
+FAILURES = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError)
+
+
+class LostRaceError(Exception):
+    """A row is not what was read before."""
+
+
+RACES = (
+    LostRaceError,
+    asyncpg.SerializationError,
+    asyncpg.DeadlockDetectedError,
+    asyncpg.UniqueViolationError,
+)
+AWAY = (
+    asyncpg.PostgresConnectionError,
+    asyncpg.OperatorInterventionError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
+    OSError,
+)
+"""The server or the connection to it is gone."""
+
+
+def where(url: str) -> str:
+    """The name and address of a database, without the password."""
+    parts = urlsplit(url)
+    return f"the database {parts.path.lstrip('/') or 'of the user'} at {parts.netloc.rpartition('@')[2] or 'localhost'}"
+
+
+def store_error(error: BaseException) -> StoreError:
+    """A failure of the database, with advice for the operator."""
+    error = error.__cause__ or error
+    if isinstance(error, asyncpg.SequenceGeneratorLimitExceededError):
+        return StoreError("the cell's ids are used up; give the cell a further range")
+    advice = "see the log of PostgreSQL"
+    if isinstance(error, RACES):
+        advice = "too many changes at once; try again"
+    elif isinstance(error, (asyncpg.DiskFullError, asyncpg.InsufficientResourcesError)):
+        advice = "free some space or connections where PostgreSQL runs"
+    elif isinstance(error, asyncpg.ReadOnlySQLTransactionError):
+        advice = "it takes no changes; connect to the primary"
+    elif isinstance(error, AWAY):
+        advice = "check that PostgreSQL runs and can be reached"
+    text = str(error) or type(error).__name__
+    return StoreError(f"the store cannot do this now: {text}; {advice}")
+
+
+def shorten(text: str) -> str:
+    """Text for a `Table.shortened` column: long texts are cut and end in a hash, NUL characters are replaced."""
+    if len(text) > _LONGEST_TEXT:
+        digest = hashlib.sha256(text.encode(errors="replace")).hexdigest()
+        text = f"{text[: _LONGEST_TEXT - len(digest)]}{digest}"
+    return without_nul(text)
+
+
+def without_nul(text: str) -> str:
+    """Text as PostgreSQL can hold it."""
+    return text.replace("\0", "\N{REPLACEMENT CHARACTER}")
+
+
+def _storable(value: Any) -> Any:
+    return without_nul(value) if isinstance(value, str) else value
+
+
+@asynccontextmanager
+async def connect(url: str) -> AsyncIterator[Connection]:
+    """A separate connection without time limits; DataFolderError when anything fails."""
+    try:
+        try:
+            db = await asyncpg.connect(url, timeout=_WAIT_SECONDS)
+        except ValueError as error:
+            raise asyncpg.InterfaceError(str(error)) from None
+        try:
+            yield db
+        finally:
+            await db.close(timeout=_WAIT_SECONDS)
+    except FAILURES as error:
+        raise DataFolderError(
+            f"cannot use {where(url)}: {str(error) or type(error).__name__}; check that PostgreSQL runs there, and "
+            "--database"
+        ) from None
+
+
+class _Borrowed:
+    """Takes a connection from the pool and gives it back. One that is lost or busy is closed instead.
+
+    A class, because `asynccontextmanager` took as long as some statements.
+    """
+
+    __slots__ = ("_db", "_pool")
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+
+    async def __aenter__(self) -> Connection:
+        self._db = await self._pool.take()
+        return self._db
+
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None and issubclass(kind, (*AWAY, asyncio.CancelledError)):
+            self._db.terminate()
+        self._pool.give(self._db)
+
+
+_LOCKS: Mapping[str, str] = {
+    "paths": "SELECT pg_advisory_xact_lock(7236388302)",
+    "tokens": "SELECT pg_advisory_xact_lock(7236388303)",
+    "project": "SELECT FROM projects WHERE id = {number} FOR NO KEY UPDATE",
+    "setting": "SELECT pg_advisory_xact_lock(7236389, hashtext({text}))",
+}
+"""A statement for each kind of `Lock`."""
+_GROUPS_LOCK = 7_236_388
+"""The first half of an advisory lock; the second is the project."""
+TAKEN_GROUPS = (
+    "SELECT DISTINCT resource_group FROM jobs WHERE project_id = $1 AND pipeline_id != $2"
+    " AND resource_group = ANY($3::text[]) AND state = ANY($4::text[])"
+)
+_BODY = r"regexp_replace(convert_from(body, 'UTF8'), '(\\\\)|\\u0000', '\1', 'g')::json"
+"""PostgreSQL refuses to read JSON with a NUL character, so that one is removed. Two backslashes are one that stands for
+itself, and what follows them is plain text."""
+
+
+class PostgresDialect:
+    """SQL of PostgreSQL."""
+
+    def field(self, name: str, kind: str = "bigint") -> str:
+        return f"({_BODY} ->> '{name}')::{kind}"
+
+    def has_one_of(self, name: str, numbers: Collection[int]) -> str:
+        array = f"'{{{', '.join(str(int(number)) for number in sorted(numbers))}}}'::bigint[]"
+        elements = f"json_array_elements_text({_BODY} -> '{name}')"
+        return f"EXISTS (SELECT FROM {elements} AS element WHERE element::bigint = ANY({array}))"
+
+    def has_all_texts(self, name: str, texts: Collection[str]) -> Conditions:
+        stored = f"SELECT json_array_elements_text({_BODY} -> '{name}')"
+        return {f"?::text[] <@ ARRAY({stored})": [without_nul(text) for text in texts]}
+
+    def among(self, column: str, values: Collection[Any], kind: str = "text") -> Conditions:
+        return {f"{column} = ANY(?::{kind}[])": list(values)}
+
+    def contains(self, column: str) -> str:
+        return f"strpos({column}, ?) > 0"
+
+    def text(self, text: str) -> str:
+        return shorten(text)
+
+    def without_index(self, column: str) -> str:
+        return column
+
+
+class _Rows(SqlRows):
+    dialect = PostgresDialect()
+    limits_parts = True
+
+    def row(self, table: Table[T], value: T) -> dict[str, Any]:
+        row = table.row(value)
+        for name in table.shortened:
+            row[name] = row[name] and shorten(row[name])
+        return row
+
+
+class PostgresTransaction(_Rows):
+    """A transaction on one connection."""
+
+    def __init__(self, db: Connection) -> None:
+        self.db = db
+
+    async def fetch(self, sql: str, *values: Any) -> Sequence[Any]:
+        return await self.db.fetch(sql, *map(_storable, values))
+
+    async def execute(self, sql: str, *values: Any) -> int:
+        return changed_rows(await self.db.execute(sql, *map(_storable, values)))
+
+    async def execute_many(self, sql: str, values: Sequence[Sequence[Any]]) -> None:
+        await self.db.executemany(sql, [tuple(map(_storable, row)) for row in values])
+
+    async def find_locked(self, table: Table[T], **columns: Any) -> T | None:
+        texts, values = self._where(table, columns)
+        sql = f"{statements.select(table, texts, (), has_limit=False)} FOR NO KEY UPDATE"
+        rows = await self.fetch(sql, *values)
+        return table.read(rows[0]) if rows else None
+
+    async def draw_id(self, table: Table[Any]) -> int:
+        number: int = await self.db.fetchval(f"SELECT nextval('{table.name}_id')")
+        return number
+
+    async def draw_job_ids(self, count: int) -> Sequence[JobId]:
+        if not count:
+            return ()
+        rows = await self.db.fetch("SELECT nextval('jobs_id') FROM generate_series(1, $1)", count)
+        return [JobId(row[0]) for row in rows]
+
+    async def draw_pipeline(self, project_id: ProjectId) -> tuple[int, PipelineId] | None:
+        row = await self.db.fetchrow(
+            "SELECT coalesce(max(iid), 0) + 1, nextval('pipelines_id'), (SELECT 1 FROM projects WHERE id = $1)"
+            " FROM pipelines WHERE project_id = $1",
+            project_id,
+        )
+        return (row[0], PipelineId(row[1])) if row and row[2] else None
+
+    async def read_family(self, pipeline: Pipeline) -> Family:
+        sql = "SELECT body FROM jobs WHERE pipeline_id = $1 AND retried = 0 ORDER BY id"
+        jobs = tuple(decode_job(row[0]) for row in await self.db.fetch(sql, pipeline.id))
+        return Family(pipeline=pipeline, jobs=jobs, taken=await self.find_taken_groups(pipeline, jobs))
+
+    async def find_taken_groups(self, pipeline: Pipeline, jobs: Sequence[Job]) -> frozenset[str]:
+        """No other transaction of the project decides about resource groups until this one ends."""
+        groups = groups_by_column(jobs)
+        if not groups:
+            return frozenset()
+        await self.db.execute("SELECT pg_advisory_xact_lock($1, hashint8($2))", _GROUPS_LOCK, pipeline.project_id)
+        rows = await self.db.fetch(TAKEN_GROUPS, *taken_group_values(pipeline, groups))
+        return frozenset(groups[row[0]] for row in rows)
+
+    async def update_job(self, job: Job) -> None:
+        sql = "UPDATE jobs SET state = $2, retried = $3, runner_id = $4, request_id = $5, body = $6 WHERE id = $1"
+        request_id = job.request_id and shorten(job.request_id)
+        values = (job.id, job.state.value, int(job.retried), job.runner_id, request_id, encode(job))
+        await self.db.execute(sql, *values)
+
+
+def groups_by_column(jobs: Iterable[Job]) -> dict[str, str]:
+    """The resource groups of jobs, by the text in the column."""
+    return {shorten(job.resource_group): job.resource_group for job in jobs if job.resource_group}
+
+
+def taken_group_values(pipeline: Pipeline, groups: Collection[str]) -> tuple[Any, ...]:
+    """The values of `TAKEN_GROUPS`."""
+    return pipeline.project_id, pipeline.id, list(groups), [state.value for state in OCCUPYING]
+
+
+class PostgresDatabase(_Rows, SqlDatabase):
+    """One database: its connections, and the ids it gives out."""
+
+    def __init__(self, pool: Pool, keyed: Pool, hints: Hints) -> None:
+        self._pool = pool
+        self._keyed_pool = keyed
+        self.hints = hints
+        self._batches: dict[str, Gathered[Any, Any]] = {}
+        self.frequent: dict[str, int] = {}
+        """Frequent statements by key, with the number of their values, which are lists."""
+
+    @classmethod
+    async def open(cls, url: str, cell_id: int) -> Self:
+        """Connect, and make or migrate the tables; DataFolderError when the database cannot be used."""
+        settings = {
+            "application_name": f"remuda cell {cell_id}",
+            "lock_timeout": f"{_WAIT_SECONDS}s",
+            "idle_in_transaction_session_timeout": f"{3 * _WAIT_SECONDS}s",
+            "jit": "off",
+        }
+        async with connect(url) as db:
+            await prepare(db, where(url), cell_id)
+
+        async def connect_with(more: Mapping[str, str]) -> Connection:
+            return await asyncpg.connect(
+                url, timeout=_WAIT_SECONDS, command_timeout=_WAIT_SECONDS, server_settings={**settings, **more}
+            )
+
+        return cls(
+            Pool(partial(connect_with, {}), most=CONNECTIONS, wait_seconds=_WAIT_SECONDS),
+            Pool(partial(connect_with, _KEYED), most=KEYED_CONNECTIONS, wait_seconds=_WAIT_SECONDS),
+            Hints(url),
+        )
+
+    async def close(self) -> None:
+        for pool in (self._pool, self._keyed_pool):
+            with suppress(*FAILURES):
+                await pool.close()
+
+    async def warm_up(self) -> None:
+        """Let the server plan the frequent statements: the first use on a connection takes longer than many others."""
+
+        async def plan(db: Connection) -> None:
+            for sql, lists in self.frequent.items():
+                await db.fetch(sql, *([] for _ in range(lists)))
+
+        with suppress(*FAILURES, ExceptionGroup):  # then it happens at their first use
+            await self._keyed_pool.warm_up(plan)
+
+    def watch_changes(self) -> AsyncGenerator[Collection[JobId], None]:
+        return self.hints.heard()
+
+    async def check_writable(self) -> None:
+        await self.execute("INSERT INTO probe VALUES (1, 1) ON CONFLICT (id) DO UPDATE SET writes = probe.writes + 1")
+
+    def borrow(self, *, keyed: bool = False) -> _Borrowed:
+        """One of the connections; `keyed` is for statements that find rows by key only."""
+        return _Borrowed(self._keyed_pool if keyed else self._pool)
+
+    @asynccontextmanager
+    async def begin(self, lock: str = "", *, keyed: bool = False) -> AsyncIterator[Connection]:
+        """A transaction. `lock` is a statement without values to begin it with."""
+        async with self.borrow(keyed=keyed) as db:
+            try:
+                try:
+                    await db.execute(f"BEGIN; {lock}")
+                except AWAY as error:
+                    db.terminate()
+                    # The connection was lost before, unnoticed. Nothing was done yet.
+                    raise LostRaceError from error
+                yield db
+                await db.execute("COMMIT")
+            except BaseException:
+                if not db.is_closed() and db.is_in_transaction():
+                    try:
+                        await db.execute("ROLLBACK")
+                    except BaseException:
+                        db.terminate()
+                        raise
+                raise
+
+    async def change(
+        self, work: Callable[[PostgresTransaction], Coroutine[Any, Any, T]], lock: Lock | None = None
+    ) -> T:
+        return await self.transact(lambda db: work(PostgresTransaction(db)), _statement(lock) if lock else "")
+
+    async def transact(self, work: Callable[[Connection], Awaitable[T]], lock: str = "") -> T:
+        """Run `work` in a transaction, and again when it lost a race. `lock` is a statement to begin with."""
+        for failures in count(1):
+            try:
+                async with self.begin(lock) as db:
+                    return await work(db)
+            except RACES as error:
+                if failures == TRIES:
+                    raise store_error(error) from error
+            except FAILURES as error:
+                raise store_error(error) from error
+            await asyncio.sleep(_PAUSE.delay(failures, jitter=random.random()))
+        raise AssertionError("the last try has raised")
+
+    async def execute(self, sql: str, *values: Any) -> int:
+        try:
+            async with self.borrow() as db:
+                return changed_rows(await db.execute(sql, *map(_storable, values)))
+        except FAILURES as error:
+            raise store_error(error) from error
+
+    async def execute_many(self, sql: str, values: Sequence[Sequence[Any]]) -> None:
+        await self.transact(lambda db: PostgresTransaction(db).execute_many(sql, values))
+
+    async def fetch(self, sql: str, *values: Any, keyed: bool = False) -> list[asyncpg.Record]:
+        try:
+            try:
+                async with self.borrow(keyed=keyed) as db:
+                    return await db.fetch(sql, *map(_storable, values))
+            except AWAY:
+                async with self.borrow(keyed=keyed) as db:
+                    return await db.fetch(sql, *map(_storable, values))
+        except FAILURES as error:
+            raise store_error(error) from error
+
+    async def find(self, table: Table[T], **columns: Any) -> T | None:
+        if len(columns) > 1 or not table.has_body or not table.fields.isdisjoint(columns):
+            return await super().find(table, **columns)
+        ((column, value),) = columns.items()
+        return await self.load(table.kind, keyed_select(table.name, column, type(value)), value)
+
+    async def load(self, kind: type[T], sql: str, key: Any) -> T | None:
+        """The value of a key; `sql` is as for `load_body`."""
+        body = await self.load_body(sql, key)
+        return decode(kind, body) if body else None
+
+    async def load_body(self, sql: str, key: Any) -> bytes | None:
+        """The body of a key. `sql` selects keys and bodies for a list of keys; concurrent calls share a statement."""
+        body: bytes | None = await self.fetch_together(sql, partial(self._fetch_bodies, sql), _storable(key))
+        return body
+
+    async def _fetch_bodies(self, sql: str, keys: Sequence[Any]) -> Mapping[Any, bytes]:
+        return {row[0]: row[1] for row in await self.fetch(sql, keys, keyed=True)}
+
+    async def fetch_together(
+        self, kind: str, fetch: Callable[[Sequence[Any]], Awaitable[Mapping[Any, Any]]], key: Any
+    ) -> Any:
+        """What `fetch` finds for a key. Concurrent calls of the same kind share one `fetch`."""
+        batch = self._batches.get(kind)
+        if batch is None:
+            batch = self._batches[kind] = Gathered(fetch)
+        return await batch.get(key)
+
+    async def select_one(self, kind: type[T], sql: str, *values: Any) -> T | None:
+        """The value of the first row."""
+        rows = await self.fetch(sql, *values)
+        return decode(kind, rows[0][0]) if rows else None
+
+
+def keyed_select(table: str, column: str, key: type[Any]) -> str:
+    """Keys and bodies of the rows with one of several keys."""
+    kind = "text" if issubclass(key, str) else "bigint"
+    return f"SELECT {column}, body FROM {table} WHERE {column} = ANY($1::{kind}[])"
+
+
+def _statement(lock: Lock) -> str:
+    quoted = "'" + str(lock.of).replace("'", "''") + "'"
+    return _LOCKS[lock.kind].format(number=lock.of, text=quoted)
+
+
+def changed_rows(tag: str) -> int:
+    """The number of rows in the server's answer to a statement (`UPDATE 3`)."""
+    count = tag.rpartition(" ")[2]
+    return int(count) if count.isdigit() else 0

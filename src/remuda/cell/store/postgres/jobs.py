@@ -1,0 +1,209 @@
+"""Jobs in PostgreSQL. Every call of a runner goes through this module.
+
+Several processes use one database at the same time. A job is changed only if its row is still, byte for byte, what the
+decision was based on; otherwise the decision is made again. So a lease costs one message and holds no lock meanwhile.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+from remuda.cell.store.paging import read_in_pieces
+from remuda.cell.store.ports.tables import JOBS
+from remuda.cell.store.postgres import rows
+from remuda.cell.store.postgres.belongings import BELONGINGS, BelongingsQuery, query_values, read_belongings
+from remuda.cell.store.postgres.database import (
+    AWAY,
+    FAILURES,
+    PostgresDatabase,
+    PostgresTransaction,
+    keyed_select,
+    shorten,
+    store_error,
+)
+from remuda.cell.store.row_bodies import decode, encode
+from remuda.cell.store.sql.filters import IS_OPEN
+from remuda.cell.store.sql.lists import SqlJobs
+from remuda.cell.store.write_batching import Together
+from remuda.cell.values import Job, Runner
+from remuda.cell.values.changes import Belongings
+from remuda.model.job import FINAL, JobId, JobState, ProjectId, RunnerId
+from remuda.model.progress import OPEN
+from remuda.pipeline import JobSpec
+
+_JOBS = keyed_select("jobs", "id", int)
+_SOME_JOBS = "SELECT body FROM jobs WHERE id = ANY($1::bigint[]) ORDER BY id"
+_SPECS = "SELECT jobs.id, specs.body FROM jobs JOIN specs ON specs.id = jobs.spec_id WHERE jobs.id = ANY($1::bigint[])"
+_LEASED = (
+    "SELECT runner_id, request_id, body FROM jobs JOIN unnest($1::bigint[], $2::text[]) AS asked (runner, request)"
+    " ON runner_id = asked.runner AND request_id = asked.request WHERE state = 'leased'"
+)
+_OPTIMISTIC_TRIES = 3
+"""How often a job is changed without a lock before its row is locked."""
+
+
+class PostgresJobs(SqlJobs):
+    """Jobs of a `PostgresDatabase`."""
+
+    def __init__(self, database: PostgresDatabase) -> None:
+        super().__init__(database)
+        self._database = database
+        self._requests: set[tuple[RunnerId, str] | None] = set()
+        """Requests of runners for which a hand-out is being stored."""
+        # One at a time: what gathers meanwhile is stored with the next, and a statement costs more than what it stores.
+        self._job_lane = Together(self._store_jobs, lanes=1)
+        database.frequent |= {
+            rows.STORE_JOBS: 9,
+            rows.LEASE_JOBS: 14,
+            BELONGINGS: 5,
+            keyed_select("runners", "token_hash", str): 1,
+            _LEASED: 2,
+            _JOBS: 1,
+            _SOME_JOBS: 1,
+        }
+
+    async def load_job(self, job_id: JobId) -> Job | None:
+        return await self._database.load(Job, _JOBS, job_id)
+
+    async def load_jobs(self, job_ids: Collection[JobId]) -> Sequence[Job]:
+        return [decode(Job, row[0]) for row in await self._database.fetch(_SOME_JOBS, list(job_ids), keyed=True)]
+
+    async def load_spec(self, job_id: JobId) -> JobSpec | None:
+        return await self._database.load(JobSpec, _SPECS, job_id)
+
+    async def load_belongings(self, job: Job, settings: Collection[str] = ()) -> Belongings:
+        query = BelongingsQuery.of(job, settings)
+        belongings: Belongings = await self._database.fetch_together("belongings", self._read_belongings, query)
+        return belongings
+
+    async def _read_belongings(self, queries: Sequence[BelongingsQuery]) -> Mapping[BelongingsQuery, Belongings]:
+        found = await self._database.fetch(BELONGINGS, *query_values(queries), keyed=True)
+        return read_belongings(queries, found)
+
+    async def change_job(
+        self, job_id: JobId, decide: Callable[[Job], Job | None], *, known: Job | None = None
+    ) -> Job | None:
+        expected = decide(known) if known else None
+        if known and expected and await self._job_lane.make(rows.Write(encode(known), expected)):
+            return self._tell_others(known, expected)
+        for _ in range(_OPTIMISTIC_TRIES):
+            body = await self._database.load_body(_JOBS, job_id)
+            if body is None:
+                return None
+            before = decode(Job, body)
+            after = decide(before)
+            if after is None or await self._job_lane.make(rows.Write(body, after)):
+                return self._tell_others(before, after)
+
+        async def change(transaction: PostgresTransaction) -> tuple[Job | None, Job | None]:
+            before = await transaction.find_locked(JOBS, id=job_id)
+            after = decide(before) if before else None
+            if after is not None:
+                await transaction.update_job(after)
+            return before, after
+
+        before_change, after_change = await self._database.change(change)
+        return self._tell_others(before_change, after_change) if before_change else None
+
+    async def end_beside(self, known: Job, ended: Job) -> bool:
+        is_stored = await self._job_lane.make(rows.Write(encode(known), ended, is_beside=True))
+        return self._tell_others(known, ended if is_stored else None) is not None
+
+    async def lease_job(
+        self, known: Job, leased: Job, runner: Runner, settings: Collection[str] = ()
+    ) -> Belongings | None:
+        request = (runner.id, leased.request_id) if leased.request_id else None
+        if request and request in self._requests:
+            return None  # two hand-outs for the same request would not see each other
+        self._requests.add(request)
+        try:
+            query = BelongingsQuery.of(leased, settings)
+            result = await self._job_lane.make(rows.Write(encode(known), leased, encode(runner), query))
+        finally:
+            self._requests.discard(request)
+        self._tell_others(known, leased if result else None)
+        return result if isinstance(result, Belongings) else None
+
+    async def _store_jobs(self, writes: Sequence[rows.Write]) -> Sequence[Belongings | bool | None]:
+        """Whether each job was stored; for one that is leased, its belongings.
+
+        Of two changes of one job only the first is stored, because neither has seen the other.
+        """
+        first = {write.job.id: write for write in reversed(writes)}
+        chosen = list(first.values())
+        columns = map(list, zip(*(write.values() for write in chosen), strict=True))
+        queries = [write.query for write in chosen if write.query]
+        try:
+            async with self._database.borrow(keyed=True) as db:
+                if queries:
+                    found = await db.fetch(rows.LEASE_JOBS, *columns, *query_values(queries))
+                else:
+                    found = await db.fetch(rows.STORE_JOBS, *columns)
+        except FAILURES as error:
+            if isinstance(error, AWAY):
+                raise store_error(error) from error
+            return [None] * len(writes)
+        stored = {row[1] for row in found if row[0] == "stored"}
+        belongings = read_belongings(queries, found) if queries else {}
+
+        def result(write: rows.Write) -> Belongings | bool:
+            if write.job.id not in stored or first[write.job.id] is not write:
+                return False
+            return belongings[write.query] if write.query else True
+
+        return list(map(result, writes))
+
+    def _tell_others(self, before: Job, after: Job | None) -> Job | None:
+        if after is not None and (rows.is_news(before.state, after.state) or before.priority != after.priority):
+            self._database.hints.tell([after])
+        return after
+
+    async def find_newest_success(
+        self, project_id: ProjectId, ref: str, name: str, *, tag: bool | None = None
+    ) -> Job | None:
+        sql = (
+            "SELECT body FROM jobs WHERE state = 'success' AND project_id = $1 AND ref = $2 AND name = $3"
+            " AND ($4::int IS NULL OR $4 = (SELECT tag FROM pipelines WHERE id = jobs.pipeline_id))"
+            " ORDER BY id DESC LIMIT 1"
+        )
+        return await self._database.select_one(
+            Job, sql, project_id, shorten(ref), shorten(name), None if tag is None else int(tag)
+        )
+
+    async def list_jobs_in(self, states: Collection[JobState]) -> Sequence[Job]:
+        sql = "SELECT id FROM jobs WHERE state = ANY($1::text[]) ORDER BY id"
+        job_ids = [JobId(row[0]) for row in await self._database.fetch(sql, [state.value for state in states])]
+        return await read_in_pieces(job_ids, self.load_jobs, states)
+
+    async def find_first_of_group(self, project_id: ProjectId, group: str, states: Collection[JobState]) -> Job | None:
+        sql = (
+            "SELECT body FROM jobs WHERE project_id = $1 AND resource_group = $2 AND state = ANY($3::text[])"
+            " ORDER BY id + 0 LIMIT 1"  # sort the few rows found instead of reading the project in the order of ids
+        )
+        return await self._database.select_one(Job, sql, project_id, shorten(group), [state.value for state in states])
+
+    async def find_leased_job(self, runner_id: RunnerId, request_id: str) -> Job | None:
+        key = (runner_id, shorten(request_id))
+        body = await self._database.fetch_together("leased by request", self._read_leased, key)
+        return decode(Job, body) if body else None
+
+    async def _read_leased(self, keys: Sequence[tuple[int, str]]) -> Mapping[tuple[int, str], bytes]:
+        runner_ids, request_ids = map(list, zip(*keys, strict=True))
+        return {
+            (row[0], row[1]): row[2] for row in await self._database.fetch(_LEASED, runner_ids, request_ids, keyed=True)
+        }
+
+    async def list_coming_jobs(self, states: Collection[JobState], *, held_since: float) -> Sequence[Job]:
+        of = f"SELECT id FROM pipelines WHERE {IS_OPEN}"
+        sql = (
+            f"SELECT jobs.id FROM ({of} AND status = ANY($1::text[]) UNION ALL"
+            f" {of} AND status = 'manual' AND updated_at > $2) AS moving"
+            " JOIN jobs ON jobs.pipeline_id = moving.id WHERE jobs.state = ANY($3::text[]) ORDER BY 1"
+        )
+        found = await self._database.fetch(
+            sql, sorted(OPEN - {"manual"}), held_since, [state.value for state in states]
+        )
+        return await read_in_pieces([JobId(row[0]) for row in found], self.load_jobs, states)
+
+    async def count_jobs(self) -> Mapping[str, int]:
+        sql = "SELECT state, count(*) FROM jobs WHERE state = ANY($1::text[]) GROUP BY state"
+        unfinished = [state.value for state in JobState if state not in FINAL]
+        return dict(tuple(row) for row in await self._database.fetch(sql, unfinished))

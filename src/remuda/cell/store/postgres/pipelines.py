@@ -1,0 +1,155 @@
+"""Pipelines in PostgreSQL.
+
+Several processes use one database at the same time. A pipeline's row is locked while a decision about its family is
+made, a project's row while it gets a pipeline, and all resource groups of a project while one of them is assigned.
+
+A decision about a family may be based on a job as it was just before that job was leased, as if the runner had called
+a moment later.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from msgspec.structs import replace
+
+from remuda.cell.errors import NotFoundError
+from remuda.cell.store.ports.tables import PIPELINES
+from remuda.cell.store.postgres import rows
+from remuda.cell.store.postgres.database import (
+    AWAY,
+    FAILURES,
+    TAKEN_GROUPS,
+    LostRaceError,
+    PostgresDatabase,
+    PostgresTransaction,
+    groups_by_column,
+    keyed_select,
+    shorten,
+    store_error,
+    taken_group_values,
+)
+from remuda.cell.store.postgres.families import FAMILIES, Made, Wanted, change_families, lock, read_families
+from remuda.cell.store.postgres.pool import Connection
+from remuda.cell.store.row_bodies import decode
+from remuda.cell.store.sql.filters import IS_OPEN
+from remuda.cell.store.sql.lists import SqlPipelines
+from remuda.cell.store.write_batching import Together
+from remuda.cell.values import Family, NewJob, Pipeline, Schedule
+from remuda.cell.values.changes import Applied, Changes
+from remuda.model.job import JobId, JobState, PipelineId, ProjectId
+from remuda.model.progress import OPEN
+
+_LANES = 2
+_OPTIMISTIC_TRIES = 3
+"""How often the jobs of a family are changed without locks before their rows are locked."""
+
+
+class PostgresPipelines(SqlPipelines):
+    """Pipelines of a `PostgresDatabase`."""
+
+    def __init__(self, database: PostgresDatabase) -> None:
+        super().__init__(database)
+        self._database = database
+        # One at a time in each lane: decisions about one pipeline wait for each other anyway.
+        self._lanes = [Together(self._change_families, lanes=1) for _ in range(_LANES)]
+        database.frequent |= {rows.UPDATE_PIPELINES: 4, FAMILIES: 1, keyed_select("pipelines", "id", int): 1}
+
+    async def add_pipeline(
+        self,
+        pipeline: Pipeline,
+        jobs: Sequence[NewJob],
+        *,
+        now: float,
+        sees: tuple[str, str] | None = None,
+        schedule: Schedule | None = None,
+        due_at: float | None = None,
+    ) -> Family:
+        family = await super().add_pipeline(pipeline, jobs, now=now, sees=sees, schedule=schedule, due_at=due_at)
+        self._database.hints.tell(job for job in family.jobs if job.state is JobState.PENDING)
+        return family
+
+    async def load_pipeline(self, pipeline_id: PipelineId) -> Pipeline | None:
+        return await self._database.find(PIPELINES, id=pipeline_id)
+
+    async def list_open_pipelines(self, project_id: ProjectId, ref: str) -> Sequence[Pipeline]:
+        sql = "SELECT body FROM pipelines WHERE project_id = $1 AND ref = $2 AND status = ANY($3::text[]) ORDER BY id"
+        found = await self._database.fetch(sql, project_id, shorten(ref), sorted(OPEN))
+        return [decode(Pipeline, row[0]) for row in found]
+
+    async def find_downstream(self, upstream_job_id: JobId) -> Pipeline | None:
+        return await self._database.find(PIPELINES, upstream_job_id=upstream_job_id)
+
+    async def load_family(self, pipeline_id: PipelineId) -> Family | None:
+        families, _ = read_families(await self._database.fetch(FAMILIES, [pipeline_id]))
+        family = families.get(pipeline_id)
+        if family and (groups := groups_by_column(family.jobs)):
+            found = await self._database.fetch(TAKEN_GROUPS, *taken_group_values(family.pipeline, groups))
+            family = replace(family, taken=frozenset(groups[row[0]] for row in found))
+        return family
+
+    async def change_family(self, pipeline_id: PipelineId, decide: Callable[[Family], Changes]) -> Applied:
+        made = await self._lanes[pipeline_id % _LANES].make(Wanted(pipeline_id, decide))
+        if made is None:
+            made = await self._change_alone(pipeline_id, decide)
+        elif made.error is not None:
+            raise made.error
+        applied, before = made.applied, {job.id: job.state for job in made.before.jobs} if made.before else {}
+        news = (job for job in applied.jobs if applied.pipeline or rows.is_news(before.get(job.id), job.state))
+        self._database.hints.tell(news)
+        return applied
+
+    async def _change_families(self, wanted: Sequence[Wanted]) -> Sequence[Made | None]:
+        try:
+            async with self._database.begin(lock(change.pipeline_id for change in wanted), keyed=True) as db:
+                return await change_families(db, wanted)
+        except (LostRaceError, *FAILURES) as error:
+            if isinstance(error, AWAY):
+                raise store_error(error) from error
+            return [None] * len(wanted)
+
+    async def _change_alone(self, pipeline_id: PipelineId, decide: Callable[[Family], Changes]) -> Made:
+        tries = 0
+
+        async def change(db: Connection) -> Made:
+            nonlocal tries
+            tries += 1
+            if tries > _OPTIMISTIC_TRIES:
+                await db.execute("SELECT FROM jobs WHERE pipeline_id = $1 ORDER BY id FOR UPDATE", pipeline_id)
+            families, bodies = read_families(await db.fetch(FAMILIES, [pipeline_id]))
+            if pipeline_id not in families:
+                raise NotFoundError(f"there is no pipeline {pipeline_id}")
+            family = families[pipeline_id]
+            taken = await PostgresTransaction(db).find_taken_groups(family.pipeline, family.jobs)
+            family = replace(family, taken=taken)
+            return Made(family, await _apply(PostgresTransaction(db), decide(family), bodies))
+
+        return await self._database.transact(change, lock([pipeline_id]))
+
+    async def remove_pipeline(self, pipeline_id: PipelineId) -> bool:
+        async def remove(db: Connection) -> bool:
+            for table in ("results", "artifacts"):
+                jobs = "SELECT id FROM jobs WHERE pipeline_id = $1"
+                await db.execute(f"DELETE FROM {table} WHERE job_id IN ({jobs})", pipeline_id)
+            removed = await db.fetch("DELETE FROM jobs WHERE pipeline_id = $1 RETURNING spec_id", pipeline_id)
+            await db.execute("DELETE FROM specs WHERE id = ANY($1::bigint[])", list({row[0] for row in removed}))
+            return await db.fetchval("DELETE FROM pipelines WHERE id = $1 RETURNING true", pipeline_id) is True
+
+        sql = f"SELECT FROM pipelines WHERE id = {int(pipeline_id)} FOR UPDATE"
+        return await self._database.transact(remove, sql)
+
+    async def count_pipelines(self) -> Mapping[str, int]:
+        sql = f"SELECT status, count(*) FROM pipelines WHERE {IS_OPEN} GROUP BY status"
+        return dict(tuple(row) for row in await self._database.fetch(sql))
+
+
+async def _apply(transaction: PostgresTransaction, changes: Changes, bodies: Mapping[JobId, bytes]) -> Applied:
+    await rows.update_jobs(transaction.db, changes.jobs, bodies)
+    new = []
+    if changes.retries:
+        sql = "SELECT id, spec_id FROM jobs WHERE id = ANY($1::bigint[])"
+        specs = dict(tuple(row) for row in await transaction.fetch(sql, [retry.of for retry in changes.retries]))
+        ids = await transaction.draw_job_ids(len(changes.retries))
+        new = [replace(retry.job, id=id_) for retry, id_ in zip(changes.retries, ids, strict=True)]
+        await transaction.add_tries([(job, specs[retry.of]) for job, retry in zip(new, changes.retries, strict=True)])
+    if changes.pipeline:
+        await rows.update_pipelines(transaction.db, [changes.pipeline])
+    return Applied(jobs=(*changes.jobs, *new), pipeline=changes.pipeline)

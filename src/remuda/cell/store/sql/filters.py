@@ -1,0 +1,228 @@
+"""The filters of lists as SQL conditions with their values.
+
+What a filter means is defined by its `fits` method. The parts that differ between SQLite and PostgreSQL are in a
+`Dialect`. In a condition `?` is its value; None is the value of a condition without one.
+"""
+
+from collections.abc import Collection, Iterable, Sequence
+from functools import singledispatch
+from typing import Any, Protocol
+
+from remuda.cell.store.ports.people import UserFilter
+from remuda.cell.values import NAMESPACE_ID, ORGANIZATION_ID, PipelineFilter
+from remuda.cell.values.audit_events import AuditFilter
+from remuda.cell.values.people import (
+    ONLINE_SECONDS,
+    STALE_SECONDS,
+    NamespaceFilter,
+    ProjectFilter,
+    RunnerFilter,
+    Sight,
+    ids_of,
+)
+from remuda.model.job import JobState
+from remuda.model.runner import Pool, RunnerType
+
+Conditions = dict[str, Any]
+
+IS_OPEN = "status NOT IN ('success', 'failed', 'canceled', 'skipped')"
+"""Of pipelines, with the same text as the condition of the index `pipelines_open`."""
+
+
+class Dialect(Protocol):
+    """What one database says in its own way."""
+
+    def field(self, name: str, kind: str = "bigint") -> str:
+        """A field of the body; NULL in rows that are older than the field. `kind` is PostgreSQL's type for it."""
+        ...
+
+    def has_one_of(self, name: str, numbers: Collection[int]) -> str:
+        """Whether a list in the body has one of the numbers."""
+        ...
+
+    def has_all_texts(self, name: str, texts: Collection[str]) -> Conditions:
+        """Whether a list in the body of a runner has all the texts."""
+        ...
+
+    def among(self, column: str, values: Collection[Any], kind: str = "text") -> Conditions:
+        """Whether a column has one of the values."""
+        ...
+
+    def contains(self, column: str) -> str:
+        """Whether a text column contains the value."""
+        ...
+
+    def text(self, text: str) -> str:
+        """A text as a `Table.shortened` column has it."""
+        ...
+
+    def without_index(self, column: str) -> str:
+        """A column for whose condition no index is to be used."""
+        ...
+
+
+@singledispatch
+def conditions(wanted: Any, dialect: Dialect) -> Conditions:
+    """The conditions of a filter."""
+    raise TypeError(f"no SQL for {type(wanted).__name__}")
+
+
+@conditions.register
+def _(wanted: AuditFilter, dialect: Dialect) -> Conditions:
+    return dict(wanted.conditions())
+
+
+@conditions.register
+def _(wanted: UserFilter, dialect: Dialect) -> Conditions:
+    where: Conditions = {}
+    if wanted.organization_id is not None:
+        where["organization_id = ?"] = wanted.organization_id
+    if wanted.search:
+        where[f"({dialect.contains('search_text')} OR email_key = ?)"] = wanted.search.casefold()
+    return where
+
+
+@conditions.register
+def _(wanted: ProjectFilter, dialect: Dialect) -> Conditions:
+    where: Conditions = {f"{dialect.field('removed_at', 'text')} IS {'NOT ' if wanted.removed else ''}NULL": None}
+    if wanted.search:
+        where[dialect.contains("search_text")] = wanted.search.casefold()
+    if wanted.namespace_id is not None:
+        where[f"{_namespace(dialect)} = ?"] = wanted.namespace_id
+    if wanted.group_id is not None:
+        where[dialect.has_one_of("group_ids", [wanted.group_id])] = None
+    if wanted.visibility:
+        where[f"{_visibility(dialect)} = ?"] = wanted.visibility
+    if wanted.sight is not None:
+        where |= _visible_projects(wanted.sight, dialect, membership=wanted.membership)
+    return where
+
+
+def _visible_projects(sight: Sight, dialect: Dialect, *, membership: bool) -> Conditions:
+    own = f"id IN ({_numbers(sight.project_ids)}) OR {_namespace(dialect)} = {int(sight.namespace_id)}"
+    shown = "" if membership else f" OR {_visibility(dialect)} != 'private'"
+    return {
+        f"{_organization(dialect)} = ?": sight.organization_id,
+        f"({own} OR {dialect.has_one_of('group_ids', sight.group_ids)}{shown})": None,
+    }
+
+
+@conditions.register
+def _(wanted: NamespaceFilter, dialect: Dialect) -> Conditions:
+    where: Conditions = {}
+    if wanted.search:
+        where[dialect.contains("search_text")] = wanted.search.casefold()
+    if wanted.parent_id is not None:
+        where["parent_id = ?"] = wanted.parent_id
+    if wanted.inside is not None:
+        where[dialect.has_one_of("above", [wanted.inside])] = None
+    if wanted.is_group is not None:
+        where[f"{dialect.field('owner_id')} IS {'' if wanted.is_group else 'NOT '}NULL"] = None
+    if wanted.top_level:
+        where["parent_id IS NULL"] = None
+    if wanted.sight is not None:
+        where |= _visible_namespaces(wanted.sight, dialect)
+    return where
+
+
+def _visible_namespaces(sight: Sight, dialect: Dialect) -> Conditions:
+    member = f"id IN ({_numbers(sight.group_ids)}) OR {dialect.has_one_of('above', sight.group_ids)}"
+    return {
+        "organization_id = ?": sight.organization_id,
+        f"(id = {int(sight.namespace_id)} OR ({dialect.field('owner_id')} IS NULL"
+        f" AND ({_visibility(dialect)} != 'private' OR {member})))": None,
+    }
+
+
+@conditions.register
+def _(wanted: RunnerFilter, dialect: Dialect) -> Conditions:
+    where: Conditions = {}
+    if wanted.type:
+        where[f"{dialect.field('type', 'text')} = ?"] = wanted.type
+    if wanted.paused is not None:
+        where[f"{dialect.field('paused', 'boolean')} = ?"] = wanted.paused
+    if wanted.tags:
+        where |= dialect.has_all_texts("tags", wanted.tags)
+    if wanted.pools is not None:
+        where |= _serving(wanted.pools, dialect)
+    if wanted.status:
+        where |= _in_status(wanted.status, wanted.now, dialect)
+    return where
+
+
+def _serving(pools: Sequence[Pool], dialect: Dialect) -> Conditions:
+    organizations, groups, projects = (ids_of(pools, kind) for kind in ("organization", "group", "project"))
+    kind = dialect.field("type", "text")
+    return {
+        f"(({kind} = '{RunnerType.INSTANCE.value}' AND {_organization(dialect)} IN ({_numbers(organizations)}))"
+        f" OR ({kind} = '{RunnerType.GROUP.value}' AND {dialect.field('group_id')} IN ({_numbers(groups)}))"
+        f" OR ({kind} = '{RunnerType.PROJECT.value}' AND {dialect.has_one_of('project_ids', projects)}))": None
+    }
+
+
+def _in_status(status: str, now: float, dialect: Dialect) -> Conditions:
+    time = "double precision"
+    contacted = f"(SELECT max({dialect.field('contacted_at', time)}) FROM managers WHERE runner_id = runners.id)"
+    created = dialect.field("created_at", time)
+    online, stale = now - ONLINE_SECONDS, now - STALE_SECONDS
+    match status:
+        case "online":
+            return {f"{contacted} > ?": online}
+        case "stale":
+            return {f"coalesce({contacted}, {created}) <= ?": stale}
+        case "offline":
+            return {f"{contacted} <= ?": online, f"{contacted} > ?": stale}
+        case _:
+            return {f"{contacted} IS NULL": None, f"{created} > ?": stale}
+
+
+@conditions.register
+def _(wanted: PipelineFilter, dialect: Dialect) -> Conditions:
+    compared = {
+        "ref = ?": dialect.text(wanted.ref) or None,
+        "sha = ?": dialect.text(wanted.sha) or None,
+        "source = ?": dialect.text(wanted.source) or None,
+        "name = ?": dialect.text(wanted.name) or None,
+        "tag = ?": None if wanted.tag is None else int(wanted.tag),
+        "(yaml_errors IS NOT NULL) = ?": wanted.has_mistakes,
+        "schedule_id = ?": wanted.schedule_id,
+        "user_id = ?": wanted.user_id,
+        "updated_at > ?": wanted.updated_after,
+        "updated_at < ?": wanted.updated_before,
+        "created_at > ?": wanted.created_after,
+        "created_at < ?": wanted.created_before,
+        "status = ?": wanted.status,
+    }
+    where: Conditions = {sql: value for sql, value in compared.items() if value is not None}
+    if wanted.statuses is not None and not wanted.status:
+        where |= dialect.among("status", wanted.statuses)
+    return where if wanted.source else {**where, "is_child = 0": None}
+
+
+def pipeline_order(wanted: PipelineFilter) -> str:
+    """The order of a list of pipelines."""
+    direction = "ASC" if wanted.ascending else "DESC"
+    column = {"status": "status", "ref": "ref", "updated_at": "updated_at", "user_id": "user_id"}.get(wanted.order_by)
+    return f"{column} {direction}, id {direction}" if column else f"id {direction}"
+
+
+def in_words(states: Collection[JobState]) -> str:
+    """States as a list in a statement."""
+    return ", ".join(f"'{state.value}'" for state in sorted(states))
+
+
+def _organization(dialect: Dialect) -> str:
+    return f"coalesce({dialect.field('organization_id')}, {ORGANIZATION_ID})"
+
+
+def _namespace(dialect: Dialect) -> str:
+    return f"coalesce({dialect.field('namespace_id')}, {NAMESPACE_ID})"
+
+
+def _visibility(dialect: Dialect) -> str:
+    return f"coalesce({dialect.field('visibility', 'text')}, 'private')"
+
+
+def _numbers(numbers: Iterable[int]) -> str:
+    """Numbers as SQL. NULL keeps an empty list valid and matches nothing."""
+    return ", ".join(str(int(number)) for number in sorted(numbers)) or "NULL"

@@ -1,0 +1,101 @@
+"""SQL that SQLite and PostgreSQL both understand, for any table. Values are numbered: `$1`, `$2` and so on.
+
+The texts are cached, so that a database can recognize a statement that it has prepared.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any, Literal
+
+from remuda.cell.store.ports.database import Table
+from remuda.cell.values import Page
+
+
+@lru_cache(maxsize=1024)
+def insert(
+    table: Table[Any], columns: tuple[str, ...], *, conflict: Literal["", "ignore", "replace"] = "", inside: str = ""
+) -> str:
+    """Add a row. On a conflict with another row: fail, ignore the new row, or replace the one with the same key.
+
+    `inside` names a table that must have a row with the id that is passed after the columns.
+    """
+    names, values = ", ".join(columns), places(len(columns))
+    if table.is_numbered:
+        source = f"(number, {names}) SELECT coalesce(max(number), 0) + 1, {values} FROM {table.name} WHERE true"
+    elif inside:
+        source = f"({names}) SELECT {values} FROM {inside} WHERE id = ${len(columns) + 1}"
+    else:
+        source = f"({names}) VALUES ({values})"
+    sql = f"INSERT INTO {table.name} {source}"
+    if conflict == "ignore":
+        return f"{sql} ON CONFLICT DO NOTHING"
+    if conflict == "replace":
+        changed = ", ".join(f"{name} = excluded.{name}" for name in columns if name not in table.key)
+        return f"{sql} ON CONFLICT ({', '.join(table.key)}) DO UPDATE SET {changed}"
+    return sql
+
+
+@lru_cache(maxsize=1024)
+def update(table: Table[Any], columns: tuple[str, ...]) -> str:
+    """Replace a row; the values are those of the columns."""
+    numbers = {name: f"{name} = ${number}" for number, name in enumerate(columns, 1)}
+    changed = ", ".join(text for name, text in numbers.items() if name not in table.key)
+    return f"UPDATE {table.name} SET {changed} WHERE {' AND '.join(numbers[name] for name in table.key)}"
+
+
+@lru_cache(maxsize=1024)
+def select(table: Table[Any], conditions: tuple[str, ...], order: tuple[str, ...], *, has_limit: bool) -> str:
+    """Rows for which all conditions hold; the limit is the last value."""
+    sql = f"SELECT {table.selected} FROM {table.name}"
+    if conditions:
+        sql += f" WHERE {' AND '.join(conditions)}"
+    if order:
+        sql += f" ORDER BY {', '.join(order)}"
+    return sql + f" LIMIT ${_last_number(conditions) + 1}" if has_limit else sql
+
+
+def _last_number(conditions: Sequence[str]) -> int:
+    return sum("$" in condition for condition in conditions)
+
+
+def places(count: int) -> str:
+    return ", ".join(f"${number}" for number in range(1, count + 1))
+
+
+def select_page(
+    table: str,
+    where: Mapping[str, Any],
+    page: Page,
+    order: str,
+    states: Sequence[str] = (),
+    *,
+    limits_parts: bool,
+) -> tuple[str, str, list[Any]]:
+    """Two statements with the same values: one counts the rows for which all conditions hold, one reads a page.
+
+    In a condition `?` is its value; a condition whose value is None has none. Rows in several `states` are merged:
+    an index has the rows of each state in order, so that only as many as the page needs are read. `limits_parts`:
+    each of these parts gets a limit of its own, without which PostgreSQL reads it whole.
+    """
+    values: list[Any] = []
+    parts = []
+    where = {**where, **page.bounds}
+    for conditions in [{**where, "state = ?": state} for state in dict.fromkeys(states)] or [where]:
+        texts = []
+        for condition, value in conditions.items():
+            text = condition
+            if value is not None:
+                values.append(value)
+                text = condition.replace("?", f"${len(values)}")
+            texts.append(text)
+        parts.append(f"FROM {table} WHERE {' AND '.join(texts) or 'true'}")
+    count = " UNION ALL ".join(f"SELECT count(*) {part}" for part in parts)
+    order, offset = page.order or order, (page.number - 1) * page.size
+    if len(parts) == 1:
+        sql = f"SELECT body {parts[0]}"
+    elif limits_parts:
+        limit = f"ORDER BY {order} LIMIT {offset + page.size}"
+        sql = " UNION ALL ".join(f"(SELECT body, id {part} {limit})" for part in parts)
+    else:
+        sql = " UNION ALL ".join(f"SELECT body, id {part}" for part in parts)
+    return count, f"{sql} ORDER BY {order} LIMIT {int(page.size)} OFFSET {int(offset)}", values

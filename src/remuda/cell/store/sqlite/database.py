@@ -1,0 +1,301 @@
+"""A SQLite file as a database of the store.
+
+Writes go through one writer thread and are on disk when they return. Reads use a second, read-only connection in the
+event loop: single rows by key take microseconds, less than a thread would cost, and they see every commit that was
+reported. One process at a time may open the file; the lock of the data folder ensures that.
+"""
+
+import asyncio
+import re
+import sqlite3
+from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Sequence
+from contextlib import closing, suppress
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Self, TypeVar
+from urllib.parse import quote
+
+from remuda.cell.errors import DataFolderError, StoreError
+from remuda.cell.store.ports.database import Lock, Table
+from remuda.cell.store.ports.tables import JOBS, PIPELINES
+from remuda.cell.store.row_bodies import decode, decode_job, encode
+from remuda.cell.store.sql.filters import Conditions
+from remuda.cell.store.sql.rows import SqlDatabase, SqlRows
+from remuda.cell.store.sqlite.schema import prepare
+from remuda.cell.values import Family, Job, Pipeline
+from remuda.lib.files import is_disk_waited_for, make_private
+from remuda.lib.ids import IdRange, IdsExhaustedError, range_of_cell
+from remuda.lib.sqlite_writer import ClosedError, Writer
+from remuda.model.job import OCCUPYING, JobId, PipelineId, ProjectId
+
+T = TypeVar("T")
+
+_BUSY_SECONDS = 5.0
+
+
+def store_error(error: sqlite3.Error) -> StoreError:
+    """A failure of the database, with advice for the operator."""
+    advice = {
+        "SQLITE_FULL": "free some space where the data folder is",
+        "SQLITE_READONLY": "make the data folder writable for this user",
+        "SQLITE_BUSY": "another process uses the database; end it",
+        "SQLITE_LOCKED": "another process uses the database; end it",
+        "SQLITE_CORRUPT": "the file is damaged; restore it from a backup",
+        "SQLITE_NOTADB": "the file is no database; restore it from a backup",
+    }
+    name = str(getattr(error, "sqlite_errorname", ""))
+    hint = next((text for start, text in advice.items() if name.startswith(start)), "check the data folder's disk")
+    return StoreError(f"the store cannot do this now: {error}; {hint}")
+
+
+def json_list(values: Collection[Any]) -> str:
+    """Values for `IN (SELECT value FROM json_each(?))`."""
+    return encode(list(values)).decode()
+
+
+class SqliteDialect:
+    """SQL of SQLite."""
+
+    def field(self, name: str, kind: str = "bigint") -> str:
+        return f"json_extract(CAST(body AS TEXT), '$.{name}')"
+
+    def has_one_of(self, name: str, numbers: Collection[int]) -> str:
+        values = ", ".join(str(int(number)) for number in sorted(numbers))
+        return f"EXISTS (SELECT 1 FROM json_each(CAST(body AS TEXT), '$.{name}') WHERE value IN ({values}))"
+
+    def has_all_texts(self, name: str, texts: Collection[str]) -> Conditions:
+        stored = f"SELECT value FROM json_each(CAST(runners.body AS TEXT), '$.{name}')"
+        return {f"NOT EXISTS (SELECT 1 FROM json_each(?) WHERE value NOT IN ({stored}))": json_list(texts)}
+
+    def among(self, column: str, values: Collection[Any], kind: str = "text") -> Conditions:
+        return {f"{column} IN (SELECT value FROM json_each(?))": json_list(values)}
+
+    def contains(self, column: str) -> str:
+        return f"instr({column}, ?) > 0"
+
+    def text(self, text: str) -> str:
+        return text
+
+    def without_index(self, column: str) -> str:
+        return f"+{column}"
+
+
+@lru_cache(maxsize=1024)
+def _with_question_marks(sql: str) -> str:
+    """A statement with values as SQLite numbers them: `?1` for `$1`."""
+    return re.sub(r"\$(\d)", r"?\1", sql)
+
+
+class _Rows(SqlRows):
+    dialect = SqliteDialect()
+    limits_parts = False
+
+    def row(self, table: Table[T], value: T) -> dict[str, Any]:
+        row = table.row(value)
+        return {name: row[name] for name in row if name not in table.generated} if table.generated else row
+
+
+class SqliteTransaction(_Rows):
+    """A transaction of the writer thread.
+
+    Its methods are coroutines, as those of PostgreSQL, but never suspend: the writer runs them to their end.
+    """
+
+    def __init__(self, db: sqlite3.Connection, ids: IdRange) -> None:
+        self.db = db
+        self._ids = ids
+
+    async def fetch(self, sql: str, *values: Any) -> Sequence[Any]:
+        return self.db.execute(_with_question_marks(sql), values).fetchall()
+
+    async def execute(self, sql: str, *values: Any) -> int:
+        return self.db.execute(_with_question_marks(sql), values).rowcount
+
+    async def execute_many(self, sql: str, values: Sequence[Sequence[Any]]) -> None:
+        self.db.executemany(_with_question_marks(sql), values)
+
+    async def find_locked(self, table: Table[T], **columns: Any) -> T | None:
+        return await self.find(table, **columns)
+
+    async def draw_id(self, table: Table[Any]) -> int:
+        return (await self._draw(table, 1))[0]
+
+    async def draw_job_ids(self, count: int) -> Sequence[JobId]:
+        return [JobId(number) for number in await self._draw(JOBS, count)]
+
+    async def _draw(self, table: Table[Any], count: int) -> list[int]:
+        row = self.db.execute("SELECT last FROM sequences WHERE name = ?", (table.name,)).fetchone()
+        last = row[0] if row else None
+        numbers = [last := self._ids.after(last) for _ in range(count)]
+        if numbers:
+            self.db.execute("INSERT OR REPLACE INTO sequences VALUES (?, ?)", (table.name, last))
+        return numbers
+
+    async def draw_pipeline(self, project_id: ProjectId) -> tuple[int, PipelineId] | None:
+        iid = "SELECT coalesce(max(iid), 0) + 1 FROM pipelines WHERE project_id = ?1"
+        row = self.db.execute(f"SELECT ({iid}) FROM projects WHERE id = ?1", (project_id,)).fetchone()
+        return (row[0], PipelineId(await self.draw_id(PIPELINES))) if row else None
+
+    async def read_family(self, pipeline: Pipeline) -> Family:
+        return read_family(self.db, pipeline)
+
+    async def find_taken_groups(self, pipeline: Pipeline, jobs: Sequence[Job]) -> frozenset[str]:
+        return _taken_groups(self.db, pipeline, jobs)
+
+    async def update_job(self, job: Job) -> None:
+        update_job(self.db, job)
+
+
+def read_family(db: sqlite3.Connection, pipeline: Pipeline) -> Family:
+    # As one row: each further row is another call of SQLite, during which Python switches threads.
+    # No body contains a line break, because it is JSON.
+    sql = (
+        "SELECT CAST(group_concat(body, char(10)) AS BLOB)"
+        " FROM (SELECT body FROM jobs WHERE pipeline_id = ? AND retried = 0 ORDER BY id)"
+    )
+    bodies: bytes | None = db.execute(sql, (pipeline.id,)).fetchone()[0]
+    jobs = tuple(map(decode_job, bodies.split(b"\n"))) if bodies else ()
+    return Family(pipeline=pipeline, jobs=jobs, taken=_taken_groups(db, pipeline, jobs))
+
+
+def _taken_groups(db: sqlite3.Connection, pipeline: Pipeline, jobs: Sequence[Job]) -> frozenset[str]:
+    groups = {job.resource_group for job in jobs if job.resource_group}
+    if not groups:
+        return frozenset()
+    sql = (
+        "SELECT DISTINCT resource_group FROM jobs WHERE project_id = ? AND pipeline_id != ?"
+        " AND resource_group IN (SELECT value FROM json_each(?)) AND state IN (SELECT value FROM json_each(?))"
+    )
+    values = (pipeline.project_id, pipeline.id, json_list(groups), json_list(OCCUPYING))
+    return frozenset(row[0] for row in db.execute(sql, values))
+
+
+def update_job(db: sqlite3.Connection, job: Job) -> None:
+    sql = "UPDATE jobs SET state = ?, retried = ?, runner_id = ?, request_id = ?, body = ? WHERE id = ?"
+    db.execute(sql, (job.state, job.retried, job.runner_id, job.request_id, encode(job), job.id))
+
+
+class SqliteDatabase(_Rows, SqlDatabase):
+    """One file: a writer, a reader, and the ids it gives out."""
+
+    def __init__(self, writer: Writer, path: Path, ids: IdRange) -> None:
+        self.writer = writer
+        self.reader = _open_reader(path)
+        self._path = path
+        self._ids = ids
+
+    @classmethod
+    def open(cls, path: Path, cell_id: int) -> Self:
+        """Open or create the file; DataFolderError when it cannot be used."""
+        try:
+            _make_files_private(path)
+            db = sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+            try:
+                synchronous = "FULL" if is_disk_waited_for() else "OFF"
+                for pragma in ("journal_mode = WAL", f"synchronous = {synchronous}", "foreign_keys = ON"):
+                    db.execute(f"PRAGMA {pragma}")
+                prepare(db, str(path), cell_id)
+                return cls(Writer(db, path.name), path, range_of_cell(cell_id))
+            except BaseException:
+                db.close()
+                raise
+        except sqlite3.Error as error:
+            raise DataFolderError(f"cannot open {path}: {store_error(error)}") from error
+
+    async def close(self) -> None:
+        self.reader.close()
+        await asyncio.to_thread(self.writer.close)
+
+    async def warm_up(self) -> None:
+        return
+
+    async def check_writable(self) -> None:
+        await self.execute("INSERT INTO probe VALUES (1, 1) ON CONFLICT (id) DO UPDATE SET writes = writes + 1")
+
+    async def watch_changes(self) -> AsyncGenerator[Collection[JobId], None]:
+        """No other process can change this database."""
+        changes: Sequence[Collection[JobId]] = ()
+        for job_ids in changes:
+            yield job_ids
+
+    async def change(self, work: Callable[[SqliteTransaction], Coroutine[Any, Any, T]], lock: Lock | None = None) -> T:
+        return await self.write(lambda db: _run_to_end(work(SqliteTransaction(db, self._ids))))
+
+    async def write(self, operation: Callable[[sqlite3.Connection], T], *, is_statement: bool = False) -> T:
+        """The result of an operation, once it is committed. `is_statement`: it changes something once at most."""
+        try:
+            return await self.writer.run(operation, is_statement=is_statement)
+        except IdsExhaustedError as error:
+            raise StoreError(f"{error}; give the cell a further range") from error
+        except ClosedError:
+            raise StoreError("the store is closed; the cell stops") from None
+        except sqlite3.Error as error:
+            raise store_error(error) from error
+
+    async def fetch(self, sql: str, *values: Any) -> Sequence[Any]:
+        return self.read(_with_question_marks(sql), *values)
+
+    async def execute(self, sql: str, *values: Any) -> int:
+        text = _with_question_marks(sql)
+        return await self.write(lambda db: db.execute(text, values).rowcount)
+
+    async def execute_many(self, sql: str, values: Sequence[Sequence[Any]]) -> None:
+        text = _with_question_marks(sql)
+        await self.write(lambda db: db.executemany(text, values))
+
+    def read(self, sql: str, *values: Any) -> list[Any]:
+        """Rows, read in the event loop."""
+        try:
+            return self.reader.execute(sql, values).fetchall()
+        except sqlite3.Error as error:
+            raise store_error(error) from error
+
+    async def read_in_thread(self, sql: str, *values: Any) -> list[Any]:
+        """Rows, read in a thread with a connection of its own: for queries that may take long."""
+
+        def read() -> list[Any]:
+            with closing(_open_reader(self._path)) as db:
+                return db.execute(sql, values).fetchall()
+
+        try:
+            return await asyncio.to_thread(read)
+        except sqlite3.Error as error:
+            raise store_error(error) from error
+
+    def load(self, kind: type[T], sql: str, *values: Any) -> T | None:
+        """The value of the first row."""
+        rows = self.read(sql, *values)
+        return decode(kind, rows[0][0]) if rows else None
+
+    def load_all(self, kind: type[T], sql: str, *values: Any) -> list[T]:
+        return [decode(kind, row[0]) for row in self.read(sql, *values)]
+
+
+def _run_to_end(work: Coroutine[Any, Any, T]) -> T:
+    """The result of a coroutine that never suspends."""
+    try:
+        work.send(None)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+    work.close()
+    raise AssertionError("a transaction waited for something other than its rows")
+
+
+def _open_reader(path: Path) -> sqlite3.Connection:
+    return sqlite3.connect(
+        f"file:{quote(str(path))}?mode=ro",
+        uri=True,
+        timeout=_BUSY_SECONDS,
+        isolation_level=None,
+        check_same_thread=False,
+    )
+
+
+def _make_files_private(path: Path) -> None:
+    """Let only this user read the file and those that SQLite puts beside it with the same mode."""
+    with suppress(OSError):  # SQLite reports it, too
+        make_private(path)
+        for name in (f"{path.name}-wal", f"{path.name}-shm"):
+            if (beside := path.with_name(name)).exists():
+                make_private(beside)
