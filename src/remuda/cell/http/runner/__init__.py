@@ -1,1 +1,1 @@
-"""The Runner API: what runner managers call."""
+"""The Runner API: the calls that runner managers and jobs make."""

@@ -1,11 +1,11 @@
-"""Artifacts up and down, streamed both ways.
+"""Artifacts: upload and download, streamed both ways.
 
-Decided here: who may read which job's artifacts (its own job; a job that was told to get them, while it may read the
-project they are of; any job of the same project through the project's address; a user), and what a second upload of the
-same type comes to. The limit is a setting; where the bytes lie is up to the blob store. What a dotenv report holds is
-read by `core.dotenv`, a single file of an archive by `remuda.cell.blobs.archives`.
+A job may read its own artifacts, those of jobs that it was told to get them from (while it may read their project), and
+through the project's address those of any job of its project; a user may as their level allows. A second upload of the
+same type is ignored if it has the same content and refused otherwise. `core.jobs.dotenv` parses dotenv reports,
+`remuda.cell.blobs.archives` reads single files of an archive.
 
-Invariant: a row in the store names a blob that is complete; a refused upload leaves no blob.
+Invariant: a row in the store names a complete blob; a refused upload leaves no blob.
 """
 
 import secrets
@@ -81,20 +81,18 @@ RAW = frozenset(
     ]
 )
 _PACKED_DOTENV_BYTES = 64 * 1024
-"""Of a dotenv report no more is taken up: packed, it is smaller than what it holds, or nearly so."""
+"""Added to the limit for dotenv reports, because compression may make a small file larger."""
 _NOT_GIVEN = "the job does not get artifacts of that one"
 _MEDIA = {"zip": "application/zip", "gzip": "application/gzip", "raw": "application/octet-stream"}
 
 
 class OfRef(msgspec.Struct, kw_only=True):
-    """GET /projects/:id/jobs/artifacts/:ref/..."""
-
     job: str
     job_token: str = ""
 
 
 async def upload(edge: Edge, request: Request) -> Response:
-    """POST /jobs/:id/artifacts."""
+    """POST /jobs/:id/artifacts: upload artifacts of a job."""
     token, job_id = auth.job_token_in(request), number_in_path(request, "job_id")
     job = await auth.job_of(edge, token, job_id)
     kind = request.query_params.get("artifact_type") or "archive"
@@ -108,7 +106,7 @@ async def upload(edge: Edge, request: Request) -> Response:
     if length.isdigit() and int(length[:18]) > limit + OVERHEAD_BYTES:
         raise _too_large(edge.settings, kind)
     part = FilePart(request.headers.get("content-type", ""), limit_bytes=limit)
-    # A key of its own for each upload: one that is refused later must not have touched the one that is there.
+    # Each upload has its own key, so that a refused one does not touch the stored one.
     blob = artifact_key(job.id, kind, secrets.token_hex(8))
     try:
         size, sha256 = await edge.blobs.put(blob, part.pieces(Body(request.receive).pieces()), limit_bytes=limit)
@@ -132,12 +130,12 @@ async def _store(edge: Edge, token: str, artifact: Artifact) -> Response:
     try:
         if artifact.type == "dotenv":
             artifact = replace(artifact, variables=await _variables(edge, artifact.blob))
-        # An upload may take long: the job may have been canceled meanwhile, and then nothing more is taken.
+        # Check again after the upload, which may take long: the job may have been canceled.
         job = await auth.job_of(edge, token, artifact.job_id)
     except BaseException:
         await edge.blobs.remove(artifact.blob)
         raise
-    # When this fails nobody knows whether the row is there, so the blob stays.
+    # If this fails the row may still have been written, so the blob stays.
     stored = await edge.store.jobs.put_artifact(artifact)
     if stored.blob != artifact.blob:
         await edge.blobs.remove(artifact.blob)
@@ -164,7 +162,7 @@ def _upload_limit(settings: CellSettings, kind: str) -> int:
 
 
 def _too_large(settings: CellSettings, kind: str) -> Exception:
-    """413 that names the setting that applies."""
+    """413 with the name of the setting that limits the upload."""
     limit = settings.artifact_limit_bytes
     if _upload_limit(settings, kind) < limit:
         return too_large(explain_limit(settings.dotenv_limit_bytes))
@@ -174,25 +172,24 @@ def _too_large(settings: CellSettings, kind: str) -> Exception:
 
 
 async def download(edge: Edge, request: Request) -> Response:
-    """GET /jobs/:id/artifacts, by job or user token."""
+    """GET /jobs/:id/artifacts: the archive of a job, with a job or user token."""
     token = auth.job_token_in(request)
     if not token:
         return await _answer(edge, await any_job_in_path(edge, request))
     caller = await auth.job_of(edge, token, scope="artifacts")
-    wanted = await any_job_in_path(edge, request)
-    is_told = wanted.pipeline_id == caller.pipeline_id and wanted.name in caller.artifacts_from
-    if wanted.id != caller.id and not is_told and wanted.id not in caller.gets:
+    job = await any_job_in_path(edge, request)
+    is_dependency = job.pipeline_id == caller.pipeline_id and job.name in caller.artifacts_from
+    if job.id != caller.id and not is_dependency and job.id not in caller.gets:
         raise forbidden(_NOT_GIVEN)
-    if wanted.project_id != caller.project_id:
-        await _check_cross_project(edge, caller, wanted)
-    return await _answer(edge, wanted)
+    if job.project_id != caller.project_id:
+        await _check_cross_project(edge, caller, job)
+    return await _answer(edge, job)
 
 
-async def _check_cross_project(edge: Edge, caller: Job, wanted: Job) -> None:
-    """403 when the job may not read the other project any more. As in GitLab, rights are those at the time of the
-    request, not at the hand-out."""
+async def _check_cross_project(edge: Edge, caller: Job, job: Job) -> None:
+    """403 if the calling job may not read the other project now. As in GitLab, rights are checked at every request."""
     project, source = (
-        await edge.store.projects.load_project(wanted.project_id),
+        await edge.store.projects.load_project(job.project_id),
         await edge.store.projects.load_project(caller.project_id),
     )
     pipeline = await edge.store.pipelines.load_pipeline(caller.pipeline_id)
@@ -205,24 +202,24 @@ async def _check_cross_project(edge: Edge, caller: Job, wanted: Job) -> None:
 
 
 async def download_of_job(edge: Edge, request: Request) -> Response:
-    """GET /projects/:id/jobs/:job_id/artifacts, of any type."""
+    """GET /projects/:id/jobs/:job_id/artifacts: the artifact of a job with this `file_type`."""
     job, _ = await job_in_path(edge, request)
     return await _answer(edge, job, request.query_params.get("file_type") or "archive")
 
 
 async def file_of_job(edge: Edge, request: Request) -> Response:
-    """GET /projects/:id/jobs/:job_id/artifacts/*path."""
+    """GET /projects/:id/jobs/:job_id/artifacts/*path: one file of the archive."""
     job, _ = await job_in_path(edge, request)
     return await _one_file(edge, job, text_in_path(request, "path"))
 
 
 async def download_of_ref(edge: Edge, request: Request) -> Response:
-    """GET /projects/:id/jobs/artifacts/:ref/download?job=name."""
+    """GET /projects/:id/jobs/artifacts/:ref/download: the archive of the newest successful job of a ref and name."""
     return await _answer(edge, await _newest(edge, request))
 
 
 async def file_of_ref(edge: Edge, request: Request) -> Response:
-    """GET /projects/:id/jobs/artifacts/:ref/raw/*path?job=name."""
+    """GET /projects/:id/jobs/artifacts/:ref/raw/*path: one file of that archive."""
     return await _one_file(edge, await _newest(edge, request), text_in_path(request, "path"))
 
 
@@ -239,10 +236,12 @@ async def _newest(edge: Edge, request: Request) -> Job:
 
 
 async def _find_artifact(edge: Edge, job: Job, kind: str) -> Artifact:
-    found = next((artifact for artifact in await edge.store.jobs.list_artifacts(job.id) if artifact.type == kind), None)
-    if found is None or await edge.blobs.size(found.blob) is None:
+    artifact = next(
+        (artifact for artifact in await edge.store.jobs.list_artifacts(job.id) if artifact.type == kind), None
+    )
+    if artifact is None or await edge.blobs.size(artifact.blob) is None:
         raise not_found("Artifacts")
-    return found
+    return artifact
 
 
 async def _answer(edge: Edge, job: Job, kind: str = "archive") -> Response:

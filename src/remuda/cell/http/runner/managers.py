@@ -1,7 +1,7 @@
-"""Which managers poll with a runner's token, noted as they are seen; and the runners as they were last read.
+"""Notes in the store which managers poll with a runner's token, and caches runners by the hash of their token.
 
-Decided here: when a sign of life is worth a write. A manager that polls every few seconds would otherwise be written
-every few seconds; what it says of itself is stored at once when it changed.
+A manager that polls every few seconds is written once a minute only; what it reports of itself is written at once if it
+changed.
 """
 
 import math
@@ -25,24 +25,24 @@ _MAX_TEXT = 255
 
 
 class Managers:
-    """Notes managers in the store."""
+    """Notes the calls of managers in the store."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
         self._clock = clock
         self._written: OrderedDict[tuple[RunnerId, str], RunnerManager] = OrderedDict()
         self._said: dict[tuple[RunnerId, str], RunnerInfo] = {}
-        """What each of them said last, for which that was written."""
+        """What each manager in `_written` reported of itself last."""
         self._runners: OrderedDict[str, Runner] = OrderedDict()
 
     def find_runner(self, token_hash: str) -> Runner | None:
-        """The runner that showed this token before, as it was then; it may be another now, or gone."""
+        """The cached runner with this token. It may be out of date, or removed by now."""
         runner = self._runners.get(token_hash)
-        is_over = runner is None or (runner.token_expires_at or math.inf) <= self._clock.wall()
-        return None if is_over else runner
+        is_expired = runner is None or (runner.token_expires_at or math.inf) <= self._clock.wall()
+        return None if is_expired else runner
 
     def remember_runner(self, runner: Runner) -> None:
-        """A runner has shown its token."""
+        """Cache a runner that was just read."""
         self._runners[runner.token_hash] = runner
         self._runners.move_to_end(runner.token_hash)
         if len(self._runners) > _REMEMBERED:
@@ -56,7 +56,7 @@ class Managers:
         ip: str,
         load: dict[str, Any] | None = None,
     ) -> bool:
-        """A manager has called; False when the runner is gone."""
+        """Note a call of a manager; False if its runner was removed."""
         try:
             await self.note_call(runner_id, system_id, info, ip, load)
         except NotFoundError:
@@ -64,7 +64,7 @@ class Managers:
         return True
 
     def is_fresh(self, job: Job, ip: str) -> bool:
-        """Whether a call about a job that says nothing of its manager is nothing new, as most are."""
+        """True if the manager of a job was noted within the last minute with this address, as for most calls."""
         if job.runner_id is None:
             return True
         before = self._written.get((job.runner_id, (job.system_id or LEGACY)[:_MAX_SYSTEM_ID]))
@@ -73,7 +73,7 @@ class Managers:
         return self._clock.now() - before.contacted_at < WRITE_EVERY_SECONDS
 
     async def note_job_call(self, job: Job, info: RunnerInfo | None, ip: str) -> None:
-        """A manager has called about its job. Of one whose runner was removed meanwhile nothing is noted."""
+        """Note a call about a job. Does nothing if the runner was removed."""
         if job.runner_id is not None:
             await self.try_note_call(job.runner_id, job.system_id, info, ip)
 
@@ -85,12 +85,12 @@ class Managers:
         ip: str,
         load: dict[str, Any] | None = None,
     ) -> None:
-        """A manager has called. Its load changes with every job, so it is noted only with what is written anyway."""
+        """Note a call of a manager. Its load changes with every job, so it is written only along with other changes."""
         now = self._clock.now()
         key = (runner_id, (system_id or LEGACY)[:_MAX_SYSTEM_ID])
         before = self._written.get(key)
         if before is None and info is None:
-            # What it said of itself may have been said to another process.
+            # It may have reported itself to another process of the cell.
             before = await self._store.runners.load_manager(*key)
         is_recent = before is not None and now - before.contacted_at < WRITE_EVERY_SECONDS
         is_news = info is not None and info != self._said.get(key)
@@ -98,7 +98,7 @@ class Managers:
         if running is not None and before is not None and before.load_running is None:
             is_news = True
         if before is not None and is_recent and not is_news and before.ip_address == ip:
-            return  # as in nearly all calls
+            return  # nearly all calls
         manager = _manager(key, info, before, ip, now)
         if load is not None:
             manager = replace(manager, load_running=running, load_free=free)
@@ -115,7 +115,7 @@ class Managers:
             self._said.pop(self._written.popitem(last=False)[0], None)
 
     def forget(self, runner_id: RunnerId, system_id: str) -> None:
-        """It was removed; its next call is news again."""
+        """Drop a manager that was removed, so that its next call is written."""
         self._written.pop((runner_id, system_id), None)
         self._said.pop((runner_id, system_id), None)
 
@@ -124,9 +124,9 @@ def _manager(
     key: tuple[RunnerId, str], info: RunnerInfo | None, before: RunnerManager | None, ip: str, now: float
 ) -> RunnerManager:
     if info is None:
-        # A call that says nothing of the manager takes nothing back of what an earlier one said.
-        known = before or RunnerManager(runner_id=key[0], system_id=key[1], contacted_at=now)
-        return replace(known, contacted_at=now, ip_address=ip)
+        # A call without `info` keeps what an earlier one reported.
+        manager = before or RunnerManager(runner_id=key[0], system_id=key[1], contacted_at=now)
+        return replace(manager, contacted_at=now, ip_address=ip)
     features = info.features or {}
     return RunnerManager(
         runner_id=key[0],
@@ -145,9 +145,9 @@ def _manager(
 
 
 def _capacity(config: dict[str, Any] | None) -> int | None:
-    """What a manager says of its room, if it says something that can be."""
+    """The capacity that a manager reports; None if it reports none or an impossible one."""
     return _number((config or {}).get("capacity"))
 
 
-def _number(said: object) -> int | None:
-    return said if isinstance(said, int) and not isinstance(said, bool) and 0 <= said <= MAX_CAPACITY else None
+def _number(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_CAPACITY else None

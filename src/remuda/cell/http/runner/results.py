@@ -1,9 +1,8 @@
-"""Step results: in from the runner manager with sequence numbers, out to whoever asks.
+"""Step results: the runner manager sends them with sequence numbers, people read them.
 
-Decided here: how many and how long results may be, how much is told at a time, and that none is stored with a secret in
-it. What is kept of them is decided in `remuda.cell.core.jobs.result_limits`. One that is there already is passed over,
-so a manager may send anything again; one that comes too early is answered with the number that is wanted (409), one too
-many with 413, and the manager sends no more.
+A result that is already stored is ignored, so a manager may repeat any. One that comes too early is answered with 409
+and the number that is expected, one above the limit with 413, after which the manager sends no more. Secrets are
+removed and long results are cut before they are stored. `remuda.cell.core.jobs.result_limits` limits the total.
 """
 
 from collections.abc import Iterable
@@ -30,15 +29,15 @@ from remuda.lib.clock import moment
 from remuda.wire.runner_api import StepResultsIn, StepResultsTaken
 
 MAX_RESULTS = 50_000
-"""Of one job."""
+"""Results of one job."""
 RESULT_BYTES = 256 * 1024
-"""One result; a longer one is cut."""
+"""Size of one result; a longer one is cut."""
 PAGE = 1000
-"""So many are told at a time."""
+"""Results in one response."""
 PAGE_BYTES = 8 * 1024 * 1024
-"""So much is told at a time, and one at least."""
+"""Size of one response; it has at least one result."""
 _TEXT, _FIELDS = 1024, 40
-"""Of a result that is too long: characters of a text, and fields."""
+"""What is kept of a result that is too long: characters of a text, and fields."""
 _PUNCTUATION = 4
 """Bytes around the name of a field."""
 
@@ -51,7 +50,7 @@ class StepsShape(Shape, kw_only=True):
 
 
 class StepTimes(TypedDict, total=False):
-    """Of a result what tells where the time went, or that there is no more; nobody has checked it."""
+    """The fields of a result about time, and the note that results are missing. Not validated."""
 
     event: Any
     path: Any
@@ -68,7 +67,7 @@ class StepTimes(TypedDict, total=False):
 
 
 async def add(edge: Edge, request: Request) -> Response:
-    """POST /api/remuda/v1/jobs/:job_id/results."""
+    """POST /api/remuda/v1/jobs/:job_id/results: store step results."""
     job = await auth.job_of(edge, auth.job_token_in(request), number_in_path(request, "job_id"))
     asked = await parameters(request, StepResultsIn, limit_bytes=edge.settings.results_limit_bytes)
     numbers = [result["seq"] for result in asked.results if isinstance(result.get("seq"), int)]
@@ -88,7 +87,7 @@ async def add(edge: Edge, request: Request) -> Response:
 
 
 def _encode(result: dict[str, Any]) -> bytes:
-    """A result to be stored. Of one that is too long what is short is kept, so that there is no gap."""
+    """Encode a result for the store. One that is too long keeps its short fields, so that no number is missing."""
     body = msgspec.json.encode(result)
     if len(body) <= RESULT_BYTES:
         return body
@@ -109,19 +108,19 @@ def _encode(result: dict[str, Any]) -> bytes:
 
 
 async def show(edge: Edge, request: Request) -> Response:
-    """GET /api/remuda/v1/jobs/:job_id/steps: every result as the agent made it, a part at a time."""
+    """GET /api/remuda/v1/jobs/:job_id/steps: step results as the agent sent them, a page at a time."""
     job = await any_job_in_path(edge, request)
     after, limit = _number(request, "after", 0), max(min(_number(request, "limit", PAGE), PAGE), 1)
-    told: list[StepResult] = []
+    page: list[StepResult] = []
     size, following = 0, None
-    async with aclosing(read_results(edge.store, job.id, after=after)) as found:
-        async for result in found:
+    async with aclosing(read_results(edge.store, job.id, after=after)) as results:
+        async for result in results:
             size += len(bytes(result.body))
-            if told and (len(told) == limit or size > PAGE_BYTES):
-                following = told[-1].seq
+            if page and (len(page) == limit or size > PAGE_BYTES):
+                following = page[-1].seq
                 break
-            told.append(result)
-    return json_answer(StepsShape(job_id=job.id, results=[result.body for result in told], next_after=following))
+            page.append(result)
+    return json_answer(StepsShape(job_id=job.id, results=[result.body for result in page], next_after=following))
 
 
 def _number(request: Request, name: str, default: int) -> int:
@@ -132,7 +131,7 @@ def _number(request: Request, name: str, default: int) -> int:
 
 
 def step_times(results: Iterable[Any]) -> list[dict[str, Any]]:
-    """How long each step took, from the events that say that one has finished."""
+    """How long each finished step took."""
     return [
         {
             "path": result.get("path"),
@@ -146,7 +145,7 @@ def step_times(results: Iterable[Any]) -> list[dict[str, Any]]:
 
 
 def _seconds(began: object, ended: object) -> float | None:
-    """The time between two stamps; None when the agent did not send two that can be read."""
+    """The time between two timestamps; None if one cannot be parsed."""
     start, end = moment(began), moment(ended)
     return None if start is None or end is None else max(round(end - start, 6), 0.0)
 

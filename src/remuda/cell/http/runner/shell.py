@@ -1,8 +1,8 @@
-"""The manager's side of people who look into jobs: what is wanted of it, and the two streams of a shell.
+"""Shells, the manager's side: what users want of its jobs, and the two streams of a shell.
 
-Decided here: the form only, and that a manager learns of shells in its own jobs alone: by its runner's token and its
-`system_id`, as the job was handed out to it. One held call per runner carries everything that is wanted, so a manager
-behind any number of address translations is reached, and what nobody looks at costs nothing.
+A manager learns only of shells in jobs that were handed out to it (its runner's token and its `system_id`). One held
+call per runner carries all requests, so a manager is reached behind any number of address translations, and costs
+nothing while nobody opens a shell.
 """
 
 from starlette.requests import Request
@@ -24,12 +24,12 @@ LONGEST_REASON = 1000
 
 
 async def poll_requests(edge: Edge, request: Request) -> Response:
-    """POST /api/remuda/v1/runners/wanted: what people want of the manager's jobs; waits for something."""
+    """POST /api/remuda/v1/runners/wanted: what users want of the manager's jobs. Held until there is something."""
     asked = await parameters(request, LookRequest, limit_bytes=edge.settings.body_limit_bytes)
     runner = await auth.runner_of(edge, asked.token or request.headers.get("runner-token", ""))
     ip = request.client.host if request.client else ""
     await edge.managers.note_call(runner.id, asked.system_id, None, ip)
-    named = {JobId(one.job_id) for one in asked.held if 0 < one.job_id < 10**MAX_DIGITS}
+    named = {JobId(job.job_id) for job in asked.held if 0 < job.job_id < 10**MAX_DIGITS}
     rows = await edge.store.jobs.load_jobs(named) if named else ()
     manager = (runner.id, asked.system_id or LEGACY)
     theirs = {row.id for row in rows if (row.runner_id, row.system_id or LEGACY) == manager}
@@ -37,17 +37,17 @@ async def poll_requests(edge: Edge, request: Request) -> Response:
 
 
 async def receive(edge: Edge, request: Request) -> Response:
-    """GET /api/remuda/v1/runners/shells/:shell/input: frames for the command from `offset` on; waits for some."""
+    """GET /api/remuda/v1/runners/shells/:shell/input: frames for the command from `offset` on. Waits for some."""
     return await read_frames(edge, request, await _shell(edge, request), INPUT)
 
 
 async def send(edge: Edge, request: Request) -> Response:
-    """PATCH /api/remuda/v1/runners/shells/:shell/output: frames of the command."""
+    """PATCH /api/remuda/v1/runners/shells/:shell/output: append frames of the command."""
     return await append_frames(edge, request, await _shell(edge, request), OUTPUT)
 
 
 async def close(edge: Edge, request: Request) -> Response:
-    """DELETE /api/remuda/v1/runners/shells/:shell: it has ended, or cannot be had, for a `reason`."""
+    """DELETE /api/remuda/v1/runners/shells/:shell: the shell has ended or could not be opened, for a `reason`."""
     reason = request.query_params.get("reason", "")[:LONGEST_REASON]
     edge.shells.close(await _shell(edge, request), reason or "it has ended")
     return no_content()
