@@ -43,7 +43,7 @@ class CellServer(Server):
     def __init__(self, app: CellApp, settings: CellSettings, on_started: Callable[[], None]) -> None:
         connections = replace(
             connections_within(raise_limit()),
-            at_once=app.take_at_once,
+            fast_answer=app.append_trace_now,
             reader_seconds=settings.reader_silent_seconds,
         )
         super().__init__(
@@ -55,7 +55,7 @@ class CellServer(Server):
                 log_config=None,
                 access_log=False,
                 server_header=False,
-                backlog=connections.at_one_go,
+                backlog=connections.backlog,
                 timeout_keep_alive=KEEP_ALIVE_SECONDS,
                 timeout_graceful_shutdown=settings.stop_seconds,
             )

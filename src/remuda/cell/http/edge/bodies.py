@@ -7,7 +7,6 @@ caller can make the cell hold an unbounded request in memory.
 import asyncio
 import re
 from collections.abc import AsyncIterator, Iterable
-from contextlib import suppress
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
@@ -132,15 +131,6 @@ class Body:
 def first_headers(scope: Scope) -> dict[bytes, bytes]:
     """Headers by lower-case name; the first one where a name is repeated."""
     return dict(reversed(scope["headers"]))
-
-
-def decode_fast(raw: bytes, scope: Scope, content_type: bytes, decoder: msgspec.json.Decoder[T], kind: type[T]) -> T:
-    """The same as `decode`, fast for what runners send; old ones send forms, and a mistake is described by the slow
-    way."""
-    if not scope["query_string"]:
-        with suppress(msgspec.DecodeError):
-            return decoder.decode(raw)
-    return decode(raw, content_type.decode("latin-1"), scope["query_string"], kind)
 
 
 async def parameters(request: Request, kind: type[T], *, limit_bytes: int) -> T:

@@ -1,13 +1,11 @@
-"""The Runner API but for its two hottest calls: verify, remove, and a job's state (as plain ASGI, because it is called
-for every job). Runners are made in `runner_tokens`.
+"""Verify and remove runners, and `PUT /jobs/:id` (plain ASGI), by which a runner reports the state of a job.
 
-Decided here: what a runner may be called and may ask for (GitLab's rules), and the form of the answers.
-What an update means for the job is decided by `remuda.cell.dispatch.dispatcher`.
+`check_runner` has GitLab's rules for the attributes of a runner. Runners are created in
+`remuda.cell.http.gitlab.runner_tokens`; `remuda.cell.dispatch.runner_calls` applies the update of a job.
 """
 
 import re
 
-import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -15,7 +13,7 @@ from starlette.types import Receive, Scope, Send
 from remuda.cell.dispatch.runner_calls import Updated
 from remuda.cell.http.edge import auth
 from remuda.cell.http.edge.access import RUNNER
-from remuda.cell.http.edge.bodies import Body, decode_fast, first_headers, parameters
+from remuda.cell.http.edge.bodies import Body, decode, first_headers, parameters
 from remuda.cell.http.edge.endpoints import Edge, Endpoint
 from remuda.cell.http.edge.errors import (
     ApiError,
@@ -47,13 +45,12 @@ MAX_TAG = 255
 MIN_TIMEOUT_SECONDS = 600
 
 _log = logger("cell")
-_update_decoder = msgspec.json.Decoder(UpdateJob)
 
-_GOING_ON = frozenset({JobState.LEASED, JobState.RUNNING})
+_ASSIGNED = frozenset({JobState.LEASED, JobState.RUNNING})
 
 
 def check_runner(runner: Runner) -> Runner:
-    """The runner as it is; 400 when GitLab would not take it either."""
+    """Return the runner; 400 if GitLab would refuse its attributes."""
     if len(runner.tags) > MAX_TAGS:
         raise bad_field("tags_list", f"Too many tags specified. Please limit the number of tags to {MAX_TAGS}")
     if any(len(tag) > MAX_TAG for tag in runner.tags):
@@ -72,20 +69,20 @@ def check_runner(runner: Runner) -> Runner:
 
 
 def is_protected(access_level: str | None) -> bool:
-    """GitLab's word for runners that take only jobs of protected refs."""
+    """True for `ref_protected`, GitLab's value for runners that run only jobs of protected refs."""
     if access_level not in (None, "", "not_protected", "ref_protected"):
         raise bad_parameter("access_level does not have a valid value")
     return access_level == "ref_protected"
 
 
 def credentials(runner: Runner, token: str) -> RunnerCredentials:
-    """What a runner is told of its own token."""
+    """The token of a runner as the Runner API returns it."""
     expires_at = None if runner.token_expires_at is None else rfc3339(runner.token_expires_at)
     return RunnerCredentials(id=runner.id, token=token, token_expires_at=expires_at)
 
 
 async def verify(edge: Edge, request: Request) -> Response:
-    """POST /runners/verify."""
+    """POST /runners/verify: check a runner's token."""
     asked = await parameters(request, VerifyRunner, limit_bytes=edge.settings.body_limit_bytes)
     runner = await auth.runner_of(edge, asked.token)
     ip = request.client.host if request.client else ""
@@ -94,7 +91,7 @@ async def verify(edge: Edge, request: Request) -> Response:
 
 
 async def remove(edge: Edge, request: Request) -> Response:
-    """DELETE /runners."""
+    """DELETE /runners: remove the runner whose token is in the body."""
     asked = await parameters(request, VerifyRunner, limit_bytes=edge.settings.body_limit_bytes)
     runner = await auth.runner_of(edge, asked.token)
     request.state.runner_id = runner.id
@@ -103,7 +100,7 @@ async def remove(edge: Edge, request: Request) -> Response:
 
 
 async def remove_manager(edge: Edge, request: Request) -> Response:
-    """DELETE /runners/managers."""
+    """DELETE /runners/managers: remove one manager of a runner."""
     asked = await parameters(request, VerifyRunner, limit_bytes=edge.settings.body_limit_bytes)
     runner = await auth.runner_of(edge, asked.token)
     request.state.runner_id = runner.id
@@ -116,34 +113,35 @@ async def remove_manager(edge: Edge, request: Request) -> Response:
 
 
 async def discover_router(edge: Edge, request: Request) -> Response:
-    """GET /runners/router/discovery: this cell has no job router, so runners ask it directly."""
+    """GET /runners/router/discovery: 501, since a cell has no job router and runners ask it directly."""
     await auth.runner_of(edge, request.headers.get("runner-token", ""))
     raise ApiError(501, {"message": "501 Not Implemented - this cell has no job router; ask for jobs directly"})
 
 
 def _compare(edge: Edge, asked: UpdateJob, updated: Updated) -> None:
-    """Count an end whose runner logged other bytes than are stored. The job's end is what it is."""
-    said = asked.output.checksum if asked.output else None
-    known = updated.job.trace_checksum
-    if updated.code == 200 and said and known and said != known:
+    """Count a finished job whose stored trace differs from what its runner logged. The job keeps its result."""
+    reported = asked.output.checksum if asked.output else None
+    stored = updated.job.trace_checksum
+    if updated.code == 200 and reported and stored and reported != stored:
         edge.metrics.trace_mismatches.inc()
-        _log.warning("a trace is not what its runner logged", job=updated.job.id, said=said, stored=known)
+        _log.warning("stored trace differs from the runner's", job=updated.job.id, said=reported, stored=stored)
 
 
 async def update_job(edge: Edge, job_id: str, scope: Scope, receive: Receive, send: Send) -> None:
-    """PUT /jobs/:id."""
+    """PUT /jobs/:id: report the state of a job."""
     if not job_id.isdecimal() or len(job_id) > MAX_DIGITS:
         raise bad_parameter("job_id is invalid")
     headers = first_headers(scope)
     raw = await Body(receive).read(edge.settings.body_limit_bytes)
-    asked = decode_fast(raw, scope, headers.get(b"content-type", b""), _update_decoder, UpdateJob)
+    content_type = headers.get(b"content-type", b"").decode("latin-1")
+    asked = decode(raw, content_type, scope["query_string"], UpdateJob)
     token = asked.token or headers.get(b"job-token", b"").decode("latin-1")
     if not token:
         raise bad_parameter("token is missing")
     job = await edge.dispatch.runner_calls.authenticate(token, int(job_id), ended=True)
     await edge.managers.note_job_call(job, asked.info, scope["client"][0] if scope.get("client") else "")
-    # Its release is part of a success, so it is there before the success is.
-    is_end = asked.state in ("success", "failed") and job.state in _GOING_ON and not job.ends_alone
+    # A job with `release` succeeds only if its release was created, so the release comes first.
+    is_end = asked.state in ("success", "failed") and job.state in _ASSIGNED and not job.ends_alone
     spec = await edge.store.jobs.load_spec(job.id) if is_end else None
     refused = await edge.releases.create_for_job(job, spec) if is_end and asked.state == "success" else None
     updated = await edge.dispatch.runner_calls.update_job(job, asked, refused=refused)

@@ -1,9 +1,8 @@
-"""Traces: bytes in at exact offsets (`PATCH`, plain ASGI, every few seconds per running job), bytes out to people.
+"""Traces: runners append at exact offsets (`PATCH`, plain ASGI, every few seconds per job), people read.
 
-Decided here: the Runner API's form of every outcome. Whether bytes fit is decided by the trace store, whether the job
-may still grow by `remuda.cell.dispatch.dispatcher`.
+The trace store checks whether bytes fit, `remuda.cell.dispatch.runner_calls` whether the job may still log.
 
-Invariant: `Range` always tells how many bytes are stored, so a runner that lost count finds the right offset.
+Invariant: `Range` in the answer is the number of bytes stored, so a runner that lost count finds the right offset.
 """
 
 import re
@@ -31,28 +30,30 @@ _BYTES = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})", re.ASCII)
 
 
 async def patch_trace(edge: Edge, job_id: int, scope: Scope, receive: Receive, send: Send) -> None:
-    """Take in a piece of a trace."""
+    """PATCH /jobs/:id/trace: append to a trace."""
     sent = first_headers(scope)
     in_query = job_token_in(Request(scope)) if scope["query_string"] else ""
     token = in_query or sent.get(b"job-token", b"").decode("latin-1")
     if not token:
         raise forbidden()
-    # The job is read when all bytes are there: its status tells a runner that it was canceled.
+    # The job is read after the body, so that its status tells the runner of a cancel meanwhile.
     data = await Body(receive).read(edge.settings.trace_piece_limit_bytes)
     job = await edge.dispatch.runner_calls.authenticate(token, job_id, ended=True)
     await edge.managers.note_job_call(job, None, scope["client"][0] if scope.get("client") else "")
-    said = sent.get(b"content-range", b"").decode("latin-1")
-    start = parse_content_range(said)
+    content_range = sent.get(b"content-range", b"").decode("latin-1")
+    start = parse_content_range(content_range)
     if start is None:
         raise bad_request("Missing header Content-Range, or it is not <start>-<end>")
-    if not fits_content_range(said, len(data)):
-        raise bad_request(f"Content-Range is {said[:100]}, and {len(data)} bytes came; <end> is the last byte's place")
+    if not fits_content_range(content_range, len(data)):
+        raise bad_request(
+            f"Content-Range is {content_range[:100]}, and {len(data)} bytes came; <end> is the last byte's place"
+        )
     appended = await edge.dispatch.runner_calls.append_trace(job, start, data)
     await _answer(edge, job, appended)(scope, receive, send)
 
 
-def known_job(edge: Edge, job_id: int, scope: Scope) -> Job | None:
-    """The job whose log a call adds to, if everything about the call is known; None when something has to be asked."""
+def find_cached_job(edge: Edge, job_id: int, scope: Scope) -> Job | None:
+    """The job of a trace append, if its token, its row and its manager are cached; None otherwise."""
     sent = first_headers(scope)
     if scope["query_string"] or b"x-forwarded-for" in sent:
         return None
@@ -61,11 +62,15 @@ def known_job(edge: Edge, job_id: int, scope: Scope) -> Job | None:
     return job if job is not None and edge.managers.is_fresh(job, ip) else None
 
 
-def take_known(edge: Edge, job: Job, scope: Scope, data: bytes) -> JsonBytes | None:
-    """The answer to a piece of which everything is known; None, and nothing is done, when something has to be asked."""
-    said = first_headers(scope).get(b"content-range", b"").decode("latin-1")
-    start = parse_content_range(said)
-    if start is None or len(data) > edge.settings.trace_piece_limit_bytes or not fits_content_range(said, len(data)):
+def append_now(edge: Edge, job: Job, scope: Scope, data: bytes) -> JsonBytes | None:
+    """Append without waiting and return the answer; None if nothing was done because that takes more checks."""
+    content_range = first_headers(scope).get(b"content-range", b"").decode("latin-1")
+    start = parse_content_range(content_range)
+    if (
+        start is None
+        or len(data) > edge.settings.trace_piece_limit_bytes
+        or not fits_content_range(content_range, len(data))
+    ):
         return None
     appended = edge.dispatch.runner_calls.append_trace_now(job, start, data)
     return None if appended is None else _answer(edge, job, appended)
@@ -78,7 +83,7 @@ def _answer(edge: Edge, job: Job, appended: Appended) -> JsonBytes:
 
 
 def job_headers(edge: Edge, job: Job) -> dict[str, str]:
-    """What a runner is told with every answer about its job."""
+    """Headers of every answer about a job: its status, and how often to send its trace."""
     return {
         "Job-Status": job.status(),
         "X-GitLab-Trace-Update-Interval": str(edge.settings.trace_interval_seconds),
@@ -86,10 +91,10 @@ def job_headers(edge: Edge, job: Job) -> dict[str, str]:
 
 
 async def get_trace(edge: Edge, request: Request) -> Response:
-    """The log as it stands, or the part of it that `Range` names; nothing when the caller has it (`If-None-Match`)."""
+    """GET /projects/:id/jobs/:job_id/trace: the log, or its part in `Range`; 304 if `If-None-Match` has its tag."""
     job, _ = await job_in_path(edge, request)
     size = await _size(edge, job)
-    # A log only grows, and loses everything when it is erased: its length tells one state from every other.
+    # A log only grows until it is erased, so its length identifies its content.
     tag = f'"{job.id}-{size}"'
     headers = {"ETag": tag, "Accept-Ranges": "bytes", "Cache-Control": "private, no-cache"}
     if _has_tag(request.headers.get("if-none-match", ""), tag):
@@ -104,34 +109,34 @@ async def get_trace(edge: Edge, request: Request) -> Response:
 
 
 async def _size(edge: Edge, job: Job) -> int:
-    """How long the log is; what was erased has none, even if it has not been removed yet."""
+    """The length of the log; 0 for an erased one, even if its file is not removed yet."""
     return 0 if job.erased else await edge.traces.size(job.id)
 
 
 def _has_tag(header: str, tag: str) -> bool:
-    """Whether one of the tags in a header is this one."""
+    """True if a header with tags has this one."""
     return header.strip() == "*" or tag in (part.strip().removeprefix("W/") for part in header.split(","))
 
 
 def _parse_range(header: str, size: int) -> tuple[int, int] | None:
-    """Where the wanted part begins and ends; None for no range, and for several or odd ones, which may be ignored."""
-    found = _BYTES.fullmatch(header.replace(" ", ""))
-    if found is None or not (found[1] or found[2]):
+    """Start and end of the requested range; None without one, and for several or malformed ones, which are ignored."""
+    match = _BYTES.fullmatch(header.replace(" ", ""))
+    if match is None or not (match[1] or match[2]):
         return None
-    if not found[1]:
-        return max(size - int(found[2]), 0), size
-    start, last = int(found[1]), int(found[2] or size)
-    if found[2] and last < start:
+    if not match[1]:
+        return max(size - int(match[2]), 0), size
+    start, last = int(match[1]), int(match[2] or size)
+    if match[2] and last < start:
         return None
     return start, min(last + 1, size)
 
 
 async def follow_trace(edge: Edge, request: Request) -> Response:
-    """The bytes from `offset` on and how the job stands: what somebody who follows the log asks again and again."""
+    """GET /api/remuda/v1/jobs/:job_id/trace: the log from `offset` on and the job's state, to follow it."""
     text = request.query_params.get("offset", "0")
     if not text.isascii() or not text.isdigit():
         raise bad_parameter("offset is invalid")
-    # The state before the size: a job seen as over has its whole log.
+    # The state is read before the size, so a job in a final state has its whole log.
     job = await any_job_in_path(edge, request)
     size = await _size(edge, job)
     headers = {"X-Remuda-Job-State": job.state.value, "X-Remuda-Trace-Size": str(size)}
@@ -139,7 +144,7 @@ async def follow_trace(edge: Edge, request: Request) -> Response:
 
 
 def _bytes(edge: Edge, job: Job, start: int, end: int, status: int, headers: dict[str, str]) -> Response:
-    """Exactly the bytes from start to end, though the log may be growing."""
+    """The bytes from start to end, even if the log grows meanwhile."""
     return Streamed(
         _limit_bytes(edge.traces.read(job.id, start), end - start) if end > start else None,
         status,
@@ -148,11 +153,11 @@ def _bytes(edge: Edge, job: Job, start: int, end: int, status: int, headers: dic
     )
 
 
-async def _limit_bytes(pieces: AsyncIterator[bytes], left: int) -> AsyncGenerator[bytes, None]:
+async def _limit_bytes(pieces: AsyncIterator[bytes], count: int) -> AsyncGenerator[bytes, None]:
     async for piece in pieces:
-        yield piece[:left]
-        left -= len(piece)
-        if left <= 0:
+        yield piece[:count]
+        count -= len(piece)
+        if count <= 0:
             return
 
 
