@@ -1,15 +1,15 @@
-"""Errors of the cell. Temporary ones may be tried again, permanent ones may not; the edge gives status codes."""
+"""Errors of the cell. StoreError is temporary, all others are permanent. `http.edge.errors` gives status codes."""
 
 from remuda.model.job import FailureReason
 from remuda.pipeline.errors import Mistake
 
 
 class CellError(Exception):
-    """Something a caller or an operator has to know; the text says what to do."""
+    """An error for a caller or operator; the message says what to do."""
 
 
 class StoreError(CellError):
-    """The store cannot do it now (disk full, locked, gone); temporary."""
+    """The store does not work at the moment (disk full, locked, unreachable); temporary."""
 
     retry_after_seconds = 5
 
@@ -19,23 +19,23 @@ class DataFolderError(CellError):
 
 
 class ConflictError(CellError):
-    """There is one of that name already."""
+    """The name is taken, or the object was changed meanwhile."""
 
 
 class NotFoundError(CellError):
-    """No such thing, or not for this caller."""
+    """The object does not exist, or this caller may not see it."""
 
 
 class ProjectDeletedError(NotFoundError):
-    """What it is about belongs to a project that was deleted."""
+    """The object belongs to a deleted project."""
 
 
 class MissingDependencyError(CellError):
-    """A job cannot start because artifacts that it must have are not there."""
+    """A job cannot start because artifacts that it needs are missing."""
 
 
 class CannotStartError(CellError):
-    """A job cannot start on the runner that got it, or anywhere; `reason` is what it fails with."""
+    """A job cannot start on its runner, or on any; `reason` is its failure reason."""
 
     def __init__(self, message: str, reason: FailureReason) -> None:
         super().__init__(message)
@@ -43,11 +43,11 @@ class CannotStartError(CellError):
 
 
 class InvalidError(CellError):
-    """The request makes no sense as it is."""
+    """The request is invalid."""
 
 
 class MistakesError(InvalidError):
-    """The pipeline file, or one that it includes, has mistakes; the text lists them, a line each."""
+    """The pipeline file or an included one has mistakes; the message has a line for each."""
 
     def __init__(self, mistakes: tuple[Mistake, ...]) -> None:
         super().__init__("\n".join(str(mistake) for mistake in mistakes))
@@ -55,11 +55,11 @@ class MistakesError(InvalidError):
 
 
 class TooDeepError(InvalidError):
-    """Too many pipelines would have started each other."""
+    """The chain of pipelines that start each other is too long."""
 
 
 class ForbiddenError(CellError):
-    """Known, but not allowed. `job_status` is what a runner is told of a job that it may not touch (any more)."""
+    """The caller may not do this. `job_status` tells a runner the status of a job that is not its own any more."""
 
     def __init__(self, message: str, *, job_status: str | None = None) -> None:
         super().__init__(message)
@@ -67,4 +67,4 @@ class ForbiddenError(CellError):
 
 
 class TooLargeError(CellError):
-    """Beyond a limit."""
+    """A file, body or list exceeds a limit."""

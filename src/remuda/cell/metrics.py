@@ -1,8 +1,8 @@
-"""What a cell counts. GitLab's names where GitLab has them, so that dashboards and alerts keep working.
+"""The Prometheus metrics of a cell, with GitLab's names where GitLab has them, so that dashboards keep working.
 
-The edge counts requests and hand-outs as they happen; what can be read from the store and the queue is read when
-somebody asks for the metrics: of jobs and pipelines those that are not over, because all others only ever become more.
-How many ended is counted by each process from its start. docs/reference/http.md lists the names.
+The HTTP endpoints count requests and hand-outs as they happen. Numbers from the store and the queue are read at each
+scrape: only jobs and pipelines that are not over, because the number of all others only grows. Each process counts
+those that it ended since its start. docs/reference/http.md lists the names.
 """
 
 from collections import Counter as Numbers
@@ -17,16 +17,16 @@ REQUEST_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 
 
 
 class _MirroredCounter:
-    """A counter that follows numbers which are counted elsewhere."""
+    """A counter whose totals are counted elsewhere."""
 
     def __init__(self, counter: Counter) -> None:
         self._counter = counter
-        self._told: Numbers[str] = Numbers()
+        self._totals: Numbers[str] = Numbers()
 
     def set_totals(self, numbers: Mapping[str, int]) -> None:
         for word, number in numbers.items():
-            self._counter.labels(word).inc(number - self._told[word])
-            self._told[word] = number
+            self._counter.labels(word).inc(number - self._totals[word])
+            self._totals[word] = number
 
 
 class CellMetrics:
@@ -81,16 +81,16 @@ class CellMetrics:
         self._watchers = Gauge("remuda_cell_watchers", "Callers who watch events.", registry=self.registry)
 
     def count_answer(self, method: str, route: str, status: int, seconds: float) -> None:
-        """A request has its answer. Which numbers these are is looked up once: every request comes by here."""
-        found = self._answers.get((method, route, status))
-        if found is None:
-            found = (self._requests.labels(method, route, str(status)), self._request_seconds.labels(route))
-            self._answers[method, route, status] = found
-        found[0].inc()
-        found[1].observe(seconds)
+        """Count an answered request. The label look-up is cached, because every request calls this."""
+        numbers = self._answers.get((method, route, status))
+        if numbers is None:
+            numbers = (self._requests.labels(method, route, str(status)), self._request_seconds.labels(route))
+            self._answers[method, route, status] = numbers
+        numbers[0].inc()
+        numbers[1].observe(seconds)
 
     def observe_handout(self, seconds: float, *, shared: bool) -> None:
-        """A job has its runner, one that all projects share or not, so long after its turn came."""
+        """Record how long a job waited for its runner; `shared`: an instance runner."""
         self._queue_seconds[shared].observe(seconds)
 
     def text(
@@ -104,7 +104,7 @@ class CellMetrics:
         polls: int,
         watchers: int = 0,
     ) -> bytes:
-        """All of it as Prometheus reads it."""
+        """All metrics in Prometheus' text format."""
         for state in frozenset(JobState) - FINAL:
             self._jobs.labels(state.value).set(jobs.get(state.value, 0))
         for status in OPEN:

@@ -125,7 +125,7 @@ class MemoryCell:
         return MemoryStarter(self.store, self.dispatch, self.clock, self.files)
 
     @property
-    def bridges(self) -> TriggerJobs:
+    def trigger_jobs(self) -> TriggerJobs:
         """Who looks at trigger jobs."""
         return TriggerJobs(
             store=self.store,
@@ -282,7 +282,7 @@ class MemoryCell:
         stop = asyncio.Event()
         async with asyncio.TaskGroup() as group:
             group.create_task(self.dispatch.timeouts.watch(stop), name="watch")
-            group.create_task(self.bridges.watch(stop), name="trigger jobs")
+            group.create_task(self.trigger_jobs.watch(stop), name="trigger jobs")
             await settle()
             yield
             stop.set()

@@ -130,7 +130,7 @@ def test_a_sqlite_cell_is_not_shared(tmp_path: Path, database: str) -> None:
 def test_a_push_whose_process_died_is_acted_on_by_another(
     cells: list[ServedCell], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(projects, "LEFT_SECONDS", 0.0)
+    monkeypatch.setattr(projects, "ABANDONED_SECONDS", 0.0)
     project = cells[0].new_project("app", ONE_JOB)
     folder = tmp_path / "cell" / "repos"
     repo = next(folder.glob("*/*.git"))

@@ -290,7 +290,7 @@ class _Ranges(io.RawIOBase):
         self._at = start + offset
         return self._at
 
-    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override] # any buffer may come, always this one does
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override] # only memoryviews come
         length = min(len(buffer), self._size - self._at)
         if length <= 0:
             return 0

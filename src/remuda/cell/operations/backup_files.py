@@ -1,8 +1,8 @@
-"""The files of a backup: how they get into it and out of it while a cell goes on working.
+"""Copies the files of a backup while the cell runs, and packs and unpacks archives.
 
-Decided here: in which order the files of a cell are copied, so that whatever a row names is found though it wanders;
-which archives there are; and that a folder counts only when all is in it. What a failure leaves is removed at once,
-what a death left by whoever tries again. `remuda.cell.operations.backups` calls it and decides everything else.
+Files are copied in the order in which the cell moves them, so that a file that moves meanwhile is still found. A folder
+counts only when it is complete: after a failure it is emptied at once, after a death by the next attempt.
+`remuda.cell.operations.backups` calls it.
 """
 
 import shutil
@@ -22,7 +22,7 @@ _NO_ARCHIVES = (".zip", ".gz", ".bz2", ".xz", ".zst", ".7z")
 
 @contextmanager
 def fill_folder(folder: Path, *, keeps: Iterable[str] = ()) -> Iterator[None]:
-    """An empty folder, which is empty again or gone when this fails; `keeps` are names that may be there before."""
+    """Wrap code that fills an empty folder: after a failure it is empty again. `keeps`: names that may be there."""
     kept = {"lost+found", *keeps}
     is_new = not folder.exists()
     if not (folder / UNFINISHED).exists():
@@ -49,9 +49,9 @@ def _check_empty(folder: Path, kept: Iterable[str]) -> None:
         return
     if not folder.is_dir():
         raise DataFolderError(f"{folder} is a file; give an empty or a new folder")
-    found = sorted(entry.name for entry in folder.iterdir() if entry.name not in kept)
-    if found:
-        raise DataFolderError(f"{folder} is not empty (it has {', '.join(found[:3])}); give an empty or a new folder")
+    names = sorted(entry.name for entry in folder.iterdir() if entry.name not in kept)
+    if names:
+        raise DataFolderError(f"{folder} is not empty (it has {', '.join(names[:3])}); give an empty or a new folder")
 
 
 def _clear(folder: Path, kept: Iterable[str]) -> None:
@@ -61,7 +61,7 @@ def _clear(folder: Path, kept: Iterable[str]) -> None:
 
 
 def copy_traces(traces: Path, to: Path) -> None:
-    """A trace wanders from the folder to the archive in it, and from there to the blobs, which are copied later."""
+    """Copy traces. A trace moves from the folder to `archive`, and from there to the blobs, which are copied later."""
     copy(traces.glob("*.log"), traces, to)
     copy((traces / "archive").glob("*.log"), traces, to)
     for sealed in (to / "archive").glob("*.log"):
@@ -69,7 +69,7 @@ def copy_traces(traces: Path, to: Path) -> None:
 
 
 def copy(files: Iterable[Path], root: Path, to: Path) -> None:
-    """Copy files; one that is gone by now has moved on, or nobody names it any more."""
+    """Copy files; one that is gone meanwhile was moved or removed, and is left out."""
     for file in files:
         target = to / file.relative_to(root)
         target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -81,7 +81,7 @@ def copy(files: Iterable[Path], root: Path, to: Path) -> None:
 
 
 def copy_repository(repo: Path, to: Path) -> None:
-    """Refs first, then loose objects, then packs: whatever git moves meanwhile, it moves from an earlier to a later."""
+    """Copy refs, then loose objects, then packs: git moves things only from an earlier to a later of these."""
 
     def files(wanted: Callable[[Path], bool]) -> Iterator[Path]:
         for file in list(repo.rglob("*")):
@@ -100,7 +100,7 @@ def copy_repository(repo: Path, to: Path) -> None:
 
 
 def is_archive(path: Path) -> bool:
-    """Whether a path is to be an archive, by its name; CellError when it looks like one that is not written."""
+    """True if the name is that of a supported archive; CellError for archives that are not supported."""
     if path.name.endswith(ARCHIVES):
         return True
     if path.name.endswith(_NO_ARCHIVES):
@@ -109,7 +109,7 @@ def is_archive(path: Path) -> bool:
 
 
 def pack(folder: Path, to: Path) -> None:
-    """Make an archive of a folder, whole or not at all; the folder's own is used meanwhile."""
+    """Make an archive of a folder, whole or not at all; needs room beside the folder."""
     aside = folder.parent / "packed"
     with tarfile.open(aside, "w" if to.name.endswith(".tar") else "w:gz") as packed:
         packed.add(folder, arcname=".")
@@ -119,7 +119,7 @@ def pack(folder: Path, to: Path) -> None:
 
 @contextmanager
 def unpack(source: Path, beside: Path) -> Iterator[Path]:
-    """A backup as a folder; what is in an archive lies in the folder `beside` meanwhile, where there is room for it."""
+    """A backup as a folder; an archive is unpacked into a temporary folder in `beside`."""
     if not source.name.endswith(ARCHIVES):
         yield source
         return

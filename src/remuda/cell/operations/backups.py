@@ -1,13 +1,13 @@
-"""A cell as a folder that can be put away, and a folder as a cell again.
+"""Backs up a cell to a folder or archive, and restores it.
 
-Decided here: the order. All rows are of one moment and are taken first; then the files that rows name, none of which a
-row names before it is there. So whatever a row in the backup names is in the backup, unless somebody removed it in
-between; then the row goes, too. A repository's refs are taken before its objects, for the same reason. A backup counts
-once its manifest is there, a restored folder once its version is. How files are copied is decided in `backup_files`.
-`remuda cell backup` and `restore` call this; the cell may run meanwhile.
+The rows are copied first, all of one moment, then the files. A file exists before a row names it, so the backup has
+every file that its rows name, unless somebody removed the file in between; then the row is removed from the backup. A
+repository's refs are copied before its objects for the same reason. A backup is valid once its manifest exists, a
+restored folder once its version file exists. `remuda cell backup` and `restore` call it; the cell may run during a
+backup.
 
-The rows are a SQLite file in any case (`remuda.cell.store.tables`). Blobs that a cell keeps in a bucket stay there.
-Secrets in the rows are encrypted; the keys are in the backup only if that is wished.
+The rows are always a SQLite file (`remuda.cell.store.tables`). Blobs in a bucket stay there. Secrets in the rows are
+encrypted; the keys are in the backup only on request.
 """
 
 import asyncio
@@ -49,29 +49,29 @@ _ROWS = "cell.sqlite"
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """What a backup is."""
+    """The description of a backup, stored in it."""
 
     format: int
     cell_id: int
     revision: str
     created_at: float
     blobs: str = ""
-    """The bucket where the blobs stayed; empty: they are in the backup."""
+    """The bucket with the blobs; empty: they are in the backup."""
     keys: tuple[str, ...] = ()
     """The ids of the encryption keys that are in the backup."""
     keys_wanted: tuple[str, ...] = ()
-    """The ids of those that its rows are encrypted with."""
+    """The ids of the encryption keys that its rows need."""
 
 
 async def back_up(settings: CellSettings, to: Path, *, now: float, with_keys: bool = True) -> Manifest:
     """Write a backup to a new folder, or to a file whose name ends in .tar, .tar.gz or .tgz.
 
-    `with_keys`: with the file of encryption keys, where there is one; then whoever has the backup has all secrets.
+    `with_keys`: include the file of encryption keys, if there is one. Whoever has the backup then has all secrets.
     """
     if to.resolve().is_relative_to(settings.data.resolve()):
         raise DataFolderError(f"{to} is in the data folder that is to be backed up; give a place outside")
-    async with tables.read(settings) as found:
-        tables.check_known(found)
+    async with tables.read(settings) as rows:
+        tables.check_known(rows)
     check_is_cell(settings.data)
     if is_archive(to):
         if to.exists():
@@ -91,7 +91,7 @@ async def _back_up(settings: CellSettings, to: Path, *, now: float, with_keys: b
         bucket = settings.blobs if "://" in settings.blobs else ""
         await asyncio.to_thread(_copy_files, settings, to)
         await _forget_removed(settings, to)
-        # After the rows: a key is in the file before a row is encrypted with it.
+        # Copied after the rows: a key is in the file before a row is encrypted with it.
         keys = _copy_keys(settings, to) if with_keys else ()
         manifest = Manifest(
             format=FORMAT,
@@ -108,7 +108,7 @@ async def _back_up(settings: CellSettings, to: Path, *, now: float, with_keys: b
 
 
 async def restore(source: Path, settings: CellSettings) -> Manifest:
-    """Make a cell of a backup, in an empty data folder and, where one is given, an empty database."""
+    """Restore a cell into an empty data folder and, if the settings name one, an empty database."""
     data = settings.data
     with unpack(source, data.parent) as backup:
         manifest = _read_manifest(backup, source)
@@ -125,7 +125,7 @@ async def restore(source: Path, settings: CellSettings) -> Manifest:
                 write_whole(key_file(settings), (backup / KEYS).read_bytes(), durable=True)
             write_whole(data / "cell", f"{cell_id}\n".encode(), durable=True)
             os.sync()
-            # As late as can be: what fails afterwards leaves a database that is not empty any more.
+            # As late as possible: a failure after this leaves a database that is not empty any more.
             if settings.is_shared:
                 await tables.load(rows, settings.database, cell_id)
                 rows.unlink()
@@ -145,12 +145,12 @@ def _copy_keys(settings: CellSettings, to: Path) -> tuple[str, ...]:
 
 async def _keys_of(backup: Path) -> tuple[str, ...]:
     """The keys that the rows of a backup are encrypted with."""
-    found = await keys_in_use(CellSettings(data=backup))
-    return tuple(sorted(name for name in found if name))
+    keys = await keys_in_use(CellSettings(data=backup))
+    return tuple(sorted(key for key in keys if key))
 
 
 def missing_keys(manifest: Manifest, settings: CellSettings) -> tuple[str, ...]:
-    """The keys that a restored cell lacks: neither were they in the backup, nor do the settings give them."""
+    """The keys that a restored cell needs and that neither the backup nor the settings have."""
     given = [key_id(read_key(text, VARIABLE)) for text in settings.encryption_keys]
     if not given and key_file(settings).exists():
         given = list(read_keys(key_file(settings)).by_id)
@@ -178,9 +178,9 @@ def _copy_files(settings: CellSettings, to: Path) -> None:
 
 
 async def _forget_removed(settings: CellSettings, to: Path) -> None:
-    """Bring the rows in step with what people and the cell itself removed while the files were copied.
+    """Remove rows of artifacts and traces that were removed while the files were copied.
 
-    What is missing though the cell still has a row for it is left as it is: `remuda cell check` tells of it.
+    A file that is missing though the cell still has its row is left as it is: `remuda cell check` reports it.
     """
     if _blobs_folder(settings) is None:
         return
@@ -199,7 +199,7 @@ async def _forget_removed(settings: CellSettings, to: Path) -> None:
     if not lost and not silent:
         return
     async with tables.read(settings) as now:
-        there = {
+        existing = {
             decode(Artifact, body).blob
             for job_id in {artifact.job_id for artifact in lost}
             async for (body,) in now.rows(f"SELECT body FROM artifacts WHERE job_id = {job_id}")
@@ -212,7 +212,7 @@ async def _forget_removed(settings: CellSettings, to: Path) -> None:
         }
     tables.forget(
         to / _ROWS,
-        artifacts=[artifact for artifact in lost if artifact.blob not in there],
+        artifacts=[artifact for artifact in lost if artifact.blob not in existing],
         traces=[job_id for job_id in silent if job_id not in kept],
     )
 

@@ -1,10 +1,9 @@
-"""Whose blobs lie at an address that somebody gave, and whose data folder this is: of one store, and of no other.
+"""Opens the blobs of a cell, and checks that the blobs and the data folder belong to its store.
 
-Decided here: an address belongs to the store that first used it. A cell removes blobs that its store does not know;
-so one that is started with another store, by a mistyped address or beside a new database, must not begin. The same
-holds for a data folder and a database elsewhere, and for that database and another folder: one whose disk is not
-mounted has none of the repositories. Called by `remuda.cell.service` when blobs lie elsewhere than in the data folder,
-or rows elsewhere than in it.
+A cell removes blobs that its store does not know. So a cell must not start with the blobs of another store, for
+example after a mistyped address or with a new database. The same holds for a data folder with a database elsewhere, and
+for that database with another folder, whose repositories would be missing. An address or folder belongs to the store
+that first used it. Called by `remuda.cell.service` when blobs or rows are not in the data folder.
 """
 
 import uuid
@@ -23,7 +22,7 @@ from remuda.lib.files import write_whole
 SETTING = "blobs_owner"
 KEY = "owner"
 FOLDER = "data_folder"
-"""The setting with what the folder's file says, too."""
+"""The name of the setting that has the same id as the folder's file."""
 _LIMIT_BYTES = 100
 
 
@@ -42,17 +41,17 @@ async def open_blobs(settings: CellSettings, default: Path) -> Blobs:
 
 
 async def claim_blobs(store: Store, blobs: Blobs, where: str) -> None:
-    """Take the address for this store; CellError when it is another one's."""
+    """Claim the blobs for this store; CellError when they belong to another one."""
     owner = await store.settings.load_setting(SETTING)
     if owner is None:
         await store.settings.put_setting(SETTING, uuid.uuid4().hex)
         owner = await store.settings.load_setting(SETTING) or ""
     try:
-        found = b"".join([piece async for piece in blobs.read(KEY)]).decode(errors="replace")
+        marked = b"".join([piece async for piece in blobs.read(KEY)]).decode(errors="replace")
     except NotFoundError:
         await blobs.put(KEY, _text(owner), limit_bytes=_LIMIT_BYTES)
         return
-    if found != owner:
+    if marked != owner:
         raise CellError(
             f"the blobs in {where} belong to another cell, or to another database of this one, and would be removed as "
             f"unknown; give another prefix or folder, or that database. If they are this cell's, remove {KEY!r} there"
@@ -60,28 +59,28 @@ async def claim_blobs(store: Store, blobs: Blobs, where: str) -> None:
 
 
 async def claim_folder(store: Store, folder: Path) -> None:
-    """Take a data folder for a store in a database elsewhere; DataFolderError when one of both belongs to another.
+    """Claim a data folder for a store in a database; DataFolderError when one of both belongs to another.
 
-    An empty mark, as a restore leaves, makes a new pair: a copy of a cell is not the cell that it was made of.
+    An empty mark, as a restore leaves, makes a new pair: a copy of a cell is a cell of its own.
     """
     mark = folder / STORE
-    found = mark.read_bytes().decode(errors="replace").strip() if mark.exists() else None
-    known = await store.settings.load_setting(FOLDER)
-    if found and found != known:
+    marked = mark.read_bytes().decode(errors="replace").strip() if mark.exists() else None
+    expected = await store.settings.load_setting(FOLDER)
+    if marked and marked != expected:
         raise DataFolderError(
             f"the data folder {folder} belongs to a cell in another database, and its artifacts would be removed as "
             f"unknown; give that database, or another --data. If it is this cell's, empty the file {mark}"
         )
-    if known is None or found == "":
-        known = uuid.uuid4().hex
-        await store.settings.put_setting(FOLDER, known)
-    elif found is None and (await store.projects.list_projects(Page(size=1)))[1]:
+    if expected is None or marked == "":
+        expected = uuid.uuid4().hex
+        await store.settings.put_setting(FOLDER, expected)
+    elif marked is None and (await store.projects.list_projects(Page(size=1)))[1]:
         raise DataFolderError(
             f"the cell in this database has another data folder than {folder}, where its repositories are missing; "
             f"mount it, or give it with --data. If it is the right one, make an empty file {mark}"
         )
-    if found != known:
-        write_whole(mark, f"{known}\n".encode(), durable=True)
+    if marked != expected:
+        write_whole(mark, f"{expected}\n".encode(), durable=True)
 
 
 async def _text(owner: str) -> AsyncIterator[bytes]:

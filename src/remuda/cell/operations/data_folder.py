@@ -1,12 +1,11 @@
-"""The data folder: whether this process may use it, and where in it things lie.
+"""The data folder of a cell: checks and locks it, and knows the places in it.
 
-Decided here: one process at a time, or several that share it (an flock that the kernel drops when the process dies,
-however it dies; the first of those that share it is alone until it has begun), which versions of the layout are
-understood, that a folder with other things in it is not taken over, that a folder whose rows are in a database is not
-used with a file, nor the other way round, and that nobody else on the machine may read it.
-Called by `remuda.cell.service` before anything is opened.
+One process uses it, or several share it: an flock that the kernel drops when the process dies; the first of several is
+alone until its start is done. Refused are a newer layout, a folder with other content, a folder whose rows are in a
+database when no database is given, and the reverse. Others on the machine cannot read it.
+Called by `remuda.cell.service` before anything else is opened.
 
-Invariant: a folder that is refused is left as it was.
+Invariant: a folder that is refused is left unchanged.
 """
 
 import os
@@ -18,25 +17,25 @@ from remuda.cell.errors import DataFolderError
 from remuda.lib.files import InUseError, shared_use, sole_use, write_whole
 
 VERSION = 1
-"""The layout's number; it grows when an older program could not use the folder any more."""
+"""The number of the layout; a higher one cannot be used by older programs."""
 CONFIG = "cell.toml"
-"""Settings, where somebody put such a file there."""
+"""An optional file with settings."""
 STORE = "store"
-"""Stands in a folder whose rows are in a database elsewhere, and says in which (`blob_owner`)."""
+"""A file in a folder whose rows are in a database, with the id of that store (`blob_ownership`)."""
 UNFINISHED = "unfinished"
-"""Stands in a folder that a restore has begun to fill."""
+"""A file in a folder that a restore has begun to fill."""
 _BEFORE_VERSION = ("lock", "lost+found", "cell.sqlite", CONFIG, "encryption.keys")
-"""What may stand in a folder without a version: what a start left that died early, a new disk, a restored database,
-keys and settings that were put there."""
+"""What may be in a folder without a version file: the rest of a start that died early, the content of a new disk, a
+restored database, keys and settings."""
 
 
 class DataFolder:
-    """The places in an opened folder."""
+    """The places in an open data folder."""
 
     def __init__(self, path: Path, share: Callable[[], None] = lambda: None) -> None:
         self.path = path
         self.share = share
-        """Called when what only one process may do is done; where folders are not shared that changes nothing."""
+        """Call when the work that only one process may do is done; no effect if the folder is not shared."""
         self.database = path / "cell.sqlite"
         self.repos = path / "repos"
         self.hooks = path / "hooks"
@@ -48,8 +47,8 @@ class DataFolder:
 
 @contextmanager
 def open_folder(path: Path, *, cell_id: int, shared: bool = False) -> Iterator[DataFolder]:
-    """Hold the folder for this process, or for it and others that share it; DataFolderError says why it cannot be used
-    and what to do."""
+    """Lock the folder for this process, or for several with `shared`; DataFolderError says why it cannot be used and
+    what to do."""
     with ExitStack() as stack:
         try:
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -74,7 +73,7 @@ def open_folder(path: Path, *, cell_id: int, shared: bool = False) -> Iterator[D
 
 
 def check_is_cell(path: Path) -> None:
-    """DataFolderError when it is no cell's folder, for whoever only looks at one."""
+    """DataFolderError when it is not the data folder of a cell."""
     if not (path / "version").exists():
         raise DataFolderError(f"the folder {path} is not a cell's; give the data folder of the cell with --data")
 
@@ -97,7 +96,7 @@ def _unusable(path: Path, error: OSError) -> DataFolderError:
 
 
 def _check_ours(path: Path) -> None:
-    """A mistyped --data must not change somebody else's folder, whose mode would be narrowed, too."""
+    """DataFolderError for a folder with other content: a mistyped --data must not change its files or its mode."""
     if (path / UNFINISHED).exists():
         raise DataFolderError(
             f"a restore into {path} was not finished; run `remuda cell restore` again, or give another --data"
@@ -114,12 +113,12 @@ def _check_ours(path: Path) -> None:
 
 
 def _is_bare(place: Path) -> bool:
-    """Whether it is the folder for repositories, with none in it: whoever starts a cell may have made that before."""
+    """True for an empty folder of repositories, which may exist before the first start."""
     return place.name == "repos" and place.is_dir() and not any(place.iterdir())
 
 
 def _check_kind(folder: DataFolder, *, shared: bool) -> None:
-    """A --database forgotten, or given too much, would begin a new cell, which takes all blobs for orphans."""
+    """DataFolderError for a missing or superfluous --database: it would start a new cell that removes all blobs."""
     path = folder.path
     if shared and folder.database.exists():
         raise DataFolderError(
@@ -134,8 +133,8 @@ def _check_kind(folder: DataFolder, *, shared: bool) -> None:
 
 
 def _check_database(folder: DataFolder) -> None:
-    """A new database in place of one that is lost would be a new cell, to which nothing of what is here belongs, and
-    which removes it. A start that died before it had made one has left nothing else."""
+    """DataFolderError for a lost database: a new one would be a new cell, which removes the files of the old one. A
+    start that died before it created the database has left no files."""
     database = folder.database
     if database.is_dir():
         problem = "cannot be used: a folder is in its place"
@@ -154,24 +153,24 @@ def _check_database(folder: DataFolder) -> None:
 
 
 def _check_version(path: Path) -> None:
-    found = _read_number(path / "version")
-    if found is None:
+    number = _read_number(path / "version")
+    if number is None:
         write_whole(path / "version", f"{VERSION}\n".encode())
-    elif found > VERSION:
+    elif number > VERSION:
         raise DataFolderError(
-            f"the data folder {path} has version {found}, this program knows versions up to {VERSION}; "
+            f"the data folder {path} has version {number}, this program knows versions up to {VERSION}; "
             "use the newer Remuda that wrote it, or give another --data"
         )
 
 
 def _check_cell(path: Path, cell_id: int) -> None:
-    """Ids and tokens in the folder name their cell, so a folder stays with the cell that made it."""
-    found = _read_number(path / "cell")
-    if found is None:
+    """DataFolderError for another cell id: ids and tokens in the folder have the id of the cell that created it."""
+    number = _read_number(path / "cell")
+    if number is None:
         write_whole(path / "cell", f"{cell_id}\n".encode())
-    elif found != cell_id:
+    elif number != cell_id:
         raise DataFolderError(
-            f"the data folder {path} belongs to cell {found}, not {cell_id}; start it with --cell-id {found}, "
+            f"the data folder {path} belongs to cell {number}, not {cell_id}; start it with --cell-id {number}, "
             "or give another --data"
         )
 

@@ -1,9 +1,9 @@
-"""The file that says when the cell last ran, so that a start knows for how long nobody could be heard.
+"""Records in a file when the cell did not run, so that no job times out because nobody could hear its runner.
 
-Decided here: how often that is noted. The outages stand in the file, the time of the last note is its own time. Several
-processes of one cell share the file: as long as one of them runs there is no outage, except for those that one of them
-adds because it could not hear the runners that poll it. What outages mean is decided in `core.presence`.
-`remuda.cell.service` opens it and runs `watch`; dispatch reads the outages.
+The file has the outages; its modification time is when the cell last ran. All processes of a cell share it: while one
+of them runs there is no outage, except for those that a process adds because it could not hear the runners that poll
+it. `remuda.cell.core.waiting.downtime` applies the outages to deadlines. `remuda.cell.service` opens it and runs
+`watch`; dispatch reads the outages.
 """
 
 import asyncio
@@ -21,25 +21,25 @@ from remuda.telemetry.logs import logger
 
 NOTE_SECONDS = 1.0
 KEPT_SECONDS = 7 * 24 * 3600.0
-"""Older outages are forgotten; no limit that a runner has is so long."""
+"""Older outages are forgotten; no deadline is longer."""
 _JUMP_SECONDS = 5.0
-"""A wall clock that is further away than that was set."""
+"""A wall clock that is further away from the deadlines' clock was set."""
 
 _log = logger("cell")
 
 
 class DowntimeFile:
-    """When this cell was away. `file` is None where nothing is kept."""
+    """The outages of this cell. Without a `file` they are unknown."""
 
     def __init__(self, clock: Clock, file: Path | None = None) -> None:
         self.outages: tuple[Outage, ...] | None = None
-        """None where nothing is known of them."""
+        """None: unknown."""
         self._clock = clock
         self._file = file
         self._was_set = False
 
     def begin(self) -> None:
-        """Note the outage before this start. Without a file that can be read the cell has always been away."""
+        """Record the outage before this start. Without a readable file the outage began with time itself."""
         if self._file is None:
             return
         now = self._clock.now()
@@ -52,11 +52,11 @@ class DowntimeFile:
         self._write(now)
 
     def add(self, outage: Outage) -> None:
-        """Note that nobody could be heard meanwhile, in the file too: the cell may start anew before it is over."""
+        """Record an outage in memory and in the file, because the cell may restart before its effect is over."""
         if self.outages is None:
             return
-        # Other processes may have added some meanwhile. Of two that write in one moment the later wins, and the other
-        # writes its own again with its next outage.
+        # Other processes may have added some. Of two that write at the same moment the later wins, and the other writes
+        # its outages again with the next one.
         others: tuple[Outage, ...] = ()
         if self._file is not None:
             with contextlib.suppress(OSError, msgspec.DecodeError):
@@ -75,7 +75,7 @@ class DowntimeFile:
             _log.warning("cannot write the presence file", file=str(self._file), error=error.strerror)
 
     async def watch(self, stop: asyncio.Event) -> None:
-        """Until told to stop: note that the cell runs, and say when the machine's clock was set."""
+        """Record every second that the cell runs, and log jumps of the wall clock, until `stop` is set."""
         while not await happens(stop, within_seconds=NOTE_SECONDS):
             now = self._clock.now()
             if self._file is not None:

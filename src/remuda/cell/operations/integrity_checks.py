@@ -1,8 +1,7 @@
-"""Whether what a cell keeps hangs together: every reference leads somewhere, every file that a row names is there, and
-so are the keys of its secrets.
+"""Checks the data of a cell: references between rows, the files that rows name, and the keys of its secrets.
 
-Decided here: what is looked at and what counts as a problem. Nothing is changed, and the cell may run meanwhile: rows
-are of one moment, files of a later one, and a file is there before the row that names it. `remuda cell check` calls it.
+Changes nothing, and the cell may run meanwhile: the rows are of one moment, the files of a later one, and a file exists
+before the row that names it. `remuda cell check` calls it.
 """
 
 from collections.abc import AsyncIterator
@@ -44,12 +43,12 @@ REFERENCES = (
     ("users", "organization_id", "organizations"),
     ("members", "user_id", "users"),
 )
-_TOLD = 100
-"""Problems of one kind that are told one by one."""
+_LISTED = 100
+"""How many problems of one kind are listed."""
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """What was found."""
+    """The size of a cell and its problems."""
 
     cell_id: int
     revision: str
@@ -67,37 +66,36 @@ async def check_cell(settings: CellSettings) -> Report:
 
 
 async def check(tables: Tables, settings: CellSettings, traces: Traces, blobs: Blobs) -> Report:
-    """Look at everything; of a store that is not up to date only the version is told. DataFolderError when it is of a
-    newer release."""
+    """Check everything; of a store with an old schema only its version. DataFolderError for a newer one."""
     check_known(tables)
     if tables.revision != migrations.HEAD:
-        said = f"schema version {tables.revision}, this release works with {migrations.HEAD}: `remuda cell migrate`"
-        return Report(cell_id=tables.cell_id, revision=tables.revision, problems=(said,))
+        problem = f"schema version {tables.revision}, this release works with {migrations.HEAD}: `remuda cell migrate`"
+        return Report(cell_id=tables.cell_id, revision=tables.revision, problems=(problem,))
     counts = {}
     for table in COUNTED:
         async for (count,) in tables.rows(f"SELECT count(*) FROM {table}"):
             counts[table] = count
     problems: list[str] = []
-    for found in (
+    for kind in (
         _find_missing_keys(tables, settings),
         _find_dangling_rows(tables),
         _find_missing_repositories(tables, settings),
         _find_missing_blobs(tables, blobs),
         _find_missing_traces(tables, traces),
     ):
-        problems += await _collect(found)
+        problems += await _collect(kind)
     return Report(cell_id=tables.cell_id, revision=tables.revision, counts=counts, problems=tuple(problems))
 
 
-async def _collect(found: AsyncIterator[str]) -> list[str]:
-    told: list[str] = []
+async def _collect(problems: AsyncIterator[str]) -> list[str]:
+    listed: list[str] = []
     more = 0
-    async for problem in found:
-        if len(told) < _TOLD:
-            told.append(problem)
+    async for problem in problems:
+        if len(listed) < _LISTED:
+            listed.append(problem)
         else:
             more += 1
-    return [*told, f"... and {more} more of this kind"] if more else told
+    return [*listed, f"... and {more} more of this kind"] if more else listed
 
 
 async def _find_missing_keys(tables: Tables, settings: CellSettings) -> AsyncIterator[str]:
@@ -137,8 +135,8 @@ async def _find_missing_blobs(tables: Tables, blobs: Blobs) -> AsyncIterator[str
         artifact = decode(Artifact, body)
         size = await blobs.size(artifact.blob)
         if size != artifact.size:
-            found = "is not there" if size is None else f"has {size} bytes"
-            yield f"job {artifact.job_id}: its {artifact.type} ({artifact.size} bytes, {artifact.blob}) {found}"
+            state = "is not there" if size is None else f"has {size} bytes"
+            yield f"job {artifact.job_id}: its {artifact.type} ({artifact.size} bytes, {artifact.blob}) {state}"
 
 
 async def _find_missing_traces(tables: Tables, traces: Traces) -> AsyncIterator[str]:

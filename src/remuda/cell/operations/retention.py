@@ -1,7 +1,7 @@
-"""What people do with what a job left: keep it for ever, delete it, erase the whole job, remove its pipeline.
+"""Keeps or deletes the artifacts of a job, erases a job, removes a pipeline, on request of a person.
 
-Decided here is the order alone: the store first, then the blobs. What dies between leaves blobs that nobody gets any
-more, and `remuda.cell.operations.upkeep` removes them. What a job has left afterwards is decided in `core.expiry`.
+Rows are changed before blobs are removed. A death in between leaves blobs without rows, which
+`remuda.cell.operations.upkeep` removes. `remuda.cell.core.jobs.artifact_expiry` has the rules.
 """
 
 from msgspec.structs import replace
@@ -17,12 +17,11 @@ from remuda.model.job import JobId, PipelineId
 
 
 async def keep_artifacts(store: Store, job_id: JobId) -> None:
-    """They do not expire any more."""
+    """Let a job's artifacts never expire."""
     await store.jobs.change_artifacts(job_id, artifact_expiry.keep_for_ever)
 
 
 async def delete_artifacts(store: Store, blobs: Blobs, job_id: JobId) -> None:
-    """All of a job's."""
     for artifact in await store.jobs.change_artifacts(job_id, artifact_expiry.delete_all):
         await blobs.remove(artifact.blob)
 
@@ -44,7 +43,7 @@ async def erase_job(store: Store, traces: Traces, blobs: Blobs, job_id: JobId, *
 async def remove_pipeline(store: Store, traces: Traces, blobs: Blobs, pipeline_id: PipelineId) -> None:
     """Remove a pipeline that is over, with its jobs, their logs and artifacts.
 
-    What is in files and blobs goes first: a death in between leaves a pipeline that can be removed again.
+    Files and blobs are removed first: after a death in between the pipeline can be removed again.
     """
     page = Page(size=100, ascending=True, counted=False)
     while jobs := (await store.jobs.list_jobs(page, pipeline_id=pipeline_id, with_retried=True))[0]:

@@ -1,12 +1,11 @@
-"""What a cell tidies up by itself: it archives traces, removes artifacts that have expired, what deleted projects ran,
-blobs nobody knows of, and keys that no token needs any more.
+"""Regular housekeeping of a cell: archives traces, and removes expired artifacts, pipelines of deleted projects,
+orphaned blobs, old audit events and unused signing keys.
 
-Decided here: when to look, and in which order things go. A row goes before its blob and a blob stays until nothing
-leads to it, so a crash leaves at worst a blob too many; such orphans are found a day later. A trace goes to the archive
-when its job is over, and not before it was seen twice, so that a call which is still under way finds its file. How long
-artifacts are kept is decided in `core.expiry`. `remuda.cell.service` runs `watch`.
+A row is removed before its blob, so a crash leaves at worst a blob without a row; such orphans are removed a day later.
+A trace is archived when its job is over and the trace was seen in two rounds, so that a call under way still finds its
+file. `remuda.cell.core.jobs.artifact_expiry` says how long artifacts are kept. `remuda.cell.service` runs `watch`.
 
-Invariant: everything here may be done twice, by two processes at once, or not for a while.
+Invariant: every part may run twice, in two processes at once, or late.
 """
 
 import asyncio
@@ -34,17 +33,17 @@ from remuda.pipeline.syntax.durations import parse_duration
 from remuda.telemetry.logs import logger
 
 ORPHAN_SECONDS = 24 * 3600
-"""A blob that nothing leads to may be one whose row is about to be stored; after so long it is not."""
+"""A younger blob without a row may be one whose row is about to be stored."""
 _BATCH = 100
 _DEPTH = 20
-"""How far up a pipeline's parents are looked for."""
+"""How many parents of a pipeline are followed at most."""
 
 FindRef = Callable[[Project, str], Awaitable[object | None]]
-"""Whether a project has a ref: something, or None."""
+"""Returns None when the project has no such ref."""
 
 
 class Upkeep:
-    """A cell's housekeeping."""
+    """The housekeeping of one cell."""
 
     def __init__(
         self, *, store: Store, traces: Traces, blobs: Blobs, find_ref: FindRef, clock: Clock, settings: CellSettings
@@ -59,11 +58,11 @@ class Upkeep:
         self._log = logger("cell")
 
     async def watch(self, stop: asyncio.Event) -> None:
-        """Until told to stop: look again and again. A look may take long, so it is cut off: it may end anywhere."""
+        """Run rounds until `stop` is set, which cancels a round at any point."""
         async with asyncio.TaskGroup() as group:
-            looking = group.create_task(self._run(), name="cell upkeep: look")
+            rounds = group.create_task(self._run(), name="cell upkeep: rounds")
             await stop.wait()
-            looking.cancel()
+            rounds.cancel()
 
     async def _run(self) -> None:
         orphans_at = -math.inf
@@ -73,25 +72,25 @@ class Upkeep:
                 await self.remove_expired()
                 await self.remove_old_audit_events()
                 if retired := await retire(self._store, self._clock.now()):
-                    self._log.info("keys of job tokens that are over were removed", keys=retired)
+                    self._log.info("removed unused keys of job tokens", keys=retired)
                 if orphans_at <= self._clock.now():
                     await self.remove_deleted()
                     await self.remove_orphans()
                     orphans_at = self._clock.now() + ORPHAN_SECONDS
             except (CellError, OSError) as error:
-                self._log.warning("the cell could not tidy up; it tries again", error=str(error))
-            except Exception as error:  # noqa: BLE001 - a cell that cannot tidy up serves nevertheless
-                self._log.error("the cell failed to tidy up", exc_info=error)
+                self._log.warning("upkeep failed; trying again", error=str(error))
+            except Exception as error:  # noqa: BLE001 - the cell serves nevertheless
+                self._log.error("upkeep failed unexpectedly; trying again", exc_info=error)
             await self._clock.sleep(self._settings.upkeep_seconds)
 
     # traces
 
     async def archive_traces(self) -> int:
-        """Move the traces of jobs that are over; how many were moved."""
+        """Archive the traces of jobs that are over; how many."""
         moved = 0
         here = set(await self._traces.list_unarchived())
         for job_id in sorted(here & self._seen):
-            await asyncio.sleep(0)  # rows may be read without a pause for anybody else
+            await asyncio.sleep(0)  # a store in memory never yields to other tasks
             job = await self._store.jobs.load_job(job_id)
             if job is not None and job.state in FINAL and not job.is_trigger:
                 await self._archive(job)
@@ -104,15 +103,15 @@ class Upkeep:
             await self._traces.remove(job.id)
             return
         if job.trace_checksum is None:
-            # The process that ended the job died before this was stored.
+            # The process that ended the job died before it stored the checksum.
             size, checksum = await self._traces.seal(job.id)
             await self._store.jobs.change_job(
                 job.id,
                 lambda row: replace(row, trace_bytes=size, trace_checksum=checksum) if not row.trace_checksum else None,
             )
         elif await self._traces.size(job.id) != job.trace_bytes:
-            # A call that was under way for long, in another process perhaps, added to a sealed trace, or began a new
-            # one beside the archive, which has the whole trace then.
+            # A late call, perhaps in another process, has added to a sealed trace, or begun a new one beside the
+            # archive, which has the whole trace then.
             size, checksum = await self._traces.seal(job.id)
             if size > job.trace_bytes:
                 await self._store.jobs.change_job(
@@ -129,7 +128,7 @@ class Upkeep:
     # artifacts
 
     async def remove_expired(self) -> int:
-        """Remove the artifacts whose time is over and that nothing keeps; how many were looked at."""
+        """Remove expired artifacts unless a rule keeps them; how many were due."""
         looked = 0
         now = self._clock.now()
         while due := await self._store.jobs.list_due_artifacts(now, limit=_BATCH):
@@ -151,7 +150,7 @@ class Upkeep:
             reach("cell.artifacts_expired")
             for artifact in gone:
                 await self._blobs.remove(artifact.blob)
-            self._log.info("artifacts expired", job=job_id, types=[artifact.type for artifact in gone])
+            self._log.info("removed expired artifacts", job=job_id, types=[artifact.type for artifact in gone])
 
     async def _is_kept(self, job: Job) -> bool:
         pipeline = await self._top_pipeline(job)
@@ -168,7 +167,7 @@ class Upkeep:
         )
 
     async def _top_pipeline(self, job: Job) -> Pipeline | None:
-        """The pipeline that people see: a child belongs to its parent."""
+        """The pipeline of a job; for a child pipeline its topmost parent."""
         pipeline = await self._store.pipelines.load_pipeline(job.pipeline_id)
         for _ in range(_DEPTH):
             if pipeline is None or not pipeline.is_child or pipeline.upstream_pipeline_id is None:
@@ -177,7 +176,7 @@ class Upkeep:
         return pipeline
 
     async def remove_old_audit_events(self) -> int:
-        """Remove what has been in the audit log for long enough; how many events that were."""
+        """Remove expired events from the audit log; how many."""
         kept_for = parse_duration(self._settings.audit_expire_in)
         removed = 0
         while kept_for is not None:
@@ -190,7 +189,7 @@ class Upkeep:
     # deleted projects
 
     async def remove_deleted(self) -> int:
-        """Remove the pipelines of deleted projects, with jobs, logs and artifacts, as they are over; how many."""
+        """Remove finished pipelines of deleted projects, with their jobs, logs and artifacts; how many."""
         removed, page = 0, Page(size=_BATCH, counted=False)
         while projects := (await self._store.projects.list_projects(page, ProjectFilter(removed=True)))[0]:
             for project in projects:
@@ -198,7 +197,7 @@ class Upkeep:
                     removed += await self._remove_pipelines(project, source)
             page = replace(page, number=page.number + 1)
         if removed:
-            self._log.info("pipelines of deleted projects removed", pipelines=removed)
+            self._log.info("removed pipelines of deleted projects", pipelines=removed)
         return removed
 
     async def _remove_pipelines(self, project: Project, source: str) -> int:
@@ -217,7 +216,7 @@ class Upkeep:
     # orphans
 
     async def remove_orphans(self) -> int:
-        """Remove old blobs that nothing leads to; how many there were."""
+        """Remove old blobs without a row; how many."""
         removed = 0
         before = self._clock.now() - ORPHAN_SECONDS
         for folder, is_known in ((ARTIFACTS, self._is_artifact), (TRACES, self._is_trace)):
@@ -227,7 +226,7 @@ class Upkeep:
                     await self._blobs.remove(blob.key)
                     removed += 1
         if removed:
-            self._log.info("blobs removed that nothing leads to", blobs=removed)
+            self._log.info("removed orphaned blobs", blobs=removed)
         return removed
 
     async def _is_artifact(self, key: str) -> bool:

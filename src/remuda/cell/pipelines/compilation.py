@@ -1,10 +1,9 @@
-"""One compilation in the cell, in a thread of its own: what the repository tells, the facts, the compiled file.
+"""Compiles the pipeline file of one request: reads the file, gathers the facts from the repository, runs the compiler.
 
-Decided here: what a merge request is called and compared with, which commit a push changed files since, and where the
-pipeline file is found. Everything here blocks, so `remuda.cell.pipelines.creation`, the only caller, runs it beside the
-loop.
+Finds the source and target of a merge request, and the commit against which `rules:changes` compares. Everything here
+blocks, so `remuda.cell.pipelines.creation`, the only caller, runs it in a thread.
 
-Invariant: rules are judged with the same variables that jobs get later.
+Invariant: rules are evaluated with the same variables that jobs get later.
 """
 
 from collections.abc import Mapping
@@ -38,118 +37,118 @@ _MAX_OPEN = 4
 
 
 class RequestFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What the store and the commit say about a request, gathered before."""
+    """What the store and the commit say about a request."""
 
     variables: tuple[ProjectVariable, ...]
     of_commit: Mapping[str, str]
     of_user: Mapping[str, str] = {}
-    """Who wants the pipeline."""
+    """Variables of the person who starts the pipeline."""
     of_merge_request: Mapping[str, str]
-    """What the last pipeline of the merge request was told about it."""
+    """Variables of the merge request in its last pipeline."""
     default_branch: str
     url: str
     """The cell's public address."""
     registry: str = ""
-    """Where images of the cell's projects are, as their names begin."""
+    """The registry's host, with which the names of the projects' images begin."""
     now: float
 
 
 def compile_request(
-    request: PipelineRequest, known: RequestFacts, reading: Reader, outside: Outside
+    request: PipelineRequest, facts: RequestFacts, reader: Reader, outside: Outside
 ) -> tuple[Pipeline, Compiled] | None:
     """The pipeline as it would be stored, and its compiled file; None when the commit has no such file.
 
     PipelineError with the file's mistakes, InvalidError when it cannot be read or lacks what was chosen.
     """
-    text = _text(request, reading)
+    text = _text(request, reader)
     if text is None:
         return None
-    pipeline = describe_pipeline(request, known, reading)
-    found = compile_pipeline(
+    pipeline = describe_pipeline(request, facts, reader)
+    compiled = compile_pipeline(
         text,
         file=request.file,
-        facts=_facts(request, known, pipeline, reading),
-        sources=CellSources(reading, request.project.repo_path, request.sha, outside),
+        facts=_facts(request, facts, pipeline, reader),
+        sources=CellSources(reader, request.project.repo_path, request.sha, outside),
         inputs=request.inputs,
     )
     choice = request.choice
-    if choice is None or found.skipped is not None:
-        return pipeline, found
+    if choice is None or compiled.skipped is not None:
+        return pipeline, compiled
     try:
-        chosen = choose(found, jobs=choice.jobs, stages=choice.stages, with_needs=choice.with_needs)
+        chosen = choose(compiled, jobs=choice.jobs, stages=choice.stages, with_needs=choice.with_needs)
     except ChoiceError as error:
         raise InvalidError(str(error)) from None
     return pipeline, chosen
 
 
-def lint_request(request: PipelineRequest, known: RequestFacts, reading: Reader, outside: Outside) -> Linted | None:
-    """What would come of the file; None when the commit has no such file, InvalidError when it cannot be read."""
-    text = _text(request, reading)
+def lint_request(request: PipelineRequest, facts: RequestFacts, reader: Reader, outside: Outside) -> Linted | None:
+    """Compile the file only; None when the commit has no such file, InvalidError when it cannot be read."""
+    text = _text(request, reader)
     if text is None:
         return None
     return lint(
         text,
         file=request.file,
-        facts=_facts(request, known, describe_pipeline(request, known, reading), reading),
-        sources=CellSources(reading, request.project.repo_path, request.sha, outside),
+        facts=_facts(request, facts, describe_pipeline(request, facts, reader), reader),
+        sources=CellSources(reader, request.project.repo_path, request.sha, outside),
         inputs=request.inputs,
     )
 
 
-def describe_pipeline(request: PipelineRequest, known: RequestFacts, reading: Reader) -> Pipeline:
-    """The pipeline with everything that the repository tells about it."""
-    repo, told = request.project.repo_path, {**known.of_commit, **known.of_user}
-    told["CI_DEFAULT_BRANCH"] = known.default_branch
-    pipeline = new_pipeline(request, default_branch=known.default_branch, predefined={}, now=known.now)
+def describe_pipeline(request: PipelineRequest, facts: RequestFacts, reader: Reader) -> Pipeline:
+    """The pipeline with its predefined variables, but without its jobs."""
+    repo, variables = request.project.repo_path, {**facts.of_commit, **facts.of_user}
+    variables["CI_DEFAULT_BRANCH"] = facts.default_branch
+    pipeline = new_pipeline(request, default_branch=facts.default_branch, predefined={}, now=facts.now)
     if pipeline.merge_request_iid is not None:
-        told |= _merge_request(request, known, reading, pipeline.merge_request_iid)
+        variables |= _merge_request(request, facts, reader, pipeline.merge_request_iid)
     elif pipeline.tag:
-        told |= of_tag(reading.tag_message(repo, pipeline.ref))
-    elif pipeline.ref != known.default_branch:
-        heads = reading.refs_at(repo, request.sha, _MERGE_REQUESTS)
+        variables |= of_tag(reader.tag_message(repo, pipeline.ref))
+    elif pipeline.ref != facts.default_branch:
+        heads = reader.refs_at(repo, request.sha, _MERGE_REQUESTS)
         numbers = sorted(int(ref.split("/")[2]) for ref in heads if merge_request_iid(ref) is not None)
         if numbers:
             names = [f"{request.project.path}!{number}" for number in numbers[:_MAX_OPEN]]
-            told[OPEN_MERGE_REQUESTS] = ",".join(names)
+            variables[OPEN_MERGE_REQUESTS] = ",".join(names)
     if request.schedule is not None:
-        told["CI_PIPELINE_SCHEDULE_DESCRIPTION"] = request.schedule.description
-    # Nobody runs a pipeline in another one's name, has its jobs' tokens sent to another registry, or says which branch
-    # is the protected one.
-    told = {**told, **request.predefined, **known.of_user, "CI_DEFAULT_BRANCH": known.default_branch}
-    told.pop(REGISTRY, None)
-    of_registry = {REGISTRY: known.registry} if known.registry else {}
-    return msgspec.structs.replace(pipeline, predefined=told | of_registry)
+        variables["CI_PIPELINE_SCHEDULE_DESCRIPTION"] = request.schedule.description
+    # A request must not set these: in whose name the pipeline runs, the registry that gets its jobs' tokens, and which
+    # branch is the protected one.
+    variables = {**variables, **request.predefined, **facts.of_user, "CI_DEFAULT_BRANCH": facts.default_branch}
+    variables.pop(REGISTRY, None)
+    of_registry = {REGISTRY: facts.registry} if facts.registry else {}
+    return msgspec.structs.replace(pipeline, predefined=variables | of_registry)
 
 
-def _merge_request(request: PipelineRequest, known: RequestFacts, reading: Reader, iid: int) -> dict[str, str]:
+def _merge_request(request: PipelineRequest, facts: RequestFacts, reader: Reader, iid: int) -> dict[str, str]:
     if request.source == PARENT and request.upstream is not None:
         above = request.upstream.pipeline.predefined
         names = [name for name in above if name.startswith("CI_MERGE_REQUEST_")]
         return {name: above[name] for name in (*names, OPEN_MERGE_REQUESTS) if name in above}
-    repo, default = request.project.repo_path, known.default_branch
-    told = {**known.of_merge_request, **request.predefined}
-    target = told.get(TARGET_BRANCH) or default
-    target_sha = reading.commit(repo, _HEADS + target)
-    branches = [ref.removeprefix(_HEADS) for ref in reading.refs_at(repo, request.sha, "refs/heads")]
+    repo, default = request.project.repo_path, facts.default_branch
+    variables = {**facts.of_merge_request, **request.predefined}
+    target = variables.get(TARGET_BRANCH) or default
+    target_sha = reader.commit(repo, _HEADS + target)
+    branches = [ref.removeprefix(_HEADS) for ref in reader.refs_at(repo, request.sha, "refs/heads")]
     source = request.predefined.get(SOURCE_BRANCH) or next(
-        (branch for branch in branches if branch not in (target, default)), told.get(SOURCE_BRANCH)
+        (branch for branch in branches if branch not in (target, default)), variables.get(SOURCE_BRANCH)
     )
     return of_merge_request(
         iid=iid,
-        project=of_project(request.project, known.url.rstrip("/")),
+        project=of_project(request.project, facts.url.rstrip("/")),
         source=source or request.ref,
         target=target,
         default_branch=default,
-        base_sha=(reading.merge_base(repo, target_sha, request.sha) if target_sha else None) or "",
-        title=told.get("CI_MERGE_REQUEST_TITLE") or known.of_commit.get("CI_COMMIT_TITLE", ""),
-        description=told.get("CI_MERGE_REQUEST_DESCRIPTION", ""),
+        base_sha=(reader.merge_base(repo, target_sha, request.sha) if target_sha else None) or "",
+        title=variables.get("CI_MERGE_REQUEST_TITLE") or facts.of_commit.get("CI_COMMIT_TITLE", ""),
+        description=variables.get("CI_MERGE_REQUEST_DESCRIPTION", ""),
     )
 
 
-def _facts(request: PipelineRequest, known: RequestFacts, pipeline: Pipeline, reading: Reader) -> Facts:
+def _facts(request: PipelineRequest, facts: RequestFacts, pipeline: Pipeline, reader: Reader) -> Facts:
     repo, sha = request.project.repo_path, request.sha
-    own = of_pipeline(pipeline, request.project, known.url)
-    variables, raw = variables_for_expansion(pipeline, known.variables)
+    own = of_pipeline(pipeline, request.project, facts.url)
+    variables, raw = variables_for_expansion(pipeline, facts.variables)
     literal = {name for name, value in own.items() if is_literal(name, value)}
     return Facts(
         ref=own["CI_COMMIT_REF_NAME"],
@@ -160,13 +159,13 @@ def _facts(request: PipelineRequest, known: RequestFacts, pipeline: Pipeline, re
         predefined=own,
         variables=variables,
         raw=raw | literal,
-        changed_files=changed_files(reading, repo, sha, _before(request, pipeline)),
-        files=TreeFiles(reading, repo, sha),
+        changed_files=changed_files(reader, repo, sha, _before(request, pipeline)),
+        files=TreeFiles(reader, repo, sha),
     )
 
 
 def _before(request: PipelineRequest, pipeline: Pipeline) -> str | None:
-    """The commit since which files changed; None where GitLab takes everything as changed."""
+    """The commit since which files changed; None where GitLab counts every file as changed."""
     if request.changes_since is not None:
         return request.changes_since
     if pipeline.merge_request_iid is not None:
@@ -176,7 +175,7 @@ def _before(request: PipelineRequest, pipeline: Pipeline) -> str | None:
     return pipeline.before_sha
 
 
-def _text(request: PipelineRequest, reading: Reader) -> str | None:
+def _text(request: PipelineRequest, reader: Reader) -> str | None:
     if request.text is not None:
         if len(request.text.encode(errors="replace")) > FILE_LIMIT_BYTES:
             raise InvalidError(f"the pipeline file is larger than {FILE_LIMIT_BYTES} bytes; split it")
@@ -185,7 +184,7 @@ def _text(request: PipelineRequest, reading: Reader) -> str | None:
     if not path:
         raise InvalidError(f"{request.file}: the pipeline file must be inside the repository; check its path")
     try:
-        content = reading.file(request.project.repo_path, request.sha, path, limit_bytes=FILE_LIMIT_BYTES)
+        content = reader.file(request.project.repo_path, request.sha, path, limit_bytes=FILE_LIMIT_BYTES)
         return content.decode() if content is not None else None
     except TooLargeError as error:
         raise InvalidError(f"{error}; move parts of it into files that it includes") from None

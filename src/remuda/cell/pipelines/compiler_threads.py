@@ -1,8 +1,8 @@
-"""Threads in which pipeline files are compiled: a large file takes seconds, and the loop must go on meanwhile.
+"""Threads that compile pipeline files, because a large file takes seconds and the event loop must not wait.
 
-Decided here: how many work at the same time. They share one interpreter, so more at once are not faster, they only
-make the loop wait; one that waits for an answer of the loop (the store, a web server) lets another one work.
-`remuda.cell.pipelines.creation` has some for pipelines and some for mere checks, so that these cannot hold up those.
+Few work at the same time: they share one interpreter lock, so more are not faster, and delay the event loop. A thread
+that waits for the event loop (the store, a web server) lets another one work. `remuda.cell.pipelines.creation` has one
+pool for pipelines and one for lint calls, so that these cannot delay pipelines.
 """
 
 import asyncio
@@ -12,23 +12,23 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 MAX_OPEN = 64
-"""With those that wait: a web server that hangs must not hold up projects that do not ask it."""
+"""Threads including those that wait, so that a web server that hangs delays only projects that use it."""
 ANSWER_SECONDS = 30.0
-"""How long one waits for an answer."""
+"""How long a thread waits for an answer of the event loop."""
 
 Ask = Callable[[Coroutine[Any, Any, Any]], Any]
 _T = TypeVar("_T")
 
 
 class Compilers:
-    """So many that work at the same time."""
+    """A pool of which `at_once` threads work at the same time."""
 
     def __init__(self, at_once: int, *, name: str) -> None:
         self._threads = ThreadPoolExecutor(MAX_OPEN, thread_name_prefix=name)
         self._turns = threading.Semaphore(at_once)
 
     async def run(self, work: Callable[[Ask], _T]) -> _T:
-        """What comes of the work, which is given how to ask the loop."""
+        """Run work in a thread. It gets a function that runs a coroutine on the event loop and returns its result."""
         loop = asyncio.get_running_loop()
 
         def ask(question: Coroutine[Any, Any, Any]) -> Any:

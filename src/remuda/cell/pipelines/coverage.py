@@ -1,9 +1,9 @@
-"""The coverage of a job, out of its log.
+"""Reads the test coverage of a job from its log.
 
-Decided here, as in GitLab: the last line that the job's expression matches counts, in it the last match, of that the
-last group (or all of it), and of that the first number. Colours and the time stamps of runners are no part of a line.
-Only the end of a log is looked at, and only so many steps long; a job that cannot be measured has no coverage, and
-nothing else comes of it. The edge calls it when a job has ended, and again when a runner says so twice.
+As in GitLab, the last line that matches the job's expression counts, in it the last match, of that the last group (or
+all of it), and of that the first number. Colours and runners' time stamps are removed from lines. Only the end of a log
+is searched, with a limited number of steps; if that fails the job has no coverage. The HTTP endpoints call it when a
+job has ended, and again when a runner reports the end twice.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ _log = logger("cell")
 
 
 async def measure_coverage(store: Store, traces: Traces, job: Job, spec: JobSpec | None = None) -> Job:
-    """The job with its coverage, if it is over and its log tells one; `spec` is the job's, if the caller has it."""
+    """The job with its coverage, if it is over and its log has one; `spec` saves a look-up."""
     if job.state not in FINAL or job.coverage is not None or job.started_at is None or job.ends_alone:
         return job
     try:
@@ -42,12 +42,12 @@ async def measure_coverage(store: Store, traces: Traces, job: Job, spec: JobSpec
         if spec is None or not spec.coverage:
             return job
         log = await _tail(traces, job)
-        found = await asyncio.to_thread(coverage_in, log, spec.coverage)
-        if found is None:
+        coverage = await asyncio.to_thread(coverage_in, log, spec.coverage)
+        if coverage is None:
             return job
-        return await store.jobs.change_job(job.id, lambda row: replace(row, coverage=found)) or job
+        return await store.jobs.change_job(job.id, lambda row: replace(row, coverage=coverage)) or job
     except (CellError, PatternError, TooCostlyError) as error:
-        _log.warning("the coverage of a job cannot be told", job=job.id, error=str(error) or type(error).__name__)
+        _log.warning("cannot read the coverage of a job", job=job.id, error=str(error) or type(error).__name__)
         return job
 
 
@@ -58,7 +58,7 @@ async def _tail(traces: Traces, job: Job) -> bytes:
 
 
 def coverage_in(log: bytes, expression: str) -> float | None:
-    """The coverage that a log tells. TooCostlyError, PatternError when the expression is too much."""
+    """The coverage in a log; TooCostlyError or PatternError when the expression is too expensive or invalid."""
     literal = split_literal(expression)
     if literal is None:
         return None
@@ -72,16 +72,16 @@ def coverage_in(log: bytes, expression: str) -> float | None:
             raise TooCostlyError("the expression takes too long on this log")
 
     for line in reversed(lines_of(log.decode(errors="replace"))):
-        # A line without a number cannot tell one, and most lines of most logs have none.
-        taken = pattern.last_match(line, spend) if _NUMBER.search(line) else None
-        number = _NUMBER.search(taken) if taken else None
+        # Most lines of most logs have no number, and need no match.
+        match = pattern.last_match(line, spend) if _NUMBER.search(line) else None
+        number = _NUMBER.search(match) if match else None
         if number and math.isfinite(value := float(number[0])):
             return value
     return None
 
 
 def lines_of(log: str) -> Sequence[str]:
-    """The lines as the job wrote them."""
+    """The lines that the job wrote, without time stamps and colours."""
     lines: list[str] = []
     for line in log.split("\n"):
         stamp = _STAMP.match(line)

@@ -1,12 +1,11 @@
 """Starts pipelines: from a request to a stored pipeline whose first jobs wait for runners.
 
-Decided here: in which order that happens, what a push comes to where any other request is refused, and which older
-pipelines are asked whether a new one makes them redundant. What the file means is decided in `remuda.pipeline` with the
-facts from `compilation`, what is stored in `core.creating`, what a redundant pipeline loses in `core.redundant`. The
-HTTP edge, the schedules and the trigger jobs call `start`; `remuda.cell.projects.projects` calls `push`.
+`compilation` compiles the file in a thread, `remuda.cell.core.pipelines.creation` decides what is stored, and
+`remuda.cell.core.pipelines.redundant` which older pipelines a new one replaces. The HTTP endpoints, the schedules and
+the trigger jobs call `start`; `remuda.cell.projects.projects` calls `push`.
 
-Invariant: nothing is stored before the file is compiled, and then everything in one transaction; a request that is
-repeated because its answer was lost gets the pipeline it made.
+Invariant: nothing is stored before the file is compiled, and then everything in one transaction. A request that is
+repeated because its answer was lost gets the pipeline of the first one.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -51,13 +50,13 @@ from remuda.pipeline.predefined_variables import of_commit
 from remuda.telemetry.logs import logger
 
 REMEMBERED_PIPELINES = 10_000
-"""Pipelines whose commits are known to be kept; of others that is looked up again."""
+"""How many pipelines are remembered whose commits have a ref; for others the ref is looked up again."""
 REMOTE_SECONDS = 20.0
-"""After so long with remote files a compilation asks for no further one."""
+"""A compilation that has spent so long on remote files fetches no more."""
 COMPILATIONS = 4
-"""So many files for pipelines are compiled at a time."""
+"""How many files are compiled for pipelines at the same time."""
 LINTS = 2
-"""So many more are only checked."""
+"""How many more are compiled for lint calls."""
 
 _log = logger("cell")
 _T = TypeVar("_T")
@@ -75,7 +74,7 @@ class Starter(Protocol):
 
 
 class _NewPipeline(msgspec.Struct, frozen=True, kw_only=True):
-    """A pipeline that could be stored."""
+    """A compiled pipeline that is not stored yet."""
 
     pipeline: Pipeline
     compiled: Compiled
@@ -83,7 +82,7 @@ class _NewPipeline(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Pipelines:
-    """Makes the pipelines of one cell."""
+    """Starts the pipelines of one cell."""
 
     def __init__(
         self, *, store: Store, repos: Repositories, changes: JobChanges, clock: Clock, settings: CellSettings
@@ -104,22 +103,22 @@ class Pipelines:
         A request with `upstream` that was answered before gets the same pipeline again.
         """
         if request.upstream is not None:
-            known = await self._store.pipelines.find_downstream(request.upstream.job.id)
-            if known is not None:
-                return known
+            started = await self._store.pipelines.find_downstream(request.upstream.job.id)
+            if started is not None:
+                return started
         check_depth(request, await self._ancestors(request.upstream.pipeline) if request.upstream else ())
         await self._check_starter(request)
-        planned = await self._compile(request)
-        if planned is None:
+        new = await self._compile(request)
+        if new is None:
             raise InvalidError("Missing CI config file")
-        if planned.compiled.skipped is not None:
-            raise InvalidError(_skip_message(planned.compiled))
-        return await self._add(request, planned.pipeline, planned.jobs)
+        if new.compiled.skipped is not None:
+            raise InvalidError(_skip_message(new.compiled))
+        return await self._add(request, new.pipeline, new.jobs)
 
     async def _check_starter(self, request: PipelineRequest) -> None:
-        """InvalidError when who wants the pipeline may not start one: developers may, on protected refs maintainers.
+        """InvalidError when the user may not start the pipeline: developers may, on protected refs only maintainers.
 
-        A child runs as a part of its parent, which was admitted; who only says that it is one is not.
+        A child pipeline needs no check: its parent had one. A request that only claims to be a child is checked.
         """
         if request.source == PARENT and request.upstream is not None:
             return
@@ -131,81 +130,81 @@ class Pipelines:
             raise InvalidError(f"You do not have sufficient permission to run a pipeline on '{name}'; ask a maintainer")
 
     async def push(self, request: PipelineRequest, *, is_skipped: bool = False) -> Pipeline | None:
-        """What a push comes to: a pipeline, one that has failed with the file's mistakes, or none at all.
+        """Start the pipeline of a push; one that has failed if the file has mistakes, None if there is none to start.
 
-        Its rights were checked before it began. They are checked again, because a push can take as long as it likes:
-        meanwhile its branch may have become protected, or its pusher no member any more.
+        The rights were checked before the push. They are checked again, because a push can take long: meanwhile its
+        branch may have become protected, or its pusher may have left the project.
 
-        A pipeline that the push asks not to have is stored too, as skipped, unless there is no file.
+        With `is_skipped` the pipeline is stored as skipped, unless there is no file.
         """
         try:
             await self._check_starter(request)
-            planned = await self._compile(request)
+            new = await self._compile(request)
         except StoreError:
             raise
-        except Exception as error:  # noqa: BLE001 - whatever a commit holds, the project's other refs must go on
+        except Exception as error:  # noqa: BLE001 - whatever a commit holds, the project's other refs still need their pipelines
             described, reason = await self._describe(request), str(error)
             if is_skipped:
                 return await self._add(request, replace(described, status="skipped"), ())
             if not isinstance(error, CellError):
-                _log.error("a pipeline file cannot be compiled", project=request.project.path, exc_info=error)
+                _log.error("cannot compile a pipeline file", project=request.project.path, exc_info=error)
                 reason = "the cell failed to compile it; its log says how"
             return await self._add(request, replace(described, status="failed", yaml_errors=reason), ())
-        if planned is not None and is_skipped:
-            return await self._add(request, replace(planned.pipeline, status="skipped"), ())
-        if planned is None or planned.compiled.skipped is not None:
+        if new is not None and is_skipped:
+            return await self._add(request, replace(new.pipeline, status="skipped"), ())
+        if new is None or new.compiled.skipped is not None:
             if request.sees is not None:
                 await self._store.projects.put_seen_refs(request.project.id, dict([request.sees]))
             return None
-        return await self._add(request, planned.pipeline, planned.jobs)
+        return await self._add(request, new.pipeline, new.jobs)
 
     async def lint(self, request: PipelineRequest) -> Linted:
-        """Only compile, as `start` would, and say what came of it; InvalidError when there is no file.
+        """Compile as `start` does, without a pipeline; InvalidError when there is no file.
 
-        It shows values in what it says, so whoever may not start a pipeline on a protected ref gets none of those.
+        The result shows values of variables, so users below maintainers do not get protected variables.
         """
-        known = await self._gather_facts(request)
+        facts = await self._gather_facts(request)
         level = await level_of(self._store, request.user_id, request.project, self._clock.wall()) or 0
         if level < Level.MAINTAINER:
-            known = replace(known, variables=tuple(one for one in known.variables if not one.protected))
-        found = await self._in_thread(lint_request, request, known, self._lints)
-        if found is None:
+            facts = replace(facts, variables=tuple(variable for variable in facts.variables if not variable.protected))
+        linted = await self._in_thread(lint_request, request, facts, self._lints)
+        if linted is None:
             raise InvalidError("Missing CI config file")
-        return found
+        return linted
 
     async def _compile(self, request: PipelineRequest) -> _NewPipeline | None:
-        """What would be stored; None without a pipeline file, MistakesError or InvalidError when it cannot be."""
-        known = await self._gather_facts(request)
+        """Compile the file; None without one, MistakesError or InvalidError when it cannot be compiled."""
+        facts = await self._gather_facts(request)
 
-        def plan(*given: Any) -> _NewPipeline | None:
-            found = compile_request(*given)
-            if found is None:
+        def work(*arguments: Any) -> _NewPipeline | None:
+            result = compile_request(*arguments)
+            if result is None:
                 return None
-            pipeline = with_outcome(*found)
-            jobs = new_jobs(found[1].jobs, pipeline, request.project, known.variables, self._settings.url)
-            return _NewPipeline(pipeline=pipeline, compiled=found[1], jobs=tuple(jobs))
+            pipeline, compiled = with_outcome(*result), result[1]
+            jobs = new_jobs(compiled.jobs, pipeline, request.project, facts.variables, self._settings.url)
+            return _NewPipeline(pipeline=pipeline, compiled=compiled, jobs=tuple(jobs))
 
         try:
-            return await self._in_thread(plan, request, known, self._compilers)
+            return await self._in_thread(work, request, facts, self._compilers)
         except PipelineError as error:
             raise MistakesError(error.errors) from None
 
     async def _describe(self, request: PipelineRequest) -> Pipeline:
-        """The pipeline without its file."""
-        known = await self._gather_facts(request)
-        return await self._in_thread(lambda *given: describe_pipeline(*given[:3]), request, known, self._compilers)
+        """The pipeline without its jobs."""
+        facts = await self._gather_facts(request)
+        return await self._in_thread(lambda *given: describe_pipeline(*given[:3]), request, facts, self._compilers)
 
     async def _gather_facts(self, request: PipelineRequest) -> RequestFacts:
         project = request.project
         commit = await self._repos.commit(project.repo_path, request.sha)
         if commit is None:
             raise InvalidError(f"there is no commit {request.sha} in {project.path}; push it first")
-        told: Mapping[str, str] = {}
+        of_merge_request: Mapping[str, str] = {}
         if merge_request_iid(request.ref) is not None:
             last, _ = await self._store.pipelines.list_pipelines(
                 project.id, Page(size=1), PipelineFilter(ref=request.ref)
             )
-            told = last[0].predefined if last else {}
+            of_merge_request = last[0].predefined if last else {}
         user = await self._store.people.load_user(request.user_id)
         return RequestFacts(
             variables=await load_variables(self._store, project),
@@ -215,7 +214,7 @@ class Pipelines:
                 author=f"{commit.author_name} <{commit.author_email}>",
                 timestamp=rfc3339(commit.committed_at),
             ),
-            of_merge_request=told,
+            of_merge_request=of_merge_request,
             default_branch=default_branch(self._repos, project),
             url=self._settings.url,
             registry=self._settings.registry_host,
@@ -223,21 +222,21 @@ class Pipelines:
         )
 
     async def _ancestors(self, pipeline: Pipeline) -> list[Pipeline]:
-        """The pipelines that led to one, nearest first, as far as it is a child."""
-        found: list[Pipeline] = []
-        while pipeline.is_child and pipeline.upstream_pipeline_id is not None and len(found) < 10:
-            above = await self._store.pipelines.load_pipeline(pipeline.upstream_pipeline_id)
-            if above is None:
+        """The parents of a child pipeline, the nearest first."""
+        ancestors: list[Pipeline] = []
+        while pipeline.is_child and pipeline.upstream_pipeline_id is not None and len(ancestors) < 10:
+            parent = await self._store.pipelines.load_pipeline(pipeline.upstream_pipeline_id)
+            if parent is None:
                 break
-            found.append(above)
-            pipeline = above
-        return found
+            ancestors.append(parent)
+            pipeline = parent
+        return ancestors
 
     async def _in_thread(
         self,
         work: Callable[[PipelineRequest, RequestFacts, Reader, Outside], _T],
         request: PipelineRequest,
-        known: RequestFacts,
+        facts: RequestFacts,
         compilers: Compilers,
     ) -> _T:
         remote_seconds = 0.0
@@ -264,8 +263,8 @@ class Pipelines:
                 host=urlsplit(self._settings.url).netloc,
                 other_hosts=self._settings.component_hosts,
             )
-            with self._repos.open_reader() as reading:
-                return work(request, known, reading, outside)
+            with self._repos.open_reader() as reader:
+                return work(request, facts, reader, outside)
 
         return await compilers.run(run)
 
@@ -285,20 +284,20 @@ class Pipelines:
         return family.pipeline
 
     async def _cancel_redundant(self, newest: Pipeline) -> None:
-        """Ask the older pipelines of the ref whether they can go. If that fails, they only take longer."""
+        """Cancel older pipelines of the ref that the new one replaces. If that fails, they run to their end."""
         try:
             for old in await self._store.pipelines.list_open_pipelines(newest.project_id, newest.ref):
                 if redundant.is_replaced(old, newest):
                     applied = await self._changes.change(old.id, partial(redundant.cancel, now=self._clock.now()))
                     if applied.jobs:
-                        _log.info("a newer pipeline replaces an older one", pipeline=old.id, by=newest.id)
+                        _log.info("canceled pipeline: a newer one replaces it", pipeline=old.id, by=newest.id)
         except CellError as error:
-            _log.warning("older pipelines go on", pipeline=newest.id, error=str(error))
+            _log.warning("cannot cancel redundant pipelines", pipeline=newest.id, error=str(error))
 
     async def keep_commit(self, project: Project, pipeline: Pipeline) -> None:
-        """Keep the pipeline's commit by a ref of its own, by which runners fetch it whatever happens to its branch.
+        """Create a ref for the pipeline's commit, by which runners fetch it whatever happens to its branch.
 
-        Also called before a job is handed out, in case the process that stored the pipeline did not come to it.
+        Also called before a job is handed out, in case the process that stored the pipeline died before this.
         """
         if pipeline.id in self._kept:
             return
@@ -307,7 +306,7 @@ class Pipelines:
             try:
                 await self._repos.put_ref(project.repo_path, ref, pipeline.sha)
             except GitError as error:
-                _log.warning("a pipeline's commit cannot be kept", pipeline=pipeline.id, error=str(error))
+                _log.warning("cannot create the ref of a pipeline's commit", pipeline=pipeline.id, error=str(error))
                 return
         if len(self._kept) >= REMEMBERED_PIPELINES:
             self._kept.clear()
@@ -315,7 +314,7 @@ class Pipelines:
 
 
 def _skip_message(compiled: Compiled) -> str:
-    """GitLab's words for it, which clients know, and the reason."""
+    """Why there is no pipeline: GitLab's sentence, which clients know, and the reason."""
     if compiled.left_out:
         words = "Pipeline will not run for the selected trigger. The rules configuration prevented any jobs from being "
         return f"{words}added to the pipeline: {compiled.skipped}."

@@ -1,8 +1,8 @@
-"""What a pipeline may reach beyond its own project: what the person may who started it, in its own organization.
+"""Which other projects a pipeline may use: those that the person who started it may, within its organization.
 
-Decided here: who is asked, and that a pipeline stays in its organization even if an administrator started it, because
-its file may be somebody else's. All other rules are in `core.rights`. Trigger jobs, includes of other projects' files
-and needs of other projects' artifacts ask here.
+A pipeline stays in its organization even if an administrator started it, because its file may be somebody else's.
+`remuda.cell.core.access.rights` has the rules for persons. Trigger jobs, includes of other projects' files and needs of
+other projects' artifacts use it, so it stands alone.
 """
 
 from remuda.cell.core.access.rights import active_members, project_level
@@ -11,7 +11,7 @@ from remuda.cell.values import Project
 
 
 async def level_of(store: Store, user_id: int, project: Project, now: float) -> int | None:
-    """A user's level in a project; None when the user may not even know of it."""
+    """A user's level in a project; None when the project is hidden from the user."""
     user = await store.people.load_user(user_id)
     if user is None or user.state != "active" or project.removed_at is not None:
         return None

@@ -1,9 +1,8 @@
-"""What a pipeline file may ask for while it is compiled in the cell: included files, and what changed.
+"""What a pipeline file can use while it is compiled: included files, components, the files of the commit, and changes.
 
-Decided here: that a file may include from any project of this cell, which commit a component's version means, and
-against which commit `rules:changes` looks. git is asked through `adapters.git_reading`, other machines only through
-`adapters.remote_files`. `remuda.cell.pipelines.creation` makes these for one compilation, in whose thread they are
-used.
+Files come from projects of this cell through `remuda.cell.git.port.Reader`, and from other machines through
+`remuda.cell.pipelines.remote_files`. Also finds the commit that a component's version means, and compares commits for
+`rules:changes`. `remuda.cell.pipelines.compilation` uses it in the thread of one compilation.
 """
 
 import re
@@ -21,7 +20,7 @@ from remuda.pipeline.facts import ChangedFiles
 from remuda.pipeline.rules.globs import match_paths
 
 FILE_LIMIT_BYTES = 1024 * 1024
-"""One pipeline file, or one that it includes."""
+"""The limit for a pipeline file and for each included file."""
 
 _COMPONENT_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*")
 _VERSION = re.compile(r"v?(0|[1-9][0-9]{0,8})\.(0|[1-9][0-9]{0,8})\.(0|[1-9][0-9]{0,8})(\+[0-9A-Za-z.-]+)?")
@@ -30,21 +29,21 @@ LATEST = "~latest"
 
 
 class Outside(msgspec.Struct, frozen=True, kw_only=True):
-    """What a thread may ask the rest of the cell for."""
+    """What a compilation thread needs from the rest of the cell."""
 
     find_project: Callable[[str], Project | None]
     fetch: Callable[[str], bytes | SourceProblem]
     host: str
-    """The cell's own, with its port, as component addresses name it."""
+    """The cell's host and port, as in component addresses."""
     other_hosts: tuple[str, ...] = ()
-    """Names that mean the same."""
+    """Other names of the cell in component addresses."""
 
 
 class CellSources(Sources):
     """The files that a pipeline of one commit may include."""
 
-    def __init__(self, reading: Reader, repo: str, sha: str, outside: Outside) -> None:
-        self._reading = reading
+    def __init__(self, reader: Reader, repo: str, sha: str, outside: Outside) -> None:
+        self._reader = reader
         self._repo = repo
         self._sha = sha
         self._outside = outside
@@ -54,7 +53,7 @@ class CellSources(Sources):
         return self._text(self._repo, self._sha, path)
 
     def local_glob(self, pattern: str) -> Sequence[str]:
-        return match_paths([pattern], sorted(self._reading.files(self._repo, self._sha)))
+        return match_paths([pattern], sorted(self._reader.files(self._repo, self._sha)))
 
     def project(self, project: str, ref: str | None, file: str) -> str | SourceProblem:
         found = self._commit(project, ref)
@@ -70,16 +69,16 @@ class CellSources(Sources):
 
     def project_glob(self, project: str, ref: str | None, pattern: str) -> Sequence[str]:
         found = self._commit(project, ref)
-        # The pattern itself as a path: asking for it says what is wrong with the project.
+        # The pattern itself as a path: reader it gives the error for the project.
         return (
             [pattern]
             if isinstance(found, SourceProblem)
-            else match_paths([pattern], sorted(self._reading.files(*found)))
+            else match_paths([pattern], sorted(self._reader.files(*found)))
         )
 
     def remote(self, url: str) -> str | SourceProblem:
-        found = self._outside.fetch(url)
-        return found if isinstance(found, SourceProblem) else _decode(found)
+        content = self._outside.fetch(url)
+        return content if isinstance(content, SourceProblem) else _decode(content)
 
     def component(self, address: ComponentAddress) -> Component | SourceProblem:
         if address.host.lower() not in {host.lower() for host in (self._outside.host, *self._outside.other_hosts)}:
@@ -118,11 +117,11 @@ class CellSources(Sources):
         return self._projects[path]
 
     def _commit(self, project: str, ref: str | None) -> tuple[str, str] | SourceProblem:
-        """The repository and the commit of another project's ref."""
+        """The repository and the commit of a ref of another project."""
         found = self._find(project)
         if found is None:
             return _no_project(project)
-        sha = self._reading.commit(found.repo_path, ref)
+        sha = self._reader.commit(found.repo_path, ref)
         if sha is not None:
             return found.repo_path, sha
         if ref:
@@ -132,26 +131,26 @@ class CellSources(Sources):
 
     def _version(self, repo: str, version: str) -> str | None:
         part = _PART_OF_VERSION.fullmatch(version)
-        if version != LATEST and (exact := self._reading.commit(repo, version)) is not None:
+        if version != LATEST and (exact := self._reader.commit(repo, version)) is not None:
             return exact
         if version != LATEST and not part:
             return None
-        found = highest_version(self._reading.tags(repo), version if part else "")
-        return self._reading.commit(repo, f"refs/tags/{found}") if found else None
+        tag = highest_version(self._reader.tags(repo), version if part else "")
+        return self._reader.commit(repo, f"refs/tags/{tag}") if tag else None
 
     def _text(self, repo: str, sha: str, path: str) -> str | SourceProblem | None:
         try:
-            content = self._reading.file(repo, sha, path, limit_bytes=FILE_LIMIT_BYTES)
+            content = self._reader.file(repo, sha, path, limit_bytes=FILE_LIMIT_BYTES)
         except TooLargeError as error:
             return SourceProblem(reason=str(error), suggestion="split it")
         return None if content is None else _decode(content)
 
 
 class TreeFiles(Mapping[str, str]):
-    """The files of a commit with the names of their contents; listed when a rule first asks."""
+    """The files of a commit with the names of their blobs, listed when a rule first needs them."""
 
-    def __init__(self, reading: Reader, repo: str, sha: str) -> None:
-        self._files = cache(lambda: reading.files(repo, sha))
+    def __init__(self, reader: Reader, repo: str, sha: str) -> None:
+        self._files = cache(lambda: reader.files(repo, sha))
 
     def __getitem__(self, path: str) -> str:
         return self._files()[path]
@@ -163,34 +162,34 @@ class TreeFiles(Mapping[str, str]):
         return len(self._files())
 
 
-def changed_files(reading: Reader, repo: str, sha: str, before: str | None) -> ChangedFiles:
-    """What changed: since `before`, which is None where nobody can tell, or since the history parted from a ref's."""
+def changed_files(reader: Reader, repo: str, sha: str, before: str | None) -> ChangedFiles:
+    """The files that changed since `before`, or since the merge base with a ref; None when `before` is unknown."""
 
     @cache
-    def changed(compare_to: str | None) -> frozenset[str] | SourceProblem | None:
+    def compare(compare_to: str | None) -> frozenset[str] | SourceProblem | None:
         if compare_to is None:
-            return reading.changed_files(repo, before, sha) if before else None
-        other = reading.commit(repo, compare_to)
+            return reader.changed_files(repo, before, sha) if before else None
+        other = reader.commit(repo, compare_to)
         if other is None:
             reason = f"there is no ref {quote(compare_to)} in this repository"
             return SourceProblem(reason=reason, suggestion="name a branch, a tag or a commit that was pushed")
-        base = reading.merge_base(repo, other, sha)
+        base = reader.merge_base(repo, other, sha)
         if base is None:
             reason = f"the commit and {quote(compare_to)} have no common history"
             return SourceProblem(reason=reason, suggestion="compare with a ref that it comes from")
-        return reading.changed_files(repo, base, sha)
+        return reader.changed_files(repo, base, sha)
 
-    return changed
+    return compare
 
 
 def highest_version(tags: Sequence[str], part: str) -> str | None:
-    """The tag with the highest whole version among those that begin with this part of one."""
-    wanted = [int(number) for number in part.split(".")] if part else []
+    """The tag with the highest complete version that begins with this part of a version."""
+    prefix = [int(number) for number in part.split(".")] if part else []
     versions = {}
     for tag in tags:
-        if found := _VERSION.fullmatch(tag):
-            numbers = [int(found[1]), int(found[2]), int(found[3])]
-            if numbers[: len(wanted)] == wanted:
+        if version := _VERSION.fullmatch(tag):
+            numbers = [int(version[1]), int(version[2]), int(version[3])]
+            if numbers[: len(prefix)] == prefix:
                 versions[tag] = numbers
     return max(versions, key=lambda tag: (versions[tag], tag)) if versions else None
 

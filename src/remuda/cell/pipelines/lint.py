@@ -1,6 +1,6 @@
-"""What a pipeline file would come to, without starting anything: its mistakes or its jobs, its parts, the whole text.
+"""Compiles a pipeline file without starting anything: its mistakes or its jobs, its included files, the merged text.
 
-Pure but for what the sources read. `remuda.cell.pipelines.compilation` brings the facts and the sources,
+Pure but for what the sources read. `remuda.cell.pipelines.compilation` calls it with facts and sources,
 `remuda.cell.http.gitlab.lint` shows the result.
 """
 
@@ -24,7 +24,7 @@ from remuda.pipeline import (
 
 
 class Included(msgspec.Struct, frozen=True, kw_only=True):
-    """A file that the pipeline file takes in, by itself or through others."""
+    """A file that the pipeline file includes, directly or through others."""
 
     kind: str
     """local, file, remote, component or template: GitLab's words."""
@@ -34,7 +34,7 @@ class Included(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Linted(msgspec.Struct, frozen=True, kw_only=True):
-    """Either what the file compiles to, with its whole text, or its mistakes."""
+    """Either the compiled file and its merged text, or its mistakes."""
 
     compiled: Pipeline | None = None
     mistakes: tuple[Mistake, ...] = ()
@@ -43,26 +43,26 @@ class Linted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def lint(text: str, *, file: str, facts: Facts, sources: Sources, inputs: Mapping[str, Any]) -> Linted:
-    """Compile a file and say what came of it."""
-    noted = _RecordingSources(sources)
+    """Compile a file and collect the files that it includes."""
+    recording = _RecordingSources(sources)
     try:
-        compiled = compile_pipeline(text, file=file, facts=facts, sources=noted, inputs=inputs)
-        merged = merge_yaml(text, file=file, facts=facts, sources=noted, inputs=inputs)
+        compiled = compile_pipeline(text, file=file, facts=facts, sources=recording, inputs=inputs)
+        merged = merge_yaml(text, file=file, facts=facts, sources=recording, inputs=inputs)
     except PipelineError as error:
-        return Linted(mistakes=error.errors, included=tuple(noted.found))
-    return Linted(compiled=compiled, merged=merged, included=tuple(noted.found))
+        return Linted(mistakes=error.errors, included=tuple(recording.included))
+    return Linted(compiled=compiled, merged=merged, included=tuple(recording.included))
 
 
 class _RecordingSources(Sources):
-    """The same files, and which of them were read."""
+    """Passes every read on to other sources, and records the files that were found."""
 
     def __init__(self, sources: Sources) -> None:
         self._sources = sources
-        self.found: dict[Included, None] = {}
+        self.included: dict[Included, None] = {}
 
     def _note(self, content: object, **included: Any) -> None:
         if content is not None and not isinstance(content, SourceProblem):
-            self.found[Included(**included)] = None
+            self.included[Included(**included)] = None
 
     def local(self, path: str) -> str | SourceProblem | None:
         content = self._sources.local(path)

@@ -1,11 +1,10 @@
-"""Releases: named states of a project at a tag, made by people or by a job with `release`.
+"""Releases: a project at a tag with a name and a description, created by people or by a job with `release`.
 
-Decided here: what a release needs to exist (a tag, which is made where it is missing), and that a job with `release`
-makes one by its success: GitLab runs a tool inside the job for that, a cell does it itself when the runner reports the
-success, with the job's variables. A release that cannot be made turns the success into a failure. The HTTP edge calls
+A missing tag is created. For a job with `release` GitLab runs a tool inside the job; a cell creates the release itself
+when the runner reports the success, with the job's variables. If that fails, the job fails. The HTTP endpoints call
 both.
 
-Invariant: a job makes its release once, however often its success is reported.
+Invariant: a job creates its release once, however often its success is reported.
 """
 
 import re
@@ -46,27 +45,27 @@ _ADDRESS = re.compile(r"(https?|ftp)://\S+", re.IGNORECASE)
 
 
 class NewRelease(msgspec.Struct, frozen=True, kw_only=True):
-    """A release that somebody wants."""
+    """A release that is to be created."""
 
     tag: str
     name: str = ""
     description: str = ""
     ref: str = ""
-    """Where a tag that does not exist is made: a branch, a tag or a commit."""
+    """Where a missing tag is created: a branch, a tag or a commit."""
     tag_message: str = ""
     milestones: tuple[str, ...] = ()
     released_at: float | None = None
     links: tuple[Mapping[str, str], ...] = ()
     job_id: JobId | None = None
     user_id: int
-    """Who wants it; the pipeline of a tag that it makes is this person's."""
+    """Who creates it; also the user of the pipeline that a new tag starts."""
 
 
 def parse_time(text: str) -> float:
-    """A time as people write it; InvalidError when it is none."""
+    """An ISO 8601 time, UTC if it names no zone; InvalidError for other texts."""
     try:
-        found = datetime.fromisoformat(text)
-        return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
+        time = datetime.fromisoformat(text)
+        return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
     except (ValueError, OverflowError):
         raise InvalidError(f"released_at: {text!r} is no time; write it like 2026-01-31T08:00:00Z") from None
 
@@ -82,59 +81,57 @@ class Releases:
         self._public_url = public_url
 
     async def find(self, project: Project, tag: str) -> Release | None:
-        """The release at a tag."""
         return next(
             (release for release in await self._store.schedules.list_releases(project.id) if release.tag == tag), None
         )
 
-    async def create(self, project: Project, wanted: NewRelease) -> Release:
-        """Store a release, and its tag where there is none. ConflictError when there is one, InvalidError when it
-        cannot be."""
-        if not is_branch_name(wanted.tag):
-            raise InvalidError(f"tag_name: {wanted.tag!r} is no name for a tag")
-        links = check_links(wanted.links)
-        if there := await self.find(project, wanted.tag):
-            return _check_own(there, wanted)
-        sha = await self._tag(project, wanted)
+    async def create(self, project: Project, new: NewRelease) -> Release:
+        """Store a release and create its tag if missing; ConflictError when the tag has a release, InvalidError."""
+        if not is_branch_name(new.tag):
+            raise InvalidError(f"tag_name: {new.tag!r} is no name for a tag")
+        links = check_links(new.links)
+        if existing := await self.find(project, new.tag):
+            return _check_own(existing, new)
+        sha = await self._tag(project, new)
         now = self._clock.now()
         release = Release(
             project_id=project.id,
-            tag=wanted.tag,
-            name=wanted.name or wanted.tag,
-            description=wanted.description,
+            tag=new.tag,
+            name=new.name or new.tag,
+            description=new.description,
             created_at=now,
-            released_at=wanted.released_at if wanted.released_at is not None else now,
+            released_at=new.released_at if new.released_at is not None else now,
             sha=sha,
-            milestones=wanted.milestones,
+            milestones=new.milestones,
             links=links,
-            job_id=wanted.job_id,
+            job_id=new.job_id,
         )
         if not await self._store.schedules.put_release(release, replace=False):
-            release = _check_own(await self.find(project, wanted.tag) or release, wanted)
+            release = _check_own(await self.find(project, new.tag) or release, new)
         return release
 
-    async def _tag(self, project: Project, wanted: NewRelease) -> str:
-        """The tag's commit; a tag that is not there is made, and starts what it starts."""
+    async def _tag(self, project: Project, new: NewRelease) -> str:
+        """The tag's commit. A missing tag is created, and starts its pipeline."""
         repos, repo = self._projects.repos, project.repo_path
-        sha = await repos.commit_of(repo, f"refs/tags/{wanted.tag}")
+        sha = await repos.commit_of(repo, f"refs/tags/{new.tag}")
         if sha is not None:
             return sha
-        if not wanted.ref:
+        if not new.ref:
             raise InvalidError("Ref is not specified")
-        sha = await repos.resolve(repo, wanted.ref.removeprefix("refs/heads/").removeprefix("refs/tags/"))
+        sha = await repos.resolve(repo, new.ref.removeprefix("refs/heads/").removeprefix("refs/tags/"))
         if sha is None:
-            raise InvalidError(f"the tag {wanted.tag} cannot be made: there is no {wanted.ref!r} in the repository")
-        ref = f"refs/tags/{wanted.tag}"
+            raise InvalidError(f"the tag {new.tag} cannot be made: there is no {new.ref!r} in the repository")
+        ref = f"refs/tags/{new.tag}"
         await self._projects.check_namesake(project, ref)
         async with self._projects.track_push(project):
             try:
                 await repos.add_tag(
                     repo,
-                    wanted.tag,
+                    new.tag,
                     sha,
-                    message=wanted.tag_message,
+                    message=new.tag_message,
                     at=int(self._clock.now()),
-                    before_move=lambda target: self._projects.note_push(project, {ref: target}, wanted.user_id),
+                    before_move=lambda target: self._projects.note_push(project, {ref: target}, new.user_id),
                 )
             except ConflictError:
                 sha = await repos.commit_of(repo, ref) or sha
@@ -143,18 +140,18 @@ class Releases:
     # a job's own release
 
     async def create_for_job(self, job: Job, spec: JobSpec | None) -> str | None:
-        """Make the release that a job's success brings, if it brings one; why that cannot be, None when all is well.
+        """Create the release of a job that has succeeded; the reason when that fails, None when all is well.
 
-        StoreError goes through: the runner reports again.
+        StoreError is raised: the runner reports the success again.
         """
         if spec is None or spec.release is None:
             return None
         try:
             context, found = await self._circumstances(job)
-            wanted = _evaluate(context, spec.release)
-            await self._refuse_endless(context, wanted.tag)
-            wanted = replace(wanted, description=await self._text(context, found, wanted.description))
-            await self.create(context.project, wanted)
+            new = _evaluate(context, spec.release)
+            await self._refuse_endless(context, new.tag)
+            new = replace(new, description=await self._text(context, found, new.description))
+            await self.create(context.project, new)
         except StoreError:
             raise
         except (CellError, ExpansionError) as error:
@@ -163,11 +160,11 @@ class Releases:
 
     async def _circumstances(self, job: Job) -> tuple[JobContext, Dependencies]:
         runner = await self._store.runners.load_runner(job.runner_id) if job.runner_id is not None else None
-        # A runner may be removed while its jobs run; their variables then say of it only its number.
-        known = runner or Runner(
+        # A runner may be removed while its jobs run; then only its id is known.
+        runner = runner or Runner(
             id=job.runner_id or RunnerId(0), type=RunnerType.INSTANCE, token_hash="", created_at=job.created_at
         )
-        context = await load_context(self._store, job, known, public_url=self._public_url)
+        context = await load_context(self._store, job, runner, public_url=self._public_url)
         try:
             found = await find_dependencies(self._store, context, now=self._clock.wall())
         except MissingDependencyError:
@@ -175,8 +172,7 @@ class Releases:
         return replace(context, inherited=found.variables), found
 
     async def _refuse_endless(self, context: JobContext, tag: str) -> None:
-        """A tag that a release made starts a pipeline; if that one releases under yet another name, so does the next,
-        for ever."""
+        """InvalidError when a pipeline of a tag that a release created would create another tag, and so on for ever."""
         if not context.pipeline.tag or tag == context.pipeline.ref:
             return
         cause = await self.find(context.project, context.pipeline.ref)
@@ -187,44 +183,47 @@ class Releases:
             )
 
     async def _text(self, context: JobContext, found: Dependencies, description: str) -> str:
-        """The description itself, or what is in the file that it names: one that the job left or got from others, or
-        one of the repository."""
+        """The description, or the content of the file that it names: from the job's own artifacts, from those of jobs
+        it depends on, or from the repository."""
         path = description.strip().removeprefix("./")
         if not path or len(path) > _MAX_FILE_NAME or "\n" in path or path.startswith("/"):
             return description
-        own = [one for one in await self._store.jobs.list_artifacts(context.job.id) if one.type == "archive"]
+        own = [
+            artifact for artifact in await self._store.jobs.list_artifacts(context.job.id) if artifact.type == "archive"
+        ]
         for archive in [*own, *(source.archive for source in reversed(found.sources))]:
             try:
                 content = await read_small_entry(self._blobs, archive.blob, path, limit_bytes=DESCRIPTION_LIMIT_BYTES)
                 return content.decode(errors="replace")
             except (NotFoundError, InvalidError):
                 continue
-        kept = await self._projects.repos.file(
+        content_at_commit = await self._projects.repos.file(
             context.project.repo_path, context.pipeline.sha, path, limit_bytes=DESCRIPTION_LIMIT_BYTES
         )
-        return description if kept is None else kept.decode(errors="replace")
+        return description if content_at_commit is None else content_at_commit.decode(errors="replace")
 
 
-def _check_own(there: Release, wanted: NewRelease) -> Release:
-    """The release that is there already, if the same job made it."""
-    if wanted.job_id is None or there.job_id != wanted.job_id:
-        raise ConflictError(f"Release already exists: {there.tag}")
-    return there
+def _check_own(existing: Release, new: NewRelease) -> Release:
+    """An existing release; ConflictError unless the same job has created it."""
+    if new.job_id is None or existing.job_id != new.job_id:
+        raise ConflictError(f"Release already exists: {existing.tag}")
+    return existing
 
 
-def _evaluate(context: JobContext, asked: Mapping[str, Any]) -> NewRelease:
+def _evaluate(context: JobContext, keyword: Mapping[str, Any]) -> NewRelease:
+    """The `release` keyword with its variables expanded."""
     expand = expansion([*cell_variables(context), *user_variables(context)]).expand
-    texts = {key: expand(value) for key, value in asked.items() if isinstance(value, str)}
-    links = asked.get("assets", {}).get("links", ())
+    texts = {key: expand(value) for key, value in keyword.items() if isinstance(value, str)}
+    links = keyword.get("assets", {}).get("links", ())
     if not texts.get("tag_name"):
-        raise InvalidError(f"tag_name {asked.get('tag_name')!r} comes to nothing; give its variables a value")
+        raise InvalidError(f"tag_name {keyword.get('tag_name')!r} comes to nothing; give its variables a value")
     return NewRelease(
         tag=texts["tag_name"],
         name=texts.get("name", ""),
         description=texts.get("description", ""),
         ref=texts.get("ref", "") or context.pipeline.sha,
         tag_message=texts.get("tag_message", ""),
-        milestones=tuple(expand(one) for one in asked.get("milestones", ())),
+        milestones=tuple(expand(milestone) for milestone in keyword.get("milestones", ())),
         released_at=parse_time(texts["released_at"]) if texts.get("released_at") else None,
         links=tuple({key: expand(value) for key, value in link.items()} for link in links),
         job_id=context.job.id,
@@ -233,7 +232,7 @@ def _evaluate(context: JobContext, asked: Mapping[str, Any]) -> NewRelease:
 
 
 def check_links(links: Sequence[Mapping[str, str]]) -> tuple[dict[str, str], ...]:
-    """Links of assets by GitLab's rules; InvalidError when they break them."""
+    """The links unchanged; InvalidError when they break GitLab's rules."""
     for link in links:
         if not link.get("name") or not _ADDRESS.fullmatch(link.get("url", "")):
             raise InvalidError("assets: a link has a name and an address that begins with http://, https:// or ftp://")

@@ -1,10 +1,10 @@
-"""Files behind web addresses, for `include:remote`.
+"""Fetches files from web addresses for `include:remote`, with limits for time, size and redirects.
 
-Decided here: what a fetch may cost. The allow list is the operator's: the beginnings of addresses, compared by
-`remuda.pipeline.include.allowed_addresses`. What is compared is what is asked for, so that no two readings of it can
-differ. Called by `remuda.cell.pipelines.included_files`.
+The operator's allow list has beginnings of addresses, compared by `remuda.pipeline.include.allowed_addresses`. The
+address is parsed once, so that the one that is compared is the one that is fetched. Called by
+`remuda.cell.pipelines.creation` for `included_files`.
 
-Invariant: nothing is asked for that is not on the list, redirects included.
+Invariant: only addresses on the list are fetched, redirects included.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 DEADLINE_SECONDS = 10
 SILENT_SECONDS = 30
-"""For so long an address that did not answer is not asked again: who includes it learns that at once."""
+"""For so long an address that did not answer is not fetched again: pipelines that include it fail at once."""
 MAX_SILENT = 1000
 MAX_REDIRECTS = 3
 
@@ -30,8 +30,8 @@ _UNUSUAL = re.compile(r"[\x00-\x20\x7f\\]")
 
 
 def parse_address(text: str) -> "URL | None":
-    """A web address that can be read in one way only; None for any other text."""
-    # Imported where it is used, as the rest of the HTTP library: few cells ever fetch anything.
+    """A plain HTTP address without credentials; None for any other text."""
+    # Imported here, as the rest of the HTTP library: few cells ever fetch anything.
     from yarl import URL
 
     if _UNUSUAL.search(text):
@@ -47,7 +47,7 @@ def parse_address(text: str) -> "URL | None":
 
 
 class RemoteFiles:
-    """Fetches what the allow list has."""
+    """Fetches files from addresses on the allow list."""
 
     def __init__(self, allowed: Sequence[str], *, limit_bytes: int) -> None:
         self._allowed = [prefix for each in allowed if (prefix := read_prefix(each))]
@@ -55,7 +55,7 @@ class RemoteFiles:
         self._silent_until: dict[URL, float] = {}
 
     async def fetch(self, text: str) -> bytes | SourceProblem:
-        """The bytes behind an address, or why they cannot be had."""
+        """The content of an address, or why it cannot be fetched."""
         import aiohttp
 
         url = parse_address(text)
@@ -80,8 +80,8 @@ class RemoteFiles:
             self._silent_until[url] = now + DEADLINE_SECONDS + SILENT_SECONDS
             return silent
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            said = str(error) or type(error).__name__
-            return SourceProblem(reason=f"the file cannot be fetched: {said}", suggestion="check the address")
+            reason = str(error) or type(error).__name__
+            return SourceProblem(reason=f"the file cannot be fetched: {reason}", suggestion="check the address")
 
     async def _follow(self, session: "aiohttp.ClientSession", url: "URL") -> bytes | SourceProblem:
         from yarl import URL
@@ -95,10 +95,10 @@ class RemoteFiles:
                 )
             async with session.get(url, allow_redirects=False) as answer:
                 if answer.status in _REDIRECTS:
-                    where = parse_address(str(url.join(URL(answer.headers.get("Location", "")))))
-                    if where is None:
+                    target = parse_address(str(url.join(URL(answer.headers.get("Location", "")))))
+                    if target is None:
                         return SourceProblem(reason="the address leads to one that cannot be read")
-                    url = where
+                    url = target
                     continue
                 if answer.status != 200:
                     return SourceProblem(reason=f"{url.host} answered {answer.status}", suggestion="check the address")

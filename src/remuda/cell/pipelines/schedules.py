@@ -1,11 +1,10 @@
-"""Starts the pipelines that are due by the clock, each once.
+"""Starts the pipelines of schedules that are due, each once.
 
-Decided here: who waits for what. When a schedule is due next is decided in `remuda.cell.core.pipelines.schedules`, what
-its pipeline is in `remuda.cell.pipelines.creation`. `remuda.cell.service` runs `watch`; the edge calls `look_again`
-when schedules changed, and `run` when a person wants one now.
+`remuda.cell.core.pipelines.schedules` computes when a schedule is due next. `remuda.cell.service` runs `watch`; the
+HTTP endpoints call `look_again` when schedules changed, and `run` when a person starts one.
 
-Invariant: a pipeline is stored together with its schedule's next time, so a death on any line neither loses a run that
-is due nor starts it twice. Runs that were missed while the cell was away are made up for by one.
+Invariant: a pipeline is stored together with its schedule's next time, so a death on any line neither loses a due run
+nor starts it twice. One run replaces all that were missed while the cell did not run.
 """
 
 import asyncio
@@ -26,13 +25,13 @@ from remuda.telemetry.logs import logger
 
 AT_ONCE = 32
 LOOK_SECONDS = 60.0
-"""How long at most until the next look: the machine's clock may jump, and a machine may sleep."""
+"""The longest pause between two looks: the machine's clock may jump, and a machine may sleep."""
 
 _log = logger("cell")
 
 
 class Schedules:
-    """The schedules of one cell at work."""
+    """Runs the schedules of one cell."""
 
     def __init__(self, *, store: Store, repos: Commits, starter: Starter, clock: Clock) -> None:
         self._store = store
@@ -42,11 +41,11 @@ class Schedules:
         self._changed = asyncio.Event()
 
     def look_again(self) -> None:
-        """A schedule was made or changed: one may be due sooner than was thought."""
+        """Call when a schedule was created or changed: it may be due sooner."""
         self._changed.set()
 
     async def watch(self, stop: asyncio.Event) -> None:
-        """Until told to stop: start what is due."""
+        """Start due schedules until `stop` is set."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._wake_at(stop), name="schedules: stop")
             while not stop.is_set():
@@ -54,7 +53,7 @@ class Schedules:
                 try:
                     pause = await self._start_due(stop)
                 except StoreError as error:
-                    _log.warning("the schedules must wait for the store", error=str(error))
+                    _log.warning("cannot read due schedules; trying again", error=str(error))
                     pause = float(error.retry_after_seconds)
                 await happens_by(self._clock, self._changed, within_seconds=pause, name="schedules")
 
@@ -63,19 +62,19 @@ class Schedules:
         self._changed.set()
 
     async def _start_due(self, stop: asyncio.Event) -> float:
-        """Start what is due, and say how long nothing can be due."""
+        """Start due schedules; how many seconds to wait before the next look."""
         now = self._clock.wall()
         soon = await self._store.schedules.list_due_schedules(now + LOOK_SECONDS)
         due = [schedule for schedule in soon if (schedule.next_run_at or now) <= now]
         if due:
             await self._start_all(due, now, stop)
-            # They may be due again within this minute, and so may others by the time this took.
+            # Starting them took time, so these or others may be due again.
             return 0.0
         first = min((schedule.next_run_at or now for schedule in soon), default=None)
         return LOOK_SECONDS if first is None else max(first - self._clock.wall(), 0.0)
 
     async def _start_all(self, due: Sequence[Schedule], now: float, stop: asyncio.Event) -> None:
-        """Start them side by side: one whose file takes long to get holds up no other. StoreError when one met it."""
+        """Start schedules side by side, so that a slow one delays no other; StoreError if one of them got it."""
         turns, failures = asyncio.Semaphore(AT_ONCE), list[StoreError]()
 
         async def start(schedule: Schedule) -> None:
@@ -109,31 +108,31 @@ class Schedules:
             return  # another process of the cell has run it, or a person gave it another time
         except InvalidError as error:
             reason = str(error)
-            _log.warning("a schedule started nothing", schedule=due.id, project=due.project_id, reason=reason)
-        except Exception as error:  # noqa: BLE001 - whatever one schedule runs into, the others go on
+            _log.warning("schedule started no pipeline", schedule=due.id, project=due.project_id, reason=reason)
+        except Exception as error:  # noqa: BLE001 - one schedule must not stop the others
             reason = f"the cell could not start it ({type(error).__name__}); its log says why"
-            _log.error("a schedule could not be run", schedule=due.id, project=due.project_id, exc_info=error)
+            _log.error("schedule failed", schedule=due.id, project=due.project_id, exc_info=error)
         await self._store.schedules.change_schedule(
-            due.id, lambda kept: without_pipeline(kept, due, next_at=next_at, reason=reason)
+            due.id, lambda row: without_pipeline(row, due, next_at=next_at, reason=reason)
         )
 
     async def run(self, schedule: Schedule, *, due_at: float | None = None) -> Pipeline:
-        """Start the schedule's pipeline and store the schedule, as given, with it; InvalidError when there is none.
+        """Start the schedule's pipeline and store the given schedule with it; InvalidError when there is none to start.
 
-        `due_at` is the time for which it runs by the clock: ConflictError when it was run for that by somebody else.
+        `due_at` is the time for which it is due: ConflictError when another process has run it for that time.
         """
         project = await self._store.projects.load_project(schedule.project_id)
         if project is None:
             raise NotFoundError(f"the project of schedule {schedule.id} is gone")
-        found = await find_ref(self._repos, project, schedule.ref)
-        if found is None:
+        ref = await find_ref(self._repos, project, schedule.ref)
+        if ref is None:
             raise InvalidError(f"there is no branch or tag {schedule.ref!r}; push it, or give the schedule another ref")
         return await self._starter.start(
             PipelineRequest(
                 project=project,
                 source="schedule",
-                ref=found[0],
-                sha=found[1],
+                ref=ref[0],
+                sha=ref[1],
                 variables=schedule.variables,
                 file_variables=frozenset(schedule.file_variables),
                 inputs=schedule.inputs,

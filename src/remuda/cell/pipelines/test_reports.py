@@ -1,9 +1,9 @@
-"""The test report of a pipeline: what its jobs' JUnit reports say together.
+"""The test report of a pipeline, combined from its jobs' JUnit reports.
 
-Decided here, as in GitLab: the newest try of each job counts; a suite is a job, and the parts of a parallel job are one
-suite; a report that cannot be read is said in its suite and spoils nothing else. Reports are read piece by piece by the
-cell's parsers; of a very large one not all cases are listed, but all are counted. `remuda.wire.junit` reads them,
-`remuda.cell.http.gitlab.test_reports` is the caller and keeps the answers.
+As in GitLab, the newest attempt of each job counts; a suite is a job, and the parts of a parallel job are one suite; a
+report that cannot be read is an error of its suite only. Reports are read piece by piece in the cell's parser threads;
+of a very large one not all cases are listed, but all are counted. `remuda.cell.http.gitlab.test_reports` calls it and
+caches the answers.
 """
 
 import re
@@ -22,7 +22,7 @@ from remuda.wire.junit import JunitLimits, JunitReader, TestCase, UnreadableErro
 
 LISTED_CASES = 20_000
 LISTED_BYTES = 16 * 1024 * 1024
-"""Of one pipeline: so many cases are listed, and so much memory their texts take."""
+"""For one pipeline: how many cases are listed, and how much memory their texts may take."""
 COST_BYTES = 128 * 1024 * 1024
 """The most that reading the reports of a pipeline takes: the listed cases, their JSON, and one tag with all its
 attributes."""
@@ -31,14 +31,14 @@ JUNIT = "junit"
 
 
 class Report(msgspec.Struct, frozen=True):
-    """A job's uploaded report."""
+    """A JUnit report and the job that uploaded it."""
 
     job: Job
     artifact: Artifact
 
 
 class Suite(msgspec.Struct):
-    """What one job, or all parts of one, tested."""
+    """The tests of one job, or of all parts of a parallel one."""
 
     name: str
     job_ids: list[int] = msgspec.field(default_factory=list)
@@ -54,13 +54,13 @@ class Suite(msgspec.Struct):
 
 
 class _Room(msgspec.Struct):
-    """What may still be listed."""
+    """How many cases, and how many bytes of text, may still be listed."""
 
     cases: int = LISTED_CASES
     bytes: int = LISTED_BYTES
 
     def cut(self, case: TestCase) -> TestCase | None:
-        """The case, without its output when there is no more room for that; None when there is none for the case."""
+        """The case, without its output if that does not fit; None if the case does not fit."""
         self.cases -= 1
         self.bytes -= sum(_width(text) for text in (case.name, case.classname, case.file or ""))
         if self.cases < 0 or self.bytes < 0:
@@ -73,19 +73,19 @@ class _Room(msgspec.Struct):
 
 
 def _width(text: str) -> int:
-    """About how many bytes a text takes; a single character beyond ASCII can make all of them wide."""
+    """About how many bytes a text takes: one character beyond ASCII can make all of them wide."""
     return len(text) if text.isascii() else 4 * len(text)
 
 
 async def find_reports(store: Store, pipeline_id: PipelineId) -> list[Report]:
     """The reports of a pipeline, in the order of its jobs."""
     family = await store.pipelines.load_family(pipeline_id)
-    found = []
+    reports = []
     for job in family.jobs if family else ():
-        artifact = next((one for one in await store.jobs.list_artifacts(job.id) if one.type == JUNIT), None)
+        artifact = next((each for each in await store.jobs.list_artifacts(job.id) if each.type == JUNIT), None)
         if artifact is not None:
-            found.append(Report(job, artifact))
-    return found
+            reports.append(Report(job, artifact))
+    return reports
 
 
 async def read_suites(
@@ -100,22 +100,22 @@ async def read_suites(
     """The suites of a pipeline, in the order of its jobs. The caller has reserved `COST_BYTES`."""
     suites: dict[str, Suite] = {}
     room = _Room() if with_cases else None
-    left = total_bytes
+    bytes_left = total_bytes
     for report in reports:
         name = _PART.sub("", report.job.name)
         suite = suites.setdefault(name, Suite(name))
         suite.job_ids.append(report.job.id)
-        if left <= 0:
+        if bytes_left <= 0:
             suite.error = f"the reports of the pipeline are larger than {total_bytes} bytes together; not all are read"
             continue
-        left -= await _read(blobs, parsers, report.artifact, suite, room, limits)
+        bytes_left -= await _read(blobs, parsers, report.artifact, suite, room, limits)
     return list(suites.values())
 
 
 async def _read(
     blobs: Blobs, parsers: Parsers, report: Artifact, suite: Suite, room: _Room | None, limits: JunitLimits
 ) -> int:
-    """Read one report into its suite; how many bytes it had, unpacked."""
+    """Read one report into its suite; its size, unpacked."""
 
     def take(case: TestCase) -> None:
         suite.count(case)

@@ -1,12 +1,9 @@
-"""Trigger jobs in motion: each starts a pipeline, a child of its own or one of another project, and follows it.
+"""Runs trigger jobs: each starts a downstream pipeline, a child or one of another project, and follows its status.
 
-Decided here: in which order that happens. What is asked for is decided in `core.downstream`, how a trigger job stands
-in `core.triggers`, and the pipeline is started by whoever starts all (`Starter`). Dispatch puts trigger jobs into its
-inbox whenever something about them or their pipelines changes, and every sweep puts in those that are not over; here
-each is looked at and brought to where it should be. A look may be cut off anywhere and be done again: a trigger job
-has started before its pipeline is stored, and no two pipelines are stored for one trigger job.
-
-`remuda.cell.service` runs `watch`.
+Dispatch puts a trigger job into the queue whenever it or its pipeline changes, and each sweep puts in those that are
+not over. `advance` then brings a job as far as it can: `remuda.cell.core.pipelines.downstream` says what to start,
+`trigger_jobs` there how the job stands. An interrupted call is repeated: a trigger job has started before its pipeline
+is stored, and no two pipelines are stored for one trigger job. `remuda.cell.service` runs `watch`.
 """
 
 import asyncio
@@ -37,17 +34,17 @@ from remuda.telemetry.logs import logger
 
 FILE_LIMIT_BYTES = 1024 * 1024
 WORKERS = 32
-"""So many trigger jobs are looked at at a time: one that waits for a file from far away holds up no other."""
+"""How many trigger jobs are advanced at the same time: one that waits for a remote file delays no other."""
 MAX_MESSAGE = 20_000
 
 FindRef = Callable[[Project, str], Awaitable[tuple[str, str] | None]]
-"""The whole name and the commit of a branch or tag; of the default branch where no name is given."""
+"""The full name and the commit of a branch or tag; of the default branch for an empty name."""
 
 _log = logger("cell")
 
 
 class _RefusedError(Exception):
-    """There will be no downstream pipeline."""
+    """The downstream pipeline cannot be started, and trying again does not help."""
 
     def __init__(self, reason: FailureReason, message: str) -> None:
         super().__init__(message)
@@ -55,7 +52,7 @@ class _RefusedError(Exception):
 
 
 class TriggerJobs:
-    """The trigger jobs of one cell."""
+    """Runs the trigger jobs of one cell."""
 
     def __init__(
         self,
@@ -79,7 +76,7 @@ class TriggerJobs:
         self._public_url = public_url
 
     async def watch(self, stop: asyncio.Event) -> None:
-        """Look at trigger jobs as they come, until told to stop."""
+        """Advance trigger jobs from the queue until `stop` is set."""
         async with asyncio.TaskGroup() as group:
             workers = [group.create_task(self._work(), name=f"cell trigger jobs {n}") for n in range(WORKERS)]
             await stop.wait()
@@ -87,20 +84,19 @@ class TriggerJobs:
                 worker.cancel()
 
     async def _work(self) -> None:
-        inbox = self._queue
         while True:
-            job_id = await inbox.take()
+            job_id = await self._queue.take()
             try:
-                await self.look(job_id)
+                await self.advance(job_id)
             except StoreError as error:
-                _log.warning("a trigger job has to wait", job=job_id, error=str(error))
-            except Exception as error:  # noqa: BLE001 - whatever one asks for, the others must go on
-                _log.error("a trigger job cannot be looked at", job=job_id, exc_info=error)
+                _log.warning("cannot advance a trigger job now; trying again", job=job_id, error=str(error))
+            except Exception as error:  # noqa: BLE001 - one trigger job must not stop the others
+                _log.error("trigger job failed to advance", job=job_id, exc_info=error)
             finally:
-                inbox.finish(job_id)
+                self._queue.finish(job_id)
 
-    async def look(self, job_id: JobId) -> None:
-        """Bring a trigger job to where it should be."""
+    async def advance(self, job_id: JobId) -> None:
+        """Start the downstream pipeline of a trigger job, or take over its status. Repeatable."""
         job, spec = await self._store.jobs.load_job(job_id), await self._store.jobs.load_spec(job_id)
         if job is None or spec is None or spec.trigger is None:
             return
@@ -123,7 +119,7 @@ class TriggerJobs:
         return await self._store.jobs.load_job(job.id) or job
 
     async def _start(self, job: Job, trigger: Trigger) -> Pipeline | None:
-        """The downstream pipeline; None when there is none, which is then what the job failed of."""
+        """Start the downstream pipeline; None when that is impossible, and then the job has failed."""
         try:
             request = await self._request(job, trigger)
             started = await self._starter.start(request)
@@ -136,7 +132,7 @@ class TriggerJobs:
         except CellError as error:
             reason, message = FailureReason.DOWNSTREAM_CREATION_FAILED, str(error)
         except Exception as error:  # noqa: BLE001 - a job that can never start its pipeline must not try for ever
-            _log.error("a downstream pipeline cannot be started", job=job.id, exc_info=error)
+            _log.error("cannot start a downstream pipeline", job=job.id, exc_info=error)
             reason, message = FailureReason.DATA_INTEGRITY_FAILURE, "the cell failed to start it; its log says how"
         else:
             _log.info("downstream pipeline started", job=job.id, pipeline=started.id, project=request.project.path)
@@ -188,14 +184,14 @@ class TriggerJobs:
                 f'"{path}" is the project of this job itself; start a child pipeline with "include" instead',
             )
         branch = expand(asker.trigger.branch)
-        found = await self._find_ref(project, branch)
-        if found is None:
+        ref = await self._find_ref(project, branch)
+        if ref is None:
             missing = f'branch or tag "{branch}"' if branch else "default branch yet"
             raise InvalidError(f'the project "{path}" has no {missing}')
-        return downstream.for_project(asker, project, *found)
+        return downstream.for_project(asker, project, *ref)
 
     async def _texts(self, family: Family, files: Sequence[dict[str, Any]]) -> Mapping[str, str]:
-        """The files among these that jobs of the same pipeline left in their archives."""
+        """The contents of those files that are artifacts of jobs in the same pipeline."""
         return {
             file["artifact"]: await self._text(family, file["artifact"], file["job"])
             for file in files
@@ -206,8 +202,8 @@ class TriggerJobs:
         maker = next((job for job in family.jobs if job.name == name), None)
         if maker is None:
             raise InvalidError(f'there is no job "{name}" in this pipeline that could have made {path}')
-        left = await self._store.jobs.list_artifacts(maker.id)
-        archive = next((one for one in left if one.type == "archive" and one.format == "zip"), None)
+        artifacts = await self._store.jobs.list_artifacts(maker.id)
+        archive = next((each for each in artifacts if each.type == "archive" and each.format == "zip"), None)
         if archive is None or maker.erased:
             raise InvalidError(f'job "{name}" left no artifacts; {path} must be among them')
         try:

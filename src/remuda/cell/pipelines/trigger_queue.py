@@ -1,7 +1,8 @@
-"""Jobs that somebody should look at: each waits once however often it is named, and is in one hand at a time.
+"""The queue of trigger jobs that something happened to: each is in it once, and with one worker at a time.
 
-Nothing is decided here. Dispatch puts trigger jobs in, the workers of `remuda.cell.pipelines.trigger_jobs` take them
-out. A job that is named again while somebody looks at it is looked at again afterwards, so that no news is lost.
+Dispatch puts trigger jobs in, the workers of `remuda.cell.pipelines.trigger_jobs` take them out. A job that is put in
+while a worker has it is taken again afterwards, so that no change is lost. A module of its own because dispatch must
+not import the workers.
 """
 
 import asyncio
@@ -10,7 +11,7 @@ from remuda.model.job import JobId
 
 
 class TriggerQueue:
-    """The trigger jobs of a cell that are to be looked at."""
+    """The trigger jobs of a cell that wait for a worker."""
 
     def __init__(self) -> None:
         self._waiting: dict[JobId, None] = {}
@@ -21,12 +22,11 @@ class TriggerQueue:
         return len(self._waiting) + len(self._in_hand)
 
     def put(self, job_id: JobId) -> None:
-        """Look at this one."""
         self._waiting[job_id] = None
         self._changed.set()
 
     async def take(self) -> JobId:
-        """The one that waits longest; `done` gives it back."""
+        """Wait for a job and take the one that waits longest. The caller calls `finish`."""
         while (job_id := next((each for each in self._waiting if each not in self._in_hand), None)) is None:
             self._changed.clear()
             await self._changed.wait()
@@ -35,6 +35,5 @@ class TriggerQueue:
         return job_id
 
     def finish(self, job_id: JobId) -> None:
-        """It was looked at."""
         self._in_hand.discard(job_id)
         self._changed.set()

@@ -1,10 +1,9 @@
 """Groups, and the namespaces that projects are in.
 
-Decided here: that a group is inside one group at most and in its organization, that users' own namespaces hold no
-groups, and that a group goes with everything in it. Who may do that is decided at the edge. Called by the HTTP edge and
-by `remuda.cell.projects.projects`.
+A group is in one group at most, and in its organization; users' own namespaces hold no groups. The HTTP endpoints check
+rights and call it, and so does `remuda.cell.projects.projects`.
 
-Invariant: a namespace is made before what is in it and removed after it, so nothing ever lacks the one it is in.
+Invariant: a namespace is created before its content and removed after it, so everything always has its namespace.
 """
 
 from msgspec.structs import replace
@@ -17,7 +16,7 @@ from remuda.cell.values.people import Level, Member, Namespace, NamespaceFilter,
 from remuda.lib.clock import Clock
 
 _ADOPTED = "namespaces_adopted"
-"""A setting of the store: all projects of an older release are in the groups that their paths name."""
+"""The name of a setting in the store: set when all projects of an older release have their groups."""
 _PAGE = 100
 
 
@@ -39,16 +38,16 @@ class Namespaces:
         visibility: str = "private",
         owner_id: int | None = None,
     ) -> Namespace:
-        """A new group, `path` being the last part of its path; InvalidError or ConflictError when it cannot be."""
+        """Create a group; `path` is the last part of its path. InvalidError or ConflictError when it cannot be."""
         if parent is not None and not parent.is_group:
             raise InvalidError("a user's own namespace holds no groups")
-        full = check_path(f"{parent.path}/{path}" if parent else path, least_parts=1)
+        full_path = check_path(f"{parent.path}/{path}" if parent else path, least_parts=1)
         if "/" in path:
             raise InvalidError("path has no '/': the group that it is in is given by parent_id")
         now = self._clock.now()
         group = Namespace(
             id=0,
-            path=full,
+            path=full_path,
             name=name,
             created_at=now,
             organization_id=parent.organization_id if parent else organization_id,
@@ -63,21 +62,21 @@ class Namespaces:
         return await self._store.people.add_namespace(group, first=owner)
 
     async def ensure(self, path: str, organization_id: int = ORGANIZATION_ID) -> Namespace:
-        """The namespace with this full path; groups that are missing are made."""
-        if known := await self._store.people.find_namespace(path):
-            return known
+        """The namespace with this full path; missing groups are created."""
+        if namespace := await self._store.people.find_namespace(path):
+            return namespace
         above, _, last = path.rpartition("/")
         parent = await self.ensure(above, organization_id) if above else None
         try:
             return await self.create(last, name=last, parent=parent, organization_id=organization_id)
         except ConflictError:
-            # Another call has made it meanwhile; or it is a project, and then nothing can be in it.
-            if known := await self._store.people.find_namespace(path):
-                return known
+            # Another call has created it meanwhile; or a project has the path, and a project holds nothing.
+            if namespace := await self._store.people.find_namespace(path):
+                return namespace
             raise
 
     async def adopt_projects(self) -> None:
-        """Put the projects of an older release, which had no groups, into those that their paths name."""
+        """Create the groups of projects of an older release, which had none. Done once."""
         if await self._store.settings.load_setting(_ADOPTED):
             return
         for project in await list_all_projects(self._store):
@@ -91,20 +90,20 @@ class Namespaces:
 
     async def inside(self, group: Namespace) -> list[Namespace]:
         """All groups in a group, the deepest first."""
-        found: list[Namespace] = []
+        groups: list[Namespace] = []
         while True:
-            page = Page(number=len(found) // _PAGE + 1, size=_PAGE)
-            some, total = await self._store.people.list_namespaces(page, NamespaceFilter(inside=group.id))
-            found += some
-            if not some or len(found) >= total:
-                return sorted(found, key=lambda one: len(one.above), reverse=True)
+            page = Page(number=len(groups) // _PAGE + 1, size=_PAGE)
+            rows, total = await self._store.people.list_namespaces(page, NamespaceFilter(inside=group.id))
+            groups += rows
+            if not rows or len(groups) >= total:
+                return sorted(groups, key=lambda each: len(each.above), reverse=True)
 
 
 async def list_all_projects(store: Store, wanted: ProjectFilter = ProjectFilter()) -> list[Project]:  # noqa: B008 - frozen
-    """All projects that fit."""
-    found: list[Project] = []
+    """All projects that match the filter, whatever their number."""
+    projects: list[Project] = []
     while True:
-        page, total = await store.projects.list_projects(Page(number=len(found) // _PAGE + 1, size=_PAGE), wanted)
-        found += page
-        if not page or len(found) >= total:
-            return found
+        page, total = await store.projects.list_projects(Page(number=len(projects) // _PAGE + 1, size=_PAGE), wanted)
+        projects += page
+        if not page or len(projects) >= total:
+            return projects

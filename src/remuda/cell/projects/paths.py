@@ -1,11 +1,11 @@
-"""What projects and groups may be called: the rules for their paths, which are GitLab's."""
+"""GitLab's rules for the paths of projects and groups."""
 
 import re
 
 from remuda.cell.errors import InvalidError
 
 RESERVED = frozenset({"api", "admin", "assets", "explore", "groups", "help", "jwt", "oauth", "projects", "users"})
-"""First parts of a path that the cell needs for itself, now or later."""
+"""First parts of a path that the cell uses itself, now or later."""
 MAX_PATH = 255
 MAX_PARTS = 20
 
@@ -13,7 +13,7 @@ _PATH_PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", re.ASCII)
 
 
 def check_path(path: str, *, least_parts: int = 2) -> str:
-    """A full path, of a project unless told otherwise; InvalidError when it breaks a rule."""
+    """The full path of a project or group, unchanged; InvalidError when it breaks a rule."""
     parts = path.split("/")
     if not least_parts <= len(parts) <= MAX_PARTS or len(path) > MAX_PATH:
         form = "namespace/name" if least_parts > 1 else "one or more names with / between them"

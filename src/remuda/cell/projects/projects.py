@@ -1,15 +1,13 @@
-"""Projects, their repositories, and the pipelines that their commits start.
+"""Projects, their repositories, and the pipelines that pushes start.
 
-Decided here: what a project may be called, and that every branch, tag or merge request whose commit the cell has not
-acted on starts a pipeline, up to a number. That rule looks at the repository as it stands, not at the event that
-changed it, so a push whose client or process died in the middle is acted on at the next look: that of a new process, or
-that of another one which finds that nobody serves the push any more. How a pipeline is started is decided in
-`remuda.cell.pipelines.creation`.
+Every branch, tag or merge request whose commit the cell has not acted on starts a pipeline, up to a number per push.
+The cell compares the repository as it is with the refs it has seen, and does not rely on the event of a push. So a push
+whose client or process died is acted on later: by a new process, or by one that finds the push abandoned.
+`remuda.cell.pipelines.creation` starts the pipelines.
 
-Called by the HTTP edge after a push or a commit, and by `remuda.cell.service`, which runs `watch`.
+Called by the HTTP endpoints, and by `remuda.cell.service`, which runs `watch`.
 
-Invariant: a ref is remembered as seen in the same transaction that stores its pipeline, so each move of a ref starts
-exactly one.
+Invariant: a ref is stored as seen in the same transaction as its pipeline, so each move of a ref starts exactly one.
 """
 
 import asyncio
@@ -43,14 +41,14 @@ from remuda.telemetry.logs import logger
 NO_COMMIT = "0" * 40
 
 LOOKS_AFTER_SECONDS = (0.0, 10.0, 60.0)
-"""When all repositories are looked at after a start. More than once, because a git process of a killed cell may
-outlive it for a while and move its ref then."""
+"""When all repositories are checked after a start. More than once, because a git process of a killed cell may live on
+for a while and move its ref later."""
 RETRY_SECONDS = 5.0
-LEFT_SECONDS = 60.0
-"""For so long a push whose process is gone may still move refs, by a git process that outlives it."""
+ABANDONED_SECONDS = 60.0
+"""For so long a git process of an abandoned push may still move refs."""
 
 COMMITS_AT_ONCE = 2
-"""Each reads the list of all files of a repository, which may be large."""
+"""Each holds the list of all files of a repository, which may be large."""
 _SKIP = re.compile(r"\[(ci[ _-]skip|skip[ _-]ci)\]", re.IGNORECASE)
 _COMMIT_TRIES = 3
 
@@ -92,8 +90,8 @@ class Projects:
         self._unsynced: set[ProjectId] = set()
         self._pushes = pushes
         self._commits = asyncio.Semaphore(COMMITS_AT_ONCE)
-        self._left: dict[str, float] = {}
-        """Pushes whose process is gone, and since when that is known."""
+        self._abandoned: dict[str, float] = {}
+        """Abandoned pushes, and when each was found."""
 
     async def create(
         self,
@@ -106,15 +104,15 @@ class Projects:
         organization_id: int = ORGANIZATION_ID,
         creator_id: int = USER_ID,
     ) -> Project:
-        """Make a project with an empty repository, and the groups in its path that are missing, which are then of this
-        organization; InvalidError or ConflictError when that cannot be."""
+        """Create a project with an empty repository, and the missing groups of its path, in this organization;
+        InvalidError or ConflictError when that is impossible."""
         if not is_branch_name(default_branch):
             raise InvalidError(f"default_branch: {default_branch!r} is no name for a branch")
         check_path(path)
         if await self._store.projects.find_project(path):
             raise ConflictError("has already been taken")
         namespace = await self.namespaces.ensure(path.rpartition("/")[0], organization_id)
-        # The repository first: a project never lacks one, and a death in between leaves an empty folder.
+        # The repository first, so that a project always has one. A death in between leaves an empty repository.
         folder = secrets.token_hex(16)
         repo = f"{folder[:2]}/{folder}.git"
         await self.repos.create(repo, default_branch)
@@ -141,19 +139,19 @@ class Projects:
         return added
 
     async def remove(self, project: Project) -> None:
-        """Nobody sees the project any more, its path is free, its repository goes; `upkeep` removes what it ran."""
+        """Hide the project, free its path and remove its repository; `upkeep` removes its pipelines later."""
         gone = await self._store.projects.change_project(project.id, lambda row: _mark_removed(row, self._clock.now()))
         if gone is not None:
             await self._remove_repository(gone)
 
     async def _remove_repository(self, project: Project) -> None:
-        """Remove the repository of a project that was deleted; a look at it that is under way ends first."""
+        """Remove the repository of a deleted project, after any `sync_refs` that is under way."""
         async with self._locks.setdefault(project.id, asyncio.Lock()):
             self._unsynced.discard(project.id)
             await self.repos.remove(project.repo_path)
 
     async def commit(self, project: Project, request: CommitRequest, user: User = FIRST_USER) -> str:
-        """Make a commit from file actions and start what it starts; its name. A repeated request changes nothing."""
+        """Create a commit from file actions and start its pipeline; its name. A repeated request changes nothing."""
         if not is_branch_name(request.branch):
             raise InvalidError(f"branch: {request.branch!r} is no name for a branch")
         async with self.track_push(project):
@@ -168,7 +166,7 @@ class Projects:
 
     @asynccontextmanager
     async def track_push(self, project: Project) -> AsyncIterator[None]:
-        """Around whatever moves refs of a project: what that starts is started, by another process if this one dies."""
+        """Wrap code that moves refs of a project: their pipelines are started, by another process if this one dies."""
         with self._pushes.begin(project.id) as acted_on:
             try:
                 yield
@@ -179,12 +177,12 @@ class Projects:
                     acted_on()
 
     def note_push(self, project: Project, refs: Mapping[str, str], user_id: int) -> None:
-        """Note who lets refs lead there, before they do. Whoever made the project is understood."""
+        """Note who moves refs, before they move. Without a note it is the project's creator."""
         if user_id != project.creator_id or self._pushes.has_notes(project.repo_path):
             self._pushes.add_note(project.repo_path, refs, user_id)
 
     async def put_refs(self, project: Project, refs: Mapping[str, str], user: User) -> None:
-        """Let refs lead to commits that are there, as a push by this person would; GitError when that cannot be."""
+        """Move refs to existing commits, as a push by this person does; GitError when that is impossible."""
         for ref, target in refs.items():
             await self.check_namesake(project, ref, target)
         before = await self._check_forward(project, refs)
@@ -197,7 +195,7 @@ class Projects:
             await self.repos.put_refs(project.repo_path, refs, before)
 
     async def _check_forward(self, project: Project, refs: Mapping[str, str]) -> dict[str, str]:
-        """Where a protected branch leads now that may only move forward; ForbiddenError when it would not."""
+        """The commit of a protected branch among `refs`; ForbiddenError when the move is a force push."""
         ref = await self.find_forward_ref(project)
         tip = await self.repos.commit_of(project.repo_path, ref) if ref in refs and ref is not None else None
         if ref is None or tip is None:
@@ -258,19 +256,19 @@ class Projects:
         return None
 
     async def act_on_refs(self, project: Project) -> None:
-        """Look at the repository now; what fails is tried again by `watch`, since the commit is there to stay."""
+        """`sync_refs` now; if it fails, `watch` tries again, because the commit stays in the repository."""
         self._unsynced.add(project.id)
         try:
             await self.sync_refs(project)
         except CellError as error:
-            _log.warning("a push is not acted on yet", project=project.path, error=str(error))
+            _log.warning("cannot act on a push yet; trying again", project=project.path, error=str(error))
 
     async def sync_refs(self, project: Project) -> None:
-        """Start a pipeline for every branch, tag and merge request that has moved since the cell last acted on it."""
+        """Start a pipeline for every branch, tag and merge request that has moved since the last call."""
         async with self._locks.setdefault(project.id, asyncio.Lock()), self._pushes.take_turn(project.repo_path):
             self._unsynced.add(project.id)
             refs = await self.repos.refs(project.repo_path)
-            # After the refs: a push that has moved one has left its note before.
+            # Read after the refs: a push writes its note before it moves a ref.
             notes = self._pushes.notes(project.repo_path)
             seen = await self._store.projects.load_seen_refs(project.id)
             gone = dict.fromkeys(ref for ref in seen if ref not in refs)
@@ -288,12 +286,12 @@ class Projects:
     async def _find_objects(
         self, project: Project, refs: Mapping[str, str], notes: Sequence[PushNote]
     ) -> dict[str, str]:
-        """Where the refs in the notes lead now: a tag with a message is an object of its own."""
-        found = {}
+        """The objects that the refs in the notes lead to: a tag with a message is an object of its own."""
+        objects = {}
         for ref in {ref for note in notes for ref in note.refs} & refs.keys():
             is_tag = ref.startswith("refs/tags/")
-            found[ref] = (await self.repos.object_of(project.repo_path, ref) if is_tag else None) or refs[ref]
-        return found
+            objects[ref] = (await self.repos.object_of(project.repo_path, ref) if is_tag else None) or refs[ref]
+        return objects
 
     async def _start_pipelines(
         self,
@@ -302,7 +300,7 @@ class Projects:
         seen: Mapping[str, str],
         notes: Mapping[str, PushNote],
     ) -> None:
-        """As many pipelines as one push may start, the default branch's first; the rest is only seen."""
+        """Start pipelines up to the limit per push, the default branch first; other refs are only stored as seen."""
         default = f"refs/heads/{self.repos.head(project.repo_path)}"
         left = dict(sorted(moved.items(), key=lambda item: item[0] != default))
         started = 0
@@ -314,12 +312,11 @@ class Projects:
             del left[ref]
         if left:
             if self._pipelines_per_push:
-                said = "a push moves too many refs for each to have a pipeline"
-                _log.warning(said, project=project.path, left=len(left))
+                _log.warning("too many refs in a push for a pipeline each", project=project.path, left=len(left))
             await self._store.projects.put_seen_refs(project.id, left)
 
     async def _follow_first_branch(self, project: Project, refs: Mapping[str, str]) -> None:
-        """A repository whose default branch was never pushed shows clients one that exists."""
+        """Make a pushed branch the default one if the default branch was never pushed."""
         branches = [ref.removeprefix("refs/heads/") for ref in refs if ref.startswith("refs/heads/")]
         if branches and self.repos.head(project.repo_path) not in branches:
             await self.repos.put_head(project.repo_path, branches[0])
@@ -334,7 +331,7 @@ class Projects:
             return False
         wishes = read_push_options(note.options if note else ())
         if wishes.ignored:
-            _log.warning("push options that make no sense", project=project.path, ref=ref, options=wishes.ignored)
+            _log.warning("ignoring invalid push options", project=project.path, ref=ref, options=wishes.ignored)
         commit = await self.repos.commit(project.repo_path, sha)
         request = PipelineRequest(
             project=project,
@@ -352,13 +349,13 @@ class Projects:
         return await self._pipelines.push(request, is_skipped=is_skipped) is not None
 
     async def find_protected_ref(self, project: Project) -> str | None:
-        """The branch that only maintainers push to and run pipelines on: the default one, once it is there."""
+        """The branch that only maintainers push to and run pipelines on: the default branch, once it exists."""
         head = self.repos.head(project.repo_path)
         ref = f"refs/heads/{head}"
         return ref if head and await self.repos.commit_of(project.repo_path, ref) is not None else None
 
     async def check_namesake(self, project: Project, ref: str, target: str = "") -> None:
-        """InvalidError for a tag with the name of the protected branch, unless it leads to the target already."""
+        """InvalidError for a tag with the name of the protected branch, unless it leads to `target` already."""
         protected = await self.find_protected_ref(project) if ref.startswith("refs/tags/") else None
         if protected is None or ref != tag_with_name_of(protected):
             return
@@ -366,16 +363,16 @@ class Projects:
             raise InvalidError(f"{ref} {NAMESAKE_REFUSED}")
 
     async def find_forward_ref(self, project: Project) -> str | None:
-        """The protected branch, where a push may only add commits to it."""
+        """The protected branch if force pushes to it are refused."""
         return None if project.allow_force_push else await self.find_protected_ref(project)
 
     async def has_ref(self, project: Project, ref: str) -> bool:
-        """Whether a branch or tag is there (still). git is asked only where a look at its files does not tell."""
+        """True if a branch or tag exists. Runs git only if the ref is not a file."""
         repo = project.repo_path
         return self.repos.has_ref_file(repo, ref) or await self.repos.commit_of(repo, ref) is not None
 
     async def watch(self, stop: asyncio.Event) -> None:
-        """Look at all repositories after a start, and again at those where a look failed or a process died."""
+        """Sync all repositories after a start, and later those where that failed or a push was abandoned."""
         began = self._clock.monotonic()
         looks = list(LOOKS_AFTER_SECONDS)
         while not stop.is_set():
@@ -385,21 +382,21 @@ class Projects:
                     for project in await list_all_projects(self._store, ProjectFilter(removed=True)):
                         await self._remove_repository(project)
                     looks.pop(0)
-                left = self._pushes.find_abandoned()
-                self._unsynced.update(left.values())
+                abandoned = self._pushes.find_abandoned()
+                self._unsynced.update(abandoned.values())
                 for project_id in sorted(self._unsynced):
                     await self._retry(project_id)
-                self._forget_pushes(left)
+                self._forget_pushes(abandoned)
             except CellError as error:
-                _log.warning("cannot look at the repositories; trying again", error=str(error))
+                _log.warning("cannot sync repositories; trying again", error=str(error))
             await happens_by(self._clock, stop, within_seconds=RETRY_SECONDS, name="repositories")
 
-    def _forget_pushes(self, left: Mapping[str, ProjectId]) -> None:
-        """The pushes of processes that are gone, once they were acted on and can move nothing any more."""
+    def _forget_pushes(self, abandoned: Mapping[str, ProjectId]) -> None:
+        """Forget abandoned pushes that were acted on and are too old to move another ref."""
         now = self._clock.monotonic()
-        self._left = {name: self._left.get(name, now) for name in left}
-        for name, project_id in left.items():
-            if project_id not in self._unsynced and now - self._left[name] >= LEFT_SECONDS:
+        self._abandoned = {name: self._abandoned.get(name, now) for name in abandoned}
+        for name, project_id in abandoned.items():
+            if project_id not in self._unsynced and now - self._abandoned[name] >= ABANDONED_SECONDS:
                 self._pushes.forget(name)
 
     async def _retry(self, project_id: ProjectId) -> None:
@@ -409,8 +406,8 @@ class Projects:
             return
         try:
             await self.act_on_refs(project)
-        except Exception as error:  # noqa: BLE001 - whatever a repository holds, it must not end the cell
-            _log.error("a repository cannot be looked at; trying again", project=project.path, exc_info=error)
+        except Exception as error:  # noqa: BLE001 - one repository must not stop the others
+            _log.error("cannot sync a repository; trying again", project=project.path, exc_info=error)
 
 
 def _mark_removed(project: Project, now: float) -> Project | None:

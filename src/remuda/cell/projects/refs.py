@@ -1,10 +1,9 @@
-"""From what people call a ref to the ref itself, its commit and its pipelines.
+"""Resolves the name that a person gives to a ref: its full name, its commit and its pipelines.
 
-Decided here: a bare name is a branch before it is a tag (anybody who may push can make a tag, but not move a protected
-branch, and must not take over what others get by its name), of whole names only branches, tags and the heads of merge
-requests can have pipelines, and the default branch is the one that the repository shows its clients. Called by whoever
-makes a `PipelineRequest` from a name: the HTTP edge, the schedules, the trigger jobs; and by whoever looks for the
-newest pipeline or job of a name.
+A bare name means a branch before a tag: anybody who may push can create a tag, and must not take over the name of a
+protected branch. Only branches, tags and heads of merge requests can have pipelines. The default branch is the one that
+the repository shows its clients. Called for every `PipelineRequest` that is made from a name (endpoints, schedules,
+trigger jobs) and to find the newest pipeline or job of a name.
 """
 
 from typing import Protocol
@@ -19,31 +18,31 @@ _FOLDERS = (_HEADS, _TAGS)
 
 
 class Commits(Protocol):
-    """Whoever knows the repositories."""
+    """Looks up commits in repositories."""
 
     async def commit_of(self, repo: str, ref: str) -> str | None:
-        """The commit a full ref leads to."""
+        """The commit that a full ref leads to."""
         ...
 
 
 class Heads(Commits, Protocol):
-    """Whoever knows their default branches too."""
+    """Looks up commits and default branches."""
 
     def head(self, repo: str) -> str | None:
-        """The default branch as clients see it."""
+        """The default branch that clients see."""
         ...
 
 
 def default_branch(repos: Heads, project: Project) -> str:
-    """The branch that is meant where none is named. The project's own word for it counts before the first push."""
+    """The repository's default branch; the project's setting before the first push."""
     return repos.head(project.repo_path) or project.default_branch
 
 
 class SeenRefs(Protocol):
-    """Whoever knows the refs that the cell has acted on."""
+    """Looks up the refs that the cell has acted on."""
 
     async def is_ref_seen(self, project_id: ProjectId, ref: str) -> bool:
-        """Whether the cell has acted on a full ref that is there."""
+        """True if the ref exists and the cell has acted on it."""
         ...
 
 
@@ -53,7 +52,7 @@ def tag_with_name_of(branch: str) -> str:
 
 
 async def split_name(refs: SeenRefs, project_id: ProjectId, name: str) -> tuple[str, bool | None]:
-    """What the pipelines of a name have as their ref, and whether they are a tag's; None where either will do."""
+    """The `ref` of pipelines of this name, and whether they are a tag's; None: a branch's or a tag's."""
     if name.startswith(_FOLDERS):
         return name.removeprefix(_HEADS).removeprefix(_TAGS), name.startswith(_TAGS)
     return name, False if await refs.is_ref_seen(project_id, _HEADS + name) else None
@@ -64,7 +63,7 @@ def merge_request_ref(iid: int) -> str:
 
 
 def candidates(name: str) -> tuple[str, ...]:
-    """The whole names that a name may stand for, the first one that exists counts."""
+    """The full names that a name may mean; the first one that exists counts."""
     if merge_request_iid(name) is not None:
         return (name,)
     for folder in _FOLDERS:
@@ -74,7 +73,7 @@ def candidates(name: str) -> tuple[str, ...]:
 
 
 async def find_ref(repos: Commits, project: Project, name: str) -> tuple[str, str] | None:
-    """The whole name and the commit; None when there is no such ref."""
+    """The full name and the commit of a ref; None when there is no such ref."""
     for ref in candidates(name):
         sha = await repos.commit_of(project.repo_path, ref)
         if sha is not None:
@@ -83,5 +82,5 @@ async def find_ref(repos: Commits, project: Project, name: str) -> tuple[str, st
 
 
 async def find_ref_or_default(repos: Heads, project: Project, name: str) -> tuple[str, str] | None:
-    """The same; of the default branch where the name is empty."""
+    """`find_ref`, with the default branch for an empty name."""
     return await find_ref(repos, project, name or default_branch(repos, project))

@@ -1,10 +1,10 @@
-"""Tokens for a Docker registry that stands beside the cell, by the rights of the job or person that asks.
+"""Issues tokens for a Docker registry beside the cell, according to the rights of the job or person that asks.
 
-Decided here: which key signs them. It is the one in the file that the settings name, or one that the cell makes and
-keeps in its store, the same for all its processes. Who may do what is decided in `core.images`; the HTTP edge calls
-this when the settings name a registry.
+They are signed with the key in the file that the settings name, or with one that the cell creates and keeps in its
+store for all its processes. `remuda.cell.core.access.registry_images` has the rules. The HTTP endpoints use it when the
+settings name a registry.
 
-Invariant: a token is never for more than its bearer may do at the moment when it is made, and lives for minutes.
+Invariant: a token allows no more than its bearer may do at the moment when it is issued, and is valid for minutes.
 """
 
 from collections.abc import Callable, Collection, Iterable
@@ -23,11 +23,11 @@ from remuda.wire.registry_token import RegistryKey, load_registry_key, new_regis
 _KEY = f"{REGISTRY_KEY_PREFIX}1"
 
 Allows = Callable[[Project], Collection[str]]
-"""What the caller may do with the images of a project."""
+"""Returns the actions that the caller may do with the images of a project."""
 
 
 class Registry:
-    """Makes tokens for one registry."""
+    """Issues tokens for one registry."""
 
     def __init__(self, store: Store, clock: Clock, settings: CellSettings, key: RegistryKey) -> None:
         self._store = store
@@ -37,21 +37,21 @@ class Registry:
 
     @classmethod
     async def open(cls, store: Store, clock: Clock, settings: CellSettings) -> "Registry":
-        """With its key; CellError when the one that was given cannot be used."""
+        """Load or create the key; CellError when the file in the settings cannot be used."""
         if settings.registry_key is not None:
             return cls(store, clock, settings, _load_key(settings.registry_key))
         while (pem := (await store.settings.load_signing_keys()).get(_KEY)) is None:
-            with suppress(ConflictError):  # another process of the cell was quicker
+            with suppress(ConflictError):  # another process of the cell has created it
                 await store.settings.add_signing_key(_KEY, new_registry_key(settings.cell_id, clock.now()).pem())
         return cls(store, clock, settings, load_registry_key(pem))
 
     async def token(self, scopes: Iterable[str], allows: Allows, *, subject: str) -> str:
-        """A token for what is allowed of what is asked for, perhaps for nothing."""
+        """A token for the allowed part of the requested scopes, which may be empty."""
         access = []
-        for asked in registry_images.parse_scopes(scopes):
-            project = await self._project(asked.name)
-            if project is not None and (given := registry_images.limit_access(asked, allows(project))):
-                access.append(given)
+        for scope in registry_images.parse_scopes(scopes):
+            project = await self._project(scope.name)
+            if project is not None and (grant := registry_images.limit_access(scope, allows(project))):
+                access.append(grant)
         return sign_registry_token(
             access,
             self.key,

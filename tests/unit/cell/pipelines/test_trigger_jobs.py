@@ -176,7 +176,7 @@ class TestAGeneratedChild:
         maker, token = await cell.start()
         await leave(cell, maker, files)
         await cell.put(token, "success")
-        await cell.bridges.look((await cell.newest(family, "go")).id)
+        await cell.trigger_jobs.advance((await cell.newest(family, "go")).id)
         return family
 
     async def test_comes_out_of_the_archive(self, cell: MemoryCell) -> None:

@@ -210,7 +210,7 @@ class TestDeaths:
         with monkeypatch.context() as patch:
             patch.setattr(cell.store.pipelines, "change_family", die)
             with pytest.raises(StoreError):
-                await cell.bridges.look(job.id)
+                await cell.trigger_jobs.advance(job.id)
         started = await cell.store.pipelines.find_downstream(job.id)
         assert started is not None
         job = await cell.job(job.id)
@@ -230,7 +230,7 @@ class TestDeaths:
     async def test_after_the_downstream_pipelines_end(self, cell: MemoryCell) -> None:
         family = await cell.push_file(DEPEND)
         job = await cell.newest(family, "go")
-        await cell.bridges.look(job.id)
+        await cell.trigger_jobs.advance(job.id)
         assert await cell.run_next() == "child-job"
         assert await cell.status(job.id) == "running"
         cell = await cell.reopen()
@@ -241,7 +241,7 @@ class TestDeaths:
     async def test_while_a_trigger_job_is_canceled(self, cell: MemoryCell) -> None:
         family = await cell.push_file(DEPEND)
         job = await cell.newest(family, "go")
-        await cell.bridges.look(job.id)
+        await cell.trigger_jobs.advance(job.id)
         await cell.dispatch.user_commands.cancel_job(job.id)
         cell = await cell.reopen()
         async with cell.watching():
