@@ -26,7 +26,7 @@ from remuda.localrun.render.log_text import LogText
 from remuda.localrun.render.step_tree import result_of
 from remuda.steps.agent.jobs import VERSION, Jobs
 from remuda.steps.agent.watch import Watcher
-from remuda.steps.engine.process_execution import Surroundings
+from remuda.steps.engine.process_execution import AgentContext
 from remuda.steps.errors import AgentError, DefinitionError
 from remuda.steps.language.checking import check_inputs
 from remuda.steps.language.document import read_documents
@@ -184,7 +184,7 @@ def _value(name: str, text: str, declared: DeclaredInput | None) -> Any:
 async def _agent(folder: Path, resolver: Resolver) -> AsyncIterator[Jobs]:
     """The agent's engine, without its server."""
     pulse = Pulse()
-    around = Surroundings(
+    around = AgentContext(
         clock=SystemClock(),
         pulse=pulse,
         changes=Changes(pulse),

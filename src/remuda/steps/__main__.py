@@ -30,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
         if not words and ARGUMENTS in os.environ:
-            words = _kept_arguments(os.environ.pop(ARGUMENTS))
+            words = _decode_arguments(os.environ.pop(ARGUMENTS))
         if words[:1] == ["step"] and "-h" not in words and "--help" not in words:
             return _step(words[1:])
         if words[:1] == ["enclose"]:
@@ -115,9 +115,9 @@ def _add_data(parser: argparse.ArgumentParser) -> None:
 
 
 def _serve(options: argparse.Namespace) -> int:
-    from remuda.steps.process.fork_server import Standby
+    from remuda.steps.process.fork_server import ForkServer
 
-    with closing(Standby()) as standby:
+    with closing(ForkServer()) as fork_server:
         # What is imported stays; to look through it again and again meanwhile finds nothing.
         gc.disable()
         from remuda.steps.agent.server import serve
@@ -129,7 +129,7 @@ def _serve(options: argparse.Namespace) -> int:
         return asyncio.run(
             serve(
                 options.data,
-                standby,
+                fork_server,
                 listen_at=options.listen,
                 socket=options.socket,
                 idle_exit_seconds=options.idle_exit,
@@ -185,7 +185,7 @@ def _step(words: Sequence[str]) -> int:
     return code
 
 
-def _kept_arguments(text: str) -> list[str]:
+def _decode_arguments(text: str) -> list[str]:
     try:
         words = json.loads(base64.b64decode(text, validate=True))
     except (ValueError, binascii.Error):

@@ -33,7 +33,7 @@ from remuda.manager.errors import EnvironmentLostError
 from remuda.steps.agent.bootstrap import (
     LOOK,
     PLACE,
-    Facts,
+    MachineFacts,
     Offer,
     choose,
     command_line,
@@ -399,7 +399,7 @@ class RemoteMachine:
             return _Placed(base=base, program=await self._put(f"{base}/bin", read_facts(text), list(offered.values())))
         return _Placed(base=base, program=f"{base}/bin/{found['runs']}")
 
-    async def _put(self, folder: str, facts: Facts, offered: Sequence[Offer]) -> str:
+    async def _put(self, folder: str, facts: MachineFacts, offered: Sequence[Offer]) -> str:
         """Place what runs there; the program's path."""
         failures = []
         for offer in choose(facts, offered):

@@ -53,7 +53,7 @@ Run = Callable[[str, bytes], tuple[int, bytes, bytes]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
+class MachineFacts:
     """What a machine has."""
 
     system: str = ""
@@ -87,12 +87,12 @@ def command_line(script: str, file: str) -> str:
     return f"sh -c {shlex.quote(script)} sh {shlex.quote(file)}"
 
 
-def read_facts(text: str) -> Facts:
+def read_facts(text: str) -> MachineFacts:
     found = dict(line.split(" ", 1) for line in text.splitlines() if " " in line)
-    return Facts(**{name: found.get(name, "").strip() for name in ("system", "machine", "python", "present")})
+    return MachineFacts(**{name: found.get(name, "").strip() for name in ("system", "machine", "python", "present")})
 
 
-def choose(facts: Facts, offers: Sequence[Offer]) -> list[Offer]:
+def choose(facts: MachineFacts, offers: Sequence[Offer]) -> list[Offer]:
     """What may run there, the best first; raises where nothing does."""
     if not facts.system:
         raise AgentError("the machine does not say what it is: no shell answers there, or it has no `uname`")
@@ -153,7 +153,7 @@ def machine_of(program: bytes) -> str:
 def offers(frozen: Path | None) -> list[Offer]:
     """What can be placed: this program itself, or packed where it is many files, and the frozen one that was named."""
     own = own_file()
-    contents = [own.read_bytes()] if own is not None else [_packed()]
+    contents = [own.read_bytes()] if own is not None else [_pack_self()]
     if frozen is not None:
         contents.append(frozen.read_bytes())
         if not machine_of(contents[-1]):
@@ -167,7 +167,7 @@ def _offer(content: bytes) -> Offer:
     return Offer(form=what, content=content, digest=digest_of(content), machine=machine)
 
 
-def _packed() -> bytes:
+def _pack_self() -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         pack(Path(folder) / "agent.pyz")
         return (Path(folder) / "agent.pyz").read_bytes()

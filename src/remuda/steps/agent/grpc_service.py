@@ -91,7 +91,7 @@ class AgentService(AgentBase):
                 with _status_codes():
                     owner = job.journal.read_owner()
                 kept = agent_pb2.KeptJob(
-                    id=job.id, owner=owner, ended=job.end is not None, attended=job.attention.is_given
+                    id=job.id, owner=owner, ended=job.end is not None, attended=job.presence.is_present
                 )
                 await stream.send_message(kept)
 
@@ -216,7 +216,7 @@ class StepRunnerService(StepRunnerBase):
 
 def is_of_a_job(pid: int, jobs: Jobs) -> bool:
     """Whether a process belongs to a job that runs here: by its session and ancestors, or by the mark they all have."""
-    journals = [job.journal for job in jobs.all() if job.end is None or job.is_held]
+    journals = [job.journal for job in jobs.all() if job.end is None or job.is_on_hold]
     if has_mark_of(pid, {journal.key for journal in journals}):
         return True
     return usage.is_part_of(pid, {session for journal in journals for session in usage.sessions_in(journal.folder)})

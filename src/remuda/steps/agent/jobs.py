@@ -18,11 +18,11 @@ from remuda.lib.killpoints import reach
 from remuda.steps.engine.job_execution import Job
 from remuda.steps.engine.job_request import secrets_of
 from remuda.steps.engine.loading import Resolver
-from remuda.steps.engine.process_execution import Surroundings
+from remuda.steps.engine.process_execution import AgentContext
 from remuda.steps.errors import BadRequestError, UnknownJobError
 from remuda.steps.job_files.disk import Reserve
 from remuda.steps.job_files.disk_usage import choose_filler, lacks_files, measure
-from remuda.steps.job_files.journal import Journal, stored_jobs
+from remuda.steps.job_files.journal import Journal, list_jobs
 from remuda.steps.language.reading import read_step
 from remuda.steps.language.values import Reference
 from remuda.steps.policy.job_user import parse_run_as
@@ -44,12 +44,12 @@ logger = logging.getLogger(__name__)
 class Jobs:
     """What the agent keeps, by id."""
 
-    def __init__(self, folder: Path, around: Surroundings, tasks: asyncio.TaskGroup) -> None:
+    def __init__(self, folder: Path, context: AgentContext, tasks: asyncio.TaskGroup) -> None:
         self._folder = folder
-        self.around = around
-        if around.resolver is None:
-            self.around = replace(around, resolver=_Packages(folder.parent / "packages", around.clock))
-        self._reaper = Reaper(around.clock)
+        self.context = context
+        if context.resolver is None:
+            self.context = replace(context, resolver=_Packages(folder.parent / "packages", context.clock))
+        self._reaper = Reaper(context.clock)
         self._reserve = Reserve(folder.parent)
         self._group = tasks
         self._jobs: dict[str, Job] = {}
@@ -60,17 +60,17 @@ class Jobs:
         """Find the jobs of an earlier agent again and go on with them."""
         become_subreaper()
         self._reserve.hold()
-        self.around.room.relieve = self._relieve_disk
+        self.context.disk_space.relieve = self._relieve_disk
         self._folder.mkdir(mode=0o700, exist_ok=True)
-        for folder in stored_jobs(self._folder):
+        for folder in list_jobs(self._folder):
             try:
-                self._keep(Job(Journal(folder), self.around, self.all))
+                self._keep(Job(Journal(folder), self.context, self.all))
             except Exception:
                 logger.exception("job folder %s cannot be read and is left alone", folder)
 
     async def start(self, request: StartRequest) -> None:
         """Store the request and start the job. A known id is success and changes nothing."""
-        await self._closed(request.id)
+        await self._wait_until_closed(request.id)
         if not 1 <= len(request.id) <= LONGEST_ID:
             raise BadRequestError(f"id: 1 to {LONGEST_ID} characters are needed")
         if request.id in self._jobs:
@@ -93,9 +93,9 @@ class Jobs:
             return
         # Another agent that adopts the job may run in another directory.
         request.work_dir = os.path.abspath(request.work_dir)
-        journal = Journal.create(self._folder, request, self.around.clock.now())
+        journal = Journal.create(self._folder, request, self.context.clock.now())
         reach("agent.accepted")
-        self._keep(Job(journal, self.around, self.all))
+        self._keep(Job(journal, self.context, self.all))
 
     def find(self, job_id: str) -> Job | None:
         return self._jobs.get(job_id)
@@ -117,11 +117,11 @@ class Jobs:
     @property
     def are_idle(self) -> bool:
         """Nothing runs. Ended jobs need no agent until somebody asks for them, or until they are to be forgotten."""
-        return not self.is_any_running and not any(job.attention.is_awaited for job in self._jobs.values())
+        return not self.is_any_running and not any(job.presence.has_patience for job in self._jobs.values())
 
     async def watch_disk(self) -> None:
         """Make room on a full disk, and hold some back on one that has enough. Called now and then."""
-        await self.around.room.look(self._folder.parent, self.around.clock)
+        await self.context.disk_space.look(self._folder.parent, self.context.clock)
         self._reserve.hold()
 
     async def _relieve_disk(self) -> None:
@@ -136,7 +136,7 @@ class Jobs:
     async def _stop_filler(self, disk: Path) -> None:
         found = os.statvfs(disk)
         running = {job.id: job for job in self._jobs.values() if job.can_be_stopped_for_disk}
-        users = {job.journal.key: job.uid for job in self._jobs.values()}
+        users = {job.journal.key: job.footprint.uid for job in self._jobs.values()}
         members = await asyncio.to_thread(find_members, users)
         searches = {job.id: await job.search_disk(members[job.journal.key]) for job in running.values()}
         uses = await asyncio.to_thread(measure, searches, disk)
@@ -152,8 +152,8 @@ class Jobs:
     def clean_up(self) -> None:
         """Cancel what nobody wants any more, and forget it once it has ended. Called now and then."""
         self._reaper.look()
-        now = self.around.clock.monotonic()
-        for job in [job for job in self._jobs.values() if job.attention.is_hopeless(now)]:
+        now = self.context.clock.monotonic()
+        for job in [job for job in self._jobs.values() if job.presence.is_expired(now)]:
             try:
                 if job.end is None and not job.journal.cancelled:
                     logger.warning("job %s: its client does not come back; it is cancelled", job.id)
@@ -172,7 +172,7 @@ class Jobs:
         job = self._jobs.get(job_id)
         if job is not None and job_id not in self._closing:
             self._close(job)
-        await self._closed(job_id)
+        await self._wait_until_closed(job_id)
 
     def _close(self, job: Job) -> None:
         if job.must_be_closed:
@@ -188,7 +188,7 @@ class Jobs:
         closing = self._group.create_task(self._end(job, task), name=f"job {job.id}: close")
         self._closing[job.id] = closing
 
-    async def _closed(self, job_id: str) -> None:
+    async def _wait_until_closed(self, job_id: str) -> None:
         """Where somebody has closed it: when it is gone. The error where it is not."""
         closing = self._closing.get(job_id)
         if closing is not None and (error := await asyncio.shield(closing)) is not None:
@@ -219,7 +219,7 @@ class Jobs:
     async def release(self, job_id: str) -> None:
         """Let a held job go, and wait for that; for any other there is nothing to wait for."""
         job = self._jobs.get(job_id)
-        if job is not None and job.is_held and job_id in self._tasks:
+        if job is not None and job.is_on_hold and job_id in self._tasks:
             job.release()
             await job.let_go.wait()
 
@@ -230,11 +230,11 @@ class Jobs:
             task.cancel()
 
     def _keep(self, job: Job) -> None:
-        if job.end is not None and job.is_unwanted and not job.is_held:
+        if job.end is not None and job.is_unwanted and not job.is_on_hold:
             job.destroy()
             return
         self._jobs[job.id] = job
-        if job.end is None or job.is_held:
+        if job.end is None or job.is_on_hold:
             task = self._group.create_task(job.run(), name=f"job {job.id}")
             self._tasks[job.id] = task
             task.add_done_callback(lambda done: self._forget_task(job.id, done))

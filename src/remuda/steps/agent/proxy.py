@@ -37,7 +37,7 @@ def proxy(data: Path, *, socket: Path | None, start: Sequence[str] | None) -> No
             raise AgentError(
                 f"no agent answers at {place} ({error.strerror or error}); start one with `serve`, or give --start"
             ) from None
-        connection = _started(data, socket, start)
+        connection = _start_agent(data, socket, start)
     with connection:
         threading.Thread(target=_send, args=(connection,), name="stdin", daemon=True).start()
         with suppress(BrokenPipeError, ConnectionResetError, TimeoutError):
@@ -57,7 +57,7 @@ def _connect(data: Path, socket: Path | None) -> sockets.socket:
     return connection
 
 
-def _started(data: Path, socket: Path | None, options: Sequence[str]) -> sockets.socket:
+def _start_agent(data: Path, socket: Path | None, options: Sequence[str]) -> sockets.socket:
     """A connection to an agent that owes nothing to this process. Of several that are started at once one stays."""
     where = ["--socket", str(socket)] if socket else []
     command = own_command("serve", "--data", str(data), *where, *options)

@@ -24,12 +24,12 @@ from remuda.lib.clock import SystemClock
 from remuda.lib.waiting import happens
 from remuda.steps.agent.grpc_service import AgentService, StepRunnerService, is_of_a_job
 from remuda.steps.agent.jobs import Jobs
-from remuda.steps.agent.transport import listening
-from remuda.steps.engine.process_execution import Surroundings
-from remuda.steps.job_files.data_folder import occupied
+from remuda.steps.agent.transport import open_transport
+from remuda.steps.engine.process_execution import AgentContext
+from remuda.steps.job_files.data_folder import occupy
 from remuda.steps.pack.program import certificates
 from remuda.steps.process.environment import clean_base
-from remuda.steps.process.fork_server import Standby
+from remuda.steps.process.fork_server import ForkServer
 from remuda.steps.process.kernel import Changes, Pulse
 
 READY = "step-runner is listening on socket"
@@ -44,7 +44,7 @@ CLEAN_UP_SECONDS = 5.0
 
 async def serve(
     data: Path,
-    standby: Standby,
+    fork_server: ForkServer,
     *,
     listen_at: str | None = None,
     socket: Path | None = None,
@@ -62,18 +62,18 @@ async def serve(
     authorities = certificates()
     os.environ.update(authorities)
     code = 0
-    with occupied(data) as is_there, listening(data, at=listen_at, socket=socket) as transport:
+    with occupy(data) as is_there, open_transport(data, at=listen_at, socket=socket) as transport:
         pulse = Pulse()
-        around = Surroundings(
+        context = AgentContext(
             clock=SystemClock(),
             pulse=pulse,
             changes=Changes(pulse),
             base_env=clean_base(os.environ) | authorities,
             open_files=open_files,
-            standby=standby,
+            fork_server=fork_server,
         )
         async with asyncio.TaskGroup() as tasks:
-            jobs = Jobs(data.absolute() / "jobs", around, tasks)
+            jobs = Jobs(data.absolute() / "jobs", context, tasks)
             jobs.adopt()
             server = Server([AgentService(jobs, transport=transport.kind, data=data), StepRunnerService(jobs)])
             transport.guard(server, lambda pid: is_of_a_job(pid, jobs))
@@ -89,8 +89,8 @@ async def serve(
             cleaner.cancel()
             server.close()
             jobs.abandon()
-        around.changes.close()
-        around.drains.close()
+        context.changes.close()
+        context.drains.close()
     return code
 
 

@@ -30,12 +30,12 @@ from remuda.steps.agent.jobs import Jobs
 from remuda.steps.delegation.client import CommandChannel
 from remuda.steps.delegation.files import Order
 from remuda.steps.engine.hold import Entrance
-from remuda.steps.engine.process_execution import Surroundings
+from remuda.steps.engine.process_execution import AgentContext
 from remuda.steps.errors import AgentError, BadRequestError
 from remuda.steps.job_tree.rights import OWN
 from remuda.steps.language.values import ReferenceKind
 from remuda.steps.pack.program import own_command
-from remuda.steps.policy.enforcement import Custody
+from remuda.steps.policy.enforcement import PolicyEnforcement
 from remuda.steps.policy.host_abilities import host_of
 from remuda.steps.policy.rules import decide
 from remuda.steps.policy.step_limits import Enclosure, enclose
@@ -82,7 +82,7 @@ class Prepared:
     """Made for it, and removed with it."""
 
 
-def prepare(entrance: Entrance, custody: Custody, folder: Path, key: str, wish: pb.ShellOpen) -> Prepared:
+def prepare(entrance: Entrance, enforcement: PolicyEnforcement, folder: Path, key: str, wish: pb.ShellOpen) -> Prepared:
     """Write what the command needs, and say how it is started; AgentError when it may not run here."""
     number = f"shell-{os.getpid()}-{next(_numbers)}"
     prefix, is_agents = entrance.way.prefix, entrance.way.has_agents_rights
@@ -92,7 +92,7 @@ def prepare(entrance: Entrance, custody: Custody, folder: Path, key: str, wish: 
     if any("\0" in word for word in command):
         raise BadRequestError("a word of the command holds a NUL byte")
     place = Path(entrance.work_dir)
-    enclosure = _enclosure(custody, folder, place, f"{key}.{number}", is_agents=is_agents)
+    enclosure = _enclosure(enforcement, folder, place, f"{key}.{number}", is_agents=is_agents)
     files: tuple[Path, ...] = ()
     is_own = prefix[:1] == (OWN,)
     if prefix:
@@ -107,9 +107,9 @@ def prepare(entrance: Entrance, custody: Custody, folder: Path, key: str, wish: 
             program = "container_shell" if prefix[1:2] == ("container_exec",) else prefix[1]
             command = (*own_command("step"), program, *command[2:])
         env = dict(entrance.outer_env) | ({"TERM": term} if wish.terminal else {})
-    if custody.sandbox is not None and not is_agents:
+    if enforcement.sandbox is not None and not is_agents:
         inside = folder / f"{number}.sandbox"
-        command, env = custody.wrap_command(command, fit(env).exported, inside, is_own=is_own)
+        command, env = enforcement.wrap_command(command, fit(env).exported, inside, is_own=is_own)
         files = (*files, inside)
     kept = folder / f"{number}.env"
     argv, outer = enclosure.wrap(command, fit(env).exported, kept)
@@ -123,28 +123,28 @@ def prepare(entrance: Entrance, custody: Custody, folder: Path, key: str, wish: 
     )
 
 
-def _enclosure(custody: Custody, folder: Path, work_dir: Path, key: str, *, is_agents: bool) -> Enclosure:
+def _enclosure(enforcement: PolicyEnforcement, folder: Path, work_dir: Path, key: str, *, is_agents: bool) -> Enclosure:
     """What holds the command. It is the job's user's, in whatever the job has opened; only what passes it on into what
     the platform has opened is the agent's."""
-    if not custody.has_a_say:
+    if not enforcement.is_restricted:
         return Enclosure(limits=NO_LIMITS, work_dir=work_dir)
     subject = Subject(
         kind=ReferenceKind.LOCAL, reference="the job's own command", name="shell", path="/shell", origin="user"
     )
-    decision = decide(custody.policy, subject)
+    decision = decide(enforcement.policy, subject)
     if not decision.allowed:
         raise AgentError(f"the job's step policy allows no shell: {decision.reason}")
     enclosure = enclose(
-        host_of(folder.parent.parent, custody.cgroup),
+        host_of(folder.parent.parent, enforcement.cgroup),
         decision.limits,
         key=key,
         work_dir=work_dir,
-        person=None if is_agents else custody.person,
+        person=None if is_agents else enforcement.person,
         inside=is_agents,
-        apart=is_agents or custody.person is not None,
-        slot=custody.slot,
+        apart=is_agents or enforcement.person is not None,
+        slot=enforcement.slot,
     )
-    if refusal := custody.refusal(enclosure):
+    if refusal := enforcement.refusal(enclosure):
         enclosure.remove()
         raise AgentError(refusal)
     return enclosure
@@ -153,7 +153,7 @@ def _enclosure(custody: Custody, folder: Path, work_dir: Path, key: str, *, is_a
 class Shell:
     """A command that runs, from its start to its end."""
 
-    def __init__(self, prepared: Prepared, wish: pb.ShellOpen, around: Surroundings) -> None:
+    def __init__(self, prepared: Prepared, wish: pb.ShellOpen, context: AgentContext) -> None:
         self._prepared = prepared
         self._ending = asyncio.Event()
         """Its leader has ended, or shall."""
@@ -161,7 +161,7 @@ class Shell:
         """Why it was ended, where the job goes on without it."""
         self._is_killed = False
         self._waiting: set[asyncio.Event] = set()
-        self._input, outputs = self._spawn(prepared, wish, around)
+        self._input, outputs = self._spawn(prepared, wish, context)
         self._outputs = outputs
         self._start = shim.start_time(self._process.pid) or 0
 
@@ -209,7 +209,7 @@ class Shell:
         self._prepared.enclosure.remove()
 
     def _spawn(
-        self, prepared: Prepared, wish: pb.ShellOpen, around: Surroundings
+        self, prepared: Prepared, wish: pb.ShellOpen, context: AgentContext
     ) -> tuple[int, tuple[tuple[int, str], ...]]:
         """Start it: where its input goes, and where its output comes from."""
         if wish.terminal:
@@ -228,9 +228,9 @@ class Shell:
             actions = [(os.POSIX_SPAWN_DUP2, file, place) for place, file in enumerate((stdin, stdout, stderr))]
             theirs = (stdin, stdout, stderr)
             ours = (feed, ((output, "data"), (errors, "errors")))
-        words = [shim.SHELL, "-c", _START, "remuda-shell", prepared.work_dir, str(around.open_files)]
+        words = [shim.SHELL, "-c", _START, "remuda-shell", prepared.work_dir, str(context.open_files)]
         words += [*prepared.enclosure.joins, "--", *prepared.argv]
-        with marks.marking(prepared.key):
+        with marks.mark_children(prepared.key):
             pid = os.posix_spawn(
                 shim.SHELL,
                 words,
@@ -244,7 +244,7 @@ class Shell:
             os.close(file)
         for file in (ours[0], *(file for file, _ in ours[1])):
             os.set_blocking(file, False)
-        self._process = StepProcess(pid, start=None, child=True, pulse=around.pulse, wake=self._end)
+        self._process = StepProcess(pid, start=None, child=True, pulse=context.pulse, wake=self._end)
         return ours
 
     def _end(self) -> None:
@@ -349,7 +349,7 @@ async def _other_agent(order: Order) -> AsyncIterator[AgentStub]:
 async def attend(jobs: Jobs, first: pb.ShellInput, stream: "Stream[pb.ShellInput, pb.ShellOutput]") -> None:
     """One call, from its first message to its end."""
     try:
-        last = await _carried_out(jobs, first, stream)
+        last = await _run_shell(jobs, first, stream)
     except AgentError as error:
         last = pb.ShellOutput(refused=str(error))
     except OSError as error:
@@ -363,7 +363,7 @@ async def attend(jobs: Jobs, first: pb.ShellInput, stream: "Stream[pb.ShellInput
                 pass
 
 
-async def _carried_out(
+async def _run_shell(
     jobs: Jobs, first: pb.ShellInput, stream: "Stream[pb.ShellInput, pb.ShellOutput]"
 ) -> pb.ShellOutput | None:
     """The last message; None where another agent has sent it."""
@@ -371,8 +371,8 @@ async def _carried_out(
     if first.WhichOneof("input") != "open":
         raise BadRequestError("the first message of a shell says what to open")
     job = jobs.get(wish.id)
-    custody = await job.custody()
-    entrance = job.entrance(custody)
+    enforcement = await job.footprint.load_enforcement()
+    entrance = job.entrance(enforcement)
     if entrance is None:
         state = "is over, and its environment is gone" if job.end is not None else "has not begun yet"
         raise AgentError(f"the job {state}")
@@ -381,8 +381,8 @@ async def _carried_out(
         return None
     if len(job.shells) >= MOST_AT_ONCE:
         raise AgentError(f"the job has {MOST_AT_ONCE} shells already; end one first")
-    prepared = prepare(entrance, custody, job.journal.folder, job.journal.key, wish)
-    shell = Shell(prepared, wish, jobs.around)
+    prepared = prepare(entrance, enforcement, job.journal.folder, job.journal.key, wish)
+    shell = Shell(prepared, wish, jobs.context)
     job.shells.add(shell)
     try:
         code = await shell.serve(stream)

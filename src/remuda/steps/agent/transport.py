@@ -75,7 +75,7 @@ class Transport:
 
 
 @contextmanager
-def listening(data: Path, *, at: str | None, socket: Path | None) -> Iterator[Transport]:
+def open_transport(data: Path, *, at: str | None, socket: Path | None) -> Iterator[Transport]:
     """Listen as asked: `unix` (also when nothing is), `tcp` or `tcp:HOST:PORT`."""
     kind, _, place = (at or "unix").partition(":")
     (data / "endpoint").unlink(missing_ok=True)

@@ -73,7 +73,7 @@ class Subscription:
         event.end.used.SetInParent()
         for name, value in end.used.items():
             setattr(event.end.used, name, value)
-        event.end.held_seconds = self.job.held_seconds
+        event.end.held_seconds = self.job.remaining_hold_seconds
         return event
 
 
@@ -99,7 +99,7 @@ class Watcher:
                 job = self._jobs.find(request.confirm.id)
                 if job is not None:
                     job.confirm(request.confirm.log_offset, request.confirm.result_seq)
-                    job.attention.given(self)
+                    job.presence.attach(self)
 
     async def send_all(self, send: Callable[[pb.WatchEvent], Awaitable[None]]) -> None:
         """Send events for ever, as fast as the stream takes them."""
@@ -124,9 +124,9 @@ class Watcher:
     def close(self) -> None:
         for job_id in tuple(self._subscriptions):
             self._drop(job_id)
-        now = self._jobs.around.clock.monotonic()
+        now = self._jobs.context.clock.monotonic()
         for job in self._jobs.all():
-            job.attention.ended(self, now)
+            job.presence.detach(self, now)
 
     def _subscribe(self, request: pb.Subscribe) -> None:
         self._drop(request.id)
@@ -140,7 +140,7 @@ class Watcher:
             self._ready[request.id] = None
             self._wake.set()
 
-        job.attention.given(self)
+        job.presence.attach(self)
         subscription = Subscription(
             job, log_offset=request.log_offset, result_seq=request.result_seq, batches=request.batches
         )

@@ -76,14 +76,14 @@ class CommandChannel(LiveChannel):
         self.close()
         text = ""
         if self._process is not None:
-            code = await self._ended(self._process)
+            code = await self._wait_for_command(self._process)
             self._said.seek(0)
             said = self._said.read()[-2000:].decode("utf-8", "replace").strip()
             text = f"`{' '.join(self._order.command)}` ended with {code}" + (f": {said}" if said else "")
         self._said.close()
         return text
 
-    async def _ended(self, process: asyncio.subprocess.Process) -> int:
+    async def _wait_for_command(self, process: asyncio.subprocess.Process) -> int:
         # A connection that was lost has mostly ended it; its own exit code tells more than that of a signal.
         for number in (signal.SIGTERM, signal.SIGKILL):
             with suppress(TimeoutError):
@@ -127,7 +127,7 @@ class Delegate:
     async def close(self) -> None:
         """Kill and forget the job there; best effort, because it may be gone with its machine."""
         with suppress(_LostError, _FinalError, TimeoutError):
-            async with asyncio.timeout(END_SECONDS), self._connected() as stub:
+            async with asyncio.timeout(END_SECONDS), self._connect() as stub:
                 await stub.Close(pb.CloseRequest(id=self._order.id))
 
     async def _persist(self) -> None:
@@ -150,7 +150,7 @@ class Delegate:
 
     async def _attend(self) -> None:
         """Over one connection: start the job unless it is, and pass on what comes of it until it ends."""
-        async with self._connected() as stub:
+        async with self._connect() as stub:
             if not self._returns.is_started:
                 if self._cancelled.is_set():
                     # Perhaps it was started and nobody was told.
@@ -211,7 +211,7 @@ class Delegate:
             self._returns.note_log(self._returns.log_offset, holds_line_end=False)
 
     @asynccontextmanager
-    async def _connected(self) -> AsyncIterator[AgentStub]:
+    async def _connect(self) -> AsyncIterator[AgentStub]:
         """A connection of its own, and every error as one of two kinds."""
         channel = CommandChannel(self._order)
         told = ""
@@ -219,11 +219,11 @@ class Delegate:
             yield AgentStub(channel)
         except BaseException as error:  # noqa: BLE001 - raised again as what it means
             told = await channel.end()
-            raise _translated(error, told) from None
+            raise _translate_error(error, told) from None
         await channel.end()
 
 
-def _translated(error: BaseException, told: str) -> BaseException:
+def _translate_error(error: BaseException, told: str) -> BaseException:
     if isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     if isinstance(error, GRPCError):

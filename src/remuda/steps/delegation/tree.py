@@ -15,8 +15,8 @@ from typing import Any
 from remuda.lib.files import write_whole
 from remuda.steps.errors import DefinitionError
 from remuda.steps.job_files.journal import read_request
-from remuda.steps.job_tree.evaluation import Facts, said_above
-from remuda.steps.job_tree.outcome import Cause, Fault, Finished, Kind, Status, cancelled, failure
+from remuda.steps.job_tree.evaluation import Facts, environment_above
+from remuda.steps.job_tree.outcome import Cause, Fault, Finished, Kind, Status, cancel_result, failure
 from remuda.steps.job_tree.rights import has_agents_rights
 from remuda.steps.job_tree.sequence import deadlines
 from remuda.steps.job_tree.tree import Inherited, Node, Tree
@@ -100,7 +100,7 @@ def read_context(text: str) -> Inherited:
 
 def _context_of(tree: Tree, host: Node) -> Inherited:
     frame = host.frame
-    return Inherited(inputs=frame.entered.inputs, steps=frame.steps, exports=said_above(tree, host))
+    return Inherited(inputs=frame.entered.inputs, steps=frame.steps, exports=environment_above(tree, host))
 
 
 def _plain(context: Inherited) -> dict[str, Any]:
@@ -116,7 +116,7 @@ def _plain(context: Inherited) -> dict[str, Any]:
 def _entry(call: Call) -> dict[str, Any]:
     entry: dict[str, Any] = {"name": call.name, "origin": call.origin if call.origin == "compiled" else "user"}
     if call.reference is not None:
-        entry |= {"step": _written(call.reference), "inputs": dict(call.inputs)}
+        entry |= {"step": _format_reference(call.reference), "inputs": dict(call.inputs)}
     if call.env:
         entry["env"] = dict(call.env)
     if call.condition is not None:
@@ -134,7 +134,7 @@ def _entry(call: Call) -> dict[str, Any]:
     return entry
 
 
-def _written(reference: Reference) -> str | dict[str, Any]:
+def _format_reference(reference: Reference) -> str | dict[str, Any]:
     """A reference such that it is read as the same again."""
     try:
         if parse_reference(reference.text, "") == reference:
@@ -155,7 +155,7 @@ def _seconds_left(node: Node, facts: Facts) -> int:
     return max(1, int(min(limits) - node.started_at) + 1) if limits else 0
 
 
-def returned(
+def read_returned(
     path: Path, count: int, place: tuple[int, int] = (0, 0)
 ) -> tuple[list[dict[str, Any]], dict[str, Any] | None, tuple[int, int]]:
     """Results that have come back since so many, the end if it has, and where to go on.
@@ -177,7 +177,7 @@ def returned(
     return events[count - before :], None, (offset + len(whole), before + len(events))
 
 
-def folded(node: Node, event: Mapping[str, Any]) -> dict[str, Any]:
+def translate_result(node: Node, event: Mapping[str, Any]) -> dict[str, Any]:
     """A result of another agent as one of this job."""
     assert node.parent is not None
     path = node.parent.path
@@ -192,7 +192,7 @@ def outcome_of(end: Mapping[str, Any]) -> Finished:
         case "success":
             return Finished(status=Status.SUCCESS, exit_code=0)
         case "cancelled":
-            return cancelled()
+            return cancel_result()
     fault = Fault.RUNNER if end["reason"] == _SYSTEM else Fault.USER
     return failure(end["message"], Kind.STEP, fault=fault, exit_code=code)
 

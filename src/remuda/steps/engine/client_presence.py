@@ -7,7 +7,7 @@ the wait is over.
 """
 
 
-class Attention:
+class ClientPresence:
     """Of one job."""
 
     __slots__ = ("_client", "_left_at", "_patience_seconds")
@@ -18,24 +18,24 @@ class Attention:
         self._left_at = now
 
     @property
-    def is_awaited(self) -> bool:
+    def has_patience(self) -> bool:
         """Whether somebody shall be waited for at all."""
         return self._patience_seconds > 0
 
     @property
-    def is_given(self) -> bool:
+    def is_present(self) -> bool:
         """Whether a client is there."""
         return self._client is not None
 
-    def given(self, client: object) -> None:
+    def attach(self, client: object) -> None:
         """A client has to do with the job."""
         self._client = client
 
-    def ended(self, client: object, now: float) -> None:
+    def detach(self, client: object, now: float) -> None:
         """That client is gone; another one may have come before."""
         if self._client is client:
             self._client, self._left_at = None, now
 
-    def is_hopeless(self, now: float) -> bool:
+    def is_expired(self, now: float) -> bool:
         """Whether nobody will come any more."""
-        return self.is_awaited and self._client is None and now - self._left_at >= self._patience_seconds
+        return self.has_patience and self._client is None and now - self._left_at >= self._patience_seconds

@@ -130,14 +130,14 @@ def closings(folder: Path) -> list[Closing]:
         for line in (folder / _CLOSINGS).read_bytes().splitlines(keepends=True):
             if line.endswith(b"\n"):
                 try:
-                    found.append(_closing(json.loads(line)))
+                    found.append(_read_closing(json.loads(line)))
                 except (ValueError, KeyError, TypeError, AttributeError):
                     # What the others end must not stay for that.
                     logger.error("a line of %s is damaged: what it puts off is not done", folder / _CLOSINGS)
     return found
 
 
-def _closing(value: dict[str, Any]) -> Closing:
+def _read_closing(value: dict[str, Any]) -> Closing:
     way = value.pop("way")
     return Closing(**value | {"argv": tuple(value["argv"]), "way": None if way is None else _way(way)})
 

@@ -9,11 +9,12 @@ from remuda.steps.engine import hold
 from remuda.steps.job_files.data_folder import temporary_folder
 from remuda.steps.job_files.journal import Journal
 from remuda.steps.job_tree.evaluation import Facts
-from remuda.steps.policy.enforcement import Custody
-from remuda.steps.policy.job_user import Person
+from remuda.steps.policy.enforcement import PolicyEnforcement
+from remuda.steps.policy.host_abilities import groups_name
+from remuda.steps.policy.job_user import JobUser
 from remuda.steps.policy.rules import parse_policy
 from remuda.steps.policy.sandbox import Sandbox
-from remuda.steps.policy.slots import limits_of
+from remuda.steps.policy.slots import SlotGroup, limits_of
 from remuda.steps.policy.step_limits import Enclosure
 from remuda.steps.policy.values import Policy
 from remuda.steps.process.environment import AUTHORITIES, SERVER_CA, write_files
@@ -31,7 +32,7 @@ def secrets_of(request: StartRequest) -> Secrets:
 def read_facts(
     request: StartRequest,
     journal: Journal,
-    custody: Custody,
+    enforcement: PolicyEnforcement,
     base_env: Mapping[str, str],
     *,
     is_inside: bool,
@@ -44,12 +45,12 @@ def read_facts(
     files = [variable for variable in request.variables if variable.file]
     authorities = [variable for variable in files if variable.key in AUTHORITIES] if is_inside or is_apart else []
     return Facts(
-        base_env=dict(base_env) | custody.env if custody.env else base_env,
+        base_env=dict(base_env) | enforcement.env if enforcement.env else base_env,
         agent_env=base_env,
         request_env=dict(request.env) | variables if request.env else variables,
         variables=variables,
         inserted_files=write_files(
-            journal.folder / INSERTED_EXCHANGE, files if custody.insertable() else [], is_written=has_begun
+            journal.folder / INSERTED_EXCHANGE, files if enforcement.insertable() else [], is_written=has_begun
         ),
         authorities=write_files(journal.folder / "authorities", authorities),
         work_dir=request.work_dir,
@@ -58,7 +59,7 @@ def read_facts(
         hold_failed_seconds=request.hold_failed_seconds,
         deadline=journal.accepted_at + request.timeout_seconds if request.timeout_seconds else None,
         is_confined=is_inside or is_apart,
-        inserted_env=_build_inserted_env(journal, custody.policy),
+        inserted_env=_build_inserted_env(journal, enforcement.policy),
         is_apart=is_apart,
         is_inside=is_inside,
     )
@@ -79,26 +80,23 @@ def _build_inserted_env(journal: Journal, policy: Policy) -> dict[str, str]:
     return {**policy.variables, SERVER_CA: str(path)}
 
 
-def read_custody(request: StartRequest, journal: Journal, person: Person | None) -> Custody:
+def read_enforcement(request: StartRequest, journal: Journal, person: JobUser | None) -> PolicyEnforcement:
     """What holds for the steps of a job that run as `person`."""
     policy = parse_policy(request.policy)
-    return Custody(
+    return PolicyEnforcement(
         policy=policy,
         person=person,
         job=journal.folder,
         work_dir=Path(request.work_dir),
         key=journal.key,
-        cgroup=request.cgroup and f"/{request.cgroup.strip('/')}",
-        cgroup_limits=limits_of(
-            request.cgroup_limits.memory_bytes, request.cgroup_limits.cpus, request.cgroup_limits.pids
-        ),
+        slot=_find_slot(request, journal),
         has_own_user=request.own_user,
         sandbox=Sandbox(
             work_dir=request.work_dir,
             exchange=str(journal.exchange),
             inserted=str(journal.folder / INSERTED_EXCHANGE),
             writable=tuple(request.writable),
-            hidden=_hidden(request, journal),
+            hidden=_list_hidden_folders(request, journal),
             readable=(str(server_ca_file(journal.folder)),) if policy.server_ca else (),
         )
         if request.sandbox
@@ -106,22 +104,34 @@ def read_custody(request: StartRequest, journal: Journal, person: Person | None)
     )
 
 
-def _hidden(request: StartRequest, journal: Journal) -> tuple[str, ...]:
+def _find_slot(request: StartRequest, journal: Journal) -> SlotGroup | None:
+    if not request.cgroup:
+        return None
+    limits = request.cgroup_limits
+    return SlotGroup(
+        f"/{request.cgroup.strip('/')}",
+        limits=limits_of(limits.memory_bytes, limits.cpus, limits.pids),
+        name=groups_name(journal.folder.parent.parent),
+        job=journal.folder,
+    )
+
+
+def _list_hidden_folders(request: StartRequest, journal: Journal) -> tuple[str, ...]:
     """The folders that the job is not to see: with those of the platform that of the agent's socket, wherever it is."""
     place = temporary_folder(journal.folder.parent.parent) if request.hidden else None
     return (*request.hidden, str(place)) if place is not None else tuple(request.hidden)
 
 
-def closing_command(
-    custody: Custody, closing: hold.Closing, folder: Path, number: int
+def build_closing_command(
+    enforcement: PolicyEnforcement, closing: hold.Closing, folder: Path, number: int
 ) -> tuple[list[str], dict[str, str]]:
     """The command line and the environment of what was put off while the job was held; `folder` is the job's."""
-    if not closing.is_jobs or custody.person is None:
+    if not closing.is_jobs or enforcement.person is None:
         return list(closing.argv), dict(closing.env)
     enclosure = Enclosure(
         limits=NO_LIMITS,
         work_dir=Path(closing.work_dir),
-        spec={"uid": custody.person.uid, "gid": custody.person.gid},
-        person=custody.person,
+        spec={"uid": enforcement.person.uid, "gid": enforcement.person.gid},
+        person=enforcement.person,
     )
     return enclosure.wrap(closing.argv, closing.env, hold.env_file(folder, number))

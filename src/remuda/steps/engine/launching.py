@@ -11,7 +11,7 @@ our own programs do, and none of its own steps may use them.
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -80,9 +80,10 @@ def launch(tree: Tree, facts: Facts, node: Node, files: StepFiles) -> Launch:
         if loaded.is_script:
             command, text = script_command(reveal(dict(entered.inputs)), files.script, path=None, variables=large)
             _put(files.script, text.encode("utf-8", "surrogateescape"))
-        about = {"step": node.call.name} | ({"script": str(files.script)} if loaded.is_script else {})
-        own_env = _base_env(facts, node) | {VARIABLE: facts.key}
-        started = _through(facts, host, command, entered.work_dir, fitting.exported, own_env, files, about=about)
+        # `step` and `script` are for programs that do not see our files.
+        request = {"command": command, "work_dir": entered.work_dir, "env": dict(fitting.exported)}
+        request |= {"step": node.call.name} | ({"script": str(files.script)} if loaded.is_script else {})
+        started = _through(facts, host, request, _base_env(facts, node) | {VARIABLE: facts.key}, files)
         return replace(started, only_for_shells=tuple(sorted(large)))
     if loaded.is_script:
         path = fitting.exported.get("PATH", "")
@@ -177,29 +178,26 @@ def _base_env(facts: Facts, node: Node) -> dict[str, str]:
 def _through(
     facts: Facts,
     host: Node,
-    command: Sequence[str],
-    work_dir: str,
-    env: Mapping[str, str],
+    request: Mapping[str, Any],
     own_env: Mapping[str, str],
     files: StepFiles,
     level: int = 0,
-    about: Mapping[str, str] | None = None,
 ) -> Launch:
-    """A command in an environment. `own_env`: of what is started on the machine for it. `about`: for one that does not
-    see our files, and is not told by the command."""
+    """Start a command in an environment. `request`: the file that the program in front of it reads, with command,
+    work_dir and env. `own_env`: of that program. `level`: how many environments are inside of this one."""
     prefix = exec_words(host)
     if not prefix:
         raise DefinitionError(f'the environment of {host.path} cannot run commands: its "exec" is no list of words')
-    request = files.command(level)
-    told = {"command": list(command), "work_dir": work_dir, "env": dict(env), **(about or {})}
-    _put(request, json.dumps(told).encode())
-    words = (*prefix, str(request))
+    file = files.command(level)
+    _put(file, json.dumps(request).encode())
+    words = (*prefix, str(file))
     if prefix[0] == OWN:
         if not _is_ours(host):
             raise DefinitionError(f"the environment of {host.path} does not come with the agent, but uses its programs")
         return _own(words[1:], dict(own_env) | {"REMUDA_FAILURE": str(files.failure)}, facts.work_dir)
     if host.host is not None:
-        return _through(facts, host.host, words, facts.work_dir, {}, own_env, files, level + 1)
+        outer = {"command": list(words), "work_dir": facts.work_dir, "env": {}}
+        return _through(facts, host.host, outer, own_env, files, level + 1)
     return Launch(argv=words, env=own_env, work_dir=facts.work_dir, piped=True)
 
 
@@ -210,9 +208,9 @@ def _own(program: tuple[str, ...], env: Mapping[str, str], work_dir: str) -> Lau
 
 def _own_variables(facts: Facts, files: StepFiles) -> dict[str, str]:
     return {
-        "REMUDA_OUTPUTS": files.shared(".outputs"),
-        "REMUDA_EXPORTS": files.shared(".exports"),
-        "REMUDA_MASKS": files.shared(".masks"),
+        "REMUDA_OUTPUTS": files.shared_path(".outputs"),
+        "REMUDA_EXPORTS": files.shared_path(".exports"),
+        "REMUDA_MASKS": files.shared_path(".masks"),
         VARIABLE: facts.key,
     }
 
@@ -220,7 +218,7 @@ def _own_variables(facts: Facts, files: StepFiles) -> dict[str, str]:
 def _make_mentioned(node: Node, files: StepFiles, around: StepFiles, inputs: Mapping[str, Any]) -> None:
     """Files that the step names itself exist before it starts, since its program need not know how to make them.
     `around`: those of the list that it stands in."""
-    definition, folders = node.definition, {one.shared("").rpartition("/")[0] for one in (files, around)}
+    definition, folders = node.definition, {one.shared_path("").rpartition("/")[0] for one in (files, around)}
     words: tuple[str, ...] = (*node.entered.command, *map(str, map(reveal, node.entered.definition_env.values())))
     if definition.exec is None:
         words = tuple(map(str, reveal(list(inputs.values()))))

@@ -102,7 +102,7 @@ async def load(tree: Tree, facts: Facts, node: Node, resolver: Resolver, *, subs
         reference,
         base=Path(folder),
         root=Path(root) if root is not None else None,
-        env=_fetching_env(tree, facts, node),
+        env=_fetch_env(tree, facts, node),
         substitutes=substitutes,
     )
     loaded = Loaded(
@@ -126,7 +126,7 @@ async def load(tree: Tree, facts: Facts, node: Node, resolver: Resolver, *, subs
     return loaded
 
 
-def _fetching_env(tree: Tree, facts: Facts, node: Node) -> dict[str, str]:
+def _fetch_env(tree: Tree, facts: Facts, node: Node) -> dict[str, str]:
     """The environment that says how to reach servers: through which proxy, with which certificates and logins. Of what
     a policy inserted, the job says nothing of that. Files of a confined job are opened by the agent as copies only."""
     if node.is_inserted:

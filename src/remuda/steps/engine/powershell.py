@@ -29,7 +29,7 @@ _QUOTES = str.maketrans({quote: quote * 2 for quote in "'\u2018\u2019\u201a\u201
 
 def powershell_command(shell: str, file: Path) -> list[str]:
     """What to start, for a file that holds the text."""
-    read = f"& ([scriptblock]::Create([IO.File]::ReadAllText({quoted(str(file))})))"
+    read = f"& ([scriptblock]::Create([IO.File]::ReadAllText({quote(str(file))})))"
     return [shell, "-NoLogo", "-NoProfile", "-NonInteractive", "-Command", read]
 
 
@@ -38,15 +38,15 @@ def powershell_text(
 ) -> str:
     """What has to stand in the file. `echo` says how the log announces a command of a list; `variables` are known to
     this shell only."""
-    lines = [*_HEAD, *(f"${{{name}}} = {quoted(value)}" for name, value in (variables or {}).items())]
+    lines = [*_HEAD, *(f"${{{name}}} = {quote(value)}" for name, value in (variables or {}).items())]
     if isinstance(commands, str):
         lines += [commands, _CHECK]
     else:
         for command in commands:
-            lines += [f"[Console]::Out.WriteLine({quoted(echo(command))})", command, _CHECK]
+            lines += [f"[Console]::Out.WriteLine({quote(echo(command))})", command, _CHECK]
     return "\n".join([*lines, "exit 0"]) + "\n"
 
 
-def quoted(text: str) -> str:
+def quote(text: str) -> str:
     """A text that means itself."""
     return f"'{text.translate(_QUOTES)}'"

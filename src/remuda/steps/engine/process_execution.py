@@ -22,16 +22,16 @@ from remuda.lib.killpoints import reach
 from remuda.lib.waiting import LightEvent, happens
 from remuda.steps.engine.loading import Resolver
 from remuda.steps.engine.output_files import MOST_MASK_BYTES, MOST_MASKS, read_masks
-from remuda.steps.job_files.disk import Room
+from remuda.steps.job_files.disk import DiskSpace
 from remuda.steps.job_files.log import READ_BYTES, Output
 from remuda.steps.process import leftovers, shim
-from remuda.steps.process.fork_server import Leader, Standby, request_of
-from remuda.steps.process.fork_servers import Leaders
+from remuda.steps.process.fork_server import ForkServer, Worker, build_request
 from remuda.steps.process.kernel import POLL_SECONDS, Changes, Pulse, Watch
 from remuda.steps.process.launch import Launch
 from remuda.steps.process.pipes import Drains, Pipe
 from remuda.steps.process.shim_process import StepProcess, Usage
 from remuda.steps.process.step_files import StepFiles
+from remuda.steps.process.worker_pool import WorkerPool
 
 BATCH_SECONDS = 0.01
 """Output is taken over at most this often, so that a step that prints much costs little."""
@@ -42,7 +42,7 @@ MOST_STARTS = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class AgentContext:
     """What all jobs of an agent share."""
 
     clock: Clock
@@ -51,66 +51,54 @@ class Surroundings:
     base_env: Mapping[str, str]
     open_files: int
     """The limit of open files that steps get."""
-    standby: Standby | None = None
+    fork_server: ForkServer | None = None
     """Starts standard steps faster than a new Python does."""
     drains: Drains = field(default_factory=Drains)
-    room: Room = field(default_factory=Room)
+    disk_space: DiskSpace = field(default_factory=DiskSpace)
     resolver: Resolver | None = None
     """Finds packages; None: one of its own for the data folder."""
 
 
-class Watched:
-    """What the execution of a step needs of the job around it."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobCallbacks:
+    """What the execution of a process asks the job about, and tells it."""
 
-    def __init__(
-        self,
-        *,
-        has_cause: Callable[[], bool],
-        is_stopped: Callable[[], bool],
-        next_deadline: Callable[[], float | None],
-        mask: Callable[[list[str]], None],
-        look: Callable[[], None],
-        warn: Callable[[str], None],
-        grace_seconds: float,
-        holds_back: Callable[[], bool],
-        tell: Callable[[], None],
-        wait_for_room: Callable[[Callable[[], object]], Awaitable[None]],
-    ) -> None:
-        self.has_cause = has_cause
-        """Whether there is a reason to end the step; the first is written down before anything follows from it."""
-        self.is_stopped = is_stopped
-        """Whether such a reason is written down."""
-        self.next_deadline = next_deadline
-        self.mask = mask
-        self.look = look
-        """Called when the step has printed something."""
-        self.warn = warn
-        """Says something in the log."""
-        self.grace_seconds = grace_seconds
-        """Between SIGTERM and SIGKILL."""
-        self.holds_back = holds_back
-        """Whether the log takes no more for the time being."""
-        self.tell = tell
-        self.wait_for_room = wait_for_room
-        """On the disk, before anything is written there; calls what it is given while it waits."""
+    has_cause: Callable[[], bool]
+    """True if there is a reason to end the step. The first reason is stored before this returns."""
+    is_stopped: Callable[[], bool]
+    """True if such a reason is stored."""
+    next_deadline: Callable[[], float | None]
+    mask: Callable[[list[str]], None]
+    look: Callable[[], None]
+    """Called when the step has printed something."""
+    warn: Callable[[str], None]
+    """Writes a warning into the log."""
+    grace_seconds: float
+    """Between SIGTERM and SIGKILL."""
+    holds_back: Callable[[], bool]
+    """True while the log takes no more output."""
+    notify: Callable[[], None]
+    """Tells clients that there is more to fetch."""
+    wait_for_space: Callable[[Callable[[], object]], Awaitable[None]]
+    """Waits for room on the disk, and calls its argument now and then meanwhile."""
 
 
-class Execution:
+class ProcessExecution:
     """A step that runs."""
 
     def __init__(
         self,
         files: StepFiles,
         output: Output,
-        job: Watched,
-        around: Surroundings,
+        job: JobCallbacks,
+        context: AgentContext,
         *,
         is_new: bool = False,
-        leaders: Leaders,
+        workers: WorkerPool,
     ) -> None:
-        """`is_new`: no agent can have started it before. `leaders`: those of the job that may run a standard step."""
+        """`is_new`: no agent can have started it before. `workers`: those of the job that may run a standard step."""
         self._is_new = is_new
-        self._leaders = leaders
+        self._workers = workers
         self._again: Callable[[], StepProcess | None] | None = None
         """How to start it once more, where whoever was given it may be gone before it took it."""
         self._launch: Launch | None = None
@@ -118,10 +106,10 @@ class Execution:
         self._files = files
         self._output = output
         self._job = job
-        self._around = around
+        self._context = context
         self._wake = LightEvent()
         self._process: StepProcess | None = None
-        self._masks_file, self._masks_read = files.shared(".masks"), 0
+        self._masks_file, self._masks_read = files.shared_path(".masks"), 0
         self._terminated_at: float | None = None
         self._killed_at: float | None = None
         self._abandoned = False
@@ -137,7 +125,7 @@ class Execution:
         """What the shim has left, once it has ended."""
         self.masks: list[str] = []
         """What the step asked to be masked."""
-        self.leader_waits = False
+        self.worker_waits = False
         """Whether the process that ran it is there for the next one."""
 
     @property
@@ -161,17 +149,17 @@ class Execution:
         if self._process is not None:
             self._process.signal_group(signal.SIGKILL)
             leftovers.reap_soon([-self._process.pid])
-        kill_unattended(self._files, self._around)
+        kill_unattended(self._files, self._context)
 
     async def run(self, prepare: Callable[[], Launch]) -> None:
         """Start the process, or find it again, and stay with it until it has ended and its output is in the log."""
-        found = None if self._is_new else shim.record(self._files)
+        found = None if self._is_new else shim.read_record(self._files)
         if found is None and self._job.has_cause() and shim.forbid(self._files):
             return  # stopped between the decision to start and the start
         process = self._adopt(found) if found else self._spawn(prepare)
         try:
             while True:
-                await self._job.wait_for_room(partial(self._end_if_due, process))
+                await self._job.wait_for_space(partial(self._end_if_due, process))
                 self._wake.clear()
                 self._arm()
                 # Asked before reading: whatever an ended process has written is found by this reading or the next.
@@ -193,14 +181,14 @@ class Execution:
                 unused.leave()
             raise
         if self._pipe is not None:
-            self._around.drains.add(self._pipe)
+            self._context.drains.add(self._pipe)
             self._pipe = None
         self._let_go()
         self._look_for_masks(rest=True)
         self._output.finish()
-        if (leader := process.release()) is not None:
-            self.leader_waits = True
-            self._leaders.keep(leader)
+        if (worker := process.release()) is not None:
+            self.worker_waits = True
+            self._workers.keep(worker)
         reach("agent.step_exited")
 
     def _spawn(self, prepare: Callable[[], Launch]) -> StepProcess:
@@ -208,7 +196,7 @@ class Execution:
         reach("agent.step_prepared")
         if not launch.piped:
             flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK
-            os.close(os.open(self._files.own(".raw"), flags, 0o600))
+            os.close(os.open(self._files.own_path(".raw"), flags, 0o600))
         self._launch = launch
         return self._start(launch)
 
@@ -224,33 +212,33 @@ class Execution:
                 launch.argv,
                 work_dir=launch.work_dir,
                 env=launch.env,
-                open_files=self._around.open_files,
+                open_files=self._context.open_files,
                 joins=launch.joins,
                 key=launch.key,
                 ends=ends,
             )
             reach("agent.step_spawned")
-        return self._watched(pid, start=None, line=line)
+        return self._watch_process(pid, start=None, line=line)
 
     def _led(self, launch: Launch, *, anew: bool = False) -> StepProcess | None:
-        """Have our own program run by a leader, if it is one and there is any."""
+        """Have our own program run by a worker, if it is one and there is any."""
         if not launch.program:
             return None
-        request = request_of(
+        request = build_request(
             self._files,
             launch.program,
             work_dir=launch.work_dir,
             env=launch.env if launch.program_env is None else launch.program_env,
-            open_files=self._around.open_files,
+            open_files=self._context.open_files,
             enclosure=launch.enclosure,
             key=launch.key,
         )
-        started = self._leaders.start(request, anew=anew)
+        started = self._workers.start(request, anew=anew)
         if started is None:
             return None
-        leader, is_given = started
+        worker, is_given = started
         self._again = partial(self._led, launch, anew=True) if is_given else None
-        return self._adopt(shim.Record(pid=leader.pid, start=leader.start), leader)
+        return self._adopt(shim.Record(pid=worker.pid, start=worker.start), worker)
 
     @contextmanager
     def _ends(self, launch: Launch) -> Iterator[tuple[int, tuple[int, int] | None]]:
@@ -272,21 +260,28 @@ class Execution:
         ours.setblocking(False)
         ours.detach()
 
-    def _adopt(self, found: shim.Record, leader: Leader | None = None) -> StepProcess:
+    def _adopt(self, found: shim.Record, worker: Worker | None = None) -> StepProcess:
         self._let_go()
         self._terminated_at, self._killed_at, self._is_dismissed = None, None, False
         self._has_unread = True
-        process = self._watched(found.pid, start=shim.start_of(found, self._files), leader=leader)
+        process = self._watch_process(found.pid, start=shim.start_of(found, self._files), worker=worker)
         if found.start == 0 and not process.exited.is_set():
             # What holds the pipe is the shim: nobody else's output is taken for the step's.
-            self._pipe = Pipe.held_by(found.pid)
+            self._pipe = Pipe.open_of(found.pid)
         return process
 
-    def _watched(self, pid: int, *, start: int | None, line: int = -1, leader: Leader | None = None) -> StepProcess:
-        around = self._around
+    def _watch_process(
+        self, pid: int, *, start: int | None, line: int = -1, worker: Worker | None = None
+    ) -> StepProcess:
         self._goes_by_files = line < 0
         self._process = StepProcess(
-            pid, start=start, child=start is None, pulse=around.pulse, wake=self._wake.set, line=line, leader=leader
+            pid,
+            start=start,
+            child=start is None,
+            pulse=self._context.pulse,
+            wake=self._wake.set,
+            line=line,
+            worker=worker,
         )
         return self._process
 
@@ -295,8 +290,8 @@ class Execution:
             self._pipe.arm(self._wake.set)
         if self._goes_by_files:
             if self._watch is None:
-                name = self._files.own(".raw") if self._pipe is None else self._files.claim
-                self._watch = self._around.changes.watch(name, self._wake.set)
+                name = self._files.own_path(".raw") if self._pipe is None else self._files.claim
+                self._watch = self._context.changes.watch(name, self._wake.set)
             self._watch.arm()
 
     def _takes(self) -> bool:
@@ -307,16 +302,16 @@ class Execution:
         """Whether the command has ended and its shim waits to be let go."""
         if not self._goes_by_files or self._pipe is None:
             return process.told.is_set()
-        found = shim.record(self._files)
+        found = shim.read_record(self._files)
         return found is not None and found.exit_code is not None
 
     def _dismiss(self, process: StepProcess) -> None:
         """Take what the command has printed, then let the shim go that holds it."""
         if self._pipe is not None:
-            left = self._pipe.waiting()
+            left = self._pipe.count_waiting()
             if left and not self._output.is_full:
                 self._has_unread = True
-                self._pipe.take(self._files.own(".raw"), left)
+                self._pipe.take(self._files.own_path(".raw"), left)
         self._is_dismissed = True
         if self._pipe is not None and not self._takes():
             self._pipe.disarm()
@@ -335,15 +330,15 @@ class Execution:
         """The shim that runs the step where ours came too late: an agent before this one had started it."""
         if self._abandoned:
             return None
-        deadline = self._around.clock.monotonic() + CLAIM_SECONDS
-        while (found := shim.record(self._files)) is None:
+        deadline = self._context.clock.monotonic() + CLAIM_SECONDS
+        while (found := shim.read_record(self._files)) is None:
             if self._launch is not None and self._can_start_again() and shim.withdraw(self._files):
                 return self._start(self._launch)
             again, self._again = self._again, None
             if again is not None and not self._job.has_cause() and (another := again()) is not None:
                 return another
             # Ours has ended without a claim. If nobody else made one, nobody may any more.
-            if shim.forbid(self._files) or self._around.clock.monotonic() >= deadline:
+            if shim.forbid(self._files) or self._context.clock.monotonic() >= deadline:
                 self._abandoned = True
                 return None
             await asyncio.sleep(POLL_SECONDS)
@@ -360,7 +355,7 @@ class Execution:
             self._has_unread = False
             if self._output.is_full:
                 self._pipe.drop()
-            elif self._takes() and self._pipe.take(self._files.own(".raw")):
+            elif self._takes() and self._pipe.take(self._files.own_path(".raw")):
                 self._has_unread = True
                 data = self._output.read()
         if data:
@@ -369,10 +364,10 @@ class Execution:
             self._output.take(data)
             self._job.look()
         due = self._output.partial_due_at
-        if due is not None and self._around.clock.now() >= due:
+        if due is not None and self._context.clock.now() >= due:
             self._output.show_partial()
         if data or due is not None:
-            self._job.tell()
+            self._job.notify()
         return len(data)
 
     def _look_for_masks(self, *, rest: bool = False) -> None:
@@ -395,7 +390,7 @@ class Execution:
             return True
         if not self._job.has_cause():
             return True
-        now = self._around.clock.monotonic()
+        now = self._context.clock.monotonic()
         if self._terminated_at is None:
             self._terminated_at = now
             process.signal_group(signal.SIGTERM)
@@ -412,7 +407,7 @@ class Execution:
         it, and says at its end what is left."""
         if self._killed_at is None:
             return False
-        return self._around.clock.monotonic() >= self._killed_at + leftovers.END_SECONDS
+        return self._context.clock.monotonic() >= self._killed_at + leftovers.END_SECONDS
 
     async def _pause(self, process: StepProcess, size: int) -> None:
         """Wait for something to happen; other jobs get their turn in any case."""
@@ -422,7 +417,7 @@ class Execution:
         if size:
             await happens(process.exited if self._is_dismissed else process.told, within_seconds=BATCH_SECONDS)
             return
-        now = self._around.clock.now()
+        now = self._context.clock.now()
         # What the shim left behind in its group ends without telling anybody.
         until = now + POLL_SECONDS if self._terminated_at is not None else self._job.next_deadline()
         partial = self._output.partial_due_at
@@ -434,9 +429,9 @@ class Execution:
             await happens(self._wake, within_seconds=until - now)
 
 
-def kill_unattended(files: StepFiles, around: Surroundings) -> None:
+def kill_unattended(files: StepFiles, context: AgentContext) -> None:
     """The same for a step whose process nobody here knows: an earlier agent may have started it."""
-    if not shim.forbid(files) and (claim := shim.claimed(files)):
-        process = StepProcess(claim[0], start=claim[1], child=False, pulse=around.pulse, wake=lambda: None)
+    if not shim.forbid(files) and (claim := shim.read_claim(files)):
+        process = StepProcess(claim[0], start=claim[1], child=False, pulse=context.pulse, wake=lambda: None)
         process.signal_group(signal.SIGKILL)
         leftovers.reap_soon([-claim[0]])

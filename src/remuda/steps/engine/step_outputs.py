@@ -14,7 +14,7 @@ from remuda.steps.language.values import NAME
 from remuda.steps.process.step_files import StepFiles
 
 
-def gather(node: Node, files: StepFiles, left: set[str]) -> tuple[Mapping[str, Any], Mapping[str, str]]:
+def read_step_outputs(node: Node, files: StepFiles, left: set[str]) -> tuple[Mapping[str, Any], Mapping[str, str]]:
     """Outputs and exports; `left` says which files there are. Raises DefinitionError."""
     exports = read_exports(files.exports) if ".exports" in left else {}
     return _outputs(node, files, left), exports
@@ -33,11 +33,11 @@ def _outputs(node: Node, files: StepFiles, left: set[str]) -> Mapping[str, Any]:
     if node.phase in (DELEGATE, CLOSE):
         return {}
     if node.phase == OPEN:
-        return _opened(node, written)
+        return _environment_outputs(node, written)
     return check_outputs(node.loaded.step.spec, written)
 
 
-def _opened(node: Node, written: dict[str, Any]) -> Mapping[str, Any]:
+def _environment_outputs(node: Node, written: dict[str, Any]) -> Mapping[str, Any]:
     assert node.parent is not None
     assert node.parent.loaded is not None
     environment, spec = written.get(ENVIRONMENT), node.parent.loaded.step.spec

@@ -6,15 +6,17 @@ note, because results are kept and sent whole. What an event says never changes.
 """
 
 import signal
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import field
 from typing import Any
 
 from remuda.lib.clock import stamp
+from remuda.lib.dataclass import dataclass
 from remuda.lib.masking import Secrets
 from remuda.steps.job_tree.outcome import Finished, Kind, Status
 from remuda.steps.job_tree.tree import INSERTED, Loaded, Node
 from remuda.steps.language.evaluate import conceal
-from remuda.steps.resolving.values import shown as without_credentials
+from remuda.steps.resolving.values import describe as without_credentials
 
 LONGEST_TEXT = 16 * 1024
 """Of inputs, environment and command."""
@@ -29,25 +31,41 @@ _TOLD = (Kind.LOAD, Kind.POLICY, Kind.LIMIT, Kind.OUTPUTS)
 """Failures of which a step's own output says nothing."""
 
 
-def started(node: Node, secrets: Secrets, *, now: float) -> dict[str, Any]:
+def start_event(node: Node, secrets: Secrets, *, now: float) -> dict[str, Any]:
     """A step begins."""
     return _event(node, secrets, "started", now) | {"log_start": node.log_start}
 
 
-def finished(
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepProduct:
+    """What a step that has ended leaves, beside its result."""
+
+    ended_at: float | None = None
+    """None: now."""
+    outputs: Mapping[str, Any] = field(default_factory=dict)
+    exports: Mapping[str, str] = field(default_factory=dict)
+    masks: Sequence[str] = ()
+    """Texts that the step asked to be masked."""
+    details: Mapping[str, Any] = field(default_factory=dict)
+    """Further keys of its result: `usage`, `policy`, `resolved`."""
+    suffixes: set[str] | None = None
+    """Which of its files there are; None: look."""
+
+
+NO_PRODUCT = StepProduct()
+
+
+def finish_event(
     node: Node,
     result: Finished,
     secrets: Secrets,
+    product: StepProduct,
     *,
     now: float,
-    ended_at: float,
     log: tuple[int, int],
-    retried: bool,
-    outputs: Mapping[str, Any],
-    exports: Mapping[str, str],
-    more: Mapping[str, Any],
+    is_retried: bool,
 ) -> dict[str, Any]:
-    """A step, or an attempt at it, has ended."""
+    """The event of a step, or of an attempt at it, that has ended. `log`: where its lines begin and end."""
     shown = Shown(secrets)
     event = _event(node, secrets, "finished", now) | {
         "status": str(result.status),
@@ -57,22 +75,22 @@ def finished(
         "error_kind": None if result.kind is None else str(result.kind),
         "fault": None if result.fault is None else str(result.fault),
         "started_at": node.started_text or None,
-        "finished_at": stamp(ended_at),
+        "finished_at": stamp(now if product.ended_at is None else product.ended_at),
         "log_start": log[0],
         "log_end": log[1],
     }
-    if retried:
+    if is_retried:
         event["retried"] = True
     if node.call.reference is not None:
         event["written"] = secrets.mask(without_credentials(node.call.reference))
     if node.loaded is None:
-        return event | dict(more)
+        return event | dict(product.details)
     event |= _what_ran(node, shown)
-    if outputs:
-        event["outputs"] = shown.values(outputs, LONGEST_OUTPUT)
-    if exports:
-        event["exports"] = shown.values(exports, LONGEST_OUTPUT)
-    return event | dict(more)
+    if product.outputs:
+        event["outputs"] = shown.values(product.outputs, LONGEST_OUTPUT)
+    if product.exports:
+        event["exports"] = shown.values(product.exports, LONGEST_OUTPUT)
+    return event | dict(product.details)
 
 
 def _what_ran(node: Node, shown: "Shown") -> dict[str, Any]:
@@ -80,7 +98,7 @@ def _what_ran(node: Node, shown: "Shown") -> dict[str, Any]:
     assert loaded is not None
     told: dict[str, Any] = {}
     if loaded.kind is not None:
-        told["resolved"] = resolved(loaded, shown.secrets)
+        told["resolved"] = resolution(loaded, shown.secrets)
     if entered.inputs:
         told["inputs"] = shown.values(entered.inputs, LONGEST_TEXT)
     env = dict(entered.invocation_env) | dict(entered.definition_env)
@@ -97,7 +115,7 @@ def _what_ran(node: Node, shown: "Shown") -> dict[str, Any]:
     return told
 
 
-def resolved(loaded: Loaded, secrets: Secrets) -> dict[str, Any]:
+def resolution(loaded: Loaded, secrets: Secrets) -> dict[str, Any]:
     """What a reference led to."""
     return {
         "reference": secrets.mask(loaded.reference),
@@ -136,14 +154,14 @@ class Shown:
                 shown: list[Any] = []
                 for number, item in enumerate(value):
                     if self._room <= 0:
-                        return [*shown, _left_out(len(value) - number)]
+                        return [*shown, _omission(len(value) - number)]
                     shown.append(self._show(item, depth + 1))
                 return shown
             case dict():
                 named: dict[str, Any] = {}
                 for number, (key, item) in enumerate(value.items()):
                     if self._room <= 0:
-                        return named | {"…": _left_out(len(value) - number)}
+                        return named | {"…": _omission(len(value) - number)}
                     name = self.secrets.mask(str(key))
                     self._room -= len(name)
                     named[name] = self._show(item, depth + 1)
@@ -151,7 +169,7 @@ class Shown:
         return value
 
 
-def _left_out(number: int) -> str:
+def _omission(number: int) -> str:
     """One note, however much it stands for."""
     return f"({number} more: the result has no room for them)"
 
@@ -169,13 +187,13 @@ def choose_end_time(written_at: float | None, *, started_at: float, now: float) 
     return max(now, started_at)
 
 
-def last_words(node: Node, result: Finished, *, again_at: float | None, now: float) -> list[str]:
+def last_words(node: Node, result: Finished, *, retry_at: float | None, now: float) -> list[str]:
     """What the log says about a failure of which the step's own output says nothing."""
     if result.status is not Status.FAILURE:
         return []
     name = node.path[1:]
-    if again_at is not None:
-        return [f'step "{name}" failed: {result.error}; attempt {node.attempt + 1} follows in {again_at - now:g} s']
+    if retry_at is not None:
+        return [f'step "{name}" failed: {result.error}; attempt {node.attempt + 1} follows in {retry_at - now:g} s']
     if node.call.continue_on_error:
         return [f'WARNING: step "{name}" failed: {result.error}']
     return [f'ERROR: step "{name}": {result.error}'] if result.kind in _TOLD else []

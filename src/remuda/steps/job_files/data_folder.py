@@ -73,7 +73,7 @@ def endpoint_in(data: Path) -> dict[str, Any] | None:
 
 
 @contextmanager
-def occupied(data: Path) -> Iterator[Callable[[], bool]]:
+def occupy(data: Path) -> Iterator[Callable[[], bool]]:
     """Hold the folder as long as this lasts; whether it is still there is what one gets."""
     _make_private(data)
     with ExitStack() as stack:
@@ -86,7 +86,7 @@ def occupied(data: Path) -> Iterator[Callable[[], bool]]:
                 f"another agent (process {error.holder}) serves {data}; use that one, or give another --data"
             ) from None
         _check_format(data / "format")
-        stack.enter_context(_logging_to(data / "agent.log"))
+        stack.enter_context(_log_to(data / "agent.log"))
         yield lambda: _is_still(folder, data)
 
 
@@ -147,7 +147,7 @@ class _PrivateLog(RotatingFileHandler):
 
 
 @contextmanager
-def _logging_to(path: Path) -> Iterator[None]:
+def _log_to(path: Path) -> Iterator[None]:
     handler = _PrivateLog(path, maxBytes=LARGEST_LOG_BYTES, backupCount=1)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     handler.setLevel(logging.WARNING)

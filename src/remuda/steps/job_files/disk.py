@@ -99,7 +99,7 @@ class Reserve:
         return True
 
 
-class Room:
+class DiskSpace:
     """One disk, as all jobs see it."""
 
     def __init__(self, has_room: Callable[[Path], bool] = has_room) -> None:
@@ -140,12 +140,12 @@ class Room:
         return now - began
 
 
-def waited(seconds: float) -> str:
+def describe_wait(seconds: float) -> str:
     """For the log."""
     return f"WARNING: the job waited {seconds:.0f} s for room on the disk of its machine"
 
 
-def cause_of(error: OSError, folder: Path) -> str:
+def describe_error(error: OSError, folder: Path) -> str:
     """What the system refused in the folder of a job."""
     if not folder.exists():
         return f"its folder {folder} is gone: somebody has removed it"
@@ -153,11 +153,11 @@ def cause_of(error: OSError, folder: Path) -> str:
     return f"{error.strerror or error}{about}"
 
 
-def unstarted(error: OSError, folder: Path) -> Finished:
+def judge_start_error(error: OSError, folder: Path) -> Finished:
     """What it means that the system refused something on the way to a step's process or beside it."""
     if error.errno in _COMMANDS_FAULT:
         return failure(f"the step's command cannot be started: {error.strerror}", Kind.LOAD)
     if is_jobs_doing(error, folder):
         name = os.path.basename(error.filename2 or error.filename)
         return failure(f"{name}: {error.strerror}; something of the job is there", Kind.LOAD)
-    return failure(f"the agent cannot run the step: {cause_of(error, folder)}", Kind.SYSTEM, fault=Fault.RUNNER)
+    return failure(f"the agent cannot run the step: {describe_error(error, folder)}", Kind.SYSTEM, fault=Fault.RUNNER)

@@ -112,7 +112,7 @@ def measure(jobs: Mapping[str, DiskSearch], disk: Path, seconds: float = MEASURE
 def _count(job: DiskSearch, tally: "_Tally") -> Generator[None]:
     """Add up what a job has. Yields after each thing it looks at, so that it can be interrupted."""
     for pid in job.processes:
-        tally.written += written_bytes([pid])
+        tally.written += count_written_bytes([pid])
         for status in _open_files(pid):
             if status is not None:
                 tally.add(status)
@@ -171,7 +171,7 @@ def _open_files(pid: int) -> Iterator[os.stat_result | None]:
                 yield removed
 
 
-def written_bytes(processes: Iterable[int]) -> int:
+def count_written_bytes(processes: Iterable[int]) -> int:
     """What these processes, and those that they have started and waited for, have written and not taken back before it
     reached a disk."""
     total = 0

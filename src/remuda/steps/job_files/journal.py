@@ -323,7 +323,7 @@ def folder_name(job_id: str) -> str:
     return hashlib.sha256(job_id.encode("utf-8", "surrogatepass")).hexdigest()[:40]
 
 
-def stored_jobs(jobs: Path) -> Iterator[Path]:
+def list_jobs(jobs: Path) -> Iterator[Path]:
     """Folders of complete jobs; what a crash left half made or half removed is cleared away."""
     for folder in sorted(jobs.iterdir()):
         if folder.name.startswith((_NEW, _GONE)):

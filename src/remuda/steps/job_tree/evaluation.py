@@ -133,7 +133,7 @@ def step_environment(tree: Tree, facts: Facts, node: Node, entered: Entered | No
     return {name: reveal(value) for name, value in layers.items()}
 
 
-def said_above(tree: Tree, host: Node) -> dict[str, str]:
+def environment_above(tree: Tree, host: Node) -> dict[str, str]:
     """What exports and the steps around have put over the variables of the job, for steps that run elsewhere."""
     layers: dict[str, Any] = dict(tree.exports)
     for one in reversed(list(host.up())):
@@ -191,7 +191,7 @@ def _outer(tree: Tree, facts: Facts, node: Node, *, failed: bool = False, cancel
     """What the entry of a step sees."""
     frame = node.frame
     assert frame.loaded is not None
-    output_file, export_file, input_file = find_exchange_files(facts.folder, frame).named()
+    output_file, export_file, input_file = find_exchange_files(facts.folder, frame).exchange_paths()
     return Context(
         env=_environment_around(tree, facts, node),
         inputs=frame.entered.inputs,
@@ -217,7 +217,7 @@ def _own(
     steps: Mapping[str, Any] | None = None,
 ) -> Context:
     """What the definition of a step sees."""
-    output_file, export_file, input_file = StepFiles(facts.folder, serial, exchange_of(node)).named()
+    output_file, export_file, input_file = StepFiles(facts.folder, serial, exchange_of(node)).exchange_paths()
     return Context(
         env=env,
         inputs=inputs,

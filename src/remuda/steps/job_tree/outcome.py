@@ -77,7 +77,7 @@ def failure(error: str, kind: Kind, *, fault: Fault = Fault.USER, exit_code: int
     return Finished(status=Status.FAILURE, exit_code=exit_code, error=error, fault=fault, kind=kind)
 
 
-def cancelled(exit_code: int | None = None) -> Finished:
+def cancel_result(exit_code: int | None = None) -> Finished:
     """A step that somebody stopped."""
     return Finished(status=Status.CANCELLED, exit_code=exit_code, error="cancelled", kind=Kind.CANCEL)
 
@@ -86,7 +86,7 @@ SKIPPED = Finished(status=Status.SKIPPED)
 SUCCESS = Finished(status=Status.SUCCESS)
 
 
-def broken(error: str) -> Outcome:
+def system_failure(error: str) -> Outcome:
     """The agent cannot go on with the job at all."""
     return Outcome(
         status=Status.FAILURE,

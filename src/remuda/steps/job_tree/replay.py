@@ -10,7 +10,7 @@ from typing import Any
 
 from remuda.steps.job_tree.evaluation import Facts, evaluate, secrets_in, secrets_of
 from remuda.steps.job_tree.outcome import Cause, Fault, Finished, Kind, Status
-from remuda.steps.job_tree.stored_steps import as_stored, stored
+from remuda.steps.job_tree.stored_steps import restore, to_stored
 from remuda.steps.job_tree.tree import Entered, Inserted, Loaded, Node, Tree
 from remuda.steps.language.evaluate import is_sensitive, reveal, sensitive
 
@@ -34,7 +34,7 @@ def enter_event(
     own = node.call.timeout_seconds
     if timeout_seconds is not None and (own is None or timeout_seconds < own):
         event["timeout"] = timeout_seconds
-    if values := as_stored(loaded):
+    if values := to_stored(loaded):
         event["loaded"] = values
     return event
 
@@ -70,7 +70,7 @@ def stop_event(node: Node, cause: Cause, text: str = "") -> Event:
     return {"event": "stop", "node": node.key, "cause": str(cause)} | ({"text": text} if text else {})
 
 
-def folded_event(node: Node, told: Mapping[str, Any]) -> Event:
+def fold_event(node: Node, told: Mapping[str, Any]) -> Event:
     """Another agent tells of a step that it runs; what it gave is known to later steps of the list around."""
     event: Event = {"event": "folded", "node": node.key}
     if told["event"] == "finished" and told["path"].count("/") == 1 and not told.get("retried"):
@@ -94,7 +94,7 @@ def apply(tree: Tree, facts: Facts, event: Event, *, entering: tuple[Loaded, Ent
             if "timeout" in event:
                 node.call = replace(node.call, timeout_seconds=event["timeout"])
             if entering is None:
-                loaded = stored(node, event.get("loaded", {}))
+                loaded = restore(node, event.get("loaded", {}))
                 entering = loaded, evaluate(tree, facts, node, loaded, event["serial"])
             tree.masks += secrets_of(*entering)
             tree.enter(node, *entering, serial=event["serial"], stream=event["stream"], at=event["at"])

@@ -5,7 +5,7 @@ engine; they have the agent's rights where the manager or a policy calls them, a
 runs in an environment has the rights with which that environment was opened, whatever its opening has written. So no
 file that a job can reach decides about rights.
 
-Asked by `custody` for the user, sandbox and limits of a step, by `launching` for its variables and files, by `holding`
+Asked by `enforcement` for the user, sandbox and limits of a step, by `launching` for its variables and files, by `holding`
 for whoever opens a shell in the job.
 """
 

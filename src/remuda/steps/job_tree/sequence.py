@@ -14,7 +14,17 @@ from dataclasses import replace
 
 from remuda.lib.dataclass import dataclass
 from remuda.steps.errors import AgentError
-from remuda.steps.job_tree.outcome import Cause, Fault, Finished, Kind, Outcome, Status, broken, cancelled, failure
+from remuda.steps.job_tree.outcome import (
+    Cause,
+    Fault,
+    Finished,
+    Kind,
+    Outcome,
+    Status,
+    cancel_result,
+    failure,
+    system_failure,
+)
 from remuda.steps.job_tree.tree import OPEN, Node, State, Tree
 
 __all__ = ["Cause", "Fault", "Finished", "Outcome", "Status"]
@@ -134,7 +144,7 @@ def _for_waiting(tree: Tree, node: Node, holds: Condition, now: float, job_deadl
     if not node.is_after:
         # The time was used up between two steps.
         due = _first_due(node.parent, now=now, job_deadline=job_deadline)
-        if due is not None and reaching(node.parent) is None:
+        if due is not None and find_stop(node.parent) is None:
             return Stop(*due)
     if _has_no_environment(node):
         return Skip(node)
@@ -159,19 +169,19 @@ def _has_no_environment(node: Node) -> bool:
 def _for_delayed(node: Node, now: float) -> Action:
     assert node.parent is not None
     assert node.result is not None
-    cause = None if node.is_after else reaching(node.parent)
+    cause = None if node.is_after else find_stop(node.parent)
     if cause is not None:
-        return Settle(node, cancelled(node.result.exit_code) if cause[1] is Cause.CANCEL else node.result)
+        return Settle(node, cancel_result(node.result.exit_code) if cause[1] is Cause.CANCEL else node.result)
     return Enter(node) if now >= node.retry_at else Wait(node.retry_at)
 
 
 def level_of(parent: Node) -> Level:
     """How the list of this step stands. Members of a group do not wait for each other, nor for each other's success."""
-    found = reaching(parent)
+    found = find_stop(parent)
     return Level(failed=parent.decisive is not None and not parent.is_group, stopped=found[1] if found else None)
 
 
-def reaching(node: Node) -> tuple[Node, Cause] | None:
+def find_stop(node: Node) -> tuple[Node, Cause] | None:
     """The recorded reason to end that concerns this step, and whose it is: its own, or that of one around it."""
     for one in node.up():
         if one.cause is not None:
@@ -216,7 +226,7 @@ def _first_due(node: Node, *, now: float, job_deadline: float | None) -> tuple[N
 
 def reason_to_end(node: Node, *, now: float, job_deadline: float | None) -> tuple[Node, Cause] | None:
     """Why the running step must end now, if it must. A cancel lets a step finish that runs after a failure anyway."""
-    return reaching(node) or _first_due(node, now=now, job_deadline=job_deadline)
+    return find_stop(node) or _first_due(node, now=now, job_deadline=job_deadline)
 
 
 def judge(node: Node, *, exit_code: int | None, is_jobs_doing: bool = False) -> Finished:
@@ -225,9 +235,9 @@ def judge(node: Node, *, exit_code: int | None, is_jobs_doing: bool = False) -> 
     Only our own steps can say that the platform broke, and only where no user calls them: a user could have them say so
     by their inputs. `is_jobs_doing`: a missing exit code is most probably the job's doing.
     """
-    stopped = reaching(node)
+    stopped = find_stop(node)
     if stopped is not None:
-        return _stopped(node, *stopped, exit_code=exit_code)
+        return _stop_result(node, *stopped, exit_code=exit_code)
     if exit_code is None and is_jobs_doing and node.is_users:
         error = "the step's process ended without an exit code: it was killed, or the agent's files of it were changed"
         return failure(error, Kind.EXIT)
@@ -242,9 +252,9 @@ def judge(node: Node, *, exit_code: int | None, is_jobs_doing: bool = False) -> 
     return failure(f"exit status {exit_code}", Kind.EXIT, fault=fault, exit_code=exit_code)
 
 
-def _stopped(node: Node, owner: Node, cause: Cause, *, exit_code: int | None) -> Finished:
+def _stop_result(node: Node, owner: Node, cause: Cause, *, exit_code: int | None) -> Finished:
     if cause is Cause.CANCEL:
-        return cancelled(exit_code)
+        return cancel_result(exit_code)
     if cause is Cause.LIMIT:
         return failure(owner.cause_text, Kind.LIMIT, exit_code=exit_code)
     if cause is Cause.JOB_TIMEOUT:
@@ -258,14 +268,14 @@ def _stopped(node: Node, owner: Node, cause: Cause, *, exit_code: int | None) ->
 
 def conclude(node: Node) -> Finished:
     """How a step ended whose steps have all ended; whether it can give its outputs is not known yet."""
-    stopped = reaching(node)
+    stopped = find_stop(node)
     if stopped is not None:
-        return _stopped(node, *stopped, exit_code=None)
+        return _stop_result(node, *stopped, exit_code=None)
     if node.decisive is None:
         return Finished(status=Status.SUCCESS)
     result = node.decisive.result
     assert result is not None
-    return replace(result, error=f"{_named(node.decisive)}: {result.error}", kind=Kind.STEP)
+    return replace(result, error=f"{_label(node.decisive)}: {result.error}", kind=Kind.STEP)
 
 
 def retry_at(node: Node, result: Finished, *, now: float) -> float | None:
@@ -274,7 +284,7 @@ def retry_at(node: Node, result: Finished, *, now: float) -> float | None:
     if retry is None or result.status is not Status.FAILURE or node.attempt > retry.times or result.kind is Kind.POLICY:
         return None
     assert node.parent is not None
-    if not node.is_after and reaching(node.parent) is not None:
+    if not node.is_after and find_stop(node.parent) is not None:
         return None
     return now + retry.delay_seconds
 
@@ -314,9 +324,9 @@ def outcome(tree: Tree) -> Outcome:
         return Outcome(status=Status.SUCCESS)
     result = decisive.result
     assert result is not None
-    message = f"{_named(decisive)}: {result.error}"
+    message = f"{_label(decisive)}: {result.error}"
     if result.fault is not Fault.USER:
-        system = broken(message)
+        system = system_failure(message)
         return system if result.exit_code is None else replace(system, exit_code=result.exit_code)
     return Outcome(
         status=Status.FAILURE,
@@ -333,5 +343,5 @@ def _has_several(tree: Tree) -> bool:
     return sum(not one.is_after for one in own) > 1
 
 
-def _named(node: Node) -> str:
+def _label(node: Node) -> str:
     return node.phase.removeprefix("+") if node.phase else f'step "{node.call.name}"'

@@ -21,7 +21,7 @@ _SCRIPT = Loaded(
 """The one step that the agent itself is: a text for a shell."""
 
 
-def loaded_at_once(node: Node) -> Loaded | None:
+def load_known(node: Node) -> Loaded | None:
     """What needs no looking up."""
     if node.phase:
         assert node.parent is not None
@@ -37,7 +37,7 @@ def loaded_at_once(node: Node) -> Loaded | None:
     return None
 
 
-def as_stored(loaded: Loaded) -> dict[str, Any]:
+def to_stored(loaded: Loaded) -> dict[str, Any]:
     """What the journal keeps of it."""
     if loaded.kind is None or loaded.is_script:
         return {}
@@ -54,10 +54,10 @@ def as_stored(loaded: Loaded) -> dict[str, Any]:
     }
 
 
-def stored(node: Node, values: Mapping[str, Any]) -> Loaded:
+def restore(node: Node, values: Mapping[str, Any]) -> Loaded:
     """The same again."""
     if not values or node.phase:
-        loaded = loaded_at_once(node)
+        loaded = load_known(node)
         assert loaded is not None
         return loaded
     kind = ReferenceKind(values["kind"])

@@ -48,7 +48,7 @@ def read_calls(fields: Fields, node: Node, place: str, *, depth: int = 0) -> tup
 
 
 def _read_call(fields: Fields, node: Node, place: str, depth: int) -> Call | None:
-    entry = fields.mapping(node, place)
+    entry = fields.read_mapping(node, place)
     if entry is None:
         return None
     name = _read_name(fields, node, entry, place)
@@ -57,7 +57,7 @@ def _read_call(fields: Fields, node: Node, place: str, depth: int) -> Call | Non
         fields.refuse(entry["action"].line, f"{place}: {_ACTION}")
         entry = {key: value for key, value in entry.items() if key != "action"}
         entry.setdefault("step", Node(line=node.line, value="./", written="./"))
-    entry = fields.known(entry, _KEYS, (*EXTENSIONS, "origin") if fields.is_job else EXTENSIONS, place)
+    entry = fields.filter_keys(entry, _KEYS, (*EXTENSIONS, "origin") if fields.is_job else EXTENSIONS, place)
     timeout = entry.get("timeout")
     common: dict[str, Any] = {
         "name": name,
@@ -103,11 +103,11 @@ def _read_work(
                 fields.refuse(entry[key].line, f'{place}: "{key}" belongs to "step", not to "script"')
         if not isinstance(work.value, str) or not work.value:
             fields.refuse(work.line, f"{place}.script: a text is needed, and not an empty one")
-        fields.expressions(work, f"{place}.script")
+        fields.check_expressions(work, f"{place}.script")
         return _SCRIPT, {"script": work.value}
-    inputs = fields.named(entry.get("inputs"), f"{place}.inputs", expressions=True)
+    inputs = fields.read_named(entry.get("inputs"), f"{place}.inputs", expressions=True)
     for key, value in inputs.items():
-        fields.expressions(value, f"{place}.inputs.{key}")
+        fields.check_expressions(value, f"{place}.inputs.{key}")
     return read_reference(fields, work, f"{place}.{given[0]}"), {key: value.plain() for key, value in inputs.items()}
 
 
@@ -115,11 +115,11 @@ def read_reference(fields: Fields, node: Node, place: str) -> Reference | None:
     """A text, or a mapping with one of the long forms."""
     written: Any = node.value
     if isinstance(written, dict):
-        written = fields.known(written, tuple(LONG_FORMS), (), place)
+        written = fields.filter_keys(written, tuple(LONG_FORMS), (), place)
         for kind, form in written.items():
-            entries = fields.mapping(form, f"{place}.{kind}") or {}
+            entries = fields.read_mapping(form, f"{place}.{kind}") or {}
             needed, allowed = LONG_FORMS[kind]
-            entries = fields.known(entries, (*needed, *allowed), (), f"{place}.{kind}")
+            entries = fields.filter_keys(entries, (*needed, *allowed), (), f"{place}.{kind}")
             written = {kind: {key: value.written for key, value in entries.items() if value.value is not None}}
             for key, value in entries.items():
                 if isinstance(value.value, dict | list):
@@ -128,7 +128,7 @@ def read_reference(fields: Fields, node: Node, place: str) -> Reference | None:
     elif not isinstance(written, str):
         fields.refuse(node.line, f'{place}: a text like ./folder, or a mapping with "git" or "oci" is needed')
         return None
-    fields.expressions(node, place)
+    fields.check_expressions(node, place)
     try:
         return parse_reference(written, place)
     except DefinitionError as error:
@@ -175,7 +175,7 @@ def _read_retry(fields: Fields, node: Node | None, place: str) -> Retry | None:
         return None
     if not isinstance(node.value, dict):
         return Retry(times=fields.whole(node, place, largest=MAX_TRIES))
-    entries = fields.known(node.value, ("times", "delay"), (), place)
+    entries = fields.filter_keys(node.value, ("times", "delay"), (), place)
     if "times" not in entries:
         fields.refuse(node.line, f'{place}: "times" is missing')
         return None

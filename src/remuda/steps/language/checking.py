@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from remuda.steps.language.errors import CheckError
-from remuda.steps.language.operations import bounded, kind
+from remuda.steps.language.operations import check_bounds, kind
 from remuda.steps.language.report import did_you_mean
 from remuda.steps.language.sensitive import Sensitive, is_sensitive, sensitive
 from remuda.steps.language.values import MISSING, Parameter, Spec, ValueType
@@ -27,7 +27,7 @@ def check_inputs(spec: Spec, given: Mapping[str, Any]) -> dict[str, Any]:
     ]
     checked: dict[str, Any] = {}
     for name, parameter in spec.inputs.items():
-        value = bounded(given.get(name, parameter.default))
+        value = check_bounds(given.get(name, parameter.default))
         if value is MISSING:
             mistakes.append(f'input "{name}" required, but not defined')
         elif mistake := mismatch(parameter.type, value):
@@ -37,7 +37,7 @@ def check_inputs(spec: Spec, given: Mapping[str, Any]) -> dict[str, Any]:
                 f'input "{name}" is given a sensitive value, but is not declared "sensitive: true" by the step'
             )
         else:
-            checked[name] = _marked(parameter, value)
+            checked[name] = _mark_if_sensitive(parameter, value)
     _refuse(mistakes)
     return checked
 
@@ -51,13 +51,13 @@ def check_outputs(spec: Spec, written: Mapping[str, Any]) -> dict[str, Any]:
     ]
     checked: dict[str, Any] = {}
     for name, parameter in spec.outputs.items():
-        value = bounded(written.get(name, parameter.default))
+        value = check_bounds(written.get(name, parameter.default))
         if value is MISSING:
             mistakes.append(f'output "{name}" was not written and has no default')
         elif mistake := mismatch(parameter.type, value):
             mistakes.append(f'output "{name}": {mistake}')
         else:
-            checked[name] = _marked(parameter, value)
+            checked[name] = _mark_if_sensitive(parameter, value)
     _refuse(mistakes)
     return checked
 
@@ -72,7 +72,7 @@ def mismatch(wanted: ValueType, value: Any) -> str:
     return f"{_a(wanted)} is needed, not {_a(_WORDS.get(found, found))}{hint}"
 
 
-def _marked(parameter: Parameter, value: Any) -> Any:
+def _mark_if_sensitive(parameter: Parameter, value: Any) -> Any:
     return sensitive(value) if parameter.sensitive else value
 
 

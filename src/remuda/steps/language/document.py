@@ -290,7 +290,7 @@ def _entries(children: list[Node]) -> dict[str, Node]:
             raise DocumentError(key.line, "a key has to be a text")
         name = key.written
         if name == "<<" and isinstance(value.value, dict | list):
-            merged.extend(_merged(value))
+            merged.extend(_read_merge(value))
             continue
         if name in entries:
             raise DocumentError(key.line, f'the key "{name}" stands twice in one mapping')
@@ -300,7 +300,7 @@ def _entries(children: list[Node]) -> dict[str, Node]:
     return entries
 
 
-def _merged(value: Node) -> list[dict[str, Node]]:
+def _read_merge(value: Node) -> list[dict[str, Node]]:
     sources = value.value if isinstance(value.value, list) else [value]
     found = [source.value for source in sources if isinstance(source.value, dict)]
     if len(found) < len(sources):
@@ -312,10 +312,10 @@ def _scalar(event: "yaml.ScalarEvent", line: int) -> Node:
     text = _clean(event.value, line)
     tag = event.tag
     if tag is None and event.implicit[0]:
-        return Node(line=line, value=_resolved(text, line), written=text)
+        return Node(line=line, value=_resolve_scalar(text, line), written=text)
     if tag in (None, "!", _TAG + "str"):
         return Node(line=line, value=text, written=text)
-    value = _resolved(text, line)
+    value = _resolve_scalar(text, line)
     kinds: dict[str, type | tuple[type, ...]] = {"int": int, "float": (int, float), "bool": bool, "null": type(None)}
     wanted = kinds.get(tag.removeprefix(_TAG))
     if wanted is None or not isinstance(value, wanted) or (isinstance(value, bool) and wanted is not bool):
@@ -323,7 +323,7 @@ def _scalar(event: "yaml.ScalarEvent", line: int) -> Node:
     return Node(line=line, value=value, written=text)
 
 
-def _resolved(text: str, line: int) -> Scalar:
+def _resolve_scalar(text: str, line: int) -> Scalar:
     """What a plain scalar is."""
     if text in _NULLS:
         return None

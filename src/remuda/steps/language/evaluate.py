@@ -83,7 +83,7 @@ class Context:
 
 def expand(value: Any, context: Context) -> Any:
     """The value with all expressions in it evaluated, those in keys too. A text that is exactly one keeps its type."""
-    return operations.bounded(_expand(value, _Evaluation(context)))
+    return operations.check_bounds(_expand(value, _Evaluation(context)))
 
 
 def expand_text(text: str, context: Context) -> str | Sensitive:
@@ -175,7 +175,7 @@ class _Evaluation:
         """The text with its expressions evaluated."""
         if OPENER not in text:
             return text
-        return self._joined([self.of(part) if isinstance(part, Hole) else part for part in parse_template(text)])
+        return self._join([self.of(part) if isinstance(part, Hole) else part for part in parse_template(text)])
 
     def key(self, written: str, taken: Mapping[str, Any]) -> str:
         """A key with its expressions evaluated."""
@@ -212,7 +212,7 @@ class _Evaluation:
             case syntax.Literal(value=value):
                 return operations.number(value) if isinstance(value, float) else value
             case syntax.Template(parts=parts):
-                return self._joined([self._value(part) for part in parts])
+                return self._join([self._value(part) for part in parts])
             case syntax.Array(items=items):
                 return [self._value(item) for item in items]
             case syntax.Object(entries=entries):
@@ -234,7 +234,7 @@ class _Evaluation:
                 return self._binary(operator, self._value(left), self._value(right))
         raise AssertionError(node)
 
-    def _joined(self, values: list[Any]) -> Any:
+    def _join(self, values: list[Any]) -> Any:
         texts: list[str] = []
         length, marked = 0, False
         for value in values:
@@ -258,9 +258,9 @@ class _Evaluation:
             if key in made:
                 self._fail("{...}", "a key stands twice")
             made[key] = self._value(value_node)
-        return self._marked(made, marked)
+        return self._mark(made, marked)
 
-    def _marked(self, value: Any, marked: bool) -> Any:
+    def _mark(self, value: Any, marked: bool) -> Any:
         return Sensitive(self.plain(value)[0]) if marked else value
 
     def _root(self, name: str) -> Any:
@@ -278,7 +278,7 @@ class _Evaluation:
         value, marked = self._subject(node.subject)
         if not isinstance(value, Mapping):
             self._fail(f".{node.name}", f"only an object has attributes, and this is {_a(value)}")
-        return self._marked(self._member(value, node.name, f".{node.name}", hints=not marked), marked)
+        return self._mark(self._member(value, node.name, f".{node.name}", hints=not marked), marked)
 
     def _index(self, node: syntax.Index) -> Any:
         value, marked = self._subject(node.subject)
@@ -296,7 +296,7 @@ class _Evaluation:
             self._fail(shown, f"{_a(value)} is indexed by {wanted}, not by {_a(key)}")
         else:
             self._fail(shown, f"only an array or object has items, and this is {_a(value)}")
-        return self._marked(found, marked or secret)
+        return self._mark(found, marked or secret)
 
     def _member(self, value: Mapping[str, Any], name: str, shown: str, *, hints: bool) -> Any:
         if name not in value:
@@ -325,7 +325,7 @@ class _Evaluation:
         elif function == "bool":
             result = operations.truthy(value)
         elif isinstance(value, str):
-            result = self._guarded("num()", lambda: operations.number_from(value))
+            result = self._guard("num()", lambda: operations.number_from(value))
         elif operations.kind(value) == "number":
             result = value
         else:
@@ -360,11 +360,11 @@ class _Evaluation:
         marked = left_marked or right_marked
         result: Any
         if operator in ("==", "!=", "<", "<=", ">", ">="):
-            result = operations.compared(operator, first, second)
+            result = operations.compare(operator, first, second)
         elif operator == "+":
-            result = self._guarded(operator, lambda: operations.add(first, second))
+            result = self._guard(operator, lambda: operations.add(first, second))
         else:
-            result = self._guarded(operator, lambda: operations.arithmetic(operator, first, second))
+            result = self._guard(operator, lambda: operations.arithmetic(operator, first, second))
         return Sensitive(result) if marked else result
 
     def _logical(self, node: syntax.Binary, *, or_missing: bool = False) -> Any:
@@ -374,7 +374,7 @@ class _Evaluation:
         marked = isinstance(left, Sensitive)
         if operations.truthy(left.value if isinstance(left, Sensitive) else left) == either:
             return left
-        return self._marked(self._or_missing(node.right) if or_missing else self._value(node.right), marked)
+        return self._mark(self._or_missing(node.right) if or_missing else self._value(node.right), marked)
 
     def _or_missing(self, node: Node) -> Any:
         """The value of what stands left of `||`: null where a path leads nowhere."""
@@ -387,7 +387,7 @@ class _Evaluation:
                 return None
             raise
 
-    def _guarded(self, shown: str, work: Any) -> Any:
+    def _guard(self, shown: str, work: Any) -> Any:
         try:
             return work()
         except ExpressionError as error:

@@ -41,14 +41,14 @@ class Fields:
         """Something is wrong there."""
         self._report.add(line, message)
 
-    def mapping(self, node: Node, place: str) -> dict[str, Node] | None:
+    def read_mapping(self, node: Node, place: str) -> dict[str, Node] | None:
         """The entries; None, and a mistake, where it is no mapping."""
         if isinstance(node.value, dict):
             return node.value
         self.refuse(node.line, f"{place}: a mapping of names to values is needed")
         return None
 
-    def known(
+    def filter_keys(
         self, entries: Mapping[str, Node], keys: Sequence[str], extensions: Sequence[str], place: str
     ) -> dict[str, Node]:
         """The entries whose keys may stand here."""
@@ -76,14 +76,14 @@ class Fields:
         self.refuse(node.line, f"{place}: a name of letters, digits and _ is needed, not {shown}")
         return ""
 
-    def named(self, node: Node | None, place: str, *, expressions: bool = False) -> dict[str, Node]:
+    def read_named(self, node: Node | None, place: str, *, expressions: bool = False) -> dict[str, Node]:
         """A mapping whose keys are names, or hold expressions where that is allowed; nothing at all is empty."""
         if node is None or node.value is None:
             return {}
-        entries = self.mapping(node, place) or {}
+        entries = self.read_mapping(node, place) or {}
         for key, value in entries.items():
             if expressions and OPENER in key:
-                self._expressions(key, value.line, place)
+                self._check_text(key, value.line, place)
             elif not NAME.fullmatch(key):
                 self.refuse(value.line, f'{place}: "{key[:100]}" is no name (letters, digits and _, no digit first)')
         return entries
@@ -91,7 +91,7 @@ class Fields:
     def env(self, node: Node | None, place: str) -> dict[str, str]:
         """Names and texts; other scalars keep the form in which they are written, null is empty."""
         env: dict[str, str] = {}
-        for key, value in self.named(node, place, expressions=True).items():
+        for key, value in self.read_named(node, place, expressions=True).items():
             env[key] = self.scalar(value, f"{place}.{key}")
         return env
 
@@ -102,7 +102,7 @@ class Fields:
             return ""
         if node.value is None:
             return ""
-        self._expressions(node.written, node.line, place)
+        self._check_text(node.written, node.line, place)
         return node.written
 
     def text(self, node: Node | None, place: str) -> str:
@@ -138,19 +138,19 @@ class Fields:
         self.refuse(node.line, f'{place}: one of {", ".join(choices)} is needed, not "{node.written[:40]}"')
         return choices[0]
 
-    def expressions(self, node: Node, place: str) -> None:
+    def check_expressions(self, node: Node, place: str) -> None:
         """Whether all expressions in the value can be read, those in keys too."""
         if isinstance(node.value, str):
-            self._expressions(node.value, node.line, place)
+            self._check_text(node.value, node.line, place)
         elif isinstance(node.value, list):
             for index, item in enumerate(node.value):
-                self.expressions(item, f"{place}[{index}]")
+                self.check_expressions(item, f"{place}[{index}]")
         elif isinstance(node.value, dict):
             for key, value in node.value.items():
-                self._expressions(key, value.line, place)
-                self.expressions(value, f"{place}.{key}")
+                self._check_text(key, value.line, place)
+                self.check_expressions(value, f"{place}.{key}")
 
-    def _expressions(self, text: str, line: int, place: str) -> None:
+    def _check_text(self, text: str, line: int, place: str) -> None:
         if OPENER not in text:
             return
         try:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from remuda.steps.language.errors import CheckError, ExpressionError
-from remuda.steps.language.operations import bounded, number, plain_number
+from remuda.steps.language.operations import check_bounds, number, plain_number
 from remuda.steps.language.values import NAME
 
 MAX_BYTES = 16 * 1024 * 1024
@@ -84,7 +84,7 @@ def read_delegated(data: bytes, *, what: str = "output file") -> dict[str, Any]:
 
 def _load(data: bytes, place: str) -> Any:
     try:
-        value = bounded(
+        value = check_bounds(
             json.loads(data.decode(), parse_float=_number, parse_int=_number, parse_constant=_refuse_constant)
         )
         if b"\\ud" in data.lower():

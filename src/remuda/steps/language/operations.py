@@ -76,7 +76,7 @@ def size(value: Any, limit: int) -> int:
     return count
 
 
-def bounded(value: Any) -> Any:
+def check_bounds(value: Any) -> Any:
     """The value itself, if its size is within the bounds."""
     if not isinstance(value, dict | list | tuple | Sensitive):
         return value
@@ -153,7 +153,7 @@ def arithmetic(operator: str, left: Any, right: Any) -> int | float:
     return number(first / second if operator == "/" else math.fmod(first, second))
 
 
-def compared(operator: str, left: Any, right: Any) -> bool:
+def compare(operator: str, left: Any, right: Any) -> bool:
     """The value of a comparison."""
     match operator:
         case "==":

@@ -87,13 +87,13 @@ def _bare(documents: list[Node]) -> Node | None:
 def _read_spec(fields: Fields, document: Node) -> Spec:
     if document.value is None:
         return Spec()
-    root = fields.known(fields.mapping(document, "spec document") or {}, ("spec",), (), "spec document")
+    root = fields.filter_keys(fields.read_mapping(document, "spec document") or {}, ("spec",), (), "spec document")
     if "spec" not in root or root["spec"].value is None:
         return Spec()
-    entries = fields.mapping(root["spec"], "spec") or {}
+    entries = fields.read_mapping(root["spec"], "spec") or {}
     version = _read_version(fields, entries.get("remuda"))
     fields.extended = version is not None
-    entries = fields.known(entries, ("inputs", "outputs", "remuda"), ("version",), "spec")
+    entries = fields.filter_keys(entries, ("inputs", "outputs", "remuda"), ("version",), "spec")
     outputs = entries.get("outputs")
     delegates = outputs is not None and outputs.value == "delegate"
     if outputs is not None and isinstance(outputs.value, str) and not delegates:
@@ -130,13 +130,14 @@ def _read_package_version(fields: Fields, node: Node | None) -> str | None:
 
 def _read_parameters(fields: Fields, node: Node | None, place: str) -> dict[str, Parameter]:
     return {
-        name: _read_parameter(fields, entry, f"{place}.{name}") for name, entry in fields.named(node, place).items()
+        name: _read_parameter(fields, entry, f"{place}.{name}")
+        for name, entry in fields.read_named(node, place).items()
     }
 
 
 def _read_parameter(fields: Fields, node: Node, place: str) -> Parameter:
-    entries = fields.mapping(node, place) or {}
-    entries = fields.known(entries, ("type", "default", "sensitive", "description"), (), place)
+    entries = fields.read_mapping(node, place) or {}
+    entries = fields.filter_keys(entries, ("type", "default", "sensitive", "description"), (), place)
     if "type" not in entries:
         if isinstance(node.value, dict):
             fields.refuse(node.line, f'{place}: "type" is missing; one of {", ".join(ValueType)} is needed')
@@ -156,8 +157,8 @@ def _read_parameter(fields: Fields, node: Node, place: str) -> Parameter:
 
 
 def _read_definition(fields: Fields, document: Node, spec: Spec) -> Definition:
-    entries = fields.mapping(document, "definition") or {}
-    entries = fields.known(entries, _DEFINITION_KEYS, _DEFINITION_EXTENSIONS, "definition")
+    entries = fields.read_mapping(document, "definition") or {}
+    entries = fields.filter_keys(entries, _DEFINITION_KEYS, _DEFINITION_EXTENSIONS, "definition")
     kinds = [key for key in ("exec", "run", "environment") if key in entries]
     if len(kinds) != 1:
         choices = 'exactly one of "exec" and "run"'
@@ -179,9 +180,9 @@ def _read_definition(fields: Fields, document: Node, spec: Spec) -> Definition:
     delegate = _read_delegate(fields, entries, calls, spec)
     if "finally" in entries:
         calls += tuple(_last(call) for call in read_calls(fields, entries["finally"], "finally"))
-    outputs = fields.named(entries.get("outputs"), "outputs")
+    outputs = fields.read_named(entries.get("outputs"), "outputs")
     for name, value in outputs.items():
-        fields.expressions(value, f"outputs.{name}")
+        fields.check_expressions(value, f"outputs.{name}")
         if spec.delegates_outputs:
             fields.refuse(value.line, f'outputs.{name}: the spec says "outputs: delegate", so nothing would read it')
     plain = {name: value.plain() for name, value in outputs.items()}
@@ -195,7 +196,7 @@ def _read_old_type(fields: Fields, node: Node | None, kind: str) -> None:
 
 
 def _read_exec(fields: Fields, node: Node, place: str) -> Exec:
-    entries = fields.known(fields.mapping(node, place) or {}, ("command", "work_dir"), (), place)
+    entries = fields.filter_keys(fields.read_mapping(node, place) or {}, ("command", "work_dir"), (), place)
     command = entries.get("command")
     if command is None or not isinstance(command.value, list) or not command.value:
         if isinstance(node.value, dict):
@@ -205,12 +206,12 @@ def _read_exec(fields: Fields, node: Node, place: str) -> Exec:
     words = tuple(fields.scalar(word, f"{place}.command[{index}]") for index, word in enumerate(command.value))
     work_dir = entries.get("work_dir")
     if work_dir is not None:
-        fields.expressions(work_dir, f"{place}.work_dir")
+        fields.check_expressions(work_dir, f"{place}.work_dir")
     return Exec(command=words, work_dir=fields.text(work_dir, f"{place}.work_dir") or None)
 
 
 def _read_environment(fields: Fields, node: Node) -> EnvironmentDefinition:
-    entries = fields.known(fields.mapping(node, "environment") or {}, ("open", "close"), (), "environment")
+    entries = fields.filter_keys(fields.read_mapping(node, "environment") or {}, ("open", "close"), (), "environment")
     if "open" not in entries:
         if isinstance(node.value, dict):
             fields.refuse(node.line, 'environment: "open" is missing: {command: [...]} that makes the environment')

@@ -111,14 +111,14 @@ def parse_expression(text: str) -> Node:
     parser = _Parser(text, 0, closes=False)
     tree = parser.expression()
     if parser.position < len(text):
-        raise parser.unexpected()
-    return _bounded(tree, text)
+        raise parser.unexpected_token()
+    return _check_depth(tree, text)
 
 
 def parse_embedded(text: str, start: int) -> tuple[Node, int]:
     """The expression whose opener stands at `start`, and where the text goes on after its closer."""
     parser = _Parser(text, start, closes=True)
-    return _bounded(parser.embedded(), text), parser.position
+    return _check_depth(parser.parse_embedded(), text), parser.position
 
 
 def walk(tree: Node) -> Iterator[tuple[Node, int]]:
@@ -143,7 +143,7 @@ def excerpt(text: str, limit: int = 60) -> str:
     return flat if len(flat) <= limit else flat[: limit - 3] + "..."
 
 
-def _bounded(tree: Node, text: str) -> Node:
+def _check_depth(tree: Node, text: str) -> Node:
     for node, depth in walk(tree):
         if depth > MAX_DEPTH:
             raise ExpressionError(
@@ -176,18 +176,18 @@ class _Parser:
         self._closes = closes
         self._nesting = 0
 
-    def embedded(self) -> Node:
+    def parse_embedded(self) -> Node:
         """An expression with its braces."""
         self.position += len(OPENER)
         tree = self.expression()
         if not self._text.startswith(CLOSER, self.position):
-            raise self.unexpected()
+            raise self.unexpected_token()
         self.position += len(CLOSER)
         return tree
 
     def expression(self, level: int = 1) -> Node:
         """A chain of operators that bind at least as strongly as `level`, up to the next thing that is none."""
-        left = self._signed()
+        left = self._parse_signed()
         while match := _OPERATOR.match(self._text, self.position):
             operator = match[0]
             if _PRECEDENCE[operator] < level:
@@ -197,7 +197,7 @@ class _Parser:
             left = Binary(operator=operator, left=left, right=right, at=match.start())
         return left
 
-    def unexpected(self) -> ExpressionError:
+    def unexpected_token(self) -> ExpressionError:
         """What stands at the position does not belong there."""
         if self.position >= len(self._text):
             if self._closes:
@@ -224,9 +224,9 @@ class _Parser:
 
     def _needs(self, token: str) -> None:
         if not self._takes(token):
-            raise self.unexpected()
+            raise self.unexpected_token()
 
-    def _signed(self) -> Node:
+    def _parse_signed(self) -> Node:
         self._blanks()
         self._nesting += 1
         at = self.position
@@ -235,13 +235,13 @@ class _Parser:
         tree: Node
         if (sign := self._text[at : at + 1]) and sign in "+-!":
             self.position += 1
-            tree = Unary(operator=sign, operand=self._signed(), at=at)
+            tree = Unary(operator=sign, operand=self._parse_signed(), at=at)
         else:
-            tree = self._accessed(self._primary())
+            tree = self._parse_access(self._primary())
         self._nesting -= 1
         return tree
 
-    def _accessed(self, tree: Node) -> Node:
+    def _parse_access(self, tree: Node) -> Node:
         """The tree with every `.name`, `[key]` and `(arguments)` that follows it."""
         while True:
             self._blanks()
@@ -249,7 +249,7 @@ class _Parser:
             if self._takes("."):
                 part = _PART.match(self._text, self.position)
                 if part is None:
-                    raise self.unexpected()
+                    raise self.unexpected_token()
                 self.position = part.end()
                 tree = Attribute(subject=tree, name=part[0], at=at)
             elif self._takes("["):
@@ -258,7 +258,7 @@ class _Parser:
             elif self._takes("("):
                 if not isinstance(tree, Name):
                     raise self._problem("only a function can be called", at)
-                tree = Call(function=tree.name, arguments=self._listed(")"), at=tree.at)
+                tree = Call(function=tree.name, arguments=self._parse_list(")"), at=tree.at)
             else:
                 return tree
 
@@ -279,17 +279,17 @@ class _Parser:
             self._needs(")")
             return tree
         if self._takes("["):
-            return Array(items=self._listed("]"), at=at)
+            return Array(items=self._parse_list("]"), at=at)
         if self._takes("{"):
             return self._object(at)
         if self._text.startswith('"', at):
-            return self._quoted()
+            return self._parse_quoted()
         if raw := _RAW.match(self._text, at):
             self.position = raw.end()
             return Literal(value=re.sub(r"\\([\\'])", r"\1", raw[1]), at=at)
         if self._text.startswith("'", at):
             raise self._problem("the text is not closed", at)
-        raise self.unexpected()
+        raise self.unexpected_token()
 
     def _word(self, word: re.Match[str]) -> Node:
         self.position = word.end()
@@ -299,7 +299,7 @@ class _Parser:
             raise self._problem(f'"{word[0]}" is a reserved word; it can only stand after a dot', word.start())
         return Name(name=word[0], at=word.start())
 
-    def _listed(self, end: str) -> tuple[Node, ...]:
+    def _parse_list(self, end: str) -> tuple[Node, ...]:
         """Expressions with commas between them, up to the end; a comma may follow the last."""
         items: list[Node] = []
         while not self._takes(end):
@@ -330,12 +330,12 @@ class _Parser:
         elif self._text[at : at + 1] in ('"', "'"):
             key = self._primary()
         else:
-            raise self.unexpected()
+            raise self.unexpected_token()
         self._blanks()
         self._needs(":")
         return key
 
-    def _quoted(self) -> Node:
+    def _parse_quoted(self) -> Node:
         """A text in double quotes, which may hold escapes and expressions."""
         at = self.position
         self.position += 1
@@ -350,7 +350,7 @@ class _Parser:
                 if plain:
                     parts.append(Literal(value="".join(plain), at=here))
                     plain.clear()
-                parts.append(self.embedded())
+                parts.append(self.parse_embedded())
             elif self._text.startswith("$", here):
                 plain.append("$")
                 self.position += 1

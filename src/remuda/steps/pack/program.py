@@ -75,7 +75,7 @@ def certificates(root: Path = Path("/")) -> dict[str, str]:
 def form() -> Form:
     if getattr(sys, "frozen", False):
         return Form.FROZEN
-    return Form.ZIPAPP if _packed().is_file() else Form.INSTALLED
+    return Form.ZIPAPP if _zip_path().is_file() else Form.INSTALLED
 
 
 def own_file() -> Path | None:
@@ -84,7 +84,7 @@ def own_file() -> Path | None:
         case Form.FROZEN:
             return Path(_Loader.file or sys.executable)
         case Form.ZIPAPP:
-            return _packed()
+            return _zip_path()
         case Form.INSTALLED:
             return None
 
@@ -109,5 +109,5 @@ def digest_of(content: bytes) -> str:
     return hashlib.sha256(content.partition(b"\n")[2] if content.startswith(b"#!") else content).hexdigest()
 
 
-def _packed() -> Path:
+def _zip_path() -> Path:
     return Path(__file__).parents[3]

@@ -56,7 +56,7 @@ def pack(output: Path) -> None:
     files |= dict(_step_packages())
     for name in _ALONE:
         files[name] = (_folder("remuda").parent / name).read_bytes()
-    files |= dict(_compiled(files))
+    files |= dict(_compile(files))
     aside = output.with_name(output.name + ".new")
     with aside.open("wb") as file:
         file.write(b"#!/usr/bin/env python3\n")
@@ -76,7 +76,7 @@ def _sources(package: str) -> Iterator[tuple[str, bytes]]:
             yield name, path.read_bytes()
 
 
-def _compiled(sources: Mapping[str, bytes]) -> Iterator[tuple[str, bytes]]:
+def _compile(sources: Mapping[str, bytes]) -> Iterator[tuple[str, bytes]]:
     """Of all modules; `__main__` is run as a program, which goes by its source."""
     for name, source in sources.items():
         if name.endswith(".py") and name != "__main__.py":

@@ -65,7 +65,7 @@ def parse_layer(document: Any, *, author: str) -> Layer:
     keys = {"default", "rules", "limits", "insert", "substitutes", "engines", "advisory"}
     found = _Mapping(document, f"policy of {author}", keys, separator=": ")
     limits, _ = _limits(found)
-    substitutes = _Mapping(found.mapping("substitutes"), found.path("substitutes"), None)
+    substitutes = _Mapping(found.inner("substitutes"), found.path("substitutes"), None)
     layer = Layer(
         author=author,
         allows_by_default=found.choice("default", ("allow", "deny")) == "allow",
@@ -85,7 +85,7 @@ def parse_layer(document: Any, *, author: str) -> Layer:
 
 
 def _variables(outer: "_Mapping") -> dict[str, str]:
-    found = _Mapping(outer.mapping("variables"), outer.path("variables"), None)
+    found = _Mapping(outer.inner("variables"), outer.path("variables"), None)
     variables = {name: found.text(name, "") for name in found}
     for name, value in variables.items():
         if not _NAME.fullmatch(name) or "\0" in value:
@@ -127,7 +127,7 @@ def _insertion(item: Any, where: str) -> Insertion:
         raise PolicyError(f'{where}: write either before or after, with "job" or the sources of steps')
     key = "before" if "before" in found else "after"
     condition = found.choice("if", ("success()" if key == "before" else "always()", *sorted(_CONDITIONS)))
-    inputs = found.mapping("inputs")
+    inputs = found.inner("inputs")
     if ("step" in found) == ("script" in found):
         raise PolicyError(f"{where}: write either step or script")
     if "script" in found:
@@ -137,7 +137,7 @@ def _insertion(item: Any, where: str) -> Insertion:
         inputs = {"script": found.text("script")}
     else:
         reference = _reference(found)
-    env = _Mapping(found.mapping("env"), found.path("env"), None)
+    env = _Mapping(found.inner("env"), found.path("env"), None)
     return Insertion(
         call=Call(
             name=name,
@@ -309,7 +309,7 @@ class _Mapping:
             raise PolicyError(f"{self.path(key)}: a list is needed, not {_kind(value)}")
         return value
 
-    def mapping(self, key: str) -> dict[str, Any]:
+    def inner(self, key: str) -> dict[str, Any]:
         value = self._value.get(key, {})
         if not isinstance(value, dict):
             raise PolicyError(f"{self.path(key)}: an object is needed, not {_kind(value)}")

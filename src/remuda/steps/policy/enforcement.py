@@ -34,9 +34,9 @@ from remuda.steps.job_tree.tree import INSERTED, NOTHING_INSERTED, Entered, Inse
 from remuda.steps.language.evaluate import reveal
 from remuda.steps.language.values import Call, ReferenceKind
 from remuda.steps.policy import hidden_folders, ipc_cleanup, user_cleanup
-from remuda.steps.policy.host_abilities import Host, groups_name, host_of
-from remuda.steps.policy.job_user import Person, hand_over
-from remuda.steps.policy.rules import decide, decide_engine, inserted
+from remuda.steps.policy.host_abilities import Host, host_of
+from remuda.steps.policy.job_user import JobUser, hand_over
+from remuda.steps.policy.rules import decide, decide_engine, find_insertions
 from remuda.steps.policy.sandbox import Sandbox, problem, variable_options
 from remuda.steps.policy.slots import SlotGroup
 from remuda.steps.policy.step_limits import Enclosure, enclose, sweep
@@ -51,41 +51,41 @@ _LOOKS, _LOOK_SECONDS = 100, 0.01
 FREE = Decision(allowed=True, rule="", reason="there is no policy")
 
 
-class Custody:
+class PolicyEnforcement:
     """Of one job."""
 
     def __init__(
         self,
         *,
         policy: Policy,
-        person: Person | None,
+        person: JobUser | None,
         job: Path,
         work_dir: Path,
         key: str,
-        cgroup: str = "",
-        cgroup_limits: Limits = NO_LIMITS,
+        slot: SlotGroup | None = None,
         has_own_user: bool = False,
         sandbox: Sandbox | None = None,
     ) -> None:
         """`job` is the job's folder in the agent's; `key` tells it from all others, those of other agents included.
-        `cgroup` is the control group below which its steps have theirs, `cgroup_limits` are for all of that.
+        `slot` is the control group around the whole job, below which its steps have theirs.
         `has_own_user`: nobody else on this machine is `person`."""
         self.policy = policy
         self.person = person
-        self.cgroup = cgroup
+        self.slot = slot
         self._own_uid = person.uid if person and has_own_user else None
         self.sandbox = sandbox
         self._job = job
         self._key = key
         self._work_dir = work_dir
         self._free = Enclosure(limits=NO_LIMITS, work_dir=work_dir)
-        self.slot: SlotGroup | None = None
-        """What is around all of the job."""
-        if cgroup:
-            self.slot = SlotGroup(cgroup, limits=cgroup_limits, name=groups_name(job.parent.parent), job=job)
 
     @property
-    def has_a_say(self) -> bool:
+    def cgroup(self) -> str:
+        """The path of the job's control group; empty without one."""
+        return self.slot.path if self.slot is not None else ""
+
+    @property
+    def is_restricted(self) -> bool:
         """Whether anybody has said anything about this job's steps."""
         return bool(self.policy.layers or self.cgroup) or self.person is not None
 
@@ -126,7 +126,7 @@ class Custody:
         return f"the job's processes are not in the control group {self.cgroup}: {why}"
 
     def around_job(self) -> Inserted:
-        return inserted(self.policy)
+        return find_insertions(self.policy)
 
     def insertable(self) -> dict[str, Call]:
         """Everything that the policy inserts anywhere, by name."""
@@ -154,7 +154,7 @@ class Custody:
         """What is to run before and after a step that may begin."""
         if not self.policy.layers or node.phase or node.is_group or loaded.kind is None:
             return NOTHING_INSERTED
-        return inserted(self.policy, _subject(node, loaded))
+        return find_insertions(self.policy, _subject(node, loaded))
 
     def limits(self, node: Node) -> Limits:
         """Of a step that has begun."""
@@ -162,7 +162,7 @@ class Custody:
 
     def enclose(self, node: Node) -> Enclosure:
         """What holds the command of a step that has begun."""
-        if not self.has_a_say:
+        if not self.is_restricted:
             return self._free
         is_client, is_inside = is_own(node, ENGINE_CLIENTS), runs_in_container(node)
         is_agents = has_agents_rights(node)
@@ -254,7 +254,7 @@ class Custody:
 
     def report(self, decision: Decision, enclosure: Enclosure | None) -> dict[str, Any]:
         """`policy` of a result; nothing where nobody has a say."""
-        if not self.has_a_say or not (decision.rule or enclosure):
+        if not self.is_restricted or not (decision.rule or enclosure):
             return {}
         told: dict[str, Any] = {"decision": "allowed" if decision.allowed else "denied", "rule": decision.rule}
         told["reason"] = decision.reason
@@ -275,7 +275,7 @@ class Custody:
         """The job is over: end whatever its steps have left; what cannot be ended, in words. Who is cancelled here
         still waits for the thread: the next job may have the same user, and one that lags behind would take from
         that."""
-        survivors = await sweep(self._host, self._key, clock) if self.has_a_say else ()
+        survivors = await sweep(self._host, self._key, clock) if self.is_restricted else ()
         if self._own_uid is not None:
             clearing = asyncio.to_thread(_clear_user, self._own_uid)
             await carried_through(clearing, name=f"job {self._key}: clear its user")
@@ -285,7 +285,7 @@ class Custody:
     async def end_processes(self, clock: Clock) -> tuple[str, ...]:
         """End whatever the job's steps have left running, while the job goes on: its user's files stay. Returns what
         cannot be ended, in words."""
-        survivors = await sweep(self._host, self._key, clock) if self.has_a_say else ()
+        survivors = await sweep(self._host, self._key, clock) if self.is_restricted else ()
         if self._own_uid is not None:
             ending = asyncio.to_thread(_end_processes, self._own_uid)
             await carried_through(ending, name=f"job {self._key}: end its user's processes")
@@ -316,7 +316,7 @@ class Custody:
         container of the job can: then DefinitionError, or an OSError that `is_jobs_doing` knows.
         """
         assert self.person is not None
-        raw = [files.own(".raw")] if has_raw else []
+        raw = [files.own_path(".raw")] if has_raw else []
         for path in (*raw, *map(str, (files.outputs, files.exports, files.masks))):
             make_empty(path)
         steps = (files.name, find_exchange_files(self._job, node.frame).name)

@@ -59,7 +59,7 @@ def hide(
     words += ["--dev-bind", "/", "/", "--unshare-pid", "--die-with-parent", "--proc", "/proc"]
     if os.geteuid() == 0:
         words += ["--cap-drop", "ALL", *_each("--cap-add", (f"CAP_{name}" for name in _RIGHTS))]
-        words += ["--dev", "/dev", *_bound("--dev-bind", filter(os.path.exists, _DEVICES))]
+        words += ["--dev", "/dev", *_bind("--dev-bind", filter(os.path.exists, _DEVICES))]
         words += ["--ro-bind-try", "/sys", "/sys"]
     else:
         words += ["--unshare-user"]
@@ -170,5 +170,5 @@ def _each(option: str, values: Iterable[str]) -> list[str]:
     return [word for value in values for word in (option, value)]
 
 
-def _bound(option: str, paths: Iterable[str]) -> list[str]:
+def _bind(option: str, paths: Iterable[str]) -> list[str]:
     return [word for path in paths for word in (option, path, path)]

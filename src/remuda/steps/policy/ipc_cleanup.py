@@ -2,7 +2,7 @@
 
 They have no place in the file system and outlive their processes, so the next job in the slot, which has the same user,
 would find them. The kernel lists those of this IPC namespace; what a sandbox or a container had goes with its own.
-Called by `custody`, after `own_user` has ended the user's processes.
+Called by `enforcement`, after `own_user` has ended the user's processes.
 """
 
 import ctypes
@@ -19,12 +19,12 @@ def remove_memory(uid: int) -> None:
     libc = ctypes.CDLL(None)
     for kind, (column, name) in _REMOVERS.items():
         remove = getattr(libc, name)
-        for number in _owned(uid, kind, column):
+        for number in _list_owned(uid, kind, column):
             # Semaphores come in sets: which one of the set is the second argument, and of no meaning here.
             remove(number, 0, _IPC_RMID) if kind == "sem" else remove(number, _IPC_RMID, None)
 
 
-def _owned(uid: int, kind: str, column: str) -> list[int]:
+def _list_owned(uid: int, kind: str, column: str) -> list[int]:
     """The numbers of a user's entries; none where the kernel has no such list."""
     try:
         head, *lines = (_LISTS / kind).read_text().splitlines()

@@ -18,7 +18,7 @@ LARGEST_ID = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Person:
+class JobUser:
     """A user that is not the agent's."""
 
     uid: int
@@ -27,12 +27,12 @@ class Person:
     """Weaker than what the job says of itself. No HOME where the user has none."""
 
 
-def parse_run_as(text: str, *, agent_uid: int | None = None) -> Person | None:
+def parse_run_as(text: str, *, agent_uid: int | None = None) -> JobUser | None:
     """A user's name, UID or UID:GID; None for an empty text. BadRequestError when this agent cannot do that."""
     if not text:
         return None
     own = os.geteuid() if agent_uid is None else agent_uid
-    person = _numeric(text) if text.replace(":", "", 1).isdecimal() else _named(text)
+    person = _numeric(text) if text.replace(":", "", 1).isdecimal() else _find_named(text)
     if own != 0:
         raise BadRequestError(f"run_as: this agent is user {own}, not root, so it cannot start steps as {text}")
     if person.uid == 0 or person.gid == 0:
@@ -40,7 +40,7 @@ def parse_run_as(text: str, *, agent_uid: int | None = None) -> Person | None:
     return person
 
 
-def hand_over(folder: Path, person: Person, opened: int | None = None, *, closed: bool = False) -> None:
+def hand_over(folder: Path, person: JobUser, opened: int | None = None, *, closed: bool = False) -> None:
     """Make a folder, and what is in it, a person's own. Nothing follows a link out of it, or in its place.
 
     `opened` is the folder's descriptor, where the caller has one. `closed`: nobody but its owner gets in, whatever the
@@ -75,25 +75,25 @@ def _open(folder: Path) -> int:
         raise AgentError(f"{folder} is to be a folder of the job's, but is a link or a file; remove it") from None
 
 
-def _numeric(text: str) -> Person:
+def _numeric(text: str) -> JobUser:
     uid, colon, gid = text.partition(":")
     if not uid or (colon and not gid) or max(int(uid), int(gid or 0)) > LARGEST_ID:
         raise BadRequestError(f"run_as: {text!r} is no user; write a name, UID or UID:GID")
     try:
         entry = pwd.getpwuid(int(uid))
     except KeyError:
-        return Person(uid=int(uid), gid=int(gid or uid))
-    return Person(uid=entry.pw_uid, gid=int(gid) if gid else entry.pw_gid, env=_env(entry))
+        return JobUser(uid=int(uid), gid=int(gid or uid))
+    return JobUser(uid=entry.pw_uid, gid=int(gid) if gid else entry.pw_gid, env=_env(entry))
 
 
-def _named(text: str) -> Person:
+def _find_named(text: str) -> JobUser:
     try:
         entry = pwd.getpwnam(text)
     except KeyError:
         raise BadRequestError(
             f"run_as: there is no user {text!r} on this machine; create it, or name another"
         ) from None
-    return Person(uid=entry.pw_uid, gid=entry.pw_gid, env=_env(entry))
+    return JobUser(uid=entry.pw_uid, gid=entry.pw_gid, env=_env(entry))
 
 
 def _env(entry: pwd.struct_passwd) -> dict[str, str]:
@@ -101,7 +101,7 @@ def _env(entry: pwd.struct_passwd) -> dict[str, str]:
     return {"USER": entry.pw_name, "LOGNAME": entry.pw_name} | home
 
 
-def _barrier(folder: Path, person: Person) -> Path | None:
+def _barrier(folder: Path, person: JobUser) -> Path | None:
     """The first folder on the way that a person may not search."""
     for parent in reversed(folder.absolute().parents):
         status = parent.stat()

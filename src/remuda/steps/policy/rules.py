@@ -21,7 +21,7 @@ from remuda.steps.policy.values import Decision, Layer, Policy, Rule, Source, Su
 from remuda.steps.policy.versions import is_within, sort_key
 from remuda.steps.process.limits import NAMES, NO_LIMITS, Limits, stricter
 
-__all__ = ["decide", "decide_engine", "inserted", "parse_layer", "parse_policy"]
+__all__ = ["decide", "decide_engine", "find_insertions", "parse_layer", "parse_policy"]
 
 
 def decide(policy: Policy, subject: Subject, *, within: Limits = NO_LIMITS) -> Decision:
@@ -58,7 +58,7 @@ def decide_engine(policy: Policy, address: str) -> Decision:
     return Decision(allowed=True, rule="engines", reason="its engine is allowed")
 
 
-def inserted(policy: Policy, subject: Subject | None = None) -> Inserted:
+def find_insertions(policy: Policy, subject: Subject | None = None) -> Inserted:
     """What runs around the whole job, or around one step of it. Outer layers enclose inner ones.
 
     Nothing is put around what was itself inserted.

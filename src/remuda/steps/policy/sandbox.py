@@ -71,7 +71,7 @@ class Sandbox:
             return hidden_folders.hide(
                 command, hidden=self.hidden, kept=kept, lent=shown, fixed=fixed, env_file=env_file
             )
-        return _wrapped(command, env_file=env_file, shown=shown, kept=kept, missing=missing)
+        return _wrap(command, env_file=env_file, shown=shown, kept=kept, missing=missing)
 
 
 def variable_options(env: Mapping[str, str]) -> bytes:
@@ -100,7 +100,7 @@ def problem(uid: int | None = None, gid: int | None = None, *, shown: tuple[str,
 def _try_sandbox(uid: int | None, gid: int | None, shown: tuple[str, ...]) -> str | None:
     if shutil.which("bwrap", path=_SEARCH) is None:
         return "bubblewrap (bwrap) is not installed"
-    tried = _wrapped(["/bin/sh", "-c", '[ $# = 0 ] || ls "$@" >/dev/null', "sh", *shown], shown=shown, kept=())
+    tried = _wrap(["/bin/sh", "-c", '[ $# = 0 ] || ls "$@" >/dev/null', "sh", *shown], shown=shown, kept=())
     try:
         done = subprocess.run(
             tried,
@@ -118,7 +118,7 @@ def _try_sandbox(uid: int | None, gid: int | None, shown: tuple[str, ...]) -> st
     return None if done.returncode == 0 else f"bubblewrap cannot be used: {done.stderr.strip() or done.returncode}"
 
 
-def _wrapped(
+def _wrap(
     command: Sequence[str],
     *,
     shown: Sequence[str],
@@ -130,7 +130,7 @@ def _wrapped(
     words += [shutil.which("bwrap", path=_SEARCH) or "bwrap", *hidden_folders.FROM_FILE]
     words += ["--unshare-pid", "--unshare-ipc", "--unshare-cgroup-try", "--die-with-parent", "--cap-drop", "ALL"]
     for place in _SYSTEM:
-        words += _bound_like(place)
+        words += _bind_system(place)
     for place in _HIDDEN_FOLDERS:
         words += ["--tmpfs", place] if os.path.isdir(place) else []
     for place in _HIDDEN_FILES:
@@ -146,7 +146,7 @@ def _wrapped(
     return (*words, *command)
 
 
-def _bound_like(place: str) -> list[str]:
+def _bind_system(place: str) -> list[str]:
     """A part of the system as it is here: `/bin` is a link on most systems, and must be one there."""
     if os.path.islink(place):
         return ["--symlink", os.readlink(place), place]

@@ -16,7 +16,7 @@ from typing import Any
 
 from remuda.lib.files import write_whole
 from remuda.steps.errors import AgentError
-from remuda.steps.process.cgroups import Groups, StepGroup, find_groups, named_places
+from remuda.steps.process.cgroups import Groups, StepGroup, find_groups, list_places
 from remuda.steps.process.limits import Limits
 
 NOTE = "slot"
@@ -31,17 +31,17 @@ class SlotGroup:
     def __init__(self, path: str, *, limits: Limits, name: str, job: Path) -> None:
         """`path` as in every hierarchy; `name` of the agent's groups below it; `job` is the job's folder."""
         self.limits = limits
-        self._path = path
+        self.path = path
         self._name = name
         self._note = job / NOTE
 
     def begin(self) -> None:
         """Make it. AgentError where a limit cannot be kept."""
         if not self._note.exists():
-            there = [str(place) for place in named_places(self._path) if place.is_dir()]
+            there = [str(place) for place in list_places(self.path) if place.is_dir()]
             used = self._group.usage() if there else None
             write_whole(self._note, json.dumps({"there": there, "used": asdict(used) if used else {}}).encode())
-        groups = find_groups(self._name, parent=self._path)
+        groups = find_groups(self._name, parent=self.path)
         lacking = {_KEYS[name]: groups.lacking.get(name, "") for name in self.limits.names() if not groups.limits(name)}
         try:
             if not lacking and groups.folders():
@@ -57,7 +57,7 @@ class SlotGroup:
 
     def usage(self) -> dict[str, float]:
         """What the whole job has used so far, as far as it is known, as results name it."""
-        used, noted = self._group.usage(), self._noted
+        used, noted = self._group.usage(), self._note_content
         if used is None or noted is None:
             return {}
         before: dict[str, Any] = noted["used"]
@@ -67,16 +67,16 @@ class SlotGroup:
             told.pop("memory_peak_bytes", None)
         return told
 
-    def refused_forks(self) -> int:
+    def count_refused_forks(self) -> int:
         """How often the job could not start one more process, where the kernel counts that here."""
-        return self._group.refused_forks()
+        return self._group.count_refused_forks()
 
     def remove(self) -> None:
         """The job is over: what was made for it goes, unless something is in there that nobody could end."""
-        noted = self._noted
+        noted = self._note_content
         if noted is None:
             return
-        for place in named_places(self._path):
+        for place in list_places(self.path):
             if str(place) not in noted["there"]:
                 with suppress(OSError):
                     place.rmdir()
@@ -84,14 +84,14 @@ class SlotGroup:
     @cached_property
     def _group(self) -> StepGroup:
         """The group, as one below those above it."""
-        groups = find_groups(self._name, parent=self._path)
+        groups = find_groups(self._name, parent=self.path)
         above = {controller: folder.parent.parent for controller, folder in groups.v1.items()}
         v2 = groups.v2.parent.parent if groups.v2 else None
         around: Groups = replace(groups, v1=above, v2=v2)
-        return StepGroup(groups=around, key=Path(self._path).name)
+        return StepGroup(groups=around, key=Path(self.path).name)
 
     @property
-    def _noted(self) -> dict[str, Any] | None:
+    def _note_content(self) -> dict[str, Any] | None:
         try:
             noted: dict[str, Any] = json.loads(self._note.read_bytes())
         except (OSError, ValueError):

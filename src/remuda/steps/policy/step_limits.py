@@ -21,7 +21,7 @@ from remuda.lib.files import write_whole
 from remuda.steps.pack.program import own_command
 from remuda.steps.policy import measurement
 from remuda.steps.policy.host_abilities import DISK, OWN_USER, Host
-from remuda.steps.policy.job_user import Person
+from remuda.steps.policy.job_user import JobUser
 from remuda.steps.policy.slots import SlotGroup
 from remuda.steps.process.cgroups import StepGroup
 from remuda.steps.process.environment import DEFAULT_PATH
@@ -43,7 +43,7 @@ class Enclosure:
     """What `entering` does before it becomes the command; empty: it is not needed."""
     joins: tuple[str, ...] = ()
     """Files that the shim's subshell writes 0 to before it executes the command."""
-    person: Person | None = None
+    person: JobUser | None = None
     group: StepGroup | None = None
     slot: SlotGroup | None = None
     """What is around the whole job."""
@@ -97,11 +97,11 @@ class Enclosure:
         used = self.group.usage() if self.group else None
         return {} if used is None else {name: value for name, value in asdict(used).items() if value is not None}
 
-    async def broken_limit(self) -> str | None:
+    async def find_broken_limit(self) -> str | None:
         """Which limit the step has gone beyond, in words; asked when it has ended."""
         limits, group = self.limits, self.group
         whole = self.slot.limits.memory_bytes if self.slot else None
-        if group is not None and (limits.memory_bytes or whole) and group.kills_for_memory():
+        if group is not None and (limits.memory_bytes or whole) and group.count_memory_kills():
             own = limits.memory_bytes
             if own is not None and (whole is None or own <= whole):
                 return f"the step used more memory than its limit of {format_bytes(own)} and was killed"
@@ -116,13 +116,13 @@ class Enclosure:
         """What a limit may have to do with a step that has failed."""
         if self.group is None:
             return None
-        refused, whole = self.group.refused_forks(), self.slot.limits.pids if self.slot else None
+        refused, whole = self.group.count_refused_forks(), self.slot.limits.pids if self.slot else None
         if self.limits.pids is not None and refused:
             return f"the step could not start more than {self.limits.pids} processes, which is its limit"
         # Which of the two groups counts depends on the kernel.
-        if self.slot is not None and whole is not None and (refused or self.slot.refused_forks()):
+        if self.slot is not None and whole is not None and (refused or self.slot.count_refused_forks()):
             return f"the job could not start more than {whole} processes, which is its limit"
-        if self.slot is not None and self.group.kills_for_memory() and self.slot.limits.memory_bytes is None:
+        if self.slot is not None and self.group.count_memory_kills() and self.slot.limits.memory_bytes is None:
             return "a process of the step was killed: its control group, or the machine, had no memory left"
         return None
 
@@ -169,7 +169,7 @@ def enclose(
     *,
     key: str,
     work_dir: Path,
-    person: Person | None = None,
+    person: JobUser | None = None,
     inside: bool = False,
     apart: bool = False,
     slot: SlotGroup | None = None,
@@ -186,7 +186,7 @@ def enclose(
     if host.groups.folders():
         group = StepGroup(groups=host.groups, key=key)
         group.make(NO_LIMITS if inside else limits)
-    enforced, advisory = _sorted_out(host, limits, is_apart=apart or person is not None, inside=inside)
+    enforced, advisory = _split_by_enforcement(host, limits, is_apart=apart or person is not None, inside=inside)
     joins = group.joins if group else ()
     spec = _spec(host, NO_LIMITS if inside else limits, person)
     return Enclosure(
@@ -231,7 +231,7 @@ def _forget_unused(host: Host) -> None:
             folder.rmdir()
 
 
-def _spec(host: Host, limits: Limits, person: Person | None) -> dict[str, Any]:
+def _spec(host: Host, limits: Limits, person: JobUser | None) -> dict[str, Any]:
     """What `entering` is to do beyond joining groups."""
     spec: dict[str, Any] = {}
     if limits.network is not None and host.has_networks:
@@ -243,7 +243,9 @@ def _spec(host: Host, limits: Limits, person: Person | None) -> dict[str, Any]:
     return spec
 
 
-def _sorted_out(host: Host, limits: Limits, *, is_apart: bool, inside: bool) -> tuple[tuple[str, ...], dict[str, str]]:
+def _split_by_enforcement(
+    host: Host, limits: Limits, *, is_apart: bool, inside: bool
+) -> tuple[tuple[str, ...], dict[str, str]]:
     """What is enforced and what is not, with the reason."""
     enforced: list[str] = []
     advisory: dict[str, str] = {}

@@ -77,12 +77,12 @@ class StepGroup:
         if limits.pids is not None:
             self._set("pids", "pids.max", "pids.max", str(limits.pids))
 
-    def kills_for_memory(self) -> int:
+    def count_memory_kills(self) -> int:
         """How many processes the kernel has killed because the step had no memory left."""
         counts = _words(self._path("memory", "memory.oom_control")) or _words(self._path("", "memory.events"))
         return counts.get("oom_kill", 0)
 
-    def refused_forks(self) -> int:
+    def count_refused_forks(self) -> int:
         """How often the step could not start one more process."""
         counts = _words(self._path("pids", "pids.events")) or _words(self._path("", "pids.events"))
         return counts.get("max", 0)
@@ -95,7 +95,7 @@ class StepGroup:
         user, system = stat.get("user_usec"), stat.get("system_usec")
         nanoseconds = [_number(self._path("cpuacct", f"cpuacct.usage_{kind}")) for kind in ("user", "sys")]
         peak = _number(self._path("memory", "memory.max_usage_in_bytes")) or _number(self._path("", "memory.peak"))
-        read, written = self._moved_bytes()
+        read, written = self._io_bytes()
         return StepUsage(
             cpu_user_seconds=_seconds(nanoseconds[0], 1e9) if nanoseconds[0] is not None else _seconds(user, 1e6),
             cpu_system_seconds=_seconds(nanoseconds[1], 1e9) if nanoseconds[1] is not None else _seconds(system, 1e6),
@@ -160,7 +160,7 @@ class StepGroup:
         folder = self.groups.v1.get(controller) if controller else self.groups.v2
         return folder / self.key / name if folder else None
 
-    def _moved_bytes(self) -> tuple[int | None, int | None]:
+    def _io_bytes(self) -> tuple[int | None, int | None]:
         """What went to and from disks, as far as the kernel knows for whom."""
         name = "blkio.throttle.io_service_bytes"
         old = _text(self._path("blkio", f"{name}_recursive")) or _text(self._path("blkio", name))
@@ -205,7 +205,7 @@ def find_groups(name: str, *, proc: Path = Path("/proc/self"), parent: str | Non
     return Groups(v1=ordered, v2=v2 if controllers or not v1 else None, v2_controllers=controllers, lacking=lacking)
 
 
-def named_places(parent: str, *, proc: Path = Path("/proc/self")) -> tuple[Path, ...]:
+def list_places(parent: str, *, proc: Path = Path("/proc/self")) -> tuple[Path, ...]:
     """Where a group of this name is, or would be: one for each hierarchy."""
     return tuple(base for _, _, base in _places(proc, parent))
 

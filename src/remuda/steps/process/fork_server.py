@@ -2,15 +2,15 @@
 
 To start Python and import a step costs more than most steps do; a fork costs a millisecond. What it makes of a step is
 what `shim` makes of it: a leader of its own session that claims the step by its pid file, and an exit file. Steps are
-our own programs, so the leader runs the step itself and writes down how that ended; only when it is killed nobody does.
+our own programs, so the worker runs the step itself and writes down how that ended; only when it is killed nobody does.
 A step may be started by either, is adopted by any agent, and outlives this process, too.
 
 A fork is cheap only until it is used: what a child writes to is copied page by page, and that takes longer than many a
 step. So a child that has run one of the usual steps well waits for another of the same job, which its *line* brings, a
-socket to its agent; it tells by it that it waits, and goes when it ends. Steps that follow each other have one leader
+socket to its agent; it tells by it that it waits, and goes when it ends. Steps that follow each other have one worker
 then; for each of them it claims, and writes down how it ended. `leading` keeps those that wait.
 
-The standby process owes nothing to a job: it ends when its agent does, and knows no more of it than each request says.
+The fork_server process owes nothing to a job: it ends when its agent does, and knows no more of it than each request says.
 Where it is gone or does not answer, `spawn` says so and the agent uses the shim; the claim makes sure that a step which
 was perhaps started is not started twice.
 
@@ -43,7 +43,7 @@ from remuda.steps.process.job_processes import LED
 from remuda.steps.process.marks import mark_this_process
 from remuda.steps.process.step_files import StepFiles
 
-NAME = "remuda-standby"
+NAME = "remuda-fork_server"
 """What tells it from the agent in a list of processes."""
 ANSWER_SECONDS = 5.0
 """A process that takes longer for a fork is not worth waiting for."""
@@ -54,12 +54,12 @@ _LOOK_SECONDS = 0.001
 _MARK = b"\0"
 """What a line comes with."""
 WAITS = b"\n"
-"""What a leader tells by its line."""
+"""What a worker tells by its line."""
 _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Leader:
+class Worker:
     """A child, seen from its agent."""
 
     pid: int
@@ -72,7 +72,7 @@ class Leader:
         with socket.socket(fileno=os.dup(self.line)) as line:
             line.settimeout(ANSWER_SECONDS)
             try:
-                line.sendall(_framed(request))
+                line.sendall(_frame(request))
             except OSError:
                 self.leave()
                 return False
@@ -82,7 +82,7 @@ class Leader:
 
     def lives(self) -> bool:
         with contextlib.suppress(ChildProcessError):
-            # Where the standby process is gone, it is the agent's child.
+            # Where the fork_server process is gone, it is the agent's child.
             os.waitpid(self.pid, os.WNOHANG)
         return shim.start_time(self.pid) == self.start
 
@@ -91,7 +91,7 @@ class Leader:
         os.close(self.line)
 
 
-def request_of(
+def build_request(
     files: StepFiles,
     program: Sequence[str],
     *,
@@ -113,22 +113,22 @@ def request_of(
     }
 
 
-class Standby:
+class ForkServer:
     """The process, seen from its agent. It is there at once and answers when its imports are done."""
 
     def __init__(self) -> None:
         self._connection, theirs = socket.socketpair()
         self._connection.settimeout(ANSWER_SECONDS)
-        self._parting: list[Leader] = []
+        self._parting: list[Worker] = []
         agent = os.getpid()
         self._pid: int | None = os.fork()
         if self._pid == 0:
             self._connection.close()
-            _live(theirs, agent)
+            _serve_forks(theirs, agent)
         LED.add(self._pid)
         theirs.close()
 
-    def spawn(self, request: Mapping[str, Any]) -> Leader | None:
+    def spawn(self, request: Mapping[str, Any]) -> Worker | None:
         """Start a step (`request_of`). None: use the shim."""
         if self._pid is None:
             return None
@@ -137,8 +137,8 @@ class Standby:
             line.setblocking(False)
             try:
                 socket.send_fds(self._connection, [_MARK], [theirs.fileno()])
-                self._connection.sendall(_framed(request))
-                answer = _received(self._connection, _STARTED.size)
+                self._connection.sendall(_frame(request))
+                answer = _receive(self._connection, _STARTED.size)
             except OSError:
                 answer = b""
         if not answer:
@@ -146,17 +146,17 @@ class Standby:
             self.close()
             return None
         pid, start = _STARTED.unpack(answer)
-        return Leader(pid=pid, start=start, line=line.detach())
+        return Worker(pid=pid, start=start, line=line.detach())
 
-    def part(self, leader: Leader) -> None:
-        """Let a leader go that waits."""
-        leader.leave()
-        self._parting = [one for one in self._parting if one.lives()] + [leader]
+    def part(self, worker: Worker) -> None:
+        """Let a worker go that waits."""
+        worker.leave()
+        self._parting = [one for one in self._parting if one.lives()] + [worker]
 
     def close(self) -> None:
-        """End the process, and see leaders off that were let go; steps that it started go on."""
+        """End the process, and see workers off that were let go; steps that it started go on."""
         deadline = time.monotonic() + ANSWER_SECONDS
-        while any(leader.lives() for leader in self._parting) and time.monotonic() < deadline:
+        while any(worker.lives() for worker in self._parting) and time.monotonic() < deadline:
             time.sleep(_LOOK_SECONDS)
         self._connection.close()
         if self._pid is not None:
@@ -168,7 +168,7 @@ class Standby:
             self._pid = None
 
 
-def _live(connection: socket.socket, agent: int) -> NoReturn:
+def _serve_forks(connection: socket.socket, agent: int) -> NoReturn:
     """Fork as told until the agent is gone."""
     try:
         os.setsid()
@@ -198,7 +198,7 @@ def _live(connection: socket.socket, agent: int) -> NoReturn:
             pid = os.fork()
             if pid == 0:
                 connection.close()
-                _lead(request, line, program)
+                _serve_steps(request, line, program)
             line.close()
             connection.sendall(_STARTED.pack(pid, shim.start_time(pid) or 0))
     except OSError:
@@ -209,19 +209,19 @@ def _live(connection: socket.socket, agent: int) -> NoReturn:
         os._exit(0)
 
 
-def _framed(request: Mapping[str, Any]) -> bytes:
+def _frame(request: Mapping[str, Any]) -> bytes:
     data = json.dumps(request).encode()
     return _SIZE.pack(len(data)) + data
 
 
 def _read(connection: socket.socket) -> dict[str, Any]:
     """A request, or nothing when the other side is gone."""
-    head = _received(connection, _SIZE.size)
-    data = _received(connection, *_SIZE.unpack(head)) if head else b""
+    head = _receive(connection, _SIZE.size)
+    data = _receive(connection, *_SIZE.unpack(head)) if head else b""
     return json.loads(data) if data else {}
 
 
-def _received(connection: socket.socket, size: int) -> bytes:
+def _receive(connection: socket.socket, size: int) -> bytes:
     """So many bytes, or none when the other side is gone."""
     data = b""
     while len(data) < size:
@@ -232,7 +232,7 @@ def _received(connection: socket.socket, size: int) -> bytes:
     return data
 
 
-def _lead(request: dict[str, Any], line: socket.socket, program: Any) -> NoReturn:
+def _serve_steps(request: dict[str, Any], line: socket.socket, program: Any) -> NoReturn:
     """Run the step, as the leader of a session of its own, and those that follow it."""
     code = 1
     try:
@@ -286,7 +286,7 @@ def _run(request: dict[str, Any], program: Any, before: tuple[float, float]) -> 
         os._exit(shim.LOST_CLAIM)
     os.write(claim, f"{os.getpid()} {shim.start_time(os.getpid()) or 0}\n".encode())
     os.close(claim)
-    code = _enclosed(request, program) if request["enclosure"] else _code_of(request, program)
+    code = _run_enclosed(request, program) if request["enclosure"] else _run_program(request, program)
     user, system, most = _used()
     # As a shell tells it, and with what a shell cannot tell.
     with open(f"{base}.pid", "a") as file:
@@ -294,23 +294,23 @@ def _run(request: dict[str, Any], program: Any, before: tuple[float, float]) -> 
     return code
 
 
-def _enclosed(request: dict[str, Any], program: Any) -> int:
-    """The same in a child that has other limits and rights: then its leader can still write down how it ended."""
-    # What ends the step reaches both: the child goes by it, the leader waits for that.
+def _run_enclosed(request: dict[str, Any], program: Any) -> int:
+    """The same in a child that has other limits and rights: then its worker can still write down how it ended."""
+    # What ends the step reaches both: the child goes by it, the worker waits for that.
     signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
     child = os.fork()
     if child == 0:
         code = 1
         try:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
-            code = _code_of(request, program)
+            code = _run_program(request, program)
         finally:
             os._exit(code)
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     return code if code >= 0 else 128 - code
 
 
-def _code_of(request: dict[str, Any], program: Any) -> int:
+def _run_program(request: dict[str, Any], program: Any) -> int:
     """Run the step in a process as a new Python would have it."""
     code = 1
     try:

@@ -54,7 +54,7 @@ class Stat:
         return self.state in "ZX"
 
 
-class Processes:
+class JobProcesses:
     """Those of one job."""
 
     def __init__(
@@ -348,6 +348,6 @@ def _description(pid: int) -> str:
     return f"{pid} ({name}, state {seen.state if seen else '?'})"
 
 
-def warning_about(survivors: Sequence[str]) -> str:
+def describe_survivors(survivors: Sequence[str]) -> str:
     """For the log of a job that leaves something behind."""
     return f"WARNING: processes of the job cannot be ended, and are left on its machine: {', '.join(survivors)}"

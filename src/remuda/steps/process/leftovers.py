@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from remuda.lib.clock import Clock
 from remuda.lib.dataclass import dataclass
 from remuda.steps.process import marks, shim
-from remuda.steps.process.job_processes import Processes, all_processes, children, children_of, read_stat, send
+from remuda.steps.process.job_processes import JobProcesses, all_processes, children, children_of, read_stat, send
 from remuda.steps.process.kernel import POLL_SECONDS
 
 REAP_SECONDS = 10.0
@@ -36,13 +36,13 @@ class Leftover:
     processes: tuple[tuple[int, int], ...]
 
 
-def find(claim: tuple[int, int], key: str = "", *, leader_waits: bool = False) -> Leftover | None:
+def find(claim: tuple[int, int], key: str = "", *, worker_waits: bool = False) -> Leftover | None:
     """What lives of a step whose shim, with this number and start time, has ended. Where the start time is not known
-    (0), only what has the mark of the job counts: the number may be somebody else's by now. `leader_waits`: it has not
+    (0), only what has the mark of the job counts: the number may be somebody else's by now. `worker_waits`: it has not
     ended, but is no part of the step any more."""
-    if leader_waits:
+    if worker_waits:
         return _beside(claim[0])
-    reaped(-claim[0])
+    reap_all(-claim[0])
     if not _group_exists(claim[0]) or (claim[1] and shim.start_time(claim[0]) not in (None, claim[1])):
         return None
     processes = tuple(process for process in _in_session(claim[0]) if process[1] >= claim[1])
@@ -58,7 +58,7 @@ def _beside(leader: int) -> Leftover | None:
     return Leftover(session=leader, processes=processes) if processes else None
 
 
-async def terminate(job: Processes, clock: Clock) -> None:
+async def terminate(job: JobProcesses, clock: Clock) -> None:
     """Let everything of a job end by itself, within `GRACE_SECONDS`: SIGTERM, and SIGCONT for what is stopped."""
     if not job.everywhere and job.is_quiet():
         return
@@ -74,7 +74,7 @@ async def terminate(job: Processes, clock: Clock) -> None:
         await asyncio.sleep(POLL_SECONDS)
 
 
-async def end(job: Processes) -> tuple[str, ...]:
+async def end(job: JobProcesses) -> tuple[str, ...]:
     """Kill everything of a job, and look until nothing of it is left. What cannot be ended, in words."""
     if not job.everywhere and job.is_quiet():
         return ()
@@ -84,7 +84,7 @@ async def end(job: Processes) -> tuple[str, ...]:
 def kill(leftovers: Sequence[Leftover]) -> None:
     """Kill the sessions that steps left behind, at once; whatever has left them is for `end`."""
     for leftover in leftovers:
-        for pid in _living(leftover):
+        for pid in _list_living(leftover):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
     reap_soon([pid for leftover in leftovers for pid, _ in leftover.processes])
@@ -104,10 +104,10 @@ def reap_soon(targets: Sequence[int], tries: int = 100) -> None:
 
 
 def _reap(targets: Sequence[int], tries: int) -> None:
-    reap_soon([target for target in targets if not reaped(target)], tries - 1)
+    reap_soon([target for target in targets if not reap_all(target)], tries - 1)
 
 
-def reaped(target: int) -> bool:
+def reap_all(target: int) -> bool:
     """Collect what has ended; whether nothing is left to wait for."""
     while True:
         try:
@@ -135,7 +135,7 @@ class Reaper:
         self._seen = {pid: self._seen.get(pid, now) for pid in children() if _is_dead(pid)}
         for pid, since in self._seen.items():
             if now - since >= REAP_SECONDS or marks.has_any_mark(pid):
-                reaped(pid)
+                reap_all(pid)
 
 
 def _is_dead(pid: int) -> bool:
@@ -149,7 +149,7 @@ def _signal_each(pids: Sequence[int], number: int) -> None:
             os.kill(pid, number)
 
 
-def _living(leftover: Leftover) -> list[int]:
+def _list_living(leftover: Leftover) -> list[int]:
     """The processes of the session, while it is certain that it is still the same one."""
     if not any(shim.start_time(pid) == start for pid, start in leftover.processes):
         return []

@@ -36,7 +36,7 @@ def number_of(key: str) -> int:
 
 
 @contextmanager
-def marking(key: str) -> Iterator[None]:
+def mark_children(key: str) -> Iterator[None]:
     """Whatever is started meanwhile bears the mark of a job, except by `start_unmarked`. Nothing may be awaited
     meanwhile."""
     with _STARTING:

@@ -75,7 +75,7 @@ async def _handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, li
         if path is None:
             writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
         else:
-            far_writer.write(_passed_on(lines, path))
+            far_writer.write(_forward_head(lines, path))
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(_copy(reader, far_writer), name=f"to {host}")
             tasks.create_task(_copy(far_reader, writer), name=f"from {host}")
@@ -105,7 +105,7 @@ def _target(line: str) -> tuple[str, int, str | None] | None:
         return None
 
 
-def _passed_on(lines: list[str], path: str) -> bytes:
+def _forward_head(lines: list[str], path: str) -> bytes:
     method, _, version = lines[0].split(" ")
     kept = [line for line in lines[1:-2] if line.partition(":")[0].strip().lower() not in _HOP]
     head = [f"{method} {path} {version}", *kept, "Connection: close"]

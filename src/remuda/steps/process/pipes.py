@@ -52,7 +52,7 @@ class Pipe:
         return cls(reading), printing
 
     @classmethod
-    def held_by(cls, pid: int) -> "Pipe | None":
+    def open_of(cls, pid: int) -> "Pipe | None":
         """The one that a process prints into, if it does. No other pipe is open for reading and printing at once."""
         path = f"/proc/{pid}/fd/1"
         try:
@@ -62,7 +62,7 @@ class Pipe:
         except OSError:
             return None
 
-    def waiting(self) -> int:
+    def count_waiting(self) -> int:
         """How many bytes are in it."""
         found = array.array("i", [0])
         fcntl.ioctl(self._fd, termios.FIONREAD, found)
@@ -70,7 +70,7 @@ class Pipe:
 
     def take(self, raw: str, most: int = TAKE_BYTES) -> int:
         """Move what is there into the raw file, behind what is in it; how many bytes that were."""
-        if not self.waiting():
+        if not self.count_waiting():
             return 0
         file = os.open(raw, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
         try:
@@ -143,7 +143,7 @@ class Drains:
     def adopt(self, leftovers: Iterable[Leftover]) -> None:
         """The same for what steps have left running under an earlier agent."""
         for pid, start in (process for leftover in leftovers for process in leftover.processes):
-            if start_time(pid) == start and (pipe := Pipe.held_by(pid)) is not None:
+            if start_time(pid) == start and (pipe := Pipe.open_of(pid)) is not None:
                 self.add(pipe)
 
     def close(self) -> None:

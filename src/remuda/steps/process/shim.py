@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from remuda.steps.process.job_processes import start_time as start_time
-from remuda.steps.process.marks import marking
+from remuda.steps.process.marks import mark_children
 from remuda.steps.process.step_files import StepFiles
 
 SHELL = "/bin/sh"
@@ -83,15 +83,27 @@ def spawn(
     `ends`: the socket to the agent and the pipe for output; without them output goes into the raw file, and the shim
     goes when its command has ended.
     """
-    out = "" if ends else files.own(".raw")
-    arguments = [SHELL, "-c", _TEXT, NAME, files.own(""), str(work_dir), str(open_files), out, *joins, "--", *command]
+    out = "" if ends else files.own_path(".raw")
+    arguments = [
+        SHELL,
+        "-c",
+        _TEXT,
+        NAME,
+        files.own_path(""),
+        str(work_dir),
+        str(open_files),
+        out,
+        *joins,
+        "--",
+        *command,
+    ]
     null = os.devnull
     actions: list[tuple[Any, ...]] = [(os.POSIX_SPAWN_OPEN, 2, null, os.O_WRONLY, 0)]
     if ends is None:
         actions += [(os.POSIX_SPAWN_OPEN, 0, null, os.O_RDONLY, 0), (os.POSIX_SPAWN_OPEN, 1, null, os.O_WRONLY, 0)]
     else:
         actions += [(os.POSIX_SPAWN_DUP2, ends[0], 0), (os.POSIX_SPAWN_DUP2, ends[1], 1)]
-    with marking(key):
+    with mark_children(key):
         return os.posix_spawn(SHELL, arguments, env, file_actions=actions, setsid=True, setsigmask=(), setsigdef=RESET)
 
 
@@ -109,7 +121,7 @@ class Record:
     ended_at: float | None = None
 
 
-def record(files: StepFiles) -> Record | None:
+def read_record(files: StepFiles) -> Record | None:
     """What is known of the shim that runs the step; None while there is none, and where the file is not as shims
     write it: a job of the agent's own user can reach it."""
     try:
@@ -139,10 +151,10 @@ def record(files: StepFiles) -> Record | None:
     return Record(pid=pid, start=start, exit_code=code, usage=usage, ended_at=written_at)
 
 
-def claimed(files: StepFiles) -> tuple[int, int] | None:
+def read_claim(files: StepFiles) -> tuple[int, int] | None:
     """Process number and start time of the shim that runs the step; None while there is none. The start time of one
     that is gone is that of nobody."""
-    found = record(files)
+    found = read_record(files)
     return None if found is None else (found.pid, start_of(found, files))
 
 
@@ -150,7 +162,7 @@ def start_of(found: Record, files: StepFiles) -> int:
     """The start time of the process that wrote a claim, as long as it lives; 0 when it does not."""
     if found.start:
         return found.start
-    arguments = f"\0{NAME}\0{files.own('')}\0".encode("utf-8", "surrogateescape")
+    arguments = f"\0{NAME}\0{files.own_path('')}\0".encode("utf-8", "surrogateescape")
     try:
         is_it = arguments in Path(f"/proc/{found.pid}/cmdline").read_bytes()
     except OSError:

@@ -2,7 +2,7 @@
 
 It may be a child of this agent or of a dead one. A child tells by a socket, its *line*, that its command has ended, and
 that line ends with it. The end of others is noticed through a pidfd, so thousands of them need no thread and no timer;
-where the kernel has no pidfd, they are looked at every 50 ms. A leader of standard steps (`standby`) tells by its line
+where the kernel has no pidfd, they are looked at every 50 ms. A leader of standard steps (`fork_server`) tells by its line
 that it waits for the next one: for this step that is its end, too. A child is reaped when it ends, whether or not
 anybody still waits for it. What its end means is decided in `plan`.
 """
@@ -17,7 +17,7 @@ from collections.abc import Callable
 from remuda.lib.dataclass import dataclass
 from remuda.lib.waiting import LightEvent
 from remuda.steps.process import leftovers, shim
-from remuda.steps.process.fork_server import Leader
+from remuda.steps.process.fork_server import Worker
 from remuda.steps.process.job_processes import LED
 from remuda.steps.process.kernel import Pulse
 
@@ -37,15 +37,15 @@ class Usage:
     io_read_bytes: int | None = None
     io_write_bytes: int | None = None
 
-    def as_told(self) -> dict[str, float | int | None]:
+    def to_result(self) -> dict[str, float | int | None]:
         """For a result."""
         return {
             "cpu_user_seconds": self.cpu_user_seconds,
             "cpu_system_seconds": self.cpu_system_seconds,
             "max_rss_bytes": self.max_rss_bytes,
-        } | ({} if self.io_read_bytes is None else self._moved())
+        } | ({} if self.io_read_bytes is None else self._io_bytes())
 
-    def _moved(self) -> dict[str, float | int | None]:
+    def _io_bytes(self) -> dict[str, float | int | None]:
         return {"io_read_bytes": self.io_read_bytes, "io_write_bytes": self.io_write_bytes}
 
 
@@ -67,12 +67,12 @@ class StepProcess:
         pulse: Pulse,
         wake: Callable[[], None],
         line: int = -1,
-        leader: Leader | None = None,
+        worker: Worker | None = None,
     ) -> None:
         self.pid = pid
         self.waits = False
-        """Whether it has ended this step, and lives: a leader that waits for another."""
-        self._leader = leader
+        """Whether it has ended this step, and lives: a worker that waits for another."""
+        self._worker = worker
         self.exited = LightEvent()
         self.told = LightEvent()
         """Its command has ended and that is written down, or it has ended itself."""
@@ -94,35 +94,35 @@ class StepProcess:
         try:
             self._pidfd = os.pidfd_open(pid)
         except ProcessLookupError:
-            self._found_dead()
+            self._note_dead()
             return
         except (OSError, AttributeError):  # the kernel has none, or the Python was built without
             pulse.add(self._check)
         # Looked at after the pidfd is open: from here on the number cannot be given to another process unnoticed.
         if start is not None and shim.start_time(pid) != start:
-            self._found_dead()
+            self._note_dead()
         elif self._pidfd >= 0:
-            asyncio.get_running_loop().add_reader(self._pidfd, self._ended)
-        if leader is not None and not self.exited.is_set():
-            asyncio.get_running_loop().add_reader(leader.line, self._hear_leader)
+            asyncio.get_running_loop().add_reader(self._pidfd, self._note_end)
+        if worker is not None and not self.exited.is_set():
+            asyncio.get_running_loop().add_reader(worker.line, self._hear_worker)
 
-    def release(self) -> Leader | None:
-        """The leader, if it waits; from now on it is the caller's. One that runs the step goes when it has ended it."""
-        leader, self._leader = self._leader, None
-        if leader is None or self.waits:
-            return leader
-        asyncio.get_running_loop().remove_reader(leader.line)
-        leader.leave()
+    def release(self) -> Worker | None:
+        """The worker, if it waits; from now on it is the caller's. One that runs the step goes when it has ended it."""
+        worker, self._worker = self._worker, None
+        if worker is None or self.waits:
+            return worker
+        asyncio.get_running_loop().remove_reader(worker.line)
+        worker.leave()
         return None
 
-    def _hear_leader(self) -> None:
-        assert self._leader is not None
-        asyncio.get_running_loop().remove_reader(self._leader.line)
+    def _hear_worker(self) -> None:
+        assert self._worker is not None
+        asyncio.get_running_loop().remove_reader(self._worker.line)
         with contextlib.suppress(OSError):
-            self.waits = bool(os.read(self._leader.line, 64))
+            self.waits = bool(os.read(self._worker.line, 64))
         # Else it has ended itself, which is noticed otherwise.
         if self.waits:
-            self._ended()
+            self._note_end()
 
     def dismiss(self) -> None:
         """Let a shim go that waits for that, or would."""
@@ -145,7 +145,7 @@ class StepProcess:
             return False
         if self.exited.is_set():
             # Dead members whose parent was the shim are the agent's children now.
-            leftovers.reaped(-self.pid)
+            leftovers.reap_all(-self.pid)
         try:
             os.killpg(self.pid, 0)
         except ProcessLookupError:
@@ -168,18 +168,18 @@ class StepProcess:
         self._line = -1
         self._check()
 
-    def _found_dead(self) -> None:
+    def _note_dead(self) -> None:
         self._seen_alive = False
-        self._ended()
+        self._note_end()
 
     def _check(self) -> None:
         """Without a pidfd: has it ended meanwhile?"""
         if self._reap() if self._child else shim.start_time(self.pid) != self._start:
-            self._ended()
+            self._note_end()
         elif self._child:
             asyncio.get_running_loop().call_later(_ON_ITS_WAY_SECONDS, self._check)
 
-    def _ended(self) -> None:
+    def _note_end(self) -> None:
         if self._pidfd >= 0:
             asyncio.get_running_loop().remove_reader(self._pidfd)
             os.close(self._pidfd)

@@ -153,19 +153,19 @@ class StepFiles:
         """A folder for what our own programs make for a moment: it goes with the step, also when that is killed."""
         return Path(f"{self._shared}{_TEMPORARY}")
 
-    def named(self) -> tuple[str, str, str]:
+    def exchange_paths(self) -> tuple[str, str, str]:
         """Those that expressions know: for outputs, exports and inputs."""
         return f"{self._shared}.outputs", f"{self._shared}.exports", f"{self._shared}.inputs"
 
-    def shared(self, suffix: str) -> str:
+    def shared_path(self, suffix: str) -> str:
         """One of those that the step knows, too, for those who look often."""
         return self._shared + suffix
 
-    def own(self, suffix: str) -> str:
+    def own_path(self, suffix: str) -> str:
         """One of those that only the agent and the shim know, for those who look often."""
         return self._own + suffix
 
-    def left(self) -> set[str]:
+    def list_suffixes(self) -> set[str]:
         """Which files of the step's own are there."""
         folder, _, name = self._shared.rpartition("/")
         try:
@@ -179,7 +179,7 @@ class StepFiles:
         for suffix in _OWN:
             with suppress(FileNotFoundError):
                 os.unlink(self._own + suffix)
-        for suffix in self.left() if left is None else left:
+        for suffix in self.list_suffixes() if left is None else left:
             if suffix == _TEMPORARY:
                 remove_tree(self._shared + suffix, ignore_errors=True)
                 continue

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from remuda.lib.dataclass import dataclass
 from remuda.steps.process.job_processes import Stat, all_processes, read_stat
-from remuda.steps.process.shim import record, start_of, start_time
+from remuda.steps.process.shim import read_record, start_of, start_time
 from remuda.steps.process.step_files import StepFiles
 
 _PAGE = resource.getpagesize()
@@ -70,7 +70,7 @@ def sessions_in(folder: Path) -> set[int]:
     for claim in folder.glob("step-*.pid"):
         serial = claim.stem.partition("-")[2]
         files = StepFiles(folder, int(serial) if serial.isdecimal() else 0)
-        told = record(files)
+        told = read_record(files)
         if told is not None and told.exit_code is None and start_time(told.pid) == start_of(told, files):
             found.add(told.pid)
     return found

@@ -31,7 +31,7 @@ class Bundled:
     files: "Traversable"
 
 
-def bundled_packages() -> "Traversable":
+def find_packages() -> "Traversable":
     """Where they lie."""
     folder = Path(__file__).parents[2] / "stdsteps"
     if folder.is_dir():

@@ -82,7 +82,7 @@ class PackageCache:
         return Package(root=folder / "files", digest=digest)
 
     @contextmanager
-    def making(self) -> Iterator[Path]:
+    def make_folder(self) -> Iterator[Path]:
         """A folder to make something in; what is left of it goes in the end."""
         self.prepare()
         folder = Path(tempfile.mkdtemp(dir=self._new))
@@ -94,7 +94,7 @@ class PackageCache:
     def add(self, key: str, files: Path) -> Package:
         """Keep the folder `files`, which lies in one that `making` gave, under this key."""
         digest, size = tree.digest_of(files), tree.size_of(files)
-        with self.making() as aside:
+        with self.make_folder() as aside:
             folder = aside / "package"
             folder.mkdir()
             files.rename(folder / "files")
@@ -151,6 +151,6 @@ class PackageCache:
     def _discard(self, folder: Path) -> None:
         """Out of sight first, so that nobody finds half of it."""
         self._checked.pop(folder.name, None)
-        with suppress(OSError), self.making() as aside:
+        with suppress(OSError), self.make_folder() as aside:
             folder.chmod(0o700)
             folder.rename(aside / "old")

@@ -21,7 +21,7 @@ class TemporaryResolveError(ResolveError):
         """Trying again soon may help, and what is in the cache will do meanwhile."""
 
 
-def untrusted(host: str, detail: str) -> ResolveError:
+def trust_error(host: str, detail: str) -> ResolveError:
     """The server's certificate leads to nobody that this machine trusts, often because it knows nobody at all."""
     return TemporaryResolveError(
         f"the certificate of {host} cannot be checked: {detail}; install CA certificates on this machine (package "

@@ -24,7 +24,7 @@ from urllib.parse import SplitResult, unquote
 from remuda.lib.dataclass import dataclass
 from remuda.lib.processes import reap
 from remuda.steps.process.marks import start_unmarked
-from remuda.steps.resolving.errors import ResolveError, TemporaryResolveError, untrusted
+from remuda.steps.resolving.errors import ResolveError, TemporaryResolveError, trust_error
 from remuda.steps.resolving.retrying import PROXIES
 from remuda.steps.resolving.values import git_address
 
@@ -298,7 +298,7 @@ def failure(where: Repository, text: str) -> ResolveError:
     if _REFUSED_COMMIT.search(text):
         return _RefusedCommitError(f"{where.url}: {line}")
     if _CERTIFICATE.search(text):
-        return untrusted(where.address.netloc, line)
+        return trust_error(where.address.netloc, line)
     if _ASKS_FOR_CREDENTIALS.search(text):
         state = "does not take these credentials" if where.credentials else "asks for credentials"
         return ResolveError(

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
-from remuda.steps.resolving.errors import ResolveError, TemporaryResolveError, untrusted
+from remuda.steps.resolving.errors import ResolveError, TemporaryResolveError, trust_error
 from remuda.steps.resolving.retrying import PROXIES
 from remuda.steps.resolving.values import is_digest
 
@@ -116,7 +116,7 @@ class Registry:
         if is_digest(reference):
             kind = reference.partition(":")[0]
             if f"{kind}:{hashlib.new(kind, data).hexdigest()}" != reference:
-                raise _altered(self.name, reference)
+                raise _digest_error(self.name, reference)
             digest = reference
         try:
             document = json.loads(data)
@@ -147,7 +147,7 @@ class Registry:
         if left > 0:
             raise TemporaryResolveError(f"{self.name}: the connection ended {left} bytes early")
         if left < 0 or f"{digest.partition(':')[0]}:{found.hexdigest()}" != digest:
-            raise _altered(self.name, digest)
+            raise _digest_error(self.name, digest)
 
     def _get(self, path: str, accept: str) -> HTTPResponse:
         url = f"{self._scheme}://{self._host}/v2/{self._repository}/{path}"
@@ -203,7 +203,7 @@ class Registry:
         except (OSError, HTTPException, ValueError) as error:
             reason = getattr(error, "reason", error)
             if isinstance(reason, ssl.SSLCertVerificationError):
-                raise untrusted(self._host, reason.verify_message) from None
+                raise trust_error(self._host, reason.verify_message) from None
             raise TemporaryResolveError(f"{self.name} cannot be reached: {reason}") from None
         return answer
 
@@ -229,12 +229,12 @@ class Registry:
                 try:
                     context.load_verify_locations(file)
                 except (OSError, ssl.SSLError) as error:
-                    raise untrusted(self._host, f"the file in {name} cannot be used: {error}") from None
+                    raise trust_error(self._host, f"the file in {name} cannot be used: {error}") from None
         return context
 
 
 _HINT = "give them in the variable DOCKER_AUTH_CONFIG, and look whether they may read this repository"
 
 
-def _altered(name: str, digest: str) -> ResolveError:
+def _digest_error(name: str, digest: str) -> ResolveError:
     return ResolveError(f"{name}: what the registry gives for {digest} has another digest; it is not used")

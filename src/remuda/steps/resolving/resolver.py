@@ -22,12 +22,12 @@ from remuda.steps.errors import DefinitionError
 from remuda.steps.language.references import parse_reference
 from remuda.steps.language.values import Place, Reference, ReferenceKind
 from remuda.steps.resolving import git, tree
-from remuda.steps.resolving.builtins import Builtins, Bundled, bundled_packages, unpack
+from remuda.steps.resolving.builtins import Builtins, Bundled, find_packages, unpack
 from remuda.steps.resolving.cache import LIMIT_BYTES, Package, PackageCache
 from remuda.steps.resolving.definitions import inner_folder, local_folder, read_definition
 from remuda.steps.resolving.errors import ResolveError, TemporaryResolveError
-from remuda.steps.resolving.retrying import PATIENCE_SECONDS, concerning, patiently
-from remuda.steps.resolving.values import Resolved, image_address, is_digest, shown
+from remuda.steps.resolving.retrying import PATIENCE_SECONDS, retry, select_env
+from remuda.steps.resolving.values import Resolved, describe, image_address, is_digest
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
@@ -53,7 +53,7 @@ class Resolver:
         self._clock = clock or SystemClock()
         self._cache = PackageCache(cache, clock=self._clock, limit_bytes=limit_bytes)
         self._own = cache / "builtin"
-        self._builtins = Builtins(builtins or bundled_packages())
+        self._builtins = Builtins(builtins or find_packages())
         self._unpacked: dict[tuple[str, str], Package] = {}
         self._used: dict[Path, tuple[Package, Reference, dict[str, Any]]] = {}
         self._patience_seconds = patience_seconds
@@ -76,21 +76,21 @@ class Resolver:
         registry credentials in it count. `substitutes`: references that take the place of builtin ones.
         """
         if reference.kind is ReferenceKind.BUILTIN and (text := _substitute(reference, substitutes or {})):
-            reference, base, root = _parsed(text, reference), Path("/"), None
+            reference, base, root = _parse_substitute(text, reference), Path("/"), None
         try:
             match reference.kind:
                 case ReferenceKind.LOCAL:
                     return await self._local(reference, base, root)
                 case ReferenceKind.GIT:
-                    return await self._git(reference, concerning(env))
+                    return await self._git(reference, select_env(env))
                 case ReferenceKind.OCI:
-                    return await self._image(reference, concerning(env))
+                    return await self._image(reference, select_env(env))
                 case ReferenceKind.BUILTIN:
                     return await self._builtin(reference)
                 case ReferenceKind.DYNAMIC:
                     raise ResolveError(f"{reference.text}: its expressions have to be evaluated first")
         except OSError as error:
-            raise TemporaryResolveError(f"step {shown(reference)}: {error}", is_away=False) from None
+            raise TemporaryResolveError(f"step {describe(reference)}: {error}", is_away=False) from None
 
     async def _local(self, reference: Reference, base: Path, root: Path | None) -> Resolved:
         folder, file = local_folder(reference, base, root)
@@ -134,7 +134,7 @@ class Resolver:
         )
 
     def _unpack(self, bundled: Bundled) -> Package:
-        with self._cache.making() as aside:
+        with self._cache.make_folder() as aside:
             unpack(bundled, aside / "files")
             digest = tree.digest_of(aside / "files")
             folder = self._own / f"{bundled.name.replace('/', '-')}-{bundled.version}-{digest[7:19]}"
@@ -169,7 +169,7 @@ class Resolver:
                 return await git.ask(where, version)
 
         try:
-            tip = await patiently(self._clock, ask, patience_seconds=0.0 if is_here else self._patience_seconds)
+            tip = await retry(self._clock, ask, patience_seconds=0.0 if is_here else self._patience_seconds)
         except TemporaryResolveError as error:
             if not is_here or not error.is_away:
                 raise
@@ -191,12 +191,12 @@ class Resolver:
                 return package, version
 
             async def fetch() -> tuple[Package, str]:
-                with self._cache.making() as aside:
+                with self._cache.make_folder() as aside:
                     async with self._talking:
                         commit = await git.fetch(where, version, aside / "repository", is_sha256=tip.is_sha256)
                     return await _to_the_end(partial(self._keep_commit, where, commit, aside)), commit
 
-            return await patiently(self._clock, fetch, patience_seconds=self._patience_seconds)
+            return await retry(self._clock, fetch, patience_seconds=self._patience_seconds)
 
     def _keep_commit(self, where: git.Repository, commit: str, aside: Path) -> Package:
         (aside / "files").mkdir()
@@ -210,16 +210,16 @@ class Resolver:
         host, reference = host_platform(), image_address(reference)
         name = f"oci {reference.registry}/{reference.repository} {reference.tag} {host}"
         digest, remark = reference.tag, ""
-        package = await self._kept_image(reference, digest) if is_digest(digest) else None
+        package = await self._find_image(reference, digest) if is_digest(digest) else None
         if package is None:
             # A tag, or the digest of an index.
             digest = str(self._cache.recall(name).get("manifest", ""))
-            package = await self._kept_image(reference, digest) if digest else None
+            package = await self._find_image(reference, digest) if digest else None
         if package is None:
-            package, digest = await self._pulled(name, reference, env, host, self._patience_seconds)
+            package, digest = await self._pull_latest(name, reference, env, host, self._patience_seconds)
         elif not is_digest(reference.tag):
             try:
-                package, digest = await self._pulled(name, reference, env, host, 0.0)
+                package, digest = await self._pull_latest(name, reference, env, host, 0.0)
             except TemporaryResolveError as error:
                 if not error.is_away:
                     raise
@@ -231,10 +231,10 @@ class Resolver:
             remark=remark,
         )
 
-    async def _kept_image(self, reference: Reference, digest: str) -> Package | None:
+    async def _find_image(self, reference: Reference, digest: str) -> Package | None:
         return await asyncio.to_thread(self._cache.find, _image_key(reference, digest))
 
-    async def _pulled(
+    async def _pull_latest(
         self, name: str, reference: Reference, env: Mapping[str, str], host: str, patience_seconds: float
     ) -> tuple[Package, str]:
         """What the registry has under a tag or digest now."""
@@ -244,7 +244,7 @@ class Resolver:
                 return await _in_thread(partial(self._pull, reference, env, host))
 
         async with self._turn(name):
-            package, digest = await patiently(self._clock, fetch, patience_seconds=patience_seconds)
+            package, digest = await retry(self._clock, fetch, patience_seconds=patience_seconds)
             self._cache.remember(name, {"manifest": digest})
         return package, digest
 
@@ -258,7 +258,7 @@ class Resolver:
         manifest, digest = find_image(registry, reference.tag, host)
         if package := self._cache.find(_image_key(reference, digest)):
             return package, digest
-        with self._cache.making() as aside:
+        with self._cache.make_folder() as aside:
             pull(registry, manifest, aside, aside / "files")
             return self._cache.add(_image_key(reference, digest), aside / "files"), digest
 
@@ -292,14 +292,14 @@ def _substitute(reference: Reference, substitutes: Mapping[str, str]) -> str | N
     return substitutes.get(f"{name}@{reference.version}") or substitutes.get(name)
 
 
-def _parsed(text: str, instead_of: Reference) -> Reference:
+def _parse_substitute(text: str, instead_of: Reference) -> Reference:
     try:
         reference = parse_reference(text, Place(file="substitutes", line=1))
     except DefinitionError as error:
-        raise ResolveError(f"what takes the place of {shown(instead_of)} is no reference: {error}") from None
+        raise ResolveError(f"what takes the place of {describe(instead_of)} is no reference: {error}") from None
     if reference.kind is ReferenceKind.DYNAMIC or (reference.kind is ReferenceKind.LOCAL and text[:1] != "/"):
         raise ResolveError(
-            f"what takes the place of {shown(instead_of)} is {text!r}; it has to be a repository, an image, a builtin "
+            f"what takes the place of {describe(instead_of)} is {text!r}; it has to be a repository, an image, a builtin "
             "step or an absolute path"
         )
     return reference

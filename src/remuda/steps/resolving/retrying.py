@@ -30,7 +30,7 @@ OF_THE_AGENT = (*OF_JOBS, *CREDENTIALS, "PATH", "TMPDIR", "LD_LIBRARY_PATH")
 T = TypeVar("T")
 
 
-def concerning(env: Mapping[str, str]) -> dict[str, str]:
+def select_env(env: Mapping[str, str]) -> dict[str, str]:
     """What of a job's environment, before that of this process, has to do with reaching servers.
 
     A job must not say which git the agent runs; nor does it get the agent's own credentials sent along a way that
@@ -43,7 +43,7 @@ def concerning(env: Mapping[str, str]) -> dict[str, str]:
     return own | job
 
 
-async def patiently(clock: Clock, call: Callable[[], Awaitable[T]], *, patience_seconds: float = PATIENCE_SECONDS) -> T:
+async def retry(clock: Clock, call: Callable[[], Awaitable[T]], *, patience_seconds: float = PATIENCE_SECONDS) -> T:
     """Call until it works, fails for good, or the time is up."""
     until = clock.monotonic() + patience_seconds
     failures = 0

@@ -76,11 +76,11 @@ def git_address(url: str) -> tuple[SplitResult, str]:
 def image_address(reference: Reference) -> Reference:
     """The same for an image."""
     if any(part in ("", ".", "..") for part in reference.repository.split("/")):
-        raise ResolveError(f"{shown(reference)}: the name of a repository has no parts that are empty, . or ..")
+        raise ResolveError(f"{describe(reference)}: the name of a repository has no parts that are empty, . or ..")
     return replace(reference, registry=reference.registry.lower())
 
 
-def shown(reference: Reference) -> str:
+def describe(reference: Reference) -> str:
     """A reference for messages, without credentials."""
     match reference.kind:
         case ReferenceKind.GIT:

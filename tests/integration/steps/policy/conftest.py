@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from remuda.steps.policy.host_abilities import Host, find_host
-from remuda.steps.policy.job_user import Person
+from remuda.steps.policy.job_user import JobUser
 from remuda.steps.policy.step_limits import Enclosure, enclose
 from remuda.steps.process.limits import Limits
 
@@ -28,11 +28,11 @@ def host(tmp_path: Path) -> Iterator[Host]:
 
 
 @pytest.fixture
-def person() -> Person:
+def person() -> JobUser:
     """Whom no list of users has."""
     if os.geteuid() != 0:
         pytest.skip(NOT_ROOT)
-    return Person(uid=123456, gid=123456)
+    return JobUser(uid=123456, gid=123456)
 
 
 Run = Callable[..., tuple[subprocess.CompletedProcess[str], Enclosure]]
@@ -44,7 +44,7 @@ def run(host: Host, tmp_path: Path) -> Iterator[Run]:
     made: list[Enclosure] = []
 
     def start(
-        script: str, *, env: dict[str, str] | None = None, limits: Limits | None = None, person: Person | None = None
+        script: str, *, env: dict[str, str] | None = None, limits: Limits | None = None, person: JobUser | None = None
     ) -> tuple[subprocess.CompletedProcess[str], Enclosure]:
         enclosure = enclose(host, limits or Limits(), key=f"job.{len(made)}", work_dir=tmp_path, person=person)
         made.append(enclosure)

@@ -12,7 +12,7 @@ import pytest
 
 from remuda.lib.clock import SystemClock
 from remuda.steps.policy.host_abilities import Host, describe
-from remuda.steps.policy.job_user import Person
+from remuda.steps.policy.job_user import JobUser
 from remuda.steps.policy.step_limits import Enclosure, enclose, sweep
 from remuda.steps.process.limits import Limits
 from remuda.testing.agent_process import until
@@ -94,18 +94,18 @@ async def test_proxy_ends_with_the_step(host: Host, run: Run, tmp_path: Path) ->
 async def test_step_over_its_memory_is_killed_and_named(host: Host, run: Run) -> None:
     needs(host.groups.limits("memory"))
     fits, enclosure = run(EAT.format(20), limits=Limits(memory_bytes=64 * 2**20))
-    assert (fits.returncode, await enclosure.broken_limit()) == (0, None)
+    assert (fits.returncode, await enclosure.find_broken_limit()) == (0, None)
     killed, enclosure = run(EAT.format(200), limits=Limits(memory_bytes=64 * 2**20))
     assert killed.returncode in (-9, 137)
-    assert await enclosure.broken_limit() == "the step used more memory than its limit of 64 MiB and was killed"
+    assert await enclosure.find_broken_limit() == "the step used more memory than its limit of 64 MiB and was killed"
 
 
-async def test_small_memory_limit_leaves_room_for_our_own_programs(host: Host, run: Run, person: Person) -> None:
+async def test_small_memory_limit_leaves_room_for_our_own_programs(host: Host, run: Run, person: JobUser) -> None:
     """The program that enters, and the proxy, are not the step's."""
     needs(host.groups.limits("memory") and host.has_networks)
     limits = Limits(memory_bytes=4 * 2**20, network=(("a.example",),))
     ended, enclosure = run("echo fits", limits=limits, person=person)
-    assert (ended.stdout, await enclosure.broken_limit()) == ("fits\n", None)
+    assert (ended.stdout, await enclosure.find_broken_limit()) == ("fits\n", None)
 
 
 def test_step_cannot_start_more_processes(host: Host, run: Run) -> None:
@@ -152,7 +152,7 @@ async def test_full_work_folder_is_noticed(host: Host, tmp_path: Path) -> None:
     expected = "the step put 120 KiB on the disk, in the work folder; its limit is 48.83 KiB"
     async with asyncio.timeout(10):
         assert await enclosure.until_exceeded(os.getpid(), SystemClock()) == expected
-    assert await enclosure.broken_limit() == expected
+    assert await enclosure.find_broken_limit() == expected
     enclosure.remove()
 
 
@@ -164,7 +164,7 @@ async def test_memory_is_measured_where_there_are_no_groups(tmp_path: Path) -> N
     assert "its limit is 1 MiB" in text
 
 
-def test_another_user_cannot_reach_the_agents_folder(run: Run, person: Person, tmp_path: Path) -> None:
+def test_another_user_cannot_reach_the_agents_folder(run: Run, person: JobUser, tmp_path: Path) -> None:
     private = tmp_path / "agent"
     private.mkdir(mode=0o700)
     (private / "journal").write_text("secret")
@@ -178,7 +178,7 @@ def test_another_user_cannot_reach_the_agents_folder(run: Run, person: Person, t
     assert enclosure.enforced == ("steps",)
 
 
-def test_variables_of_the_job_do_not_reach_programs_that_run_as_root(run: Run, person: Person, tmp_path: Path) -> None:
+def test_variables_of_the_job_do_not_reach_programs_that_run_as_root(run: Run, person: JobUser, tmp_path: Path) -> None:
     """LD_PRELOAD and the like would let the job decide what root does."""
     env = {"LD_PRELOAD": str(tmp_path / "evil.so"), "PYTHONPATH": str(tmp_path), "VALUE": "seen"}
     ended, _ = run("echo $VALUE", env=env, person=person)
@@ -188,7 +188,7 @@ def test_variables_of_the_job_do_not_reach_programs_that_run_as_root(run: Run, p
     assert not (tmp_path / "env").exists()
 
 
-def test_another_user_cannot_leave_its_groups_or_network(host: Host, run: Run, person: Person) -> None:
+def test_another_user_cannot_leave_its_groups_or_network(host: Host, run: Run, person: JobUser) -> None:
     needs(host.groups.limits("memory") and host.has_networks)
     folder = next(iter(host.groups.v1.values()), host.groups.v2)
     assert folder is not None
@@ -238,7 +238,7 @@ async def test_what_is_killed_starts_nothing_any_more(host: Host, run: Run) -> N
     await sweep(host, "job", SystemClock())
 
 
-def test_command_that_is_not_there_is_said(run: Run, person: Person, host: Host, tmp_path: Path) -> None:
+def test_command_that_is_not_there_is_said(run: Run, person: JobUser, host: Host, tmp_path: Path) -> None:
     enclosure = enclose(host, key="job.9", work_dir=tmp_path, person=person)
     command, env = enclosure.wrap(["no-such-program"], {"PATH": "/bin"}, tmp_path / "env")
     ended = subprocess.run(command, env=env, capture_output=True, text=True, timeout=30, check=False)

@@ -16,7 +16,7 @@ import pytest
 
 from remuda.steps.errors import AgentError
 from remuda.steps.policy import sandbox
-from remuda.steps.policy.enforcement import Custody
+from remuda.steps.policy.enforcement import PolicyEnforcement
 from remuda.steps.policy.sandbox import Sandbox
 from remuda.steps.policy.values import Policy
 from remuda.testing.agent_process import AgentProcess, Seen, run_job, steps_text, until
@@ -170,7 +170,7 @@ async def test_another_user_can_be_sandboxed(tmp_path: Path) -> None:
 
 async def test_where_no_sandbox_can_be_made_the_job_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sandbox, "_usable", set())
-    custody = Custody(
+    enforcement = PolicyEnforcement(
         policy=Policy(),
         person=None,
         job=tmp_path / "data/jobs/one",
@@ -181,8 +181,8 @@ async def test_where_no_sandbox_can_be_made_the_job_is_refused(tmp_path: Path, m
     with monkeypatch.context() as missing:
         missing.setattr(sandbox, "_SEARCH", str(tmp_path))
         with pytest.raises(AgentError, match=r"sandbox, which cannot be made .* .bwrap. is not installed"):
-            custody.prepare()
-    custody.prepare()  # it is installed by now
+            enforcement.prepare()
+    enforcement.prepare()  # it is installed by now
 
 
 @pytest.mark.skipif(os.geteuid() != 0 or sandbox.problem(210077, 210077) is not None, reason="needs root")

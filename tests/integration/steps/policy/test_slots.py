@@ -11,7 +11,7 @@ import pytest
 
 from remuda.steps.errors import AgentError
 from remuda.steps.policy.slots import SlotGroup, limits_of
-from remuda.steps.process.cgroups import find_groups, named_places
+from remuda.steps.process.cgroups import find_groups, list_places
 from remuda.testing.agent_process import AgentProcess, follow, run_job, steps_text, until
 from remuda.wire.agent_client import GroupLimits, JobStart
 from remuda.wire.agent_shell import ShellExit, ShellWish, open_shell
@@ -26,10 +26,10 @@ def path() -> Iterator[str]:
     name = f"/remuda-tests/{token_hex(4)}/slot-0"
     if not find_groups("x", parent=name).limits("pids"):
         pytest.skip("this machine has no control groups that can be used")
-    for place in named_places(name):
+    for place in list_places(name):
         place.rmdir()
     yield name
-    for place in named_places(name):
+    for place in list_places(name):
         for folder in (place, place.parent):
             with suppress(OSError):
                 folder.rmdir()
@@ -43,11 +43,11 @@ async def test_a_group_is_there_for_one_job_unless_it_was_there_before(path: str
         used = []
         for number in range(3):
             if number == 1:
-                for place in named_places(path):
+                for place in list_places(path):
                     place.mkdir()
             job = JobStart(id=str(number), work_dir=str(tmp_path / "w"), steps=steps, cgroup=path, cgroup_limits=limits)
             used.append((await run_job(agent, job)).check().used)
-            assert {place.is_dir() for place in named_places(path)} == {number > 0}
+            assert {place.is_dir() for place in list_places(path)} == {number > 0}
     # What an earlier job used in a group that stays is not the next one's.
     processor = [(one.cpu_user_seconds or 0) + (one.cpu_system_seconds or 0) for one in used]
     assert processor[2] < processor[0] + processor[1]
@@ -64,12 +64,12 @@ async def test_what_steps_leave_running_counts_against_the_job(path: str, tmp_pa
         seen = await run_job(agent, job)
     assert seen.check().status != "success"
     assert b"the job could not start more than 14 processes, which is its limit" in seen.log, seen.log
-    assert not any(place.exists() for place in named_places(path))
+    assert not any(place.exists() for place in list_places(path))
 
 
 async def test_what_was_put_off_has_the_slot_until_it_is_done(path: str, tmp_path: Path) -> None:
     """As the containers of a job that may be held, which are closed after everything else."""
-    place, *_ = named_places(path)
+    place, *_ = list_places(path)
     answer = json.dumps({"name": "environment", "value": {"exec": ["false"]}})
     environment = {
         "open": {"command": ["sh", "-c", f"mkdir {place}/engine && echo '{answer}' >>$REMUDA_OUTPUTS"]},
@@ -86,7 +86,7 @@ async def test_what_was_put_off_has_the_slot_until_it_is_done(path: str, tmp_pat
         await agent.start()
         seen = await run_job(agent, job)
         assert seen.check().status == "success", seen.log
-        assert not any(place.exists() for place in named_places(path)), seen.log
+        assert not any(place.exists() for place in list_places(path)), seen.log
 
 
 async def test_a_shell_is_in_the_slot_as_steps_are(path: str, tmp_path: Path) -> None:

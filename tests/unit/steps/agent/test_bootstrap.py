@@ -1,6 +1,14 @@
 import pytest
 
-from remuda.steps.agent.bootstrap import Facts, Offer, choose, command_line, for_interpreter, machine_of, read_facts
+from remuda.steps.agent.bootstrap import (
+    MachineFacts,
+    Offer,
+    choose,
+    command_line,
+    for_interpreter,
+    machine_of,
+    read_facts,
+)
 from remuda.steps.errors import AgentError
 from remuda.steps.pack.program import Form, digest_of
 
@@ -12,32 +20,32 @@ LINUX = {"system": "Linux", "machine": "x86_64"}
 @pytest.mark.parametrize(
     ("facts", "expected"),
     [
-        (Facts(**LINUX, python="/usr/bin/python3"), [ZIPAPP, FROZEN]),
-        (Facts(**LINUX), [FROZEN]),
-        (Facts(system="Linux", machine="aarch64", python="/usr/bin/python3"), [ZIPAPP]),
-        (Facts(system="FreeBSD", machine="x86_64", python="/usr/local/bin/python3.11"), [ZIPAPP]),
+        (MachineFacts(**LINUX, python="/usr/bin/python3"), [ZIPAPP, FROZEN]),
+        (MachineFacts(**LINUX), [FROZEN]),
+        (MachineFacts(system="Linux", machine="aarch64", python="/usr/bin/python3"), [ZIPAPP]),
+        (MachineFacts(system="FreeBSD", machine="x86_64", python="/usr/local/bin/python3.11"), [ZIPAPP]),
     ],
 )
-def test_what_a_machine_gets(facts: Facts, expected: list[Offer]) -> None:
+def test_what_a_machine_gets(facts: MachineFacts, expected: list[Offer]) -> None:
     assert choose(facts, [FROZEN, ZIPAPP]) == expected
 
 
 @pytest.mark.parametrize(
     ("facts", "text"),
     [
-        (Facts(system="Linux", machine="aarch64"), "Linux aarch64, no Python 3.11 or newer"),
-        (Facts(system="Darwin", machine="x86_64"), "Darwin x86_64"),
-        (Facts(), "does not say what it is"),
+        (MachineFacts(system="Linux", machine="aarch64"), "Linux aarch64, no Python 3.11 or newer"),
+        (MachineFacts(system="Darwin", machine="x86_64"), "Darwin x86_64"),
+        (MachineFacts(), "does not say what it is"),
     ],
 )
-def test_where_nothing_runs_it_says_what_to_do(facts: Facts, text: str) -> None:
+def test_where_nothing_runs_it_says_what_to_do(facts: MachineFacts, text: str) -> None:
     with pytest.raises(AgentError, match=text):
         choose(facts, [ZIPAPP, FROZEN])
 
 
 def test_facts_are_read_from_among_other_lines() -> None:
     text = "Welcome!\n\nsystem Linux\nmachine x86_64\npython /opt/my python/bin/python3\npresent remuda-agent 1 x\n"
-    assert read_facts(text) == Facts(**LINUX, python="/opt/my python/bin/python3", present="remuda-agent 1 x")
+    assert read_facts(text) == MachineFacts(**LINUX, python="/opt/my python/bin/python3", present="remuda-agent 1 x")
 
 
 def test_a_zipapp_for_another_interpreter_is_the_same_program() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from remuda.steps.delegation.tree import folded, outcome_of, read_context, request_text, returned
+from remuda.steps.delegation.tree import outcome_of, read_context, read_returned, request_text, translate_result
 from remuda.steps.job_tree.outcome import Fault, Status
 from remuda.steps.job_tree.tree import DELEGATE, Inherited, Node, Tree
 from remuda.steps.language.evaluate import Sensitive
@@ -58,11 +58,11 @@ def test_a_request_that_no_agent_wrote_says_nothing_more(text: str) -> None:
 
 def test_results_are_read_as_they_come(tmp_path: Path) -> None:
     path = tmp_path / "results"
-    assert returned(path, 0) == ([], None, (0, 0))
+    assert read_returned(path, 0) == ([], None, (0, 0))
     path.write_text('{"event":"started","seq":1}\n{"event":"fin')
-    assert returned(path, 0)[:2] == ([{"event": "started", "seq": 1}], None)
+    assert read_returned(path, 0)[:2] == ([{"event": "started", "seq": 1}], None)
     path.write_text('{"event":"started","seq":1}\n{"event":"finished","seq":2}\n{"event":"end","status":"success"}\n')
-    assert returned(path, 1)[:2] == ([{"event": "finished", "seq": 2}], {"event": "end", "status": "success"})
+    assert read_returned(path, 1)[:2] == ([{"event": "finished", "seq": 2}], {"event": "end", "status": "success"})
 
 
 def test_a_result_stands_below_the_environment() -> None:
@@ -70,8 +70,8 @@ def test_a_result_stands_below_the_environment() -> None:
     host = tree.root.children[0]
     node = Node(host.call, host, 0, DELEGATE)
     event = {"version": 1, "seq": 3, "event": "finished", "path": "/a/b", "environment": "/a"}
-    assert folded(node, event) == {"event": "finished", "path": "/env/a/b", "environment": "/env/a"}
-    assert folded(node, json.loads('{"path": "/a"}')) == {"path": "/env/a", "environment": "/env"}
+    assert translate_result(node, event) == {"event": "finished", "path": "/env/a/b", "environment": "/env/a"}
+    assert translate_result(node, json.loads('{"path": "/a"}')) == {"path": "/env/a", "environment": "/env"}
 
 
 def test_how_the_steps_there_ended() -> None:
@@ -88,7 +88,7 @@ def test_how_the_steps_there_ended() -> None:
 def test_results_are_read_on_from_where_they_were_read_to(tmp_path: Path) -> None:
     path = tmp_path / "results"
     path.write_text('{"event":"started","seq":1}\n{"event":"fin')
-    events, end, place = returned(path, 0)
+    events, end, place = read_returned(path, 0)
     assert ([event["seq"] for event in events], end, place) == ([1], None, (28, 1))
     path.write_text(" " * 28 + '{"event":"finished","seq":2}\n{"event":"end"}\n')
-    assert returned(path, 1, place) == ([{"event": "finished", "seq": 2}], {"event": "end"}, place)
+    assert read_returned(path, 1, place) == ([{"event": "finished", "seq": 2}], {"event": "end"}, place)

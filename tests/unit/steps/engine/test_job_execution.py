@@ -14,13 +14,13 @@ import pytest
 
 from remuda.lib.clock import VirtualClock, settle
 from remuda.steps.engine.job_execution import Job
-from remuda.steps.engine.process_execution import Execution, Surroundings
+from remuda.steps.engine.process_execution import AgentContext, ProcessExecution
 from remuda.steps.job_files.disk_usage import DiskUse, measure
 from remuda.steps.job_files.journal import Journal
 from remuda.steps.job_tree.outcome import Status
 from remuda.steps.policy.step_limits import Enclosure
 from remuda.steps.process import leftovers, shim
-from remuda.steps.process.job_processes import Processes
+from remuda.steps.process.job_processes import JobProcesses
 from remuda.steps.process.kernel import Changes, Pulse
 from remuda.steps.process.step_files import StepFiles
 from remuda.testing.agent_process import steps_text, until
@@ -32,9 +32,9 @@ JUMP = 7200.0
 class Bench:
     """A job with a working directory, under a clock that a test sets."""
 
-    def __init__(self, folder: Path, around: Surroundings, clock: VirtualClock) -> None:
+    def __init__(self, folder: Path, around: AgentContext, clock: VirtualClock) -> None:
         self.folder = folder
-        self._around = around
+        self._context = around
         self.clock = clock
         for name in ("work", "jobs"):
             (folder / name).mkdir()
@@ -51,7 +51,7 @@ class Bench:
 
     def accept(self, *, steps: str = "x", policy: str = "") -> Job:
         request = StartRequest(id="1", steps=steps, work_dir=str(self.folder / "work"), policy=policy)
-        return Job(Journal.create(self.folder / "jobs", request, self.clock.now()), self._around)
+        return Job(Journal.create(self.folder / "jobs", request, self.clock.now()), self._context)
 
     async def has_file(self, job: Job) -> bool:
         return measure({"1": await job.search_disk([])}, self.folder)["1"].bytes >= 100_000
@@ -62,7 +62,7 @@ async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
     # It stands still; so it is a little ahead of the one by which files get their times.
     clock, pulse = VirtualClock(time.time() + 60), Pulse()
     changes = Changes(pulse)
-    yield Bench(tmp_path, Surroundings(clock=clock, pulse=pulse, changes=changes, base_env={}, open_files=1024), clock)
+    yield Bench(tmp_path, AgentContext(clock=clock, pulse=pulse, changes=changes, base_env={}, open_files=1024), clock)
     changes.close()
 
 
@@ -107,11 +107,11 @@ async def test_no_step_starts_while_the_processes_of_its_job_are_ended_for_a_ful
         order.append("measured")
         return replace(enclosure, disk_before=0)
 
-    async def run(execution: Execution, prepare: object) -> None:
+    async def run(execution: ProcessExecution, prepare: object) -> None:
         order.append("started")
         await asyncio.Event().wait()
 
-    async def end(processes: Processes) -> tuple[str, ...]:
+    async def end(processes: JobProcesses) -> tuple[str, ...]:
         may_go_on.set()
         await until(lambda: "measured" in order)
         await settle()
@@ -119,7 +119,7 @@ async def test_no_step_starts_while_the_processes_of_its_job_are_ended_for_a_ful
         return ()
 
     monkeypatch.setattr(Enclosure, "since", measure_before)
-    monkeypatch.setattr(Execution, "run", run)
+    monkeypatch.setattr(ProcessExecution, "run", run)
     monkeypatch.setattr(leftovers, "end", end)
     layer = {"author": "runner", "document": {"limits": {"disk": "1m"}}}
     policy = json.dumps({"version": 1, "layers": [layer]})

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.steps.engine.powershell import powershell_command, powershell_text, quoted
+from remuda.steps.engine.powershell import powershell_command, powershell_text, quote
 from remuda.steps.engine.script import check_script, script_command
 from remuda.steps.errors import DefinitionError
 
@@ -23,7 +23,7 @@ def unquoted(text: str) -> str:
 
 @given(st.text("a'‘’‚‛\"$`\n ", max_size=20))
 def test_a_quoted_text_means_itself(text: str) -> None:
-    assert unquoted(quoted(text)) == text
+    assert unquoted(quote(text)) == text
 
 
 def test_every_command_is_announced_and_looked_at() -> None:

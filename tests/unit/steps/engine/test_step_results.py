@@ -8,7 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remuda.lib.masking import Secrets
-from remuda.steps.engine.step_results import LONGEST_TEXT, Shown, choose_end_time, finished, started
+from remuda.steps.engine.step_results import (
+    LONGEST_TEXT,
+    Shown,
+    StepProduct,
+    choose_end_time,
+    finish_event,
+    start_event,
+)
 from remuda.steps.job_tree.outcome import SKIPPED, SUCCESS, Finished, Kind, failure
 from remuda.steps.job_tree.tree import Entered, Loaded, Node, Tree
 from remuda.steps.language.evaluate import Sensitive
@@ -33,17 +40,14 @@ def a_node(entry: str = "step: ./x", **entered: Any) -> Node:
 
 
 def told(node: Node, result: Finished, outputs: dict[str, Any] | None = None) -> dict[str, Any]:
-    return finished(
+    return finish_event(
         node,
         result,
         SECRETS,
+        StepProduct(ended_at=6.0, outputs=outputs or {}),
         now=7.0,
-        ended_at=6.0,
         log=(10, 20),
-        retried=False,
-        outputs=outputs or {},
-        exports={},
-        more={},
+        is_retried=False,
     )
 
 
@@ -54,7 +58,7 @@ def test_a_step_that_ran() -> None:
         command=("say", "hidden"),
         work_dir="/work",
     )
-    assert started(node, SECRETS, now=5.0)["log_start"] == 10
+    assert start_event(node, SECRETS, now=5.0)["log_start"] == 10
     event = told(node, SUCCESS, {"o": [1, {"deep": "hidden"}], "s": Sensitive({"a": 1})})
     assert event["inputs"] == {"plain": "a [MASKED] b", "token": "[MASKED]"}
     assert event["env"] == {"E": "[MASKED]"}

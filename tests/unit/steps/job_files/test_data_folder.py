@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from remuda.steps.errors import AgentError
-from remuda.steps.job_files.data_folder import announce, occupied, socket_path
+from remuda.steps.job_files.data_folder import announce, occupy, socket_path
 
 
 def listen(path: Path) -> None:
@@ -46,7 +46,7 @@ def test_what_is_no_socket_is_left_alone(tmp_path: Path) -> None:
 
 
 def test_a_log_that_cannot_be_written_makes_no_noise(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with occupied(tmp_path / "agent"):
+    with occupy(tmp_path / "agent"):
         before = resource.getrlimit(resource.RLIMIT_FSIZE)
         resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
         try:
@@ -59,18 +59,18 @@ def test_a_log_that_cannot_be_written_makes_no_noise(tmp_path: Path, capsys: pyt
 @pytest.mark.parametrize("damaged", [b"", bytes(2), b"\xe0\xff\x01"], ids=["empty", "zeros", "garbage"])
 def test_a_damaged_format_keeps_no_agent_from_its_jobs(tmp_path: Path, damaged: bytes) -> None:
     data = tmp_path / "agent"
-    with occupied(data):
+    with occupy(data):
         (data / "jobs").mkdir()
     (data / "format").write_bytes(damaged)
-    with occupied(data) as is_there:
+    with occupy(data) as is_there:
         assert is_there()
     assert (data / "format").read_text() == "1\n"
 
 
 def test_a_folder_of_a_later_agent_is_left_alone(tmp_path: Path) -> None:
     data = tmp_path / "agent"
-    with occupied(data):
+    with occupy(data):
         pass
     (data / "format").write_text("2\n")
-    with pytest.raises(AgentError, match="has format 2, this agent knows 1"), occupied(data):
+    with pytest.raises(AgentError, match="has format 2, this agent knows 1"), occupy(data):
         pass

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from remuda.lib.clock import VirtualClock
-from remuda.steps.job_files.disk import RESERVE, ROOM_SECONDS, Reserve, Room, cause_of, count_free, has_room
+from remuda.steps.job_files.disk import RESERVE, ROOM_SECONDS, DiskSpace, Reserve, count_free, describe_error, has_room
 
 
 class Disk:
     def __init__(self) -> None:
         self.is_full = False
         self.clock = VirtualClock()
-        self.room = Room(lambda folder: not self.is_full)
+        self.room = DiskSpace(lambda folder: not self.is_full)
 
     async def wait(self) -> float:
         return await self.room.wait(Path("/"), self.clock)
@@ -91,7 +91,7 @@ def test_what_a_file_system_keeps_for_itself_is_not_free(
     ],
 )
 def test_causes(tmp_path: Path, error: OSError, folder: str, text: str) -> None:
-    assert cause_of(error, tmp_path / folder) == text.format(tmp_path)
+    assert describe_error(error, tmp_path / folder) == text.format(tmp_path)
 
 
 def test_a_reserve_is_given_back_once(tmp_path: Path) -> None:

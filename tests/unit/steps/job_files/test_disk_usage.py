@@ -9,7 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from remuda.steps.job_files.disk_usage import DiskSearch, DiskUse, choose_filler, explain_stop, measure, written_bytes
+from remuda.steps.job_files.disk_usage import (
+    DiskSearch,
+    DiskUse,
+    choose_filler,
+    count_written_bytes,
+    explain_stop,
+    measure,
+)
 
 
 @pytest.mark.parametrize(
@@ -88,7 +95,7 @@ def test_what_children_have_written_counts(tmp_path: Path) -> None:
     with subprocess.Popen(["sh", "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         process.stdout.readline()
-        written = written_bytes([process.pid, 2**22 + 1])
+        written = count_written_bytes([process.pid, 2**22 + 1])
         process.communicate(b"\n")
     if not written:
         pytest.skip("the disk of this test is one whose writes are not counted")

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from remuda.steps.job_files.journal import JobEnd, Journal, folder_name, stored_jobs
+from remuda.steps.job_files.journal import JobEnd, Journal, folder_name, list_jobs
 from remuda.steps.job_tree.outcome import Outcome, Status
 from remuda.wire.proto.agent_pb2 import StartRequest
 
@@ -65,7 +65,7 @@ def test_half_made_and_half_removed_jobs_disappear(tmp_path: Path, journal: Jour
     (tmp_path / ".new-x").mkdir()
     (tmp_path / ".gone-x").mkdir()
     (tmp_path / ".gone-x/log").touch()
-    assert list(stored_jobs(tmp_path)) == [journal.folder]
+    assert list(list_jobs(tmp_path)) == [journal.folder]
     assert list(tmp_path.iterdir()) == [journal.folder]
 
 

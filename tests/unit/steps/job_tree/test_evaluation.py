@@ -10,9 +10,9 @@ from remuda.steps.job_tree import replay
 from remuda.steps.job_tree.evaluation import (
     Facts,
     condition_holds,
+    environment_above,
     evaluate,
     run_outputs,
-    said_above,
     secrets_in,
     step_environment,
 )
@@ -172,7 +172,7 @@ def test_what_is_said_above_the_variables_of_the_job() -> None:
     tree.exports |= {"A": "export", "B": "export"}
     node = tree.root.children[0]
     enter(tree, node, loaded("spec: {remuda: 1}\n---\nenvironment: {open: {command: [o]}}\nenv: {C: own}"))
-    assert said_above(tree, node) == {"A": "export", "B": "entry"}
+    assert environment_above(tree, node) == {"A": "export", "B": "entry"}
 
 
 def test_a_tree_is_the_same_when_its_events_are_told_again() -> None:

@@ -108,7 +108,7 @@ class Play:
         limits = [limit for limit, _, _ in sequence.deadlines(node, job_deadline=self.deadline)]
         self.now = min([until, *(limit for limit in limits if limit > self.now)])
         due = sequence.reason_to_end(node, now=self.now, job_deadline=self.deadline) if self.now < until else None
-        if due is not None and sequence.reaching(node) is None:
+        if due is not None and sequence.find_stop(node) is None:
             self.tree.stop(*due)
         self.finish(node, sequence.judge(node, exit_code=next(self.ends.get(node.path, iter([0])), 0)))
 

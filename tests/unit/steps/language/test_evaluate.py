@@ -296,7 +296,7 @@ values = st.recursive(
 @given(values, values, values)
 def test_comparison_is_an_order(a: Any, b: Any, c: Any) -> None:
     def compared(operator: str, left: Any, right: Any) -> bool:
-        return operations.compared(operator, left, right)
+        return operations.compare(operator, left, right)
 
     assert compared("<", a, b) + compared("==", a, b) + compared(">", a, b) == 1
     assert compared("<=", a, b) is not compared(">", a, b)

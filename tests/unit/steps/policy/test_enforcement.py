@@ -21,13 +21,13 @@ from remuda.steps.language.values import (
     Step,
 )
 from remuda.steps.policy import enforcement as custodies
-from remuda.steps.policy.enforcement import Custody
+from remuda.steps.policy.enforcement import PolicyEnforcement
 from remuda.steps.policy.host_abilities import Host
-from remuda.steps.policy.job_user import Person
+from remuda.steps.policy.job_user import JobUser
 from remuda.steps.policy.values import Policy
 from remuda.steps.process.step_files import StepFiles
 
-PERSON = Person(uid=123456, gid=123456)
+PERSON = JobUser(uid=123456, gid=123456)
 COMMAND = Definition(exec=Exec(command=("true",)))
 ENVIRONMENT = Definition(environment=EnvironmentDefinition(open=Exec(command=("remuda-step", "container_open"))))
 Build = Callable[..., Policy]
@@ -38,8 +38,8 @@ def _bare_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(custodies, "host_of", lambda *_: Host(is_root=True, has_networks=True))
 
 
-def a_custody(tmp_path: Path, policy: Policy | None = None, person: Person | None = PERSON) -> Custody:
-    return Custody(
+def an_enforcement(tmp_path: Path, policy: Policy | None = None, person: JobUser | None = PERSON) -> PolicyEnforcement:
+    return PolicyEnforcement(
         policy=policy or Policy(), person=person, job=tmp_path / "data/jobs/j", work_dir=tmp_path / "work", key="k"
     )
 
@@ -76,22 +76,22 @@ def root(tmp_path: Path) -> Node:
 def test_only_what_must_has_the_agents_rights(
     tmp_path: Path, root: Node, reference: str, origin: str, is_person: bool
 ) -> None:
-    enclosure = a_custody(tmp_path).enclose(begun(root, reference, origin=origin))
+    enclosure = an_enforcement(tmp_path).enclose(begun(root, reference, origin=origin))
     assert (enclosure.person is PERSON) is is_person
     assert "steps" in enclosure.enforced
 
 
 def test_steps_in_a_container_have_its_limits(tmp_path: Path, root: Node, policy_of: Build) -> None:
-    custody = a_custody(tmp_path, policy_of({"limits": {"memory": "1g"}}))
+    enforcement = an_enforcement(tmp_path, policy_of({"limits": {"memory": "1g"}}))
     container = begun(root, "builtin://container@1.0.0", origin="compiled", definition=ENVIRONMENT)
     for phase in (OPEN, CLOSE):
-        enclosure = custody.enclose(begun(container, container.loaded.reference, origin="compiled", phase=phase))  # type: ignore[union-attr]
+        enclosure = enforcement.enclose(begun(container, container.loaded.reference, origin="compiled", phase=phase))  # type: ignore[union-attr]
         assert (enclosure.is_inside, enclosure.person) == (True, None)
     container.environment = {"exec": ["remuda-step", "container_exec", "engine", "c", ""]}
     assert json.loads(enclosure.limits.to_json()) == {"memory_bytes": 2**30}
-    script = custody.enclose(begun(container, "builtin://script@1.0.0"))
+    script = enforcement.enclose(begun(container, "builtin://script@1.0.0"))
     assert (script.is_inside, script.person, script.enforced) == (True, None, ("steps",))
-    checkout = custody.enclose(begun(container, "builtin://checkout@1.0.0", origin="compiled"))
+    checkout = enforcement.enclose(begun(container, "builtin://checkout@1.0.0", origin="compiled"))
     assert (checkout.is_inside, checkout.person) == (False, PERSON)
 
 
@@ -100,16 +100,16 @@ def test_a_container_that_a_user_opens_has_the_users_rights(tmp_path: Path, root
     container = begun(root, "builtin://container@1.0.0", definition=ENVIRONMENT)
     container.environment = {"exec": ["remuda-step", "container_exec", "engine", "c", ""]}
     for node in (begun(container, "builtin://container@1.0.0", phase=OPEN), begun(container, "builtin://script@1.0.0")):
-        enclosure = a_custody(tmp_path, limited).enclose(node)
+        enclosure = an_enforcement(tmp_path, limited).enclose(node)
         assert (enclosure.person, enclosure.enforced) == (PERSON, ("steps",))
-        assert a_custody(tmp_path, limited, person=None).enclose(node).enforced == ()
+        assert an_enforcement(tmp_path, limited, person=None).enclose(node).enforced == ()
 
 
 def test_environment_of_a_user_is_no_container(tmp_path: Path, root: Node) -> None:
     environment = begun(root, "/work/env/func.yml", definition=ENVIRONMENT)
-    inner = a_custody(tmp_path).enclose(begun(environment, "builtin://script@1.0.0"))
+    inner = an_enforcement(tmp_path).enclose(begun(environment, "builtin://script@1.0.0"))
     assert (inner.is_inside, inner.person) == (False, PERSON)
-    assert a_custody(tmp_path, person=None).enclose(begun(environment, "builtin://script@1.0.0")).enforced == ()
+    assert an_enforcement(tmp_path, person=None).enclose(begun(environment, "builtin://script@1.0.0")).enforced == ()
 
 
 def test_inner_steps_have_the_limits_of_the_outer_one(tmp_path: Path, root: Node, policy_of: Build) -> None:
@@ -117,40 +117,40 @@ def test_inner_steps_have_the_limits_of_the_outer_one(tmp_path: Path, root: Node
         {"allow": "local:/work/outer/**", "limits": {"memory": "1g", "pids": 50}},
         {"allow": "builtin", "limits": {"memory": "2g", "timeout": 5}},
     ]
-    custody = a_custody(tmp_path, policy_of({"rules": rules}))
+    enforcement = an_enforcement(tmp_path, policy_of({"rules": rules}))
     outer = begun(
         root, "/work/outer/func.yml", definition=Definition(run=(Call(name="x", place=Place(file="f", line=1)),))
     )
-    limits = custody.limits(begun(outer, "builtin://script@1.0.0"))
+    limits = enforcement.limits(begun(outer, "builtin://script@1.0.0"))
     assert (limits.memory_bytes, limits.pids, limits.timeout_seconds) == (2**30, 50, 5)
 
 
 def test_whatever_an_inserted_step_runs_is_inserted(tmp_path: Path, root: Node, policy_of: Build) -> None:
     policy = policy_of({"default": "deny", "insert": [{"name": "local", "script": "true", "before": "job"}]})
-    custody = a_custody(tmp_path, policy)
+    enforcement = an_enforcement(tmp_path, policy)
     scan = begun(root, "/srv/scan/func.yml", origin="inserted", definition=Definition())
     inner = begun(scan, "builtin://script@1.0.0")
     assert inner.loaded is not None
-    assert custody.decide(inner, inner.loaded).allowed
+    assert enforcement.decide(inner, inner.loaded).allowed
     own = begun(root, "builtin://script@1.0.0")
     assert own.loaded is not None
-    assert not custody.decide(own, own.loaded).allowed
+    assert not enforcement.decide(own, own.loaded).allowed
 
 
 def test_nobody_has_a_say(tmp_path: Path, root: Node) -> None:
-    custody = a_custody(tmp_path, person=None)
+    enforcement = an_enforcement(tmp_path, person=None)
     node = begun(root, "builtin://script@1.0.0")
     assert node.loaded is not None
-    decision = custody.decide(node, node.loaded)
+    decision = enforcement.decide(node, node.loaded)
     assert decision.allowed
-    assert custody.report(decision, custody.enclose(node)) == {}
+    assert enforcement.report(decision, enforcement.enclose(node)) == {}
 
 
 def test_who_wants_nothing_advisory(tmp_path: Path, root: Node, policy_of: Build) -> None:
     policy = policy_of({"advisory": "deny", "limits": {"memory": "1g"}})
     node = begun(root, "builtin://script@1.0.0")
-    custody = a_custody(tmp_path, policy)
-    refusal = custody.refusal(custody.enclose(node))
+    enforcement = an_enforcement(tmp_path, policy)
+    refusal = enforcement.refusal(enforcement.enclose(node))
     assert refusal is not None
     assert refusal.startswith("the policy of runner r wants no step whose limits are advisory (memory: ")
 
@@ -160,7 +160,7 @@ def test_a_pipe_in_the_place_of_a_file_that_a_step_is_given_holds_nobody_up(
     tmp_path: Path, root: Node, kind: str
 ) -> None:
     """A container of the job has the exchange folder, too, and may write there as root."""
-    custody = a_custody(tmp_path, person=Person(uid=os.geteuid(), gid=os.getegid()))
+    enforcement = an_enforcement(tmp_path, person=JobUser(uid=os.geteuid(), gid=os.getegid()))
     folder = tmp_path / "data/jobs/j"
     (folder / "exchange").mkdir(parents=True)
     files = StepFiles(folder, 3)
@@ -168,7 +168,7 @@ def test_a_pipe_in_the_place_of_a_file_that_a_step_is_given_holds_nobody_up(
     node = begun(root, "builtin://cache_save@1.0.0", origin="compiled")
     # Whoever opens a pipe for writing waits for a reader, unless there is one.
     with ThreadPoolExecutor() as pool:
-        giving = pool.submit(custody.give, files, node, has_raw=False)
+        giving = pool.submit(enforcement.give, files, node, has_raw=False)
         try:
             with pytest.raises(DefinitionError, match=f"step-3.{kind}: it has to be a plain file"):
                 giving.result(timeout=5)

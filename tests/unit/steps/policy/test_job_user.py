@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from remuda.steps.errors import AgentError, BadRequestError
-from remuda.steps.policy.job_user import Person, hand_over, parse_run_as
+from remuda.steps.policy.job_user import JobUser, hand_over, parse_run_as
 
 
 def test_nobody_else_is_named() -> None:
@@ -12,8 +12,8 @@ def test_nobody_else_is_named() -> None:
 
 
 def test_numbers_need_no_user() -> None:
-    assert parse_run_as("123456", agent_uid=0) == Person(uid=123456, gid=123456)
-    assert parse_run_as("123456:77", agent_uid=0) == Person(uid=123456, gid=77)
+    assert parse_run_as("123456", agent_uid=0) == JobUser(uid=123456, gid=123456)
+    assert parse_run_as("123456:77", agent_uid=0) == JobUser(uid=123456, gid=77)
 
 
 def test_name_is_looked_up() -> None:
@@ -41,7 +41,7 @@ def test_folder_is_handed_over_without_following_links(reachable: Path) -> None:
     (work / "deep/file").write_text("x")
     (work / "link").symlink_to(outside)
     os.link(outside, work / "second")
-    hand_over(work, Person(uid=123456, gid=123456))
+    hand_over(work, JobUser(uid=123456, gid=123456))
     owners = {path.relative_to(reachable).as_posix(): path.lstat().st_uid for path in reachable.rglob("*")}
     assert owners == {
         "outside": 0,
@@ -59,4 +59,4 @@ def test_folder_that_cannot_be_reached_is_named(reachable: Path) -> None:
     (closed / "work").mkdir(parents=True)
     closed.chmod(0o700)
     with pytest.raises(AgentError, match=f"{closed} is closed to others"):
-        hand_over(closed / "work", Person(uid=123456, gid=123456))
+        hand_over(closed / "work", JobUser(uid=123456, gid=123456))

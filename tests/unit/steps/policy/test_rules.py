@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.steps.policy.rules import decide, decide_engine, inserted
+from remuda.steps.policy.rules import decide, decide_engine, find_insertions
 from remuda.steps.policy.values import Policy, Subject
 from remuda.steps.process.limits import Limits, stricter
 
@@ -123,7 +123,7 @@ def test_inserted_steps_enclose_the_job_outer_layer_first(policy_of: Build) -> N
             ]
         }
 
-    around = inserted(policy_of(one=both("a"), two=both("b")))
+    around = find_insertions(policy_of(one=both("a"), two=both("b")))
     assert [call.name for call in around.before] == ["a_first", "b_first"]
     assert [call.name for call in around.after] == ["b_last", "a_last"]
     assert {call.origin for call in (*around.before, *around.after)} == {"inserted"}
@@ -131,11 +131,11 @@ def test_inserted_steps_enclose_the_job_outer_layer_first(policy_of: Build) -> N
 
 def test_steps_are_inserted_around_one_that_matches(policy_of: Build, a_step: Step) -> None:
     policy = policy_of({"insert": [{"name": "scan", "script": "true", "before": ["oci", "git:host.example/**"]}]})
-    assert inserted(policy).before == ()
-    assert inserted(policy, a_step()).before == ()
+    assert find_insertions(policy).before == ()
+    assert find_insertions(policy, a_step()).before == ()
     git = a_step(f"https://host.example/a@{COMMIT}")
-    assert [call.name for call in inserted(policy, git).before] == ["scan"]
-    assert inserted(policy, a_step(f"https://host.example/a@{COMMIT}", origin="inserted")).before == ()
+    assert [call.name for call in find_insertions(policy, git).before] == ["scan"]
+    assert find_insertions(policy, a_step(f"https://host.example/a@{COMMIT}", origin="inserted")).before == ()
 
 
 def test_who_inserts_allows_and_who_is_above_decides(policy_of: Build, a_step: Step) -> None:

@@ -55,7 +55,7 @@ def test_version_2_sets_limits_and_tells_use(machine: Make, tmp_path: Path) -> N
     (folder / "memory.peak").write_text("900000\n")
     (folder / "cpu.stat").write_text("usage_usec 3000000\nuser_usec 2000000\nsystem_usec 1000000\n")
     (folder / "io.stat").write_text("8:0 rbytes=10 wbytes=20 rios=1 wios=1\n8:16 rbytes=1 wbytes=2\n")
-    assert (step.kills_for_memory(), step.refused_forks()) == (2, 4)
+    assert (step.count_memory_kills(), step.count_refused_forks()) == (2, 4)
     assert step.usage() == StepUsage(
         cpu_user_seconds=2.0, cpu_system_seconds=1.0, memory_peak_bytes=900000, io_read_bytes=11, io_write_bytes=22
     )

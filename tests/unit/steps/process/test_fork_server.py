@@ -1,4 +1,4 @@
-"""A step started from the standby process leaves what one under the shim leaves."""
+"""A step started from the fork_server process leaves what one under the shim leaves."""
 
 import json
 import os
@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from remuda.steps.process import shim
-from remuda.steps.process.fork_server import WAITS, Leader, Standby, request_of
+from remuda.steps.process.fork_server import WAITS, ForkServer, Worker, build_request
 from remuda.steps.process.step_files import StepFiles
 
 ENV = {"PATH": "/usr/bin:/bin", "MARK": "given"}
@@ -24,24 +24,24 @@ def files(tmp_path: Path) -> StepFiles:
 
 
 @pytest.fixture
-def standby() -> Iterator[Standby]:
-    made = Standby()
+def fork_server() -> Iterator[ForkServer]:
+    made = ForkServer()
     yield made
     made.close()
 
 
 def exit_code(files: StepFiles) -> int | None:
-    found = shim.record(files)
+    found = shim.read_record(files)
     return found.exit_code if found else None
 
 
-def spawn(standby: Standby, files: StepFiles, inputs: object = None) -> tuple[int, int] | None:
-    """A checkout that does nothing, or one that finds its inputs wrong; its leader goes with it."""
-    leader = standby.spawn(request(files, inputs))
-    if leader is None:
+def spawn(fork_server: ForkServer, files: StepFiles, inputs: object = None) -> tuple[int, int] | None:
+    """A checkout that does nothing, or one that finds its inputs wrong; its worker goes with it."""
+    worker = fork_server.spawn(request(files, inputs))
+    if worker is None:
         return None
-    leader.leave()
-    return leader.pid, leader.start
+    worker.leave()
+    return worker.pid, worker.start
 
 
 def request(files: StepFiles, inputs: object = None, open_files: int = 512) -> dict[str, Any]:
@@ -51,7 +51,7 @@ def request(files: StepFiles, inputs: object = None, open_files: int = 512) -> d
     work_dir = files.base.parent / "work"
     work_dir.mkdir(exist_ok=True)
     env = ENV | {"REMUDA_INPUTS": str(files.inputs)}
-    return request_of(files, ["checkout"], work_dir=work_dir, env=env, open_files=open_files)
+    return build_request(files, ["checkout"], work_dir=work_dir, env=env, open_files=open_files)
 
 
 def until(condition: Callable[[], object]) -> None:
@@ -68,47 +68,47 @@ def ended(files: StepFiles) -> int:
     return code
 
 
-def test_files_of_a_step(standby: Standby, files: StepFiles) -> None:
-    started = spawn(standby, files)
+def test_files_of_a_step(fork_server: ForkServer, files: StepFiles) -> None:
+    started = spawn(fork_server, files)
     assert started is not None
     assert ended(files) == 0
-    assert shim.claimed(files) == started
+    assert shim.read_claim(files) == started
     assert files.raw.read_text() == "Skipping Git repository setup\n"
-    found = shim.record(files)
+    found = shim.read_record(files)
     assert found is not None
     assert found.usage is not None
     assert found.usage[2] > 1000
 
 
-def test_steps_have_an_environment_and_a_directory_of_their_own(standby: Standby, tmp_path: Path) -> None:
+def test_steps_have_an_environment_and_a_directory_of_their_own(fork_server: ForkServer, tmp_path: Path) -> None:
     for number in (0, 1):
         files = StepFiles(tmp_path, number)
-        assert spawn(standby, files, {"strategy": "empty"}) is not None
+        assert spawn(fork_server, files, {"strategy": "empty"}) is not None
         assert ended(files) == 0
     assert os.getcwd() != str(tmp_path / "work")
     assert "MARK" not in os.environ
 
 
-def test_a_step_that_fails_says_so(standby: Standby, files: StepFiles) -> None:
-    spawn(standby, files, {"strategy": "fetch", "sha": "no"})
+def test_a_step_that_fails_says_so(fork_server: ForkServer, files: StepFiles) -> None:
+    spawn(fork_server, files, {"strategy": "fetch", "sha": "no"})
     assert ended(files) != 0
     assert "ERROR: input sha" in files.raw.read_text()
 
 
-def test_a_step_that_somebody_claimed_is_not_started(standby: Standby, files: StepFiles) -> None:
+def test_a_step_that_somebody_claimed_is_not_started(fork_server: ForkServer, files: StepFiles) -> None:
     assert shim.forbid(files)
-    started = spawn(standby, files)
+    started = spawn(fork_server, files)
     assert started is not None
     until(lambda: shim.start_time(started[0]) is None)
     assert exit_code(files) is None
     assert files.raw.read_text() == ""
 
 
-def test_a_signal_to_the_group_ends_the_step_and_its_end_is_written(standby: Standby, files: StepFiles) -> None:
+def test_a_signal_to_the_group_ends_the_step_and_its_end_is_written(fork_server: ForkServer, files: StepFiles) -> None:
     # A server that accepts and says nothing holds the step.
     with socket.create_server(("127.0.0.1", 0)) as server:
         url = f"http://127.0.0.1:{server.getsockname()[1]}/x.git"
-        started = spawn(standby, files, {"repo_url": url, "sha": "0" * 40})
+        started = spawn(fork_server, files, {"repo_url": url, "sha": "0" * 40})
         assert started is not None
         connection = server.accept()[0]
         connection.recv(1)
@@ -117,109 +117,109 @@ def test_a_signal_to_the_group_ends_the_step_and_its_end_is_written(standby: Sta
         connection.close()
 
 
-def test_a_step_outlives_the_standby_process(standby: Standby, files: StepFiles) -> None:
+def test_a_step_outlives_the_fork_server(fork_server: ForkServer, files: StepFiles) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         url = f"http://127.0.0.1:{server.getsockname()[1]}/x.git"
-        started = spawn(standby, files, {"repo_url": url, "sha": "0" * 40})
+        started = spawn(fork_server, files, {"repo_url": url, "sha": "0" * 40})
         assert started is not None
         connection = server.accept()[0]
         connection.recv(1)
-        standby.close()
+        fork_server.close()
         connection.sendall(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
         connection.close()
         assert ended(files) != 0
     assert "git fetch failed" in files.raw.read_text()
 
 
-def test_where_it_is_gone_the_shim_is_to_be_used(standby: Standby, files: StepFiles) -> None:
-    assert standby._pid is not None
-    os.kill(standby._pid, signal.SIGKILL)
-    assert spawn(standby, files) is None
-    assert spawn(standby, files) is None
+def test_where_it_is_gone_the_shim_is_to_be_used(fork_server: ForkServer, files: StepFiles) -> None:
+    assert fork_server._pid is not None
+    os.kill(fork_server._pid, signal.SIGKILL)
+    assert spawn(fork_server, files) is None
+    assert spawn(fork_server, files) is None
 
 
-def waits(leader: Leader) -> bool:
+def waits(worker: Worker) -> bool:
     """Whether it tells that it does; False when it is gone."""
-    os.set_blocking(leader.line, True)
-    return os.read(leader.line, 64) == WAITS
+    os.set_blocking(worker.line, True)
+    return os.read(worker.line, 64) == WAITS
 
 
-def test_a_leader_takes_the_next_step(standby: Standby, tmp_path: Path) -> None:
+def test_a_worker_takes_the_next_step(fork_server: ForkServer, tmp_path: Path) -> None:
     first, second = StepFiles(tmp_path, 0), StepFiles(tmp_path, 1)
-    leader = standby.spawn(request(first))
-    assert leader is not None
-    assert waits(leader)
-    assert leader.take(request(second, {"strategy": "empty"}))
-    assert waits(leader)
-    leader.leave()
-    until(lambda: shim.start_time(leader.pid) is None)
+    worker = fork_server.spawn(request(first))
+    assert worker is not None
+    assert waits(worker)
+    assert worker.take(request(second, {"strategy": "empty"}))
+    assert waits(worker)
+    worker.leave()
+    until(lambda: shim.start_time(worker.pid) is None)
     for files in (first, second):
-        assert shim.claimed(files) == (leader.pid, leader.start)
+        assert shim.read_claim(files) == (worker.pid, worker.start)
         assert exit_code(files) == 0
     assert first.raw.read_text() != second.raw.read_text()
     assert "empty build directory" in second.raw.read_text()
 
 
-def test_a_leader_counts_for_each_step_what_that_used(standby: Standby, tmp_path: Path) -> None:
+def test_a_worker_counts_for_each_step_what_that_used(fork_server: ForkServer, tmp_path: Path) -> None:
     first, second = StepFiles(tmp_path, 0), StepFiles(tmp_path, 1)
-    leader = standby.spawn(request(first))
-    assert leader is not None
-    assert waits(leader)
+    worker = fork_server.spawn(request(first))
+    assert worker is not None
+    assert waits(worker)
     # What it has used meanwhile is nobody's.
-    assert leader.take(request(second))
-    assert waits(leader)
-    leader.leave()
-    found = shim.record(second)
+    assert worker.take(request(second))
+    assert waits(worker)
+    worker.leave()
+    found = shim.read_record(second)
     assert found is not None
     assert found.usage is not None
     assert 0 <= found.usage[0] < 1
     assert found.usage[2] > 1000
 
 
-def test_a_leader_that_waits_holds_nothing_of_the_step(standby: Standby, files: StepFiles) -> None:
-    leader = standby.spawn(request(files))
-    assert leader is not None
-    assert waits(leader)
-    assert os.readlink(f"/proc/{leader.pid}/cwd") == "/"
-    held = {os.readlink(f"/proc/{leader.pid}/fd/{name}") for name in os.listdir(f"/proc/{leader.pid}/fd")}
+def test_a_worker_that_waits_holds_nothing_of_the_step(fork_server: ForkServer, files: StepFiles) -> None:
+    worker = fork_server.spawn(request(files))
+    assert worker is not None
+    assert waits(worker)
+    assert os.readlink(f"/proc/{worker.pid}/cwd") == "/"
+    held = {os.readlink(f"/proc/{worker.pid}/fd/{name}") for name in os.listdir(f"/proc/{worker.pid}/fd")}
     assert not any(path.startswith(str(files.base.parent)) for path in held)
-    leader.leave()
+    worker.leave()
 
 
-def test_a_leader_whose_step_failed_goes(standby: Standby, files: StepFiles) -> None:
-    leader = standby.spawn(request(files, {"strategy": "fetch", "sha": "no"}))
-    assert leader is not None
-    assert not waits(leader)
+def test_a_worker_whose_step_failed_goes(fork_server: ForkServer, files: StepFiles) -> None:
+    worker = fork_server.spawn(request(files, {"strategy": "fetch", "sha": "no"}))
+    assert worker is not None
+    assert not waits(worker)
     assert ended(files) != 0
-    leader.leave()
+    worker.leave()
 
 
-def test_a_leader_that_waits_goes_by_a_signal(standby: Standby, files: StepFiles) -> None:
-    leader = standby.spawn(request(files))
-    assert leader is not None
-    assert waits(leader)
-    os.killpg(leader.pid, signal.SIGTERM)
-    until(lambda: shim.start_time(leader.pid) is None)
+def test_a_worker_that_waits_goes_by_a_signal(fork_server: ForkServer, files: StepFiles) -> None:
+    worker = fork_server.spawn(request(files))
+    assert worker is not None
+    assert waits(worker)
+    os.killpg(worker.pid, signal.SIGTERM)
+    until(lambda: shim.start_time(worker.pid) is None)
     assert exit_code(files) == 0
-    assert not leader.take(request(files))
+    assert not worker.take(request(files))
 
 
-def test_a_leader_does_not_run_what_somebody_claimed(standby: Standby, tmp_path: Path) -> None:
+def test_a_worker_does_not_run_what_somebody_claimed(fork_server: ForkServer, tmp_path: Path) -> None:
     first, second = StepFiles(tmp_path, 0), StepFiles(tmp_path, 1)
-    leader = standby.spawn(request(first))
-    assert leader is not None
-    assert waits(leader)
+    worker = fork_server.spawn(request(first))
+    assert worker is not None
+    assert waits(worker)
     assert shim.forbid(second)
-    assert leader.take(request(second))
-    assert not waits(leader)
+    assert worker.take(request(second))
+    assert not waits(worker)
     assert second.raw.read_text() == ""
-    leader.leave()
+    worker.leave()
 
 
-def test_who_closes_it_sees_those_off_that_were_let_go(standby: Standby, files: StepFiles) -> None:
-    leader = standby.spawn(request(files))
-    assert leader is not None
-    assert waits(leader)
-    standby.part(leader)
-    standby.close()
-    assert not leader.lives()
+def test_who_closes_it_sees_those_off_that_were_let_go(fork_server: ForkServer, files: StepFiles) -> None:
+    worker = fork_server.spawn(request(files))
+    assert worker is not None
+    assert waits(worker)
+    fork_server.part(worker)
+    fork_server.close()
+    assert not worker.lives()

@@ -12,7 +12,7 @@ import pytest
 from remuda.lib.clock import SystemClock
 from remuda.steps.job_files.journal import Journal
 from remuda.steps.process import leftovers, shim
-from remuda.steps.process.job_processes import Processes
+from remuda.steps.process.job_processes import JobProcesses
 from remuda.wire.proto.agent_pb2 import StartRequest
 
 
@@ -49,7 +49,7 @@ async def test_a_number_that_was_given_away_again_is_somebody_elses(
 async def test_what_is_left_ends(tmp_path: Path, process: subprocess.Popen[bytes]) -> None:
     found = leftovers.find((process.pid, started(process)))
     assert found == leftovers.Leftover(session=process.pid, processes=((process.pid, started(process)),))
-    processes = Processes("key", {found.session: found.processes})
+    processes = JobProcesses("key", {found.session: found.processes})
     await leftovers.terminate(processes, SystemClock())
     assert await leftovers.end(processes) == ()
     assert shim.start_time(process.pid) is None

@@ -26,7 +26,7 @@ def a_child(key: str = "") -> Iterator["subprocess.Popen[bytes]"]:
     """A process that waits for the end of its input; with the mark of a job, if one is named."""
     words = [sys.executable, "-c", "import sys; sys.stdin.read()"]
     if key:
-        with marks.marking(key):
+        with marks.mark_children(key):
             process = subprocess.Popen(words, stdin=subprocess.PIPE)
     else:
         process = subprocess.Popen(words, stdin=subprocess.PIPE)
@@ -37,7 +37,7 @@ def a_child(key: str = "") -> Iterator["subprocess.Popen[bytes]"]:
 def start_meanwhile(start: Callable[[], object]) -> None:
     """Start a program in a thread while a job's is being started."""
     thread = threading.Thread(target=start)
-    with marks.marking("job"):
+    with marks.mark_children("job"):
         thread.start()
         thread.join(CHANCE_SECONDS)
     thread.join()
@@ -110,7 +110,7 @@ def test_what_a_job_has_left_is_reaped_at_once() -> None:
 
 def test_an_agent_inside_a_job_keeps_what_it_has_started_itself() -> None:
     """It bears the mark of the outer job, and so does all that it starts."""
-    with marks.marking("outer"), a_child() as process:
+    with marks.mark_children("outer"), a_child() as process:
         end(process)
         leftovers.Reaper(SystemClock()).look()
         assert os.waitpid(process.pid, os.WNOHANG)[0] == process.pid

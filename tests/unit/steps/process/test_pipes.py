@@ -28,7 +28,7 @@ def test_what_is_printed_comes_behind_what_was_there(tmp_path: Path) -> None:
     assert pipe.take(str(raw)) == 0
     assert not raw.exists()
     os.write(printing, b"one\n")
-    assert pipe.waiting() == 4
+    assert pipe.count_waiting() == 4
     assert pipe.take(str(raw)) == 4
     os.write(printing, b"two\nthree\n")
     assert pipe.take(str(raw), 4) == 4
@@ -45,7 +45,7 @@ def test_a_pipe_that_is_much_used_is_widened(tmp_path: Path) -> None:
     fill(printing)
     first = pipe.take(str(tmp_path / "raw"))
     fill(printing)
-    assert first < pipe.waiting() <= TAKE_BYTES
+    assert first < pipe.count_waiting() <= TAKE_BYTES
     os.close(printing)
     pipe.close()
 
@@ -74,20 +74,20 @@ def test_the_next_agent_finds_what_nobody_read(tmp_path: Path) -> None:
     pipe, printing = Pipe.make()
     with subprocess.Popen(["/bin/sh", "-c", "echo ready; kill -STOP $$"], stdout=printing) as process:
         os.close(printing)
-        while not pipe.waiting():
+        while not pipe.count_waiting():
             os.sched_yield()
         pipe.close()
-        found = Pipe.held_by(process.pid)
+        found = Pipe.open_of(process.pid)
         assert found is not None
         assert found.take(str(tmp_path / "raw")) == 6
         found.close()
         process.kill()
-    assert Pipe.held_by(process.pid) is None
+    assert Pipe.open_of(process.pid) is None
 
 
 def test_an_ordinary_pipe_is_nobodys_output() -> None:
     with subprocess.Popen(["/bin/cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert Pipe.held_by(process.pid) is None
+        assert Pipe.open_of(process.pid) is None
         process.kill()
 
 

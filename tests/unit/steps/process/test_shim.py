@@ -32,7 +32,7 @@ def wait(pid: int) -> int:
 
 
 def exit_code(files: StepFiles) -> int | None:
-    found = shim.record(files)
+    found = shim.read_record(files)
     assert found is not None
     return found.exit_code
 
@@ -47,7 +47,7 @@ def until(condition: Callable[[], object]) -> None:
 def test_files_of_a_step(files: StepFiles) -> None:
     pid = spawn(files, "echo out; echo err >&2; pwd; ulimit -Sn; exit 7")
     assert wait(pid) == 0
-    found = shim.record(files)
+    found = shim.read_record(files)
     assert found is not None
     assert (found.pid, found.exit_code, found.usage) == (pid, 7, None)
     assert files.raw.read_text() == f"out\nerr\n{files.base.parent}\n512\n"
@@ -64,7 +64,7 @@ def test_the_second_shim_goes_without_running_anything(files: StepFiles) -> None
 def test_a_forbidden_step_never_starts(files: StepFiles) -> None:
     assert shim.forbid(files)
     assert wait(spawn(files, "echo run")) == shim.LOST_CLAIM
-    assert shim.claimed(files) is None
+    assert shim.read_claim(files) is None
     assert not shim.forbid(files)
 
 
@@ -80,8 +80,8 @@ def test_the_shim_outlives_a_signal_to_its_group(files: StepFiles) -> None:
 
 def test_the_start_time_is_the_kernels(files: StepFiles) -> None:
     pid = spawn(files, "read line </dev/zero")
-    until(lambda: shim.claimed(files))
-    claim = shim.claimed(files)
+    until(lambda: shim.read_claim(files))
+    claim = shim.read_claim(files)
     assert claim == (pid, shim.start_time(pid))
     os.killpg(pid, 9)
     wait(pid)
@@ -99,13 +99,13 @@ def test_a_missing_program_and_folder_are_exit_codes(files: StepFiles) -> None:
 @pytest.mark.parametrize("text", ["", "12", "12 34"])
 def test_an_incomplete_claim_does_not_count(files: StepFiles, text: str) -> None:
     files.pid.write_text(text)
-    assert shim.claimed(files) is None
+    assert shim.read_claim(files) is None
 
 
 @pytest.mark.parametrize("text", ["", "1", "12 0.5"])
 def test_an_incomplete_exit_code_does_not_count(files: StepFiles, text: str) -> None:
     files.pid.write_text(f"12 34\n{text}")
-    assert shim.record(files) == shim.Record(pid=12, start=34)
+    assert shim.read_record(files) == shim.Record(pid=12, start=34)
 
 
 @pytest.mark.parametrize(
@@ -117,15 +117,15 @@ def test_an_incomplete_exit_code_does_not_count(files: StepFiles, text: str) -> 
 )
 def test_a_malformed_claim_is_none(files: StepFiles, text: str) -> None:
     files.pid.write_text(text, encoding="latin-1")
-    assert shim.record(files) is None
+    assert shim.read_record(files) is None
 
 
 def test_what_is_no_plain_file_is_no_claim(files: StepFiles) -> None:
     os.mkfifo(files.pid)
-    assert shim.record(files) is None
+    assert shim.read_record(files) is None
     files.pid.unlink()
     files.pid.mkdir()
-    assert shim.record(files) is None
+    assert shim.read_record(files) is None
 
 
 def test_the_environment_arrives_unchanged(files: StepFiles) -> None:
@@ -166,9 +166,9 @@ def test_a_shim_goes_when_its_agent_lets_it(files: StepFiles) -> None:
     pid, line, pipe = spawn_piped(files, "echo out; echo err >/dev/stderr; exit 7")
     assert line.recv(10) == b"\n"
     assert exit_code(files) == 7
-    assert shim.claimed(files) == (pid, shim.start_time(pid))
+    assert shim.read_claim(files) == (pid, shim.start_time(pid))
     assert os.waitpid(pid, os.WNOHANG) == (0, 0)
-    pipe.take(files.own(".raw"))
+    pipe.take(files.own_path(".raw"))
     line.sendall(b"\n")
     assert wait(pid) == 0
     assert files.raw.read_text() == "out\nerr\n"
@@ -179,15 +179,15 @@ def test_a_shim_goes_when_its_agent_lets_it(files: StepFiles) -> None:
 def test_a_shim_without_an_agent_holds_what_its_command_printed(files: StepFiles) -> None:
     pid, line, pipe = spawn_piped(files, "echo out; read line </dev/zero")
     line.close()
-    until(pipe.waiting)
+    until(pipe.count_waiting)
     pipe.close()
     os.killpg(pid, 15)
     until(lambda: exit_code(files) is not None)
-    found = Pipe.held_by(pid)
+    found = Pipe.open_of(pid)
     assert found is not None
-    assert found.waiting() == 4
-    assert shim.claimed(files) == (pid, shim.start_time(pid))
+    assert found.count_waiting() == 4
+    assert shim.read_claim(files) == (pid, shim.start_time(pid))
     os.kill(pid, 9)
     assert wait(pid) == -9
-    assert shim.claimed(files) == (pid, 0)
+    assert shim.read_claim(files) == (pid, 0)
     found.close()

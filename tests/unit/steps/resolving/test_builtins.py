@@ -15,7 +15,7 @@ from remuda.stdsteps.common.inputs import Inputs
 from remuda.steps.language.reading import read_step
 from remuda.steps.language.values import MISSING, Step, ValueType
 from remuda.steps.pack.zip_file import pack
-from remuda.steps.resolving.builtins import Builtins, bundled_packages, choose_version, unpack
+from remuda.steps.resolving.builtins import Builtins, choose_version, find_packages, unpack
 from remuda.steps.resolving.errors import ResolveError
 
 OURS = "remuda-step"
@@ -62,7 +62,7 @@ class Recording(Inputs):
 
 
 def package(name: str) -> Step:
-    return read_step(Builtins(bundled_packages()).choose(name, "").text)
+    return read_step(Builtins(find_packages()).choose(name, "").text)
 
 
 @pytest.mark.parametrize("name", CHECKED)
@@ -98,7 +98,7 @@ def test_a_package_declares_what_its_program_tells(name: str) -> None:
 
 
 def test_every_package_is_described_and_has_its_program() -> None:
-    builtins = Builtins(bundled_packages())
+    builtins = Builtins(find_packages())
     for name in builtins.names():
         bundled = builtins.choose(name, "")
         step = read_step(bundled.text, file=name)
@@ -157,7 +157,7 @@ def test_names_have_folders_and_further_versions(tmp_path: Path) -> None:
 def test_packages_are_read_out_of_the_packed_agent(tmp_path: Path) -> None:
     pack(tmp_path / "agent.pyz")
     packed = Builtins(zipfile.Path(tmp_path / "agent.pyz", "remuda/stdsteps/"))
-    assert packed.names() == Builtins(bundled_packages()).names()
+    assert packed.names() == Builtins(find_packages()).names()
     found = packed.choose("checkout", "1")
     unpack(found, tmp_path / "out")
     assert (tmp_path / "out/func.yml").read_text() == found.text

@@ -20,7 +20,7 @@ def a_cache(folder: Path, clock: VirtualClock, limit_bytes: int = 100) -> Packag
 
 
 def add(cache: PackageCache, key: str, text: str = "x") -> Package:
-    with cache.making() as folder:
+    with cache.make_folder() as folder:
         (folder / "files").mkdir()
         (folder / "files/func.yml").write_text(text)
         return cache.add(key, folder / "files")
@@ -105,6 +105,6 @@ def test_a_failure_leaves_nothing(tmp_path: Path, clock: VirtualClock) -> None:
         (folder / "half").touch()
         raise KeyError
 
-    with pytest.raises(KeyError), a_cache(tmp_path, clock).making() as folder:
+    with pytest.raises(KeyError), a_cache(tmp_path, clock).make_folder() as folder:
         fail(folder)
     assert not list((tmp_path / "new").iterdir())

@@ -8,7 +8,7 @@ from remuda.steps.language.references import parse_reference
 from remuda.steps.language.values import Place, Reference, ReferenceKind
 from remuda.steps.resolving.errors import ResolveError
 from remuda.steps.resolving.resolver import Resolver
-from remuda.steps.resolving.values import Resolved, shown
+from remuda.steps.resolving.values import Resolved, describe
 
 FUNC = "spec: {}\n---\nexec:\n  command: [echo, hello]\n"
 PLACE = Place(file="test", line=1)
@@ -165,7 +165,7 @@ def test_references_are_shown_without_credentials() -> None:
         "dist://x@1": "builtin://x@1",
         "./x": "./x",
     }
-    assert {written: shown(parse_reference(written, PLACE)) for written in texts} == texts
+    assert {written: describe(parse_reference(written, PLACE)) for written in texts} == texts
 
 
 async def test_a_cache_that_cannot_be_written_is_this_machines_fault(tmp_path: Path) -> None:

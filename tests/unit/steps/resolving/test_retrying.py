@@ -4,7 +4,7 @@ import pytest
 
 from remuda.lib.clock import VirtualClock
 from remuda.steps.resolving.errors import ResolveError, TemporaryResolveError
-from remuda.steps.resolving.retrying import TRUST, concerning, patiently
+from remuda.steps.resolving.retrying import TRUST, retry, select_env
 
 
 class Failing:
@@ -23,7 +23,7 @@ class Failing:
 
 async def outcome(call: Failing, clock: VirtualClock, patience: float = 60.0) -> str:
     async with asyncio.timeout(10), asyncio.TaskGroup() as group:
-        task = group.create_task(patiently(clock, call, patience_seconds=patience), name="patiently")
+        task = group.create_task(retry(clock, call, patience_seconds=patience), name="patiently")
         while not task.done():
             await clock.advance(1.0)
     return task.result()
@@ -48,14 +48,14 @@ async def test_only_for_a_while() -> None:
 async def test_what_stays_is_not(error: ResolveError) -> None:
     call = Failing(error)
     with pytest.raises(ResolveError):
-        await patiently(VirtualClock(), call)
+        await retry(VirtualClock(), call)
     assert call.calls == 1
 
 
 async def test_without_patience_there_is_one_try() -> None:
     call = Failing(TemporaryResolveError("away"))
     with pytest.raises(TemporaryResolveError):
-        await patiently(VirtualClock(), call, patience_seconds=0.0)
+        await retry(VirtualClock(), call, patience_seconds=0.0)
 
 
 async def test_a_server_that_says_when() -> None:
@@ -76,7 +76,7 @@ def test_what_of_a_jobs_environment_counts(monkeypatch: pytest.MonkeyPatch) -> N
         "GIT_DIR": "/evil",
         "https_proxy": "http://job",
     }
-    found = concerning(job | {"DOCKER_AUTH_CONFIG": "{}"})
+    found = select_env(job | {"DOCKER_AUTH_CONFIG": "{}"})
     assert (found["PATH"], found["https_proxy"], found["DOCKER_AUTH_CONFIG"]) == ("/agent/bin", "http://job", "{}")
     assert "/evil" not in found.values()
     assert not {"GIT_DIR", "UNRELATED"} & found.keys()
@@ -88,6 +88,6 @@ def test_a_job_that_bends_the_way_does_not_get_the_agents_credentials(monkeypatc
     monkeypatch.setenv("HTTPS_PROXY", "http://agent")
     monkeypatch.setenv("HOME", "/home/agent")
     monkeypatch.setenv("DOCKER_CONFIG", "/etc/docker")
-    assert concerning({"HTTPS_PROXY": "http://agent", "DOCKER_CONFIG": "/job"})["DOCKER_CONFIG"] == "/etc/docker"
+    assert select_env({"HTTPS_PROXY": "http://agent", "DOCKER_CONFIG": "/job"})["DOCKER_CONFIG"] == "/etc/docker"
     for name in ("HTTPS_PROXY", "SSL_CERT_FILE", "CI_SERVER_TLS_CA_FILE"):
-        assert not {"HOME", "DOCKER_CONFIG"} & concerning({name: "of the job"}).keys()
+        assert not {"HOME", "DOCKER_CONFIG"} & select_env({name: "of the job"}).keys()

@@ -1,0 +1,125 @@
+"""What a job has on the machine: the user that its steps run as, its processes, its files on the disk.
+
+`job_execution` asks when processes of the job have to end, and when a full disk has to be searched for its files.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from functools import partial
+from itertools import chain
+from typing import Protocol
+
+from remuda.lib.clock import Clock
+from remuda.steps.engine.job_request import read_enforcement
+from remuda.steps.engine.process_execution import AgentContext, kill_unattended
+from remuda.steps.job_files.disk_usage import DiskSearch
+from remuda.steps.job_files.journal import Journal
+from remuda.steps.policy.enforcement import PolicyEnforcement
+from remuda.steps.policy.job_user import JobUser, parse_run_as
+from remuda.steps.process import leftovers
+from remuda.steps.process.job_processes import JobProcesses
+from remuda.wire.proto.agent_pb2 import StartRequest
+
+logger = logging.getLogger(__name__)
+
+
+class OtherJob(Protocol):
+    """A job of the agent, as far as other jobs ask about it."""
+
+    def may_run_as(self, uid: int | None) -> bool:
+        """True if it may have processes of this user."""
+
+
+class JobFootprint:
+    """User, processes and files of one job."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        context: AgentContext,
+        *,
+        request: Callable[[], StartRequest],
+        others: Callable[[], Iterable[OtherJob]],
+        report_survivors: Callable[[Sequence[str]], None],
+    ) -> None:
+        """`request` returns the part of the job's request that is still in memory, `others` the other jobs of the
+        agent. `report_survivors` is told of processes that do not end."""
+        self._request = request
+        self._journal = journal
+        self._context = context
+        self._others = others
+        self._report_survivors = report_survivors
+        self._was_found = bool(journal.past)
+        self._stored_at = journal.read_storage_time()
+        self._known_since = context.clock.monotonic()
+        self._user: JobUser | None = None
+
+    async def load_enforcement(self) -> PolicyEnforcement:
+        """The policy, user and sandbox for the job's steps, and for whatever runs beside them."""
+        request = self._request()
+        if request.run_as and self._user is None:
+            # The list of users may be on another machine.
+            self._user = await asyncio.to_thread(parse_run_as, request.run_as)
+        return read_enforcement(request, self._journal, self._user if request.run_as else None)
+
+    @property
+    def uid(self) -> int | None:
+        """The user that its steps run as; None before the first one, and where that is the agent's user."""
+        return self._user.uid if self._user is not None and self._request().run_as else None
+
+    def may_run_as(self, uid: int | None) -> bool:
+        """True if it may have processes of this user. A job that begins has no known user yet: it may be any."""
+        return bool(self._request().run_as) and self.uid in (uid, None)
+
+    def kill(self) -> None:
+        """Kill the processes of its steps, and let none of them start. Processes that left their sessions are for
+        `kill_rest`."""
+        for path in self._journal.folder.glob("step-*.pid"):
+            if (serial := path.stem.partition("-")[2]).isdecimal():
+                kill_unattended(self._journal.step_files(int(serial)), self._context)
+        leftovers.kill(self._journal.leftovers)
+
+    async def kill_rest(self) -> None:
+        """Search all processes of the machine, and return when none of the job is left."""
+        survivors = await leftovers.end(self.find_processes(everywhere=True))
+        if self._request().policy or self._request().run_as or self._request().cgroup:
+            survivors += await (await self.load_enforcement()).sweep(self._context.clock)
+        self._report_survivors(survivors)
+
+    async def end_processes(self, sweep: Callable[[Clock], Awaitable[tuple[str, ...]]]) -> None:
+        """End what steps have left running. `sweep` ends those that the job's control groups hold."""
+        processes = self.find_processes(everywhere=self._was_found)
+        await leftovers.terminate(processes, self._context.clock)
+        survivors = await sweep(self._context.clock)
+        self._report_survivors(await leftovers.end(processes) or survivors)
+
+    def find_processes(self, *, everywhere: bool) -> JobProcesses:
+        sessions: dict[int, list[tuple[int, int]]] = {}
+        for leftover in self._journal.leftovers:
+            sessions.setdefault(leftover.session, []).extend(leftover.processes)
+        uid = self.uid
+        is_only_user = partial(self._is_only_user, uid)
+        return JobProcesses(self._journal.key, sessions, everywhere=everywhere, uid=uid, is_only_user=is_only_user)
+
+    def _is_only_user(self, uid: int | None) -> bool:
+        """True if no other job may have processes of this user. Called in threads."""
+        return not any(other.may_run_as(uid) for other in tuple(self._others()))
+
+    async def search_disk(self, processes: Collection[int]) -> DiskSearch:
+        """Where to look for what the job has put on a disk since it began. `processes` are those of the job."""
+        enforcement = await self.load_enforcement()
+        work_dir = self._request().work_dir
+        ended = self._journal.account.total().get("disk_written_bytes", 0)
+        return DiskSearch(
+            paths=chain((work_dir, f"{work_dir}.tmp", self._journal.folder), enforcement.files_in_shared_places()),
+            since=self._find_beginning(),
+            processes=processes,
+            written=int(max(ended, enforcement.usage().get("io_write_bytes", 0))),
+        )
+
+    def _find_beginning(self) -> float:
+        """No file of the job has an earlier time. If the wall clock was set back since this agent knows the job, this
+        is the time that today's clock would have shown then."""
+        clock = self._context.clock
+        return min(self._stored_at, clock.wall() - (clock.monotonic() - self._known_since))

@@ -1,0 +1,144 @@
+"""The state of a running job: its tree of steps, its journal and its log.
+
+Every change of a step is stored in the journal before the tree takes it over, so that a new agent finds the same tree.
+`step_start`, `command_execution` and `step_execution` share one `JobState`.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+from typing import Any
+
+from remuda.lib.safe_paths import remove_tree
+from remuda.steps.engine import step_results
+from remuda.steps.engine.process_execution import AgentContext
+from remuda.steps.engine.step_results import NO_PRODUCT, StepProduct
+from remuda.steps.errors import DefinitionError
+from remuda.steps.job_files.disk import describe_wait
+from remuda.steps.job_files.journal import Journal
+from remuda.steps.job_files.log import LogFile
+from remuda.steps.job_tree import replay, sequence
+from remuda.steps.job_tree.evaluation import Facts, run_outputs, secrets_in
+from remuda.steps.job_tree.outcome import Cause, Finished, Kind, Status, failure
+from remuda.steps.job_tree.rights import exchange_of, find_exchange_files, has_private_files
+from remuda.steps.job_tree.tree import Node, State, Tree
+from remuda.steps.policy.enforcement import PolicyEnforcement
+from remuda.steps.process.step_files import StepFiles
+
+_CLEAR = "\r\033[0K"
+
+
+class JobState:
+    """Tree, journal and log of one job, changed together."""
+
+    def __init__(
+        self,
+        *,
+        tree: Tree,
+        facts: Facts,
+        journal: Journal,
+        log: LogFile,
+        context: AgentContext,
+        enforcement: PolicyEnforcement,
+    ) -> None:
+        self.tree = tree
+        self.facts = facts
+        self.journal = journal
+        self.log = log
+        self.context = context
+        self.enforcement = enforcement
+        self.on_stop: list[Callable[[], None]] = []
+        """Called after a reason to end a step was stored."""
+
+    def record(self, event: replay.Event, result: Mapping[str, Any] | None = None) -> None:
+        """Store an event of the tree, with the result that clients see, and apply it."""
+        self.journal.record(event, result)
+        replay.apply(self.tree, self.facts, event)
+
+    def mask(self, texts: Collection[str]) -> None:
+        """Mask these texts in the log from now on."""
+        if texts:
+            self.log.secrets = self.log.secrets.and_also(texts)
+
+    def warn(self, text: str) -> None:
+        self.log.say(f"WARNING: {text}")
+
+    async def wait_for_space(self, meanwhile: Callable[[], object] = lambda: None) -> None:
+        """Wait while the disk is full. `meanwhile` is called now and then."""
+        if seconds := await self.context.disk_space.wait(self.journal.folder, self.context.clock, meanwhile):
+            self.log.say(describe_wait(seconds))
+
+    def files_of(self, node: Node) -> StepFiles:
+        is_private = has_private_files(node, is_job_apart=self.facts.is_apart)
+        return self.journal.step_files(node.serial, "" if is_private else exchange_of(node))
+
+    def open_section(self, node: Node) -> None:
+        """Write the first line of a step into the log, once."""
+        first = f"section_start:{int(node.started_at)}:{step_results.section(node)}{_CLEAR}"
+        self.log.open(node.serial, first, stream=node.stream)
+
+    def stop(self, node: Node, cause: Cause, text: str = "") -> None:
+        """Store a reason to end a step and everything below it."""
+        self.record(replay.stop_event(node, cause, text))
+        for callback in self.on_stop:
+            callback()
+
+    def settle(self, node: Node, result: Finished) -> None:
+        """Finish a step whose inner steps have all ended."""
+        outputs: Mapping[str, Any] = {}
+        if result.status is Status.SUCCESS and node.state is State.ENTERED:
+            try:
+                outputs = node.outputs if node.makes_environment else run_outputs(self.tree, self.facts, node)
+            except DefinitionError as error:
+                result = failure(str(error), Kind.OUTPUTS)
+        self.finish(node, result, StepProduct(outputs=outputs))
+
+    def finish(self, node: Node, result: Finished, product: StepProduct = NO_PRODUCT, *, is_last: bool = False) -> None:
+        """Store how a step ended, or that it is tried again. `is_last`: it is not tried again."""
+        now = self.context.clock.now()
+        product = replace(product, ended_at=product.ended_at or now)
+        retry_at = None if is_last else sequence.retry_at(node, result, now=now)
+        self.mask(secrets_in(product.outputs))
+        if node.loaded is not None and "policy" not in product.details:
+            report = self.enforcement.report(self.enforcement.decide(node, node.loaded), None)
+            product = replace(product, details=dict(product.details) | report)
+        is_open, serial = node.state is State.ENTERED, node.serial
+        self._close_section(node, result, product.ended_at or now, retry_at=retry_at, now=now)
+        files = self.files_of(node)
+        public = step_results.finish_event(
+            node,
+            result,
+            self.log.secrets,
+            product,
+            now=now,
+            log=(node.log_start if is_open else self.log.mark.length, self.log.mark.length),
+            is_retried=retry_at is not None,
+        )
+        if retry_at is None:
+            event = replay.finish_event(node, result, product.outputs, product.exports, list(product.masks))
+        else:
+            event = replay.delay_event(node, result, until=retry_at, masks=list(product.masks))
+        self.record(event, public)
+        if is_open:
+            self.log.forget(serial)
+            self._remove_files(node, files, product.suffixes)
+
+    def _close_section(
+        self, node: Node, result: Finished, ended_at: float, *, retry_at: float | None, now: float
+    ) -> None:
+        lines = step_results.last_words(node, result, retry_at=retry_at, now=now)
+        if node.state is State.ENTERED:
+            self.log.close(node.serial, *lines, f"section_end:{int(ended_at)}:{step_results.section(node)}{_CLEAR}")
+        elif lines:
+            self.log.say(*lines)
+
+    def _remove_files(self, node: Node, files: StepFiles, suffixes: set[str] | None) -> None:
+        files.remove(suffixes)
+        if (
+            node.phase
+            or node.host is not None
+            or self.enforcement.is_restricted
+            or self.enforcement.sandbox is not None
+        ):
+            files.remove_rare()
+        if node is node.insertion:
+            remove_tree(find_exchange_files(self.journal.folder, node).home, ignore_errors=True)

@@ -1,0 +1,154 @@
+"""The start of a step: find its package, ask the policy, evaluate its texts, store that it has begun.
+
+`step_execution` calls `StepStart.begin` when it is a step's turn. A step that cannot begin is finished here, with the
+reason as its result.
+"""
+
+import asyncio
+
+from remuda.lib.clock import stamp
+from remuda.lib.killpoints import reach
+from remuda.steps.engine import step_results
+from remuda.steps.engine.job_state import JobState
+from remuda.steps.engine.loading import check_room, load
+from remuda.steps.engine.script import check_script
+from remuda.steps.engine.step_results import StepProduct
+from remuda.steps.errors import AgentError
+from remuda.steps.job_tree import replay, sequence
+from remuda.steps.job_tree.evaluation import evaluate, secrets_of, step_environment
+from remuda.steps.job_tree.outcome import Fault, Kind, failure
+from remuda.steps.job_tree.stored_steps import load_known
+from remuda.steps.job_tree.tree import NOTHING_INSERTED, Entered, Loaded, Node, State
+from remuda.steps.language.evaluate import reveal
+from remuda.steps.language.values import ReferenceKind
+from remuda.steps.policy.values import Decision
+
+_LOCAL = (ReferenceKind.LOCAL, ReferenceKind.BUILTIN)
+"""Kinds that are found without asking a server."""
+
+
+class StepStart:
+    """Begins the steps of one job."""
+
+    def __init__(self, state: JobState) -> None:
+        self._state = state
+        self._loading: dict[Node, asyncio.Timeout] = {}
+        self.newest = -1
+        """Serial number of the step that this agent began last."""
+        state.on_stop.append(self.interrupt_loading)
+
+    def interrupt_loading(self) -> None:
+        """End the search for packages of steps that were stopped."""
+        for node, timeout in self._loading.items():
+            # One that has expired already is on its way out.
+            if sequence.find_stop(node) is not None and not timeout.expired():
+                timeout.reschedule(asyncio.get_running_loop().time())
+
+    async def begin(self, node: Node) -> bool:
+        """Begin a step. False when that was not possible: then it is finished, or others run before it."""
+        state = self._state
+        if node.state is State.DELAYED:
+            state.record(replay.again_event(node))
+        try:
+            check_room(state.tree, node)
+            loaded = load_known(node) or await self._load(node)
+            if loaded is None:
+                state.finish(node, sequence.judge(node, exit_code=None))
+                return False
+            decision = state.enforcement.decide(node, loaded)
+            if not decision.allowed:
+                self._deny(node, loaded, decision)
+                return False
+            if self._surround(node, loaded):
+                return False
+            entered = self._evaluate(node, loaded)
+        except AgentError as error:
+            # A reference that a user wrote is the user's choice, even if its server cannot be reached.
+            is_ours = getattr(error, "temporary", False) and node.call.origin != "user"
+            state.finish(node, failure(str(error), Kind.LOAD, fault=Fault.PLATFORM if is_ours else Fault.USER))
+            return False
+        if entered is None:
+            return False
+        self._enter(node, loaded, entered, timeout_seconds=decision.limits.timeout_seconds)
+        return True
+
+    async def _load(self, node: Node) -> Loaded | None:
+        """Find the step's package and read it. None when the step was stopped before that."""
+        state = self._state
+        assert node.call.reference is not None
+        assert state.context.resolver is not None
+        substitutes = state.enforcement.policy.substitutes
+        work = load(state.tree, state.facts, node, state.context.resolver, substitutes=substitutes)
+        if node.call.reference.kind in _LOCAL:
+            return await work
+        limits = sequence.deadlines(node, job_deadline=state.facts.deadline)
+        soonest = min(limits, key=lambda limit: limit[0], default=None)
+        timeout = asyncio.timeout(None if soonest is None else soonest[0] - state.context.clock.now())
+        self._loading[node] = timeout
+        try:
+            async with timeout:
+                return await work
+        except TimeoutError:
+            if not timeout.expired():
+                raise
+        finally:
+            del self._loading[node]
+        if sequence.find_stop(node) is None and soonest is not None:
+            state.stop(soonest[1], soonest[2])
+        return None
+
+    def _evaluate(self, node: Node, loaded: Loaded) -> Entered | None:
+        """What the step begins with; None when the policy denies its inputs."""
+        state = self._state
+        entered = evaluate(state.tree, state.facts, node, loaded, state.tree.serials)
+        if loaded.is_script:
+            check_script(reveal(dict(entered.inputs)))
+        env = {} if state.facts.is_confined else step_environment(state.tree, state.facts, node, entered)
+        decision = state.enforcement.decide_inputs(node, loaded, entered, env)
+        if not decision.allowed:
+            self._deny(node, loaded, decision)
+            return None
+        return entered
+
+    def _enter(self, node: Node, loaded: Loaded, entered: Entered, *, timeout_seconds: float | None) -> None:
+        """Store that the step has begun. The tree takes it over first, because its result is made from the tree."""
+        state = self._state
+        state.mask(secrets_of(loaded, entered))
+        if loaded.remark:
+            state.warn(loaded.remark)
+        reach("agent.step_found")
+        now, serial = state.context.clock.now(), state.tree.serials
+        event = replay.enter_event(
+            node,
+            loaded,
+            serial=serial,
+            stream=state.tree.free_stream() if entered.command or loaded.is_script else 1,
+            at=now,
+            text=stamp(now),
+            log_start=state.log.mark.length,
+            timeout_seconds=timeout_seconds,
+        )
+        replay.apply(state.tree, state.facts, event, entering=(loaded, entered))
+        self.newest = serial
+        state.journal.record(event, step_results.start_event(node, state.log.secrets, now=now))
+
+    def _deny(self, node: Node, loaded: Loaded, decision: Decision) -> None:
+        details = self._state.enforcement.report(decision, None)
+        if loaded.kind is not None:
+            details["resolved"] = step_results.resolution(loaded, self._state.log.secrets)
+        self._state.finish(node, failure(decision.reason, Kind.POLICY), StepProduct(details=details))
+
+    def _surround(self, node: Node, loaded: Loaded) -> bool:
+        """Put the steps that a policy wants around this one into its list. True if there are any: they run first."""
+        state = self._state
+        around = NOTHING_INSERTED if node.is_surrounded else state.enforcement.around(node, loaded)
+        if not around:
+            return False
+        assert node.parent is not None
+        if node.parent.is_group:
+            names = ", ".join(call.name for call in (*around.before, *around.after))
+            error = f"a policy puts steps around it ({names}), which cannot be done where steps run at the same time"
+            state.finish(node, failure(error, Kind.POLICY))
+        else:
+            state.record(replay.surround_event(node, around))
+        return True
