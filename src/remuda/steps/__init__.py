@@ -1,8 +1,10 @@
-"""The step runner: an agent in the job's environment that runs steps and keeps logs and results until fetched.
+"""The step runner: an agent in the job's environment that runs steps, and keeps logs and results until fetched.
 
-`definition` reads what to run, `plan` decides what happens next; both are pure. `journal` and `logfile` are the
-job's files, `shim`, `process` and `leftovers` its processes; `runner` carries one job through them. `jobs` is the set
-of jobs of this agent, `service` and `watching` speak gRPC, `pack` makes the one-file program.
+Folders, each importing only those below it: `agent` (server, calls, shells), `engine` (execution of a job and its
+steps), `delegation` (steps that another agent runs) and `policy` (which steps may run, within which limits),
+`job_files` (what is on the disk), `job_tree` (the tree of steps and what follows next, pure), `resolving` (from a
+reference to a package), `process` (processes, pipes, control groups), `pack` (the one-file program), `language`
+(definitions and expressions).
 
 The agent imports the standard library, grpclib and protobuf only, and PyYAML where a definition is not JSON.
 """

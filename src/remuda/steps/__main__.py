@@ -1,7 +1,7 @@
 """The agent's command line: `remuda-agent COMMAND`, `python -m remuda.steps COMMAND`, and the same from one file.
 
-Only arguments and exit codes are decided here. 75 means that another agent holds the data folder, 1 any other error.
-Modules are imported by the command that needs them: `proxy` and `step` start often.
+Exit code 75 means that another agent serves the data folder, 1 any other error. Each command imports its own modules,
+because `proxy` and `step` start often.
 """
 
 import argparse
@@ -21,11 +21,11 @@ from remuda.steps.job_files.data_folder import default_data
 from remuda.steps.pack import program
 
 ARGUMENTS = "REMUDA_AGENT_ARGUMENTS"
-"""Base64 of a JSON list: the arguments of a start that has none, where something in between drops them."""
+"""Base64 of a JSON list: the arguments, where something on the way to the agent drops its command line."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; its exit code."""
+    """Run one command and return its exit code."""
     program.leave_loader()
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
@@ -118,12 +118,12 @@ def _serve(options: argparse.Namespace) -> int:
     from remuda.steps.process.fork_server import ForkServer
 
     with closing(ForkServer()) as fork_server:
-        # What is imported stays; to look through it again and again meanwhile finds nothing.
+        # Imported modules stay: collecting garbage during the imports finds nothing.
         gc.disable()
         from remuda.steps.agent.server import serve
 
         gc.freeze()
-        # Next to nothing that jobs make is garbage in circles; what is can wait a little.
+        # Jobs make almost no reference cycles, so the collector may run seldom.
         gc.set_threshold(20_000, 50, 100)
         gc.enable()
         return asyncio.run(
@@ -180,7 +180,7 @@ def _pack(options: argparse.Namespace) -> int:
 def _step(words: Sequence[str]) -> int:
     from importlib import import_module
 
-    # By name: standard steps are a package below this one, and this program is what both are packed into.
+    # By name: standard steps must not be imported by the agent, but are packed into the same program.
     code: int = import_module("remuda.stdsteps.__main__").main(list(words))
     return code
 
@@ -198,5 +198,5 @@ def _decode_arguments(text: str) -> list[str]:
 if __name__ == "__main__":
     code = main()
     sys.stderr.flush()
-    # Whoever waits for the agent's end need not wait until all modules are taken apart.
+    # Skip the teardown of modules: somebody may wait for the agent's end.
     os._exit(code)

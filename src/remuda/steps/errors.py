@@ -1,19 +1,19 @@
-"""What can be wrong with a request to the agent. A job's own failure is data (`plan.Outcome`), not an exception."""
+"""Errors of the agent. A job that fails is not an error but a value (`job_tree.outcome.Outcome`)."""
 
 EXIT_IN_USE = 75
-"""What an agent exits with that finds its data folder served by another."""
+"""Exit code of an agent whose data folder is served by another one."""
 
 
 class AgentError(Exception):
-    """The agent cannot do what was asked."""
+    """The agent cannot do what was asked for."""
 
 
 class BadRequestError(AgentError):
-    """The request can never work as it is."""
+    """The request is wrong and will fail again."""
 
 
 class DefinitionError(BadRequestError):
-    """The steps text is not a definition; says where and what to write instead."""
+    """The text of the steps is not a valid definition. The message says where and what to write instead."""
 
 
 class UnknownJobError(AgentError):
@@ -28,8 +28,8 @@ class DataInUseError(AgentError):
 
 
 class DamagedError(AgentError):
-    """A file of a job is not what was written to it; says which."""
+    """A file of a job is not what was written to it. The message names the file."""
 
 
 class PolicyError(BadRequestError):
-    """A policy cannot be read; says whose, which key, and what to write instead."""
+    """A policy cannot be read. The message says whose, which key, and what to write instead."""

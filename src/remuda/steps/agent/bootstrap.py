@@ -1,9 +1,9 @@
-"""Puts the agent on a machine: looks what the machine has, picks the form that runs there, and places it as one file.
+"""Puts the agent on a machine: finds out what the machine has, picks the form that runs there, writes it as one file.
 
-`LOOK` and `PLACE` are POSIX sh and all that runs there before the agent does, with nothing but a shell, uname, cat,
-chmod and mv. `read_facts` and `choose` are pure; `bootstrap` is the shell around them for a command such as `ssh HOST`,
-and whoever has another way to run a command line there needs only the four. Placing is whole or not at all and may be
-repeated: what is there already is left alone. A form that does not start there gives way to the other.
+`LOOK` and `PLACE` are POSIX sh scripts, the only code that runs there before the agent; they need a shell, uname, cat,
+chmod and mv. `read_facts` and `choose` are pure. `bootstrap` combines them for a command such as `ssh HOST`; callers
+with another way to run commands use the four directly. The file appears whole or not at all, and a correct file is left
+alone. If one form does not start there, the next one is tried.
 """
 
 import shlex
@@ -19,7 +19,7 @@ from remuda.steps.pack.program import PROTOCOL, Form, digest_of, form, own_file
 from remuda.steps.pack.zip_file import pack
 
 PLACE_SECONDS = 300.0
-"""How long one command may take there."""
+"""Time limit of one command on the machine."""
 
 LOOK = r"""
 echo "system $(uname -s)"
@@ -46,22 +46,22 @@ exec "$1" version
 """
 
 _MACHINES = {62: "x86_64", 183: "aarch64"}
-"""By the number in an executable's head."""
+"""By the number in the header of an ELF file."""
 
 Run = Callable[[str, bytes], tuple[int, bytes, bytes]]
-"""Runs a shell command line there with an input: exit code, stdout, stderr."""
+"""Runs a shell command line on the machine with an input. Returns exit code, stdout and stderr."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineFacts:
-    """What a machine has."""
+    """What `LOOK` found on a machine."""
 
     system: str = ""
     machine: str = ""
     python: str = ""
-    """Path of one that can run the zipapp."""
+    """Path of an interpreter that can run the zipapp."""
     present: str = ""
-    """What the program that is there already says of itself."""
+    """What `version` of the file that is there already prints."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,18 +72,18 @@ class Offer:
     content: bytes
     digest: str
     machine: str = ""
-    """For which processor a frozen one is."""
+    """Processor that a frozen agent is for."""
 
 
 def own_version() -> str:
-    """One line that tells this program from any other."""
+    """One line that identifies this program: version, protocol, form and digest."""
     file = own_file()
     digest = "" if file is None else digest_of(file.read_bytes())
     return f"remuda-agent {__version__} protocol {PROTOCOL} {form()} {digest}".rstrip()
 
 
 def command_line(script: str, file: str) -> str:
-    """A script of ours as one command line for a shell there."""
+    """One of our scripts as a command line for a shell on the machine."""
     return f"sh -c {shlex.quote(script)} sh {shlex.quote(file)}"
 
 
@@ -93,7 +93,7 @@ def read_facts(text: str) -> MachineFacts:
 
 
 def choose(facts: MachineFacts, offers: Sequence[Offer]) -> list[Offer]:
-    """What may run there, the best first; raises where nothing does."""
+    """The offers that can run there, the best first. AgentError when there is none."""
     if not facts.system:
         raise AgentError("the machine does not say what it is: no shell answers there, or it has no `uname`")
     fitting = [offer for offer in offers if offer.form is Form.ZIPAPP and facts.python]
@@ -111,14 +111,14 @@ def choose(facts: MachineFacts, offers: Sequence[Offer]) -> list[Offer]:
 def for_interpreter(zipapp: bytes, python: str) -> bytes:
     """The zipapp with the interpreter that was found in its first line.
 
-    The line may grow and never shrinks: what the zip says of places in itself would point before its beginning.
+    The line may grow but never shrinks, because the offsets in the zip would point before its start.
     """
     head, _, rest = zipapp.partition(b"\n")
     return (b"#!" + python.encode() + b" -I").ljust(len(head)) + b"\n" + rest
 
 
 def bootstrap(file: str, *, through: str | None, frozen: Path | None) -> str:
-    """Have the agent in that file, on this machine or behind a command; a line that says what was done."""
+    """Put the agent into that file, on this machine or through a command. Returns a line that says what was done."""
     run = _runner(shlex.split(through) if through else ["sh", "-c"])
     if not through:
         file = str(Path(file).absolute())
@@ -146,12 +146,12 @@ def _text(data: bytes) -> str:
 
 
 def machine_of(program: bytes) -> str:
-    """For which processor an executable is, as `uname -m` names it; empty when it is none of ours."""
+    """The processor that an executable is for, as `uname -m` names it; empty if unknown."""
     return _MACHINES.get(int.from_bytes(program[18:20], "little"), "") if program.startswith(b"\x7fELF") else ""
 
 
 def offers(frozen: Path | None) -> list[Offer]:
-    """What can be placed: this program itself, or packed where it is many files, and the frozen one that was named."""
+    """What can be placed: this program (packed if it is not one file), and the frozen agent if one was named."""
     own = own_file()
     contents = [own.read_bytes()] if own is not None else [_pack_self()]
     if frozen is not None:

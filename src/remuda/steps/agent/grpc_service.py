@@ -1,7 +1,7 @@
-"""What the agent answers: GitLab's step runner service and Remuda's own, over the same jobs.
+"""The agent's gRPC services: GitLab's step runner and Remuda's own, over the same jobs.
 
-Handlers translate between the wire and `jobs`; nothing is decided here but which status code an error has. Who may call
-is decided in `transport`, when the agent begins and ends in `serving`.
+Handlers translate between the wire and `jobs`, and errors into status codes. `transport` checks the callers, `server`
+starts and stops the services.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ _STATUSES = {
 
 
 class AgentService(AgentBase):
-    """remuda.agent.v1.Agent."""
+    """The service remuda.agent.v1.Agent."""
 
     def __init__(self, jobs: Jobs, *, transport: str, data: Path) -> None:
         self._jobs = jobs
@@ -127,7 +127,7 @@ class AgentService(AgentBase):
         await _receive(stream)
         own, place = usage.of_process(os.getpid()), usage.machine(self._data)
         jobs = [job for job in self._jobs.all() if job.end is None]
-        # All processes of the machine are looked at; with thousands of them other jobs must not wait for that.
+        # In a thread, because this reads /proc of every process of the machine.
         used = await asyncio.to_thread(usage.of_folders, [job.journal.folder for job in jobs])
         answer = agent_pb2.UsageResponse(
             cpu_seconds=own.cpu_seconds,
@@ -142,7 +142,7 @@ class AgentService(AgentBase):
 
     async def Shell(self, stream: Stream[agent_pb2.ShellInput, agent_pb2.ShellOutput]) -> None:  # noqa: N802
         first = await _receive(stream)
-        # Not at the top: most agents open none.
+        # Imported here, because most agents open no shell.
         from remuda.steps.agent.shell import attend
 
         async with one_error():
@@ -150,7 +150,7 @@ class AgentService(AgentBase):
 
 
 class StepRunnerService(StepRunnerBase):
-    """proto.StepRunner, as GitLab's runner calls it."""
+    """The service proto.StepRunner, as GitLab's runner calls it."""
 
     def __init__(self, jobs: Jobs) -> None:
         self._jobs = jobs
@@ -215,7 +215,7 @@ class StepRunnerService(StepRunnerBase):
 
 
 def is_of_a_job(pid: int, jobs: Jobs) -> bool:
-    """Whether a process belongs to a job that runs here: by its session and ancestors, or by the mark they all have."""
+    """True if a process belongs to a job that runs here: by its session and ancestors, or by its mark."""
     journals = [job.journal for job in jobs.all() if job.end is None or job.is_on_hold]
     if has_mark_of(pid, {journal.key for journal in journals}):
         return True
@@ -242,7 +242,8 @@ def _status_codes() -> Iterator[None]:
 
 
 def _as_start(request: step_runner_pb2.RunRequest) -> agent_pb2.StartRequest:
-    """A run request is a start request with fewer fields. GitLab's runner leaves masking to whoever stamps."""
+    """Translate GitLab's request. GitLab's runner leaves masking to the side that writes time stamps, which is the
+    agent."""
     return agent_pb2.StartRequest(
         version=VERSION,
         id=request.id,

@@ -1,9 +1,9 @@
 """All jobs of this agent: accepted, found again at a start, cancelled, closed.
 
-A job that was accepted stays until it is closed, whatever happens to the agent or its clients. Accepting and closing
-do not await anything between looking and acting, so two calls for one id cannot get in each other's way. To end what a
-running job has on the machine takes time: until that is done it is known, and whoever closes or starts it waits. The
-agent does so, too, before it stops; a client that goes away changes nothing about it.
+An accepted job stays until it is closed, whatever happens to the agent or its clients. Accepting and closing do not
+await between check and act, so two calls for one id cannot interfere. Ending the processes of a running job takes time:
+until then the job is known, and whoever closes or starts it waits. The agent waits, too, before it stops; a client that
+disconnects changes nothing.
 """
 
 import asyncio
@@ -35,14 +35,14 @@ from remuda.steps.resolving.values import Resolved
 from remuda.wire.proto.agent_pb2 import StartRequest
 
 VERSION = 1
-"""Of the meaning of a start request."""
+"""Version of the start request's meaning."""
 LONGEST_ID = 200
 
 logger = logging.getLogger(__name__)
 
 
 class Jobs:
-    """What the agent keeps, by id."""
+    """The jobs that the agent keeps, by id."""
 
     def __init__(self, folder: Path, context: AgentContext, tasks: asyncio.TaskGroup) -> None:
         self._folder = folder
@@ -57,7 +57,7 @@ class Jobs:
         self._closing: dict[str, asyncio.Task[Exception | None]] = {}
 
     def adopt(self) -> None:
-        """Find the jobs of an earlier agent again and go on with them."""
+        """Find the jobs of an earlier agent and go on with them."""
         become_subreaper()
         self._reserve.hold()
         self.context.disk_space.relieve = self._relieve_disk
@@ -69,7 +69,7 @@ class Jobs:
                 logger.exception("job folder %s cannot be read and is left alone", folder)
 
     async def start(self, request: StartRequest) -> None:
-        """Store the request and start the job. A known id is success and changes nothing."""
+        """Store the request and start the job. A known id is a success and changes nothing."""
         await self._wait_until_closed(request.id)
         if not 1 <= len(request.id) <= LONGEST_ID:
             raise BadRequestError(f"id: 1 to {LONGEST_ID} characters are needed")
@@ -85,13 +85,13 @@ class Jobs:
             read_step(request.steps, file="steps", job=True)
             parse_policy(request.policy)
             if request.run_as:
-                # Whoever keeps the list of users may be far away.
+                # The list of users may be on another machine.
                 await asyncio.to_thread(parse_run_as, request.run_as)
         except BadRequestError as error:
             raise type(error)(secrets_of(request).mask(str(error))) from None
         if request.id in self._jobs:  # by now
             return
-        # Another agent that adopts the job may run in another directory.
+        # An agent that adopts the job may run in another directory.
         request.work_dir = os.path.abspath(request.work_dir)
         journal = Journal.create(self._folder, request, self.context.clock.now())
         reach("agent.accepted")
@@ -101,7 +101,7 @@ class Jobs:
         return self._jobs.get(job_id)
 
     def get(self, job_id: str) -> Job:
-        """The same where an unknown id is an error."""
+        """Like `find`, but UnknownJobError for an unknown id."""
         job = self.find(job_id)
         if job is None:
             raise UnknownJobError(job_id)
@@ -116,16 +116,16 @@ class Jobs:
 
     @property
     def are_idle(self) -> bool:
-        """Nothing runs. Ended jobs need no agent until somebody asks for them, or until they are to be forgotten."""
+        """True if nothing runs and no ended job waits for its client's patience to expire."""
         return not self.is_any_running and not any(job.presence.has_patience for job in self._jobs.values())
 
     async def watch_disk(self) -> None:
-        """Make room on a full disk, and hold some back on one that has enough. Called now and then."""
+        """Make room on a full disk, and hold a reserve on one with enough room. Called now and then."""
         await self.context.disk_space.look(self._folder.parent, self.context.clock)
         self._reserve.hold()
 
     async def _relieve_disk(self) -> None:
-        """The disk is full: end the steps of the job that has filled it, if one has, and give the reserve back."""
+        """End the steps of the job that has filled the disk, if there is one, and release the reserve."""
         try:
             await self._stop_filler(self._folder.parent)
         except OSError as error:
@@ -150,7 +150,7 @@ class Jobs:
             await running[filler].stop_for_disk(uses[filler], self._reserve.release)
 
     def clean_up(self) -> None:
-        """Cancel what nobody wants any more, and forget it once it has ended. Called now and then."""
+        """Cancel jobs whose clients do not come back, and forget them once they have ended. Called now and then."""
         self._reaper.look()
         now = self.context.clock.monotonic()
         for job in [job for job in self._jobs.values() if job.presence.is_expired(now)]:
@@ -165,9 +165,9 @@ class Jobs:
                 logger.warning("job %s cannot be cleaned up: %s", job.id, error)
 
     async def close(self, job_id: str) -> None:
-        """Kill what runs and forget the job. If its files cannot be removed it stays known: this can be repeated.
+        """Kill what runs and forget the job. If its files cannot be removed it stays known, so this can be repeated.
 
-        What would stay elsewhere is closed before, so such a job is known until then.
+        A job with something open outside of this machine is cancelled first and stays known until that is closed.
         """
         job = self._jobs.get(job_id)
         if job is not None and job_id not in self._closing:
@@ -189,13 +189,13 @@ class Jobs:
         self._closing[job.id] = closing
 
     async def _wait_until_closed(self, job_id: str) -> None:
-        """Where somebody has closed it: when it is gone. The error where it is not."""
+        """Wait for a close that is under way. Raises its error if it failed."""
         closing = self._closing.get(job_id)
         if closing is not None and (error := await asyncio.shield(closing)) is not None:
             raise error
 
     async def _end(self, job: Job, task: asyncio.Task[None] | None) -> Exception | None:
-        """Of a job that was killed. What goes wrong is told to whoever waits, and ends no other job."""
+        """End a killed job. Errors go to the callers that wait, and never end another job."""
         try:
             if task is not None:
                 await asyncio.wait({task})
@@ -217,14 +217,14 @@ class Jobs:
         del self._jobs[job.id]
 
     async def release(self, job_id: str) -> None:
-        """Let a held job go, and wait for that; for any other there is nothing to wait for."""
+        """End the hold of a failed job, and wait for that. Returns at once for any other job."""
         job = self._jobs.get(job_id)
         if job is not None and job.is_on_hold and job_id in self._tasks:
             job.release()
             await job.let_go.wait()
 
     def abandon(self) -> None:
-        """Stop looking after the jobs; they go on under their shims."""
+        """Stop attending the jobs. They go on under their shims."""
         self._reserve.release()
         for task in self._tasks.values():
             task.cancel()
@@ -257,7 +257,7 @@ def _check_places(request: StartRequest) -> None:
 
 
 class _Packages:
-    """Finds packages. What that needs is imported when the first is looked for: many an agent never does."""
+    """Resolver that is imported when the first package is looked for, because many agents never need it."""
 
     def __init__(self, cache: Path, clock: Clock) -> None:
         self._cache = cache

@@ -1,8 +1,8 @@
-"""`remuda-agent proxy`: stdin and stdout are a connection to the agent of this machine, whatever leads to them.
+"""`remuda-agent proxy`: connects stdin and stdout to the agent of this machine.
 
-What a manager runs at the other end of ssh or of an engine's exec. Bytes are passed on and not looked at; stdout holds
-nothing else, so everything there is to say goes to stderr. It ends when either side does. With `--start` an agent is
-started first where none answers; it stays when the proxy ends.
+A manager runs it at the other end of ssh or of a container engine's exec. It copies bytes unread; messages go to
+stderr. It ends when either side ends. With `--start` it starts an agent first if none answers; that agent stays when
+the proxy ends.
 """
 
 import os
@@ -20,7 +20,7 @@ from remuda.steps.job_files.data_folder import endpoint_in, socket_in
 from remuda.steps.pack.program import own_command
 
 START_SECONDS = 30.0
-"""How long an agent may take to answer."""
+"""How long a started agent may take to answer."""
 LAST_SECONDS = 5.0
 """How long the agent may take to close a connection whose client has gone."""
 _LOOK_SECONDS = 0.05
@@ -28,7 +28,7 @@ _CHUNK_BYTES = 64 * 1024
 
 
 def proxy(data: Path, *, socket: Path | None, start: Sequence[str] | None) -> None:
-    """Pass bytes on until one side ends. `start`: options for an agent to be started where none answers."""
+    """Copy bytes until one side ends. `start`: options for an agent to be started if none answers."""
     try:
         connection = _connect(data, socket)
     except OSError as error:
@@ -58,7 +58,7 @@ def _connect(data: Path, socket: Path | None) -> sockets.socket:
 
 
 def _start_agent(data: Path, socket: Path | None, options: Sequence[str]) -> sockets.socket:
-    """A connection to an agent that owes nothing to this process. Of several that are started at once one stays."""
+    """Connect to a new agent that outlives this process. If several are started at once, one of them stays."""
     where = ["--socket", str(socket)] if socket else []
     command = own_command("serve", "--data", str(data), *where, *options)
     data.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -70,7 +70,7 @@ def _start_agent(data: Path, socket: Path | None, options: Sequence[str]) -> soc
         file_actions=[
             (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
             (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
-            # Not this process's stderr: whoever waits for its end would wait for the agent's.
+            # Not this process's stderr: a caller that waits for its end would wait for the agent's.
             (os.POSIX_SPAWN_OPEN, 2, str(said), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600),
         ],
         setsid=True,

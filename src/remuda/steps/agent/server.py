@@ -1,9 +1,9 @@
-"""The agent from its start to its end: the data folder, the transport, the jobs found there, the server, the stop.
+"""The agent from its start to its end: data folder, transport, jobs, server, stop.
 
-The server stops at once when told to: jobs need no agent to go on, and the next one finds them. It stops by itself when
-its folder was removed: then no job can be started here, but by an agent with a new one. It can be bound to a
-command (`serve ... COMMAND`), as the step runner of others is to the one that holds its container open: that is
-started once something arrives on stdin, gets it, and the agent ends with it.
+The server stops at once when told to: jobs go on without an agent, and the next agent finds them. It stops by itself
+when its data folder was removed, because no job can be started then. It can be bound to a command (`serve ...
+COMMAND`), as GitLab's step runner is to the command that keeps its container open: the command is started with stdin
+once something arrives there, and the agent ends with it.
 """
 
 import array
@@ -33,13 +33,13 @@ from remuda.steps.process.fork_server import ForkServer
 from remuda.steps.process.kernel import Changes, Pulse
 
 READY = "step-runner is listening on socket"
-"""What clients look for on stderr, with the socket's path behind it."""
+"""Clients look for this on stderr; the path of the socket follows."""
 LOOK_SECONDS = 1.0
-"""How often is looked whether anybody needs the agent, and whether its folder is there."""
+"""How often the agent checks whether it is idle and whether its folder exists."""
 LOST_SECONDS = 2.0
-"""How long an agent without a folder stays when nothing runs, so that clients hear how their jobs ended."""
+"""How long an idle agent without a folder stays, so that clients can fetch how their jobs ended."""
 CLEAN_UP_SECONDS = 5.0
-"""How often is looked for jobs whose clients do not come back."""
+"""How often the agent looks for jobs whose clients do not come back."""
 
 
 async def serve(
@@ -51,8 +51,8 @@ async def serve(
     idle_exit_seconds: float | None = None,
     command: Sequence[str] = (),
 ) -> int:
-    """Serve until told to stop by SIGTERM or SIGINT, until nobody has needed the agent for that long, or until the
-    command has ended. The exit code: the command's, else 0."""
+    """Serve until SIGTERM or SIGINT, until the agent was idle for that long, or until the command has ended. Returns
+    the exit code: the command's, else 0."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -125,7 +125,7 @@ async def _clean_up(jobs: Jobs) -> None:
 
 
 async def _with_command(command: Sequence[str], stop: asyncio.Event) -> int:
-    """Run the command once there is something to read, with that; nothing to read for ever: do not run it."""
+    """Run the command with stdin once there is something to read. Without any input it is never run."""
     if not await _has_input(stop):
         return 0
     process = await asyncio.create_subprocess_exec(*command)
@@ -142,11 +142,11 @@ async def _terminate_at(stop: asyncio.Event, process: asyncio.subprocess.Process
 
 
 async def _has_input(stop: asyncio.Event) -> bool:
-    """Wait for bytes on stdin, and leave them there; False at its end or at a stop."""
+    """Wait for bytes on stdin and leave them there. False at its end or at a stop."""
     loop, readable = asyncio.get_running_loop(), asyncio.Event()
     try:
         loop.add_reader(0, readable.set)
-    except OSError:  # files are always readable, and cannot be waited for
+    except OSError:  # epoll does not take plain files, which are always readable
         return True
     try:
         async with asyncio.TaskGroup() as tasks:
@@ -162,7 +162,8 @@ async def _has_input(stop: asyncio.Event) -> bool:
 
 
 def _raise_open_files() -> int:
-    """Every running step costs the agent a descriptor; steps themselves keep the limit the agent was given."""
+    """Raise the limit of this process, because every running step costs a descriptor. Returns the old limit, for the
+    steps."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     return soft

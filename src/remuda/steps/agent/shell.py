@@ -1,12 +1,12 @@
-"""A command beside a job's steps, for somebody who looks into the job: `Shell` of the agent's service.
+"""A command beside a job's steps, for a user who looks into the job: the call `Shell` of the agent's service.
 
-Decided here: what is started (`prepare`: in the job's environment, with its variables, as the user of its steps, held
-to what the policy says of the job's own commands), and when it ends: with its leader, with the call, with the job, or
-when a step begins that a policy inserted. Whatever it has started in its session goes with it. In a container the
-engine's exec runs it (`container_shell`); what another agent runs, that agent is asked for. Which environment that is,
-`holding` says.
+`prepare` says what is started: in the job's environment, with its variables, as the user of its steps, within the
+limits of the policy for the job's own commands. The command ends with its session leader, with the call, with the job,
+or when a step begins that a policy inserted; everything in its session ends with it. In a container the engine's exec
+runs it (`container_shell`). If another agent runs the steps, the call is passed on to that agent. `hold` says which
+environment it is.
 
-On a terminal the command has a pty of its own as its controlling terminal; otherwise it has three pipes.
+With a terminal the command has a pty as its controlling terminal, without one three pipes.
 """
 
 import asyncio
@@ -49,10 +49,10 @@ from remuda.wire.proto import agent_pb2 as pb
 from remuda.wire.proto.agent_grpc import AgentStub
 
 MOST_AT_ONCE = 20
-"""Of one job."""
+"""Shells of one job."""
 MOST_BYTES = 64 * 1024
 GRACE_SECONDS = 5.0
-"""How long a command may take that was told to end, since something elsewhere may have to end first."""
+"""How long a command may take to end: it may have to end something elsewhere first."""
 LARGEST_SIZE = 9999
 DEFAULT_TERM = "xterm"
 _SHELL = '[ -t 0 ] && set -- -i; if command -v bash >/dev/null 2>&1; then exec bash "$@"; else exec sh "$@"; fi'
@@ -70,20 +70,20 @@ _numbers = count(1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
-    """What is started."""
+    """A command that is ready to start."""
 
     argv: tuple[str, ...]
     env: Mapping[str, str]
     work_dir: str
     key: str
-    """Of the job, whose mark it bears."""
+    """The job's key, for the mark of the process."""
     enclosure: Enclosure
     files: tuple[Path, ...] = ()
-    """Made for it, and removed with it."""
+    """Files that were made for the command and are removed with it."""
 
 
 def prepare(entrance: Entrance, enforcement: PolicyEnforcement, folder: Path, key: str, wish: pb.ShellOpen) -> Prepared:
-    """Write what the command needs, and say how it is started; AgentError when it may not run here."""
+    """Write the files that the command needs, and return how to start it. AgentError when it may not run here."""
     number = f"shell-{os.getpid()}-{next(_numbers)}"
     prefix, is_agents = entrance.way.prefix, entrance.way.has_agents_rights
     term = wish.term if wish.term and wish.term.isprintable() and len(wish.term) < 100 else DEFAULT_TERM
@@ -96,7 +96,7 @@ def prepare(entrance: Entrance, enforcement: PolicyEnforcement, folder: Path, ke
     files: tuple[Path, ...] = ()
     is_own = prefix[:1] == (OWN,)
     if prefix:
-        # What passes it on reads it: with the agent's rights it reads nothing that the job could change.
+        # Read by the program that passes it on: with the agent's rights that must read nothing the job can change.
         request = (folder if is_agents else folder / EXCHANGE) / f"{number}.command"
         asked = {"command": list(command), "work_dir": entrance.work_dir, "env": fit(env).exported}
         write_whole(request, json.dumps(asked | {"terminal": wish.terminal}).encode())
@@ -124,8 +124,8 @@ def prepare(entrance: Entrance, enforcement: PolicyEnforcement, folder: Path, ke
 
 
 def _enclosure(enforcement: PolicyEnforcement, folder: Path, work_dir: Path, key: str, *, is_agents: bool) -> Enclosure:
-    """What holds the command. It is the job's user's, in whatever the job has opened; only what passes it on into what
-    the platform has opened is the agent's."""
+    """The limits and the user of the command. It runs as the job's user in whatever the job has opened; only the
+    program that passes it into an environment of the platform runs as the agent."""
     if not enforcement.is_restricted:
         return Enclosure(limits=NO_LIMITS, work_dir=work_dir)
     subject = Subject(
@@ -151,14 +151,14 @@ def _enclosure(enforcement: PolicyEnforcement, folder: Path, work_dir: Path, key
 
 
 class Shell:
-    """A command that runs, from its start to its end."""
+    """A running command, from its start to its end."""
 
     def __init__(self, prepared: Prepared, wish: pb.ShellOpen, context: AgentContext) -> None:
         self._prepared = prepared
         self._ending = asyncio.Event()
-        """Its leader has ended, or shall."""
+        """Set when its session leader has ended, or must end."""
         self.reason = ""
-        """Why it was ended, where the job goes on without it."""
+        """Why it was ended while the job goes on."""
         self._is_killed = False
         self._waiting: set[asyncio.Event] = set()
         self._input, outputs = self._spawn(prepared, wish, context)
@@ -166,23 +166,23 @@ class Shell:
         self._start = shim.start_time(self._process.pid) or 0
 
     def hang_up(self) -> None:
-        """Nobody is there any more, or the job is over."""
+        """Send SIGHUP and stop serving: the caller has gone, or the job is over."""
         if not self._process.exited.is_set():
             self._process.signal_group(signal.SIGHUP)
         self._end()
 
     async def end(self, reason: str = "") -> None:
-        """Return when nothing of its session runs any more. Does not wait for whoever reads its output."""
+        """Return when nothing of its session runs any more. Does not wait for the reader of its output."""
         self.reason = self.reason or reason
         self.hang_up()
         await happens(self._process.exited, within_seconds=GRACE_SECONDS)
-        if not self._is_killed:  # once: later the number may be another session's
+        if not self._is_killed:  # only once, because the number may be reused later
             self._is_killed = True
             leftovers.end_session(self._process.pid, since=self._start)
         await happens(self._process.exited, within_seconds=GRACE_SECONDS)
 
     async def serve(self, stream: "Stream[pb.ShellInput, pb.ShellOutput]") -> int | None:
-        """Carry bytes both ways until it has ended; its exit code, None when that was not waited for."""
+        """Copy bytes both ways until it has ended. Returns its exit code, or None if that is not known."""
         try:
             await stream.send_message(pb.ShellOutput(opened=True))
             async with asyncio.TaskGroup() as tasks:
@@ -211,14 +211,14 @@ class Shell:
     def _spawn(
         self, prepared: Prepared, wish: pb.ShellOpen, context: AgentContext
     ) -> tuple[int, tuple[tuple[int, str], ...]]:
-        """Start it: where its input goes, and where its output comes from."""
+        """Start it. Returns the descriptor for its input, and those of its output with their kinds."""
         if wish.terminal:
             master, slave = os.openpty()
             resize(master, wish.size)
             name = os.ttyname(slave)
             if (person := prepared.enclosure.person) is not None:
                 os.chown(name, person.uid, person.gid)
-            # The leader of a session that opens a terminal has it as its controlling one.
+            # A session leader that opens a terminal gets it as its controlling terminal.
             actions: list[tuple[object, ...]] = [(os.POSIX_SPAWN_OPEN, 0, name, os.O_RDWR, 0)]
             actions += [(os.POSIX_SPAWN_DUP2, 0, 1), (os.POSIX_SPAWN_DUP2, 0, 2)]
             theirs: tuple[int, ...] = (slave,)
@@ -253,7 +253,7 @@ class Shell:
             event.set()
 
     async def _listen(self, stream: "Stream[pb.ShellInput, pb.ShellOutput]") -> None:
-        """What the caller sends; its going away ends the command."""
+        """Handle what the caller sends. The command ends when the caller disconnects."""
         async for message in stream:
             match message.WhichOneof("input"):
                 case "data":
@@ -271,7 +271,7 @@ class Shell:
                 view = view[os.write(self._input, view) :]
             except BlockingIOError:
                 await self._ready(self._input, writing=True)
-            except OSError:  # it reads nothing any more
+            except OSError:  # it has closed its input
                 return
 
     def _close_input(self) -> None:
@@ -280,7 +280,7 @@ class Shell:
             self._input = -1
 
     async def _pump(self, file: int, kind: str, send: Callable[[pb.ShellOutput], Awaitable[None]]) -> None:
-        """Pass its output on until it ends; once the leader has ended, what is there."""
+        """Send its output until it ends. After the session leader has ended, only what is there already."""
         while True:
             is_last = self._ending.is_set()
             try:
@@ -290,14 +290,14 @@ class Shell:
                     return
                 await self._ready(file)
                 continue
-            except OSError:  # a terminal that nobody has open any more
+            except OSError:  # nobody has the terminal open any more
                 return
             if not data:
                 return
             await send(pb.ShellOutput(data=data) if kind == "data" else pb.ShellOutput(errors=data))
 
     async def _ready(self, file: int, *, writing: bool = False) -> None:
-        """Wait until a file can be used, or the command ends."""
+        """Wait until a descriptor can be used, or the command ends."""
         loop, event = asyncio.get_running_loop(), asyncio.Event()
         self._waiting.add(event)
         add, remove = (loop.add_writer, loop.remove_writer) if writing else (loop.add_reader, loop.remove_reader)
@@ -347,7 +347,7 @@ async def _other_agent(order: Order) -> AsyncIterator[AgentStub]:
 
 
 async def attend(jobs: Jobs, first: pb.ShellInput, stream: "Stream[pb.ShellInput, pb.ShellOutput]") -> None:
-    """One call, from its first message to its end."""
+    """Serve one call, from its first message to its end."""
     try:
         last = await _run_shell(jobs, first, stream)
     except AgentError as error:
@@ -356,7 +356,7 @@ async def attend(jobs: Jobs, first: pb.ShellInput, stream: "Stream[pb.ShellInput
         last = pb.ShellOutput(refused=f"the shell cannot be started: {error.strerror or error}")
     if last is not None:
         await stream.send_message(last)
-    # Whoever has read this goes; to end the call before that would cut it.
+    # The caller disconnects after the last message; ending the call earlier could cut it off.
     with suppress(TimeoutError):
         async with asyncio.timeout(GRACE_SECONDS):
             while await stream.recv_message() is not None:
@@ -366,7 +366,7 @@ async def attend(jobs: Jobs, first: pb.ShellInput, stream: "Stream[pb.ShellInput
 async def _run_shell(
     jobs: Jobs, first: pb.ShellInput, stream: "Stream[pb.ShellInput, pb.ShellOutput]"
 ) -> pb.ShellOutput | None:
-    """The last message; None where another agent has sent it."""
+    """Run the command of a call. Returns the last message, or None if another agent has sent it."""
     wish = first.open
     if first.WhichOneof("input") != "open":
         raise BadRequestError("the first message of a shell says what to open")

@@ -1,9 +1,9 @@
-"""How clients reach the agent, and which of them may: a port with two adapters.
+"""How clients reach the agent, and which of them may: over a unix socket or a TCP port.
 
-A unix socket is for this user only, by the mode of the file and by what the kernel says of the caller. Where there are
-no unix sockets, a TCP port on the loopback address, which every user of the machine can connect to: there each call
-carries a token, which stands beside the port in a file for this user only. Both are `Transport`s; the file that names
-them is `announce`d in the data folder, where clients (`wire.agent_client`) find it.
+A unix socket is for this user only, by the mode of the file and by the peer credentials that the kernel reports. Where
+there are no unix sockets, the agent listens on a TCP port of the loopback address, which every user of the machine can
+connect to: there each call carries a token, which is stored beside the port in a file for this user only. The file that
+names the transport is written to the data folder, where clients (`wire.agent_client`) find it.
 
 The processes of a job may not call the agent that runs them, or one job could read and cancel another. Where jobs run
 as the agent's own user this keeps honest jobs apart, not hostile ones: see docs/reference/agent.md.
@@ -36,18 +36,18 @@ _CREDENTIALS = struct.Struct("3i")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transport:
-    """A place to listen at."""
+    """A listening socket and how its callers are checked."""
 
     kind: str
-    """unix or tcp"""
+    """unix or tcp."""
     listener: sockets.socket
     address: str
-    """What the ready marker names."""
+    """The address in the ready message."""
     token: str = ""
-    """What every call must carry; empty where the kernel says who calls."""
+    """What every call must carry; empty where the kernel identifies the caller."""
 
     def announce(self, data: Path) -> None:
-        """Write down where clients find it, whole or not at all."""
+        """Write the address to the data folder, for clients."""
         if self.kind == "unix":
             announce(data, Path(self.address))
         else:
@@ -55,8 +55,8 @@ class Transport:
             announce_endpoint(data, host=host, port=port, token=self.token)
 
     def guard(self, server: Server, is_of_a_job: Callable[[int], bool]) -> None:
-        """Refuse calls of those who may not; `is_of_a_job` knows the processes of the jobs that run."""
-        # Who made a connection does not change, and no process becomes part of a job that began after it.
+        """Refuse calls of processes that may not. `is_of_a_job` knows the processes of running jobs."""
+        # The peer of a connection does not change, and an older process never becomes part of a newer job.
         known: WeakSet[asyncio.Transport] = WeakSet()
 
         async def check(event: RecvRequest) -> None:
@@ -76,7 +76,7 @@ class Transport:
 
 @contextmanager
 def open_transport(data: Path, *, at: str | None, socket: Path | None) -> Iterator[Transport]:
-    """Listen as asked: `unix` (also when nothing is), `tcp` or `tcp:HOST:PORT`."""
+    """Listen as asked: `unix` (also the default), `tcp` or `tcp:HOST:PORT`."""
     kind, _, place = (at or "unix").partition(":")
     (data / "endpoint").unlink(missing_ok=True)
     if kind == "unix" and not place:
@@ -96,9 +96,9 @@ def open_transport(data: Path, *, at: str | None, socket: Path | None) -> Iterat
 
 @contextmanager
 def _unix(path: Path) -> Iterator[sockets.socket]:
-    """A socket for this user only; one that a killed agent left behind is replaced.
+    """A socket for this user only. Replaces one that a killed agent left behind.
 
-    Made before any job runs, because the mask for new files belongs to the whole process.
+    Must run before any job does, because the umask belongs to the whole process.
     """
     if path.exists() and not path.is_socket():
         raise AgentError(f"cannot listen on {path}: something else than a socket is there; give another --socket")
@@ -144,8 +144,8 @@ def _check_caller(connection: sockets.socket, is_of_a_job: Callable[[int], bool]
     pid, uid, _ = _CREDENTIALS.unpack(data)
     if uid not in (os.getuid(), 0):
         raise GRPCError(Status.PERMISSION_DENIED, "this agent answers its own user only")
-    # 0: a process of an outer namespace, where no job of this agent is. One that has ended may have been a job's, and
-    # have handed the connection over.
+    # pid 0 is a process of an outer namespace, where no job of this agent is. A process that has ended may have been
+    # a job's, and may have passed the connection on.
     if pid and _has_ended(pid):
         raise GRPCError(Status.PERMISSION_DENIED, "the process that made this connection has ended; connect again")
     if is_of_a_job(pid):

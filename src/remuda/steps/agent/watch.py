@@ -1,8 +1,8 @@
-"""What a client sees of the jobs: logs from a byte on, results from a number on, the end.
+"""What a client sees of the jobs: logs from an offset on, results from a number on, the end.
 
-`Subscription` is one client's place in one job and says which event comes next; it keeps two numbers, the bytes stay
-in the files. `Watcher` serves many subscriptions over one stream, one event of each in turn, and sends the next event
-only when the stream has taken the last: a slow client costs no memory, a chatty job does not hide a quiet one.
+`Subscription` is one client's position in one job and yields the next event; it keeps two numbers, the bytes stay in
+the files. `Watcher` serves many subscriptions over one stream, one event of each in turn, and sends the next event only
+when the stream has taken the last: a slow client costs no memory, and a job with much output does not delay the others.
 """
 
 import asyncio
@@ -15,11 +15,11 @@ from remuda.wire.proto import agent_pb2 as pb
 
 CHUNK_BYTES = 64 * 1024
 BATCH_BYTES = 64 * 1024
-"""Of results in one event, beyond the one that makes it full."""
+"""Size of a batch of results; the last one may go over it."""
 
 
 class Subscription:
-    """A client's place in one job."""
+    """A client's position in one job."""
 
     def __init__(self, job: Job, *, log_offset: int, result_seq: int, batches: bool = False) -> None:
         self.job = job
@@ -29,7 +29,7 @@ class Subscription:
         self.is_over = False
 
     def next_event(self) -> pb.WatchEvent | None:
-        """The next thing this client does not know; None when it has to wait."""
+        """The next event for this client; None when there is nothing new."""
         event = pb.WatchEvent(id=self.job.id)
         if self.is_over:
             return None
@@ -84,12 +84,12 @@ class Watcher:
         self._jobs = jobs
         self._subscriptions: dict[str, tuple[Subscription, Callable[[], None]]] = {}
         self._ready: dict[str, None] = {}
-        """Ids with something to look at, in the order of their turn."""
+        """Ids of jobs with something new, in the order of their turn."""
         self._unknown: deque[str] = deque()
         self._wake = asyncio.Event()
 
     def handle(self, request: pb.WatchRequest) -> None:
-        """One message of the client. Subscribing again starts from the new place."""
+        """Handle one message of the client. Subscribing again starts from the new position."""
         match request.WhichOneof("request"):
             case "subscribe":
                 self._subscribe(request.subscribe)
@@ -102,7 +102,7 @@ class Watcher:
                     job.presence.attach(self)
 
     async def send_all(self, send: Callable[[pb.WatchEvent], Awaitable[None]]) -> None:
-        """Send events for ever, as fast as the stream takes them."""
+        """Send events forever, as fast as the stream takes them."""
         while True:
             if self._unknown:
                 await send(pb.WatchEvent(id=self._unknown.popleft(), unknown=pb.Unknown()))

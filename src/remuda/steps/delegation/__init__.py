@@ -1,1 +1,1 @@
-"""Parts of a job that another agent runs."""
+"""Steps of a job that another agent runs."""

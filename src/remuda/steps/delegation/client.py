@@ -1,9 +1,10 @@
-"""The program that has a part of a job run by another agent: `remuda-agent delegate FILE`.
+"""The program that has another agent run a part of a job: `remuda-agent delegate FILE`.
 
-Runs under a step's shim like any command: the log of the other job is its output, the end of that job its exit code, a
-SIGTERM cancels there. The connection is the stdin and stdout of a command (ssh, docker exec ...), which is started
-again with growing pauses when it ends too early. What was started and what came back is on the disk (`delegation`), so
-this program may be killed and started again on any line. When it gives up is decided here: the order's patience.
+Runs under a step's shim like any command: the log of the other job is its output, the end of that job its exit code,
+and SIGTERM cancels there. The connection is the stdin and stdout of a command (ssh, docker exec ...), which is started
+again with growing pauses if it ends too early. What was started and what came back is on the disk (`files`), so this
+program may be killed and started again on any line. It gives up when the other agent was out of reach for longer than
+the order's patience.
 """
 
 import asyncio
@@ -33,7 +34,7 @@ from remuda.wire.proto.agent_grpc import AgentStub
 
 SYSTEM_FAILURE = "runner_system_failure"
 END_SECONDS = 10.0
-"""How long to try to tidy up in the other agent."""
+"""Time limit for closing the job in the other agent."""
 _BACKOFF = Backoff(first_seconds=0.2, ceiling_seconds=10.0)
 _REFUSALS = frozenset(
     {Status.INVALID_ARGUMENT, Status.UNIMPLEMENTED, Status.FAILED_PRECONDITION, Status.PERMISSION_DENIED}
@@ -47,11 +48,11 @@ class _LostError(Exception):
 
 
 class _FinalError(Exception):
-    """Nothing will come of this run any more."""
+    """The run has failed for good."""
 
 
 class CommandChannel(LiveChannel):
-    """A connection through a command: one process for each time that it is made."""
+    """A connection through a command: one process for each connection."""
 
     def __init__(self, order: Order) -> None:
         super().__init__(path=order.command[0], config=_WINDOWS)
@@ -62,7 +63,7 @@ class CommandChannel(LiveChannel):
             listen(self, SendRequest, self._add_token)
 
     async def _create_connection(self) -> H2Protocol:
-        """Both ends of the command are one socket, which the library can use as any other."""
+        """Stdin and stdout of the command are one socket, which the library can use like any other."""
         ours, theirs = sockets.socketpair()
         with theirs:
             self._process = await asyncio.create_subprocess_exec(
@@ -72,7 +73,7 @@ class CommandChannel(LiveChannel):
         return protocol
 
     async def end(self) -> str:
-        """Close the connection, have the command end, and tell what it said and how it ended."""
+        """Close the connection and end the command. Returns its last words and exit code."""
         self.close()
         text = ""
         if self._process is not None:
@@ -84,7 +85,7 @@ class CommandChannel(LiveChannel):
         return text
 
     async def _wait_for_command(self, process: asyncio.subprocess.Process) -> int:
-        # A connection that was lost has mostly ended it; its own exit code tells more than that of a signal.
+        # The command usually ends with the connection; its own exit code says more than that of a signal.
         for number in (signal.SIGTERM, signal.SIGKILL):
             with suppress(TimeoutError):
                 async with asyncio.timeout(1.0):
@@ -98,11 +99,11 @@ class CommandChannel(LiveChannel):
 
 
 CONFIRM_BYTES = 1024 * 1024
-"""The other agent is told each time so much of its log has been passed on."""
+"""Each time so much of the log was passed on, that is confirmed to the other agent."""
 
 
 class Delegate:
-    """One order and what comes of it."""
+    """The execution of one order."""
 
     def __init__(self, order: Order, clock: Clock) -> None:
         self._order = order
@@ -111,7 +112,7 @@ class Delegate:
         self._cancelled = asyncio.Event()
 
     async def run(self) -> int:
-        """Carry the order out, or go on with it; the exit code."""
+        """Execute the order, or go on with it. Returns the exit code."""
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._cancelled.set)
         while self._returns.end is None:
             try:
@@ -125,13 +126,13 @@ class Delegate:
         return self._returns.exit_code
 
     async def close(self) -> None:
-        """Kill and forget the job there; best effort, because it may be gone with its machine."""
+        """Kill and forget the job there; best effort, because its machine may be gone."""
         with suppress(_LostError, _FinalError, TimeoutError):
             async with asyncio.timeout(END_SECONDS), self._connect() as stub:
                 await stub.Close(pb.CloseRequest(id=self._order.id))
 
     async def _persist(self) -> None:
-        """Try until the job there has ended, or until it has been out of reach for too long."""
+        """Try until the job there has ended, or was out of reach for too long."""
         failures, reached_at = 0, self._clock.monotonic()
         while True:
             began = self._returns.log_offset, self._returns.next_seq
@@ -149,11 +150,11 @@ class Delegate:
             await self._clock.sleep(_BACKOFF.delay(failures, jitter=random.random()))
 
     async def _attend(self) -> None:
-        """Over one connection: start the job unless it is, and pass on what comes of it until it ends."""
+        """Over one connection: start the job if necessary, and pass on its output until it ends."""
         async with self._connect() as stub:
             if not self._returns.is_started:
                 if self._cancelled.is_set():
-                    # Perhaps it was started and nobody was told.
+                    # It may have been started although the answer was lost.
                     await stub.Close(pb.CloseRequest(id=self._order.id))
                     self._returns.finish(status="cancelled", reason="job_canceled", exit_code=-1, message="cancelled")
                     return
@@ -212,12 +213,12 @@ class Delegate:
 
     @asynccontextmanager
     async def _connect(self) -> AsyncIterator[AgentStub]:
-        """A connection of its own, and every error as one of two kinds."""
+        """A new connection. Errors become `_LostError` or `_FinalError`."""
         channel = CommandChannel(self._order)
         told = ""
         try:
             yield AgentStub(channel)
-        except BaseException as error:  # noqa: BLE001 - raised again as what it means
+        except BaseException as error:  # noqa: BLE001 - raised again, translated
             told = await channel.end()
             raise _translate_error(error, told) from None
         await channel.end()
@@ -232,11 +233,11 @@ def _translate_error(error: BaseException, told: str) -> BaseException:
             return _FinalError(f"the agent of the environment refuses the job: {text}")
         return _LostError(f"{text}; {told}")
     if isinstance(error, StreamTerminatedError):
-        # The library woke this task by cancelling it; taken back, or the timeout around it would believe that.
+        # The library woke this task by cancelling it. Taken back, or the timeout around it would react.
         task = asyncio.current_task()
         if task is not None and task.cancelling():
             task.uncancel()
-    # The library has no better error for a connection that ended before the first call.
+    # The library raises this for a connection that ended before the first call.
     ended_early = isinstance(error, AttributeError) and error.name == "_transport"
     if ended_early or isinstance(error, StreamTerminatedError | ProtocolError | OSError):
         return _LostError(told or str(error))
@@ -244,7 +245,6 @@ def _translate_error(error: BaseException, told: str) -> BaseException:
 
 
 def _write(data: bytes) -> None:
-    """To whoever keeps this program's output."""
     view = memoryview(data)
     while view:
         view = view[os.write(1, view) :]
@@ -255,6 +255,6 @@ async def delegate(order: Order) -> int:
 
 
 async def end(order: Order) -> int:
-    """Kill and forget what an order started."""
+    """Kill and forget the job of an order."""
     await Delegate(order, SystemClock()).close()
     return 0

@@ -1,9 +1,9 @@
-"""A part of a job that runs in another agent: what to send there, what has come back, the text of its log. Files only.
+"""The files of a delegated run: the order, what has come back, the text of the log.
 
-`Order` is the file that says what to run and through which command the other agent is reached. `Returns` is what has
-come back so far, on the disk before it counts: results as JSON lines with the end as the last one, and beside them how
-far the log has been passed on. By these a program that was killed goes on where it stood, and nothing runs twice.
-`PlainLog` turns the other agent's stamped lines into the text that was printed. `delegate` does the talking.
+`Order` says what to run and through which command the other agent is reached. `Returns` is what has come back so far,
+on the disk before it counts: results as JSON lines with the end as the last one, and beside them how far the log was
+passed on. With these a killed program goes on where it was, and nothing runs twice. `PlainLog` turns the other agent's
+stamped lines into the printed text. `client` does the communication.
 """
 
 import hashlib
@@ -22,9 +22,9 @@ HEADER_BYTES = 32
 _CONTINUES = b"+"
 _AGENT = b"00O"
 _LAST_WORDS = (b"Job succeeded", b"ERROR: Job failed")
-"""What the agent there says of the whole job: here that is a part of one, and its end is told otherwise."""
+"""The last line of the other agent's log, left out because the job goes on here."""
 _NOT_OURS = ("log_start", "log_end")
-"""Offsets in the log there; they mean nothing here."""
+"""Offsets in the log there, meaningless here."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +34,7 @@ class Order:
     command: Sequence[str]
     """Its stdin and stdout lead to the other agent."""
     key: str
-    """Tells this run from all others, and is the same when it is ordered again."""
+    """Identifies this run; the same when it is ordered again."""
     results: Path
     steps: str
     work_dir: str = ""
@@ -51,7 +51,7 @@ class Order:
     patience_seconds: float = 300.0
     """How long the other agent may be out of reach."""
     hold_failed_seconds: int = 0
-    """How long a job that failed there is kept, unless it is ended."""
+    """How long a failed job is kept there."""
 
     @classmethod
     def read(cls, file: Path) -> Self:
@@ -68,7 +68,7 @@ class Order:
 
     @property
     def id(self) -> str:
-        """Of the job there: follows from the whole order, so nobody can guess it who does not know its secrets."""
+        """Id of the job there. It is derived from the whole order, so nobody can guess it without its secrets."""
         text = json.dumps([self.key, self.steps, list(self.masks), [dict(one) for one in self.variables]])
         return f"delegated-{hashlib.sha256(text.encode()).hexdigest()[:40]}"
 
@@ -91,7 +91,7 @@ class Order:
 
 
 class Returns:
-    """What has come back of a delegated job."""
+    """What has come back from a delegated job."""
 
     def __init__(self, results: Path) -> None:
         self._results = results
@@ -116,7 +116,7 @@ class Returns:
         self.is_started = True
 
     def note_log(self, offset: int, *, holds_line_end: bool) -> None:
-        """Everything before this byte has been passed on, but for the end of its last line."""
+        """Everything before this offset was passed on, except the end of its last line."""
         fd = os.open(self._place, os.O_WRONLY | os.O_CREAT, 0o600)
         try:
             os.pwrite(fd, f"{offset:020d} {holds_line_end:d}\n".encode(), 0)
@@ -132,7 +132,7 @@ class Returns:
         self.next_seq = event["seq"] + 1
 
     def finish(self, *, status: str, reason: str, exit_code: int, message: str, is_held: bool = False) -> None:
-        """The last line: from here on the job there is not needed any more, unless it is held."""
+        """Store the end. From here on the job there is not needed any more, unless it is on hold."""
         event = {"event": "end", "status": status, "reason": reason, "exit_code": exit_code, "message": message}
         event |= {"held": True} if is_held else {}
         self._append(event)
@@ -140,7 +140,7 @@ class Returns:
 
     @property
     def exit_code(self) -> int:
-        """What the program that delegates exits with."""
+        """Exit code of the program that delegates."""
         assert self.end is not None
         if self.end["status"] == "success":
             return 0
@@ -155,9 +155,10 @@ class Returns:
 
 
 class PlainLog:
-    """Stamped lines in, the text that was printed out.
+    """Stamped lines in, printed text out.
 
-    A line may go on in the next one, and only that one says so: the end of a line is passed on with what follows it.
+    A line may continue in the next one, which only that one says. So the end of a line is passed on with what follows
+    it.
     """
 
     def __init__(self, returns: Returns) -> None:
@@ -170,7 +171,7 @@ class PlainLog:
         return self._returns.log_offset + len(self._rest)
 
     def feed(self, data: bytes) -> tuple[bytes, int, bool]:
-        """The text of whole lines, and what to note of the log once that has been passed on."""
+        """The text of whole lines, and what to note of the log once that was passed on."""
         self._rest += data
         *lines, rest = self._rest.split(b"\n")
         offset, holds = self._returns.log_offset, self._returns.holds_line_end
@@ -189,7 +190,7 @@ class PlainLog:
 
 
 def _whole_lines(path: Path) -> list[bytes]:
-    """Lines of a file; a last one that a crash has cut is dropped."""
+    """Lines of a file; a last one that a crash has cut is removed."""
     if not path.exists():
         return []
     data = path.read_bytes()

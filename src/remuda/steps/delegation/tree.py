@@ -1,8 +1,8 @@
-"""Steps that another agent runs: what is sent there, and what becomes of the results that come back.
+"""The engine's side of delegation: the order for another agent, and its results in the tree of this job.
 
-An environment that was opened with `agent`, a command which leads to another agent, gets all its inner steps in one
-request. It is written here, with what expressions in those steps may ask for, as a third document that only an agent
-reads; `delegate` carries it there and brings results back into a file, which is folded into the tree.
+An environment that was opened with `agent`, a command that leads to another agent, gets all its inner steps in one
+request. The order has them, and what their expressions may use as a third document that only an agent reads; `client`
+sends it and writes results into a file, which is read here.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ _SYSTEM = "runner_system_failure"
 
 
 def write_order(tree: Tree, facts: Facts, node: Node, files: StepFiles) -> Path:
-    """Write down what another agent is to run; the file is not for the job's eyes. Raises DefinitionError."""
+    """Write what another agent is to run; the job cannot read the file. Raises DefinitionError."""
     host = node.parent
     assert host is not None
     command = (host.environment or {}).get("agent")
@@ -40,7 +40,7 @@ def write_order(tree: Tree, facts: Facts, node: Node, files: StepFiles) -> Path:
     if host.host is not None:
         raise DefinitionError(f"the environment of {host.path} is an agent's, and cannot be opened inside of another")
     if facts.is_apart and not has_agents_rights(node):
-        # What leads there is started by the agent also when the step is over: to end the job there, for a shell in it.
+        # The agent starts that command also after the step: to end the job there, or for a shell in it.
         raise DefinitionError(
             f"the environment of {host.path} is another agent's: a step of the job cannot open one where the job runs "
             "as another user or in a sandbox. Give the job to a runner of that machine"
@@ -79,7 +79,7 @@ def request_text(calls: Sequence[Call], context: Inherited) -> str:
 
 
 def read_context(text: str) -> Inherited:
-    """What a request says beside its steps; nothing, unless an agent wrote it."""
+    """The context in a request; empty unless an agent wrote it."""
     parts = text.split("\n---\n")
     if len(parts) != 3 or not parts[2].startswith(f'{{"{_CONTEXT}":'):
         return Inherited()
@@ -104,7 +104,7 @@ def _context_of(tree: Tree, host: Node) -> Inherited:
 
 
 def _plain(context: Inherited) -> dict[str, Any]:
-    """A step with a sensitive output is not told of at all: what is marked cannot be sent in parts."""
+    """A step with a sensitive output is left out, because marks cannot be sent for parts of a value."""
     return {
         "inputs": reveal(dict(context.inputs)),
         "steps": {name: reveal(one) for name, one in context.steps.items() if not is_sensitive(one)},
@@ -135,7 +135,7 @@ def _entry(call: Call) -> dict[str, Any]:
 
 
 def _format_reference(reference: Reference) -> str | dict[str, Any]:
-    """A reference such that it is read as the same again."""
+    """A reference in a form that is parsed as the same again."""
     try:
         if parse_reference(reference.text, "") == reference:
             return reference.text
@@ -150,7 +150,7 @@ def _format_reference(reference: Reference) -> str | dict[str, Any]:
 
 
 def _seconds_left(node: Node, facts: Facts) -> int:
-    """Of the job's time, so that the agent there ends by itself what nobody ends from here."""
+    """What is left of the job's time, so that the other agent ends by itself."""
     limits = [limit for limit, _, cause in deadlines(node, job_deadline=facts.deadline) if cause is Cause.JOB_TIMEOUT]
     return max(1, int(min(limits) - node.started_at) + 1) if limits else 0
 
@@ -158,9 +158,9 @@ def _seconds_left(node: Node, facts: Facts) -> int:
 def read_returned(
     path: Path, count: int, place: tuple[int, int] = (0, 0)
 ) -> tuple[list[dict[str, Any]], dict[str, Any] | None, tuple[int, int]]:
-    """Results that have come back since so many, the end if it has, and where to go on.
+    """Results after the first `count`, the end if it has come, and where to go on.
 
-    `place`: a byte, and how many results stand before it; an agent that has just come begins at 0.
+    `place`: an offset, and how many results are before it; a new agent begins at 0.
     """
     offset, before = place
     try:
@@ -172,7 +172,7 @@ def read_returned(
     whole = data[: data.rfind(b"\n") + 1]
     events = [json.loads(line) for line in whole.splitlines()]
     if events and events[-1]["event"] == "end":
-        # Found again by whoever asks again.
+        # The end is read again by the next call.
         return events[:-1][count - before :], events[-1], place
     return events[count - before :], None, (offset + len(whole), before + len(events))
 
@@ -198,7 +198,7 @@ def outcome_of(end: Mapping[str, Any]) -> Finished:
 
 
 async def end_elsewhere(files: StepFiles) -> None:
-    """Have what was started there end, where the program that started it did not come to that."""
+    """End the job there, if the program that started it was killed before it could."""
     if files.order.exists():
         process = await asyncio.create_subprocess_exec(
             *own_command("delegate", "--end", str(files.order)), stdout=DEVNULL, stderr=DEVNULL, start_new_session=True

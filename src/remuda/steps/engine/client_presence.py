@@ -1,14 +1,14 @@
-"""Whether anybody still wants a job: the client that watches it, or one that may come back. Pure.
+"""Whether a client still attends a job, and whether one that left may still come back. Pure.
 
-A manager that dies comes back and goes on; one that never does must not leave jobs running and files lying for ever. So
-each job says how long it waits for its client (`patience_seconds` of its request), counted from when the last watch
-stream that had to do with it ended, or from the agent's own start. `watching` tells who is there, `jobs` asks whether
-the wait is over.
+A manager that dies comes back and goes on; one that never does must not leave jobs running and files on the disk
+forever. Each job says how long it waits for its client (`patience_seconds` of its request), counted from the end of the
+last watch stream that had to do with it, or from the agent's start. `watch` reports clients, `jobs` asks for expired
+ones. It stands alone because `agent` and `engine` both use it.
 """
 
 
 class ClientPresence:
-    """Of one job."""
+    """The client of one job."""
 
     __slots__ = ("_client", "_left_at", "_patience_seconds")
 
@@ -19,23 +19,23 @@ class ClientPresence:
 
     @property
     def has_patience(self) -> bool:
-        """Whether somebody shall be waited for at all."""
+        """True if the job waits for its client for a limited time only."""
         return self._patience_seconds > 0
 
     @property
     def is_present(self) -> bool:
-        """Whether a client is there."""
+        """True while a client attends the job."""
         return self._client is not None
 
     def attach(self, client: object) -> None:
-        """A client has to do with the job."""
+        """A client attends the job from now on."""
         self._client = client
 
     def detach(self, client: object, now: float) -> None:
-        """That client is gone; another one may have come before."""
+        """That client has gone. Ignored if another one has come since."""
         if self._client is client:
             self._client, self._left_at = None, now
 
     def is_expired(self, now: float) -> bool:
-        """Whether nobody will come any more."""
+        """True if no client has been present for longer than the job waits."""
         return self.has_patience and self._client is None and now - self._left_at >= self._patience_seconds

@@ -1,15 +1,15 @@
-"""A failed job that is held: what would end its environments is put off, and done when the hold is over.
+"""A failed job that is kept for a look: its closing steps are put off, and run when the hold is over.
 
-Decided here: which steps are put off (those that close an environment or stop services, in a job that failed and was
-not cancelled), and which environment somebody who looks into the job gets into: the outermost that is open, the last
-one opened where there are several. Where the platform puts an environment around the job's own steps it is that one or
-none, never the machine. `carrying` asks before a step runs, `runner` holds the job and ends the hold. The container of
-a job is paused from when its closing is put off until somebody opens a shell there.
+Put off are steps that close an environment or stop services, in a job that failed and was not cancelled. A user who
+opens a shell gets into the outermost open environment, the last one opened if there are several. If the platform puts
+an environment around the job's own steps it is that one or none, never the machine. `step_execution` asks before a step
+runs, `job_execution` holds the job and ends the hold. The job's container is paused from when its closing is put off
+until a user opens a shell there.
 
     closings    JSON lines, one for each step that was put off: how to run it, and the way into what it would end
     held        JSON: what steps have exported, for the environment of a shell
 
-Invariant: what is put off is on the disk before its step counts as done, and doing it twice does no harm.
+Invariant: what is put off is on the disk before its step counts as done, and running it twice does no harm.
 """
 
 import asyncio
@@ -37,9 +37,9 @@ from remuda.steps.process.marks import VARIABLE
 from remuda.steps.process.step_files import StepFiles
 
 CLOSING_SECONDS = 60.0
-"""How long one closing step may take that does not say it."""
+"""Time limit of a closing step that names none."""
 KILLED_SECONDS = 10.0
-"""How long one is waited for that was killed."""
+"""How long the end of a killed closing step is waited for."""
 _STOPS = "builtin://service_stop@"
 _CLOSINGS, _HELD = "closings", "held"
 
@@ -51,54 +51,54 @@ class Way:
     """How to get into an environment."""
 
     prefix: tuple[str, ...] = ()
-    """Words before a command; none: the machine itself."""
+    """Words before a command; empty: the command runs on the machine itself."""
     order: str = ""
-    """The file by which another agent runs the steps."""
+    """The order file of another agent that runs the steps."""
     has_agents_rights: bool = False
-    """What passes a command on is our own program, with the agent's rights; else it is the job's, with the job's."""
+    """True if our own program passes the command on, with the agent's rights; else the job's program with the job's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entrance:
-    """Where a command runs that somebody wants beside the job's steps, and what it finds there."""
+    """Where a command beside the job's steps runs, and with which environment."""
 
     way: Way
     env: Mapping[str, str]
-    """Of the command."""
+    """The environment of the command."""
     outer_env: Mapping[str, str]
-    """Of what passes the command on, where it runs in an environment."""
+    """The environment of the program that passes the command on into an environment."""
     work_dir: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Closing:
-    """A step that was put off."""
+    """A closing step that was put off."""
 
     argv: tuple[str, ...]
     env: Mapping[str, str] = field(default_factory=dict)
     work_dir: str = "/"
     is_jobs: bool = False
-    """It runs as whoever the job's own steps run as."""
+    """It runs as the user of the job's own steps."""
     way: Way | None = None
-    """Into what it ends, where that is no part of another environment."""
+    """The way into what it ends, unless that is part of another environment."""
     seconds: float = CLOSING_SECONDS
-    """How long it may take."""
+    """Its time limit."""
 
 
 def is_put_off(tree: Tree, node: Node) -> bool:
-    """Whether a step that begins would take away what a held job keeps."""
+    """True if a step that begins would remove what a job on hold keeps."""
     loaded = node.loaded
     stops = loaded is not None and loaded.kind is ReferenceKind.BUILTIN and loaded.reference.startswith(_STOPS)
     if tree.cancelled or node.parent is None or node.is_inserted or not (node.phase == CLOSE or stops):
         return False
     around = list(node.parent.up())
-    # What is tried again opens its environment anew.
+    # A step that is tried again opens its environment again.
     is_final = not any(one.call.retry is not None for one in around if one.parent is not None)
     return is_final and (tree.timed_out or any(one.decisive is not None for one in around))
 
 
 def put_off(folder: Path, node: Node, launch: Launch, *, is_jobs: bool) -> None:
-    """Write down what the step would have done."""
+    """Store the command of a closing step for later."""
     host = node.parent if node.phase == CLOSE else None
     way = _way_of(host) if host is not None and host.host is None else None
     wanted = host.entered.inputs.get("close_seconds") if host is not None else None
@@ -110,7 +110,7 @@ def put_off(folder: Path, node: Node, launch: Launch, *, is_jobs: bool) -> None:
 
 
 def put_off_end(folder: Path, command: Sequence[str], order: Path) -> None:
-    """The same for what another agent holds: `command` ends it, and is given a copy of the order."""
+    """Store how to end what another agent holds: `command` with a copy of the order."""
     kept = order.with_name(f"held-{order.name}")
     if kept.exists():
         return
@@ -124,7 +124,7 @@ def _add(folder: Path, closing: Closing) -> None:
 
 
 def closings(folder: Path) -> list[Closing]:
-    """What was put off, in the order in which it would have run."""
+    """The closing steps that were put off, in the order in which they would have run."""
     found = []
     with suppress(FileNotFoundError):
         for line in (folder / _CLOSINGS).read_bytes().splitlines(keepends=True):
@@ -132,8 +132,8 @@ def closings(folder: Path) -> list[Closing]:
                 try:
                     found.append(_read_closing(json.loads(line)))
                 except (ValueError, KeyError, TypeError, AttributeError):
-                    # What the others end must not stay for that.
-                    logger.error("a line of %s is damaged: what it puts off is not done", folder / _CLOSINGS)
+                    # The other closing steps still have to run.
+                    logger.error("skipping a damaged line of %s: its closing step does not run", folder / _CLOSINGS)
     return found
 
 
@@ -143,14 +143,14 @@ def _read_closing(value: dict[str, Any]) -> Closing:
 
 
 def note_exports(folder: Path, exports: Mapping[str, str]) -> None:
-    """For the environment of shells, once the tree of steps is gone."""
+    """Store the exports of all steps, for the environment of shells."""
     write_whole(folder / _HELD, json.dumps(dict(exports)).encode())
 
 
 def way_now(tree: Tree, journal: Journal, *, is_inside: bool) -> Way:
-    """Into a job whose steps run. `is_inside`: they never run on the machine. AgentError while there is no way.
+    """The way into a job whose steps run. `is_inside`: they never run on the machine. AgentError while there is none.
 
-    Containers of the hooks around the checkout are no way: only that of the job's own steps is.
+    Containers of the hooks around the checkout do not count, only that of the job's own steps.
     """
     found: Way | None = None
     for node in tree.open.values():
@@ -173,7 +173,7 @@ def way_now(tree: Tree, journal: Journal, *, is_inside: bool) -> Way:
 
 
 def no_shell_beside(inserted: Node) -> str:
-    """Why no shell is open while a step runs that a policy inserted: it could change what the step works with."""
+    """Why no shell may be open while an inserted step runs: a shell could change what the step works with."""
     assert inserted.insertion is not None
     return (
         f'the step "{inserted.insertion.call.name}" of a policy runs, and no shell is open beside it; try again later'
@@ -181,7 +181,7 @@ def no_shell_beside(inserted: Node) -> str:
 
 
 def way_held(folder: Path, *, is_inside: bool) -> Way:
-    """Into a job that is held."""
+    """The way into a job on hold. AgentError when its environment was never opened."""
     found = next((one.way for one in reversed(closings(folder)) if one.way is not None), None)
     if found is None and is_inside:
         raise AgentError("there is nothing to look into: the job failed, and its environment was not opened")
@@ -189,7 +189,7 @@ def way_held(folder: Path, *, is_inside: bool) -> Way:
 
 
 def entrance(facts: Facts, way: Way, exports: Mapping[str, str]) -> Entrance:
-    """With the variables that the job's steps have."""
+    """The entrance with the variables that the job's steps have."""
     base = {} if way.prefix else dict(facts.base_env)
     env = base | dict(facts.request_env) | dict(exports) | {VARIABLE: facts.key}
     outer = dict(facts.agent_env if way.has_agents_rights else facts.base_env) | {VARIABLE: facts.key}
@@ -205,8 +205,8 @@ def exports_held(folder: Path) -> dict[str, str]:
 
 
 def keeps_container(node: Node) -> bool:
-    """True if what is put off would remove a container that the platform has opened. Steps that follow work in the
-    directory that it has, some with the agent's rights, so it has to be paused."""
+    """True if the step would remove a container that the platform has opened. Such a container has to be paused,
+    because later steps work in its directory, some with the agent's rights."""
     return node.phase == CLOSE and is_own(node, {"container"}) and has_agents_rights(node)
 
 
@@ -217,7 +217,7 @@ async def pause(launch: Launch) -> bool:
 
 
 async def close(closing: Closing, argv: Sequence[str], env: Mapping[str, str]) -> None:
-    """Run a step that was put off; how it ends does not matter. OSError or ValueError where it cannot be started."""
+    """Run a closing step and ignore how it ends. OSError or ValueError if it cannot be started."""
     await _run(argv, env, closing.work_dir, closing.seconds)
 
 
@@ -231,14 +231,14 @@ async def _run(argv: Sequence[str], env: Mapping[str, str], work_dir: str, secon
     except TimeoutError:
         with suppress(ProcessLookupError):
             process.kill()
-        with suppress(TimeoutError):  # what cannot be ended is not waited for
+        with suppress(TimeoutError):  # give up on a process that does not end
             async with asyncio.timeout(KILLED_SECONDS):
                 await process.wait()
     return process.returncode
 
 
 def env_file(folder: Path, number: int) -> Path:
-    """Where the environment stands of a closing that becomes another user, until it has."""
+    """File with the environment of a closing step until it has become another user."""
     return StepFiles(folder, 0).base.with_name(f"closing-{number}.env")
 
 
@@ -254,6 +254,6 @@ def _way(value: Mapping[str, Any]) -> Way:
     return Way(
         prefix=tuple(value["prefix"]),
         order=value["order"],
-        # Not there where an older agent has written it.
+        # Missing in files of an older agent.
         has_agents_rights=value.get("has_agents_rights") is True,
     )

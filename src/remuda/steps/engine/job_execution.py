@@ -1,10 +1,10 @@
-"""One job from its stored request to its stored end.
+"""One job, from its stored request to its stored end.
 
-The loop is the same for a new job and for one found after a crash: the journal's events make the tree, `plan` says what
-follows, that is done and stored. Everything it does may be done again, so it may die on any line; `journal`, `logfile`
-and `shim` make the repetition harmless. It decides nothing about order, conditions or limits.
+The loop is the same for a new job and for one found after a crash: the journal's events make the tree, `sequence` says
+what follows, that is done and stored. Everything may be repeated, so the agent may die on any line; `journal`, `log`
+and `shim` make the repetition harmless.
 
-Whoever wants to know about progress adds a listener; a call means only "look again".
+Whoever wants to follow the progress adds a listener; a call of it only means "look again".
 """
 
 import asyncio
@@ -43,25 +43,25 @@ from remuda.steps.process.job_processes import describe_survivors
 from remuda.wire.proto.agent_pb2 import StartRequest
 
 UNWANTED = "unwanted"
-"""A file in the folder of a job that was closed while something had to be closed elsewhere."""
+"""File in the folder of a job that is forgotten as soon as everything of it is closed."""
 NOTIFY_SECONDS = 0.05
-"""How long something that happened may wait for company before clients are told."""
+"""How long news waits for more news before clients are notified."""
 
 logger = logging.getLogger(__name__)
 
 
 class OpenShell(Protocol):
-    """What somebody runs who looks into a job."""
+    """A command that a user runs beside the job's steps."""
 
     def hang_up(self) -> None:
-        """Send it a hang-up signal, without waiting for its end."""
+        """Send SIGHUP, without waiting for the end."""
 
     async def end(self, reason: str) -> None:
-        """Return when nothing of it runs any more; `reason` is for whoever opened it."""
+        """Return when nothing of it runs any more; `reason` is shown to the user."""
 
 
 class Job:
-    """A job the agent keeps, running or ended."""
+    """A job that the agent keeps, running or ended."""
 
     def __init__(self, journal: Journal, context: AgentContext, others: Callable[[], Iterable["Job"]] = tuple) -> None:
         """`others` returns all jobs of the agent."""
@@ -88,9 +88,9 @@ class Job:
         self._has_filled_disk = False
         self.shells: set[OpenShell] = set()
         self._unwanted = LightEvent()
-        """Nobody needs what is held."""
+        """Set when nobody needs the hold any more."""
         self.let_go = LightEvent()
-        """What was held is gone."""
+        """Set when the hold has ended and everything is closed."""
         request = self._read_request()
         self.id = request.id
         self.presence = ClientPresence(request.patience_seconds, context.clock.monotonic())
@@ -109,8 +109,8 @@ class Job:
             logger.error("job %s: its files in %s are damaged: %s", self.id, journal.folder, journal.damage)
 
     def _read_request(self) -> StartRequest:
-        """Where it cannot be read: as much as is needed to end the job and to tell that. Where not even its id is
-        known, nobody can ask for it."""
+        """The stored request. If it is damaged, a request with only the id, which is enough to end the job and report
+        that. Without an id nobody can ask for the job, so it is marked unwanted."""
         try:
             return self.journal.read_request()
         except DamagedError as error:
@@ -125,22 +125,22 @@ class Job:
 
     @property
     def is_on_hold(self) -> bool:
-        """Whether it is over, but its environments are there."""
+        """True if the job has failed and its environments are kept for a look."""
         return self.end is not None and self.end.held_until > 0 and not self.journal.is_released
 
     @property
     def remaining_hold_seconds(self) -> int:
-        """For how long they will be."""
+        """How long its environments are kept; 0 if they are not."""
         if self.end is None or not self.is_on_hold:
             return 0
         return max(1, round(self.end.held_until - self._context.clock.now()))
 
     def release(self) -> None:
-        """Do not hold the job any longer."""
+        """End the hold of a failed job."""
         self._unwanted.set()
 
     def entrance(self, enforcement: PolicyEnforcement) -> hold.Entrance | None:
-        """How to get into the job; None when it has not begun, or is over. AgentError when there is no way now."""
+        """How to get into the job; None if it has not begun or is over. AgentError when there is no way now."""
         if self._is_killed:
             return None
         if self._executor is not None:
@@ -158,7 +158,7 @@ class Job:
         return hold.entrance(facts, way, hold.exports_held(folder))
 
     def confirm(self, log_offset: int, result_seq: int) -> None:
-        """So much is safe elsewhere."""
+        """Note what a client has stored: the log up to this offset, results up to this number."""
         self.confirmed = max(log_offset, self.confirmed[0]), max(result_seq, self.confirmed[1])
         if not self.closed:
             self.log.confirm(log_offset)
@@ -166,7 +166,7 @@ class Job:
                 self._executor.resume_output()
 
     def cancel(self) -> None:
-        """The running steps end, what always runs still does. Asking again changes nothing."""
+        """End the running steps; steps that always run still do. Repeating it changes nothing."""
         if self.end is None and not self.journal.cancelled:
             self.journal.record_cancel()
             if self._executor is not None:
@@ -177,7 +177,7 @@ class Job:
 
     @property
     def must_be_closed(self) -> bool:
-        """Whether something is open that stays when it is not closed, because it is not on this machine."""
+        """True if something is open outside of this machine, which stays if it is not closed."""
         if self._executor is None or self.end is not None:
             return self.is_on_hold
         return any(
@@ -187,17 +187,17 @@ class Job:
 
     @property
     def is_unwanted(self) -> bool:
-        """Whether nobody wants to know how it ends."""
+        """True if nobody will ask how the job ended."""
         return (self.journal.folder / UNWANTED).exists()
 
     def leave(self) -> None:
-        """Cancel it, and forget it when everything is closed."""
+        """Cancel the job, and forget it when everything is closed."""
         (self.journal.folder / UNWANTED).touch()
         self.cancel()
         self.release()
 
     def kill(self) -> None:
-        """Kill what its steps run, and let no other begin. What has got away from them is for `kill_rest`."""
+        """Kill what its steps run, and let no other begin. Processes that left their sessions are for `kill_rest`."""
         self._is_killed = True
         self._end_shells()
         if self._executor is not None:
@@ -218,27 +218,27 @@ class Job:
 
     @property
     def can_be_stopped_for_disk(self) -> bool:
-        """Once: what runs after that may be what tidies up."""
+        """True until it has been stopped once: what runs after that may be what frees the disk."""
         return self._executor is not None and not self._has_filled_disk
 
     async def stop_for_disk(self, use: DiskUse, release: Callable[[], object]) -> None:
-        """The job has filled the disk: its running steps fail, and what always runs still does. `release` gives the
-        room for writing that down, once nothing of the job writes any more."""
+        """End the running steps of a job that has filled the disk; steps that always run still do. `release` frees
+        space for writing that down, once nothing of the job writes any more."""
         self._has_filled_disk = True
         executor = self._executor
         if executor is None:
             return
-        logger.warning("job %s has filled the disk; its running steps are ended", self.id)
+        logger.warning("job %s has filled the disk, ending its running steps", self.id)
         with executor.start_nothing():
             record_reason = executor.kill_for(Cause.LIMIT, explain_stop(use))
             leftovers.kill(self.journal.leftovers)
-            # What a step has started is not the agent's child before all between them are dead.
+            # Descendants of a step become the agent's children only when everything between them is dead.
             await leftovers.end(self.footprint.find_processes(everywhere=True))
             release()
             record_reason()
 
     def destroy(self) -> None:
-        """Remove every trace of a job that is over, or that was killed: its task has ended."""
+        """Remove the folder of a job that is over, or that was killed. Its task has ended."""
         self._end_shells()
         self.log.shut()
         self.journal.remove()
@@ -246,7 +246,7 @@ class Job:
         self._notify()
 
     async def run(self) -> None:
-        """Carry the job to its end. Whatever goes wrong here ends the job, never the agent."""
+        """Run the job to its end. Any error here ends the job, never the agent."""
         try:
             if self.journal.damage and self.end is None:
                 await self._break(f"the agent's files of this job are damaged: {self.journal.damage}")
@@ -337,7 +337,7 @@ class Job:
 
     def _report_survivors(self, survivors: Sequence[str]) -> None:
         if survivors:
-            logger.warning("job %s: processes cannot be ended: %s", self.id, ", ".join(survivors))
+            logger.warning("job %s: cannot end processes: %s", self.id, ", ".join(survivors))
             self._store_or_keep(partial(self.log.say, describe_survivors(survivors)))
 
     def _end_shells(self) -> None:
@@ -350,7 +350,7 @@ class Job:
                 tasks.create_task(shell.end(reason), name=f"job {self.id}: end a shell")
 
     async def _hold(self) -> None:
-        """Keep everything as it is until nobody needs it any more; then do what was put off."""
+        """Keep everything as it is until the hold ends; then run the closing steps that were put off."""
         assert self.end is not None
         reach("agent.held")
         if self.is_unwanted:
@@ -376,7 +376,7 @@ class Job:
             try:
                 await hold.close(closing, *build_closing_command(enforcement, closing, self.journal.folder, number))
             except (OSError, ValueError) as error:
-                logger.warning("job %s: a closing step that was put off cannot be started: %s", self.id, error)
+                logger.warning("job %s: cannot start a closing step: %s", self.id, error)
         enforcement.leave_slot()
 
     async def _run_steps(self, executor: StepExecutor) -> Outcome:
@@ -436,10 +436,10 @@ class Job:
         self._notify()
 
     async def _break(self, error: str) -> None:
-        """End the job although its files may not be writable."""
+        """End the job with a system failure, although its files may not be writable."""
         outcome = system_failure(self.log.secrets.mask(error))
-        if self.end is not None:  # it was only held
-            logger.warning("job %s cannot be held any longer: %s", self.id, error)
+        if self.end is not None:  # it was on hold
+            logger.warning("job %s: cannot hold it any longer: %s", self.id, error)
             self._store_or_keep(self.journal.record_release)
             self.let_go.set()
             return
@@ -447,8 +447,8 @@ class Job:
             self.kill()
             await self.kill_rest()
         except Exception:
-            logger.exception("job %s: what it started cannot be ended", self.id)
-        # No step stays open that nobody goes on with; the inner ones began last.
+            logger.exception("job %s: cannot end its processes", self.id)
+        # The innermost steps began last, and are closed first.
         for node in reversed(list(self._executor.state.tree.open.values()) if self._executor else []):
             self._store_or_keep(partial(self._end_open, node, error))
         self._store_or_keep(partial(self._finish, outcome))
@@ -458,20 +458,20 @@ class Job:
             self._executor.state.finish(node, failure(error, Kind.SYSTEM, fault=Fault.RUNNER), is_last=True)
 
     def _store_or_keep(self, act: Callable[[], None]) -> None:
-        """Where what it tells cannot be stored, that is at least known while the agent lives."""
+        """Call `act`. If it cannot write to the disk, keep everything from now on in memory, and call it again."""
         try:
             act()
             return
         except OSError as refused:
-            logger.warning("job %s: its end cannot be stored: %s", self.id, refused)
+            logger.warning("job %s: cannot store its end: %s", self.id, refused)
         except Exception:
-            logger.exception("job %s: its end cannot be stored", self.id)
+            logger.exception("job %s: cannot store its end", self.id)
         self.log.leave_disk()
         self.journal.leave_disk()
         try:
             act()
         except Exception:
-            logger.exception("job %s: its end cannot be told", self.id)
+            logger.exception("job %s: cannot keep its end in memory", self.id)
 
     def _end_with(self, outcome: Outcome) -> JobEnd:
         used = self.journal.account.total(self._work_dir_bytes)
@@ -486,7 +486,7 @@ class Job:
         )
 
     def _notify_soon(self) -> None:
-        """A short step begins and ends before anybody is told; then both go out together."""
+        """Notify listeners after a moment, so that the start and the end of a short step go out together."""
         if self._notification is None and self.listeners:
             self._notification = asyncio.get_running_loop().call_later(NOTIFY_SECONDS, self._notify)
 

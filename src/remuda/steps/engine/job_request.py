@@ -1,4 +1,4 @@
-"""What the start request of a job says, as values for those that act on it. Nothing here is remembered."""
+"""Reads a job's start request into the values that the engine works with: secrets, facts, enforcement of the policy."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -24,7 +24,7 @@ from remuda.wire.proto.agent_pb2 import StartRequest
 
 
 def secrets_of(request: StartRequest) -> Secrets:
-    """Everything of a request that must not be seen."""
+    """The texts of a request that must be masked."""
     masked = (variable.value for variable in request.variables if variable.masked)
     return Secrets((*request.masks, *masked), request.mask_prefixes)
 
@@ -38,8 +38,8 @@ def read_facts(
     is_inside: bool,
     has_begun: bool,
 ) -> Facts:
-    """What steps are evaluated with. Writes the variables that are files, unless the job `has_begun`: then they are
-    there, and its steps may have put something else in their place. `base_env` is the agent's environment."""
+    """What steps are evaluated with. Writes file variables, unless the job `has_begun`: then they exist, and its steps
+    may have replaced them. `base_env` is the agent's environment."""
     is_apart = bool(request.run_as) or request.sandbox
     variables = write_files(journal.exchange, request.variables, is_written=has_begun)
     files = [variable for variable in request.variables if variable.file]
@@ -66,7 +66,7 @@ def read_facts(
 
 
 def server_ca_file(folder: Path) -> Path:
-    """Where the certificates lie by which inserted steps know the server: beside what is the agent's alone."""
+    """Path of the certificates by which inserted steps verify the server, out of the job's reach."""
     return folder / "server_ca.pem"
 
 
@@ -81,7 +81,7 @@ def _build_inserted_env(journal: Journal, policy: Policy) -> dict[str, str]:
 
 
 def read_enforcement(request: StartRequest, journal: Journal, person: JobUser | None) -> PolicyEnforcement:
-    """What holds for the steps of a job that run as `person`."""
+    """The enforcement of the policy for a job whose steps run as `person`."""
     policy = parse_policy(request.policy)
     return PolicyEnforcement(
         policy=policy,
@@ -117,7 +117,7 @@ def _find_slot(request: StartRequest, journal: Journal) -> SlotGroup | None:
 
 
 def _list_hidden_folders(request: StartRequest, journal: Journal) -> tuple[str, ...]:
-    """The folders that the job is not to see: with those of the platform that of the agent's socket, wherever it is."""
+    """The folders that the job must not see: those of the request, and that of the agent's socket, wherever it is."""
     place = temporary_folder(journal.folder.parent.parent) if request.hidden else None
     return (*request.hidden, str(place)) if place is not None else tuple(request.hidden)
 
@@ -125,7 +125,7 @@ def _list_hidden_folders(request: StartRequest, journal: Journal) -> tuple[str, 
 def build_closing_command(
     enforcement: PolicyEnforcement, closing: hold.Closing, folder: Path, number: int
 ) -> tuple[list[str], dict[str, str]]:
-    """The command line and the environment of what was put off while the job was held; `folder` is the job's."""
+    """Command line and environment of a closing step that was put off. `folder` is the job's."""
     if not closing.is_jobs or enforcement.person is None:
         return list(closing.argv), dict(closing.env)
     enclosure = Enclosure(

@@ -1,12 +1,12 @@
-"""From a step that begins to the process that is started for it: its files are written, its command line decided.
+"""From a step that begins to the process for it: writes the step's files and decides its command line.
 
 What runs is a script's shell, the command of a definition, or one of our own programs (`remuda-step NAME`, which only
-packages that come with the agent may name). In an environment that was opened with an `exec` prefix the command is put
-into a file instead, and the prefix with that file's path is what is started; where that environment was itself opened
-in another, the prefix is a command there. Our own programs run on the machine itself. Nothing secret is an argument.
+packages of the agent may name). In an environment with an `exec` prefix the command is written to a file, and the
+prefix with that file's path is started; if that environment was itself opened in another, the prefix is a command
+there. Our own programs run on the machine itself. Secrets are never arguments.
 
-Where a job is kept in a container, what it says must not bend what runs outside of it: no variable of it decides what
-our own programs do, and none of its own steps may use them.
+Where a job is kept in a container, it must not influence what runs outside of it: its variables do not reach our own
+programs, and its own steps may not use them.
 """
 
 import json
@@ -49,7 +49,7 @@ _READ = frozenset({"CI_JOB_ID", "CI_JOB_STATUS", "REMUDA_PATIENCE_SECONDS", SERV
 
 
 def launch(tree: Tree, facts: Facts, node: Node, files: StepFiles) -> Launch:
-    """Write what the step's program reads, and say how to start it. Raises DefinitionError."""
+    """Write what the step's program reads, and return how to start it. Raises DefinitionError."""
     loaded, entered = node.loaded, node.entered
     assert loaded is not None
     os.makedirs(facts.work_dir, mode=0o700, exist_ok=True)
@@ -65,7 +65,7 @@ def launch(tree: Tree, facts: Facts, node: Node, files: StepFiles) -> Launch:
         _write_inputs(files, entered.inputs)
         own = _own_variables(facts, files) | {"REMUDA_INPUTS": str(files.inputs)}
         make_empty_folder(files.temporary)
-        # Secrets are for the job's steps, whoever fetches them.
+        # Secrets are for the job's steps, even if an inserted step fetches them.
         exchange = EXCHANGE if is_own(node, {"secrets"}) else exchange_of(node)
         own |= {"REMUDA_EXCHANGE": str(facts.folder / exchange), "REMUDA_TEMPORARY": str(files.temporary)}
         if node.phase:
@@ -102,11 +102,11 @@ def launch(tree: Tree, facts: Facts, node: Node, files: StepFiles) -> Launch:
 
 
 def grace_seconds(node: Node) -> float:
-    """How long a step may take to end that was told to."""
+    """How long a step may take to end after SIGTERM."""
     if node.phase == DELEGATE:
         return LONG_GRACE_SECONDS
     usual = GRACE_SECONDS if node.host is None or is_own_program(node) else LONG_GRACE_SECONDS
-    # An environment may say how long everything takes that has to end there; no user does.
+    # Only an environment of ours may say how long its commands take to end.
     environment = node.parent if node.phase else node.host
     if environment is None or environment.call.origin == "user" or not _is_ours(environment):
         return usual
@@ -114,10 +114,8 @@ def grace_seconds(node: Node) -> float:
 
 
 def is_told_by_us(node: Node) -> bool:
-    """Whether what runs the step's command is our own, so that its word about whose fault it is counts.
-
-    It does not count where a user has said what it talks to.
-    """
+    """True if our own program runs the step's command, so that its report of whose fault a failure is can be trusted.
+    Not if a user has said what that program talks to."""
     host = node.host
     return host is not None and _is_ours(host) and not host.is_users
 
@@ -127,8 +125,9 @@ def _is_ours(host: Node) -> bool:
 
 
 def _refuse_outside(node: Node) -> None:
-    """What a job may not do that was put into a container by somebody else. And nobody checks out while that container
-    is open: it has the repository, and could have git run programs with the agent's rights."""
+    """Refuse programs of ours that a job in a container of the platform may not run on the machine. A checkout is
+    refused while that container is open: the container has the repository, and could make git run programs with the
+    agent's rights."""
     assert node.loaded is not None
     host = node.host
     while host is not None:
@@ -139,7 +138,7 @@ def _refuse_outside(node: Node) -> None:
 
 
 def _make_home(node: Node, insertion: Node, job: Path) -> None:
-    """An empty home for the first command of what a policy inserted: something of the job may have put one there."""
+    """An empty home for the first command of an inserted step, whatever the job has put there."""
     home = find_exchange_files(job, insertion).home
     home.parent.mkdir(mode=0o700, exist_ok=True)
     while node is not insertion and node.index == 0 and node.parent is not None:
@@ -151,8 +150,8 @@ def _make_home(node: Node, insertion: Node, job: Path) -> None:
 
 
 def _machine_env(facts: Facts, node: Node, env: Mapping[str, str]) -> dict[str, str]:
-    """What our own programs find in their environment. Where a job is kept from the agent, they get of its variables
-    only those that they read, which are none by which another program, or a configuration of it, could be chosen."""
+    """The environment of our own programs. For a confined job it has only the variables that they read; none of them
+    can choose another program or its configuration."""
     if facts.is_confined:
         is_agents = has_agents_rights(node)
         names = _READ | _names_asked_for(node) | ({"HOME"} if node.is_inserted and not is_agents else set())
@@ -164,14 +163,15 @@ def _machine_env(facts: Facts, node: Node, env: Mapping[str, str]) -> dict[str, 
 
 
 def _names_asked_for(node: Node) -> set[str]:
-    """Variables that the inputs of `secrets` name. It starts no program that they could change."""
+    """Variables that the inputs of `secrets` name. That program starts no other, so they can do no harm."""
     secrets = reveal(node.entered.inputs.get("secrets")) if is_own(node, {"secrets"}) else None
     sources = [one.get("environment") for one in secrets.values() if isinstance(one, dict)] if secrets else []
     return {str(source.get("name")) for source in sources if isinstance(source, dict)}
 
 
 def _base_env(facts: Facts, node: Node) -> dict[str, str]:
-    """Of the machine; whoever has the agent's rights has its home, too, and not one that the job can write to."""
+    """The machine's environment. A program with the agent's rights has the agent's home, which the job cannot write
+    to."""
     return dict(facts.agent_env if has_agents_rights(node) else facts.base_env)
 
 
@@ -216,8 +216,8 @@ def _own_variables(facts: Facts, files: StepFiles) -> dict[str, str]:
 
 
 def _make_mentioned(node: Node, files: StepFiles, around: StepFiles, inputs: Mapping[str, Any]) -> None:
-    """Files that the step names itself exist before it starts, since its program need not know how to make them.
-    `around`: those of the list that it stands in."""
+    """Create files that the step's words name, because its program need not know how to. `around`: those of the list
+    that the step is in."""
     definition, folders = node.definition, {one.shared_path("").rpartition("/")[0] for one in (files, around)}
     words: tuple[str, ...] = (*node.entered.command, *map(str, map(reveal, node.entered.definition_env.values())))
     if definition.exec is None:
@@ -237,12 +237,12 @@ def _write_inputs(files: StepFiles, inputs: Mapping[str, Any]) -> None:
 
 
 def _put(path: Path, data: bytes) -> None:
-    """Write a file that an earlier agent may have written too, and that a process of it may be reading. DefinitionError
-    where the job has put a folder there."""
+    """Write a file that an earlier agent may have written, and that one of its processes may be reading.
+    DefinitionError where the job has put a folder there."""
     try:
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
-        # Made where no step can put anything, and moved over whatever a step has put there.
+        # Written where no step can write, and renamed over whatever a step has put there.
         aside = path.parent.with_name(f"{path.name}.new")
         write_whole(aside, data)
         try:
@@ -258,7 +258,7 @@ def _put(path: Path, data: bytes) -> None:
 
 
 def _find(program: str, work_dir: str, path: str) -> None:
-    """Say it in words where a command is not there, before a shell does."""
+    """Refuse a command that does not exist, with a better message than a shell's."""
     if not os.path.isdir(work_dir):
         raise DefinitionError(f"work_dir {work_dir}: no such directory")
     if not program:

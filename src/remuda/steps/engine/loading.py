@@ -1,8 +1,8 @@
-"""What the entry of a step leads to: its package is found, its definition read, and it is checked that it may be there.
+"""Finds and reads the step that an entry refers to.
 
-Refused are steps that call themselves, trees that are too deep or too large, inner steps for something that makes no
-environment. `resolving` finds packages, `language` reads them; `runner` calls this when a step's turn has come, and
-`stored` makes the same again out of the journal.
+Refused are steps that call themselves, trees that are too deep or too large, and inner steps for something that makes
+no environment. `resolving` finds packages, `language` reads them. `step_start` calls this when it is a step's turn;
+`job_tree.stored_steps` restores the same value from the journal.
 """
 
 import os
@@ -25,7 +25,8 @@ from remuda.steps.resolving.values import Resolved
 
 
 class _Nearby:
-    """A step beside its caller as it was last read; a file that was just written may yet change unnoticed."""
+    """A local step as it was last read. A file that was just written is read again, because it may change within the
+    resolution of its time stamp."""
 
     def __init__(self, loaded: Loaded, path: str) -> None:
         self.loaded = loaded
@@ -49,7 +50,7 @@ _nearby: dict[tuple[Reference, str, str | None], _Nearby] = {}
 _MOST_NEARBY = 1000
 _SETTLED_SECONDS = 0.1
 _CLOCK = SystemClock()
-"""What the times of files are held against."""
+"""Compared with the times of files."""
 
 
 class Resolver(Protocol):
@@ -67,7 +68,7 @@ class Resolver(Protocol):
 
 
 def check_room(tree: Tree, node: Node) -> None:
-    """Refuse a step for which there is no room in the tree."""
+    """Refuse a step that makes the tree too deep or too large."""
     if len(node.key) > LONGEST_PATH:
         raise DefinitionError(f"steps call steps more than {LONGEST_PATH} levels deep here")
     if tree.serials >= MOST_STEPS:
@@ -88,11 +89,11 @@ async def load(tree: Tree, facts: Facts, node: Node, resolver: Resolver, *, subs
         reference = replace(reference, url=reference_text(tree, facts, node, reference.url))
     folder, root = frame.loaded.folder, frame.loaded.root
     if node.call.origin == INSERTED:
-        # Beside whatever it was put, it belongs to no package of the job.
+        # An inserted step belongs to no package of the job.
         folder, root = "/", None
     is_the_jobs = frame.parent is None and node.is_users
     if facts.is_confined and is_the_jobs and reference.kind is ReferenceKind.LOCAL:
-        # It is read with the agent's rights, which whoever can put links there does not have.
+        # It is read with the agent's rights, which a job that can put links there does not have.
         root = facts.work_dir
     key = (reference, folder, root)
     if reference.kind is ReferenceKind.LOCAL and (known := _nearby.get(key)) is not None and known.is_unchanged():
@@ -127,8 +128,8 @@ async def load(tree: Tree, facts: Facts, node: Node, resolver: Resolver, *, subs
 
 
 def _fetch_env(tree: Tree, facts: Facts, node: Node) -> dict[str, str]:
-    """The environment that says how to reach servers: through which proxy, with which certificates and logins. Of what
-    a policy inserted, the job says nothing of that. Files of a confined job are opened by the agent as copies only."""
+    """The environment for reaching servers: proxies, certificates and logins. The job has no influence on that of an
+    inserted step. Files of a confined job are opened as copies only."""
     if node.is_inserted:
         return {**facts.agent_env, **facts.inserted_env}
     env = {**facts.request_env, **tree.exports}

@@ -1,9 +1,8 @@
-"""What a step wrote into its output, export and mask files; what stands in the first two is read in `language.lines`.
+"""Reads what a step wrote into its output, export and mask files; `language.lines` parses the first two.
 
-The files lie where the step can do with them as it likes, also put links or pipes in their place; so only what is a
-plain file is opened, and never through a link. Outputs and exports are read once, when the step's command has ended
-well. Masks are lines of text, read whenever the step has printed something, so that a text which was asked for before
-it was printed never shows.
+The step can replace these files with links or pipes, so only plain files are opened, and never through a link. Outputs
+and exports are read once, when the step's command has succeeded. Masks are lines of text, read whenever the step has
+printed something: a text that was to be masked before it was printed is never shown.
 """
 
 import json
@@ -18,7 +17,7 @@ from remuda.steps.language.lines import MAX_BYTES, export_texts, read_delegated,
 
 MOST_MASK_BYTES = 1024 * 1024
 MOST_MASKS = 10_000
-"""Of one step: they are held in memory and looked for in everything that is printed."""
+"""Limit of one step: they are kept in memory and searched for in all output."""
 
 
 class OutputError(DefinitionError):
@@ -26,7 +25,7 @@ class OutputError(DefinitionError):
 
 
 def read_outputs(path: Path) -> dict[str, Any]:
-    """Names and values."""
+    """Names and values from the output file."""
     return read_lines(_read(path, "output file"))
 
 
@@ -41,8 +40,8 @@ def read_exports(path: Path) -> dict[str, str]:
 
 
 def read_masks(path: Path | str, offset: int, *, rest: bool = False) -> tuple[list[str], int]:
-    """Whole lines from a byte on, and where the next begins; `rest`: an unfinished line counts too, as does the one in
-    which there is as much as there may be."""
+    """Whole lines from an offset on, and the offset of the next line. `rest`: an unfinished line counts, too, as does
+    the one with which the limit is reached."""
     most = MOST_MASK_BYTES - offset
     try:
         data = _read(path, "mask file", offset, most=most)
@@ -54,7 +53,8 @@ def read_masks(path: Path | str, offset: int, *, rest: bool = False) -> tuple[li
 
 
 def read_failure(path: Path) -> str | None:
-    """What our own program says that could not do its part; the file is out of the job's reach."""
+    """The message of our own program that could not do its part; None if there is none. The job cannot reach this
+    file."""
     try:
         told = json.loads(path.read_bytes())
     except FileNotFoundError:
@@ -65,7 +65,7 @@ def read_failure(path: Path) -> str | None:
 
 
 def _read(path: Path | str, what: str, offset: int = 0, *, most: int = MAX_BYTES + 1) -> bytes:
-    """What is there, with one byte more than there may be."""
+    """Read up to `most` bytes: one more than allowed, so that the caller notices."""
     try:
         file = open_plain(path)
     except FileNotFoundError:

@@ -1,11 +1,11 @@
-"""The text of a script for PowerShell, and how the shell is started with it. Pure.
+"""Script text and command line for PowerShell. Pure.
 
-Two shells are meant: `pwsh` (PowerShell 7, on any system) and `powershell` (5.1, only on Windows). What the newer one
-can be told, to stop when a program fails, the older one does not know; so every command of a list is followed by a
-look at how it ended, and both stop at the first that failed, with that command's exit code where it has one.
+There are two shells: `pwsh` (PowerShell 7, on any system) and `powershell` (5.1, only on Windows). Only the newer one
+can be told to stop when a program fails. So a check follows every command of a list, and both stop at the first that
+failed, with that command's exit code if it has one.
 
-The shell is told to read the text itself instead of running a file: files must be called `.ps1`, the older shell would
-take one without a byte order mark for something else than UTF-8, and a policy of the machine may forbid script files.
+The shell reads the text itself instead of running a file: a file would have to be called `.ps1`, the older shell does
+not take a file without a byte order mark as UTF-8, and a policy of the machine may forbid script files.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -17,18 +17,18 @@ _HEAD = (
     "$ErrorActionPreference = 'Stop'",
     "$PSNativeCommandUseErrorActionPreference = $true",
     "$ProgressPreference = 'SilentlyContinue'",
-    # What programs print and are given is UTF-8, whatever the machine's code page is.
+    # Input and output of programs is UTF-8, whatever the machine's code page is.
     "[Console]::OutputEncoding = $OutputEncoding = New-Object System.Text.UTF8Encoding $false",
     "$global:LASTEXITCODE = 0",
     f"trap {{ [Console]::Out.Flush(); [Console]::Error.WriteLine(($_ | Out-String).TrimEnd()); exit {_CODE} }}",
 )
 _CHECK = f"if (-not $?) {{ exit {_CODE} }}"
 _QUOTES = str.maketrans({quote: quote * 2 for quote in "'\u2018\u2019\u201a\u201b"})
-"""PowerShell takes typographic quotes for plain ones."""
+"""PowerShell treats typographic quotes like plain ones."""
 
 
 def powershell_command(shell: str, file: Path) -> list[str]:
-    """What to start, for a file that holds the text."""
+    """The command line for a file with the script's text."""
     read = f"& ([scriptblock]::Create([IO.File]::ReadAllText({quote(str(file))})))"
     return [shell, "-NoLogo", "-NoProfile", "-NonInteractive", "-Command", read]
 
@@ -36,8 +36,8 @@ def powershell_command(shell: str, file: Path) -> list[str]:
 def powershell_text(
     commands: str | Sequence[str], *, echo: Callable[[str], str], variables: Mapping[str, str] | None = None
 ) -> str:
-    """What has to stand in the file. `echo` says how the log announces a command of a list; `variables` are known to
-    this shell only."""
+    """The content of that file. `echo` returns the line with which the log announces a command of a list; `variables`
+    are known to this shell only."""
     lines = [*_HEAD, *(f"${{{name}}} = {quote(value)}" for name, value in (variables or {}).items())]
     if isinstance(commands, str):
         lines += [commands, _CHECK]
@@ -48,5 +48,5 @@ def powershell_text(
 
 
 def quote(text: str) -> str:
-    """A text that means itself."""
+    """A literal text for PowerShell."""
     return f"'{text.translate(_QUOTES)}'"

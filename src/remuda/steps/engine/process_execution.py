@@ -1,11 +1,11 @@
 """One step's process and its output, from start or adoption to the end.
 
-A single loop looks at everything at once: new output, an unfinished line that has waited long enough, a reason to
-end the step, whether the process lives. It is woken by the kernel or at the next deadline, and any wake-up may be in
-vain. What is a reason to end is decided in `plan`; what the end means, too.
+A single loop checks everything at once: new output, an unfinished line that has waited long enough, a reason to end the
+step, whether the process lives. It is woken by the kernel or at the next deadline, and a wake-up may be spurious.
+`sequence` decides what is a reason to end and what an end means.
 
-What a command prints before it ends is in its pipe when its shim tells of the end: that much is taken, and no more.
-What it leaves running may print on, which nobody sees.
+What a command prints before it ends is in its pipe when its shim reports the end: that much is read, and no more.
+Output of processes that it leaves running is dropped.
 """
 
 import asyncio
@@ -34,11 +34,11 @@ from remuda.steps.process.step_files import StepFiles
 from remuda.steps.process.worker_pool import WorkerPool
 
 BATCH_SECONDS = 0.01
-"""Output is taken over at most this often, so that a step that prints much costs little."""
+"""Output is read at most this often, so that a step that prints much costs little."""
 CLAIM_SECONDS = 2.0
-"""How long a shim that has claimed a step may take to write down its number."""
+"""How long a shim that has claimed a step may take to write down its process id."""
 MOST_STARTS = 4
-"""How often a step is started whose shim cannot write down its number, because the disk is full."""
+"""How often a step is started whose shim cannot write its process id because the disk is full."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,13 +50,13 @@ class AgentContext:
     changes: Changes
     base_env: Mapping[str, str]
     open_files: int
-    """The limit of open files that steps get."""
+    """The limit of open files for steps."""
     fork_server: ForkServer | None = None
     """Starts standard steps faster than a new Python does."""
     drains: Drains = field(default_factory=Drains)
     disk_space: DiskSpace = field(default_factory=DiskSpace)
     resolver: Resolver | None = None
-    """Finds packages; None: one of its own for the data folder."""
+    """Finds packages; None: `Jobs` makes one for the data folder."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +84,7 @@ class JobCallbacks:
 
 
 class ProcessExecution:
-    """A step that runs."""
+    """The execution of one step's process."""
 
     def __init__(
         self,
@@ -96,11 +96,12 @@ class ProcessExecution:
         is_new: bool = False,
         workers: WorkerPool,
     ) -> None:
-        """`is_new`: no agent can have started it before. `workers`: those of the job that may run a standard step."""
+        """`is_new`: no earlier agent can have started it. `workers`: processes of the job that may run a standard
+        step."""
         self._is_new = is_new
         self._workers = workers
         self._again: Callable[[], StepProcess | None] | None = None
-        """How to start it once more, where whoever was given it may be gone before it took it."""
+        """Starts it once more, if the worker that was given the step may have died before it took it."""
         self._launch: Launch | None = None
         self._starts_left = MOST_STARTS
         self._files = files
@@ -115,18 +116,18 @@ class ProcessExecution:
         self._abandoned = False
         self._pipe: Pipe | None = None
         self._watch: Watch | None = None
-        """Of a file that tells what the line of a child would."""
+        """Watches a file in place of the line to a child process."""
         self._has_unread = True
-        """Whether the raw file may hold something that was not read."""
+        """True if the raw file may have bytes that were not read."""
         self._goes_by_files = True
-        """Whether there is no line to its process."""
+        """True if there is no line to its process."""
         self._is_dismissed = False
         self.record: shim.Record | None = None
-        """What the shim has left, once it has ended."""
+        """What the shim has written, once it has ended."""
         self.masks: list[str] = []
-        """What the step asked to be masked."""
+        """Texts that the step asked to be masked."""
         self.worker_waits = False
-        """Whether the process that ran it is there for the next one."""
+        """True if the process that ran the step waits for the next one."""
 
     @property
     def usage(self) -> Usage | None:
@@ -137,7 +138,7 @@ class ProcessExecution:
 
     @property
     def is_jobs_doing(self) -> bool:
-        """Whether the shim, which this agent started, was killed, or has written an exit code that is not there."""
+        """True if the shim, which this agent started, was killed, or its exit code is missing from its file."""
         status = self._process.status if self._process else None
         return status is not None and status <= 0
 
@@ -145,24 +146,24 @@ class ProcessExecution:
         self._wake.set()
 
     def kill(self) -> None:
-        """End everything the step started, and make sure that it cannot start any more."""
+        """Kill everything the step started, and make sure that it cannot start again."""
         if self._process is not None:
             self._process.signal_group(signal.SIGKILL)
             leftovers.reap_soon([-self._process.pid])
         kill_unattended(self._files, self._context)
 
     async def run(self, prepare: Callable[[], Launch]) -> None:
-        """Start the process, or find it again, and stay with it until it has ended and its output is in the log."""
+        """Start or adopt the process, and return when it has ended and its output is in the log."""
         found = None if self._is_new else shim.read_record(self._files)
         if found is None and self._job.has_cause() and shim.forbid(self._files):
-            return  # stopped between the decision to start and the start
+            return  # stopped before it was started
         process = self._adopt(found) if found else self._spawn(prepare)
         try:
             while True:
                 await self._job.wait_for_space(partial(self._end_if_due, process))
                 self._wake.clear()
                 self._arm()
-                # Asked before reading: whatever an ended process has written is found by this reading or the next.
+                # Checked before reading: what an ended process has written is found by this read or the next.
                 ended = process.exited.is_set() or self._is_out_of_reach()
                 if ended and (successor := await self._winner_over(process)):
                     process = successor
@@ -175,7 +176,7 @@ class ProcessExecution:
                     break
                 await self._pause(process, size)
         except BaseException:
-            # The job goes on without this agent: what is in the pipe is for the next one.
+            # The job goes on without this agent: the rest of the pipe is for the next one.
             self._let_go()
             if (unused := process.release()) is not None:
                 unused.leave()
@@ -221,7 +222,7 @@ class ProcessExecution:
         return self._watch_process(pid, start=None, line=line)
 
     def _led(self, launch: Launch, *, anew: bool = False) -> StepProcess | None:
-        """Have our own program run by a worker, if it is one and there is any."""
+        """Have a worker run our own program, if it is one and there is a fork server."""
         if not launch.program:
             return None
         request = build_request(
@@ -242,7 +243,7 @@ class ProcessExecution:
 
     @contextmanager
     def _ends(self, launch: Launch) -> Iterator[tuple[int, tuple[int, int] | None]]:
-        """Ours of the line, and those for the shim, as long as they are given to it. None where there is no pipe."""
+        """Our end of the line, and the ends for the shim while it is started; -1 and None without a pipe."""
         if not launch.piped:
             yield -1, None
             return
@@ -266,7 +267,7 @@ class ProcessExecution:
         self._has_unread = True
         process = self._watch_process(found.pid, start=shim.start_of(found, self._files), worker=worker)
         if found.start == 0 and not process.exited.is_set():
-            # What holds the pipe is the shim: nobody else's output is taken for the step's.
+            # The shim itself holds this pipe, so it is certainly the step's.
             self._pipe = Pipe.open_of(found.pid)
         return process
 
@@ -295,18 +296,18 @@ class ProcessExecution:
             self._watch.arm()
 
     def _takes(self) -> bool:
-        """Whether what is in the pipe is still the step's, and there is room for it."""
+        """True if output in the pipe is still the step's, and the log takes more."""
         return (not self._is_dismissed or self._job.is_stopped()) and not self._job.holds_back()
 
     def _is_told(self, process: StepProcess) -> bool:
-        """Whether the command has ended and its shim waits to be let go."""
+        """True if the command has ended and its shim waits to be dismissed."""
         if not self._goes_by_files or self._pipe is None:
             return process.told.is_set()
         found = shim.read_record(self._files)
         return found is not None and found.exit_code is not None
 
     def _dismiss(self, process: StepProcess) -> None:
-        """Take what the command has printed, then let the shim go that holds it."""
+        """Read what the command has printed, then dismiss the shim that holds the pipe."""
         if self._pipe is not None:
             left = self._pipe.count_waiting()
             if left and not self._output.is_full:
@@ -318,7 +319,7 @@ class ProcessExecution:
         process.dismiss()
 
     def _let_go(self) -> None:
-        """Of what is watched."""
+        """Close the watch and the pipe."""
         if self._watch is not None:
             self._watch.close()
             self._watch = None
@@ -327,7 +328,7 @@ class ProcessExecution:
             self._pipe = None
 
     async def _winner_over(self, process: StepProcess) -> StepProcess | None:
-        """The shim that runs the step where ours came too late: an agent before this one had started it."""
+        """The shim that runs the step, if ours came too late because an earlier agent had started it."""
         if self._abandoned:
             return None
         deadline = self._context.clock.monotonic() + CLAIM_SECONDS
@@ -337,7 +338,7 @@ class ProcessExecution:
             again, self._again = self._again, None
             if again is not None and not self._job.has_cause() and (another := again()) is not None:
                 return another
-            # Ours has ended without a claim. If nobody else made one, nobody may any more.
+            # Ours has ended without a claim. If there is no other claim, forbid any.
             if shim.forbid(self._files) or self._context.clock.monotonic() >= deadline:
                 self._abandoned = True
                 return None
@@ -346,7 +347,7 @@ class ProcessExecution:
         return self._adopt(found) if found.pid != process.pid else None
 
     def _can_start_again(self) -> bool:
-        """Whether a claim without a number can only be that of a shim that has ended. There was room a moment ago."""
+        """True if a claim without a process id can only be that of a shim that has ended."""
         return self._is_new and self._starts_left > 0 and not self._job.has_cause()
 
     def _take_output(self) -> int:
@@ -359,7 +360,7 @@ class ProcessExecution:
                 self._has_unread = True
                 data = self._output.read()
         if data:
-            # Whatever the step asked to be masked before it printed this is known by now.
+            # Masks that the step wrote before it printed this are read first.
             self._look_for_masks()
             self._output.take(data)
             self._job.look()
@@ -385,7 +386,7 @@ class ProcessExecution:
             self._job.mask(found)
 
     def _end_if_due(self, process: StepProcess) -> bool:
-        """Signal the step where it must end. True when nothing keeps it from being over once the shim has ended."""
+        """Signal the step if it must end. True if it is over once its shim has ended."""
         if process.exited.is_set() and not self._job.is_stopped():
             return True
         if not self._job.has_cause():
@@ -394,7 +395,7 @@ class ProcessExecution:
         if self._terminated_at is None:
             self._terminated_at = now
             process.signal_group(signal.SIGTERM)
-            # What is stopped takes no notice of that before it goes on.
+            # A stopped process handles SIGTERM only after SIGCONT.
             process.signal_group(signal.SIGCONT)
         if self._killed_at is None and now >= self._terminated_at + self._job.grace_seconds:
             process.signal_group(signal.SIGKILL)
@@ -403,8 +404,8 @@ class ProcessExecution:
         return self._killed_at is not None or not process.group_lives()
 
     def _is_out_of_reach(self) -> bool:
-        """Whether the process was killed and does not end: it is frozen, or waits for a device. The job goes on without
-        it, and says at its end what is left."""
+        """True if the process was killed and does not end: it is frozen, or waits for a device. The job goes on without
+        it, and reports it at its end."""
         if self._killed_at is None:
             return False
         return self._context.clock.monotonic() >= self._killed_at + leftovers.END_SECONDS
@@ -418,7 +419,7 @@ class ProcessExecution:
             await happens(process.exited if self._is_dismissed else process.told, within_seconds=BATCH_SECONDS)
             return
         now = self._context.clock.now()
-        # What the shim left behind in its group ends without telling anybody.
+        # The end of other processes in the group is not reported by the kernel.
         until = now + POLL_SECONDS if self._terminated_at is not None else self._job.next_deadline()
         partial = self._output.partial_due_at
         if partial is not None and (until is None or partial < until):
@@ -430,7 +431,7 @@ class ProcessExecution:
 
 
 def kill_unattended(files: StepFiles, context: AgentContext) -> None:
-    """The same for a step whose process nobody here knows: an earlier agent may have started it."""
+    """Kill the processes of a step that this agent has not started or adopted."""
     if not shim.forbid(files) and (claim := shim.read_claim(files)):
         process = StepProcess(claim[0], start=claim[1], child=False, pulse=context.pulse, wake=lambda: None)
         process.signal_group(signal.SIGKILL)

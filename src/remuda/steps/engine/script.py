@@ -1,7 +1,7 @@
-"""The text of a script as its shell gets it, and which shell that is.
+"""The text of a script as its shell gets it, and which shell that is. Pure, except for the search for the shell.
 
-A script runs in bash where there is one, else in sh, and stops at the first command that fails. It is a file, so its
-length has no limit and nothing of it stands in an argument list. Pure, but for looking up the shell.
+A script runs in bash if there is one, else in sh, and stops at the first command that fails. It is a file, so its
+length has no limit and nothing of it is in an argument list.
 """
 
 import shlex
@@ -15,8 +15,8 @@ from remuda.steps.errors import DefinitionError
 
 SHELLS = ("auto", "bash", "sh", *powershell.SHELLS)
 
-# Bash puts the path of a script file before its errors, and the agent's folder means nothing to a reader. Text that is
-# evaluated is called by the name given here instead; lines count the same, and no process is started for it.
+# Bash writes the path of a script file before its errors, which means nothing to a reader. Text that is evaluated has
+# the name given here instead; line numbers stay the same, and no process is started for it.
 _NAMED = 'IFS= read -r -d "" _remuda_script <"$1"; shift; eval "unset _remuda_script; $_remuda_script"'
 _CHOOSE = 'if command -v bash >/dev/null 2>&1; then exec bash -c "$2" script "$1"; else exec sh "$1"; fi'
 _USUAL = "/usr/local/bin:/usr/bin:/bin"
@@ -24,7 +24,7 @@ _GREEN, _PLAIN = "\033[32;1m", "\033[0;m"
 
 
 def check_script(inputs: Mapping[str, Any]) -> None:
-    """Refuse what is no script."""
+    """Refuse inputs that are not those of a script."""
     for name in inputs:
         if name not in ("script", "shell"):
             raise DefinitionError(f'step does not accept input with name "{name}"; a script has "script" and "shell"')
@@ -39,8 +39,8 @@ def check_script(inputs: Mapping[str, Any]) -> None:
 def script_command(
     inputs: Mapping[str, Any], file: Path, *, path: str | None, variables: Mapping[str, str]
 ) -> tuple[list[str], str]:
-    """How to start the shell, and what has to stand in the file. `path`: where to look for the shell; None: it is
-    elsewhere, in an environment, and is looked for there."""
+    """How to start the shell, and the content of the file. `path`: where to look for the shell; None: inside an
+    environment, which looks for it itself."""
     commands, wanted = inputs["script"], inputs.get("shell", "auto")
     if wanted in powershell.SHELLS:
         text = powershell.powershell_text(commands, echo=echo_of, variables=variables)
@@ -54,18 +54,18 @@ def script_command(
         raise DefinitionError('input "shell": there is no bash here; use sh, or auto')
     is_bash = shell.endswith("bash")
     text = script_text(commands, bash=is_bash, variables=variables)
-    # Reading stops at a NUL, which a script file may hold.
+    # `read` stops at a NUL, which a script may contain.
     named = ["-c", _NAMED, "script"] if is_bash and "\0" not in text else []
     return [shell, *named, str(file)], text
 
 
 def _bash(path: str) -> str | None:
-    """Where a job's PATH leaves out what every system has, its scripts are still written for bash."""
+    """Also look in the usual places, for a job whose PATH lacks them."""
     return shutil.which("bash", path=path) or shutil.which("bash", path=_USUAL)
 
 
 def script_text(commands: str | Sequence[str], *, bash: bool | None, variables: Mapping[str, str]) -> str:
-    """The file the shell reads; `bash` is None where it is not known yet."""
+    """The content of the file; `bash` is None where the shell is not known yet."""
     lines = [f"{key}={shlex.quote(value)}" for key, value in variables.items()]
     match bash:
         case True:
@@ -83,7 +83,7 @@ def script_text(commands: str | Sequence[str], *, bash: bool | None, variables: 
 
 
 def echo_of(command: str) -> str:
-    """How the log announces a command."""
+    """The line with which the log announces a command."""
     first, _, rest = command.strip("\n").partition("\n")
     more = " # collapsed multi-line command" if rest.strip() else ""
     return f"{_GREEN}$ {first}{more}{_PLAIN}"

@@ -1,7 +1,8 @@
-"""What a command that ended well has given: its outputs, checked against what its step declares, and its exports.
+"""Outputs and exports of a command that has succeeded, checked against what its step declares.
 
-A script declares nothing, so it may give anything. What opens an environment has to say how to run something there.
-Called by `carrying` once for every attempt that succeeded; the files are read in `outputs`.
+A script declares nothing, so it may write any output. A step that opens an environment has to say how to run something
+there. Called once for every attempt that succeeded. It stands alone because `output_files` reads files of any step, and
+these are the rules for outputs.
 """
 
 from collections.abc import Mapping
@@ -14,17 +15,17 @@ from remuda.steps.language.values import NAME
 from remuda.steps.process.step_files import StepFiles
 
 
-def read_step_outputs(node: Node, files: StepFiles, left: set[str]) -> tuple[Mapping[str, Any], Mapping[str, str]]:
-    """Outputs and exports; `left` says which files there are. Raises DefinitionError."""
-    exports = read_exports(files.exports) if ".exports" in left else {}
-    return _outputs(node, files, left), exports
+def read_step_outputs(node: Node, files: StepFiles, suffixes: set[str]) -> tuple[Mapping[str, Any], Mapping[str, str]]:
+    """Outputs and exports. `suffixes` says which files exist. Raises DefinitionError."""
+    exports = read_exports(files.exports) if ".exports" in suffixes else {}
+    return _outputs(node, files, suffixes), exports
 
 
-def _outputs(node: Node, files: StepFiles, left: set[str]) -> Mapping[str, Any]:
+def _outputs(node: Node, files: StepFiles, suffixes: set[str]) -> Mapping[str, Any]:
     assert node.loaded is not None
     if node.loaded.step.spec.delegates_outputs:
         return read_result_of_another(files.outputs)
-    written = read_outputs(files.outputs) if ".outputs" in left else {}
+    written = read_outputs(files.outputs) if ".outputs" in suffixes else {}
     if node.loaded.is_script:
         for name in written:
             if not NAME.fullmatch(name):

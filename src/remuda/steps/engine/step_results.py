@@ -1,8 +1,7 @@
-"""What clients are told about steps: one value for every event (docs/reference/step-results.md), and what the log says
-of a failure. Pure.
+"""Results of steps as clients see them (docs/reference/step-results.md), and what the log says of a failure. Pure.
 
-Nothing here is secret: sensitive values are replaced, texts are masked like the log, and large values are cut with a
-note, because results are kept and sent whole. What an event says never changes.
+Sensitive values are replaced, texts are masked like the log, and large values are cut with a note, because results are
+kept and sent whole. A result never changes once it was stored.
 """
 
 import signal
@@ -19,20 +18,20 @@ from remuda.steps.language.evaluate import conceal
 from remuda.steps.resolving.values import describe as without_credentials
 
 LONGEST_TEXT = 16 * 1024
-"""Of inputs, environment and command."""
+"""Limit for inputs, environment and command."""
 LONGEST_OUTPUT = 512 * 1024
-"""Of outputs and exports."""
+"""Limit for outputs and exports."""
 DEEPEST = 32
-"""How deep the values of a result may be nested; who keeps results takes no more than twice that."""
+"""How deep the values of a result may be nested. The cell accepts twice that."""
 _SIGNALS = frozenset(int(number) for number in signal.valid_signals())
 
 
 _TOLD = (Kind.LOAD, Kind.POLICY, Kind.LIMIT, Kind.OUTPUTS)
-"""Failures of which a step's own output says nothing."""
+"""Failures that the step's own output does not mention."""
 
 
 def start_event(node: Node, secrets: Secrets, *, now: float) -> dict[str, Any]:
-    """A step begins."""
+    """The event of a step that begins."""
     return _event(node, secrets, "started", now) | {"log_start": node.log_start}
 
 
@@ -116,7 +115,7 @@ def _what_ran(node: Node, shown: "Shown") -> dict[str, Any]:
 
 
 def resolution(loaded: Loaded, secrets: Secrets) -> dict[str, Any]:
-    """What a reference led to."""
+    """What a reference was resolved to."""
     return {
         "reference": secrets.mask(loaded.reference),
         "digest": loaded.digest,
@@ -126,7 +125,7 @@ def resolution(loaded: Loaded, secrets: Secrets) -> dict[str, Any]:
 
 
 class Shown:
-    """Values as they may be shown, all together not longer than a limit."""
+    """Values as they may be shown, together not longer than a limit."""
 
     def __init__(self, secrets: Secrets) -> None:
         self.secrets = secrets
@@ -170,7 +169,7 @@ class Shown:
 
 
 def _omission(number: int) -> str:
-    """One note, however much it stands for."""
+    """One note for everything that was left out."""
     return f"({number} more: the result has no room for them)"
 
 
@@ -180,15 +179,15 @@ def section(node: Node) -> str:
 
 
 def choose_end_time(written_at: float | None, *, started_at: float, now: float) -> float:
-    """When a step ended. `written_at`, if known, is the time of the file that says so: by the wall clock, which may
-    have been set meanwhile, and coarser than the agent's clock. So it counts only where it is possible."""
+    """When a step ended. `written_at`, if known, is the time of the file that says so. It is from the wall clock, which
+    may have been set meanwhile, so it counts only if it is between start and now."""
     if written_at is not None and started_at <= written_at <= now:
         return written_at
     return max(now, started_at)
 
 
 def last_words(node: Node, result: Finished, *, retry_at: float | None, now: float) -> list[str]:
-    """What the log says about a failure of which the step's own output says nothing."""
+    """Log lines about a failure that the step's own output does not mention."""
     if result.status is not Status.FAILURE:
         return []
     name = node.path[1:]
@@ -214,7 +213,7 @@ def _event(node: Node, secrets: Secrets, event: str, now: float) -> dict[str, An
 
 
 def _signal_in(exit_code: int | None) -> int | None:
-    """Shells report a death by signal N as 128 + N."""
+    """The signal in an exit code: shells report a death by signal N as 128 + N."""
     if exit_code is None or exit_code - 128 not in _SIGNALS:
         return None
     return exit_code - 128

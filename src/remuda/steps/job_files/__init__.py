@@ -1,1 +1,1 @@
-"""The files that the agent keeps of a job: journal, log, files of steps."""
+"""What jobs and the agent keep on the disk: data folder, journal, log, disk space."""

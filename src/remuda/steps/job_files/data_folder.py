@@ -1,16 +1,16 @@
 """The agent's data folder: one agent at a time, for one user, with the socket where clients find it.
 
-agent.lock   held by the living agent; the kernel lets go of it when the agent dies, however it dies
-format       version of what lies here
-agent.sock   the socket, unless its path would be too long for one
-socket       the path of the socket; clients read it here
-endpoint     instead of both, where the agent listens on TCP: JSON with host, port and token
-agent.log    what the agent has to say after its start; stderr may be a pipe that nobody reads any more
-jobs/        see `journal`
-damaged/     folders of jobs whose files were damaged; see `journal`
-reserve/     room on the disk that is given back when it is full; see `disk`
+    agent.lock   held by the living agent; the kernel releases it when the agent dies
+    format       version of the folder
+    agent.sock   the socket, unless its path would be too long for one
+    socket       the path of the socket; clients read it here
+    endpoint     instead of both, if the agent listens on TCP: JSON with host, port and token
+    agent.log    warnings and errors of the agent after its start; stderr may be a pipe that nobody reads
+    jobs/        see `journal`
+    damaged/     folders of jobs whose files were damaged; see `journal`
+    reserve/     disk space that is released when the disk is full; see `disk`
 
-A folder with other things in it, somebody else's or everybody's is refused and left as it was.
+A folder that belongs to another user or to everybody, or has other files in it, is refused and left as it was.
 """
 
 import json
@@ -33,11 +33,11 @@ FORMAT = 1
 TOKEN_KEY = "remuda-token"
 """The metadata of a call in which a client sends the token of an agent that listens on TCP."""
 LONGEST_SOCKET_PATH = 100
-"""A kernel takes 107 bytes; some clients put a suffix behind it."""
+"""A kernel takes 107 bytes; some clients append a suffix."""
 LARGEST_LOG_BYTES = 1024 * 1024
 _TEMPORARY = "remuda-agent-"
 _BEFORE_FORMAT = ("agent.", "lost+found")
-"""How names begin that may stand in a folder without a format: what a start left that died early, a new disk."""
+"""Names in a folder without a format may begin like this: rests of a start that died early, a new disk."""
 
 
 def default_data(environ: Mapping[str, str]) -> Path:
@@ -50,7 +50,7 @@ def default_data(environ: Mapping[str, str]) -> Path:
 
 
 def socket_in(data: Path) -> Path | None:
-    """The socket of the agent of a data folder; None when none has been ready there, or not on a unix socket."""
+    """The socket of the agent of a data folder; None if no agent was ready there, or it listens on TCP."""
     try:
         return Path(os.fsdecode((data / "socket").read_bytes().rstrip(b"\n")))
     except FileNotFoundError:
@@ -58,13 +58,13 @@ def socket_in(data: Path) -> Path | None:
 
 
 def temporary_folder(data: Path) -> Path | None:
-    """The folder that was made for the agent's socket because the data folder has too long a path; None without one."""
+    """The folder that was made for the agent's socket because the data folder's path is too long; None without one."""
     socket = socket_in(data)
     return socket.parent if socket is not None and socket.parent.name.startswith(_TEMPORARY) else None
 
 
 def endpoint_in(data: Path) -> dict[str, Any] | None:
-    """Host, port and token of an agent that listens on TCP."""
+    """Host, port and token of an agent that listens on TCP; None otherwise."""
     try:
         endpoint: dict[str, Any] = json.loads((data / "endpoint").read_bytes())
     except FileNotFoundError:
@@ -74,7 +74,7 @@ def endpoint_in(data: Path) -> dict[str, Any] | None:
 
 @contextmanager
 def occupy(data: Path) -> Iterator[Callable[[], bool]]:
-    """Hold the folder as long as this lasts; whether it is still there is what one gets."""
+    """Hold the folder as long as this lasts. Yields a function that says whether the folder still exists."""
     _make_private(data)
     with ExitStack() as stack:
         folder = os.open(data, os.O_RDONLY | os.O_DIRECTORY)
@@ -92,12 +92,12 @@ def occupy(data: Path) -> Iterator[Callable[[], bool]]:
 
 @contextmanager
 def socket_path(data: Path, wanted: Path | None) -> Iterator[Path]:
-    """Where to listen on a unix socket; what an agent that was killed left of its own is cleared away."""
+    """Where to listen on a unix socket. Removes what a killed agent left of its own."""
     _remove_temporary(data / "socket")
     path = Path(os.path.abspath(wanted or data / "agent.sock"))
     temporary: str | None = None
     if len(os.fsencode(path)) > LONGEST_SOCKET_PATH:
-        # Where TMPDIR is itself too long a path, the place that every system has.
+        # Use /tmp where the path of TMPDIR is too long itself.
         room = LONGEST_SOCKET_PATH - len(f"/{_TEMPORARY}12345678/agent.sock")
         place = tempfile.gettempdir() if len(os.fsencode(tempfile.gettempdir())) <= room else "/tmp"
         temporary = tempfile.mkdtemp(prefix=_TEMPORARY, dir=place)
@@ -106,7 +106,7 @@ def socket_path(data: Path, wanted: Path | None) -> Iterator[Path]:
     try:
         yield path
     finally:
-        # Where somebody has made the folder anew meanwhile, another agent's socket lies in it.
+        # A new folder at the same path may have another agent's socket in it.
         if _is_still(folder, data):
             if path.is_socket():
                 path.unlink()
@@ -117,7 +117,7 @@ def socket_path(data: Path, wanted: Path | None) -> Iterator[Path]:
 
 
 def _is_still(folder: int, data: Path) -> bool:
-    """Whether the path leads to this folder, which cannot be mistaken for a later one as long as it is open."""
+    """True if the path leads to this open folder, and not to a later one of the same name."""
     try:
         return os.path.samestat(os.fstat(folder), os.stat(data))
     except OSError:
@@ -125,17 +125,17 @@ def _is_still(folder: int, data: Path) -> bool:
 
 
 def announce(data: Path, path: Path) -> None:
-    """Write down where the socket is, whole or not at all."""
+    """Write down where the socket is."""
     write_whole(data / "socket", os.fsencode(path) + b"\n")
 
 
 def announce_endpoint(data: Path, *, host: str, port: int, token: str) -> None:
-    """The same of a TCP port, with what calls must carry."""
+    """Write down host, port and token of an agent that listens on TCP."""
     write_whole(data / "endpoint", json.dumps({"host": host, "port": port, "token": token}).encode())
 
 
 class _PrivateLog(RotatingFileHandler):
-    """For this user only: others may be let through the folder, to files of their own."""
+    """A log file for this user only: other users may pass through the folder to files of their own."""
 
     def _open(self) -> TextIOWrapper:
         stream = super()._open()
@@ -143,7 +143,7 @@ class _PrivateLog(RotatingFileHandler):
         return stream
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
-        """Where its disk is full there is nobody to tell; a traceback for each line helps nobody."""
+        """Ignore write errors: the disk may be full, and a traceback for each line helps nobody."""
 
 
 @contextmanager
@@ -173,13 +173,13 @@ def _make_private(data: Path) -> None:
                 f"the folder {data} is not an agent's (it has {', '.join(foreign[:3])}); "
                 "give an empty or a new one with --data"
             )
-    # Steps of other users are let through to their own files, and one may be running.
+    # Keep the search bits: a running step of another user passes through to its own files.
     data.chmod(0o700 | status.st_mode & 0o011)
 
 
 def _check_format(path: Path) -> None:
     found = path.read_bytes().strip() if path.exists() else b""
-    if not found.isdigit():  # no agent has ever written that, so it is damaged; jobs tell their own version
+    if not found.isdigit():  # damaged: no agent writes that; each job has its own version
         write_whole(path, f"{FORMAT}\n".encode())
     elif int(found) != FORMAT:
         raise AgentError(
@@ -188,7 +188,7 @@ def _check_format(path: Path) -> None:
 
 
 def _remove_temporary(note: Path) -> None:
-    """An agent that was killed could not clear away its temporary folder."""
+    """Remove the temporary folder of an agent that was killed."""
     if (folder := temporary_folder(note.parent)) is not None and not folder.is_symlink():
         remove_tree(folder, ignore_errors=True)
     note.unlink(missing_ok=True)

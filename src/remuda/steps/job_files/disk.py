@@ -1,10 +1,10 @@
-"""The disk under the agent's data folder: whether there is room, how long jobs wait for it, what its errors mean.
+"""The disk under the agent's data folder: whether there is space, how long jobs wait for it, what its errors mean.
 
-All jobs of an agent share the disk, and one of them may fill it. Then that one's steps are ended (`disk_usage`), and
-the agent gives back what it holds in reserve: so the others go on, and the rest of that job runs, which may tidy up.
-Where no job has filled it, or the reserve is used up, what jobs would write waits for a while, so that they go on when
-there is room again. Who writes waits before (`runner`, `execution`); without room after that time the write fails, and
-the job ends with that cause.
+All jobs of an agent share the disk, and one of them may fill it. Then that job's steps are ended (`disk_usage`), and
+the agent releases its reserve: the others go on, and the rest of that job runs, which may free space. If no job has
+filled the disk, or the reserve is used up, writes of jobs wait for a while, so that they go on when there is space
+again. The engine waits before it writes; without space after that time the write fails, and the job ends with that
+cause.
 """
 
 import errno
@@ -22,19 +22,19 @@ ROOM_SECONDS = 300.0
 """How long a full disk is waited for."""
 LOOK_SECONDS = 1.0
 LEAST_BYTES = 1024**2
-"""Less is no room; a disk so small that this is much of it needs less."""
+"""Less free space counts as full; on a small disk a part of it."""
 LEAST_FILES = 8
-"""Fewer new files are no room, either."""
+"""Fewer free inodes count as full."""
 RESERVE_BYTES = 16 * 1024**2
-"""Of a small disk a sixteenth."""
+"""On a small disk a sixteenth of it."""
 RESERVE_FILES = 64
 RESERVE = "reserve"
 _COMMANDS_FAULT = (errno.E2BIG, errno.ENAMETOOLONG)
-"""What only words, variables or names that are too long can cause."""
+"""Caused only by words, variables or names that are too long."""
 
 
 def has_room(folder: Path) -> bool:
-    """Whether more can be written; where that cannot be told, whoever writes will see."""
+    """True if more can be written, or if that is not known."""
     try:
         found = os.statvfs(folder)
     except OSError:
@@ -45,25 +45,26 @@ def has_room(folder: Path) -> bool:
 
 
 def count_free(found: os.statvfs_result, *, is_root: bool) -> int:
-    """How many blocks can be written. Root may use those that are kept for it, but not what ext4 keeps for itself: a
-    fiftieth of its blocks, 4096 at the most, which it counts as free."""
+    """How many blocks can be written. Root may use the blocks reserved for root, but not those that ext4 reserves for
+    itself and counts as free: a fiftieth, 4096 at most."""
     if not is_root:
         return found.f_bavail
     return found.f_bfree - min(found.f_bfree - found.f_bavail, found.f_blocks // 50, 4096)
 
 
 class Reserve:
-    """Room that the agent holds on its disk and gives back when the disk is full.
+    """Disk space that the agent holds, and releases when the disk is full.
 
-    The file `bytes` is made last and removed first, so a reserve with all of it is whole. An agent that was killed
-    meanwhile leaves less, which the next one replaces."""
+    The file `bytes` is made last and removed first, so a reserve with all of it is complete. A killed agent may leave
+    less, which the next one replaces.
+    """
 
     def __init__(self, data: Path) -> None:
         self._folder = data / RESERVE
         self._bytes = self._folder / "bytes"
 
     def hold(self) -> None:
-        """Take it, unless it is held, or the disk has not twice as much free."""
+        """Take the reserve, unless it is held, or the disk has not twice as much free."""
         with suppress(OSError):
             found = os.statvfs(self._folder.parent)
             size = min(RESERVE_BYTES, found.f_blocks * found.f_frsize // 16)
@@ -90,7 +91,7 @@ class Reserve:
             return False
 
     def release(self) -> bool:
-        """Give it back; whether there was any."""
+        """Release the reserve. Returns whether there was one."""
         if not self._folder.exists():
             return False
         with suppress(OSError):
@@ -100,16 +101,16 @@ class Reserve:
 
 
 class DiskSpace:
-    """One disk, as all jobs see it."""
+    """The space on one disk, for all jobs."""
 
     def __init__(self, has_room: Callable[[Path], bool] = has_room) -> None:
         self._has_room = has_room
         self._full_since: float | None = None
         self.relieve: Callable[[], Awaitable[None]] | None = None
-        """What makes room on a full disk; called once each time it becomes full."""
+        """Frees space on a full disk; called once each time it becomes full."""
 
     async def look(self, folder: Path, clock: Clock) -> None:
-        """Called now and then: a job that has filled the disk need not print anything, nor any other."""
+        """Check the disk. Called now and then, because a job may fill it without printing anything."""
         if self._has_room(folder):
             self._full_since = None
         elif self._full_since is None:
@@ -122,15 +123,15 @@ class DiskSpace:
                 await self.relieve()
 
     async def wait(self, folder: Path, clock: Clock, meanwhile: Callable[[], object] = lambda: None) -> float:
-        """Until there is room, or the disk has been full for too long; how many seconds that took. `meanwhile` is
-        called now and then: time limits and cancels hold on a full disk, too."""
+        """Wait until there is space, or the disk has been full for too long. Returns the seconds. `meanwhile` is called
+        now and then, because time limits and cancels apply on a full disk, too."""
         began = now = clock.monotonic()
         while not self._has_room(folder):
             if self._full_since is None:
                 await self._relieve(now)
                 now = clock.monotonic()
                 continue
-            with suppress(OSError):  # nothing can be written down
+            with suppress(OSError):  # the disk has no space to record anything
                 meanwhile()
             if now - self._full_since >= ROOM_SECONDS:
                 return now - began
@@ -141,12 +142,12 @@ class DiskSpace:
 
 
 def describe_wait(seconds: float) -> str:
-    """For the log."""
+    """A warning for the log."""
     return f"WARNING: the job waited {seconds:.0f} s for room on the disk of its machine"
 
 
 def describe_error(error: OSError, folder: Path) -> str:
-    """What the system refused in the folder of a job."""
+    """A message for an error in the folder of a job."""
     if not folder.exists():
         return f"its folder {folder} is gone: somebody has removed it"
     about = f": {os.fsdecode(error.filename)}" if isinstance(error.filename, str | bytes) else ""
@@ -154,7 +155,7 @@ def describe_error(error: OSError, folder: Path) -> str:
 
 
 def judge_start_error(error: OSError, folder: Path) -> Finished:
-    """What it means that the system refused something on the way to a step's process or beside it."""
+    """The result of a step whose process could not be started because of this error."""
     if error.errno in _COMMANDS_FAULT:
         return failure(f"the step's command cannot be started: {error.strerror}", Kind.LOAD)
     if is_jobs_doing(error, folder):

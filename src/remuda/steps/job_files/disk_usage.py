@@ -1,9 +1,9 @@
-"""Which job has filled a disk: what each one has put there, and the choice among them.
+"""Finds the job that has filled a disk: measures what each one has put there, and chooses among them.
 
-Three things are certain to be a job's: what lies in its own folders, what its own user has in folders for everybody,
-and the files without a name that its processes hold open or have mapped. Where these lead to no job, the bytes count
-that its processes have written: some of them may have been removed since, or lie on another disk. `jobs` calls this
-when the disk under the agent's data folder is full; `disk` says when that is.
+Three things certainly belong to a job: what is in its own folders, what its own user has in folders for everybody, and
+the removed files that its processes hold open or have mapped. If these lead to no job, the bytes count that its
+processes have written, although some may have been removed since, or be on another disk. `agent.jobs` calls this when
+`disk` says that the disk under the agent's data folder is full.
 """
 
 import os
@@ -20,11 +20,11 @@ from remuda.steps.job_files.disk import LEAST_FILES
 from remuda.steps.process.usage import format_bytes
 
 LEAST_SHARE = 10
-"""Who has less than this part of a disk has not filled it."""
+"""A job with less than this part of a disk has not filled it."""
 MEASURE_SECONDS = 30.0
-"""How long all jobs together are measured at the most: the others wait meanwhile."""
+"""Time limit for measuring all jobs together, because the others wait meanwhile."""
 _TURN = 100
-"""So many files of one job are looked at, then it is the next job's turn."""
+"""So many files of one job are counted, then it is the next job's turn."""
 _UNNAMED = " (deleted)"
 
 
@@ -45,17 +45,17 @@ class DiskSearch:
     """Where to look for what a job has put on a disk."""
 
     paths: Iterable[Path | str | None]
-    """Files and folders. None means that a look has found nothing: it costs time, too, and the search can end there."""
+    """Files and folders. None stands for a look that found nothing, after which the search can be interrupted."""
     since: float
-    """When the job began. What was changed before is not its."""
+    """When the job began. Files that were changed before are not its own."""
     processes: Iterable[int] = ()
     written: int = 0
     """How much it is known to have written."""
 
 
 def choose_filler(taken: Mapping[str, DiskUse], *, disk_bytes: int, disk_files: int, needs_files: bool) -> str | None:
-    """Which job has filled the disk: the one with the most on it, if that is a tenth of the disk. Where nobody has so
-    much, the one that has written the most, if that is a tenth; else nobody has."""
+    """The job that has filled the disk: the one with the most on it, if that is a tenth of the disk. Otherwise the one
+    that has written the most, if that is a tenth; None if there is none."""
     if needs_files:
         return _largest({job: one.files for job, one in taken.items()}, disk_files)
     filler = _largest({job: one.bytes for job, one in taken.items()}, disk_bytes)
@@ -70,7 +70,7 @@ def _largest(shares: Mapping[str, int], whole: int) -> str | None:
 
 
 def explain_stop(taken: DiskUse) -> str:
-    """Why the steps of the job that has filled the disk were ended, for its log."""
+    """Why the steps of the job that filled the disk were ended, for its log."""
     put = f"{format_bytes(taken.bytes)} there in {taken.files} files"
     text = f"the job has filled the disk of its machine: it has put {put}"
     more = taken.written - taken.elsewhere
@@ -78,16 +78,17 @@ def explain_stop(taken: DiskUse) -> str:
 
 
 def lacks_files(folder: Path) -> bool:
-    """Whether it is new files that a full disk has no room for, and not bytes."""
+    """True if a full disk lacks inodes, not bytes."""
     found = os.statvfs(folder)
     return found.f_files > 0 and found.f_ffree < LEAST_FILES
 
 
 def measure(jobs: Mapping[str, DiskSearch], disk: Path, seconds: float = MEASURE_SECONDS) -> dict[str, DiskUse]:
-    """What each job has put on the same disk as `disk`, as far as that can be counted in so many seconds. All jobs are
+    """What each job has put on the same disk as `disk`, as far as it can be counted in so many seconds. Jobs are
     counted in turns, so one with very many files does not use up the time of the others.
 
-    Goes by the time of the last change of a file, which nobody can set. A file with several names counts once."""
+    Uses the time of the last status change of a file, which nobody can set. A file with several names counts once.
+    """
     until = time.monotonic() + seconds
     device = os.stat(disk).st_dev
     tallies = {name: _Tally(device, job.since) for name, job in jobs.items()}
@@ -110,7 +111,7 @@ def measure(jobs: Mapping[str, DiskSearch], disk: Path, seconds: float = MEASURE
 
 
 def _count(job: DiskSearch, tally: "_Tally") -> Generator[None]:
-    """Add up what a job has. Yields after each thing it looks at, so that it can be interrupted."""
+    """Add up what a job has. Yields after each file, so that it can be interrupted."""
     for pid in job.processes:
         tally.written += count_written_bytes([pid])
         for status in _open_files(pid):
@@ -135,7 +136,7 @@ def _count(job: DiskSearch, tally: "_Tally") -> Generator[None]:
 
 
 class _Tally:
-    """Sums up files, each one once."""
+    """Sums of files, each counted once."""
 
     def __init__(self, device: int, since: float) -> None:
         self.bytes = self.files = self.elsewhere = self.written = 0
@@ -144,7 +145,7 @@ class _Tally:
         self._seen: set[tuple[int, int]] = set()
 
     def add(self, status: os.stat_result) -> bool:
-        """Whether it is a folder whose content was not counted yet."""
+        """Count a file. True if it is a folder whose content was not counted yet."""
         is_folder = stat.S_ISDIR(status.st_mode)
         if is_folder or status.st_nlink != 1:
             if (status.st_dev, status.st_ino) in self._seen:
@@ -160,7 +161,7 @@ class _Tally:
 
 def _open_files(pid: int) -> Iterator[os.stat_result | None]:
     """The removed files that a process holds open or has mapped, and None for any other. A mapped file exists as long
-    as the mapping does, though nobody holds it open; only root can read its size."""
+    as the mapping does; only root can read its size."""
     for name in ("fd", "map_files"):
         with suppress(OSError), os.scandir(f"/proc/{pid}/{name}") as entries:
             for entry in entries:
@@ -172,8 +173,8 @@ def _open_files(pid: int) -> Iterator[os.stat_result | None]:
 
 
 def count_written_bytes(processes: Iterable[int]) -> int:
-    """What these processes, and those that they have started and waited for, have written and not taken back before it
-    reached a disk."""
+    """Bytes that these processes, and children they have waited for, have written and not truncated before they reached
+    a disk."""
     total = 0
     for pid in processes:
         with suppress(OSError):

@@ -1,9 +1,9 @@
-"""What a whole job has used, summed up from what its steps tell. Pure, but for the size of a folder.
+"""What a whole job has used, summed up from the results of its steps. Pure, except for the size of a folder.
 
-Processor time and what went to and from disks are added, of memory the most counts that one step had. Steps that were
-run by another agent are in it. What ran beside steps, or was left running by them, only counts where control groups
-count it: that of a slot has all of a job, its containers too, and is believed where it has more. Bytes of a network
-are not known: processes share the machine's.
+Processor time and disk traffic are added; for memory the highest peak of one step counts. Steps that another agent ran
+are included. Processes beside steps count only where control groups count them: the group of a slot has all of a job
+with its containers, and is used where it has more. Network traffic is not known, because processes share the machine's
+network.
 """
 
 import os
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 MOST_SECONDS = 0.25
-"""A folder that takes longer to look through has no size here."""
+"""The size of a folder that takes longer to measure is not known."""
 _ADDED = {
     "cpu_user_seconds": "cpu_user_seconds",
     "cpu_system_seconds": "cpu_system_seconds",
@@ -21,11 +21,11 @@ _ADDED = {
     "io_write_bytes": "disk_written_bytes",
 }
 _PEAKS = ("memory_peak_bytes", "max_rss_bytes")
-"""The better one first: the other has pages in it that a process shares with everybody."""
+"""The better one first: the other includes shared pages."""
 
 
 class Account:
-    """Of one job."""
+    """The usage of one job."""
 
     def __init__(self) -> None:
         self._sums: dict[str, float] = {}
@@ -33,7 +33,7 @@ class Account:
         self._by_groups = False
 
     def add(self, used: Mapping[str, Any]) -> None:
-        """`usage` of a step's result."""
+        """Add `usage` of a step's result."""
         for name, known_as in _ADDED.items():
             if isinstance(value := used.get(name), int | float):
                 self._sums[known_as] = self._sums.get(known_as, 0) + value
@@ -42,7 +42,7 @@ class Account:
         self._by_groups = self._by_groups or "memory_peak_bytes" in used
 
     def count_whole(self, used: Mapping[str, Any]) -> None:
-        """What was counted for the whole job at once. Its containers may not be in there."""
+        """Take over what was counted for the whole job at once, where that is more."""
         for name, known_as in _ADDED.items():
             if isinstance(value := used.get(name), int | float):
                 self._sums[known_as] = max(self._sums.get(known_as, 0), value)
@@ -50,7 +50,7 @@ class Account:
         self._by_groups = self._by_groups or "memory_peak_bytes" in used
 
     def total(self, work_dir_bytes: int | None = None) -> dict[str, Any]:
-        """As clients are told; what is not known is not there."""
+        """The usage as clients see it; unknown values are left out."""
         told: dict[str, Any] = {name: round(value, 6) for name, value in self._sums.items()}
         if self._peak:
             told["memory_peak_bytes"] = self._peak
@@ -62,7 +62,7 @@ class Account:
 
 
 def folder_size(folder: Path, *, within_seconds: float = MOST_SECONDS) -> int | None:
-    """What a folder takes on its disk; None when it is not there, or that would take too long."""
+    """What a folder takes on its disk; None if it does not exist, or takes too long to measure."""
     if not folder.is_dir():
         return None
     deadline, total, waiting = time.monotonic() + within_seconds, 0, [os.fspath(folder)]

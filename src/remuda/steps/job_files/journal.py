@@ -1,19 +1,19 @@
-"""The files of one job, apart from its log: what was asked, what happened so far, how it ended.
+"""The files of one job, apart from its log: its request, what happened so far, how it ended.
 
     request     the StartRequest, written once
-    owner       what its client keeps with the job, apart from the request: nobody needs it as long as the client lives
+    owner       what the client stores with the job; only needed after the client was restarted
     events      JSON lines, one for everything that happened, private: outputs and exports are as they were written.
                 `public` in a line is the event a client sees; those are numbered from 1
     step-N.*    what a running step needs (see `StepFiles`); removed when its end is stored
     exchange/   what steps read and write: scripts, inputs, outputs, exports, values of file variables
-    inserted/   the same of steps that a policy inserted
+    inserted/   the same for steps that a policy inserted
 
-A folder appears complete or not at all (it is made aside and renamed) and disappears the same way. A last line that
-was cut by a crash is dropped when the folder is read: nobody was told about it. What the entries mean is decided
-in `replay` and `plan`; when they are written, in `runner`.
+A folder appears complete or not at all (it is made aside and renamed) and disappears the same way. A last line that was
+cut by a crash is dropped: no client has seen it. `job_tree.replay` gives the entries their meaning, the engine writes
+them.
 
-Files that are not what was written to them are *damage*. What can be read before it counts, the job is ended, and in
-place of being removed its folder goes to `damaged/` beside the folder of all jobs, where the last few are kept.
+Files that are not what was written to them are *damage*. What can be read before it counts, the job is ended, and its
+folder is moved to `damaged/` instead of being removed; the last few are kept there.
 """
 
 import errno
@@ -43,21 +43,21 @@ from remuda.steps.process.step_files import EXCHANGE, INSERTED_EXCHANGE, StepFil
 from remuda.wire.proto.agent_pb2 import StartRequest
 
 VERSION = 2
-"""Of the private lines."""
+"""Version of the private lines."""
 _PUBLIC_VERSION = 1
 _LARGE = ("variables", "env", "steps", "masks", "mask_prefixes")
-"""What of a request a job that runs has in other forms, which take less memory."""
+"""Fields of a request that a running job has in other forms, which take less memory."""
 _NEW, _GONE = ".new-", ".gone-"
 DAMAGED = "damaged"
 MOST_DAMAGED = 5
 """So many folders of damaged jobs are kept."""
 _DAMAGED_FILE = (errno.EISDIR, errno.EIO)
-"""What no second attempt helps against."""
+"""Errors that another attempt does not help against."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobEnd:
-    """How a job ended, with what a client needs to know that it has everything."""
+    """How a job ended, with what a client needs to check that it has everything."""
 
     outcome: Outcome
     ended_at: float
@@ -65,20 +65,20 @@ class JobEnd:
     log_checksum: str
     results: int
     used: Mapping[str, Any] = field(default_factory=dict)
-    """What the job has used, as `accounting` tells it."""
+    """What the job has used (`job_usage`)."""
     held_until: float = 0.0
-    """Until when its environments stay; 0: they went with its end."""
+    """Until when its environments are kept; 0: they are closed."""
 
 
 class Journal:
-    """One job's folder."""
+    """The folder of one job."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.exchange = folder / EXCHANGE
         self.accepted_at = 0.0
         self.key = folder.name
-        """Tells this job from all others, those of other agents included."""
+        """Identifies this job among those of all agents."""
         self.cancelled = False
         self.leftovers: list[Leftover] = []
         self.results: list[bytes] = []
@@ -89,13 +89,13 @@ class Journal:
         self.has_told_used = False
         self.end: JobEnd | None = None
         self.is_released = False
-        """It was held, and is not any more."""
+        """True if a hold has ended."""
         self.is_foreign = False
-        """Another version of the agent wrote it: nothing in it can be gone on with."""
+        """True if another version of the agent wrote it: the job cannot go on."""
         self.id = ""
-        """As it was accepted; empty where an earlier agent did that."""
+        """As it was accepted; empty if an earlier version of the agent did that."""
         self.damage = ""
-        """What is wrong with its files, in words."""
+        """What is wrong with its files; empty if nothing is."""
         self._digest = ""
         self._is_on_disk = True
         self._path = folder / "events"
@@ -107,7 +107,7 @@ class Journal:
 
     @classmethod
     def create(cls, jobs: Path, request: StartRequest, now: float) -> "Journal":
-        """Store a request; from here on the job exists."""
+        """Store a request. From here on the job exists."""
         folder = jobs / folder_name(request.id)
         aside = folder.with_name(_NEW + folder.name)
         remove_tree(aside, ignore_errors=True)
@@ -125,7 +125,7 @@ class Journal:
         return cls(folder)
 
     def read_request(self) -> StartRequest:
-        """What was asked for. DamagedError: that cannot be known."""
+        """The stored request. DamagedError if it cannot be read, or is another one."""
         try:
             data = (self.folder / "request").read_bytes()
             request = StartRequest.FromString(data)
@@ -135,14 +135,14 @@ class Journal:
             if error.errno not in (*_DAMAGED_FILE, errno.ENOENT):
                 raise
             raise DamagedError(f"request cannot be read: {error.strerror}") from None
-        # A part of a request may be a request, too, of a job with other rights.
+        # A truncated request may parse as one with other rights.
         if folder_name(request.id) != self.folder.name or self._digest not in ("", _digest(data)):
             raise DamagedError("request is not the one that was stored")
         return request
 
     def read_storage_time(self) -> float:
-        """When the request was stored, by the wall clock of that moment, as the times of all files are. `accepted_at`
-        may differ from it by hours, where that clock was set."""
+        """When the request was stored, by the wall clock of that time, like the times of all files. `accepted_at` may
+        differ by hours, if the clock was set."""
         with suppress(OSError):
             return (self.folder / "request").stat().st_ctime
         return self.accepted_at
@@ -153,7 +153,7 @@ class Journal:
         return b""
 
     def record_damage(self, damage: str) -> None:
-        """From here on the job is one that is ended, whatever is repaired."""
+        """Note that the files are damaged. The job will be ended, even if they are repaired."""
         if not self.damage:
             self._add({"event": "damaged", "text": damage})
             self.damage = damage
@@ -167,7 +167,7 @@ class Journal:
         self.leftovers.append(leftover)
 
     def record(self, event: Mapping[str, Any], public: Mapping[str, Any] | None = None) -> None:
-        """Store what happened to a step, with what clients are told about it, which is numbered here."""
+        """Store what happened to a step, with the numbered event that clients see."""
         line = _line(event)
         told = b""
         if public is not None:
@@ -181,7 +181,7 @@ class Journal:
             reach("agent.result_stored")
 
     def record_used(self, used: Mapping[str, Any], now: float) -> None:
-        """Tell, once, what the job has used."""
+        """Report, once, what the job has used."""
         if used and not self.has_told_used:
             self.record({"event": "used"}, {"event": "used", "time": stamp(now), "used": dict(used)})
             self.has_told_used = True
@@ -204,7 +204,7 @@ class Journal:
             remove_tree(self.folder / folder, ignore_errors=True)
 
     def remove(self) -> None:
-        """Make the folder disappear at once, its contents after that; where it is damaged, keep it for a look."""
+        """Make the folder disappear at once, then remove its contents. A damaged one is kept for a look."""
         self.shut()
         if self.damage:
             keep_damaged(self.folder)
@@ -216,11 +216,11 @@ class Journal:
         remove_tree(gone, ignore_errors=True)
 
     def leave_disk(self) -> None:
-        """Nothing can be written any more: what follows is known as long as this process lives."""
+        """Write nothing any more: later events are kept in memory only."""
         self._is_on_disk = False
 
     def shut(self) -> None:
-        """Nothing is written for the time being."""
+        """Close the file until the next write."""
         self._events.close()
 
     def _add(self, event: dict[str, Any]) -> None:
@@ -248,7 +248,7 @@ class Journal:
             os.truncate(self._path, whole)
 
     def _begin_anew(self, whole: bytes) -> None:
-        """Keep the file for a look, and go on behind what of it can be read."""
+        """Keep the damaged file for a look, and go on after the part of it that can be read."""
         aside = self._path.with_name("events.damaged")
         if self._path.is_dir():
             self._path.rename(aside)
@@ -286,7 +286,7 @@ class Journal:
                 self.past.append(event)
 
     def _read_former(self) -> None:
-        """A folder of the first form: its results and its end can still be told."""
+        """Read a folder of the first format: its results and its end can still be fetched."""
         self.is_foreign = True
         self.results = _read_lines(self.folder / "results")
         if (self.folder / "end").exists():
@@ -294,12 +294,12 @@ class Journal:
 
 
 def read_request(folder: Path) -> StartRequest:
-    """What was asked for, of a job that has this folder and runs."""
+    """The request of a running job with this folder."""
     return StartRequest.FromString((folder / "request").read_bytes())
 
 
 def keep_damaged(folder: Path) -> None:
-    """Take a job's folder out of the way, for somebody to look at; only the last few are kept."""
+    """Move a job's folder away for a look. Only the last few are kept."""
     place = folder.parent.parent / DAMAGED
     place.mkdir(mode=0o700, exist_ok=True)
     with suppress(FileNotFoundError):
@@ -310,7 +310,8 @@ def keep_damaged(folder: Path) -> None:
 
 
 def without_large(request: StartRequest) -> StartRequest:
-    """What a running job needs of it. A copy: what is removed from a message is not given back while that is there."""
+    """The part of the request that a running job needs. A copy, because a message does not free the memory of cleared
+    fields."""
     for name in _LARGE:
         request.ClearField(name)
     copy = StartRequest()
@@ -319,12 +320,12 @@ def without_large(request: StartRequest) -> StartRequest:
 
 
 def folder_name(job_id: str) -> str:
-    """A name that no id can escape from."""
+    """A safe folder name for any id."""
     return hashlib.sha256(job_id.encode("utf-8", "surrogatepass")).hexdigest()[:40]
 
 
 def list_jobs(jobs: Path) -> Iterator[Path]:
-    """Folders of complete jobs; what a crash left half made or half removed is cleared away."""
+    """Folders of complete jobs. Removes what a crash left half made or half removed."""
     for folder in sorted(jobs.iterdir()):
         if folder.name.startswith((_NEW, _GONE)):
             remove_tree(folder, ignore_errors=True)
@@ -344,7 +345,7 @@ def _digest(data: bytes) -> str:
 
 
 def _make(path: Path, data: bytes) -> None:
-    """A file of a folder that nobody knows of yet."""
+    """Write a file of a folder that is not visible yet."""
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb", buffering=0) as file:
         view = memoryview(data)
         while view:

@@ -1,20 +1,22 @@
-"""The job's log: masked, time-stamped lines in one file. Its bytes and offsets are the same for agent, manager, cell.
+"""The job's log: masked, time-stamped lines in one file. Bytes and offsets are the same for agent, manager and cell.
 
 Raw output of running steps goes in, whole physical lines come out:
-    2026-11-15T09:40:00.123456Z 01O text        (00: the agent's own lines, `+` for the blank: continues the line)
-Steps that run at the same time have different numbers there, so that each line can be told from the others'.
 
-Log bytes are written first, then the *mark*, in one write: how long the log is and, for every step that is open, how
-far its raw file is consumed, the masker's state, whether its first and last lines stand in the log. Only bytes before
-the mark are ever shown, and a new agent cuts the file there and reads the raw files from the recorded offsets. So
-bytes that were shown never change, and the agent's own lines are written once.
+    2026-11-15T09:40:00.123456Z 01O text        (00: the agent's own lines, `+` for the blank: continues the line)
+
+Steps that run at the same time have different stream numbers.
+
+Log bytes are written first, then the *mark*, in one write: how long the log is and, for every open step, how far its
+raw file is consumed, the masker's state, whether its first and last lines are in the log. Only bytes before the mark
+are ever shown, and a new agent cuts the file there and reads the raw files from the recorded offsets. So bytes that
+were shown never change, and the agent's own lines are written once.
 
 What a client has confirmed is given back to the disk while the job runs, in large pieces: a *freed* byte is never shown
-again. What nobody confirms waits, up to a limit; beyond that the log holds steps back, which wait for their output to
-be taken, and says so when they go on.
+again. Unconfirmed bytes are kept up to a limit; beyond it the log holds steps back until more is confirmed, and says so
+when they go on.
 
-An unfinished line is kept back for a moment; that needs no state of its own, because the recorded offset then
-still points to the begin of that line. Which lines the agent adds is decided in `runner`.
+An unfinished line waits for a moment. That needs no state of its own, because the recorded offset still points to the
+start of that line.
 """
 
 import os
@@ -33,16 +35,16 @@ from remuda.steps.process.kernel import punch_hole
 from remuda.steps.process.usage import format_bytes
 
 LONGEST_LINE = 64 * 1024
-"""An unfinished line above this is written in parts."""
+"""A longer unfinished line is written in parts."""
 PARTIAL_SECONDS = 0.5
-"""An unfinished line waits this long for its end."""
+"""How long an unfinished line waits for its end."""
 READ_BYTES = 64 * 1024
 HOLE_BYTES = 16 * 1024 * 1024
-"""Space of consumed raw output is given back in pieces of this size."""
+"""Consumed raw output is given back to the disk in pieces of this size."""
 MOST_WAITING_BYTES = 1024**3
-"""Of a log that nobody confirms, where a job has no limit of its own; at most a tenth of what is free on the disk."""
+"""Limit of unconfirmed bytes for a job without a limit of its own; at most a tenth of the free disk space."""
 JOB = 2**32 - 1
-"""Stands for the job itself where the others are steps: its first and its last lines."""
+"""Serial number that stands for the job itself: its first and its last lines."""
 
 _CONTINUED, _IN_TOKEN, _CLOSED = 1, 2, 4
 _FULL = 1
@@ -54,7 +56,7 @@ _VERSION, _FORMER_VERSION = 2, 1
 
 @dataclass(slots=True, kw_only=True)
 class Part:
-    """What the log holds for certain of one step."""
+    """What the log certainly has of one step."""
 
     serial: int
     stream: int
@@ -72,7 +74,7 @@ class Part:
 
 @dataclass(slots=True, kw_only=True)
 class Mark:
-    """What the log holds for certain."""
+    """What the log certainly has."""
 
     length: int = 0
     checksum: int = 0
@@ -85,8 +87,8 @@ class Mark:
 
     @classmethod
     def unpack(cls, data: bytes) -> tuple["Mark", dict[int, Part]]:
-        """A mark may be followed by the rest of a longer one: a step's number 0 in stream 0 ends it. struct.error and
-        ValueError: it is none."""
+        """Read a mark. The rest of a longer one may follow: serial 0 in stream 0 ends it. struct.error or ValueError if
+        it is none."""
         if data[0] not in (_VERSION, _FORMER_VERSION):
             raise ValueError("no version of a mark")
         if data[0] == _FORMER_VERSION:
@@ -128,16 +130,16 @@ class LogFile:
         self.mark = Mark()
         self._parts: dict[int, Part] = {}
         self.damage = ""
-        """What is wrong with the files, in words. What can be shown of them is, and no byte changes its place."""
+        """What is wrong with the files; empty if nothing is. Undamaged bytes are shown, at their old offsets."""
         self.freed = self.confirmed = self._read_files(folder)
-        """Everything before the one is gone, everything before the other is safe elsewhere."""
+        """First byte that still exists, and first byte that is not confirmed."""
         self._most_waiting = waiting_limit_bytes or default_waiting_bytes(folder)
         self._held_since: float | None = None
         self._tail: bytes | None = None
-        """What follows the file, where nothing can be written any more."""
+        """Bytes after the end of the file, when nothing can be written any more."""
 
     def _read_files(self, folder: Path) -> int:
-        """Take the log as it is marked; the first byte that is kept."""
+        """Restore the log up to its mark. Returns the first byte that exists."""
         for name in ("mark", "log"):
             if (folder / name).is_dir():
                 (folder / name).rename(folder / f"{name}.damaged")
@@ -172,21 +174,20 @@ class LogFile:
         return os.pread(self._log.descriptor(), min(size, in_file), offset)
 
     def leave_disk(self) -> None:
-        """Nothing can be written any more: what follows is there as long as this process."""
+        """Write nothing any more: further lines are kept in memory only."""
         self._tail = self._tail or b""
 
     def confirm(self, offset: int) -> None:
-        """Everything before this byte is safe elsewhere; that is never taken back."""
+        """Everything before this offset is safe elsewhere; this cannot be taken back."""
         self.confirmed = max(self.confirmed, min(offset, self.mark.length))
         if self.confirmed - self.freed >= 2 * HOLE_BYTES:
-            # What was confirmed last is kept: a client that lost its own notes is not far behind.
+            # Keep the last confirmed bytes: a client that lost its position is not far behind.
             end = self.confirmed - HOLE_BYTES
             punch_hole(self._log.descriptor(), self.freed, end - self.freed)
             self.freed = end
 
     def holds_back(self) -> bool:
-        """Whether so much waits that steps must not print more. Asked again, it says when that is over, also in the
-        log."""
+        """True if so much is unconfirmed that steps must not print more. Logs a warning when that is over."""
         waiting = self.mark.length - self.confirmed
         if self._held_since is None:
             if 0 < self._most_waiting <= waiting and not self.mark.full:
@@ -201,30 +202,30 @@ class LogFile:
         return self._held_since is not None
 
     def shut(self) -> None:
-        """Nothing is written for the time being."""
+        """Close the files until the next write."""
         self._log.close()
         self._mark_file.close()
 
     def open(self, serial: int, *lines: str, stream: int = 1) -> None:
-        """The first lines of a step, once."""
+        """Write the first lines of a step, once."""
         if serial not in self._parts:
             self._parts[serial] = Part(serial=serial, stream=stream)
             if lines:
                 self._write(self._agent_lines(lines))
 
     def say(self, *lines: str) -> None:
-        """Lines of the agent itself that may stand there twice if it dies just then."""
+        """Write lines of the agent. They may appear twice if it dies just then."""
         self._write(self._agent_lines(lines))
 
     def part(self, serial: int) -> Part:
-        """Of a step that is open."""
+        """What is recorded of an open step."""
         return self._parts[serial]
 
     def is_closed(self, serial: int) -> bool:
         return serial in self._parts and self._parts[serial].closed
 
     def close(self, serial: int, *lines: str) -> None:
-        """The last lines of a step, once. Its output is complete (`Output.finish`)."""
+        """Write the last lines of a step, once. Its output is complete (`Output.finish`)."""
         part = self._parts.setdefault(serial, Part(serial=serial, stream=1))
         if not part.closed:
             part.closed = True
@@ -235,15 +236,15 @@ class LogFile:
                 raise
 
     def forget(self, serial: int) -> None:
-        """A step whose end is stored elsewhere."""
+        """Drop a step whose end is stored elsewhere."""
         self._parts.pop(serial, None)
 
     def keep(self, serials: Collection[int]) -> None:
-        """The steps that are open, and no other."""
+        """Drop all steps but the open ones."""
         self._parts = {serial: part for serial, part in self._parts.items() if serial in serials or serial == JOB}
 
     def write_output(self, part: Part, data: bytes, after: Part) -> None:
-        """Lines of a step's output, up to the limit; what is recorded of the step becomes `after`."""
+        """Write lines of a step's output, up to the limit. `after` is what is recorded of the step then."""
         if self.mark.full:
             return
         room = self._limit_bytes - self.mark.length
@@ -257,12 +258,12 @@ class LogFile:
         self._write(data)
 
     def _first_kept(self) -> int:
-        """Behind what was given back: a log has no other holes."""
+        """The first byte that was not given back to the disk: the log has no other holes."""
         if not self.mark.length:
             return 0
         try:
             return min(os.lseek(self._log.descriptor(), 0, os.SEEK_DATA), self.mark.length)
-        except OSError:  # nothing but a hole, or a file system that cannot tell
+        except OSError:  # only a hole, or a file system without SEEK_DATA
             return 0
 
     def _agent_lines(self, lines: Iterable[str]) -> bytes:
@@ -271,7 +272,7 @@ class LogFile:
         return b"".join(head + part + b"\n" for text in texts for part in text.split(b"\n"))
 
     def _write(self, data: bytes) -> None:
-        # What is recorded is only read again by a new process, so that it may be changed before it is written.
+        # The mark is only read by a new process, so it may be changed before it is written.
         mark = Mark(length=self.mark.length + len(data), checksum=crc32(data, self.mark.checksum), full=self.mark.full)
         if self._tail is not None:
             self._tail += data
@@ -300,26 +301,26 @@ class Output:
 
     @property
     def is_full(self) -> bool:
-        """Whether the log takes no more of it."""
+        """True if the log takes no more of it."""
         return self._log.mark.full
 
     def read(self) -> bytes:
-        """What the step has written since the last time, at most one piece; `take` it."""
+        """New bytes of the step, at most one piece, for `take`."""
         try:
             fd = os.open(self._raw, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        except FileNotFoundError:  # it has printed nothing
+        except FileNotFoundError:  # it has not printed anything
             return b""
         try:
             if self._log.mark.full:
                 size = os.fstat(fd).st_size - self._consumed
                 self._free(fd, self._consumed)
-                # It is dropped without being read.
+                # Drop it without reading.
                 self._consumed += size
                 return b""
             self._free(fd, self._log.part(self._serial).raw_offset)
             data = os.pread(fd, READ_BYTES, self._consumed)
             if not data and os.fstat(fd).st_size < self._consumed:
-                # A program has emptied the file by opening its own output anew; what it had not read yet is lost.
+                # A program has truncated the file by opening its own output; unread bytes are lost.
                 self._consumed = self._freed = 0
                 data = os.pread(fd, READ_BYTES, 0)
             return data
@@ -327,13 +328,13 @@ class Output:
             os.close(fd)
 
     def take(self, data: bytes) -> None:
-        """Mask it and write its whole lines."""
+        """Mask these bytes, and write their whole lines."""
         self._masker.use(self._log.secrets)
         masked = self._masker.feed(data)
         self._consumed += len(data)
         end = masked.rfind(b"\n") + 1
         if end:
-            # No mask spans a line feed, so the last one written is the last one read, with a fresh masker behind it.
+            # No mask spans a line feed, so after the last one the masker starts afresh.
             behind = len(data) - (data.rfind(b"\n") + 1)
             whole, self._pending = self._pending + masked[:end], b""
             self._write(whole, raw_offset=self._consumed - behind, covered=0, in_token=False, continued=False)
@@ -347,11 +348,11 @@ class Output:
 
     @property
     def partial_due_at(self) -> float | None:
-        """When the unfinished line is shown as it is."""
+        """When the unfinished line is written as it is."""
         return self._pending_since + PARTIAL_SECONDS if self._pending else None
 
     def show_partial(self) -> None:
-        """Write the unfinished line with an artificial end; what follows continues it."""
+        """Write the unfinished line with an artificial end; the next one continues it."""
         if self._pending:
             data, self._pending = self._pending + b"\n", b""
             self._write(
@@ -363,7 +364,7 @@ class Output:
             )
 
     def finish(self) -> None:
-        """The step writes no more."""
+        """Write what is left: the step prints no more."""
         self._pending += self._masker.finish()
         self.show_partial()
 

@@ -1,7 +1,7 @@
-"""Files of the agent that are written again and again, kept open: to open one takes as long as to write to it.
+"""Files of the agent that are written often, kept open because opening one takes as long as writing to it.
 
-Only so many are open at a time, those that were used last, so that thousands of waiting jobs cost no descriptors. Who
-uses one asks for its descriptor anew each time. Used by `journal` and `logfile`; no step ever gets one of these.
+Only the last used ones are open, so that thousands of waiting jobs cost no descriptors. Callers ask for the descriptor
+before each use. `journal` and `log` use it; steps never get these files.
 """
 
 import os
@@ -13,7 +13,7 @@ _open: OrderedDict["OpenFile", int] = OrderedDict()
 
 
 class OpenFile:
-    """A file that is there as long as it is used, and made when it is not there."""
+    """A file that is opened, or created, when it is used."""
 
     __slots__ = ("_flags", "path")
 
@@ -22,7 +22,7 @@ class OpenFile:
         self._flags = flags | os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
 
     def descriptor(self) -> int:
-        """For what is done at once: it may be closed as soon as another is asked for."""
+        """For immediate use: it may be closed as soon as another file is used."""
         found = _open.get(self)
         if found is None:
             if len(_open) >= MOST:
@@ -34,7 +34,7 @@ class OpenFile:
         return found
 
     def close(self) -> None:
-        """It may be used again."""
+        """Close the descriptor. The file may be used again."""
         found = _open.pop(self, None)
         if found is not None:
             os.close(found)

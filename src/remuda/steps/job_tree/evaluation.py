@@ -1,15 +1,16 @@
-"""What the texts of a step are worth when its turn comes: inputs, environment, command, condition, outputs. Pure.
+"""The values of a step's texts when its turn comes: inputs, environment, command, condition, outputs. Pure.
 
-Inputs and the `env` of an entry are evaluated in the context of the step in whose file the entry stands (its *frame*),
-the `env` and the command of a definition in the context of the step itself. Environment, from the weakest: the agent's
-base, the request, job variables, CI_JOB_STATUS, exports of earlier steps, `env` of the steps around (the inner ones
-are stronger), of the entry, of the definition. A variable sees the layers below it, so that it can extend itself.
+Inputs and the `env` of an entry are evaluated in the context of the step in whose file the entry is written (its
+*frame*), the `env` and the command of a definition in the context of the step itself. Environment, from the weakest:
+the agent's base, the request, job variables, CI_JOB_STATUS, exports of earlier steps, `env` of the steps around (the
+inner ones are stronger), of the entry, of the definition. A variable sees the layers below it, so that it can extend
+itself.
 
-A step that a policy inserted has nothing of the request, the job variables and the job's exports in its environment:
-a list of names that could change what a program does is never complete. It has the agent's base, the predefined
-variables that came with the policy, exports of its own parts, and the `env` that the policy and its package say.
+A step that a policy inserted gets nothing of the request, the job variables and the job's exports, because a list of
+names that could change what a program does is never complete. It gets the agent's base, the predefined variables of the
+policy, exports of its own parts, and the `env` of the policy and its package.
 
-`runner` calls this when a step begins, and `replay` again after a crash: the same events give the same values.
+`step_start` calls this when a step begins, and `replay` again after a crash: the same events give the same values.
 """
 
 import os
@@ -31,7 +32,7 @@ from remuda.steps.language.values import Exec
 from remuda.steps.process.step_files import INSERTED_EXCHANGE, StepFiles
 
 SHORTEST_SECRET = 3
-"""A sensitive text below this many characters is not masked in the log: it would be found everywhere."""
+"""Shorter sensitive texts are not masked in the log, because they would match everywhere."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,28 +40,28 @@ class Facts:
     """What is the same for all steps of a job."""
 
     base_env: Mapping[str, str]
-    """Of the machine, for whoever the job's steps run as; steps in another environment do not have it."""
+    """The machine's environment for the user of the job's steps; steps in another environment do not get it."""
     agent_env: Mapping[str, str]
-    """Of the machine, for the agent's own user."""
+    """The machine's environment for the agent's own user."""
     request_env: Mapping[str, str]
-    """The request's, and the job variables."""
+    """Environment of the request, and the job variables."""
     variables: Mapping[str, str]
     inserted_files: Mapping[str, str] = field(default_factory=dict)
-    """Those variables that are files, as steps have them that a policy inserted."""
+    """File variables as inserted steps get them: name to path."""
     authorities: Mapping[str, str] = field(default_factory=dict)
-    """Where the job is confined: files with certificates for what opens them with the agent's rights. They are copies
-    of file variables: a path that the job names, or a file that it can replace, may be a pipe or somebody else's."""
+    """For a confined job: files with certificates for programs with the agent's rights. They are copies of file
+    variables, because a path or file of the job could be a pipe or somebody else's file."""
     work_dir: str
     folder: Path
-    """The job's own."""
+    """The job's folder in the agent's data folder."""
     key: str
-    """Tells the job from all others."""
+    """Identifies the job among those of all agents."""
     hold_failed_seconds: int = 0
-    """How long what it has opened stays there, where it fails."""
+    """How long the environments of a failed job are kept."""
     deadline: float | None = None
     """When the job's time is used up."""
     is_confined: bool = False
-    """Its own steps run in an environment that somebody else puts around them, or apart."""
+    """Its own steps run in an environment of the platform, or as another user, or in a sandbox."""
     inserted_env: Mapping[str, str] = field(default_factory=dict)
     """The predefined variables of inserted steps, with values that the job cannot change."""
     is_apart: bool = False
@@ -70,7 +71,7 @@ class Facts:
 
 
 def condition_holds(tree: Tree, facts: Facts, node: Node, level: Level) -> bool:
-    """Whether a step runs whose list stands so."""
+    """True if a step runs whose list is in this state."""
     is_cancelled = level.stopped is Cause.CANCEL
     context = _outer(tree, facts, node, failed=level.failed or (level.stopped is not None), cancelled=is_cancelled)
     return holds(node.call.condition, context)
@@ -105,12 +106,12 @@ def evaluate(tree: Tree, facts: Facts, node: Node, loaded: Loaded, serial: int) 
 
 
 def reference_text(tree: Tree, facts: Facts, node: Node, text: str) -> str:
-    """The text of a reference that holds expressions."""
+    """The text of a reference with its expressions evaluated."""
     return str(reveal(expand_text(text, _outer(tree, facts, node))))
 
 
 def run_outputs(tree: Tree, facts: Facts, node: Node) -> dict[str, Any]:
-    """What a step that is a list gives, once its steps have ended well. Raises DefinitionError."""
+    """The outputs of a step that is a list, once its steps have succeeded. Raises DefinitionError."""
     assert node.loaded is not None
     definition, spec = node.definition, node.loaded.step.spec
     if definition.delegate is not None:
@@ -125,7 +126,7 @@ def run_outputs(tree: Tree, facts: Facts, node: Node) -> dict[str, Any]:
 
 
 def step_environment(tree: Tree, facts: Facts, node: Node, entered: Entered | None = None) -> dict[str, str]:
-    """What a step's command finds in its environment; `entered`: what one begins with that has not begun yet."""
+    """The environment of a step's command. `entered`: the values of a step that has not begun yet."""
     entered = entered or node.entered
     layers = dict(_environment_around(tree, facts, node))
     layers.update(entered.invocation_env)
@@ -134,7 +135,7 @@ def step_environment(tree: Tree, facts: Facts, node: Node, entered: Entered | No
 
 
 def environment_above(tree: Tree, host: Node) -> dict[str, str]:
-    """What exports and the steps around have put over the variables of the job, for steps that run elsewhere."""
+    """What exports and the steps around have put over the job variables, for steps that run elsewhere."""
     layers: dict[str, Any] = dict(tree.exports)
     for one in reversed(list(host.up())):
         layers.update(one.entered.invocation_env)
@@ -144,7 +145,7 @@ def environment_above(tree: Tree, host: Node) -> dict[str, str]:
 
 
 def secrets_in(*values: Any) -> list[str]:
-    """Texts that must not be seen because they are sensitive or part of something that is."""
+    """The texts of all sensitive values in these values."""
     found: list[str] = []
     for value in values:
         match value:
@@ -158,7 +159,8 @@ def secrets_in(*values: Any) -> list[str]:
 
 
 def secrets_of(loaded: Loaded, entered: Entered) -> list[str]:
-    """The same of a step that begins. The text of a script is none, though a secret may stand in it: that is known."""
+    """The texts to mask for a step that begins. The text of a script is not one of them: its secrets are known
+    already."""
     inputs = {} if loaded.is_script else entered.inputs
     return secrets_in(inputs, entered.invocation_env, entered.definition_env)
 
@@ -188,7 +190,7 @@ def _command(command: Exec | None, context: Context, facts: Facts) -> tuple[tupl
 
 
 def _outer(tree: Tree, facts: Facts, node: Node, *, failed: bool = False, cancelled: bool = False) -> Context:
-    """What the entry of a step sees."""
+    """The context of a step's entry."""
     frame = node.frame
     assert frame.loaded is not None
     output_file, export_file, input_file = find_exchange_files(facts.folder, frame).exchange_paths()
@@ -216,7 +218,7 @@ def _own(
     serial: int,
     steps: Mapping[str, Any] | None = None,
 ) -> Context:
-    """What the definition of a step sees."""
+    """The context of a step's definition."""
     output_file, export_file, input_file = StepFiles(facts.folder, serial, exchange_of(node)).exchange_paths()
     return Context(
         env=env,
@@ -232,8 +234,8 @@ def _own(
 
 
 def _variables(facts: Facts, node: Node) -> Mapping[str, str]:
-    """The job variables that expressions of a step see. A policy may name any of the job, and gets the server's word
-    for those that are predefined; one that is a file is a copy which the job cannot change."""
+    """The job variables that a step's expressions see. A policy may use any, but gets the server's value of predefined
+    ones and copies of file variables, which the job cannot change."""
     if not node.is_inserted:
         return facts.variables
     files = facts.inserted_files if exchange_of(node) == INSERTED_EXCHANGE else {}
@@ -241,7 +243,7 @@ def _variables(facts: Facts, node: Node) -> Mapping[str, str]:
 
 
 def _environment_around(tree: Tree, facts: Facts, node: Node) -> dict[str, Any]:
-    """What a step finds before its entry and its definition add anything."""
+    """The environment before the step's entry and definition add anything."""
     env: dict[str, Any] = dict(facts.base_env) if node.host is None else {}
     insertion = node.insertion
     env.update(facts.request_env if insertion is None else facts.inserted_env)
@@ -255,15 +257,15 @@ def _environment_around(tree: Tree, facts: Facts, node: Node) -> dict[str, Any]:
     around = [one for one in node.parent.up() if insertion is None or one.is_inserted]
     for one in reversed(around):
         env.update(one.entered.invocation_env)
-        # What makes an environment does not say what is in it, apart from its own commands.
+        # The `env` of a step that makes an environment is for its own commands only.
         if not one.makes_environment or (one is node.parent and node.phase):
             env.update(one.entered.definition_env)
     return env
 
 
 def _isolate_inserted_step(tree: Tree, facts: Facts, insertion: Node) -> dict[str, str]:
-    """Keep what the job has set up from a step that a policy inserted: it has a home of its own, and git looks at no
-    repository that the step does not vouch for (`git -c safe.directory=...`), since its configuration is the job's."""
+    """Keep the job's setup from an inserted step: it has a home of its own, and git uses only repositories that the
+    step trusts explicitly (`git -c safe.directory=...`), because their configuration is the job's."""
     serial = insertion.serial if insertion.serial >= 0 else tree.serials
     home = str(StepFiles(facts.folder, serial, exchange_of(insertion)).home)
     return {"HOME": home, "GIT_CONFIG_COUNT": "0", "GIT_TEST_ASSUME_DIFFERENT_OWNER": "1"}

@@ -1,4 +1,4 @@
-"""How a step and a job can end, in values. Pure; `plan` decides with them, results and the wire carry them."""
+"""How a step and a job can end, as values. `sequence` decides with them, results and the wire carry them."""
 
 from enum import StrEnum
 
@@ -24,7 +24,7 @@ class Status(StrEnum):
 
 
 class Fault(StrEnum):
-    """Whose failure it is."""
+    """Who has to act on a failure."""
 
     USER = "user"
     RUNNER = "runner"  # this machine or agent
@@ -32,7 +32,7 @@ class Fault(StrEnum):
 
 
 class Kind(StrEnum):
-    """What kind of failure it is."""
+    """The kind of a failure."""
 
     EXIT = "exit"  # the command said so
     LOAD = "load"  # it could not be found, read or evaluated; nothing ran
@@ -47,7 +47,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finished:
-    """How one step ended, or one attempt at it."""
+    """How a step, or one attempt at it, ended."""
 
     status: Status
     exit_code: int | None = None
@@ -58,27 +58,27 @@ class Finished:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """How the job ended."""
+    """How a job ended, in the form that clients see."""
 
     status: Status
     reason: str = ""
     """script_failure, runner_system_failure, job_execution_timeout, job_canceled; empty on success."""
     exit_code: int = 0
-    """Of the step that decided; -1 when it has none."""
+    """Of the step that decided; -1 if it has none."""
     message: str = ""
-    """For a status; ends in `exit status N` where there is a number, and has these words nowhere else."""
+    """Ends in `exit status N` if there is a number, and contains these words nowhere else."""
     log_line: str = "Job succeeded"
 
 
 def failure(error: str, kind: Kind, *, fault: Fault = Fault.USER, exit_code: int | None = None) -> Finished:
-    """A step that did not do what it should. Only an exit code is told as `exit status N`, so nothing else may be."""
+    """A failed step. Only an exit code is written as `exit status N`, so these words are replaced in other errors."""
     if kind not in (Kind.EXIT, Kind.STEP):
         error = error.replace("exit status", "exit-status")
     return Finished(status=Status.FAILURE, exit_code=exit_code, error=error, fault=fault, kind=kind)
 
 
 def cancel_result(exit_code: int | None = None) -> Finished:
-    """A step that somebody stopped."""
+    """A step that was cancelled."""
     return Finished(status=Status.CANCELLED, exit_code=exit_code, error="cancelled", kind=Kind.CANCEL)
 
 
@@ -87,7 +87,7 @@ SUCCESS = Finished(status=Status.SUCCESS)
 
 
 def system_failure(error: str) -> Outcome:
-    """The agent cannot go on with the job at all."""
+    """The outcome of a job that the agent cannot go on with."""
     return Outcome(
         status=Status.FAILURE,
         reason="runner_system_failure",

@@ -1,7 +1,7 @@
-"""The tree of a job as its journal tells it, and the events the journal tells it by. Pure.
+"""The events of the journal, and how they change the tree of a job. Pure.
 
-Every event is made here as a value, stored by `runner`, and then applied by the same function that applies it when the
-job is found again after a crash.
+Each event is made here, stored by the engine, and then applied by the same function that applies it when the job is
+found again after a crash.
 """
 
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ def enter_event(
     log_start: int,
     timeout_seconds: float | None,
 ) -> Event:
-    """A step begins; the timeout is a policy's, where that is shorter than its own."""
+    """A step begins. `timeout_seconds` is a policy's; it counts if it is shorter than the step's own."""
     event: Event = {"event": "enter", "node": node.key, "serial": serial, "stream": stream, "at": at, "text": text}
     event["log_start"] = log_start
     own = node.call.timeout_seconds
@@ -42,7 +42,7 @@ def enter_event(
 def finish_event(
     node: Node, result: Finished, outputs: Mapping[str, Any], exports: Mapping[str, str], masks: list[str]
 ) -> Event:
-    """A step has ended for good."""
+    """A step has ended and is not tried again."""
     event: Event = {"event": "finish", "node": node.key, "result": _as_stored(result)}
     if outputs:
         event["outputs"] = reveal(dict(outputs))
@@ -61,17 +61,17 @@ def delay_event(node: Node, result: Finished, *, until: float, masks: list[str])
 
 
 def again_event(node: Node) -> Event:
-    """The next attempt begins."""
+    """The next attempt of a step begins."""
     return {"event": "again", "node": node.key}
 
 
 def stop_event(node: Node, cause: Cause, text: str = "") -> Event:
-    """The agent ends a step."""
+    """The agent ends a step and everything below it."""
     return {"event": "stop", "node": node.key, "cause": str(cause)} | ({"text": text} if text else {})
 
 
 def fold_event(node: Node, told: Mapping[str, Any]) -> Event:
-    """Another agent tells of a step that it runs; what it gave is known to later steps of the list around."""
+    """Another agent reports a step that it runs. Its outputs are known to later steps of the list around."""
     event: Event = {"event": "folded", "node": node.key}
     if told["event"] == "finished" and told["path"].count("/") == 1 and not told.get("retried"):
         event |= {"name": told["name"], "outputs": told.get("outputs", {}), "exports": told.get("exports", {})}
@@ -85,7 +85,7 @@ def surround_event(node: Node, around: Inserted) -> Event:
 
 
 def apply(tree: Tree, facts: Facts, event: Event, *, entering: tuple[Loaded, Entered] | None = None) -> None:
-    """Let an event be true. `entering`: what was worked out already for a step that begins."""
+    """Change the tree by an event. `entering`: the values of a step that begins, if they are known already."""
     match event["event"]:
         case "cancel":
             tree.stop(tree.root, Cause.CANCEL)

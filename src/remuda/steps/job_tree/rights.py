@@ -1,12 +1,12 @@
-"""With whose rights the program runs that is started on the machine for a step: the agent's, or the job's. Pure.
+"""Whose rights the program of a step has on the machine: the agent's, or the job's. Pure.
 
 Rights follow the origin. Some of our own steps do for a job what it must not do itself, such as talking to a container
-engine; they have the agent's rights where the manager or a policy calls them, and never where a user's step does. What
-runs in an environment has the rights with which that environment was opened, whatever its opening has written. So no
-file that a job can reach decides about rights.
+engine; they have the agent's rights if the manager or a policy calls them, and never if a user's step does. What runs
+in an environment has the rights with which that environment was opened, whatever its opening has written. So no file
+that a job can reach decides about rights.
 
-Asked by `enforcement` for the user, sandbox and limits of a step, by `launching` for its variables and files, by `holding`
-for whoever opens a shell in the job.
+`policy.enforcement` asks for the user, sandbox and limits of a step, `launching` for its variables and files, `hold`
+for a shell in the job.
 """
 
 from collections.abc import Collection
@@ -17,9 +17,9 @@ from remuda.steps.language.values import ReferenceKind
 from remuda.steps.process.step_files import EXCHANGE, INSERTED_EXCHANGE, StepFiles
 
 OWN = "remuda-step"
-"""The first word of a command that is one of our own programs."""
+"""First word of a command that is one of our own programs."""
 ENGINE_CLIENTS = frozenset({"container", "service", "service_stop"})
-"""Our own steps that only talk to a container engine. What they have made is held to the limits, not they."""
+"""Our own steps that only talk to a container engine. Limits apply to their containers, not to them."""
 TRUSTED = ENGINE_CLIENTS | {"sign"}
 """Our own steps that need the agent's rights for what a job must not reach."""
 
@@ -27,7 +27,7 @@ TRUSTED = ENGINE_CLIENTS | {"sign"}
 def has_agents_rights(node: Node) -> bool:
     """True if the step's program runs as the agent's user and outside of the job's sandbox.
 
-    Everything else runs as the user and in the sandbox that the job has, if it has any.
+    Every other program runs as the user and in the sandbox of the job, if it has any.
     """
     if node.host is None or _runs_outside(node):
         return _is_trusted(node)
@@ -36,12 +36,12 @@ def has_agents_rights(node: Node) -> bool:
 
 
 def opens_with_agents_rights(host: Node) -> bool:
-    """True if whatever runs in the environment of a step is passed on by our own program, with the agent's rights."""
+    """True if our own program, with the agent's rights, runs the commands in this step's environment."""
     return _is_trusted(host) and exec_words(host)[:1] == (OWN,)
 
 
 def opener_of(node: Node) -> Node | None:
-    """The environment whose words are started on the machine for what runs in the node's; None without one."""
+    """The environment whose `exec` words are started on the machine for commands in the node's; None without one."""
     host = node.host
     while host is not None and host.host is not None and exec_words(host)[:1] != (OWN,):
         host = host.host
@@ -49,7 +49,7 @@ def opener_of(node: Node) -> Node | None:
 
 
 def exec_words(host: Node) -> tuple[str, ...]:
-    """The words before a command that is to run in an environment; none where it cannot run any."""
+    """The words before a command that runs in an environment; empty if it cannot run any."""
     words = (host.environment or {}).get("exec")
     if not isinstance(words, list) or not all(isinstance(word, str) and "\0" not in word for word in words):
         return ()
@@ -57,7 +57,7 @@ def exec_words(host: Node) -> tuple[str, ...]:
 
 
 def is_own_program(node: Node) -> bool:
-    """True if the step's command is one of ours, which runs on the machine whatever environment the step is in."""
+    """True if the step's command is one of our programs, which run on the machine in any environment."""
     return node.loaded is not None and node.loaded.is_program and node.entered.command[:1] == (OWN,)
 
 
@@ -67,12 +67,12 @@ def is_own(node: Node, names: Collection[str]) -> bool:
 
 
 def is_own_name(loaded: Loaded, names: Collection[str]) -> bool:
-    """The same of a step that has not begun yet."""
+    """Like `is_own`, for a step that has not begun yet."""
     return loaded.kind is ReferenceKind.BUILTIN and loaded.reference.partition("://")[2].partition("@")[0] in names
 
 
 def runs_in_container(node: Node) -> bool:
-    """True if the step's command runs in a container, whoever opened that: our own programs never do."""
+    """True if the step's command runs in a container, whoever opened it. Our own programs never do."""
     if node.loaded is None or _runs_outside(node):
         return False
     host = node.host
@@ -82,9 +82,9 @@ def runs_in_container(node: Node) -> bool:
 
 
 def has_private_files(node: Node, *, is_job_apart: bool) -> bool:
-    """True if inputs and outputs of a step lie where nothing of the job can reach them.
+    """True if the job cannot reach the inputs and outputs of a step.
 
-    So it is with our own programs that were not called by a user, unless they run as the job's user or in its sandbox,
+    That is so for our own programs that were not called by a user, unless they run as the job's user or in its sandbox,
     where only the job's own files can be reached. `is_job_apart`: the job has such a user or sandbox.
     """
     return is_own_program(node) and node.call.origin != "user" and (not is_job_apart or _is_trusted(node))
@@ -93,7 +93,7 @@ def has_private_files(node: Node, *, is_job_apart: bool) -> bool:
 def exchange_of(node: Node) -> str:
     """The folder for what a step reads and writes, unless that is private.
 
-    What a policy inserted has one that the job's own steps do not have: it may run with more rights than they do, or
+    An inserted step has one that the job's own steps cannot reach, because it may run with more rights than they do, or
     beside them. Inserted into a container of the job it has theirs, which is all that the container has.
     """
     insertion = node.insertion
@@ -101,12 +101,12 @@ def exchange_of(node: Node) -> str:
 
 
 def find_exchange_files(job: Path, node: Node) -> StepFiles:
-    """The files of a step in the folder that the steps around it know; `job` is the job's folder."""
+    """The files of a step in its exchange folder; `job` is the job's folder."""
     return StepFiles(job, node.serial, exchange_of(node))
 
 
 def _runs_outside(node: Node) -> bool:
-    """True for our own steps that are programs: they run on the machine, whatever environment they are in."""
+    """True for our own steps that are programs: they run on the machine in any environment."""
     return node.loaded is not None and node.loaded.is_program and not node.loaded.is_script
 
 

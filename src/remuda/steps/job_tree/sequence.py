@@ -1,12 +1,12 @@
 """What a job does next, when a running step has to end, and what its end means. Pure: values in, decisions out.
 
-`runner` asks `next_actions` after every event and `reason_to_end` whenever it looks at a running step, and does what
-they say; both can be asked again after a crash and answer the same.
+`job_execution` asks `next_actions` after every event, and `reason_to_end` at every look at a running step. Both can be
+asked again after a crash and give the same answers.
 
 Steps of a list run one after the other, members of a group at the same time. The first failure ends a list and so the
 step it belongs to; the conditions decide what still runs at each level. A stopped job is not over either: steps that
 run after a failure (`always()`, `failure()`, `cancelled()`) still do, each under a limit of its own, with everything
-below them. Asking twice is asking once; Close ends everything.
+below them.
 """
 
 from collections.abc import Callable, Iterator
@@ -30,13 +30,13 @@ from remuda.steps.job_tree.tree import OPEN, Node, State, Tree
 __all__ = ["Cause", "Fault", "Finished", "Outcome", "Status"]
 
 AFTER_SECONDS = 300.0
-"""How long a step that runs after a failure may take, where it has no timeout and that of what is around is used up."""
+"""Time limit of a step that runs after a failure, if it has no timeout and that of the steps around is used up."""
 
 GRACE_SECONDS = 5.0
 """Between SIGTERM and SIGKILL."""
 
 EXIT_PLATFORM = 75
-"""A standard step exits with this (EX_TEMPFAIL) when the platform broke, not the user's input."""
+"""Exit code (EX_TEMPFAIL) of a standard step when the platform failed, not the user's input."""
 
 MOST_AT_ONCE = 100
 """No further member of a group begins while so many steps are open."""
@@ -44,14 +44,14 @@ MOST_AT_ONCE = 100
 
 @dataclass(frozen=True, slots=True)
 class Enter:
-    """Find out what the step is and begin it; again, if an attempt failed."""
+    """Find the step's package and begin it, or begin the next attempt."""
 
     node: Node
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Carry the step's command to its end."""
+    """Run the step's command to its end."""
 
     node: Node
 
@@ -63,7 +63,7 @@ class Skip:
 
 @dataclass(frozen=True, slots=True)
 class Settle:
-    """Everything below the step is finished, or it will not be tried again: so is it."""
+    """Finish the step: everything below it has ended, or it is not tried again."""
 
     node: Node
     result: Finished
@@ -71,7 +71,7 @@ class Settle:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """The time is used up."""
+    """End the step because its time is used up."""
 
     node: Node
     cause: Cause
@@ -79,7 +79,7 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Nothing until then."""
+    """Do nothing before this time."""
 
     until: float
 
@@ -94,7 +94,7 @@ Action = Enter | Run | Skip | Settle | Stop | Wait | End
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Level:
-    """How a list of steps stands, which its conditions ask."""
+    """The state of a list of steps, for conditions."""
 
     failed: bool
     stopped: Cause | None
@@ -105,18 +105,18 @@ class Level:
 
 
 Condition = Callable[[Node, Level], bool]
-"""Whether the condition of a step holds; raises AgentError where it cannot be told."""
+"""True if the condition of a step holds; raises AgentError if it cannot be evaluated."""
 
 
 def next_actions(tree: Tree, holds: Condition, *, now: float, job_deadline: float | None = None) -> list[Action]:
-    """Everything that follows now. What is being done already is named again."""
+    """Everything that follows now. Actions that are under way are returned again."""
     if tree.root.cursor == len(tree.root.children):
         return [End(outcome(tree))]
     return list(_of_list(tree, tree.root, holds, now, job_deadline))
 
 
 def _of_list(tree: Tree, parent: Node, holds: Condition, now: float, job_deadline: float | None) -> Iterator[Action]:
-    """For the step or the steps of a list whose turn it is."""
+    """Actions for the steps of a list whose turn it is."""
     turn = parent.children if parent.is_group else parent.children[parent.cursor : parent.cursor + 1]
     begun = 0
     for child in turn:
@@ -142,7 +142,7 @@ def _of_list(tree: Tree, parent: Node, holds: Condition, now: float, job_deadlin
 def _for_waiting(tree: Tree, node: Node, holds: Condition, now: float, job_deadline: float | None) -> Action:
     assert node.parent is not None
     if not node.is_after:
-        # The time was used up between two steps.
+        # Time may be used up between two steps.
         due = _first_due(node.parent, now=now, job_deadline=job_deadline)
         if due is not None and find_stop(node.parent) is None:
             return Stop(*due)
@@ -157,7 +157,7 @@ def _for_waiting(tree: Tree, node: Node, holds: Condition, now: float, job_deadl
 
 
 def _has_no_environment(node: Node) -> bool:
-    """Whether the environment that the step is to run in was not opened, so that no condition can make it run."""
+    """True if the environment of the step was not opened, so that no condition can make it run."""
     assert node.parent is not None
     if node.phase or not node.parent.makes_environment:
         return False
@@ -176,13 +176,13 @@ def _for_delayed(node: Node, now: float) -> Action:
 
 
 def level_of(parent: Node) -> Level:
-    """How the list of this step stands. Members of a group do not wait for each other, nor for each other's success."""
+    """The state of this step's list. Members of a group do not depend on each other."""
     found = find_stop(parent)
     return Level(failed=parent.decisive is not None and not parent.is_group, stopped=found[1] if found else None)
 
 
 def find_stop(node: Node) -> tuple[Node, Cause] | None:
-    """The recorded reason to end that concerns this step, and whose it is: its own, or that of one around it."""
+    """The recorded reason to end this step, and the step that has it: itself, or one around it."""
     for one in node.up():
         if one.cause is not None:
             return one, one.cause
@@ -192,13 +192,13 @@ def find_stop(node: Node) -> tuple[Node, Cause] | None:
 
 
 def deadlines(node: Node, *, job_deadline: float | None) -> list[tuple[float, Node, Cause]]:
-    """When time is used up: the step's own, that of the steps around it, the job's; and whom to end then."""
+    """When time is used up: the step's own, that of the steps around it, the job's; with the step to end then."""
     found: list[tuple[float, Node, Cause]] = []
     shelter: Node | None = None
     for one in node.up():
         limit, cause = job_deadline, Cause.JOB_TIMEOUT
         if one.parent is not None:
-            # What has not begun has all its time left.
+            # The time of a step counts from its beginning.
             seconds = one.call.timeout_seconds if one.state is State.ENTERED else None
             limit, cause = None if seconds is None else one.started_at + seconds, Cause.STEP_TIMEOUT
         if limit is not None:
@@ -213,7 +213,7 @@ def deadlines(node: Node, *, job_deadline: float | None) -> list[tuple[float, No
 
 
 def next_deadline(node: Node, *, job_deadline: float | None) -> float | None:
-    """When the first of them is."""
+    """The earliest of the `deadlines`."""
     return min([limit for limit, _, _ in deadlines(node, job_deadline=job_deadline)], default=None)
 
 
@@ -225,15 +225,15 @@ def _first_due(node: Node, *, now: float, job_deadline: float | None) -> tuple[N
 
 
 def reason_to_end(node: Node, *, now: float, job_deadline: float | None) -> tuple[Node, Cause] | None:
-    """Why the running step must end now, if it must. A cancel lets a step finish that runs after a failure anyway."""
+    """Why the running step must end now, if it must. A cancel does not end steps that run after a failure."""
     return find_stop(node) or _first_due(node, now=now, job_deadline=job_deadline)
 
 
 def judge(node: Node, *, exit_code: int | None, is_jobs_doing: bool = False) -> Finished:
     """What the end of a step's processes means.
 
-    Only our own steps can say that the platform broke, and only where no user calls them: a user could have them say so
-    by their inputs. `is_jobs_doing`: a missing exit code is most probably the job's doing.
+    Only our own steps can report a failure of the platform, and only if no user calls them: a user could provoke it by
+    inputs. `is_jobs_doing`: the job has probably caused the missing exit code.
     """
     stopped = find_stop(node)
     if stopped is not None:
@@ -267,7 +267,7 @@ def _stop_result(node: Node, owner: Node, cause: Cause, *, exit_code: int | None
 
 
 def conclude(node: Node) -> Finished:
-    """How a step ended whose steps have all ended; whether it can give its outputs is not known yet."""
+    """How a step ended whose steps have all ended. Its outputs are not evaluated yet."""
     stopped = find_stop(node)
     if stopped is not None:
         return _stop_result(node, *stopped, exit_code=None)
@@ -279,7 +279,7 @@ def conclude(node: Node) -> Finished:
 
 
 def retry_at(node: Node, result: Finished, *, now: float) -> float | None:
-    """When a step that ended so is tried again, if it is. Its own timeout is one attempt's."""
+    """When a step that ended so is tried again; None if it is not. Its timeout is for one attempt."""
     retry = node.call.retry
     if retry is None or result.status is not Status.FAILURE or node.attempt > retry.times or result.kind is Kind.POLICY:
         return None
@@ -301,7 +301,7 @@ def job_status(tree: Tree, node: Node) -> str:
 
 
 def outcome(tree: Tree) -> Outcome:
-    """How the job ended. A cancel and the job's timeout decide before any step."""
+    """How the job ended. A cancel and the job's timeout take precedence over any step."""
     if tree.cancelled:
         return Outcome(
             status=Status.CANCELLED,
@@ -338,7 +338,7 @@ def outcome(tree: Tree) -> Outcome:
 
 
 def _has_several(tree: Tree) -> bool:
-    """Whether a job has so many steps of its user that "exit status 1" leaves open whose that is."""
+    """True if the job has several user steps, so that "exit status 1" does not say which one failed."""
     own = (one for one in tree.root.children if one.is_users)
     return sum(not one.is_after for one in own) > 1
 

@@ -1,4 +1,4 @@
-"""Steps that are known without looking them up, and the form in which the journal keeps what was looked up. Pure."""
+"""Steps that are known without a search, and the form in which the journal keeps loaded steps. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -18,11 +18,11 @@ _SCRIPT = Loaded(
     kind=ReferenceKind.BUILTIN,
     version=SCRIPT_VERSION,
 )
-"""The one step that the agent itself is: a text for a shell."""
+"""The step that the agent itself is: a text for a shell."""
 
 
 def load_known(node: Node) -> Loaded | None:
-    """What needs no looking up."""
+    """The step of a phase, a group or a script; None for one that has to be looked up."""
     if node.phase:
         assert node.parent is not None
         assert node.parent.loaded is not None
@@ -38,7 +38,7 @@ def load_known(node: Node) -> Loaded | None:
 
 
 def to_stored(loaded: Loaded) -> dict[str, Any]:
-    """What the journal keeps of it."""
+    """What the journal keeps of a loaded step; nothing if `load_known` returns it."""
     if loaded.kind is None or loaded.is_script:
         return {}
     return {
@@ -55,7 +55,7 @@ def to_stored(loaded: Loaded) -> dict[str, Any]:
 
 
 def restore(node: Node, values: Mapping[str, Any]) -> Loaded:
-    """The same again."""
+    """The loaded step from what the journal keeps."""
     if not values or node.phase:
         loaded = load_known(node)
         assert loaded is not None

@@ -1,11 +1,11 @@
-"""The job as a tree of steps and what has happened to each of them. Pure: it changes only by what it is told.
+"""The job as a tree of steps, and what has happened to each of them. Pure; it changes only through its methods.
 
 A node is one entry of a list, under the name it has there. What it is becomes known when it is entered: a command, a
 list of steps of its own, an environment around inner steps, a group whose members run at the same time. The steps that
-open and close an environment are nodes like others, before and behind the inner ones.
+open and close an environment are nodes like others, before and after the inner ones.
 
-`plan` reads the tree and says what follows; `journal` has the events from which it can be made again; `replay` does
-that. Where a step stands is its *key*, the numbers of the places on the way to it, since names need not be unique.
+`sequence` reads the tree and says what follows; `replay` rebuilds it from the events of the journal. The position of a
+step is its *key*, the indexes on the way to it, because names need not be unique.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,14 +19,14 @@ from remuda.steps.language.evaluate import runs_after_failure
 from remuda.steps.language.values import Call, Definition, Exec, Place, ReferenceKind, Spec, Step
 
 ENVIRONMENT = "environment"
-"""The output of a step that has opened one: how to run something there."""
+"""Output of a step that has opened an environment: how to run something there."""
 OPEN, DELEGATE, CLOSE = "+open", "+delegate", "+close"
-"""Names of the steps around an environment, and of the one that has another agent run the inner steps; no step that
-somebody wrote can have such a name."""
+"""Names of the steps around an environment, and of the one that has another agent run the inner steps. No written step
+can have such a name."""
 INSERTED = "inserted"
-"""The origin of a step that a policy put there."""
+"""The origin of a step that a policy inserted."""
 ONLY = "step"
-"""Name of the step that a job is which has no list."""
+"""Name of the only step, in a job without a list."""
 LONGEST_PATH = 32
 """How deep steps may call steps."""
 MOST_STEPS = 10_000
@@ -37,7 +37,7 @@ _NOTHING = Step(spec=Spec(), definition=Definition())
 
 
 class State(Enum):
-    """How far a node is."""
+    """The progress of a node."""
 
     WAITING = 0
     ENTERED = 1  # its command runs or is about to, or its list does
@@ -47,7 +47,7 @@ class State(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loaded:
-    """What a reference led to."""
+    """What a reference was resolved to."""
 
     step: Step
     reference: str
@@ -57,29 +57,29 @@ class Loaded:
     folder: str = ""
     root: str | None = None
     text: str = ""
-    """Of the definition, where it could be another one when it is read again."""
+    """Of the definition, which may change before it is read again."""
     digest: str | None = None
     commit: str | None = None
     version: str | None = None
     remark: str = ""
-    """What the user should know of how it was found."""
+    """A warning for the user about how it was found."""
     real: str = ""
     """Of a local step: the path of its definition file without links."""
 
     @property
     def is_script(self) -> bool:
-        """Whether the engine runs its text in a shell."""
+        """True if the engine runs its text in a shell."""
         return self.kind is ReferenceKind.BUILTIN and self.reference.startswith("builtin://script@")
 
     @property
     def is_program(self) -> bool:
-        """Whether its command may be one of our own programs."""
+        """True if its command may be one of our own programs."""
         return self.kind in (ReferenceKind.BUILTIN, None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entered:
-    """What was worked out when a step began; everything below it and its own command go by that."""
+    """The values that a step began with. Its command and everything below it use them."""
 
     inputs: Mapping[str, Any] = field(default_factory=dict)
     invocation_env: Mapping[str, str] = field(default_factory=dict)
@@ -90,7 +90,7 @@ class Entered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inherited:
-    """What the steps of a job see of the list that they were taken from, where another agent handed them on."""
+    """Context of steps that another agent handed on: what they see of the list they were in."""
 
     inputs: Mapping[str, Any] = field(default_factory=dict)
     steps: Mapping[str, Any] = field(default_factory=dict)
@@ -100,7 +100,7 @@ class Inherited:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inserted:
-    """Steps around a job or a step."""
+    """Steps that a policy puts around a job or a step."""
 
     before: tuple[Call, ...] = ()
     after: tuple[Call, ...] = ()
@@ -113,7 +113,7 @@ NOTHING_INSERTED = Inserted()
 
 
 class Node:
-    """One step, from waiting to finished. `Tree` changes it, everybody else only reads."""
+    """One step, from waiting to finished. Only `Tree` changes it."""
 
     __slots__ = (
         "attempt",
@@ -152,27 +152,27 @@ class Node:
         self.parent = parent
         self.index = index
         self.phase = phase
-        """OPEN, DELEGATE or CLOSE of the environment that the parent makes."""
+        """OPEN, DELEGATE or CLOSE of the environment that the parent makes; else empty."""
         self.path: str = "" if parent is None else f"{parent.path}/{call.name}"
         self.is_after = parent is not None and call.condition is not None and runs_after_failure(call.condition)
-        """It runs after a failure: what stops the steps around it does not stop it."""
+        """True if it runs after a failure: what stops the steps around it does not stop it."""
         self.is_inserted: bool = call.origin == INSERTED or (parent is not None and parent.is_inserted)
-        """A policy put it there, or the step that it is part of."""
+        """True if a policy inserted it, or the step that it is part of."""
         self.is_surrounded = False
-        """What a policy wants before and after it is in its list already."""
+        """True if the steps that a policy wants around it are in its list already."""
         self.state = State.WAITING
         self.attempt = 1
         self.retry_at = 0.0
         self.result: Finished | None = None
         self.cause: Cause | None = None
-        """Why the agent ended it and what is below."""
+        """Why the agent ended it and everything below it."""
         self.cause_text = ""
-        """The same in words, where the cause alone does not tell."""
+        """More about the cause, for a message."""
         self.outputs: Mapping[str, Any] = {}
         self._forget()
 
     def _forget(self) -> None:
-        """What belongs to one attempt."""
+        """Reset what belongs to one attempt."""
         self.loaded: Loaded | None = None
         self.entered = Entered()
         self.serial = -1
@@ -181,16 +181,16 @@ class Node:
         self.started_text = ""
         self.log_start = 0
         self.folded = 0
-        """How many results of another agent are told already."""
+        """How many results of another agent were taken over."""
         self.children: list[Node] = []
         self.cursor = 0
-        """How many of the children are finished, where they run one after the other."""
+        """How many of the children are finished, if they run one after the other."""
         self.decisive: Node | None = None
-        """The child that makes this one fail: the first in the list that failed and may not."""
+        """The child that makes this one fail: the first in the list that failed without continue_on_error."""
         self.steps: dict[str, Any] = {}
         """What expressions in its own list see under `steps`."""
         self.exports: dict[str, str] = {}
-        """Of a step that a policy inserted: those of its parts, for the later ones."""
+        """Of an inserted step: the exports of its parts, for the later ones."""
         self.environment: Mapping[str, Any] | None = None
         """How to run something in the environment that it has opened."""
 
@@ -217,7 +217,7 @@ class Node:
 
     @property
     def frame(self) -> "Node":
-        """The step in whose file this entry stands: its inputs, its folder and its list are what expressions see."""
+        """The step in whose file this entry is written: expressions see its inputs, its folder and its list."""
         assert self.parent is not None
         node = self.parent
         while node.parent is not None and (node.is_group or node.makes_environment):
@@ -228,7 +228,7 @@ class Node:
     def host(self) -> "Node | None":
         """The step that made the environment in which this one runs; None: the machine itself.
 
-        What a policy inserted runs in none that the job made: whoever makes one decides what a command there does.
+        An inserted step never runs in an environment that the job made, because that could change what its commands do.
         """
         node = self
         while node.parent is not None:
@@ -245,7 +245,7 @@ class Node:
 
     @property
     def insertion(self) -> "Node | None":
-        """The step that a policy inserted which this one is, or is part of."""
+        """The inserted step that this one is, or is part of."""
         node, found = self, self if self.is_inserted else None
         while node.parent is not None and node.parent.is_inserted:
             node = found = node.parent
@@ -253,20 +253,20 @@ class Node:
 
     @property
     def follows_job(self) -> bool:
-        """True if a policy inserted it behind the last of the job's own steps."""
+        """True if a policy inserted it after the last of the job's own steps."""
         if self.parent is None or self.parent.parent is not None:
             return False
         return all(node.is_inserted for node in self.parent.children[self.index :])
 
     def up(self) -> Iterator["Node"]:
-        """This node and those around it."""
+        """This node and those around it, up to the root."""
         node: Node | None = self
         while node is not None:
             yield node
             node = node.parent
 
     def again(self) -> None:
-        """Begin the next attempt."""
+        """Reset the node for the next attempt."""
         self._forget()
         self.cause = None
         self.attempt += 1
@@ -286,7 +286,7 @@ class Tree:
         context: Inherited | None = None,
     ) -> None:
         """`around`: what a policy puts around the whole job; `insertable`: what it puts around steps, by name.
-        `context`: what is known already, where this is a part of another job."""
+        `context`: what is known already, if this is a part of another job."""
         place = Place(file="job", line=1)
         self.root = Node(Call(name="", place=place), None, 0)
         self.root.loaded = Loaded(step=step, reference="", folder=work_dir)
@@ -298,18 +298,18 @@ class Tree:
         calls = (*around.before, *own, *around.after)
         self.root.children = [Node(call, self.root, index) for index, call in enumerate(calls)]
         if not step.definition.run:
-            # The job is one command, or one environment: it is the only step.
+            # The job is one command or one environment, which becomes its only step.
             only = self.root.children[len(around.before)]
             only.loaded, self.root.loaded = self.root.loaded, Loaded(step=_NOTHING, reference="", folder=work_dir)
         self._insertable = insertable or {}
         self.cancelled = False
         self.has_stopped = False
-        """Whether there ever was a reason to end a step."""
+        """True once there was a reason to end any step."""
         self.timed_out = False
         self.exports: dict[str, str] = dict(known.exports)
-        """Of all steps so far, job-wide."""
+        """Of all steps so far."""
         self.masks: list[str] = []
-        """What steps asked to be masked, and sensitive values."""
+        """Texts that steps asked to be masked, and sensitive values."""
         self.serials = 0
         """How many attempts were begun."""
         self.open: dict[int, Node] = {}
@@ -322,12 +322,12 @@ class Tree:
         return node
 
     def free_stream(self) -> int:
-        """A number for the lines of one more command; those of commands that run at the same time differ."""
+        """A stream number for the log lines of one more command, different from those of running commands."""
         taken = {node.stream for node in self.open.values() if node.has_command}
         return next(number for number in range(1, 256) if number not in taken)
 
     def enter(self, node: Node, loaded: Loaded, entered: Entered, *, serial: int, stream: int, at: float) -> None:
-        """A step begins."""
+        """Begin a step and create its children."""
         node.loaded, node.entered = loaded, entered
         node.serial, node.stream, node.started_at = serial, stream, at
         node.state = State.ENTERED
@@ -345,7 +345,7 @@ class Tree:
         node.children = [Node(call, node, index, phase) for index, (call, phase) in enumerate(calls)]
 
     def surround(self, node: Node, before: Sequence[str], after: Sequence[str]) -> None:
-        """A step whose turn has come gets others around it, in a list whose steps run one after the other."""
+        """Put inserted steps around a step whose turn has come, in a list whose steps run one after the other."""
         assert node.parent is not None
         siblings = node.parent.children
         first, last = ([Node(self._insertable[name], node.parent, 0) for name in names] for names in (before, after))
@@ -357,7 +357,7 @@ class Tree:
     def finish(
         self, node: Node, result: Finished, outputs: Mapping[str, Any], exports: Mapping[str, str], masks: list[str]
     ) -> None:
-        """A step has ended for good."""
+        """Finish a step that is not tried again."""
         node.result, node.outputs = result, outputs
         node.state = State.FINISHED
         self._leave(node, exports, masks)
@@ -374,11 +374,11 @@ class Tree:
             parent.outputs = {name: value for name, value in outputs.items() if name != ENVIRONMENT}
             if "agent" in (parent.environment or {}):
                 self._delegate(parent)
-        # What was below a finished step is never looked at again.
+        # The children of a finished step are not needed any more.
         node.children = []
 
     def _delegate(self, host: Node) -> None:
-        """One step takes the place of the inner ones: it has another agent run them."""
+        """Replace the inner steps by one that has another agent run them."""
         first, *inner = host.children
         close = [one for one in inner if one.phase == CLOSE]
         instead = [Node(_phase_call(host, DELEGATE), host, 1, DELEGATE)] if len(inner) > len(close) else []
@@ -387,7 +387,7 @@ class Tree:
             one.index = index
 
     def fold(self, node: Node, event: Mapping[str, Any]) -> None:
-        """Another agent tells of a step that it runs."""
+        """Take over the outputs and exports of a step that another agent runs."""
         node.folded += 1
         assert node.parent is not None
         if "name" in event:
@@ -395,12 +395,12 @@ class Tree:
             self.exports.update(event["exports"])
 
     def delay(self, node: Node, result: Finished, masks: list[str], *, until: float) -> None:
-        """An attempt has failed; the next is begun later."""
+        """Finish an attempt that failed; the next one begins later."""
         self._leave(node, {}, masks)
         node.result, node.retry_at, node.state = result, until, State.DELAYED
 
     def stop(self, node: Node, cause: Cause, text: str = "") -> None:
-        """A reason to end a step, or the whole job."""
+        """Note a reason to end a step, or the whole job."""
         self.has_stopped = True
         if node.cause is not Cause.CANCEL:
             node.cause, node.cause_text = cause, text
@@ -427,7 +427,7 @@ def _first_unfinished(parent: Node) -> int:
 def _phase_call(node: Node, phase: str) -> Call:
     if phase != CLOSE:
         return Call(name=phase, place=node.call.place, origin=node.call.origin)
-    # What ends something elsewhere may take its time, also when that of the job is used up; no user says how long.
+    # Closing something elsewhere may take long, also after the job's timeout. Users cannot set this.
     seconds = node.entered.inputs.get("close_seconds") if node.call.origin != "user" else None
     return Call(
         name=phase,
@@ -439,7 +439,7 @@ def _phase_call(node: Node, phase: str) -> Call:
 
 
 def phase_step(node: Node) -> Step:
-    """What the step is that opens or closes the environment which its parent makes, or hands steps into it."""
+    """The step that opens or closes the parent's environment, or hands steps into it."""
     assert node.parent is not None
     if node.phase == DELEGATE:
         return Step(spec=Spec(), definition=Definition(exec=Exec(command=(DELEGATE,))))
@@ -452,10 +452,10 @@ def phase_step(node: Node) -> Step:
 
 
 def is_confined(step: Step) -> bool:
-    """Whether steps of a job run in an environment that is not their author's own idea."""
+    """True if steps of a job run in an environment that somebody else than their author put around them."""
     return any(call.inner and call.origin != "user" for call in step.definition.run)
 
 
 def confines_own_steps(call: Call) -> bool:
-    """True if this makes the environment that the platform puts around steps which a user wrote."""
+    """True if this makes the environment that the platform puts around steps of a user."""
     return call.origin == "compiled" and any(one.origin == "user" for one in call.inner)

@@ -1,1 +1,1 @@
-"""The language of steps: definition files, references and expressions. Pure; the engine acts on what is read here."""
+"""The language of steps: definition files, expressions, references and their values. Pure."""

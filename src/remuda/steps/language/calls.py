@@ -1,7 +1,7 @@
-"""The entries of a list of steps. Part of reading a definition: `reading` calls it, nobody else.
+"""Reads the entries of a list of steps; a part of `reading`.
 
-Decided here: what an entry may hold, in both name sets, and which keys are our extensions. Without
-`spec: {remuda: 1}` an extension is refused by name, because another step runner would drop it silently.
+An entry may use both name sets of GitLab. Some keys are our extensions: without `spec: {remuda: 1}` they are refused by
+name, because another step runner would drop them silently.
 """
 
 import re
@@ -21,10 +21,10 @@ from remuda.steps.language.values import Call, Place, Reference, ReferenceKind, 
 
 EXTENSIONS = ("if", "retry", "timeout", "continue_on_error", "run", "parallel")
 ORIGINS = ("user", "compiled")
-"""What the request of a job may say of its entries. Whoever writes a package is the user, and only a policy inserts."""
+"""Origins that the request of a job may give its entries. Packages are always the user's, and only a policy inserts."""
 MAX_TRIES = 100
 MAX_LISTS = 20
-"""Of lists in lists."""
+"""How deep lists may be nested."""
 _KEYS = ("name", "step", "func", "script", "inputs", "env")
 _SCRIPT = Reference(kind=ReferenceKind.BUILTIN, text="builtin://script", path="script")
 _ACTION = (
@@ -36,7 +36,7 @@ _LONGEST_SECONDS = 366 * 86_400
 
 
 def read_calls(fields: Fields, node: Node, place: str, *, depth: int = 0) -> tuple[Call, ...]:
-    """A list of at least one entry. Names may be used twice; the latest step of a name counts in expressions."""
+    """A list of at least one entry. Names may repeat; expressions see the latest step of a name."""
     if not isinstance(node.value, list) or not node.value:
         fields.refuse(node.line, f"{place}: a list of at least one step is needed")
         return ()
@@ -90,7 +90,7 @@ def _read_name(fields: Fields, node: Node, entry: Mapping[str, Node], place: str
 def _read_work(
     fields: Fields, node: Node, entry: Mapping[str, Node], place: str
 ) -> tuple[Reference | None, Mapping[str, Any]]:
-    """What the entry runs, and with which inputs."""
+    """What the entry runs, and its inputs."""
     given = [key for key in ("step", "func", "script") if key in entry]
     if len(given) != 1:
         found = f", not {' and '.join(given)}" if given else ""

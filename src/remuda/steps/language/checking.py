@@ -1,8 +1,8 @@
-"""Whether inputs and outputs are what a spec declares. Pure; the engine calls it before and after a step runs.
+"""Checks inputs and outputs against what a spec declares. Pure; the engine calls it before and after a step runs.
 
-Types are checked in both directions, and for the outputs of a `run` as for those of a command. A sensitive value goes
-only into a parameter that is declared sensitive, because only there the step's author knows to keep it out of sight.
-All mistakes are reported together. Values never stand in messages: they may be secrets.
+Types are checked in both directions, and for the outputs of a `run` like for those of a command. A sensitive value is
+only accepted by a parameter that is declared sensitive, because only then the step's author knows to keep it secret.
+All mistakes are reported together. Messages contain no values, which may be secrets.
 """
 
 from collections.abc import Mapping
@@ -43,7 +43,7 @@ def check_inputs(spec: Spec, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_outputs(spec: Spec, written: Mapping[str, Any]) -> dict[str, Any]:
-    """Every declared output with its value. A mark stays, whatever is declared."""
+    """Every declared output with its value. A sensitive mark stays, whatever is declared."""
     mistakes = [
         f'output "{name}" is not declared in the spec{did_you_mean(name, spec.outputs)}'
         for name in written
@@ -63,7 +63,7 @@ def check_outputs(spec: Spec, written: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def mismatch(wanted: ValueType, value: Any) -> str:
-    """What is wrong with a value of this type; empty: nothing."""
+    """What is wrong with a value for this type; empty if nothing is."""
     plain = value.value if isinstance(value, Sensitive) else value
     found = kind(plain)
     if found == _KINDS.get(wanted, wanted):

@@ -1,11 +1,10 @@
-"""The text of a definition file to trees of values that know their line. What the values mean is not decided here.
+"""Parses the text of a definition file into trees of values that know their line.
 
-Decided here: what a plain YAML scalar is (`yes`, dates and times are text, 0x10 is 16, 1_000 is 1000), how anchors,
-aliases and `<<` unfold, and that no text makes more than a bounded amount of work. JSON is read without PyYAML: it is
-what a runner manager sends. A tree is built from parser events with a stack of our own, because PyYAML's composer
-recurses and puts no bound on aliases.
+Rules for plain YAML scalars: `yes`, dates and times are text, 0x10 is 16, 1_000 is 1000. Anchors, aliases and `<<` are
+expanded. JSON, which a runner manager sends, is read without PyYAML. Trees are built from parser events with a stack,
+because PyYAML's composer recurses and puts no limit on aliases.
 
-Invariant: a tree is not deeper than `MAX_DEPTH` and has no more than `MAX_NODES` nodes with all aliases unfolded.
+Invariant: a tree is not deeper than `MAX_DEPTH` and has no more than `MAX_NODES` nodes with all aliases expanded.
 """
 
 import itertools
@@ -41,15 +40,15 @@ _HALF_CHARACTER = re.compile("[\ud800-\udfff]")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """A value and where it is written: the line of its key, if it has one, else its own."""
+    """A value and its line: the line of its key, if it has one, else its own."""
 
     line: int
     value: "Scalar | list[Node] | dict[str, Node]"
     written: str = ""
-    """A scalar as it stands in the file."""
+    """A scalar as it is written in the file."""
 
     def plain(self) -> Any:
-        """The value without lines."""
+        """The value as plain lists, mappings and scalars, without lines."""
         if isinstance(self.value, dict):
             return {key: node.plain() for key, node in self.value.items()}
         if isinstance(self.value, list):
@@ -79,9 +78,9 @@ def read_documents(text: str) -> list[Node]:
 
 
 def _read_json(text: str) -> list[Node]:
-    """Nothing where the text is not JSON throughout, or not good JSON: YAML readers say better what is wrong.
+    """Empty if the text is not valid JSON: the YAML parser has better messages.
 
-    Remarks may stand before it, as in YAML; their line feeds stay, so that lines have their numbers.
+    Comments may come before it, as in YAML; their line feeds are kept for the line numbers.
     """
     if remarks := _REMARKS.match(text):
         text = "\n" * remarks[0].count("\n") + text[remarks.end() :]
@@ -95,7 +94,7 @@ def _read_json(text: str) -> list[Node]:
     parts = [text[start:end] for start, end in zip(starts, ends, strict=True)]
     if len(parts) > 2 and not parts[0].strip():
         line += parts[0].count("\n")
-        parts = parts[1:]  # a text may begin with the separator
+        parts = parts[1:]  # the text begins with the separator
     for part in parts[:2]:
         if not part.strip():
             documents.append(Node(line=line, value=None))
@@ -137,7 +136,7 @@ def _blank_lines(part: str) -> int:
 
 
 def _json_lines(part: str, line: int) -> Iterator[int]:
-    """The line of the root, of every key and of every item of a list, in order. The text is known to be JSON."""
+    """The line of the root, of every key and of every list item, in order. The text is valid JSON."""
     follows_colon = False
     for token in _TOKEN.findall(part):
         if token == "\n":
@@ -185,7 +184,7 @@ def _too_large(line: int) -> DocumentError:
 
 
 def _read_yaml(text: str) -> list[Node]:
-    import yaml  # not at the top: most texts are JSON, and importing it takes longer than reading those
+    import yaml  # imported late: slow, and most texts are JSON
 
     builder = _Builder()
     try:
@@ -204,7 +203,7 @@ def _read_yaml(text: str) -> list[Node]:
         raise DocumentError(1, f"no YAML: {type(error).__name__}") from None
     documents = builder.documents
     if len(documents) == 1 and builder.begins_marked and not _names_spec(documents[0]):
-        documents.insert(0, Node(line=1, value=None))  # the text begins with the separator, and nothing before it
+        documents.insert(0, Node(line=1, value=None))  # the text begins with the separator
     return documents
 
 
@@ -238,7 +237,7 @@ class _Builder:
         self._anchors: dict[str, tuple[Node, int, int]] = {}
 
     def take(self, event: "yaml.Event") -> None:
-        """The next event."""
+        """Handle the next parser event."""
         import yaml
 
         line = event.start_mark.line + 1 if event.start_mark else 1
@@ -268,7 +267,7 @@ class _Builder:
                 pass
 
     def _add(self, node: Node, anchor: str | None, nodes: int, height: int) -> None:
-        """A finished node: part of what is open, or else a document."""
+        """Add a finished node to its parent, or to the documents."""
         if anchor is not None:
             self._anchors[anchor] = (node, nodes, height)
         if not self._stack:
@@ -324,7 +323,7 @@ def _scalar(event: "yaml.ScalarEvent", line: int) -> Node:
 
 
 def _resolve_scalar(text: str, line: int) -> Scalar:
-    """What a plain scalar is."""
+    """The value of a plain scalar."""
     if text in _NULLS:
         return None
     if text in _BOOLEANS:

@@ -1,10 +1,10 @@
-"""What can be wrong with a definition's expressions and values. Both are mistakes of whoever wrote the step."""
+"""Mistakes in a definition's expressions and values. Stands alone because most modules of the language raise them."""
 
 from remuda.steps.errors import DefinitionError
 
 
 class ExpressionError(DefinitionError):
-    """An expression cannot be read, or has no value here."""
+    """An expression cannot be parsed, or has no value here."""
 
 
 class CheckError(DefinitionError):

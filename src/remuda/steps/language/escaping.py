@@ -1,7 +1,7 @@
-"""How an expression begins and ends in a text, and texts that hold none though they look like it. Pure.
+"""The delimiters of expressions in a text, and how to escape them. Pure.
 
-Apart from `template`, which reads such texts: whoever only writes them, as the manager does, imports no more than
-this.
+Stands apart from `template`, which parses such texts, so that the manager, which only writes them, imports nothing
+else.
 """
 
 from typing import Any
@@ -10,7 +10,7 @@ OPENER, CLOSER = "${{", "}}"
 
 
 def escape(value: Any) -> Any:
-    """The value with texts that stand for themselves, for whoever makes a definition out of other data."""
+    """The value with all openers escaped, for definitions that are made out of other data."""
     match value:
         case str():
             return value.replace(OPENER, "\\" + OPENER)

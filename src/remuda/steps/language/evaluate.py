@@ -1,9 +1,9 @@
-"""What expressions are worth, in the context of a step. Pure: the engine fills a `Context` and takes values back.
+"""Evaluates expressions in the context of a step. Pure: the engine fills a `Context` and gets values back.
 
-Decided here: which names exist, how operators treat missing and sensitive values, and that no text of a definition,
-however hostile, costs more than a bounded time. What values are is in `operations`, the grammar in `syntax`.
+Defines which names exist, and how operators treat missing and sensitive values. The work of one call is limited,
+however hostile a definition is. `operations` defines values, `syntax` the grammar.
 
-A value that is sensitive, or made with one, comes back as `Sensitive`.
+A value that is sensitive, or made with one, is returned as `Sensitive`.
 """
 
 from collections.abc import Iterable, Mapping
@@ -58,11 +58,11 @@ class Context:
     output_file: str = ""
     export_file: str = ""
     input_file: str = ""
-    """A JSON file with the step's inputs (ours)."""
+    """A JSON file with the step's inputs (an extension)."""
     failed: bool = False
-    """Whether an earlier step has failed; for `if`."""
+    """True if an earlier step has failed; for `if`."""
     cancelled: bool = False
-    """Whether the job was stopped; for `if`."""
+    """True if the job was stopped; for `if`."""
 
     def names(self) -> dict[str, Any]:
         """The roots of all paths."""
@@ -82,7 +82,8 @@ class Context:
 
 
 def expand(value: Any, context: Context) -> Any:
-    """The value with all expressions in it evaluated, those in keys too. A text that is exactly one keeps its type."""
+    """The value with all expressions in it evaluated, also in keys. A text that is exactly one expression keeps its
+    type."""
     return operations.check_bounds(_expand(value, _Evaluation(context)))
 
 
@@ -93,7 +94,7 @@ def expand_text(text: str, context: Context) -> str | Sensitive:
 
 
 def expand_env(env: Mapping[str, str], context: Context) -> dict[str, str | Sensitive]:
-    """Names and texts of variables. None sees another: all are evaluated in the same context."""
+    """Names and texts of variables, all evaluated in the same context."""
     evaluation = _Evaluation(context)
     expanded: dict[str, str | Sensitive] = {}
     for written, text in env.items():
@@ -101,13 +102,13 @@ def expand_env(env: Mapping[str, str], context: Context) -> dict[str, str | Sens
         if not NAME.fullmatch(name):
             raise ExpressionError(f'env: "{syntax.excerpt(name)}" is no name of a variable (letters, digits, _)')
         expanded[name] = evaluation.text(text)
-        if "\0" in reveal(expanded[name]):  # no program could be given it, and in a sandbox it would end the variable
+        if "\0" in reveal(expanded[name]):  # no program can get it, and in a sandbox it would end the variable
             raise ExpressionError(f"env: {name} holds a NUL character, which no variable can have")
     return expanded
 
 
 def holds(condition: str | None, context: Context) -> bool:
-    """Whether a step with this `if` runs. One that asks for no status means: and nothing has failed."""
+    """True if a step with this `if` runs. Without a status function it also requires that nothing has failed."""
     succeeds = not context.failed and not context.cancelled
     if condition is None:
         return succeeds
@@ -119,12 +120,12 @@ def holds(condition: str | None, context: Context) -> bool:
 
 
 def runs_after_failure(condition: str | None) -> bool:
-    """Whether a step with this `if` may run when an earlier one has failed."""
+    """True if a step with this `if` may run after an earlier one has failed."""
     return condition is not None and _calls(syntax.parse_expression(condition), ("failure", "cancelled", "always"))
 
 
 def unknown_functions(tree: Node, *, statuses: bool = False) -> list[str]:
-    """Functions that the tree calls and that are not there, for a reader of definitions."""
+    """Functions that the tree calls and that do not exist."""
     known = FUNCTIONS + STATUS_FUNCTIONS if statuses else FUNCTIONS
     return [
         node.function for node, _ in syntax.walk(tree) if isinstance(node, syntax.Call) and node.function not in known
@@ -153,11 +154,11 @@ def _expand(value: Any, evaluation: "_Evaluation") -> Any:
 
 
 class _MissingError(ExpressionError):
-    """A property or index that is not there: falsy left of `||`."""
+    """A property or index does not exist: falsy left of `||`."""
 
 
 class _Evaluation:
-    """One call's worth of evaluating, with a limit on its work."""
+    """One call of the evaluator, with a limit on its work."""
 
     def __init__(self, context: Context, *, statuses: bool = False) -> None:
         self._context = context
@@ -192,7 +193,8 @@ class _Evaluation:
         return str(key)
 
     def plain(self, value: Any) -> tuple[Any, bool]:
-        """The value without marks and whether it had one; counted, because operations look at operands whole."""
+        """The value without marks, and whether it had one. Counts as work, because operations look at whole
+        operands."""
         if isinstance(value, str):
             self._spend(1 + len(value) // 64)
             return value, False
@@ -269,7 +271,7 @@ class _Evaluation:
         return self._names[name]
 
     def _subject(self, node: Node) -> tuple[Any, bool]:
-        """What something is taken out of, and whether that is marked as a whole. Contexts are not copied for it."""
+        """The value before a `.` or `[`, and whether it is marked as a whole. Contexts are not copied for it."""
         self._spend(1)
         value = self._root(node.name) if isinstance(node, syntax.Name) else self._value(node)
         return (value.value, True) if isinstance(value, Sensitive) else (value, False)
@@ -368,7 +370,7 @@ class _Evaluation:
         return Sensitive(result) if marked else result
 
     def _logical(self, node: syntax.Binary, *, or_missing: bool = False) -> Any:
-        """One of the operands; which one tells something about the left, so its mark is passed on."""
+        """One of the operands. The choice reveals something about the left one, so its mark is passed on."""
         either = node.operator == "||"
         left = self._or_missing(node.left) if either else self._value(node.left)
         marked = isinstance(left, Sensitive)
@@ -377,7 +379,7 @@ class _Evaluation:
         return self._mark(self._or_missing(node.right) if or_missing else self._value(node.right), marked)
 
     def _or_missing(self, node: Node) -> Any:
-        """The value of what stands left of `||`: null where a path leads nowhere."""
+        """The value left of `||`: null if a path leads nowhere."""
         if isinstance(node, syntax.Binary) and node.operator == "||":
             return self._logical(node, or_missing=True)
         try:

@@ -1,7 +1,7 @@
-"""Reading the parts of a definition that occur in several places: mappings, names, environment, expressions.
+"""Reads the common parts of a definition: mappings, names, environment, expressions.
 
-Every method adds what is wrong to the report and goes on with something harmless, so that one reading finds all
-mistakes. With `lenient`, keys that nobody knows are dropped, as GitLab's step runner does; otherwise they are refused.
+Every method adds mistakes to the report and returns a harmless value, so that one pass finds all mistakes. With
+`lenient`, unknown keys are dropped, as GitLab's step runner does; otherwise they are refused.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,27 +22,27 @@ _RENAMED = {"steps": "run", "when": "if", "allow_failure": "continue_on_error"}
 
 
 class Fields:
-    """How the values of one file are read."""
+    """Reads the values of one file."""
 
     def __init__(self, report: Report, *, lenient: bool, is_job: bool = False) -> None:
         self.is_job = is_job
-        """Whether it is the request of a job, not the file of a package."""
+        """True for the request of a job, False for the file of a package."""
         self.extended = False
-        """Whether the spec names our version."""
+        """True if the spec names our version."""
         self._report = report
         self._lenient = lenient
 
     @property
     def file(self) -> str:
-        """For places."""
+        """Name of the file, for messages."""
         return self._report.file
 
     def refuse(self, line: int, message: str) -> None:
-        """Something is wrong there."""
+        """Report a mistake at a line."""
         self._report.add(line, message)
 
     def read_mapping(self, node: Node, place: str) -> dict[str, Node] | None:
-        """The entries; None, and a mistake, where it is no mapping."""
+        """The entries; None, and a mistake, if it is no mapping."""
         if isinstance(node.value, dict):
             return node.value
         self.refuse(node.line, f"{place}: a mapping of names to values is needed")
@@ -51,7 +51,7 @@ class Fields:
     def filter_keys(
         self, entries: Mapping[str, Node], keys: Sequence[str], extensions: Sequence[str], place: str
     ) -> dict[str, Node]:
-        """The entries whose keys may stand here."""
+        """The entries whose keys are allowed here."""
         allowed = (*keys, *extensions) if self.extended else tuple(keys)
         kept: dict[str, Node] = {}
         for key, node in entries.items():
@@ -77,7 +77,7 @@ class Fields:
         return ""
 
     def read_named(self, node: Node | None, place: str, *, expressions: bool = False) -> dict[str, Node]:
-        """A mapping whose keys are names, or hold expressions where that is allowed; nothing at all is empty."""
+        """A mapping whose keys are names, or contain expressions where that is allowed; empty if missing."""
         if node is None or node.value is None:
             return {}
         entries = self.read_mapping(node, place) or {}
@@ -89,14 +89,14 @@ class Fields:
         return entries
 
     def env(self, node: Node | None, place: str) -> dict[str, str]:
-        """Names and texts; other scalars keep the form in which they are written, null is empty."""
+        """Names and texts; other scalars as they are written, null as empty."""
         env: dict[str, str] = {}
         for key, value in self.read_named(node, place, expressions=True).items():
             env[key] = self.scalar(value, f"{place}.{key}")
         return env
 
     def scalar(self, node: Node, place: str) -> str:
-        """A text; other scalars as they are written, null as nothing."""
+        """A text; other scalars as they are written, null as empty."""
         if isinstance(node.value, dict | list):
             self.refuse(node.line, f"{place}: a text is needed; put the value in quotes")
             return ""
@@ -106,7 +106,7 @@ class Fields:
         return node.written
 
     def text(self, node: Node | None, place: str) -> str:
-        """A text; empty where there is none."""
+        """A text; empty if missing."""
         if node is None or node.value is None:
             return ""
         if not isinstance(node.value, str):
@@ -115,21 +115,21 @@ class Fields:
         return node.value
 
     def boolean(self, node: Node | None, place: str) -> bool:
-        """True or false; false where there is none."""
+        """True or false; false if missing."""
         if node is None or isinstance(node.value, bool):
             return node is not None and node.value is True
         self.refuse(node.line, f'{place}: true or false is needed, not "{node.written[:40]}"')
         return False
 
     def whole(self, node: Node, place: str, *, largest: int) -> int:
-        """A number to count with."""
+        """A whole number from 0 to `largest`."""
         if isinstance(node.value, int) and not isinstance(node.value, bool) and 0 <= node.value <= largest:
             return node.value
         self.refuse(node.line, f"{place}: a whole number from 0 to {largest} is needed")
         return 0
 
     def choice(self, node: Node | None, choices: Sequence[T], place: str) -> T:
-        """One of the texts; the first where nothing is said."""
+        """One of the texts; the first if missing."""
         if node is None:
             return choices[0]
         for choice in choices:
@@ -139,7 +139,7 @@ class Fields:
         return choices[0]
 
     def check_expressions(self, node: Node, place: str) -> None:
-        """Whether all expressions in the value can be read, those in keys too."""
+        """Report expressions in the value that cannot be parsed, also those in keys."""
         if isinstance(node.value, str):
             self._check_text(node.value, node.line, place)
         elif isinstance(node.value, list):

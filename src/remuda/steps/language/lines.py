@@ -1,8 +1,8 @@
-"""What a step wrote into its output and export files: lines of `{"name": ..., "value": ...}`. Pure.
+"""Parses a step's output and export files: lines of `{"name": ..., "value": ...}`. Pure.
 
-Read once, after the command has succeeded. The last line of a name counts, other keys are passed over, and the case
-of the two keys does not matter; anything else that is not such a line is the step's mistake, reported by its line.
-Values do not stand in messages: they may be secrets.
+Read once, after the command has succeeded. The last line of a name counts, other keys are ignored, and the case of the
+two keys does not matter; anything else is a mistake of the step, reported with its line. Messages contain no values,
+which may be secrets.
 """
 
 import json
@@ -14,7 +14,7 @@ from remuda.steps.language.operations import check_bounds, number, plain_number
 from remuda.steps.language.values import NAME
 
 MAX_BYTES = 16 * 1024 * 1024
-"""In one file. A single line may be as long."""
+"""Limit of one file, and of a single line."""
 
 _RESULT_KEYS = frozenset(
     {"step", "specDefinition", "status", "outputs", "exports", "env", "execResult", "subStepResults"}
@@ -47,7 +47,7 @@ def _read_line(line: bytes, place: str) -> tuple[str, Any]:
 
 
 def export_texts(values: Mapping[str, Any]) -> dict[str, str]:
-    """Exports as the environment gets them."""
+    """Exports as variables of the environment."""
     texts: dict[str, str] = {}
     for name, value in values.items():
         if not NAME.fullmatch(name):

@@ -1,9 +1,8 @@
-"""What values are and what can be done with them: texts, truth, order, arithmetic. Marks are off before that.
+"""Values and operations on them: texts, truth, order, arithmetic. Sensitive marks are removed before.
 
 A value is None, bool, int or float, str, list or dict with str keys. Numbers are IEEE doubles; one that is whole and
-exact is kept as an int, so that it looks the same in JSON. Invariant: values that were let in by `bounded` are at
-most `MAX_DEPTH` deep and `MAX_SIZE` large, shared parts counted as often as they appear, so functions here may
-recurse and end soon.
+exact is kept as an int, so that it looks the same in JSON. Invariant: values that passed `check_bounds` are at most
+`MAX_DEPTH` deep and `MAX_SIZE` large, shared parts counted each time, so functions here may recurse.
 """
 
 import json
@@ -18,9 +17,9 @@ from remuda.steps.language.sensitive import Sensitive
 
 MAX_DEPTH = 100
 MAX_SIZE = 200_000
-"""Values in a value."""
+"""Number of values inside a value."""
 MAX_TEXT = 16 * 1024 * 1024
-"""Characters in a text that expressions make."""
+"""Characters of a text that expressions make."""
 
 _EXACT = 2.0**53
 _ORDER = ("null", "boolean", "number", "string", "array", "object")
@@ -44,7 +43,7 @@ def kind(value: Any) -> str:
 
 
 def number(value: float) -> int | float:
-    """A number as it is kept; one that no double can hold is refused."""
+    """A number as it is kept. ExpressionError if no double can hold it."""
     try:
         value = float(value)
     except OverflowError:
@@ -55,14 +54,14 @@ def number(value: float) -> int | float:
 
 
 def number_from(text: str) -> int | float:
-    """`num(text)`."""
+    """The function `num(text)` of the language."""
     if not _NUMBER.fullmatch(text):
         raise ExpressionError("the text is not a number")
     return number(float(text))
 
 
 def size(value: Any, limit: int) -> int:
-    """How many parts a value has, shared ones counted every time; counting ends at the limit."""
+    """How many parts a value has, shared ones counted each time; counting ends at the limit."""
     pending, count = [value], 0
     while pending and count < limit:
         item = pending.pop()
@@ -77,7 +76,7 @@ def size(value: Any, limit: int) -> int:
 
 
 def check_bounds(value: Any) -> Any:
-    """The value itself, if its size is within the bounds."""
+    """The value itself. ExpressionError if it is too large or too deep."""
     if not isinstance(value, dict | list | tuple | Sensitive):
         return value
     if size(value, MAX_SIZE) >= MAX_SIZE:
@@ -97,12 +96,12 @@ def check_bounds(value: Any) -> Any:
 
 
 def text_of(value: Any) -> str:
-    """How a value looks inside a text: strings as they are, the rest as compact JSON with sorted keys."""
+    """A value inside a text: strings as they are, the rest as compact JSON with sorted keys."""
     return value if isinstance(value, str) else _json(value)
 
 
 def number_text(value: float) -> str:
-    """The shortest digits that mean the number, with an exponent only outside of 1e-6 to 1e21."""
+    """The shortest digits of a number, with an exponent only outside of 1e-6 to 1e21."""
     if isinstance(value, int) and abs(value) <= _EXACT:
         return str(value)
     value = float(number(value))
@@ -113,7 +112,7 @@ def number_text(value: float) -> str:
 
 
 def plain_number(value: float) -> str:
-    """All digits, no exponent."""
+    """All digits of a number, without an exponent."""
     value = float(number(value))
     if value == 0:
         return "0"
@@ -122,12 +121,12 @@ def plain_number(value: float) -> str:
 
 
 def truthy(value: Any) -> bool:
-    """False, null, 0, "", [] and {} are not."""
+    """False for false, null, 0, "", [] and {}."""
     return bool(value)
 
 
 def add(left: Any, right: Any) -> Any:
-    """Of two numbers or two strings."""
+    """The sum of two numbers, or two strings joined."""
     if isinstance(left, str) and isinstance(right, str):
         if len(left) + len(right) > MAX_TEXT:
             raise ExpressionError(f"the text has more than {MAX_TEXT} characters")
@@ -136,7 +135,7 @@ def add(left: Any, right: Any) -> Any:
 
 
 def arithmetic(operator: str, left: Any, right: Any) -> int | float:
-    """Of two numbers."""
+    """The operator applied to two numbers."""
     if kind(left) != "number" or kind(right) != "number":
         wanted = "two numbers or two strings" if operator == "+" else "two numbers"
         raise ExpressionError(f"{wanted} are needed, not {kind(left)} and {kind(right)}")
@@ -170,7 +169,7 @@ def compare(operator: str, left: Any, right: Any) -> bool:
 
 
 def _compare(left: Any, right: Any) -> int:
-    """Below, at or above zero. Types have an order of their own, so that two of them are never equal."""
+    """Below, at or above zero. Types are ordered, too, so values of two types are never equal."""
     of = kind(left)
     if of != kind(right):
         return _ORDER.index(of) - _ORDER.index(kind(right))
@@ -185,7 +184,7 @@ def _compare(left: Any, right: Any) -> int:
         if order := _compare(sorted(left), sorted(right)):
             return order
         return next((order for key in sorted(left) if (order := _compare(left[key], right[key]))), 0)
-    # Code points have the order of their UTF-8 bytes.
+    # Code points sort like their UTF-8 bytes.
     return 0 if of == "null" else int(left > right) - int(left < right)
 
 

@@ -1,8 +1,8 @@
-"""A definition file to a `Step`: two documents, spec and definition, YAML or JSON, read and checked as a whole.
+"""Reads a definition file into a `Step`: two documents, spec and definition, YAML or JSON, checked as a whole.
 
-Everything that can be known without running is decided here: keys, names, types of defaults, references and the
-syntax of expressions. All mistakes are reported together, each with file and line. Both name sets of GitLab's step
-runner are understood. Entries of lists are read in `calls`. Pure; whoever has the text calls it.
+Checks everything that is known without running: keys, names, types of defaults, references and the syntax of
+expressions. All mistakes are reported together, each with file and line. Both name sets of GitLab's step runner are
+accepted. `calls` reads entries of lists. Pure.
 """
 
 import re
@@ -29,7 +29,7 @@ from remuda.steps.language.values import (
 )
 
 VERSION = 1
-"""Of our extensions."""
+"""Version of our extensions."""
 
 _PACKAGE_VERSION = re.compile(r"[0-9]+(?:\.[0-9]+){0,2}(?:[-+][0-9A-Za-z.+-]+)?")
 _LARGEST_KEPT = 64 * 1024
@@ -42,9 +42,9 @@ def read_step(
 ) -> Step:
     """The step in the text.
 
-    `lenient` drops unknown keys. `bare` also takes a text without a spec: only the definition, or only its list of
-    steps, which is how a job's payload has it. `job` is the request of a job, whose entries may say their origin. What
-    was read is kept, because a step is often called many times.
+    `lenient` drops unknown keys. `bare` also accepts a text without a spec: only the definition, or only its list of
+    steps, as in a job's payload. `job` is the request of a job, whose entries may have an origin. Results are cached,
+    because a step is often called many times.
     """
     read = _remembered if len(text) <= _LARGEST_KEPT else _read
     return read(text, file, lenient, bare, job)
@@ -190,7 +190,7 @@ def _read_definition(fields: Fields, document: Node, spec: Spec) -> Definition:
 
 
 def _read_old_type(fields: Fields, node: Node | None, kind: str) -> None:
-    """Before 0.2 a definition named its kind; files that still do are right if they name the right one."""
+    """Before 0.2 a definition named its kind; that is accepted if it is the right one."""
     if node is not None and (kind, node.value) not in (("exec", "exec"), ("run", "steps"), ("run", "run")):
         fields.refuse(node.line, f'definition.type: "{node.written[:40]}" does not fit "{kind}"; leave it out')
 
@@ -223,7 +223,7 @@ def _read_environment(fields: Fields, node: Node) -> EnvironmentDefinition:
 
 
 def _read_delegate(fields: Fields, entries: dict[str, Node], calls: tuple[Call, ...], spec: Spec) -> str | None:
-    """A name without `outputs: delegate` in the spec is without effect, as in GitLab's step runner."""
+    """A name without `outputs: delegate` in the spec has no effect, as in GitLab's step runner."""
     node = entries.get("delegate")
     if node is None or node.value is None:
         if spec.delegates_outputs:
@@ -237,6 +237,6 @@ def _read_delegate(fields: Fields, entries: dict[str, Node], calls: tuple[Call, 
 
 
 def _last(call: Call) -> Call:
-    """A step of `finally` runs whatever happened; a condition of its own says whether it is wanted then."""
+    """A step of `finally` always runs; its own condition is added to that."""
     condition = f"always() && ({call.condition})" if call.condition else "always()"
     return replace(call, condition=condition)

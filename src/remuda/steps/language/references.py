@@ -1,8 +1,8 @@
-"""What the text or mapping of a `step:` refers to. Pure; `resolving` fetches what is named here.
+"""Parses the text or mapping of a `step:`. Pure; `resolving` fetches what is named here.
 
-The order in which a text is decided is GitLab's: dynamic, local, builtin, then git or OCI. Where GitLab's rule for
-the last two is not known, ours is: an `@` after the host makes it git, unless a digest follows; else a `:` in the
-last part of the path makes it OCI. The engine calls this a second time with the evaluated text of a dynamic one.
+The kinds are tried in GitLab's order: dynamic, local, builtin, then git or OCI. For the last two GitLab's rule is not
+known; ours is: an `@` after the host means git, unless a digest follows; else a `:` in the last part of the path means
+OCI. The engine calls this again with the evaluated text of a dynamic one.
 """
 
 import re
@@ -17,10 +17,10 @@ LONG_FORMS: Mapping[str, tuple[frozenset[str], frozenset[str]]] = {
     "git": (frozenset({"url", "rev"}), frozenset({"dir", "file"})),
     "oci": (frozenset({"registry", "repository", "tag"}), frozenset({"dir", "file"})),
 }
-"""Which fields each needs and may have."""
+"""The fields that each form needs and may have."""
 
 SHORT_FORM_FOLDER = "steps"
-"""Where the packages of a repository are, in the short form of a git reference."""
+"""The folder of the packages of a repository, in the short form of a git reference."""
 
 _BUILTIN = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*(?:/[A-Za-z0-9_-]+)*")
 _VERSION = re.compile(r"[0-9]+(?:\.[0-9]+){0,2}")
@@ -40,7 +40,7 @@ def parse_reference(written: str | Mapping[str, Any], place: Place | str) -> Ref
 
 
 def evaluate_reference(reference: Reference, expand: Callable[[str], str], place: Place | str) -> Reference:
-    """The reference with its expressions evaluated, checked again: what it says now is not scanned for more."""
+    """The reference with its expressions evaluated and checked again. The result is not evaluated further."""
     if reference.kind is ReferenceKind.DYNAMIC:
         evaluated = parse_reference(expand(reference.text), place)
         if evaluated.kind is ReferenceKind.DYNAMIC:
@@ -61,7 +61,7 @@ def evaluate_reference(reference: Reference, expand: Callable[[str], str], place
 
 
 class _BadReferenceError(ValueError):
-    """What is wrong, without the place."""
+    """A mistake, without the place."""
 
 
 def _short(text: str) -> Reference:
@@ -160,7 +160,7 @@ def _oci_reference(text: str, registry: str, repository: str, tag: str, folder: 
 
 
 def _fits(pattern: re.Pattern[str], text: str) -> bool:
-    """Whether the text is right, or is not known yet."""
+    """True if the text matches, or still contains an expression."""
     return OPENER in text or pattern.fullmatch(text) is not None
 
 
@@ -187,7 +187,7 @@ def _long(written: Mapping[str, Any]) -> Reference:
 
 
 def without_credentials(url: str) -> str:
-    """The text for a message or a result; what stands before the host may be a password."""
+    """The text for messages and results: what is before the host may be a password."""
     scheme = match[0] if (match := _SCHEME.match(url)) else ""
     host, slash, path = url[len(scheme) :].partition("/")
     if slash and "@" in host:

@@ -1,4 +1,4 @@
-"""Mistakes found while a definition is read. They are collected, so that one reading shows them all."""
+"""Collects mistakes while a definition is read, so that one pass shows them all."""
 
 from collections.abc import Iterable
 from itertools import islice
@@ -17,27 +17,27 @@ class Report:
         self._mistakes: list[tuple[int, str]] = []
 
     def add(self, line: int, message: str) -> None:
-        """One more; beyond the limit the rest of the file is not read."""
+        """Add a mistake. At the limit the rest of the file is not read."""
         self._mistakes.append((line, message))
         if len(self._mistakes) >= MAX_MISTAKES:
             self.finish()
 
     def finish(self) -> None:
-        """Raise what was found, in the order of the file."""
+        """Raise the mistakes, in the order of the file, if there are any."""
         if self._mistakes:
             lines = [f"{self.file}:{line}: {message}" for line, message in sorted(self._mistakes, key=lambda m: m[0])]
             raise DefinitionError("\n".join(dict.fromkeys(lines)))
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """A hint for a word that is not among the known ones."""
+    """A hint for an unknown word: the most similar known one, or all of them."""
     names = sorted(known)
     return did_you_mean(word, names) or (f"; known: {', '.join(names)}" if names else "")
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """The same where the known ones are too many, or not for everybody to see."""
-    import difflib  # only a mistake pays for it
+    """A hint with the most similar known word, for words that are too many to list, or not for everybody to see."""
+    import difflib  # imported only for a mistake
 
     close = difflib.get_close_matches(word[:100], list(islice(known, MOST_COMPARED)), n=1)
     return f'; did you mean "{close[0]}"?' if close else ""

@@ -1,8 +1,8 @@
-"""The mark of a sensitive value. It travels with the value through expressions and comes off only on purpose.
+"""The mark of a sensitive value. It stays with the value through expressions and is removed only on purpose.
 
-A marked value is wrapped, so that nothing which expects a plain one can use it by accident. The mark may also be
-deep inside: a struct with one sensitive member is not sensitive as a whole, but `is_sensitive` says yes to it.
-Values are finite and not deeper than `operations.MAX_DEPTH`, so these functions may recurse.
+A marked value is wrapped, so that code that expects a plain one cannot use it by accident. The mark may also be deep
+inside: a struct with one sensitive member is not sensitive as a whole, but `is_sensitive` is true for it. Values are
+finite and not deeper than `operations.MAX_DEPTH`, so these functions may recurse.
 """
 
 from typing import Any
@@ -12,7 +12,7 @@ from remuda.lib.dataclass import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Sensitive:
-    """A value nobody should see; it has no marked values inside. `repr` does not show it either."""
+    """A secret value, without marked values inside. `repr` does not show it either."""
 
     value: Any
 
@@ -21,12 +21,12 @@ class Sensitive:
 
 
 def sensitive(value: Any) -> Sensitive:
-    """The value with the mark, once."""
+    """The value with one mark around it."""
     return Sensitive(reveal(value))
 
 
 def is_sensitive(value: Any) -> bool:
-    """Whether the value or anything in it is marked."""
+    """True if the value or anything in it is marked."""
     match value:
         case Sensitive():
             return True
@@ -38,7 +38,7 @@ def is_sensitive(value: Any) -> bool:
 
 
 def reveal(value: Any) -> Any:
-    """The same without any mark."""
+    """The value without any marks."""
     match value:
         case Sensitive():
             return value.value
@@ -50,7 +50,7 @@ def reveal(value: Any) -> Any:
 
 
 def conceal(value: Any, instead: str = "[MASKED]") -> Any:
-    """What may be shown: every marked part replaced."""
+    """The value with every marked part replaced, for display."""
     match value:
         case Sensitive():
             return instead

@@ -1,7 +1,7 @@
-"""The grammar of expressions: a text to a tree. What a tree is worth is decided in `evaluate`.
+"""The grammar of expressions: parses a text into a tree, which `evaluate` evaluates.
 
-The language is Moa. Two things are wider, so that every dotted path of older step runners stays valid: after a dot
-any word may stand, a reserved one too, and it may hold `-`. So `a.b-c` is one path, `a.b - c` a subtraction.
+The language is Moa, with two extensions, so that every dotted path of older step runners stays valid: after a dot any
+word is allowed, also a reserved one, and it may contain `-`. So `a.b-c` is one path, `a.b - c` a subtraction.
 
 Invariant: no tree is deeper than `MAX_DEPTH`, whatever the text, so that readers of trees may recurse.
 """
@@ -17,7 +17,7 @@ from remuda.steps.language.escaping import CLOSER, OPENER
 
 MAX_DEPTH = 80
 MAX_NESTING = 40
-"""Of brackets, quotes and signs in each other; each costs this parser a few calls."""
+"""How deep brackets, quotes and signs may be nested; each level costs the parser a few calls."""
 
 RESERVED = re.compile(
     "array|as|break|case|const|continue|default|else|fallthrough|float|for|func|function|goto|if|import|in|int|let|"
@@ -42,7 +42,7 @@ _UNICODE = re.compile(r"\\u([0-9a-fA-F]{4})")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """Part of a tree. `at` is where it stands in the text, for messages."""
+    """Part of a tree. `at` is its position in the text, for messages."""
 
     at: int = field(default=0, compare=False)
 
@@ -107,7 +107,7 @@ class Binary(Node):
 
 @lru_cache(maxsize=256)
 def parse_expression(text: str) -> Node:
-    """A whole text that is one expression, without braces around it. The same conditions come again and again."""
+    """Parse a whole text that is one expression, without braces. Cached, because conditions repeat."""
     parser = _Parser(text, 0, closes=False)
     tree = parser.expression()
     if parser.position < len(text):
@@ -116,13 +116,13 @@ def parse_expression(text: str) -> Node:
 
 
 def parse_embedded(text: str, start: int) -> tuple[Node, int]:
-    """The expression whose opener stands at `start`, and where the text goes on after its closer."""
+    """The expression whose opener is at `start`, and the position after its closer."""
     parser = _Parser(text, start, closes=True)
     return _check_depth(parser.parse_embedded(), text), parser.position
 
 
 def walk(tree: Node) -> Iterator[tuple[Node, int]]:
-    """Every node with its depth, in no useful order."""
+    """Every node with its depth, in no particular order."""
     pending = [(tree, 1)]
     while pending:
         node, depth = pending.pop()
@@ -131,7 +131,7 @@ def walk(tree: Node) -> Iterator[tuple[Node, int]]:
 
 
 def where(text: str, at: int) -> str:
-    """A place in a text, in words."""
+    """A position in a text, for messages."""
     line = text.count("\n", 0, at) + 1
     column = at - text.rfind("\n", 0, at)
     return f"line {line}, character {column}" if "\n" in text.strip() else f"character {column}"
@@ -167,7 +167,7 @@ def _children(node: Node) -> tuple[Node, ...]:
 
 
 class _Parser:
-    """Reads from `position` on. With `closes`, the text ends where the closer is expected, not where it is over."""
+    """Parses from `position` on. With `closes`, the text ends at the closer, not at its own end."""
 
     def __init__(self, text: str, start: int, *, closes: bool) -> None:
         self.position = start
@@ -186,7 +186,7 @@ class _Parser:
         return tree
 
     def expression(self, level: int = 1) -> Node:
-        """A chain of operators that bind at least as strongly as `level`, up to the next thing that is none."""
+        """Operands and operators that bind at least as strongly as `level`."""
         left = self._parse_signed()
         while match := _OPERATOR.match(self._text, self.position):
             operator = match[0]
@@ -198,7 +198,7 @@ class _Parser:
         return left
 
     def unexpected_token(self) -> ExpressionError:
-        """What stands at the position does not belong there."""
+        """The error for what is at the position."""
         if self.position >= len(self._text):
             if self._closes:
                 return ExpressionError(f'the "{excerpt(self._text[self._start :])}" is not closed: ${{{{ ... }}}}')
@@ -215,7 +215,7 @@ class _Parser:
         self.position = match.end() if match else self.position
 
     def _takes(self, token: str) -> bool:
-        """Whether the token comes next; if so it and the blanks after it are passed."""
+        """True if the token comes next; then it and the blanks after it are skipped."""
         if not self._text.startswith(token, self.position):
             return False
         self.position += len(token)
@@ -300,7 +300,7 @@ class _Parser:
         return Name(name=word[0], at=word.start())
 
     def _parse_list(self, end: str) -> tuple[Node, ...]:
-        """Expressions with commas between them, up to the end; a comma may follow the last."""
+        """Expressions with commas between them, up to `end`; a comma may follow the last."""
         items: list[Node] = []
         while not self._takes(end):
             items.append(self.expression())
@@ -336,7 +336,7 @@ class _Parser:
         return key
 
     def _parse_quoted(self) -> Node:
-        """A text in double quotes, which may hold escapes and expressions."""
+        """A text in double quotes, which may contain escapes and expressions."""
         at = self.position
         self.position += 1
         parts: list[Node] = []

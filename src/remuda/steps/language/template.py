@@ -1,7 +1,7 @@
-"""Where expressions stand in a text. `\\${{` is a literal opener; a closer without an opener is text.
+"""Finds the expressions in a text. `\\${{` is a literal opener; a closer without an opener is text.
 
-Called with every text of a definition, for its mistakes when it is read and for its value when a step starts; what
-was read is kept, because both see the same texts.
+Called with every text of a definition, to check it and to evaluate it; results are cached, because both see the same
+texts.
 """
 
 from functools import lru_cache
@@ -15,12 +15,12 @@ _LARGEST_KEPT = 4096
 
 @dataclass(frozen=True, slots=True)
 class Hole:
-    """An expression and what stands in the text for it."""
+    """An expression and its source in the text."""
 
     tree: Node
     source: str
     line: int = 0
-    """Where it stands in a text of several lines."""
+    """Its line in a text of several lines."""
 
 
 Parts = tuple[str | Hole, ...]

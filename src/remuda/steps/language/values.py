@@ -1,4 +1,4 @@
-"""What a definition says, once it has been read and checked. Nothing here is evaluated: texts still hold expressions.
+"""A definition as values, once it was read and checked. Texts still contain expressions.
 
 `reading` makes these values out of a file, `references` the references in them; the engine evaluates and runs them.
 """
@@ -12,14 +12,14 @@ from typing import Any
 from remuda.lib.dataclass import dataclass
 
 NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
-"""Of an input, output, variable or step."""
+"""Name of an input, output, variable or step."""
 
 MISSING: Any = object()
-"""Stands for a default that is not there; null is a value."""
+"""Stands for a missing default; null is a value."""
 
 
 class ValueType(StrEnum):
-    """Of an input or output."""
+    """Type of an input or output."""
 
     STRING = "string"
     NUMBER = "number"
@@ -51,7 +51,7 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spec:
-    """The first document."""
+    """The first document of a definition file."""
 
     inputs: Mapping[str, Parameter] = field(default_factory=dict)
     outputs: Mapping[str, Parameter] = field(default_factory=dict)
@@ -60,7 +60,7 @@ class Spec:
     remuda: int | None = None
     """The version of our extensions that the file asks for; without it they are unknown keys."""
     version: str | None = None
-    """Of the step package, where it says (an extension)."""
+    """Version of the step package, if it has one (an extension)."""
 
 
 class ReferenceKind(StrEnum):
@@ -75,7 +75,7 @@ class ReferenceKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reference:
-    """Where a step's package is. Which fields count depends on the kind; unused ones are empty."""
+    """Where a step's package is. The kind says which fields are used; others are empty."""
 
     kind: ReferenceKind
     text: str
@@ -96,7 +96,7 @@ class Reference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retry:
-    """How often a step that failed is tried again (an extension)."""
+    """How often a failed step is tried again (an extension)."""
 
     times: int
     delay_seconds: float = 0.0
@@ -123,12 +123,12 @@ class Call:
     parallel: tuple["Call", ...] = ()
     """A group: these run at the same time."""
     inner: tuple["Call", ...] = ()
-    """`run` of an entry: steps that are handed into the environment which this step makes."""
+    """`run` of an entry: steps inside the environment that this step makes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exec:
-    """A command, no shell."""
+    """A command, run without a shell."""
 
     command: tuple[str, ...]
     work_dir: str | None = None
@@ -160,7 +160,7 @@ class Definition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """Both documents of a file."""
+    """Both documents of a definition file."""
 
     spec: Spec
     definition: Definition

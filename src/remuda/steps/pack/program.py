@@ -1,8 +1,7 @@
 """This program itself: in which of its three forms it runs, and how to start another part of it.
 
-Installed beside the rest of Remuda, packed into one zip for a Python that is there, or frozen into one executable.
-The agent starts parts of itself (a standard step, `delegate`), and copies itself to other machines; both ask here.
-Pure, but for looking at where this process came from.
+Installed beside the rest of Remuda, packed into one zip for an existing Python, or frozen into one executable. The
+agent starts parts of itself (a standard step, `delegate`), and copies itself to other machines; both ask here.
 """
 
 import hashlib
@@ -12,14 +11,14 @@ from enum import StrEnum
 from pathlib import Path
 
 PROTOCOL = 1
-"""The version of the agent's gRPC service that this program speaks."""
+"""Version of the agent's gRPC service."""
 IDLE_EXIT_SECONDS = 60.0
-"""How long an agent that a manager or a plugin has started stays without a job and without anybody who is connected;
-whoever needs one later starts another. One with jobs that nobody has fetched stays as long as those want it."""
+"""How long an agent that a manager or a plugin has started stays without jobs and connections. One with jobs that
+nobody has fetched stays as long as those want it."""
 
 
 class Form(StrEnum):
-    """What this program is."""
+    """The form in which this program runs."""
 
     INSTALLED = "installed"
     """Modules in a Python environment."""
@@ -30,7 +29,7 @@ class Form(StrEnum):
 
 
 class _Loader:
-    """What the loader of a frozen program said."""
+    """What the loader of a frozen program reported."""
 
     file = ""
 
@@ -45,10 +44,10 @@ _OF_LOADER = ("STATICX_", "_PYI_", "_MEIPASS")
 
 
 def leave_loader() -> None:
-    """Take out of the environment what the loaders of a frozen program have put there for this process alone.
+    """Remove the variables that the loaders of a frozen program have set for this process alone.
 
-    They unpack the program anew for every start, and have it use the libraries that they bring; what a job runs must
-    not, and another part of this program must not take this process's copy, which ends with it, for its own.
+    They unpack the program for every start and make it use their own libraries; what a job runs must not use those, and
+    another part of this program must not use this process's copy, which is removed with it.
     """
     if form() is not Form.FROZEN:
         return
@@ -62,9 +61,9 @@ def leave_loader() -> None:
 
 
 def certificates(root: Path = Path("/")) -> dict[str, str]:
-    """Where this machine has the certificates of authorities, as a variable for those who do not know by themselves.
+    """A variable with the certificate bundle of this machine, for programs that do not find it themselves.
 
-    A frozen program looks where the machine has them that it was made on; each kind of system has another place.
+    A frozen program looks in the place of the machine that it was built on; each kind of system has another.
     """
     if form() is not Form.FROZEN or "SSL_CERT_FILE" in os.environ:
         return {}
@@ -79,7 +78,7 @@ def form() -> Form:
 
 
 def own_file() -> Path | None:
-    """The one file this program is; None where it is many."""
+    """The one file this program is; None if it is many."""
     match form():
         case Form.FROZEN:
             return Path(_Loader.file or sys.executable)
@@ -90,7 +89,7 @@ def own_file() -> Path | None:
 
 
 def own_command(*words: str) -> list[str]:
-    """How to start this program with these words; `step NAME` is a standard step in each of its forms."""
+    """The command line that starts this program with these words; `step NAME` is a standard step in each form."""
     match form():
         case Form.FROZEN:
             return [str(own_file()), *words]
@@ -105,7 +104,7 @@ def own_command(*words: str) -> list[str]:
 
 
 def digest_of(content: bytes) -> str:
-    """SHA-256 of a program, but for the line that names its interpreter, which differs from machine to machine."""
+    """SHA-256 of a program without its interpreter line, which differs from machine to machine."""
     return hashlib.sha256(content.partition(b"\n")[2] if content.startswith(b"#!") else content).hexdigest()
 
 

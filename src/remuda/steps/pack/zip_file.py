@@ -1,9 +1,8 @@
-"""The agent as one file for any Python 3.11 or newer: a zip of pure Python that needs nothing installed.
+"""Packs the agent into one file for any Python 3.11 or newer: a zip of pure Python that needs nothing installed.
 
-Decides what goes in: the agent, the standard steps, and the pure-Python parts of what they import. Everything else
-of this distribution stays out. Beside each source is what the packing Python compiles it to, which starts in a fraction
-of the time: a Python of the same version takes that, any other the source. The same sources and the same version of
-Python give the same bytes.
+It contains the agent, the standard steps, and the pure-Python parts of what they import. Beside each source is its
+compiled form, which starts in a fraction of the time: a Python of the same version uses that, any other the source. The
+same sources and the same version of Python give the same bytes.
 """
 
 import importlib.util
@@ -30,7 +29,7 @@ LEFT_OUT = (
     "google/protobuf/internal/testing_refleaks",
     "yaml/cyaml",
 )
-"""Parts nobody here imports, some of which need modules that are not packed."""
+"""Parts that are never imported, some of which need modules that are not packed."""
 
 _MAIN = '''"""The packed agent."""
 import sys
@@ -40,12 +39,12 @@ if __name__ == "__main__":
     sys.exit(main())
 '''
 _ALONE = ("remuda/__init__.py", "remuda/wire/__init__.py", "remuda/wire/http2.py")
-"""Modules of packages whose others stay behind."""
+"""Single modules of packages that are not packed otherwise."""
 _LONG_AGO = (1980, 1, 1, 0, 0, 0)
 _UNCHECKED = (1).to_bytes(4, "little") + bytes(8)
-"""In the head of a compiled module: it belongs to its source, whenever that was changed. No digest of it is needed."""
+"""Header flags of a compiled module: it is not compared with its source."""
 _PLAIN = 2
-"""The newest form of compiled code without references to what came before, which are there or not by chance."""
+"""The newest marshal format without back-references, which are not deterministic."""
 
 
 def pack(output: Path) -> None:
@@ -77,7 +76,7 @@ def _sources(package: str) -> Iterator[tuple[str, bytes]]:
 
 
 def _compile(sources: Mapping[str, bytes]) -> Iterator[tuple[str, bytes]]:
-    """Of all modules; `__main__` is run as a program, which goes by its source."""
+    """All modules but `__main__`, which runs from its source."""
     for name, source in sources.items():
         if name.endswith(".py") and name != "__main__.py":
             code = compile(source, name, "exec", dont_inherit=True, optimize=0)

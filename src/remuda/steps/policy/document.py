@@ -1,8 +1,8 @@
-"""A policy's text into values: every mistake is found here, with whose document it is in and at which key. Pure.
+"""Parses the text of a policy. Every mistake is reported with the author of the document and the key. Pure.
 
-Called by the agent when it accepts a job, by the manager when it reads its configuration, and by the cell when a
-document is put there, so that whoever writes it learns of a mistake first. What is unknown is refused: a misspelt key
-of a policy must not leave something allowed.
+The agent calls it when it accepts a job, the manager when it reads its configuration, and the cell when a document is
+stored, so that the author learns of a mistake first. Unknown keys are refused: a misspelt key must not leave something
+allowed.
 """
 
 import json
@@ -18,7 +18,7 @@ from remuda.steps.policy.versions import check_range
 from remuda.steps.process.limits import NAMES, NO_LIMITS, Limits
 
 VERSION = 1
-"""Of the form in which layers come together."""
+"""Version of the form in which layers are sent together."""
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE | re.ASCII)
 _TIME = re.compile(r"(?:(\d+)h)?\s*(?:(\d+)m)?\s*(?:(\d+(?:\.\d+)?)s)?", re.ASCII)
@@ -31,9 +31,9 @@ _CONDITIONS = {"success()", "failure()", "always()"}
 
 
 def parse_policy(text: str) -> Policy:
-    """`{"version": 1, "layers": [{"author": ..., "document": {...}}]}`; an empty text says nothing.
+    """`{"version": 1, "layers": [{"author": ..., "document": {...}}]}`; an empty text is an empty policy.
 
-    `"delegated": true` is for the part of a job that another agent handed on, which has its inserted steps there.
+    `"delegated": true` is for a part of a job that another agent handed on, which runs the inserted steps there.
     `"variables"` and `"server_ca"` are what the manager gives to inserted steps.
     """
     if not text.strip():
@@ -61,7 +61,7 @@ def parse_policy(text: str) -> Policy:
 
 
 def parse_layer(document: Any, *, author: str) -> Layer:
-    """One author's document."""
+    """Parse the document of one author."""
     keys = {"default", "rules", "limits", "insert", "substitutes", "engines", "advisory"}
     found = _Mapping(document, f"policy of {author}", keys, separator=": ")
     limits, _ = _limits(found)
@@ -185,7 +185,7 @@ def _sources(found: "_Mapping", key: str) -> tuple[Source, ...]:
 
 
 def _limits(outer: "_Mapping") -> tuple[Limits, frozenset[str]]:
-    """Limits, and the names of those that are said not to hold."""
+    """The limits, and the names of those that are lifted."""
     if "limits" not in outer:
         return NO_LIMITS, frozenset()
     found = _Mapping(outer.take("limits"), outer.path("limits"), set(NAMES.values()))
@@ -239,7 +239,7 @@ def _whole(value: Any, where: str) -> int:
 
 
 def _check_names(layers: Collection[Layer]) -> None:
-    """Two inserted steps of one name could not be told apart."""
+    """Refuse two inserted steps of one name."""
     seen: dict[str, str] = {}
     for layer in layers:
         for insertion in layer.insertions:
@@ -253,15 +253,15 @@ def _check_names(layers: Collection[Layer]) -> None:
 
 
 def nearest(key: str, known: Collection[str]) -> str:
-    """What was probably meant."""
-    import difflib  # only a mistake pays for it
+    """A hint with the most similar known key."""
+    import difflib  # imported only for a mistake
 
     close = difflib.get_close_matches(key, sorted(known), n=1)
     return f"; did you mean {close[0]}?" if close else ""
 
 
 class _Mapping:
-    """A JSON object that knows where it stands and which keys it may have (None: any)."""
+    """A JSON object that knows its position and its allowed keys (None: any)."""
 
     def __init__(self, value: Any, where: str, known: Collection[str] | None, *, separator: str = ".") -> None:
         if not isinstance(value, dict):
@@ -316,7 +316,7 @@ class _Mapping:
         return value
 
     def choice(self, key: str, words: tuple[str, ...]) -> str:
-        """One of these words; the first where the key is missing."""
+        """One of these words; the first if the key is missing."""
         value = self._value.get(key, words[0])
         if value not in words:
             options = ", ".join(dict.fromkeys(words))

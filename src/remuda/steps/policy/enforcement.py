@@ -1,9 +1,8 @@
 """A job's policy, applied to the steps of its tree: what the engine asks for every step that begins, runs and ends.
 
-Decides nothing of its own: `rules` says what a policy means, `enclosure` what can be held. Here is only what question a
-step of the tree is: what it is for rules, whose limits it has with those of the steps around it, and which of our own
-programs are not held to a job's limits because they work for the job from outside. Nothing is remembered but the
-request, so an agent that adopts the job comes to the same answers.
+`rules` says what a policy means, `step_limits` what can be enforced. This module says how a step of the tree looks to
+the rules, which limits it has together with the steps around it, and which of our own programs are exempt because they
+work for the job from outside. It keeps nothing but the request, so an agent that adopts the job gives the same answers.
 """
 
 import asyncio
@@ -52,7 +51,7 @@ FREE = Decision(allowed=True, rule="", reason="there is no policy")
 
 
 class PolicyEnforcement:
-    """Of one job."""
+    """The enforcement of one job's policy."""
 
     def __init__(
         self,
@@ -66,9 +65,9 @@ class PolicyEnforcement:
         has_own_user: bool = False,
         sandbox: Sandbox | None = None,
     ) -> None:
-        """`job` is the job's folder in the agent's; `key` tells it from all others, those of other agents included.
-        `slot` is the control group around the whole job, below which its steps have theirs.
-        `has_own_user`: nobody else on this machine is `person`."""
+        """`job` is the job's folder in the agent's; `key` identifies it among those of all agents. `slot` is the
+        control group around the whole job, below which its steps have theirs. `has_own_user`: nobody else on this
+        machine is `person`."""
         self.policy = policy
         self.person = person
         self.slot = slot
@@ -86,12 +85,12 @@ class PolicyEnforcement:
 
     @property
     def is_restricted(self) -> bool:
-        """Whether anybody has said anything about this job's steps."""
+        """True if there is a policy, a control group or another user for this job's steps."""
         return bool(self.policy.layers or self.cgroup) or self.person is not None
 
     @property
     def env(self) -> dict[str, str]:
-        """Who steps run as, for the weakest part of their environment: the agent's home is of no use to another."""
+        """Variables for the user of the steps, in the weakest layer: the agent's home is of no use to another user."""
         if self.person is None and (self.sandbox is None or self.sandbox.hidden):
             return {}
         temporary = f"{self._work_dir}.tmp"
@@ -101,9 +100,9 @@ class PolicyEnforcement:
         return {"HOME": home, "USER": str(self.person.uid), "LOGNAME": str(self.person.uid)} | self.person.env
 
     def prepare(self, *, has_begun: bool = False) -> None:
-        """Let whoever steps run as reach what is theirs, and nothing else of the agent's: it can open folders whose
-        files it knows, and read none of them. AgentError where the job cannot be held as it is to be. `has_begun`: an
-        earlier agent has handed over what is theirs, and steps may have changed it since."""
+        """Give the user of the steps access to the job's folders, and to nothing else of the agent. AgentError if the
+        job cannot be restricted as it must be. `has_begun`: an earlier agent has done that, and steps may have changed
+        files since."""
         if self.slot is not None:
             self.slot.begin()
         if self.sandbox is not None and (why := self._lacks_sandbox()) is not None:
@@ -119,7 +118,7 @@ class PolicyEnforcement:
         hand_over(self._work_dir, self.person)
 
     def remark(self) -> str | None:
-        """What the job's log should say about how it is held."""
+        """A warning for the job's log if its control group cannot be used."""
         if not self.cgroup or self._host.groups.folders():
             return None
         why = "; ".join(sorted(set(self._host.groups.lacking.values())))
@@ -133,7 +132,7 @@ class PolicyEnforcement:
         return {one.call.name: one.call for layer in self.policy.layers for one in layer.insertions}
 
     def decide(self, node: Node, loaded: Loaded) -> Decision:
-        """Whether a step may begin."""
+        """Whether a step may begin, and its limits."""
         if not self.policy.layers:
             return FREE
         within = self._limits_around(node)
@@ -142,7 +141,7 @@ class PolicyEnforcement:
         return decide(self.policy, _subject(node, loaded), within=within)
 
     def decide_inputs(self, node: Node, loaded: Loaded, entered: Entered, env: Mapping[str, str]) -> Decision:
-        """Whether a step may begin with what it was given. `env`: its variables, where our own programs get them."""
+        """Whether a step may begin with these inputs. `env`: its variables, if our own programs get them."""
         if not node.is_users or not is_own_name(loaded, ENGINE_CLIENTS):
             return FREE
         address = str(reveal(entered.inputs.get("engine") or "") or env.get("DOCKER_HOST", ""))
@@ -157,11 +156,11 @@ class PolicyEnforcement:
         return find_insertions(self.policy, _subject(node, loaded))
 
     def limits(self, node: Node) -> Limits:
-        """Of a step that has begun."""
+        """The limits of a step that has begun."""
         return self.decide(node, node.loaded).limits if node.loaded is not None else NO_LIMITS
 
     def enclose(self, node: Node) -> Enclosure:
-        """What holds the command of a step that has begun."""
+        """Set up the limits around the command of a step that has begun."""
         if not self.is_restricted:
             return self._free
         is_client, is_inside = is_own(node, ENGINE_CLIENTS), runs_in_container(node)
@@ -173,13 +172,13 @@ class PolicyEnforcement:
             work_dir=self._work_dir,
             person=None if is_agents else self.person,
             inside=is_client or is_inside,
-            # A container that the job itself has opened, at an engine of its choice, keeps it from nothing.
+            # A container that the job has opened itself, at an engine of its choice, does not isolate it.
             apart=(is_inside and is_agents) or self.person is not None,
             slot=self.slot,
         )
 
     def around_launch(self, launch: Launch, node: Node, enclosure: Enclosure, files: StepFiles) -> Launch:
-        """What is started in place of a step's command."""
+        """The launch with the step's limits, user and sandbox around it."""
         env = dict(launch.env)
         if enclosure is not self._free and is_own(node, ENGINE_CLIENTS) and enclosure.limits is not NO_LIMITS:
             env["REMUDA_LIMITS"] = enclosure.limits.to_json()
@@ -205,7 +204,7 @@ class PolicyEnforcement:
         )
 
     def wrap_in_sandbox(self, launch: Launch, node: Node, env_file: Path) -> Launch:
-        """Run the launch inside the job's sandbox, unless the step has the agent's rights."""
+        """The launch inside the job's sandbox, unless the step has the agent's rights."""
         if self.sandbox is None or has_agents_rights(node):
             return launch
         argv, env = self.wrap_command(
@@ -226,10 +225,10 @@ class PolicyEnforcement:
         is_own: bool,
         is_inserted: bool = False,
     ) -> tuple[tuple[str, ...], dict[str, str]]:
-        """What to start so that a command runs in the job's sandbox, and with which environment. The program that makes
-        the sandbox runs outside of it, so the command's variables go into `env_file`, from which they are set inside.
-        `is_inserted`: the sandbox has the files of inserted steps. AgentError where `is_own`, one of our own programs,
-        cannot be loaded there; DefinitionError where the variables cannot be set."""
+        """Command line and environment to run a command in the job's sandbox. The program that makes the sandbox runs
+        outside of it, so the command's variables go into `env_file`, from which they are set inside. `is_inserted`: the
+        sandbox has the files of inserted steps. AgentError if `is_own`, one of our own programs, cannot be loaded
+        there; DefinitionError if the variables cannot be set."""
         assert self.sandbox is not None
         if is_own and self.person is not None:
             why = problem(self.person.uid, self.person.gid, shown=hidden_folders.own_places())
@@ -245,7 +244,7 @@ class PolicyEnforcement:
         return self.sandbox.wrap(command, env_file=str(env_file), is_own=is_own, is_inserted=is_inserted), outer
 
     def refusal(self, enclosure: Enclosure) -> str | None:
-        """Why a step must not start here although it may run: somebody wants nothing that is only advisory."""
+        """Why a step must not start although it is allowed: its limits would be advisory, and a policy refuses that."""
         author = self.policy.refuses_advisory
         if author is None or not enclosure.advisory:
             return None
@@ -253,7 +252,7 @@ class PolicyEnforcement:
         return f"the policy of {author} wants no step whose limits are advisory ({weak})"
 
     def report(self, decision: Decision, enclosure: Enclosure | None) -> dict[str, Any]:
-        """`policy` of a result; nothing where nobody has a say."""
+        """`policy` of a result; empty without restrictions."""
         if not self.is_restricted or not (decision.rule or enclosure):
             return {}
         told: dict[str, Any] = {"decision": "allowed" if decision.allowed else "denied", "rule": decision.rule}
@@ -261,20 +260,20 @@ class PolicyEnforcement:
         return {"policy": told | (enclosure.report() if enclosure else {})}
 
     def usage(self) -> dict[str, float]:
-        """What the whole job has used, where there is a control group around all of it."""
+        """What the whole job has used, if there is a control group around it."""
         return self.slot.usage() if self.slot is not None else {}
 
     def files_in_shared_places(self) -> Iterator[str | None]:
-        """Files and folders of the job in folders for everybody, where it has a user of its own; and None for each one
-        there that is somebody else's. Looks for them only when it is iterated."""
+        """Files and folders of the job's own user in folders for everybody, and None for each one of others. Searches
+        only when it is iterated."""
         if self._own_uid is not None and not user_cleanup.is_listed(self._own_uid):
             for entry in user_cleanup.search_files(self._own_uid):
                 yield entry and entry.path
 
     async def sweep(self, clock: Clock) -> tuple[str, ...]:
-        """The job is over: end whatever its steps have left; what cannot be ended, in words. Who is cancelled here
-        still waits for the thread: the next job may have the same user, and one that lags behind would take from
-        that."""
+        """End whatever a finished job has left, and remove its user's files. Returns descriptions of processes that do
+        not end. A cancelled caller still waits for the thread: the next job may have the same user, and a late thread
+        would remove its files."""
         survivors = await sweep(self._host, self._key, clock) if self.is_restricted else ()
         if self._own_uid is not None:
             clearing = asyncio.to_thread(_clear_user, self._own_uid)
@@ -283,8 +282,8 @@ class PolicyEnforcement:
         return survivors
 
     async def end_processes(self, clock: Clock) -> tuple[str, ...]:
-        """End whatever the job's steps have left running, while the job goes on: its user's files stay. Returns what
-        cannot be ended, in words."""
+        """End the processes that steps have left while the job goes on; files stay. Returns descriptions of those that
+        do not end."""
         survivors = await sweep(self._host, self._key, clock) if self.is_restricted else ()
         if self._own_uid is not None:
             ending = asyncio.to_thread(_end_processes, self._own_uid)
@@ -292,7 +291,7 @@ class PolicyEnforcement:
         return survivors
 
     def leave_slot(self) -> None:
-        """What was made around all of the job goes; not yet, while a container of it is there."""
+        """Remove the control group of the job, unless a container of it is still there."""
         if self.slot is not None:
             self.slot.remove()
 
@@ -310,10 +309,10 @@ class PolicyEnforcement:
         return self._job / EXCHANGE
 
     def give(self, files: StepFiles, node: Node, *, has_raw: bool) -> None:
-        """Let a step of the job's user have its files, those of the list that it stands in, and those of no step.
+        """Give the job's user the files of a step, those of its list, and those of no step.
 
-        They are made here, in a folder of the agent's, where the job's user cannot put a link in the place of one. A
-        container of the job can: then DefinitionError, or an OSError that `is_jobs_doing` knows.
+        They are made here, in a folder of the agent's, where the job's user cannot replace one by a link. A container
+        of the job can: then DefinitionError, or an OSError that `is_jobs_doing` recognizes.
         """
         assert self.person is not None
         raw = [files.own_path(".raw")] if has_raw else []
@@ -349,7 +348,7 @@ class PolicyEnforcement:
                 os.fchown(opened, self.person.uid, self.person.gid)
 
     def _let_read(self, path: str) -> None:
-        """What an inserted step does is not for the job's user to change, as whom it runs."""
+        """Let the job's user only read a file of an inserted step, although the step runs as that user."""
         assert self.person is not None
         with closing(open_plain(path)) as file:
             os.fchown(file, os.geteuid(), self.person.gid)
@@ -361,7 +360,8 @@ class PolicyEnforcement:
 
 
 def _end_processes(uid: int) -> None:
-    """In a thread: the list of users, too, may be far away. Some may start another before they are killed."""
+    """Runs in a thread, because the list of users may be on another machine. Repeats, because a process may start
+    another before it is killed."""
     if user_cleanup.is_listed(uid):
         return
     for _ in range(_LOOKS):
@@ -379,7 +379,7 @@ def _clear_user(uid: int) -> None:
 
 def _subject(node: Node, loaded: Loaded) -> Subject:
     return Subject(
-        # What stands in the job itself is the job's own, as a file in its folder is.
+        # A command in the job itself counts like a file in its folder.
         kind=loaded.kind or ReferenceKind.LOCAL,
         reference=loaded.reference or "the job's own command",
         name=node.call.name,
@@ -393,7 +393,7 @@ def _subject(node: Node, loaded: Loaded) -> Subject:
 
 
 def _is_read(file: str) -> bool:
-    """True for files of a step that say what it does, and for those of no step; it writes to the others."""
+    """True for files that say what a step does, and for those of no step; the step writes to the others."""
     suffix = file.partition(".")[2]
     return not suffix or suffix.startswith(("script", "inputs", "command"))
 

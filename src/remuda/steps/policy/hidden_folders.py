@@ -1,14 +1,14 @@
-"""The machine as it is, without the platform's own folders: for jobs on the machine of a whole platform.
+"""Hides the platform's own folders from jobs on the machine of a whole platform.
 
 `remuda up` and `remuda run` start jobs as the platform's own user, who could read the administrator's token, the keys
-and the database. bubblewrap puts an empty folder over each place that is hidden; what a job needs of it is put back.
-Programs, homes and the network stay. A process in there sees none outside, through whose entry in /proc it could get at
-the rest, and has not the rights that would undo it: who is not root is in a user namespace of its own, and root has
-lost them. What is left running ends with the command. The code of the platform itself can only be read: what it loads
-later is what was installed.
+and the database. bubblewrap mounts an empty folder over each hidden one; what a job needs of it is mounted again.
+Programs, homes and the network stay. A process inside sees no process outside, whose /proc entry could lead to the
+rest, and has no rights to undo it: without root it is in a user namespace of its own, and root has lost them. Processes
+left running end with the command. The platform's own code can only be read, so what it imports later is what was
+installed.
 
-Unlike `sandbox`, which uses it, this needs no job: `remuda run` puts its whole agent behind it. Imports nothing that
-takes time, since a run's start waits for it.
+Unlike `sandbox`, which uses it, this needs no job: `remuda run` puts its whole agent behind it. Imports nothing slow,
+because the start of a run waits for it.
 """
 
 import os
@@ -17,25 +17,25 @@ from collections.abc import Iterable, Sequence
 from functools import cache
 
 _SEARCH = ("/usr/local/bin", "/usr/bin", "/bin")
-# What waits for the end does not go by the signals that end the command; the command itself does.
+# The waiting shell ignores the signals that end the command; the command does not.
 STAY = 'trap "" HUP INT TERM; exec "$@"'
 WITH_VARIABLES = f'exec 9<"$1"; shift; {STAY}'
-"""The same with a file whose options bubblewrap reads: the variables of what runs inside."""
+"""Like `STAY`, with a file of bubblewrap options: the variables of the command."""
 FROM_FILE = ("--args", "9")
 _RIGHTS = (
     *("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID", "SETPCAP", "SETFCAP"),
     *("NET_BIND_SERVICE", "SYS_CHROOT"),
 )
-"""What root keeps: enough to install packages. Not: to mount, to make devices, to open files by their handles, nor to
-listen on the machine's network, where the platform's tokens go by."""
+"""Capabilities that root keeps: enough to install packages, but not to mount, to make devices, to open files by their
+handles, or to read the machine's network, where the platform's tokens pass."""
 _DEVICES = ("/dev/kvm", "/dev/fuse", "/dev/net/tun", "/dev/dri")
-"""What root gets besides the harmless ones; on a disk it could read every file."""
+"""Devices for root besides the harmless ones; through a disk device it could read every file."""
 
 _SHARED_PREFIXES = ("/", "/usr", "/usr/local")
 
 
 def find_program(name: str) -> str | None:
-    """The system's own, whatever PATH says."""
+    """The system's own program, whatever PATH says."""
     paths = (f"{folder}/{name}" for folder in _SEARCH)
     return next((path for path in paths if os.access(path, os.X_OK)), None)
 
@@ -49,10 +49,10 @@ def hide(
     fixed: Iterable[str] = (),
     env_file: str = "",
 ) -> tuple[str, ...]:
-    """What to start in place of a command. All paths are absolute. `hidden` folders are empty there, but for what is
-    `kept` of them, or `lent` for reading only. What is `fixed` outside of them is neither changed nor replaced.
-    `env_file`: options of bubblewrap that set the command's variables; without one it has those of its caller.
-    """
+    """The command line that runs a command behind hidden folders. All paths are absolute. `hidden` folders are empty
+    there, except what is `kept` of them, or `lent` for reading only. What is `fixed` outside of them is neither changed
+    nor replaced. `env_file`: bubblewrap options that set the command's variables; without one it has those of its
+    caller."""
     covered = _outermost(os.path.realpath(path) for path in hidden if os.path.isdir(path))
     start = ["-c", WITH_VARIABLES, "remuda-sandbox", env_file] if env_file else ["-c", STAY, "remuda-sandbox"]
     words = ["/bin/sh", *start, find_program("bwrap") or "bwrap", *(FROM_FILE if env_file else ())]
@@ -70,8 +70,8 @@ def hide(
 
 
 def own_code() -> tuple[str, ...]:
-    """Name the folders that this program is loaded from, but for those that a machine's other programs are in, too:
-    jobs of root may install packages there."""
+    """The folders that this program is loaded from, except those with other programs of the machine: jobs of root may
+    install packages there."""
     package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
     home = os.path.realpath(os.path.expanduser("~"))
     shared = (*_SHARED_PREFIXES, home, f"{home}/.local")
@@ -81,8 +81,8 @@ def own_code() -> tuple[str, ...]:
 
 @cache
 def own_places() -> tuple[str, ...]:
-    """Name everything that a process needs to load this program, for those who do not see the whole machine."""
-    from remuda.steps.pack.program import own_file  # only here: most starts of a run need none of this
+    """Everything that a process needs to load this program."""
+    from remuda.steps.pack.program import own_file  # imported here, because most starts of a run do not need it
 
     package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
     places = [sys.prefix, sys.base_prefix, os.path.realpath(sys.executable), os.path.dirname(package)]
@@ -93,7 +93,7 @@ def own_places() -> tuple[str, ...]:
 
 @cache
 def problem() -> str | None:
-    """Why nothing can be hidden on this machine; None when it can. It is tried, which takes a few milliseconds."""
+    """Why nothing can be hidden on this machine; None if it can. It is tried, which takes a few milliseconds."""
     if find_program("bwrap") is None:
         return "bubblewrap (bwrap) is not installed"
     command = hide(["/bin/sh", "-c", ":"], hidden=["/var/tmp"])
@@ -121,7 +121,7 @@ def problem() -> str | None:
 
 
 def _service_manager_sockets() -> tuple[str, ...]:
-    """Name the sockets of those who start any program for whoever asks, outside of what hides anything."""
+    """Sockets of services that start programs for any caller, outside of all hiding."""
     if (uid := os.geteuid()) == 0:
         return ("/run/systemd/private", "/run/dbus/system_bus_socket")
     return (f"/run/user/{uid}/bus", f"/run/user/{uid}/systemd/private")
@@ -136,21 +136,21 @@ def _outermost(paths: Iterable[str]) -> list[str]:
 
 
 def _below(covered: Sequence[str], paths: Iterable[str]) -> list[str]:
-    """Those that would not be seen otherwise, by their real names."""
+    """Those that would be hidden otherwise, by their real names."""
     real = (os.path.realpath(path) for path in paths)
     return [path for path in real if any(path == outer or path.startswith(f"{outer}/") for outer in covered)]
 
 
 def _outside(covered: Sequence[str], paths: Iterable[str]) -> list[str]:
-    """Those that are seen as they are, by their real names."""
+    """Those that are not hidden, by their real names."""
     real = [os.path.realpath(path) for path in paths]
     below = _below(covered, real)
     return _outermost(path for path in real if path not in below)
 
 
 def _arrange(covered: Sequence[str], *, kept: Iterable[str], lent: Iterable[str], fixed: Sequence[str]) -> list[str]:
-    """Mount the outer before the inner, so that the inner is what it is meant to be. Every folder above a fixed one is
-    a mount, too: a mount cannot be moved away, to put another in its place."""
+    """Mount the outer before the inner. Every folder above a fixed one is a mount, too: a mount cannot be moved away to
+    put another in its place."""
     above = {parent for path in fixed for parent in _parents(path)}
     mounts = [(path, 0, ["--dev-bind", path, path]) for path in above]
     mounts += [(path, 1, ["--ro-bind-try", path, path]) for path in fixed]
@@ -161,7 +161,7 @@ def _arrange(covered: Sequence[str], *, kept: Iterable[str], lent: Iterable[str]
 
 
 def _parents(path: str) -> list[str]:
-    """Name the folders above one, but for the root."""
+    """The folders above one, without the root."""
     names = path.strip("/").split("/")
     return ["/" + "/".join(names[:count]) for count in range(1, len(names))]
 

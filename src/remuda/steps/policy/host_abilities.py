@@ -1,6 +1,6 @@
-"""What this machine lets the agent hold steps to, found once when the agent starts.
+"""What this machine lets the agent enforce, found once when the agent starts.
 
-Only facts: what follows from them for a step is decided in `enclosure`. Nothing is believed that can be tried.
+Abilities are tried, not guessed. `step_limits` decides what follows from them for a step.
 """
 
 import hashlib
@@ -19,44 +19,44 @@ OWN_USER = "steps run as the agent's own user, who can undo it"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Host:
-    """A machine, seen from its agent."""
+    """The abilities of a machine."""
 
     is_root: bool
     groups: Groups = field(default_factory=Groups)
     has_networks: bool = False
-    """Whether a step can be given a network of its own."""
+    """True if a step can be given a network of its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ability:
-    """What holds for one name of a policy here."""
+    """What can be enforced for one name of a policy."""
 
     name: str
     enforced: bool
-    """Provided that steps run as another user (`run_as`); without that everything is advisory."""
+    """If steps run as another user (`run_as`); without that everything is advisory."""
     detail: str
 
 
 def find_host(data: Path, cgroup: str = "") -> Host:
-    """Look. `data` is the agent's folder: agents that share a machine do not share groups. `cgroup`: where they lie, if
-    not below the agent's own."""
+    """Find the abilities. `data` is the agent's folder: agents that share a machine do not share groups. `cgroup`:
+    where the groups are, if not below the agent's own."""
     groups = find_groups(groups_name(data), parent=cgroup or None)
     return Host(is_root=os.geteuid() == 0, groups=groups, has_networks=can_leave_network())
 
 
 def groups_name(data: Path) -> str:
-    """Of the group in which those of all steps of an agent are."""
+    """Name of the group that contains those of all steps of an agent."""
     return "remuda-" + hashlib.sha256(os.fsencode(data.absolute())).hexdigest()[:12]
 
 
 @cache
 def host_of(data: Path, cgroup: str = "") -> Host:
-    """The same, looked for once in the life of an agent."""
+    """`find_host`, cached for the life of the agent."""
     return find_host(data, cgroup)
 
 
 def describe(host: Host) -> tuple[Ability, ...]:
-    """For people and for the agent's own report."""
+    """The abilities for people, and for the agent's own report."""
     by_groups: Mapping[str, str] = {
         "memory": "more is killed",
         "cpu": "more is slowed down",

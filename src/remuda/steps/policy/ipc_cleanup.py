@@ -1,8 +1,8 @@
-"""What a user who is a job's alone has left of System V IPC when the job is over: memory, messages, semaphores.
+"""Removes the System V IPC objects of a job's own user when the job is over: memory, messages, semaphores.
 
-They have no place in the file system and outlive their processes, so the next job in the slot, which has the same user,
-would find them. The kernel lists those of this IPC namespace; what a sandbox or a container had goes with its own.
-Called by `enforcement`, after `own_user` has ended the user's processes.
+They are not in the file system and outlive their processes, so the next job in the slot, which has the same user, would
+find them. The kernel lists those of this IPC namespace; those of a sandbox or container end with it. Stands beside
+`user_cleanup` because it needs calls of the C library.
 """
 
 import ctypes
@@ -15,17 +15,17 @@ _REMOVERS = {"shm": ("shmid", "shmctl"), "msg": ("msqid", "msgctl"), "sem": ("se
 
 
 def remove_memory(uid: int) -> None:
-    """Remove everything that the user owns or has made. What cannot be removed stays."""
+    """Remove everything that the user owns or has made, as far as possible."""
     libc = ctypes.CDLL(None)
     for kind, (column, name) in _REMOVERS.items():
         remove = getattr(libc, name)
         for number in _list_owned(uid, kind, column):
-            # Semaphores come in sets: which one of the set is the second argument, and of no meaning here.
+            # The second argument is the number of a semaphore in its set, which is ignored here.
             remove(number, 0, _IPC_RMID) if kind == "sem" else remove(number, _IPC_RMID, None)
 
 
 def _list_owned(uid: int, kind: str, column: str) -> list[int]:
-    """The numbers of a user's entries; none where the kernel has no such list."""
+    """The numbers of a user's entries; empty if the kernel has no such list."""
     try:
         head, *lines = (_LISTS / kind).read_text().splitlines()
     except (OSError, ValueError):

@@ -1,7 +1,7 @@
-"""Whom the steps of a job run as, where the agent is root: another user, out of whose reach the agent is.
+"""The user that the steps of a job run as, if the agent is root: another one, who cannot reach the agent.
 
-Decides what a request's `run_as` means on this machine, and hands folders over. Who runs as whom is the manager's
-decision. A numeric user need not exist in the user list, so that each slot can have one of its own.
+Parses `run_as` of a request, and hands folders over. The manager decides who runs as whom. A numeric user need not
+exist in the user list, so that each slot can have one of its own.
 """
 
 import os
@@ -24,11 +24,11 @@ class JobUser:
     uid: int
     gid: int
     env: dict[str, str] = field(default_factory=dict)
-    """Weaker than what the job says of itself. No HOME where the user has none."""
+    """Weaker than the job's variables. No HOME if the user has none."""
 
 
 def parse_run_as(text: str, *, agent_uid: int | None = None) -> JobUser | None:
-    """A user's name, UID or UID:GID; None for an empty text. BadRequestError when this agent cannot do that."""
+    """A user's name, UID or UID:GID; None for an empty text. BadRequestError if this agent cannot do that."""
     if not text:
         return None
     own = os.geteuid() if agent_uid is None else agent_uid
@@ -41,10 +41,10 @@ def parse_run_as(text: str, *, agent_uid: int | None = None) -> JobUser | None:
 
 
 def hand_over(folder: Path, person: JobUser, opened: int | None = None, *, closed: bool = False) -> None:
-    """Make a folder, and what is in it, a person's own. Nothing follows a link out of it, or in its place.
+    """Make a user the owner of a folder and its content. Links are not followed.
 
-    `opened` is the folder's descriptor, where the caller has one. `closed`: nobody but its owner gets in, whatever the
-    modes of what is in it.
+    `opened` is the folder's descriptor, if the caller has one. `closed`: only the owner can enter, whatever the modes
+    of the content.
     """
     if opened is None:
         with closing(_open(folder)) as descriptor:
@@ -59,10 +59,10 @@ def hand_over(folder: Path, person: JobUser, opened: int | None = None, *, close
         for descriptor, names, _ in walk(opened):
             for name in names:
                 status = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
-                # A second name of a file may lie elsewhere, and mean somebody else's file.
+                # A file with a second name may be somebody else's.
                 if status.st_uid != person.uid and (status.st_nlink == 1 or stat.S_ISLNK(status.st_mode)):
                     os.chown(name, person.uid, person.gid, dir_fd=descriptor, follow_symlinks=False)
-            # The folder itself last: until then whoever it is handed to changes nothing in it.
+            # The folder itself last: until then the user cannot change anything in it.
             os.fchown(descriptor, person.uid, person.gid)
     if closed:
         os.fchmod(opened, 0o700)
@@ -102,7 +102,7 @@ def _env(entry: pwd.struct_passwd) -> dict[str, str]:
 
 
 def _barrier(folder: Path, person: JobUser) -> Path | None:
-    """The first folder on the way that a person may not search."""
+    """The first folder on the way that the user may not search."""
     for parent in reversed(folder.absolute().parents):
         status = parent.stat()
         if status.st_uid == person.uid:

@@ -1,6 +1,8 @@
-"""What the kernel does not watch over for the agent is measured: the size of a folder, and where there are no control
-groups the memory and number of a step's processes. Too late by up to a look, and blind for what lies elsewhere: so
-whatever is watched over like this is called advisory, though a step that goes beyond it is ended.
+"""Measures limits that the kernel does not watch: the size of a folder, and without control groups the memory and
+number of a step's processes.
+
+Measuring is late by up to one interval and does not see other places, so such a limit is called advisory, although a
+step that exceeds it is ended.
 """
 
 import asyncio
@@ -13,13 +15,13 @@ from remuda.steps.process import usage
 from remuda.steps.process.usage import format_bytes
 
 LOOK_SECONDS = 2.0
-"""Between two looks; longer where a look takes long."""
+"""Between two measurements; longer if one takes long."""
 SHARE = 20
-"""A look may take one part in so many of all time."""
+"""A measurement may take one part in so many of the time."""
 
 
 def folder_bytes(folder: Path) -> int:
-    """What a folder takes on its disk. What vanishes meanwhile counts as nothing."""
+    """What a folder takes on its disk. Files that vanish meanwhile count as nothing."""
     total, waiting = 0, [os.fspath(folder)]
     while waiting:
         try:
@@ -44,7 +46,7 @@ async def until_exceeded(
     pids: int | None,
     clock: Clock,
 ) -> str:
-    """Look again and again; what was exceeded, in words. Never returns while nothing is, or nothing is limited."""
+    """Measure repeatedly. Returns a description of the exceeded limit; never returns otherwise."""
     if disk_bytes is None and memory_bytes is None and pids is None:
         await asyncio.Event().wait()
     while True:
@@ -64,7 +66,7 @@ async def until_exceeded(
 
 
 def disk_error(size: int, limit: int, *, before: int = 0) -> str | None:
-    """Why a step must end that found a folder of one size and made it another; what others put there is not its."""
+    """The message for a step that made a folder grow beyond its limit; None if it did not."""
     if size - before <= limit:
         return None
     grown = format_bytes(size - before)

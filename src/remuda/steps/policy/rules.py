@@ -1,13 +1,12 @@
 """What a policy means for one step: whether it may run, within which limits, and what runs around it. Pure.
 
-Every layer decides for itself, by the first of its rules that fits; a step runs when all of them allow it, and within
-the stricter of all limits. So a narrower layer can only narrow. What cannot be known about a step counts against it: a
-step without a version (or with a name in its place, such as latest) fits no `allow` with a version range, and every
-`deny` with one.
+Every layer decides by the first of its rules that fits. A step runs when all layers allow it, and within the strictest
+of all limits, so a narrower layer can only narrow. Unknown facts count against a step: one without a version (or with a
+name such as latest) fits no `allow` with a version range, and every `deny` with one.
 
 An inserted step, and whatever it runs, is allowed by the layer that inserts it and by those below it, which cannot
-switch off what is required; the layers above still have their say. No step of a job can take its name.
-The engine asks after every resolution, for nested steps too.
+switch off what is required; the layers above still decide. No step of a job can take its name. The engine asks after
+every resolution, for nested steps too.
 """
 
 import re
@@ -25,7 +24,7 @@ __all__ = ["decide", "decide_engine", "find_insertions", "parse_layer", "parse_p
 
 
 def decide(policy: Policy, subject: Subject, *, within: Limits = NO_LIMITS) -> Decision:
-    """Whether a step may run; `within` are the limits of the step that runs it."""
+    """Whether a step may run; `within` are the limits of the step that calls it."""
     source = source_of(subject)
     taken = None if subject.origin == "inserted" else _inserter(policy, [subject.name])
     if taken is not None:
@@ -48,7 +47,7 @@ def decide(policy: Policy, subject: Subject, *, within: Limits = NO_LIMITS) -> D
 
 
 def decide_engine(policy: Policy, address: str) -> Decision:
-    """Whether a step of a user may use the container engine that it names: only where every layer allows that."""
+    """Whether a user's step may use the container engine that it names: only if every layer allows it."""
     for layer in policy.layers:
         if not any(_glob(pattern).fullmatch(address) for pattern in layer.engines):
             reason = _engine_refusal(address, layer.author)
@@ -61,7 +60,7 @@ def decide_engine(policy: Policy, address: str) -> Decision:
 def find_insertions(policy: Policy, subject: Subject | None = None) -> Inserted:
     """What runs around the whole job, or around one step of it. Outer layers enclose inner ones.
 
-    Nothing is put around what was itself inserted.
+    Inserted steps have nothing around them.
     """
     if policy.is_delegated if subject is None else subject.origin == "inserted":
         return NOTHING_INSERTED
@@ -81,7 +80,7 @@ def find_insertions(policy: Policy, subject: Subject | None = None) -> Inserted:
 
 
 def source_of(subject: Subject) -> str:
-    """The part of a reference that globs are held against: without scheme, version, and folder in the package."""
+    """The part of a reference that globs are matched against: without scheme, version, and folder in the package."""
     text = subject.reference
     match subject.kind:
         case ReferenceKind.BUILTIN:
@@ -110,7 +109,7 @@ def _refusal(subject: Subject, layer: Layer, rule: Rule | None) -> str:
 
 
 def _limits(layer: Layer, rule: Rule | None) -> Limits:
-    """A rule's own limits take the place of the document's, one by one."""
+    """A rule's own limits replace the document's, one by one."""
     if rule is None:
         return layer.limits
     values = {
@@ -124,7 +123,7 @@ def _limits(layer: Layer, rule: Rule | None) -> Limits:
 
 def _fits(rule: Rule, subject: Subject, source: str) -> bool:
     if rule.allows:
-        # A link that a job has put where its steps are allowed brings nothing in.
+        # The real path counts: a link in an allowed folder allows nothing.
         is_meant = any(_matches(pattern, subject.kind, subject.real or source) for pattern in rule.sources)
     else:
         is_meant = any(_matches_either(pattern, subject, source) for pattern in rule.sources)
@@ -140,7 +139,7 @@ def _fits(rule: Rule, subject: Subject, source: str) -> bool:
 
 
 def _matches_either(pattern: Source, subject: Subject, source: str) -> bool:
-    """By the path that was written, or by the one that it leads to: no link leads around a rule."""
+    """Matches the written path or the real one: no link avoids a rule."""
     places = (source, subject.real) if subject.real else (source,)
     return any(_matches(pattern, subject.kind, place) for place in places)
 
@@ -153,14 +152,14 @@ def _matches(pattern: Source, kind: ReferenceKind, source: str) -> bool:
 
 @lru_cache(maxsize=1024)
 def _glob(text: str) -> re.Pattern[str]:
-    """`*` stays within a part of a path, `**` does not."""
+    """`*` matches within a part of a path, `**` across parts."""
     pieces = re.split(r"(\*\*|\*|\?)", text)
     meanings = {"**": ".*", "*": "[^/]*", "?": "[^/]"}
     return re.compile("".join(meanings.get(piece) or re.escape(piece) for piece in pieces), re.DOTALL)
 
 
 def _inserter(policy: Policy, names: Iterable[str]) -> int | None:
-    """The layer that inserts a step of one of these names."""
+    """The index of the layer that inserts a step of one of these names."""
     wanted = set(names)
     for index, layer in enumerate(policy.layers):
         if any(one.call.name in wanted for one in layer.insertions):

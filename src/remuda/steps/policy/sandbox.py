@@ -1,13 +1,13 @@
 """A job's own view of the machine's files, made by bubblewrap: the system for reading, its own folders for writing.
 
 A sandboxed step sees the system's programs and configuration, the job's working directory, its exchange folder, and the
-folders that the request names (caches); /tmp and home are its own, and empty. It sees no process but its own, neither
-folders of other jobs nor those of agent and manager. The network is the machine's, unless a policy says otherwise. What
-such a step leaves running ends with it.
+folders that the request names (caches); /tmp and home are its own, and empty. It sees only its own processes, and no
+folders of other jobs, the agent or the manager. The network is the machine's, unless a policy says otherwise. Processes
+that a step leaves running end with it.
 
-Where a job is only kept from the platform's own folders (`hidden`), everything else stays as it is, see `hiding`.
+With `hidden` a job is only kept from the platform's own folders, see `hidden_folders`.
 
-`problem` tries whether it can be done here: a job is refused where not, and never run without.
+`problem` tries whether a sandbox can be made: if not, the job is refused, and never run without.
 """
 
 import os
@@ -25,40 +25,40 @@ _RESOLVER = "/run/systemd/resolve"
 _HIDDEN_FOLDERS = ("/etc/gitlab-runner", "/etc/remuda")
 _HIDDEN_FILES = ("/etc/shadow", "/etc/shadow-", "/etc/gshadow", "/etc/gshadow-")
 _TEMPORARY = ("/tmp", "/var/tmp", "/run")
-# What waits for the sandbox's end does not go by the signals that end a step; the step itself does.
-# Folders that are to be there are made first, with the rights that the sandbox is made with, and no more.
-# The variables of what runs inside are in a file: a job's LD_PRELOAD must not decide what these programs do.
+# The waiting shell ignores the signals that end a step; the step does not.
+# Missing folders are made first, with the rights of the sandbox.
+# The step's variables are in a file: a job's LD_PRELOAD must not affect these programs.
 _STAY = (
     'exec 9<"$1"; shift; while [ "$1" != -- ]; do mkdir -p "$1"; shift; done; shift; trap "" HUP INT TERM; exec "$@"'
 )
 _TRY_SECONDS = 20
 _usable: set[tuple[int | None, int | None, tuple[str, ...]]] = set()
-"""For whom a sandbox could be made, and with which places in it."""
+"""Users and places for which a sandbox could be made."""
 MOST_VARIABLES = 2500
 """bubblewrap takes 9000 words, three of them for a variable."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sandbox:
-    """Of one job."""
+    """The sandbox of one job."""
 
     work_dir: str
     exchange: str
     inserted: str = ""
-    """The exchange folder of steps that a policy inserted, which only they have."""
+    """The exchange folder of inserted steps, which only they have."""
     writable: tuple[str, ...] = ()
-    """Folders of the job's project that stay, its caches; made where they are missing."""
+    """Folders of the job's project that stay, such as caches; created if they are missing."""
     hidden: tuple[str, ...] = ()
-    """The only folders that it does not see, where there are some."""
+    """The only folders that it does not see, if there are any."""
 
     readable: tuple[str, ...] = ()
-    """Files of the agent that it sees though it sees nothing else there."""
+    """Files of the agent that it sees although it sees nothing else there."""
 
     def wrap(
         self, command: Sequence[str], *, env_file: str, is_own: bool, is_inserted: bool = False
     ) -> tuple[str, ...]:
-        """What to start in place of a command, with an environment in which nothing is the job's; our own programs
-        need what they are made of, too. `env_file`: see `variable_options`."""
+        """The command line that runs a command in the sandbox. `is_own`: one of our own programs, whose code has to be
+        visible. `env_file`: see `variable_options`."""
         shown = (*(hidden_folders.own_places() if is_own else ()), *self.readable)
         kept = (self.work_dir, f"{self.work_dir}.tmp", self.exchange, *self.writable)
         if is_inserted:
@@ -75,8 +75,8 @@ class Sandbox:
 
 
 def variable_options(env: Mapping[str, str]) -> bytes:
-    """The content of an `env_file`. DefinitionError where bubblewrap does not take so many, or where a value has a NUL:
-    what follows that would be another option."""
+    """The content of an `env_file`. DefinitionError if there are too many variables for bubblewrap, or if a value has a
+    NUL, after which another option could follow."""
     if len(env) > MOST_VARIABLES:
         raise DefinitionError(f"the step has {len(env)} variables; in a sandbox there can be {MOST_VARIABLES} at most")
     for name, value in env.items():
@@ -86,9 +86,10 @@ def variable_options(env: Mapping[str, str]) -> bytes:
 
 
 def problem(uid: int | None = None, gid: int | None = None, *, shown: tuple[str, ...] = ()) -> str | None:
-    """Why no sandbox can be made on this machine in which a user can read the places `shown`; None when one can.
+    """Why no sandbox can be made on this machine in which a user can read the places `shown`; None if one can.
 
-    Only success is remembered: the machine may just have had no process to spare."""
+    Only success is cached: the machine may have been out of processes for a moment.
+    """
     if (uid, gid, shown) in _usable:
         return None
     why = _try_sandbox(uid, gid, shown)

@@ -1,10 +1,10 @@
 """The control group of a slot: around everything that a job has on the machine, its containers included.
 
-Made when the job begins, with the limits of the runner, and removed when it is over: the next job in the slot begins
-with nothing used. A group that is there already is its operator's: it stays, and keeps what was set there by others. A
-job that cannot be held to limits that its runner has does not run; without limits the group is only for accounting,
-and a machine that has none runs the job all the same (`Custody.remark`). Calls can be repeated by an agent that adopts
-the job, as what was there before is noted in the job's folder first.
+Made when the job begins, with the limits of the runner, and removed when it is over, so that the next job in the slot
+begins with nothing used. A group that exists already belongs to the operator: it stays, with its settings. A job whose
+limits cannot be enforced does not run; without limits the group is only for accounting, and the job runs even if there
+is none (`PolicyEnforcement.remark`). An agent that adopts the job can repeat all calls, because what existed before is
+noted in the job's folder first.
 """
 
 import json
@@ -20,23 +20,23 @@ from remuda.steps.process.cgroups import Groups, StepGroup, find_groups, list_pl
 from remuda.steps.process.limits import Limits
 
 NOTE = "slot"
-"""In the job's folder: which groups were there before, and what they had used."""
+"""File in the job's folder: which groups existed before, and what they had used."""
 _KEYS = {"memory": "slot_memory", "cpu": "slot_cpus", "pids": "slot_pids"}
-"""In the runner's configuration."""
+"""Names in the runner's configuration."""
 
 
 class SlotGroup:
-    """Of one job."""
+    """The control group around one job."""
 
     def __init__(self, path: str, *, limits: Limits, name: str, job: Path) -> None:
-        """`path` as in every hierarchy; `name` of the agent's groups below it; `job` is the job's folder."""
+        """`path` in every hierarchy; `name` of the agent's groups below it; `job` is the job's folder."""
         self.limits = limits
         self.path = path
         self._name = name
         self._note = job / NOTE
 
     def begin(self) -> None:
-        """Make it. AgentError where a limit cannot be kept."""
+        """Make the group. AgentError if a limit cannot be enforced."""
         if not self._note.exists():
             there = [str(place) for place in list_places(self.path) if place.is_dir()]
             used = self._group.usage() if there else None
@@ -56,23 +56,23 @@ class SlotGroup:
             )
 
     def usage(self) -> dict[str, float]:
-        """What the whole job has used so far, as far as it is known, as results name it."""
+        """What the whole job has used so far, with the names of results."""
         used, noted = self._group.usage(), self._note_content
         if used is None or noted is None:
             return {}
         before: dict[str, Any] = noted["used"]
         told = {name: value - (before.get(name) or 0) for name, value in asdict(used).items() if value is not None}
         if noted["there"]:
-            # The most that it ever had may have been another job's.
+            # The peak may be that of an earlier job.
             told.pop("memory_peak_bytes", None)
         return told
 
     def count_refused_forks(self) -> int:
-        """How often the job could not start one more process, where the kernel counts that here."""
+        """How often the job could not start another process, if the kernel counts that here."""
         return self._group.count_refused_forks()
 
     def remove(self) -> None:
-        """The job is over: what was made for it goes, unless something is in there that nobody could end."""
+        """Remove the group when the job is over, unless a process in it cannot be ended."""
         noted = self._note_content
         if noted is None:
             return
@@ -83,7 +83,7 @@ class SlotGroup:
 
     @cached_property
     def _group(self) -> StepGroup:
-        """The group, as one below those above it."""
+        """The group as a `StepGroup` of its parents."""
         groups = find_groups(self._name, parent=self.path)
         above = {controller: folder.parent.parent for controller, folder in groups.v1.items()}
         v2 = groups.v2.parent.parent if groups.v2 else None
@@ -100,5 +100,5 @@ class SlotGroup:
 
 
 def limits_of(memory_bytes: int, cpus: float, pids: int) -> Limits:
-    """Where 0 is none."""
+    """Limits from a request, where 0 means no limit."""
     return Limits(memory_bytes=memory_bytes or None, cpus=cpus or None, pids=pids or None)

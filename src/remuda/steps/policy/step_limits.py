@@ -1,10 +1,10 @@
-"""One step's limits, made to hold as far as this machine can: what stands before its command, which groups it joins.
+"""Sets up the limits of one step as far as this machine can: what runs before its command, which groups it joins.
 
-Decides what is enforced and what is only advisory, and says why. Enforced is what holds against a step that tries to
-get around it: the kernel watches over it, and the step runs as another user than the agent, or in a container. All else
-is advisory, though it is set up, and acted on, just the same.
+Decides what is enforced and what is only advisory, and why. A limit is enforced if it holds against a hostile step: the
+kernel watches it, and the step runs as another user than the agent, or in a container. Everything else is advisory,
+although it is set up and acted on in the same way.
 
-`enclose` may be called again for a step that runs (the key is the same), as an agent does that adopts one.
+`enclose` may be called again for a running step (with the same key), as an agent does that adopts one.
 """
 
 import asyncio
@@ -35,24 +35,24 @@ INSIDE = "steps in a container have the limits of the container, none of their o
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Enclosure:
-    """Around one step."""
+    """The limits around one step."""
 
     limits: Limits
     work_dir: Path
     spec: Mapping[str, Any] = field(default_factory=dict)
-    """What `entering` does before it becomes the command; empty: it is not needed."""
+    """What `process.enclosure_entry` does before it executes the command; empty: it is not needed."""
     joins: tuple[str, ...] = ()
     """Files that the shim's subshell writes 0 to before it executes the command."""
     person: JobUser | None = None
     group: StepGroup | None = None
     slot: SlotGroup | None = None
-    """What is around the whole job."""
+    """The control group around the whole job."""
     enforced: tuple[str, ...] = ()
     advisory: Mapping[str, str] = field(default_factory=dict)
-    """By name, why."""
+    """The reason by name of the limit."""
     is_inside: bool = False
     disk_before: int = 0
-    """What the work folder had on the disk when the step began."""
+    """Size of the work folder when the step began."""
 
     @property
     def limits_disk(self) -> bool:
@@ -60,12 +60,13 @@ class Enclosure:
 
     @property
     def replaces_proxies(self) -> bool:
-        """True if the step is given a proxy in place of those that its variables name."""
+        """True if the step gets our proxy in place of those that its variables name."""
         network = self.spec.get("network") or ()
         return bool(network) and all(network)
 
     def since(self, file: Path) -> "Enclosure":
-        """The same, knowing what the work folder has before the step; `file` keeps it for an agent that adopts it."""
+        """A copy that knows the size of the work folder before the step; `file` keeps it for an agent that adopts the
+        step."""
         try:
             before = int(file.read_bytes())
         except (OSError, ValueError):
@@ -74,10 +75,10 @@ class Enclosure:
         return replace(self, disk_before=before)
 
     def wrap(self, command: Sequence[str], env: Mapping[str, str], env_file: Path) -> tuple[list[str], dict[str, str]]:
-        """What to start in place of a command, and with which environment.
+        """Command line and environment to start in place of a command.
 
-        Where the step becomes another user, its environment is put into a file for that moment: until then programs run
-        as root, and a variable such as LD_PRELOAD must not decide what they do.
+        If the step becomes another user, its environment is put into a file until then: the programs before that run as
+        root, and a variable such as LD_PRELOAD must not affect them.
         """
         if not self.spec:
             return list(command), dict(env)
@@ -89,16 +90,16 @@ class Enclosure:
         return [*own_command("enclose"), json.dumps(spec), *command], dict(env)
 
     def report(self) -> dict[str, Any]:
-        """For the step's result."""
+        """`enforced`, `advisory` and `why` of the step's result."""
         return {"enforced": list(self.enforced), "advisory": list(self.advisory), "why": dict(self.advisory)}
 
     def usage(self) -> dict[str, float]:
-        """What its control groups tell of what it used, as results name it."""
+        """The usage that its control groups report, with the names of results."""
         used = self.group.usage() if self.group else None
         return {} if used is None else {name: value for name, value in asdict(used).items() if value is not None}
 
     async def find_broken_limit(self) -> str | None:
-        """Which limit the step has gone beyond, in words; asked when it has ended."""
+        """A description of the limit that the ended step has exceeded; None if there is none."""
         limits, group = self.limits, self.group
         whole = self.slot.limits.memory_bytes if self.slot else None
         if group is not None and (limits.memory_bytes or whole) and group.count_memory_kills():
@@ -113,13 +114,13 @@ class Enclosure:
         return None
 
     def hint(self) -> str | None:
-        """What a limit may have to do with a step that has failed."""
+        """How a limit may have contributed to a step's failure; None if it has not."""
         if self.group is None:
             return None
         refused, whole = self.group.count_refused_forks(), self.slot.limits.pids if self.slot else None
         if self.limits.pids is not None and refused:
             return f"the step could not start more than {self.limits.pids} processes, which is its limit"
-        # Which of the two groups counts depends on the kernel.
+        # It depends on the kernel which of the two groups counts.
         if self.slot is not None and whole is not None and (refused or self.slot.count_refused_forks()):
             return f"the job could not start more than {whole} processes, which is its limit"
         if self.slot is not None and self.group.count_memory_kills() and self.slot.limits.memory_bytes is None:
@@ -127,7 +128,8 @@ class Enclosure:
         return None
 
     async def until_exceeded(self, session: int, clock: Clock) -> str:
-        """Measure what the kernel does not watch over. Returns what was exceeded, in words, or never."""
+        """Measure what the kernel does not watch. Returns a description of the exceeded limit; never returns
+        otherwise."""
         limits = NO_LIMITS if self.is_inside else self.limits
         return await measurement.until_exceeded(
             folder=self.work_dir,
@@ -141,7 +143,7 @@ class Enclosure:
 
     @property
     def is_measured(self) -> bool:
-        """Whether there is anything that only the agent watches over."""
+        """True if there is a limit that only the agent watches."""
         limits = NO_LIMITS if self.is_inside else self.limits
         if limits is NO_LIMITS:
             return False
@@ -153,12 +155,12 @@ class Enclosure:
         return self.group is not None and self.group.groups.limits(name)
 
     def kill(self) -> None:
-        """Everything that the step started, wherever it has gone."""
+        """Kill everything that the step started."""
         if self.group is not None:
             self.group.kill()
 
     def remove(self) -> None:
-        """Once it has ended. What it left running keeps its group until `sweep`."""
+        """Remove the groups of an ended step. Processes that it left keep theirs until `sweep`."""
         if self.group is not None:
             self.group.remove()
 
@@ -174,13 +176,13 @@ def enclose(
     apart: bool = False,
     slot: SlotGroup | None = None,
 ) -> Enclosure:
-    """Set up what holds for a step.
+    """Set up the limits of a step.
 
     `inside`: its limits are those of a container, only a client of that runs here. `apart`: something other than its
-    user keeps it from the agent. `slot`: the group that its groups lie in.
+    user isolates it from the agent. `slot`: the group that contains its groups.
     """
     if slot is not None and slot.limits.cpus and limits.cpus:
-        # Version 1 has no group with more than the one around it.
+        # In version 1 a group may not have more than its parent.
         limits = replace(limits, cpus=min(limits.cpus, slot.limits.cpus))
     group = None
     if host.groups.folders():
@@ -192,7 +194,7 @@ def enclose(
     return Enclosure(
         limits=limits,
         work_dir=work_dir,
-        # Whoever enters joins by itself: what it needs for that is not the step's.
+        # With a spec, `enclosure_entry` joins the groups itself.
         spec=spec | {"joins": joins} if spec else {},
         joins=() if spec else joins,
         person=person,
@@ -205,14 +207,14 @@ def enclose(
 
 
 async def sweep(host: Host, job: str, clock: Clock) -> tuple[str, ...]:
-    """Kill and remove everything that is left of a job: the groups whose keys begin with it and a dot. What cannot be
-    ended within `_END_SECONDS`, in words."""
+    """Kill and remove everything that is left of a job: the groups whose keys begin with it and a dot. Returns
+    descriptions of processes that do not end within `_END_SECONDS`."""
     deadline = clock.monotonic() + _END_SECONDS
     while keys := _keys(host, job):
         for key in keys:
             group = StepGroup(groups=host.groups, key=key)
             if group.kill() or not group.remove():
-                # A process that was killed is in its group until it has ended.
+                # A killed process is in its group until it has ended.
                 await clock.sleep(_LOOK_SECONDS)
         if clock.monotonic() >= deadline:
             break
@@ -227,12 +229,12 @@ def _keys(host: Host, job: str) -> set[str]:
 
 def _forget_unused(host: Host) -> None:
     for folder in host.groups.folders():
-        with contextlib.suppress(OSError):  # there, as long as another job has groups in it
+        with contextlib.suppress(OSError):  # not empty while another job has groups in it
             folder.rmdir()
 
 
 def _spec(host: Host, limits: Limits, person: JobUser | None) -> dict[str, Any]:
-    """What `entering` is to do beyond joining groups."""
+    """What `enclosure_entry` is to do beyond joining groups."""
     spec: dict[str, Any] = {}
     if limits.network is not None and host.has_networks:
         spec["network"] = limits.network
@@ -246,7 +248,7 @@ def _spec(host: Host, limits: Limits, person: JobUser | None) -> dict[str, Any]:
 def _split_by_enforcement(
     host: Host, limits: Limits, *, is_apart: bool, inside: bool
 ) -> tuple[tuple[str, ...], dict[str, str]]:
-    """What is enforced and what is not, with the reason."""
+    """The names of enforced limits, and the advisory ones with the reason."""
     enforced: list[str] = []
     advisory: dict[str, str] = {}
     for name in ("steps", *limits.names()):
@@ -259,7 +261,7 @@ def _split_by_enforcement(
 
 
 def _weakness(host: Host, name: str, *, inside: bool) -> str:
-    """Why a limit does not hold by itself; empty when it does."""
+    """Why a limit is not enforced by itself; empty if it is."""
     match name:
         case "steps" | "timeout":
             return ""

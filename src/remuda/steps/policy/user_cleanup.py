@@ -1,9 +1,9 @@
-"""What a user who is a job's alone has left on the machine when the job is over: processes, and files for everybody.
+"""Ends the processes of a job's own user when the job is over, and removes its files in folders for everybody.
 
-Each slot can have a user of its own, and the next job in the slot has the same one: whatever the last one left in
-places where everybody may write would be its own. A user of the machine's user list is somebody, whom nothing is taken
-from here. In a process namespace that others have made, a container, the same number is somebody else; in one that the
-user has made it is not. Programs that have more rights than who started them count by who that was.
+Each slot can have a user of its own, and the next job in the slot has the same one: it would own whatever the last one
+left where everybody may write. A user of the machine's user list may be a person, so nothing of it is touched. In a
+process namespace of a container engine the same number is another user; in one that the user has made it is not.
+Programs with more rights than the user who started them count by that user.
 """
 
 import os
@@ -22,7 +22,7 @@ PLACES = ("/tmp", "/var/tmp", "/dev/shm", "/dev/mqueue")
 
 
 def is_listed(uid: int) -> bool:
-    """Whether the machine knows such a user."""
+    """True if the machine's user list has this user."""
     try:
         pwd.getpwuid(uid)
     except KeyError:
@@ -31,7 +31,7 @@ def is_listed(uid: int) -> bool:
 
 
 def kill_processes(uid: int) -> bool:
-    """Kill all that live; whether there were any."""
+    """Kill all processes of the user. Returns whether there were any."""
     own, found = os.readlink("/proc/self/ns/pid"), False
     for name in os.listdir("/proc"):
         if not name.isdigit():
@@ -45,8 +45,8 @@ def kill_processes(uid: int) -> bool:
 
 
 def search_files(uid: int, places: tuple[str, ...] = PLACES) -> Iterator[os.DirEntry[str] | None]:
-    """What lies directly in these places and is the user's: files, folders and links; and None for each of others, so
-    that a search among very many can be given up."""
+    """Files, folders and links of the user directly in these places, and None for each of others, so that a long search
+    can be interrupted."""
     for place in places:
         with suppress(OSError), os.scandir(place) as entries:
             for entry in entries:
@@ -57,7 +57,7 @@ def search_files(uid: int, places: tuple[str, ...] = PLACES) -> Iterator[os.DirE
 
 
 def remove_files(uid: int, places: tuple[str, ...] = PLACES) -> None:
-    """Remove what lies directly in these places and is the user's, with all that is in it."""
+    """Remove what the user has directly in these places, with its content."""
     for entry in filter(None, search_files(uid, places)):
         with suppress(OSError):
             if entry.is_dir(follow_symlinks=False):
@@ -67,7 +67,7 @@ def remove_files(uid: int, places: tuple[str, ...] = PLACES) -> None:
 
 
 def _lives_as(uid: int, process: Path) -> bool:
-    """By any of its user numbers; the owner of the folder is only one of them."""
+    """True if any user id of the process is this one; the owner of the folder is only one of them."""
     lines = (process / "status").read_bytes().splitlines()
     fields = {name: value.split() for name, _, value in (line.partition(b":") for line in lines)}
     return str(uid).encode() in fields[b"Uid"] and fields[b"State"][0] not in (b"Z", b"X")

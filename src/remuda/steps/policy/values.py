@@ -1,4 +1,4 @@
-"""What a policy says, and what follows from it, as values. Nothing is read, decided or done here."""
+"""What a policy says, and what follows from it, as values."""
 
 from collections.abc import Mapping
 from dataclasses import field
@@ -10,7 +10,7 @@ from remuda.steps.process.limits import NO_LIMITS, Limits
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """A pattern for where a step comes from: a kind, and for that a glob; an empty one fits all of the kind."""
+    """A pattern for where a step comes from: a kind, and a glob for it; an empty glob fits all of the kind."""
 
     kind: ReferenceKind | None
     """None fits every kind."""
@@ -29,28 +29,28 @@ class Rule:
     digests: tuple[str, ...] = ()
     commits: tuple[str, ...] = ()
     reason: str = ""
-    """For whoever reads that a step was denied."""
+    """Shown when a step is denied."""
     limits: Limits = NO_LIMITS
     lifted: frozenset[str] = frozenset()
-    """Names of limits of the document that do not hold for these steps."""
+    """Names of limits of the document that do not apply to these steps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Insertion:
-    """A step that every job runs."""
+    """A step that every job must run."""
 
     call: Call
     is_before: bool
     around: tuple[Source, ...] = ()
-    """Steps before or after each of which it runs; none: the whole job."""
+    """Steps before or after each of which it runs; empty: the whole job."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layer:
-    """What one author says: the runner, or an organization, a group, a project."""
+    """The document of one author: the runner, or an organization, a group, a project."""
 
     author: str
-    """In words: `runner builder`, `project 5`."""
+    """For messages: `runner builder`, `project 5`."""
     allows_by_default: bool = True
     rules: tuple[Rule, ...] = ()
     limits: Limits = NO_LIMITS
@@ -59,7 +59,7 @@ class Layer:
     engines: tuple[str, ...] = ()
     """Globs of addresses of container engines that steps of a user may name."""
     refuses_advisory: bool = False
-    """A step does not start where its limits, or the policy itself, would be advisory."""
+    """A step does not start if its limits, or the policy itself, would be advisory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,15 +68,15 @@ class Policy:
 
     layers: tuple[Layer, ...] = ()
     is_delegated: bool = False
-    """It is not the whole job that it holds for, but a part: nothing is inserted around that."""
+    """It applies to a part of a job: nothing is inserted around that."""
     variables: Mapping[str, str] = field(default_factory=dict)
-    """Predefined variables for inserted steps, with the values of the server and the runner, whatever the job says."""
+    """Predefined variables of inserted steps, with the values of the server and the runner, whatever the job says."""
     server_ca: str = ""
-    """Certificates by which inserted steps know the server; empty: those of the machine."""
+    """Certificates by which inserted steps verify the server; empty: those of the machine."""
 
     @property
     def substitutes(self) -> dict[str, str]:
-        """Other steps in place of named ones; an outer layer's word stands."""
+        """Steps that replace named ones; an outer layer takes precedence."""
         found: dict[str, str] = {}
         for layer in self.layers:
             found = dict(layer.substitutes) | found
@@ -84,13 +84,13 @@ class Policy:
 
     @property
     def refuses_advisory(self) -> str | None:
-        """Who wants no step that cannot be held to the policy."""
+        """The author who refuses advisory limits; None if nobody does."""
         return next((layer.author for layer in self.layers if layer.refuses_advisory), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """A step, resolved, as rules look at it."""
+    """A resolved step, as rules see it."""
 
     kind: ReferenceKind
     reference: str
@@ -102,16 +102,16 @@ class Subject:
     commit: str | None = None
     version: str | None = None
     real: str = ""
-    """Of a local step: where its definition really lies, without links; empty: that is the reference."""
+    """Of a local step: the real path of its definition, without links; empty: that is the reference."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """Whether a step may run, who says so, and within which limits."""
+    """Whether a step may run, which rule decided, and its limits."""
 
     allowed: bool
     rule: str
-    """Whose rule decided: of a denial that one, else one of every layer."""
+    """The rule that denied it, or else one of every layer."""
     reason: str
-    """In words."""
+    """For messages."""
     limits: Limits = NO_LIMITS

@@ -1,7 +1,7 @@
 """Versions and ranges of them, as policies write them: `>=1.2,<2`, `1.2`, `!=1.4.0`. Pure.
 
-Ordered as semantic versions are, with a leading v left out and missing parts read as 0. A bare `1.2` means every 1.2.x;
-a version that is none of this (a branch, a name) fits no range.
+Ordered like semantic versions, without a leading v and with missing parts read as 0. A bare `1.2` means every 1.2.x;
+anything else (a branch, a name) fits no range.
 """
 
 import re
@@ -13,18 +13,18 @@ Key = tuple[tuple[int, ...], tuple[tuple[int, int, str], ...]]
 
 
 def sort_key(text: str) -> Key | None:
-    """For comparing; None when it is no version."""
+    """A key for comparing; None if it is no version."""
     match = _VERSION.fullmatch(text.strip())
     if match is None:
         return None
     numbers = tuple(int(part) for part in match[1].split("."))
-    # A release comes after all of its pre-releases; among those numbers come before words.
+    # A release sorts after its pre-releases, and in those numbers before words.
     before = ((2, 0, ""),) if match[2] is None else tuple(_part(part) for part in match[2].split("."))
     return numbers + (0,) * (4 - len(numbers)), before
 
 
 def check_range(text: str) -> str | None:
-    """What is wrong with a range; None when nothing is."""
+    """What is wrong with a range; None if nothing is."""
     for term in text.split(","):
         match = _TERM.fullmatch(term)
         if match is None or sort_key(match[2]) is None:
@@ -33,7 +33,7 @@ def check_range(text: str) -> str | None:
 
 
 def is_within(version: str, text: str) -> bool:
-    """Whether a version fits a checked range. One that is no version fits none."""
+    """True if a version fits a checked range."""
     key = sort_key(version)
     return key is not None and all(_fits(key, term) for term in text.split(","))
 

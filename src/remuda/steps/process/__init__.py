@@ -1,1 +1,1 @@
-"""Processes of steps on this machine: shim, fork server, pipes, control groups, leftover processes."""
+"""Processes of steps: how they are started, limited, watched and ended."""

@@ -1,12 +1,12 @@
 """Control groups of the kernel, version 1 and 2: which of them this process may use, and one group for each step.
 
-`find_groups` looks once. Steps' groups lie below the agent's own group, so that whatever holds for the agent holds for
-its steps, or below one that is named: by REMUDA_CGROUP, or for a slot. Version 2 has no processes beside groups that
-limit: where the agent's group holds nobody but the agent, it moves into a group of its own; otherwise limits are not
-possible there. On the way to a group that is named, the groups above it are divided, too.
+`find_groups` looks once. Groups of steps are below the agent's own group, so that its limits apply to them, or below a
+named one: from REMUDA_CGROUP, or of a slot. In version 2 a group with limits may not contain processes and groups at
+once: if the agent is alone in its group, it moves into a group of its own; otherwise limits are not possible there.
+Controllers are enabled in all groups on the way to a named one.
 
-A group's name says job and step, so an agent that adopts a step finds its group again. Making, filling and removing
-can be repeated.
+The name of a group has job and step, so an agent that adopts a step finds its group again. All operations can be
+repeated.
 """
 
 import contextlib
@@ -28,27 +28,27 @@ PARENT_VARIABLE = "REMUDA_CGROUP"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Groups:
-    """Where the groups of this agent's steps are made, as soon as there is one."""
+    """Where the groups of this agent's steps are made."""
 
     v1: Mapping[str, Path] = field(default_factory=dict)
-    """By controller."""
+    """Folders by controller."""
     v2: Path | None = None
     v2_controllers: frozenset[str] = frozenset()
     lacking: Mapping[str, str] = field(default_factory=dict)
     """Why a limit cannot be set: by memory, cpu, pids."""
 
     def limits(self, name: str) -> bool:
-        """Whether steps can be held to a limit of memory, cpu or pids."""
+        """True if steps can be limited in memory, cpu or pids."""
         return name in self.v1 or name in self.v2_controllers
 
     def folders(self) -> tuple[Path, ...]:
-        """One for each hierarchy."""
+        """The parent folder in each hierarchy."""
         return tuple(dict.fromkeys([*self.v1.values(), *([self.v2] if self.v2 else [])]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepGroup:
-    """The groups of one step."""
+    """The groups of one step, one in each hierarchy."""
 
     groups: Groups
     key: str
@@ -59,13 +59,13 @@ class StepGroup:
         return tuple(str(folder / self.key / "cgroup.procs") for folder in self.groups.folders())
 
     def make(self, limits: Limits) -> None:
-        """Make the groups and set the limits that they can."""
+        """Make the groups and set the limits that they support."""
         for folder in self.groups.folders():
             (folder / self.key).mkdir(exist_ok=True, parents=True)
         if self.groups.v2 is not None:
             _enable(self.groups.v2, set(self.groups.v2_controllers))
         if limits.memory_bytes is not None:
-            # The one with swap is never below the other, also where both were lower before.
+            # The limit with swap may never be below the other, whatever both were before.
             self._set("memory", "memory.memsw.limit_in_bytes", "", "-1", optional=True)
             self._set("memory", "memory.limit_in_bytes", "memory.max", str(limits.memory_bytes))
             self._set("memory", "memory.memsw.limit_in_bytes", "", str(limits.memory_bytes), optional=True)
@@ -78,17 +78,17 @@ class StepGroup:
             self._set("pids", "pids.max", "pids.max", str(limits.pids))
 
     def count_memory_kills(self) -> int:
-        """How many processes the kernel has killed because the step had no memory left."""
+        """How many processes the kernel has killed because the step was out of memory."""
         counts = _words(self._path("memory", "memory.oom_control")) or _words(self._path("", "memory.events"))
         return counts.get("oom_kill", 0)
 
     def count_refused_forks(self) -> int:
-        """How often the step could not start one more process."""
+        """How often the step could not start another process."""
         counts = _words(self._path("pids", "pids.events")) or _words(self._path("", "pids.events"))
         return counts.get("max", 0)
 
     def usage(self) -> StepUsage | None:
-        """What the step has used so far; None when there is no group of it."""
+        """What the step has used so far; None if there is no group."""
         if not any((folder / self.key).is_dir() for folder in self.groups.folders()):
             return None
         stat = _words(self._path("", "cpu.stat"))
@@ -105,7 +105,7 @@ class StepGroup:
         )
 
     def kill(self) -> bool:
-        """Kill everything in the groups; whether there was something. What is killed starts nothing any more."""
+        """Kill everything in the groups. Returns whether there was something. No new process can start meanwhile."""
         found = self.members()
         if found:
             with contextlib.suppress(OSError):
@@ -118,7 +118,7 @@ class StepGroup:
         return bool(found)
 
     def remove(self) -> bool:
-        """Remove the groups, with those that the step has made in them; False while something lives in one."""
+        """Remove the groups, with those that the step has made in them. False while a process is in one."""
         is_gone = True
         for folder in self._folders():
             try:
@@ -130,14 +130,14 @@ class StepGroup:
         return is_gone
 
     def members(self) -> set[int]:
-        """All processes in the groups, and in those that a step has made in them. One of another namespace is 0."""
+        """All processes in the groups and their subgroups. Those of another namespace have no number here."""
         found: set[int] = set()
         for folder in self._folders():
             found |= {int(pid) for pid in (_text(folder / "cgroup.procs") or "").split()}
         return found - {0}
 
     def _folders(self) -> Iterator[Path]:
-        """The inner ones first."""
+        """All groups, the inner ones first."""
         for folder in self.groups.folders():
             for path, _, _ in os.walk(folder / self.key, topdown=False):
                 yield Path(path)
@@ -161,7 +161,7 @@ class StepGroup:
         return folder / self.key / name if folder else None
 
     def _io_bytes(self) -> tuple[int | None, int | None]:
-        """What went to and from disks, as far as the kernel knows for whom."""
+        """Bytes read from and written to disks, as far as the kernel attributes them."""
         name = "blkio.throttle.io_service_bytes"
         old = _text(self._path("blkio", f"{name}_recursive")) or _text(self._path("blkio", name))
         if old is not None:
@@ -177,7 +177,7 @@ class StepGroup:
 
 
 def find_groups(name: str, *, proc: Path = Path("/proc/self"), parent: str | None = None) -> Groups:
-    """Which hierarchies this process may make groups in. `name` is the folder for all groups of this agent."""
+    """The hierarchies in which this process may make groups. `name` is the folder for all groups of this agent."""
     parent = os.environ.get(PARENT_VARIABLE) if parent is None else parent
     v1: dict[str, Path] = {}
     lacking: dict[str, str] = {}
@@ -201,17 +201,17 @@ def find_groups(name: str, *, proc: Path = Path("/proc/self"), parent: str | Non
         if limit not in v1 and limit not in controllers:
             lacking.setdefault(limit, "this machine has no control groups for it")
     controllers -= frozenset(v1)
-    # Where both are there and version 1 has all of use, a second group would count the same again.
+    # If version 1 has all controllers, a group of version 2 would only count the same again.
     return Groups(v1=ordered, v2=v2 if controllers or not v1 else None, v2_controllers=controllers, lacking=lacking)
 
 
 def list_places(parent: str, *, proc: Path = Path("/proc/self")) -> tuple[Path, ...]:
-    """Where a group of this name is, or would be: one for each hierarchy."""
+    """Where a group of this name is, or would be: one path for each hierarchy."""
     return tuple(base for _, _, base in _places(proc, parent))
 
 
 def _places(proc: Path, parent: str | None) -> Iterator[tuple[str, Path, Path]]:
-    """Of each hierarchy: its controllers (version 2: none), where it is mounted, the group below which ours lie."""
+    """Of each hierarchy: its controllers (version 2: none), its mount point, the group below which ours are."""
     mounts = list(_mounts(proc / "mountinfo"))
     for line in (_text(proc / "cgroup") or "").splitlines():
         _, names, own = line.split(":", 2)
@@ -224,7 +224,7 @@ def _places(proc: Path, parent: str | None) -> Iterator[tuple[str, Path, Path]]:
 
 
 def _divide(base: Path, top: Path, lacking: dict[str, str]) -> frozenset[str]:
-    """Let the controllers of a group of version 2 reach into the groups below, from `top` on; which of them do."""
+    """Enable the controllers in groups of version 2, from `top` on. Returns those that are enabled in `base`."""
     for level in (*reversed([one for one in base.parents if one.is_relative_to(top)]), base):
         wanted = set((_text(level / "cgroup.controllers") or "").split()) & set(V2)
         try:
@@ -250,7 +250,7 @@ def _enable(level: Path, wanted: set[str]) -> None:
 
 
 def _make_room(level: Path) -> bool:
-    """Move the agent into a group below, if it is alone in its own: only then nobody else is touched."""
+    """Move the agent into a group below, if it is alone in its own."""
     members = {int(pid) for pid in (_text(level / "cgroup.procs") or "").split()}
     own = {os.getpid(), *_children()}
     if not members or not members <= own:
@@ -268,7 +268,7 @@ def _children() -> list[int]:
 
 
 def _mounts(path: Path) -> Iterator[tuple[str, Path, set[str], str]]:
-    """Of each hierarchy: which part of it is mounted, where, its controllers, its kind."""
+    """Of each hierarchy: the mounted part, the mount point, its controllers, its kind."""
     for line in (_text(path) or "").splitlines():
         fields, _, rest = line.partition(" - ")
         kind, _, options = rest.split(" ", 2)
@@ -278,7 +278,7 @@ def _mounts(path: Path) -> Iterator[tuple[str, Path, set[str], str]]:
 
 
 def _below(root: str, path: str) -> str:
-    """A path of a hierarchy as it is seen through a mount that shows only a part of it."""
+    """A path of a hierarchy as seen through a mount that shows only a part of it."""
     return path.removeprefix(root) if root != "/" and f"{path}/".startswith(f"{root}/") else path
 
 

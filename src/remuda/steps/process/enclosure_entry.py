@@ -1,8 +1,8 @@
-"""The program that stands before a step's command: it goes where the command is to be, and becomes it.
+"""The program in front of a step's command: sets up limits and user, then executes the command.
 
-`remuda-agent enclose SPEC COMMAND...`, where SPEC is a JSON object that `enclosure` makes: leave the network (with a
-proxy left behind for what may be reached), join the control groups, limit the size of files, become another user, and
-execute the command. Nothing is decided here. If any of it fails the command does not run.
+`remuda-agent enclose SPEC COMMAND...`, where SPEC is a JSON object of `policy.step_limits`: leave the network (with a
+proxy outside for allowed hosts), join control groups, limit the size of files, become another user, execute the
+command. If anything fails the command does not run.
 
 The order matters: the proxy is forked first, so that it is outside of everything, and the user changes last.
 """
@@ -27,7 +27,7 @@ _LOCAL = "localhost,127.0.0.1,::1"
 
 
 def main(arguments: list[str]) -> NoReturn:
-    """Become the command."""
+    """Enter the enclosure and execute the command."""
     spec: dict[str, Any] = json.loads(arguments[0])
     command = arguments[1:]
     try:
@@ -43,7 +43,7 @@ def main(arguments: list[str]) -> NoReturn:
 
 
 def enter(spec: Mapping[str, Any]) -> dict[str, str]:
-    """Go there; what to add to the environment."""
+    """Set up what the spec says. Returns variables to add to the environment."""
     env = {}
     network = spec.get("network")
     if network is not None:
@@ -65,7 +65,7 @@ def enter(spec: Mapping[str, Any]) -> dict[str, str]:
 
 
 def leave_network() -> None:
-    """Into a new network with nothing but its own loopback. Who is not root does it as root of a new user namespace."""
+    """Enter a new network with only a loopback. Without root this happens in a new user namespace."""
     uid, gid = os.geteuid(), os.getegid()
     if uid == 0:
         _call("unshare", _NEW_NETWORK)
@@ -79,7 +79,7 @@ def leave_network() -> None:
 
 
 def become(uid: int, gid: int) -> None:
-    """Another user for good: without other groups, and no program can give back what this takes away."""
+    """Become another user for good: no other groups, and no program can regain privileges."""
     os.setgroups([])
     os.setresgid(gid, gid, gid)
     os.setresuid(uid, uid, uid)
@@ -87,7 +87,7 @@ def become(uid: int, gid: int) -> None:
 
 
 def can_leave_network() -> bool:
-    """Whether it works here: tried in a child, since it cannot be undone."""
+    """True if this process may make a network. Tried in a child, because it cannot be undone."""
     if not hasattr(os, "fork") or sys.platform != "linux":
         return False
     child = os.fork()
@@ -102,7 +102,7 @@ def can_leave_network() -> bool:
 
 
 def _own_env(spec: Mapping[str, Any]) -> dict[str, str]:
-    """The command's environment, which is not this program's where that has other rights."""
+    """The command's environment: from a file, if this program runs with other rights."""
     if "env_file" not in spec:
         return dict(os.environ)
     with open(spec["env_file"]) as file:
@@ -112,7 +112,7 @@ def _own_env(spec: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _fork_proxy(lists: list[list[str]]) -> socket.socket:
-    """Start the proxy, outside, and as nobody's child. It ends when this process does, whatever that has become."""
+    """Start the proxy outside of the new network, detached. It ends when this process, or what it becomes, ends."""
     here, there = socket.socketpair()
     watched = os.pidfd_open(os.getpid())
     child = os.fork()
@@ -124,20 +124,21 @@ def _fork_proxy(lists: list[list[str]]) -> socket.socket:
     try:
         if os.fork() == 0:
             here.close()
-            from remuda.steps.process import network_proxy  # before, because nobody may not be able to read it
+            # Imported first, because the user nobody may not be able to read it.
+            from remuda.steps.process import network_proxy
 
             if os.geteuid() == 0:
                 become(_NOBODY, _NOBODY)
             _, descriptors, _, _ = socket.recv_fds(there, 1, 1)
             network_proxy.run(socket.socket(fileno=descriptors[0]), lists, until=watched)
-    except Exception as error:  # noqa: BLE001 - this is the end of the process, which must not go on as its parent
+    except Exception as error:  # noqa: BLE001 - the child must not go on as its parent
         sys.stderr.write(f"remuda: network: the proxy of this step cannot run: {error}\n")
     finally:
         os._exit(0)
 
 
 def _offer(connection: socket.socket) -> int:
-    """Give the proxy a socket of the new network to listen on; its port."""
+    """Give the proxy a listening socket of the new network. Returns its port."""
     with connection, socket.create_server(("127.0.0.1", 0)) as listener:
         socket.send_fds(connection, [b"!"], [listener.fileno()])
         port: int = listener.getsockname()[1]
@@ -151,7 +152,7 @@ def _proxy_env(port: int) -> dict[str, str]:
 
 
 def _call(name: str, *arguments: int) -> None:
-    """A call of the C library that Python 3.11 does not have."""
+    """Call a function of the C library that Python 3.11 does not have."""
     libc = ctypes.CDLL(None, use_errno=True)
     if getattr(libc, name)(*arguments) != 0:
         number = ctypes.get_errno()

@@ -1,11 +1,10 @@
-"""The environment of a step, and what to do with what does not fit into one.
+"""The environment of a step's process, and what to do with variables that do not fit.
 
 From the weakest to the strongest: a clean base of the agent's own environment, the request's, the job variables,
-CI_JOB_STATUS, the step's. Everything else of the agent's environment stays with the agent.
+CI_JOB_STATUS, the step's. Nothing else of the agent's environment reaches a step.
 
-A kernel refuses a program whose environment is too large. Variables that do not fit are given to the script's shell
-as plain shell variables instead: the script still sees them, the programs it starts do not. Pure, but for the
-files of file variables.
+The kernel refuses a program whose environment is too large. Variables that do not fit become plain shell variables of
+the script's shell: the script sees them, the programs it starts do not. Pure, except for file variables.
 """
 
 import os
@@ -27,14 +26,14 @@ AUTHORITIES = frozenset({SERVER_CA, "SSL_CERT_FILE", "SSL_CERT_DIR"})
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 LARGEST_ENTRY_BYTES = 128 * 1024 - 1
-"""Linux takes no longer `NAME=value`, its NUL included."""
+"""Linux accepts no longer `NAME=value`, its NUL included."""
 LARGEST_ENVIRONMENT_BYTES = 1024 * 1024
-"""Half of what Linux takes by default for arguments and environment together."""
+"""Half of what Linux accepts by default for arguments and environment together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Environment:
-    """What a step's program gets, and what only a shell can be given."""
+    """What a step's program gets, and what only its shell can be given."""
 
     exported: Mapping[str, str]
     too_large: Mapping[str, str]
@@ -49,7 +48,7 @@ def clean_base(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def check_variables(request: StartRequest) -> None:
-    """Refuse what no process can be given."""
+    """Refuse variables that no process can be given."""
     pairs = [*request.env.items(), *((variable.key, variable.value) for variable in request.variables)]
     for key, value in pairs:
         if not NAME.fullmatch(key):
@@ -59,9 +58,8 @@ def check_variables(request: StartRequest) -> None:
 
 
 def write_files(folder: Path, variables: Sequence[Variable], *, is_written: bool = False) -> dict[str, str]:
-    """Job variables as they stand in the environment: the value, or the path of a file that holds it. Thousands of jobs
-    may have most of them in common, so those are there once. `is_written`: the files are there, and stay as they are.
-    """
+    """Job variables as they are in the environment: the value, or the path of a file with it. Values are interned,
+    because thousands of jobs have most of them in common. `is_written`: the files exist and stay as they are."""
     values: dict[str, str] = {}
     for variable in variables:
         if variable.file:
@@ -76,8 +74,8 @@ def write_files(folder: Path, variables: Sequence[Variable], *, is_written: bool
 
 
 def fit(env: Mapping[str, str]) -> Environment:
-    """Export as much as a process can carry, small entries first."""
-    # No character takes more than four bytes: most jobs are far from any limit, and this is asked for every step.
+    """Export as much as a process can have, small entries first."""
+    # Fast path, because this runs for every step: no character takes more than four bytes.
     if sum(len(key) + len(value) + 2 for key, value in env.items()) * 4 <= LARGEST_ENTRY_BYTES:
         return Environment(exported=env, too_large={})
     exported: dict[str, str] = {}

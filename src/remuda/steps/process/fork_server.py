@@ -1,22 +1,22 @@
-"""A process that stands by with the standard steps loaded, and forks one child for each that is to run.
+"""A process with the standard steps loaded, which forks a worker for each one that runs.
 
-To start Python and import a step costs more than most steps do; a fork costs a millisecond. What it makes of a step is
-what `shim` makes of it: a leader of its own session that claims the step by its pid file, and an exit file. Steps are
-our own programs, so the worker runs the step itself and writes down how that ended; only when it is killed nobody does.
-A step may be started by either, is adopted by any agent, and outlives this process, too.
+Starting Python and importing a step costs more than most steps do; a fork costs a millisecond. A worker does what
+`shim` does: it leads a session of its own, claims the step by its pid file, and writes how it ended. Standard steps are
+our own programs, so the worker runs the step itself; only if it is killed nothing is written. A step may be started by
+either, is adopted by any agent, and outlives this process, too.
 
-A fork is cheap only until it is used: what a child writes to is copied page by page, and that takes longer than many a
-step. So a child that has run one of the usual steps well waits for another of the same job, which its *line* brings, a
-socket to its agent; it tells by it that it waits, and goes when it ends. Steps that follow each other have one worker
-then; for each of them it claims, and writes down how it ended. `leading` keeps those that wait.
+A fork is cheap only until its memory is written to: copying the pages takes longer than many steps. So a worker that
+has run one of the usual steps successfully waits for another of the same job, which comes over its *line*, a socket to
+its agent; it reports over it that it waits, and ends when the line is closed. For each step it makes a claim and writes
+how it ended. `worker_pool` keeps the waiting ones.
 
-The fork_server process owes nothing to a job: it ends when its agent does, and knows no more of it than each request says.
-Where it is gone or does not answer, `spawn` says so and the agent uses the shim; the claim makes sure that a step which
-was perhaps started is not started twice.
+The fork server ends when its agent does, and knows no more of a job than each request says. If it is gone or does not
+answer, `spawn` returns None and the agent uses the shim; the claim makes sure that a step that was perhaps started is
+not started twice.
 
-It is itself forked from the agent, early: before anything is open that it must not have, and while there is little to
-copy, but with what both need imported. So its command line is the agent's; its name, and that of its children, is
-`NAME`. `Standby` is the agent's side, `_live` the process.
+It is forked from the agent, early: before anything is open that it must not have, and while there is little memory to
+copy, but with the common modules imported. So its command line is the agent's; its name, and that of its workers, is
+`NAME`. `ForkServer` is the agent's side, `_serve_forks` the process.
 """
 
 import contextlib
@@ -44,31 +44,31 @@ from remuda.steps.process.marks import mark_this_process
 from remuda.steps.process.step_files import StepFiles
 
 NAME = "remuda-fork_server"
-"""What tells it from the agent in a list of processes."""
+"""Name of the process in a list of processes."""
 ANSWER_SECONDS = 5.0
-"""A process that takes longer for a fork is not worth waiting for."""
+"""How long a fork may take before the shim is used instead."""
 _PROGRAM = "remuda.stdsteps.__main__"
 _SIZE, _STARTED = struct.Struct("!I"), struct.Struct("!QQ")
 _PR_SET_PDEATHSIG = 1
 _LOOK_SECONDS = 0.001
 _MARK = b"\0"
-"""What a line comes with."""
+"""The byte with which a line is sent."""
 WAITS = b"\n"
-"""What a worker tells by its line."""
+"""What a worker sends over its line when it waits."""
 _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Worker:
-    """A child, seen from its agent."""
+    """A forked process that runs standard steps, seen from its agent."""
 
     pid: int
     start: int
     line: int
-    """Ours of the ends of its line."""
+    """Our end of the line to it."""
 
     def take(self, request: Mapping[str, Any]) -> bool:
-        """Give one that waits its next step; False where it is gone, and its line is closed."""
+        """Give a waiting worker its next step. False if it is gone; then its line is closed."""
         with socket.socket(fileno=os.dup(self.line)) as line:
             line.settimeout(ANSWER_SECONDS)
             try:
@@ -76,18 +76,18 @@ class Worker:
             except OSError:
                 self.leave()
                 return False
-            # It is one thing for both.
+            # Blocking mode is shared by all duplicates of a socket.
             line.setblocking(False)
         return True
 
     def lives(self) -> bool:
         with contextlib.suppress(ChildProcessError):
-            # Where the fork_server process is gone, it is the agent's child.
+            # If the fork server is gone, it is the agent's child.
             os.waitpid(self.pid, os.WNOHANG)
         return shim.start_time(self.pid) == self.start
 
     def leave(self) -> None:
-        """Let it go; at once if it waits, or else when it would."""
+        """Close the line: the worker ends at once if it waits, or else after its step."""
         os.close(self.line)
 
 
@@ -101,7 +101,7 @@ def build_request(
     enclosure: Mapping[str, Any] | None = None,
     key: str = "",
 ) -> dict[str, Any]:
-    """A prepared standard step, by name and arguments. `enclosure` is what `policy.entering` does before it runs."""
+    """The request to run a prepared standard step. `enclosure` is what `enclosure_entry` does before it runs."""
     return {
         "base": str(files.base),
         "program": list(program),
@@ -114,7 +114,7 @@ def build_request(
 
 
 class ForkServer:
-    """The process, seen from its agent. It is there at once and answers when its imports are done."""
+    """The process, seen from its agent. It exists at once and answers when its imports are done."""
 
     def __init__(self) -> None:
         self._connection, theirs = socket.socketpair()
@@ -129,7 +129,7 @@ class ForkServer:
         theirs.close()
 
     def spawn(self, request: Mapping[str, Any]) -> Worker | None:
-        """Start a step (`request_of`). None: use the shim."""
+        """Start a step (`build_request`). None: use the shim."""
         if self._pid is None:
             return None
         line, theirs = socket.socketpair()
@@ -149,12 +149,12 @@ class ForkServer:
         return Worker(pid=pid, start=start, line=line.detach())
 
     def part(self, worker: Worker) -> None:
-        """Let a worker go that waits."""
+        """Dismiss a worker that waits."""
         worker.leave()
         self._parting = [one for one in self._parting if one.lives()] + [worker]
 
     def close(self) -> None:
-        """End the process, and see workers off that were let go; steps that it started go on."""
+        """End the process, and wait for dismissed workers. Steps that it started go on."""
         deadline = time.monotonic() + ANSWER_SECONDS
         while any(worker.lives() for worker in self._parting) and time.monotonic() < deadline:
             time.sleep(_LOOK_SECONDS)
@@ -169,10 +169,10 @@ class ForkServer:
 
 
 def _serve_forks(connection: socket.socket, agent: int) -> NoReturn:
-    """Fork as told until the agent is gone."""
+    """Fork workers until the agent is gone."""
     try:
         os.setsid()
-        # An agent that is killed amid its start takes it along, and not only when its imports are done.
+        # If the agent is killed during its start, this process dies, too, even before its imports are done.
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
         if os.getppid() != agent:
             os._exit(0)
@@ -181,14 +181,14 @@ def _serve_forks(connection: socket.socket, agent: int) -> NoReturn:
         for number in (*_ENDING, signal.SIGQUIT):
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
-        # Whatever stood in their place was the parent's own affair.
+        # The parent may have replaced them.
         sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__
-        # Children share this memory until they write to it, and looking for garbage writes to all of it.
+        # Children share this memory until it is written to, and collecting garbage writes to all of it.
         gc.disable()
         program = importlib.import_module(_PROGRAM)
         program.load()
         gc.freeze()
-        # The kernel reaps the children: nobody here asks how they ended.
+        # The kernel reaps the children: their exit codes are not needed.
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)
         while ends := socket.recv_fds(connection, len(_MARK), 1)[1]:
             line = socket.socket(fileno=ends[0])
@@ -203,7 +203,7 @@ def _serve_forks(connection: socket.socket, agent: int) -> NoReturn:
             connection.sendall(_STARTED.pack(pid, shim.start_time(pid) or 0))
     except OSError:
         pass
-    except BaseException:  # noqa: BLE001 - this is the end of the process, which must not go on as its parent
+    except BaseException:  # noqa: BLE001 - the child must not go on as its parent
         traceback.print_exc()
     finally:
         os._exit(0)
@@ -215,14 +215,14 @@ def _frame(request: Mapping[str, Any]) -> bytes:
 
 
 def _read(connection: socket.socket) -> dict[str, Any]:
-    """A request, or nothing when the other side is gone."""
+    """Read a request; empty if the other side is gone."""
     head = _receive(connection, _SIZE.size)
     data = _receive(connection, *_SIZE.unpack(head)) if head else b""
     return json.loads(data) if data else {}
 
 
 def _receive(connection: socket.socket, size: int) -> bytes:
-    """So many bytes, or none when the other side is gone."""
+    """So many bytes, or none if the other side is gone."""
     data = b""
     while len(data) < size:
         part = connection.recv(size - len(data))
@@ -233,7 +233,7 @@ def _receive(connection: socket.socket, size: int) -> bytes:
 
 
 def _serve_steps(request: dict[str, Any], line: socket.socket, program: Any) -> NoReturn:
-    """Run the step, as the leader of a session of its own, and those that follow it."""
+    """Run a step, as the leader of a session, and the steps that follow it."""
     code = 1
     try:
         os.set_inheritable(line.fileno(), False)
@@ -249,7 +249,7 @@ def _serve_steps(request: dict[str, Any], line: socket.socket, program: Any) -> 
             request = _read(line)
             before = _used()[:2]
             with contextlib.suppress(OSError):
-                # The most memory that the next one uses is not that of this one.
+                # Reset the peak memory for the next step.
                 Path("/proc/self/clear_refs").write_text("5")
     except (OSError, _EndedError):
         pass
@@ -258,7 +258,7 @@ def _serve_steps(request: dict[str, Any], line: socket.socket, program: Any) -> 
 
 
 def _rest() -> None:
-    """Keep nothing of the step open, nor its folder, nor its variables."""
+    """Close everything of the last step: its files, its folder, its variables."""
     os.chdir("/")
     nothing = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1, 2):
@@ -273,7 +273,7 @@ def _used() -> tuple[float, float, int]:
 
 
 def _run(request: dict[str, Any], program: Any, before: tuple[float, float]) -> int:
-    """One step. How it ends is written down, unless the process is killed."""
+    """Run one step. How it ended is written down, unless the process is killed."""
     for number in _ENDING:
         signal.signal(number, _end)
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -288,15 +288,15 @@ def _run(request: dict[str, Any], program: Any, before: tuple[float, float]) -> 
     os.close(claim)
     code = _run_enclosed(request, program) if request["enclosure"] else _run_program(request, program)
     user, system, most = _used()
-    # As a shell tells it, and with what a shell cannot tell.
+    # The shim's format, with the usage that a shell cannot measure.
     with open(f"{base}.pid", "a") as file:
         file.write(f"{code} {user - before[0]:.6f} {system - before[1]:.6f} {most}\n")
     return code
 
 
 def _run_enclosed(request: dict[str, Any], program: Any) -> int:
-    """The same in a child that has other limits and rights: then its worker can still write down how it ended."""
-    # What ends the step reaches both: the child goes by it, the worker waits for that.
+    """Run the step in a child with other limits and rights, so that this process can still write how it ended."""
+    # Signals reach the whole group: the child handles them, this process waits for its end.
     signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
     child = os.fork()
     if child == 0:
@@ -311,7 +311,7 @@ def _run_enclosed(request: dict[str, Any], program: Any) -> int:
 
 
 def _run_program(request: dict[str, Any], program: Any) -> int:
-    """Run the step in a process as a new Python would have it."""
+    """Run the step with the streams, environment and directory of a new Python process."""
     code = 1
     try:
         for place, descriptor in (
@@ -329,7 +329,7 @@ def _run_program(request: dict[str, Any], program: Any) -> int:
         code = program(request["program"])
     except _EndedError as ended:
         code = ended.code
-    except BaseException:  # noqa: BLE001 - whatever it is ends this child, which must not go on as its parent
+    except BaseException:  # noqa: BLE001 - the child must not go on as its parent
         traceback.print_exc()
     with contextlib.suppress(OSError):
         sys.stdout.flush()
@@ -337,13 +337,13 @@ def _run_program(request: dict[str, Any], program: Any) -> int:
 
 
 class _EndedError(BaseException):
-    """The step was told to end."""
+    """The step received a signal to end."""
 
     def __init__(self, code: int) -> None:
         self.code = code
 
 
 def _end(number: int, _frame: object) -> NoReturn:
-    """Once: what the step does to tidy up is not to be disturbed."""
+    """Raise once; ignore further signals, so that the cleanup of the step is not disturbed."""
     signal.signal(number, signal.SIG_IGN)
     raise _EndedError(128 + number)

@@ -1,17 +1,16 @@
-"""Which processes of this machine are a job's, and killing them until none is left. Looks into /proc; remembers no job.
+"""Finds the processes of a job, and kills them until none is left. Reads /proc and keeps no state of jobs.
 
-A process is the job's when it bears its mark (`marks`), is in a session that one of its steps has led, or was started
-by such a one. The agent is the *subreaper* of what it started, so that whoever has lost its parent is its child: those
-children and what is below them are few processes to look at. For a job that an earlier agent began, all processes of
-the machine are.
+A process is the job's if it has its mark (`marks`), is in a session that one of its steps led, or descends from one of
+these. The agent is the *subreaper* of its descendants, so orphans become its children: these and their descendants are
+few processes to search. For a job that an earlier agent began, all processes of the machine are searched.
 
-A hostile program removes its mark, or takes that of another job. It cannot change its user. So where a job has a user
-that no other job of the agent has, each process of that user below the agent is the job's, and a mark on a process of
-another user counts for nothing. Above the agent the same user may be somebody else.
+A hostile program removes its mark, or takes that of another job. It cannot change its user. So if a job has a user that
+no other job of the agent has, each process of that user below the agent is the job's, and a mark on a process of
+another user is ignored. Above the agent the same user may be somebody else.
 
-To kill what starts others as fast as it is killed, everything is stopped first, for what is stopped starts nothing.
-When nothing new shows, everything is killed. Some live for a shorter time than a look takes: then their dead are seen,
-and the looks go on. Other jobs must not wait for any of this, so it is done in threads.
+To kill a process that starts others as fast as it is killed, all are stopped first, because a stopped process starts
+nothing. When no new one appears, all are killed. Some live for a shorter time than a look takes: then their zombies are
+seen, and the looks go on. All of this runs in threads, so other jobs do not wait.
 """
 
 import asyncio
@@ -27,35 +26,35 @@ from functools import cache
 from remuda.steps.process import marks
 
 LED: set[int] = set()
-"""Children of this process that lead running steps, or that it has started for itself: somebody waits for each."""
+"""Children of this process that lead running steps, or that it has started for itself. Somebody waits for each."""
 _QUIET_LOOKS = 10
-"""How often in a row nothing must show of a job of which something did."""
+"""How many looks in a row must find nothing of a job of which something was found."""
 _PAUSE_SECONDS = 0.002
 _MOST_NAMED = 5
 _SURE_LOOKS = 1000
-"""After so many looks at once that found something, the processor is left to others in between."""
+"""After so many looks without a pause, the processor is left to others in between."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stat:
-    """One process, as /proc tells of it."""
+    """One process, from /proc/PID/stat."""
 
     state: str
     parent: int
     session: int
     start: int
     cpu_ticks: int
-    """Those of children that it has waited for are among them."""
+    """Includes children that it has waited for."""
     resident_pages: int
 
     @property
     def is_dead(self) -> bool:
-        """Whether it has ended, or at least its first thread has (`_has_ended`)."""
+        """True if it has ended, or at least its first thread has (`_has_ended`)."""
         return self.state in "ZX"
 
 
 class JobProcesses:
-    """Those of one job."""
+    """The processes of one job."""
 
     def __init__(
         self,
@@ -66,28 +65,28 @@ class JobProcesses:
         uid: int | None = None,
         is_only_user: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`sessions`: those that steps have left behind, each with processes that were seen in it, by number and start
-        time: the number of a session is somebody else's when all of these are gone. `uid`: the user that the steps run
-        as, if that is not the agent's. `is_only_user`: True if no other job has this user; called in a thread."""
+        """`sessions`: those that steps have left behind, each with the processes that were seen in it, by number and
+        start time: when all of these are gone, the session number may be reused. `uid`: the user that the steps run as,
+        if that is not the agent's. `is_only_user`: True if no other job has this user; called in a thread."""
         self._key = key
         self._sessions = sessions
         self._uid = uid
         self._is_only_user = is_only_user
         self.everywhere = everywhere
         self._known: dict[int, int] = {}
-        """All that were ever found, with their start times: what starts them may be gone by now."""
+        """All that were ever found, with their start times: their parents may be gone by now."""
         self._dead: set[int] = set()
 
     def is_quiet(self) -> bool:
-        """Whether there is nobody who could be the job's. Cheap, unless it is sought for everywhere."""
+        """True if there is no process that could be the job's. Cheap, unless all of the machine is searched."""
         return not self.everywhere and not self._sessions and not self._roots()
 
     async def look(self) -> dict[int, int]:
-        """All that live now, with their start times."""
+        """All living processes, with their start times."""
         return await asyncio.to_thread(self._look)
 
     def kill(self, seconds: float) -> tuple[str, ...]:
-        """Kill them and look again until nobody is left, for at most so long. What cannot be ended, in words."""
+        """Kill them until none is left, for at most so long. Returns descriptions of those that do not end."""
         until = time.monotonic() + seconds
         stopped: set[tuple[int, int]] = set()
         quiet = busy = 0
@@ -111,7 +110,7 @@ class JobProcesses:
                 time.sleep(_PAUSE_SECONDS)
 
     def _roots(self) -> list[int]:
-        """Children of this process from which there may be a way to the job's: not those that lead running steps."""
+        """Children of this process that may lead to the job's, except those that lead running steps."""
         return [pid for pid in children_of(os.getpid()) if pid not in LED or pid in self._sessions]
 
     def _look(self) -> dict[int, int]:
@@ -144,17 +143,17 @@ class JobProcesses:
         return self._uid is None or read_uids(pid) <= {self._uid, os.geteuid()}
 
     def _find_of_user(self, table: Mapping[int, Stat]) -> set[int]:
-        """The processes below the agent that the job's user has, if no other job has that user."""
+        """The processes below the agent with the job's user, if no other job has that user."""
         if self._uid is None:
             return set()
         found = {pid for pid in _find_descendants(os.getpid(), table) if self._uid in read_uids(pid)}
-        # Asked last: a job that begins now has no process among those that were found before.
+        # Asked last: a job that begins now has no process among those found above.
         return found if found and self._is_only_user() else set()
 
 
 def find_members(users: Mapping[str, int | None]) -> dict[str, list[int]]:
-    """The processes of each job, in one look at all of the machine. `users`: all jobs of the agent, each with the user
-    that its steps run as, or None where that is the agent's."""
+    """The processes of each job, from one look at all of the machine. `users`: all jobs of the agent, each with the
+    user that its steps run as, or None where that is the agent's."""
     table = _table(all_processes())
     marked = marks.find_marked(table, users)
     uids = {pid: read_uids(pid) for pid in table}
@@ -169,7 +168,7 @@ def find_owners(
     *,
     below: Collection[int],
 ) -> dict[int, str]:
-    """The job of each process that bears the mark of one and may do so, or whose user only one job has. `below`: the
+    """The job of each process that has the mark of one and may have it, or whose user only one job has. `below`: the
     processes below the agent."""
     agent = os.geteuid()
     counts = Counter(uid for uid in users.values() if uid is not None)
@@ -192,7 +191,7 @@ def find_owners(
 def assign_members(
     keys: Collection[str], parents: Mapping[int, int], owners: Mapping[int, str]
 ) -> dict[str, list[int]]:
-    """The processes of each job. One that is not among `owners` is of the same job as what has started it."""
+    """The processes of each job. A process that is not among `owners` belongs to the job of its parent."""
     members: dict[str, list[int]] = {key: [] for key in keys}
     for pid in parents:
         above, passed = pid, set()
@@ -205,10 +204,10 @@ def assign_members(
 
 
 def send(pid: int, start: int, number: int) -> None:
-    """Signal a process, and nobody who has its number by now."""
+    """Signal a process, and never one that has got its number since."""
     try:
         opened = os.pidfd_open(pid)
-    except (OSError, AttributeError):  # it is gone, or the kernel has none
+    except (OSError, AttributeError):  # the process is gone, or the kernel has no pidfd
         if start_time(pid) == start:
             with suppress(OSError):
                 os.kill(pid, number)
@@ -228,12 +227,12 @@ def reap(pid: int) -> None:
 
 
 def children() -> list[int]:
-    """Of this process, without those that somebody here waits for: with thousands of jobs these are thousands."""
+    """Children of this process that nobody here waits for."""
     return [pid for pid in children_of(os.getpid()) if pid not in LED]
 
 
 def children_of(parent: int) -> list[int]:
-    """What a process has started and what has come to it; or all processes, where the kernel does not tell."""
+    """The children of a process; all processes if the kernel does not list children."""
     found: list[int] = []
     try:
         for thread in os.listdir(f"/proc/{parent}/task"):
@@ -249,7 +248,7 @@ def all_processes() -> list[int]:
 
 
 def read_stat(pid: int) -> Stat | None:
-    """What /proc tells of a process; None where there is none."""
+    """/proc/PID/stat of a process; None if there is none."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             text = file.read()
@@ -267,9 +266,10 @@ def read_stat(pid: int) -> Stat | None:
 
 
 def read_uids(pid: int) -> frozenset[int]:
-    """The user ids of a process: real, effective, saved and of the file system. Empty where there is no process.
+    """The user ids of a process: real, effective, saved and of the file system. Empty if there is no process.
 
-    A program with more rights than who started it has several. The owner of /proc/PID may be root all the same."""
+    A set-user-id program has several. The owner of /proc/PID may be root nevertheless.
+    """
     try:
         with open(f"/proc/{pid}/status", "rb") as file:
             line = next(line for line in file if line.startswith(b"Uid:"))
@@ -279,7 +279,7 @@ def read_uids(pid: int) -> frozenset[int]:
 
 
 def start_time(pid: int) -> int | None:
-    """The kernel's start time of a process, which tells a reused number from the process that had it before."""
+    """The kernel's start time of a process, which identifies it even if its number is reused."""
     seen = read_stat(pid)
     return None if seen is None else seen.start
 
@@ -323,7 +323,7 @@ def _find_descendants(pid: int, table: Mapping[int, Stat]) -> set[int]:
 
 
 def _has_ended(pid: int, seen: Stat) -> bool:
-    """One whose first thread has ended looks dead, and is not while it has others."""
+    """True if all threads have ended: a process whose first thread has ended only looks dead."""
     if not seen.is_dead:
         return False
     try:
@@ -333,7 +333,7 @@ def _has_ended(pid: int, seen: Stat) -> bool:
 
 
 def describe(pids: Collection[int]) -> tuple[str, ...]:
-    """For the log: number, name and state of those that are there."""
+    """Number, name and state of the living ones, for the log."""
     told = [_description(pid) for pid in sorted(pids) if read_stat(pid) is not None]
     return tuple(told[:_MOST_NAMED]) + ((f"{len(told) - _MOST_NAMED} more",) if len(told) > _MOST_NAMED else ())
 
@@ -349,5 +349,5 @@ def _description(pid: int) -> str:
 
 
 def describe_survivors(survivors: Sequence[str]) -> str:
-    """For the log of a job that leaves something behind."""
+    """A warning for the log of a job that leaves processes behind."""
     return f"WARNING: processes of the job cannot be ended, and are left on its machine: {', '.join(survivors)}"

@@ -1,8 +1,8 @@
-"""Calls of the Linux kernel that the standard library lacks: inotify, being a subreaper, giving back parts of a file.
+"""Calls of the Linux kernel that the standard library lacks: inotify, subreaper, punching holes into files.
 
-`Changes` tells when a file has grown, with one descriptor for all files and without a thread. A watch fires once and
-is armed again by whoever read the file, so that a chatty writer costs a bounded number of wake-ups. Where inotify is
-missing or used up, the same files are looked at every 50 ms. A wake-up is only a hint: it may come for nothing.
+`Changes` reports when a file has grown, with one descriptor for all files and without a thread. A watch fires once and
+is armed again by the reader of the file, so that much output costs a bounded number of wake-ups. Without inotify, or
+when its watches are used up, files are polled every 50 ms. A wake-up is only a hint and may be spurious.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 class Pulse:
-    """Calls back every 50 ms while there is somebody to call: the fallback where the kernel cannot tell."""
+    """Calls back every 50 ms while there are callbacks: the fallback where the kernel cannot notify."""
 
     def __init__(self) -> None:
         self._callbacks: set[Callable[[], None]] = set()
@@ -45,7 +45,7 @@ class Pulse:
 
 
 class Changes:
-    """Who wants to know about which file."""
+    """The watches on files, with one descriptor for all."""
 
     def __init__(self, pulse: Pulse, *, use_inotify: bool = True) -> None:
         self._pulse = pulse
@@ -77,7 +77,7 @@ class Changes:
         return watch
 
     def remove(self, watch: int, callback: Callable[[], None]) -> None:
-        # The kernel drops the watch with the file, which is removed soon; asking it to costs half a millisecond.
+        # The kernel drops the watch when the file is removed, which is soon. Removing it here costs half a millisecond.
         self._pulse.remove(callback)
         self._callbacks.pop(watch, None)
 
@@ -98,7 +98,7 @@ class Changes:
 
 
 class Watch:
-    """The wish to be told about one file."""
+    """A watch on one file."""
 
     def __init__(self, changes: Changes, path: Path | str, callback: Callable[[], None]) -> None:
         self._changes = changes
@@ -107,7 +107,7 @@ class Watch:
         self._number = -1
 
     def arm(self) -> None:
-        """Call back after the next change of the file. Arming again changes nothing."""
+        """Call back after the next change of the file. Repeating it changes nothing."""
         self._number = self._changes.add(self._path, self._callback)
 
     def close(self) -> None:
@@ -115,12 +115,12 @@ class Watch:
 
 
 def become_subreaper() -> None:
-    """Be the parent of whatever this process has started, however indirectly, once its own parent is gone."""
+    """Become the parent of orphaned descendants."""
     if hasattr(_libc, "prctl"):
         _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def punch_hole(fd: int, offset: int, size: int) -> None:
-    """Give a part of a file back to the disk; where the file system cannot, nothing happens."""
+    """Give a part of a file back to the disk. Does nothing if the file system cannot."""
     if hasattr(_libc, "fallocate"):
         _libc.fallocate(fd, _FALLOC_KEEP_SIZE_PUNCH_HOLE, ctypes.c_int64(offset), ctypes.c_int64(size))

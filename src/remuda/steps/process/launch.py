@@ -13,24 +13,24 @@ from remuda.lib.dataclass import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """What is started."""
+    """A process to be started."""
 
     argv: tuple[str, ...]
     env: Mapping[str, str]
     work_dir: str
     only_for_shells: tuple[str, ...] = ()
-    """Names of variables that no program can be given, but the shell of a script can."""
+    """Names of variables that only the shell of a script can be given."""
     program: tuple[str, ...] = ()
-    """Name and arguments of our own program, where it is one; `argv` starts the same."""
+    """Name and arguments of our own program, if it is one; `argv` starts the same."""
     piped: bool = False
-    """Its output has to be a pipe: it may open it anew, as our own programs do not."""
+    """Its output must be a pipe, because it may open its output again. Our own programs do not."""
     owner: tuple[int, int] | None = None
-    """User and group whose processes may open the output anew, where they are not the agent's."""
+    """User and group that may open the output again, if they are not the agent's."""
     joins: tuple[str, ...] = ()
     """Control groups of the step."""
     enclosure: Mapping[str, Any] = field(default_factory=dict)
     """What is done before our own program runs; `argv` does the same."""
     key: str = ""
-    """Of the job, whose mark the process bears."""
+    """The job's key, for the mark of the process."""
     program_env: Mapping[str, str] | None = None
-    """For our own program, where that of `argv` is another because more rights go with it."""
+    """Environment of our own program, if that of `argv` differs because it runs with more rights."""

@@ -1,12 +1,11 @@
 """Processes that a step left running in the background: found when it ends, ended when the job does.
 
-Later steps may use them (a server that after_script asks), so they live as long as the job. Then nothing of a job
-stays: `runner` has them end before it stores the job's end, and a new agent finds them in the journal.
+Later steps may use them (a server that after_script asks), so they live as long as the job. The engine ends them before
+it stores the job's end, and a new agent finds them in the journal.
 
-A session number belongs to nobody else while one of its processes lives, but is given away again after that. So the
-processes that were seen are remembered with their start times, and a session is touched only while one of them lives.
-A program that starts a session of its own (setsid, most daemons) is found as `job_processes` says. What ended as the
-agent's child is waited for here, too.
+A session number is not reused while one of its processes lives, but is after that. So the processes that were seen are
+remembered with their start times, and a session is touched only while one of them lives. Programs that start a session
+of their own (most daemons) are found by `job_processes`. Children of the agent that have ended are reaped here, too.
 """
 
 import asyncio
@@ -25,21 +24,21 @@ REAP_SECONDS = 10.0
 GRACE_SECONDS = 2.0
 """How long they may take to end by themselves."""
 END_SECONDS = 10.0
-"""How long what was killed is waited for."""
+"""How long killed processes are waited for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leftover:
-    """What one step left behind: its session, and the number and start time of each process in it."""
+    """What one step left behind: its session, and number and start time of each process in it."""
 
     session: int
     processes: tuple[tuple[int, int], ...]
 
 
 def find(claim: tuple[int, int], key: str = "", *, worker_waits: bool = False) -> Leftover | None:
-    """What lives of a step whose shim, with this number and start time, has ended. Where the start time is not known
-    (0), only what has the mark of the job counts: the number may be somebody else's by now. `worker_waits`: it has not
-    ended, but is no part of the step any more."""
+    """What is left of a step whose shim, with this number and start time, has ended. If the start time is not known
+    (0), only processes with the job's mark count, because the number may be reused. `worker_waits`: the worker has not
+    ended, but does not belong to the step any more."""
     if worker_waits:
         return _beside(claim[0])
     reap_all(-claim[0])
@@ -52,14 +51,14 @@ def find(claim: tuple[int, int], key: str = "", *, worker_waits: bool = False) -
 
 
 def _beside(leader: int) -> Leftover | None:
-    """What was left is a child of the leader, or of this process by now."""
+    """The other processes in a worker's session: its children, or children of this process by now."""
     others = _in_session(leader, [*children(), *children_of(leader)])
     processes = tuple(dict.fromkeys(process for process in others if process[0] != leader))
     return Leftover(session=leader, processes=processes) if processes else None
 
 
 async def terminate(job: JobProcesses, clock: Clock) -> None:
-    """Let everything of a job end by itself, within `GRACE_SECONDS`: SIGTERM, and SIGCONT for what is stopped."""
+    """Let everything of a job end by itself within `GRACE_SECONDS`: SIGTERM, and SIGCONT for stopped processes."""
     if not job.everywhere and job.is_quiet():
         return
     signalled: set[tuple[int, int]] = set()
@@ -75,14 +74,14 @@ async def terminate(job: JobProcesses, clock: Clock) -> None:
 
 
 async def end(job: JobProcesses) -> tuple[str, ...]:
-    """Kill everything of a job, and look until nothing of it is left. What cannot be ended, in words."""
+    """Kill everything of a job until nothing is left. Returns descriptions of processes that do not end."""
     if not job.everywhere and job.is_quiet():
         return ()
     return await asyncio.to_thread(job.kill, END_SECONDS)
 
 
 def kill(leftovers: Sequence[Leftover]) -> None:
-    """Kill the sessions that steps left behind, at once; whatever has left them is for `end`."""
+    """Kill the sessions that steps left behind, at once. Processes outside of them are for `end`."""
     for leftover in leftovers:
         for pid in _list_living(leftover):
             with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -91,14 +90,14 @@ def kill(leftovers: Sequence[Leftover]) -> None:
 
 
 def end_session(session: int, *, since: int) -> None:
-    """Kill what is left of a session that this process began then, also in groups of its own; at once."""
+    """Kill what is left of a session that this process began, also in other process groups; at once."""
     found = [pid for pid, start in _in_session(session) if start >= since]
     _signal_each(found, signal.SIGKILL)
     reap_soon(found)
 
 
 def reap_soon(targets: Sequence[int], tries: int = 100) -> None:
-    """Wait for children that were told to end: processes, or whole groups as negative numbers."""
+    """Reap children that were killed: processes, or whole groups as negative numbers."""
     if targets and tries:
         asyncio.get_running_loop().call_later(POLL_SECONDS, _reap, targets, tries)
 
@@ -108,7 +107,7 @@ def _reap(targets: Sequence[int], tries: int) -> None:
 
 
 def reap_all(target: int) -> bool:
-    """Collect what has ended; whether nothing is left to wait for."""
+    """Reap what has ended. True if nothing is left to wait for."""
     while True:
         try:
             pid, _ = os.waitpid(target, os.WNOHANG)
@@ -119,10 +118,10 @@ def reap_all(target: int) -> bool:
 
 
 class Reaper:
-    """Clears away children that have ended and that nobody waits for: those that lost their parents to a step's end.
+    """Reaps children that have ended and that nobody waits for: orphans of steps.
 
-    Whoever waits for a child does so at once, so one that is still there after a while is nobody's. One with the mark
-    of a job is so at once: a job that leaves thousands of them in a second must not use up all process numbers.
+    A waiting caller reaps its child at once, so a dead child that is still there after a while is nobody's. One with
+    the mark of a job is reaped at once: a job that leaves thousands in a second must not use up all process numbers.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -130,7 +129,7 @@ class Reaper:
         self._seen: dict[int, float] = {}
 
     def look(self) -> None:
-        """Called now and then."""
+        """Reap orphans. Called now and then."""
         now = self._clock.monotonic()
         self._seen = {pid: self._seen.get(pid, now) for pid in children() if _is_dead(pid)}
         for pid, since in self._seen.items():
@@ -157,7 +156,7 @@ def _list_living(leftover: Leftover) -> list[int]:
 
 
 def _group_exists(group: int) -> bool:
-    """Cheap, so that steps that leave nothing cost no search."""
+    """A cheap check, so that steps that leave nothing cost no search."""
     try:
         os.killpg(group, 0)
     except ProcessLookupError:
@@ -168,7 +167,7 @@ def _group_exists(group: int) -> bool:
 
 
 def _in_session(session: int, among: Sequence[int] | None = None) -> list[tuple[int, int]]:
-    """Number and start time of each process of a session that is not dead already."""
+    """Number and start time of each living process of a session."""
     found = []
     for pid in all_processes() if among is None else among:
         stat = read_stat(pid)

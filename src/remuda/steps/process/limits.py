@@ -1,4 +1,4 @@
-"""What a step may use, and what it has used, as values. A policy sets limits; control groups hold steps to them."""
+"""What a step may use, and what it has used, as values. A policy sets limits; control groups enforce them."""
 
 import json
 from dataclasses import fields
@@ -27,11 +27,11 @@ class Limits:
         return self.network is not None and not all(self.network)
 
     def names(self) -> tuple[str, ...]:
-        """Which of them are limited, in the words of a policy."""
+        """The names of the limits that are set, as in a policy."""
         return tuple(NAMES[one.name] for one in fields(self) if getattr(self, one.name) is not None)
 
     def to_json(self) -> str:
-        """For a step that makes an environment, which holds its inner steps to them."""
+        """For a step that makes an environment, which applies them to its inner steps."""
         values = {one.name: getattr(self, one.name) for one in fields(self) if getattr(self, one.name) is not None}
         return json.dumps(values)
 
@@ -44,14 +44,14 @@ NAMES = {
     "pids": "pids",
     "timeout_seconds": "timeout",
 }
-"""Of limits, in a policy and in results."""
+"""Names of limits in a policy and in results."""
 
 
 NO_LIMITS = Limits()
 
 
 def stricter(one: Limits, other: Limits) -> Limits:
-    """Both at once."""
+    """The stricter value of each limit."""
     lists = dict.fromkeys((*(one.network or ()), *(other.network or ())))
     values: dict[str, Any] = {}
     for name in (name for name in NAMES if name != "network"):
@@ -62,7 +62,7 @@ def stricter(one: Limits, other: Limits) -> Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepUsage:
-    """What a step used, with everything it started; None is unknown."""
+    """What a step and its processes have used; None is unknown."""
 
     cpu_user_seconds: float | None = None
     cpu_system_seconds: float | None = None

@@ -1,9 +1,9 @@
-"""What tells the processes of one job from all others: a variable of their environment, and a limit.
+"""What identifies the processes of a job: a variable of their environment, and a resource limit.
 
-The variable is there for every program that a job starts, and is lost with `env -i`. The limit is that of file locks,
-which Linux has kept in every process since version 2.4 without ever looking at it: each job has a number of its own as
-the soft limit. It is passed on by fork and exec whatever the process does to its session, its environment or its
-namespaces, and everybody may read it in /proc. A program that sets it anew is hostile; control groups, where a job has
+The variable is in the environment of every program of a job, and is lost with `env -i`. The limit is that of file
+locks, which Linux has kept in every process since version 2.4 without ever using it: each job has a number of its own
+as the soft limit. Fork and exec pass it on whatever a process does to its session, its environment or its namespaces,
+and everybody may read it in /proc. Only a hostile program sets it to something else; control groups, where a job has
 them, hold that, too.
 """
 
@@ -18,27 +18,27 @@ from hashlib import sha256
 from typing import Any
 
 VARIABLE = "REMUDA_JOB_KEY"
-"""What every process of a job has in its environment."""
+"""Variable in the environment of every process of a job."""
 _FILE_LOCKS = 10
 """RLIMIT_LOCKS, the same number on every processor; Python has no name for it."""
 _BITS = 48
 _FIRST = 1 << 61
-"""Numbers from here on are marks."""
+"""Limits from here on are marks."""
 _LINE = b"Max file locks"
 _STARTING = threading.Lock()
-"""Held while this process bears the mark of a job, and while a thread starts a program that must not."""
+"""Held while this process has the mark of a job, and while a thread starts a program that must not have one."""
 
 
 @lru_cache(maxsize=1024)
 def number_of(key: str) -> int:
-    """The limit that the processes of a job have."""
+    """The resource limit of a job's processes."""
     return _FIRST + int.from_bytes(sha256(key.encode()).digest()[: _BITS // 8], "big")
 
 
 @contextmanager
 def mark_children(key: str) -> Iterator[None]:
-    """Whatever is started meanwhile bears the mark of a job, except by `start_unmarked`. Nothing may be awaited
-    meanwhile."""
+    """Processes that are started meanwhile have the mark of a job, except by `start_unmarked`. Must not be held over an
+    await."""
     with _STARTING:
         before = None
         with suppress(OSError, ValueError):
@@ -53,8 +53,8 @@ def mark_children(key: str) -> Iterator[None]:
 
 
 def start_unmarked(arguments: Sequence[str], **options: Any) -> "subprocess.Popen[bytes]":
-    """Start a program that is no job's, with the options of Popen. Threads other than the event loop's start theirs
-    so: the loop may be starting one of a job meanwhile."""
+    """Start a program that belongs to no job, with the options of Popen. Threads must use this, because the event loop
+    may be starting a job's program meanwhile."""
     with _STARTING:
         return subprocess.Popen(arguments, **options)
 
@@ -67,12 +67,12 @@ def mark_this_process(key: str) -> None:
 
 
 def has_mark(pid: int, key: str) -> bool:
-    """Whether a process is one of a job, as far as it shows."""
+    """True if a process has the mark of a job."""
     return _limit(pid) == number_of(key) or f"{VARIABLE}={key}".encode() in _environ(pid)
 
 
 def has_mark_of(pid: int, keys: Collection[str]) -> bool:
-    """Whether a process is one of any of these jobs."""
+    """True if a process has the mark of any of these jobs."""
     limit = _limit(pid)
     if limit and any(limit == number_of(key) for key in keys):
         return True
@@ -80,7 +80,7 @@ def has_mark_of(pid: int, keys: Collection[str]) -> bool:
 
 
 def find_marked(pids: Iterable[int], keys: Collection[str]) -> dict[int, str]:
-    """Those of the processes that bear a mark of one of these jobs, each with the key of its job."""
+    """Those of the processes with a mark of one of these jobs, each with the key of its job."""
     by_limit = {number_of(key): key for key in keys}
     by_variable = {f"{VARIABLE}={key}".encode(): key for key in keys}
     marked = {}
@@ -94,8 +94,8 @@ def find_marked(pids: Iterable[int], keys: Collection[str]) -> dict[int, str]:
 
 
 def has_any_mark(pid: int) -> bool:
-    """Whether a process, dead or alive, was one of any job. The mark that this process bears itself does not count: an
-    agent inside a job passes the mark of that job on to everything it starts."""
+    """True if a process, dead or alive, has the mark of any job. This process's own mark does not count: an agent
+    inside a job passes the mark of that job on to everything it starts."""
     limit = _limit(pid)
     return limit >> _BITS == _FIRST >> _BITS and limit != resource.getrlimit(_FILE_LOCKS)[0]
 

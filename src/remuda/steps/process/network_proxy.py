@@ -1,8 +1,8 @@
-"""What a step may reach when its network has an allow list: an HTTP proxy that connects to listed hosts only.
+"""The HTTP proxy of a step whose network has an allow list: it connects to listed hosts only.
 
-It runs outside of the step's network and accepts on a socket inside of it. CONNECT is tunnelled, a request for an
-http:// address is passed on with its connection closed after it; everything else is refused. What is refused is said in
-the step's own log, which is this process's stderr. It ends with the step's process. `allows` is pure.
+It runs outside of the step's network and accepts on a socket inside of it. CONNECT is tunnelled; a request for an
+http:// address is passed on and its connection closed after it; everything else is refused. Refusals are written to the
+step's log, which is this process's stderr. It ends with the step's process. `allows` is pure.
 """
 
 import asyncio
@@ -21,18 +21,18 @@ _COPY_BYTES = 64 * 1024
 
 
 for _late in ("concurrent.futures.thread", "encodings.idna"):
-    # Imported by asyncio at the first need, when this process may not be able to read it any more.
+    # asyncio imports these late, when this process may not be able to read them any more.
     importlib.import_module(_late)
 
 
 def allows(lists: Sequence[Sequence[str]], host: str, port: int) -> bool:
-    """Whether every list has the host."""
+    """True if every list has the host."""
     return all(any(_fits(pattern, host, port) for pattern in one) for one in lists)
 
 
 def run(listener: socket.socket, lists: Sequence[Sequence[str]], *, until: int) -> NoReturn:
-    """Serve until the process of a pidfd ends."""
-    # Ending a step begins with this signal to all its processes; what it does to tidy up may need the network.
+    """Serve until the process of the pidfd `until` ends."""
+    # All processes of a step that must end get SIGTERM; its cleanup may still need the network.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     asyncio.run(_serve(listener, lists, until))
     os._exit(0)
@@ -87,7 +87,7 @@ async def _handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, li
 
 
 def _target(line: str) -> tuple[str, int, str | None] | None:
-    """Host, port and, where it is not a tunnel, the path."""
+    """Host, port and path of a request line; the path is None for a tunnel."""
     words = line.split(" ")
     if len(words) != 3:
         return None

@@ -1,12 +1,12 @@
-"""The pipe that a step prints into, from its processes to its raw file.
+"""The pipe for a step's output, from its processes to its raw file.
 
-Everybody who prints has the pipe open for reading, too: so it lives as long as one of them does, whoever reads it, and
-a process that prints while no agent is there waits for the next one instead of being killed. That is the back-pressure
-as well: what the agent does not take, nobody goes on printing after.
+Every writer has the pipe open for reading, too: so it lives as long as one of them does, and a process that prints
+while no agent runs waits for the next agent instead of being killed. This gives back-pressure as well: writers block
+when the agent does not read.
 
-The kernel moves what is in the pipe into the raw file at one go (splice), so that a killed agent has either left a byte
-in the pipe or put it into the file. The next agent opens the pipe through the shim that holds it. A program that opens
-its own output anew (`>/dev/stderr`) gets the pipe again; a file would be emptied by that.
+The kernel moves the bytes into the raw file at once (splice), so that a killed agent has either left a byte in the pipe
+or written it to the file. The next agent opens the pipe through the shim that holds it. A program that opens its own
+output again (`>/dev/stderr`) gets the same pipe; a file would be truncated by that.
 """
 
 import array
@@ -22,14 +22,14 @@ from remuda.steps.process.leftovers import Leftover
 from remuda.steps.process.shim import start_time
 
 TAKE_BYTES = 1024 * 1024
-"""As much as a pipe can hold that was widened."""
+"""The capacity of a widened pipe."""
 _WIDEN_ABOVE_BYTES = 16 * 1024
 _DRAIN_SECONDS = 0.05
 _SET_SIZE = getattr(fcntl, "F_SETPIPE_SZ", 1031)
 
 
 class Pipe:
-    """The agent's end."""
+    """The agent's end of the pipe."""
 
     def __init__(self, descriptor: int) -> None:
         self._fd = descriptor
@@ -38,7 +38,7 @@ class Pipe:
 
     @classmethod
     def make(cls, owner: tuple[int, int] | None = None) -> tuple["Pipe", int]:
-        """A new one, and the end for those who print. `owner`: who may open it anew, where it is not the agent."""
+        """A new pipe, and the end for writers. `owner`: the user that may open it again, if not the agent's."""
         reading, writing = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         try:
             if owner is not None:
@@ -53,7 +53,8 @@ class Pipe:
 
     @classmethod
     def open_of(cls, pid: int) -> "Pipe | None":
-        """The one that a process prints into, if it does. No other pipe is open for reading and printing at once."""
+        """The pipe that a process prints into, if there is one. Only such a pipe is open for reading and writing at
+        once."""
         path = f"/proc/{pid}/fd/1"
         try:
             if not stat.S_ISFIFO(os.stat(path).st_mode) or not _is_open_for_both(pid):
@@ -69,7 +70,7 @@ class Pipe:
         return found[0]
 
     def take(self, raw: str, most: int = TAKE_BYTES) -> int:
-        """Move what is there into the raw file, behind what is in it; how many bytes that were."""
+        """Append the bytes of the pipe to the raw file. Returns how many these were."""
         if not self.count_waiting():
             return 0
         file = os.open(raw, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
@@ -79,19 +80,19 @@ class Pipe:
             os.close(file)
         if moved > _WIDEN_ABOVE_BYTES and not self._widened:
             self._widened = True
-            with suppress(OSError):  # a user may have only so much of it
+            with suppress(OSError):  # the kernel limits the pipe memory of a user
                 fcntl.fcntl(self._fd, _SET_SIZE, TAKE_BYTES)
         return moved
 
     def drop(self) -> bool:
-        """Throw away what is there; False when nothing is, and nobody can print into it any more."""
+        """Throw away what is in the pipe. False if it is empty and has no writer any more."""
         try:
             return bool(os.read(self._fd, TAKE_BYTES))
         except BlockingIOError:
             return True
 
     def arm(self, callback: Callable[[], None]) -> None:
-        """Call back once, when there is something in it. Arming again changes nothing."""
+        """Call back once, when there is something in it. Repeating it changes nothing."""
         if not self._armed:
             self._armed = True
             asyncio.get_running_loop().add_reader(self._fd, self._fire, callback)
@@ -117,7 +118,7 @@ class Pipe:
             except BlockingIOError:
                 break
             except OSError:
-                # A file system that cannot: only here a kill between two calls would lose something.
+                # The file system has no splice: only here a kill between two calls loses bytes.
                 size = _copy(self._fd, file, end + moved)
             if size == 0:
                 break
@@ -126,13 +127,13 @@ class Pipe:
 
 
 class Drains:
-    """Pipes into which something prints that a step has left running: nobody reads that, but it must not wait."""
+    """Reads the pipes of processes that steps have left running, and drops their output, so that they do not block."""
 
     def __init__(self) -> None:
         self._pipes: set[Pipe] = set()
 
     def add(self, pipe: Pipe) -> None:
-        """From now on; a pipe of which nobody is left is closed at once."""
+        """Drain a pipe from now on; one without writers is closed."""
         pipe.disarm()
         if pipe.drop():
             self._pipes.add(pipe)
@@ -141,7 +142,7 @@ class Drains:
             pipe.close()
 
     def adopt(self, leftovers: Iterable[Leftover]) -> None:
-        """The same for what steps have left running under an earlier agent."""
+        """Drain the pipes of processes that steps left running under an earlier agent."""
         for pid, start in (process for leftover in leftovers for process in leftover.processes):
             if start_time(pid) == start and (pipe := Pipe.open_of(pid)) is not None:
                 self.add(pipe)
@@ -152,7 +153,7 @@ class Drains:
         self._pipes.clear()
 
     def _wait(self, pipe: Pipe) -> None:
-        """Something that prints on and on is not worth all of the agent's time."""
+        """Wait between two reads, so that a process that prints all the time costs little."""
         asyncio.get_running_loop().call_later(_DRAIN_SECONDS, self._look, pipe)
 
     def _look(self, pipe: Pipe) -> None:

@@ -1,17 +1,17 @@
-"""The few lines of shell that every step's command runs under, and reading the files they leave.
+"""The shell script that every step's command runs under, and the file it writes.
 
-The shim outlives the agent. It is the leader of a session of its own, so that one signal reaches everything the step
-started, and it ignores the signals that end its command, so that it can still write down how that ended.
+The shim outlives the agent. It leads a session of its own, so that one signal reaches everything the step started, and
+it ignores the signals that end its command, so that it can still write how that ended.
 
-Whoever makes the pid file, exclusively, runs the step, and adds to it how that ended. So an agent that does not know
-whether its predecessor started a step starts it again: the second shim finds the file and goes. `forbid` makes the same
-claim for nobody.
-The environment is given to the shim itself, nothing secret is an argument, and it needs only the shell.
+Whoever creates the pid file, exclusively, runs the step, and adds to it how that ended. So an agent that does not know
+whether its predecessor started a step starts it again: the second shim finds the file and exits. `forbid` makes the
+same claim for nobody. The environment is given to the shim itself, secrets are never arguments, and it needs only the
+shell.
 
-What a command prints goes into a pipe (`piping`), which the shim holds open: so nothing of it is lost while there is no
-agent. A shim that has written how its command ended tells its agent, by the socket that is its stdin, and waits: the
-agent has it go once it has taken everything out of the pipe. One whose agent has died meanwhile stops itself, and is
-ended by the next agent. Our own programs, and where no pipe can be made, have the raw file in its place, and no socket.
+A command prints into a pipe (`pipes`), which the shim holds open, so nothing is lost while there is no agent. When its
+command has ended, the shim writes that to the file, tells its agent over the socket that is its stdin, and waits until
+the agent has read the pipe. If the agent has died meanwhile the shim stops itself, and the next agent ends it. Our own
+programs, and cases where no pipe can be made, use the raw file instead, without a socket.
 """
 
 import os
@@ -77,11 +77,11 @@ def spawn(
     key: str = "",
     ends: tuple[int, int] | None = None,
 ) -> int:
-    """Start a shim for a prepared step; its process number. `joins`: control groups that the command is to be in.
-    `key`: the job whose mark everything that follows from it bears.
+    """Start a shim for a prepared step. Returns its process number. `joins`: control groups for the command. `key`: the
+    job whose mark all its processes have.
 
-    `ends`: the socket to the agent and the pipe for output; without them output goes into the raw file, and the shim
-    goes when its command has ended.
+    `ends`: the socket to the agent and the pipe for output. Without them output goes into the raw file, and the shim
+    exits when its command has ended.
     """
     out = "" if ends else files.own_path(".raw")
     arguments = [
@@ -109,21 +109,21 @@ def spawn(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """What stands in the file of a step that was claimed: who runs it, and how it ended if it has."""
+    """The content of a claimed step's file: who runs it, and how it ended if it has."""
 
     pid: int
     start: int
-    """Kernel's start time of the process; 0 where it was not asked for."""
+    """Kernel's start time of the process; 0 if it was not asked for."""
     exit_code: int | None = None
-    """None while it runs, and where the shim did not come to write it."""
+    """None while it runs, and if the shim could not write it."""
     usage: tuple[float, float, int] | None = None
-    """Seconds of user and system time and KiB of memory, where whoever ran the step could tell."""
+    """Seconds of user and system time and KiB of memory, if known."""
     ended_at: float | None = None
 
 
 def read_record(files: StepFiles) -> Record | None:
-    """What is known of the shim that runs the step; None while there is none, and where the file is not as shims
-    write it: a job of the agent's own user can reach it."""
+    """The record of the shim that runs the step; None without one, and if the file is not as shims write it: a job of
+    the agent's own user can reach it."""
     try:
         file = os.open(files.claim, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
@@ -152,14 +152,14 @@ def read_record(files: StepFiles) -> Record | None:
 
 
 def read_claim(files: StepFiles) -> tuple[int, int] | None:
-    """Process number and start time of the shim that runs the step; None while there is none. The start time of one
-    that is gone is that of nobody."""
+    """Process number and start time of the shim that runs the step; None without one. The start time is 0 if it is
+    gone."""
     found = read_record(files)
     return None if found is None else (found.pid, start_of(found, files))
 
 
 def start_of(found: Record, files: StepFiles) -> int:
-    """The start time of the process that wrote a claim, as long as it lives; 0 when it does not."""
+    """The start time of the process that made a claim; 0 if it does not live."""
     if found.start:
         return found.start
     arguments = f"\0{NAME}\0{files.own_path('')}\0".encode("utf-8", "surrogateescape")
@@ -171,7 +171,7 @@ def start_of(found: Record, files: StepFiles) -> int:
 
 
 def forbid(files: StepFiles) -> bool:
-    """Make sure that no shim starts this step from now on; False when one already did."""
+    """Make sure that no shim starts this step from now on. False if one already did."""
     try:
         os.close(os.open(files.claim, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
     except FileExistsError:
@@ -182,8 +182,8 @@ def forbid(files: StepFiles) -> bool:
 
 
 def withdraw(files: StepFiles) -> bool:
-    """Remove the claim of a shim that has ended and could not write its number because the disk was full; whether there
-    was one. Only for who knows that nobody else has started the step."""
+    """Remove the claim of a shim that has ended and could not write its number because the disk was full. Returns
+    whether there was one. The caller must know that nobody else has started the step."""
     try:
         if os.lstat(files.claim).st_size:
             return False

@@ -1,10 +1,10 @@
 """The shim's process as the agent sees it: whether it lives, signals to its group, what it used.
 
-It may be a child of this agent or of a dead one. A child tells by a socket, its *line*, that its command has ended, and
-that line ends with it. The end of others is noticed through a pidfd, so thousands of them need no thread and no timer;
-where the kernel has no pidfd, they are looked at every 50 ms. A leader of standard steps (`fork_server`) tells by its line
-that it waits for the next one: for this step that is its end, too. A child is reaped when it ends, whether or not
-anybody still waits for it. What its end means is decided in `plan`.
+It may be a child of this agent or of a dead one. A child reports over a socket, its *line*, that its command has ended,
+and the line is closed when it ends. The end of others is noticed through a pidfd, so thousands of them need no thread
+and no timer; without pidfd they are polled every 50 ms. A worker (`fork_server`) reports over its line that it waits
+for the next step: for this step that is its end, too. A child is reaped when it ends, whether or not anybody still
+waits for it.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from remuda.steps.process.kernel import Pulse
 
 _BLOCK_BYTES = 512
 _ON_ITS_WAY_SECONDS = 0.001
-"""A process lets go of its line a moment before it can be waited for."""
+"""A process closes its line a moment before it can be waited for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,12 +33,12 @@ class Usage:
     cpu_user_seconds: float
     cpu_system_seconds: float
     max_rss_bytes: int | None
-    """Unknown where it is not above the agent's own: a new process starts with its parent's peak."""
+    """None if it is not above the agent's own: a new process starts with its parent's peak."""
     io_read_bytes: int | None = None
     io_write_bytes: int | None = None
 
     def to_result(self) -> dict[str, float | int | None]:
-        """For a result."""
+        """The keys of `usage` in a result."""
         return {
             "cpu_user_seconds": self.cpu_user_seconds,
             "cpu_system_seconds": self.cpu_system_seconds,
@@ -50,7 +50,7 @@ class Usage:
 
 
 class _Own:
-    """The most memory this process has ever had, in KiB, as far as it had to be asked for."""
+    """The peak memory of this process in KiB, cached."""
 
     peak = 0
 
@@ -71,14 +71,14 @@ class StepProcess:
     ) -> None:
         self.pid = pid
         self.waits = False
-        """Whether it has ended this step, and lives: a worker that waits for another."""
+        """True if it has ended this step and lives: a worker that waits for another."""
         self._worker = worker
         self.exited = LightEvent()
         self.told = LightEvent()
-        """Its command has ended and that is written down, or it has ended itself."""
+        """Set when its command has ended and that is written down, or when it has ended itself."""
         self.usage: Usage | None = None
         self.status: int | None = None
-        """As the system tells it of a child: an exit code, or a signal below 0."""
+        """Exit status of a child: an exit code, or a signal below 0."""
         self._child = child
         if child:
             LED.add(pid)
@@ -96,9 +96,9 @@ class StepProcess:
         except ProcessLookupError:
             self._note_dead()
             return
-        except (OSError, AttributeError):  # the kernel has none, or the Python was built without
+        except (OSError, AttributeError):  # no pidfd in this kernel or Python
             pulse.add(self._check)
-        # Looked at after the pidfd is open: from here on the number cannot be given to another process unnoticed.
+        # Checked after the pidfd is open: from here on the number cannot be reused unnoticed.
         if start is not None and shim.start_time(pid) != start:
             self._note_dead()
         elif self._pidfd >= 0:
@@ -107,7 +107,7 @@ class StepProcess:
             asyncio.get_running_loop().add_reader(worker.line, self._hear_worker)
 
     def release(self) -> Worker | None:
-        """The worker, if it waits; from now on it is the caller's. One that runs the step goes when it has ended it."""
+        """The worker, if it waits; from now on it is the caller's. One that still runs ends after its step."""
         worker, self._worker = self._worker, None
         if worker is None or self.waits:
             return worker
@@ -120,12 +120,12 @@ class StepProcess:
         asyncio.get_running_loop().remove_reader(self._worker.line)
         with contextlib.suppress(OSError):
             self.waits = bool(os.read(self._worker.line, 64))
-        # Else it has ended itself, which is noticed otherwise.
+        # Else it has ended itself, which the pidfd reports.
         if self.waits:
             self._note_end()
 
     def dismiss(self) -> None:
-        """Let a shim go that waits for that, or would."""
+        """Let a shim exit that waits for its dismissal."""
         if self._line >= 0:
             with contextlib.suppress(OSError):
                 os.write(self._line, b"\n")
@@ -140,11 +140,11 @@ class StepProcess:
                 os.killpg(self.pid, number)
 
     def group_lives(self) -> bool:
-        """Whether something of the step still runs, the shim itself aside once it has ended."""
+        """True if something of the step still runs, except the shim itself once it has ended."""
         if not self._seen_alive:
             return False
         if self.exited.is_set():
-            # Dead members whose parent was the shim are the agent's children now.
+            # Dead children of the shim are the agent's children now.
             leftovers.reap_all(-self.pid)
         try:
             os.killpg(self.pid, 0)
@@ -173,7 +173,7 @@ class StepProcess:
         self._note_end()
 
     def _check(self) -> None:
-        """Without a pidfd: has it ended meanwhile?"""
+        """Without a pidfd: check whether it has ended."""
         if self._reap() if self._child else shim.start_time(self.pid) != self._start:
             self._note_end()
         elif self._child:

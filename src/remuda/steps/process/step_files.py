@@ -1,10 +1,9 @@
 """The files of a running step: which there are, and where.
 
-A step has no folder of its own: in the job's folder its files cost a fraction of what a new folder costs a disk. Those
-that the step itself reads and writes lie in the job's *exchange folder*, which every environment of the job has at the
-same path; nothing that belongs to the agent does. Those of steps that a policy inserted lie in a second folder, which
-no container and no sandbox of the job's own steps has; those of some of our own programs lie with the agent's
-(`rights`).
+A step has no folder of its own, because creating one costs more than its files. Files that the step itself reads and
+writes are in the job's *exchange folder*, which every environment of the job has at the same path; nothing of the agent
+is there. Those of inserted steps are in a second folder, which no container and no sandbox of the job's own steps has;
+those of some of our own programs are with the agent's (`job_tree.rights`).
 """
 
 import errno
@@ -19,10 +18,10 @@ from remuda.steps.errors import DefinitionError
 
 EXCHANGE = "exchange"
 INSERTED_EXCHANGE = "inserted"
-"""The exchange folder of steps that a policy inserted."""
+"""The exchange folder of inserted steps."""
 SECRETS = "secret-files"
-"""The folder of secrets that are files, in the exchange folder. No variable has such a name: file variables are there,
-too. `remuda.stdsteps.secrets.step` knows it."""
+"""The folder of secrets that are files, in the exchange folder. File variables are there, too, but no variable has such
+a name. `remuda.stdsteps.secrets.step` knows it."""
 _TEMPORARY = ".tmp"
 _STEP = re.compile(r"step-\d+|job", re.ASCII)
 _REPLACED = (errno.EEXIST, errno.EINVAL, errno.EISDIR, errno.ELOOP, errno.ENOTDIR, errno.ENOTEMPTY)
@@ -36,8 +35,8 @@ def is_step_name(name: str) -> bool:
 
 
 def make_empty(path: Path | str) -> None:
-    """Make a file, unless it is there. A job may have put something else in its place, such as a pipe: the agent opens
-    nothing that is there, and waits for nobody. DefinitionError where it is no plain file."""
+    """Create a file, unless it exists. A job may have put something else in its place, such as a pipe: the agent opens
+    nothing that exists, so it never blocks. DefinitionError if it is no plain file."""
     try:
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     except FileExistsError:
@@ -47,7 +46,7 @@ def make_empty(path: Path | str) -> None:
 
 
 def make_empty_folder(path: Path) -> None:
-    """Make a folder for this user only. An empty one is replaced; OSError where something else of the job is there."""
+    """Create a folder for this user only. An empty one is replaced; OSError if the job has put something else there."""
     try:
         path.mkdir(mode=0o700)
     except FileExistsError:
@@ -56,20 +55,20 @@ def make_empty_folder(path: Path) -> None:
 
 
 def is_jobs_doing(error: OSError, job: Path) -> bool:
-    """True if a file of a step could not be made or opened because something else is in its place in an exchange
-    folder: nobody puts anything there but the job. `job` is the job's folder."""
+    """True if a file of a step could not be created or opened because something else is in its place in an exchange
+    folder, which only the job can put there. `job` is the job's folder."""
     folders = {str(job / EXCHANGE), str(job / INSERTED_EXCHANGE)}
     names = [name for name in (error.filename, error.filename2) if isinstance(name, str)]
     return error.errno in _REPLACED and any(os.path.dirname(name) in folders for name in names)
 
 
 class StepFiles:
-    """Paths of one attempt at a step. The shim gets `base` and knows the suffixes too."""
+    """Paths of one attempt at a step. The shim gets `base` and knows the suffixes, too."""
 
     __slots__ = ("_own", "_shared", "name")
 
     def __init__(self, job: Path, serial: int, folder: str = EXCHANGE) -> None:
-        """`folder`: where in the job's those are that the step reads and writes; empty: with the agent's."""
+        """`folder`: the folder below the job's for what the step reads and writes; empty: with the agent's files."""
         self.name = f"step-{serial}" if serial >= 0 else "job"
         self._own = f"{job}/{self.name}"
         self._shared = f"{job}/{folder}/{self.name}" if folder else self._own
@@ -80,22 +79,22 @@ class StepFiles:
 
     @property
     def pid(self) -> Path:
-        """Made exclusively by the shim that runs the step: process number and start time; then the exit code."""
+        """Created exclusively by the shim that runs the step: process number and start time, then the exit code."""
         return Path(f"{self._own}.pid")
 
     @property
     def claim(self) -> str:
-        """The same, for those who look often."""
+        """`pid` as a text, for frequent use."""
         return f"{self._own}.pid"
 
     @property
     def raw(self) -> Path:
-        """What the step prints."""
+        """The output of the step."""
         return Path(f"{self._own}.raw")
 
     @property
     def env(self) -> Path:
-        """The environment of a step that becomes another user, until it has."""
+        """The environment of a step until it has become another user."""
         return Path(f"{self._own}.env")
 
     @property
@@ -108,7 +107,8 @@ class StepFiles:
         return Path(f"{self._shared}.script")
 
     def command(self, level: int = 0) -> Path:
-        """What is to run in an environment, for the program that runs it there; in how many around that one."""
+        """What is to run in an environment, for the program that runs it there. `level`: how many environments are
+        inside of that one."""
         return Path(f"{self._shared}.command{level or ''}")
 
     @property
@@ -118,12 +118,12 @@ class StepFiles:
 
     @property
     def results(self) -> Path:
-        """What has come back from there."""
+        """Results of the other agent."""
         return Path(f"{self._own}.results")
 
     @property
     def failure(self) -> Path:
-        """Written by our own programs that run something in an environment, when it is they who failed."""
+        """Written by our own programs that run something in an environment, when they have failed themselves."""
         return Path(f"{self._own}.failure")
 
     @property
@@ -140,7 +140,7 @@ class StepFiles:
 
     @property
     def home(self) -> Path:
-        """The home of a step that a policy inserted, and of what is part of it."""
+        """The home of an inserted step and its parts."""
         return Path(f"{self._shared}.home")
 
     @property
@@ -150,23 +150,23 @@ class StepFiles:
 
     @property
     def temporary(self) -> Path:
-        """A folder for what our own programs make for a moment: it goes with the step, also when that is killed."""
+        """A folder for temporary files of our own programs. It is removed with the step, also when that is killed."""
         return Path(f"{self._shared}{_TEMPORARY}")
 
     def exchange_paths(self) -> tuple[str, str, str]:
-        """Those that expressions know: for outputs, exports and inputs."""
+        """Paths that expressions know: for outputs, exports and inputs."""
         return f"{self._shared}.outputs", f"{self._shared}.exports", f"{self._shared}.inputs"
 
     def shared_path(self, suffix: str) -> str:
-        """One of those that the step knows, too, for those who look often."""
+        """Path of a file that the step knows, too, as a text."""
         return self._shared + suffix
 
     def own_path(self, suffix: str) -> str:
-        """One of those that only the agent and the shim know, for those who look often."""
+        """Path of a file that only the agent and the shim know, as a text."""
         return self._own + suffix
 
     def list_suffixes(self) -> set[str]:
-        """Which files of the step's own are there."""
+        """Suffixes of the step's files in the exchange folder."""
         folder, _, name = self._shared.rpartition("/")
         try:
             names = os.listdir(folder)
@@ -174,12 +174,12 @@ class StepFiles:
             return set()
         return {found.removeprefix(name) for found in names if found.startswith(name + ".")}
 
-    def remove(self, left: set[str] | None = None) -> None:
-        """What `left` says, or what is there; what a step has made of its files goes with the job at the latest."""
+    def remove(self, suffixes: set[str] | None = None) -> None:
+        """Remove the files with these suffixes, by default those that exist. Rests are removed with the job."""
         for suffix in _OWN:
             with suppress(FileNotFoundError):
                 os.unlink(self._own + suffix)
-        for suffix in self.list_suffixes() if left is None else left:
+        for suffix in self.list_suffixes() if suffixes is None else suffixes:
             if suffix == _TEMPORARY:
                 remove_tree(self._shared + suffix, ignore_errors=True)
                 continue
@@ -187,7 +187,7 @@ class StepFiles:
                 os.unlink(self._shared + suffix)
 
     def remove_rare(self) -> None:
-        """What only some steps have, and of the agent's own."""
+        """Remove the agent's files that only some steps have."""
         for suffix in _RARE:
             with suppress(FileNotFoundError):
                 os.unlink(self._own + suffix)

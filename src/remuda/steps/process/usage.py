@@ -1,7 +1,7 @@
-"""What runs costs just now: the processes of each job, the agent itself, the machine. Read from /proc, kept nowhere.
+"""What running processes use now: those of each job, the agent itself, the machine. Read from /proc.
 
-A job's processes are found by their sessions, which the shims lead; what a step started in a session of its own is not
-counted. Where there is no /proc, everything is 0. What a step has used by its end is in its result, not here.
+A job's processes are found by their sessions, which the shims lead; processes in other sessions are not counted.
+Without /proc everything is 0. What a step has used by its end is in its result.
 """
 
 import os
@@ -21,7 +21,7 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Used:
-    """Of some processes together."""
+    """What some processes use together."""
 
     processes: int = 0
     cpu_seconds: float = 0.0
@@ -48,7 +48,7 @@ class Machine:
 
 
 def of_sessions(sessions: Collection[int]) -> dict[int, Used]:
-    """What the processes of each session use, in one look at all processes of the machine."""
+    """What the processes of each session use, from one look at all processes of the machine."""
     found: dict[int, Used] = {}
     for pid in _processes():
         stat = read_stat(pid)
@@ -58,14 +58,14 @@ def of_sessions(sessions: Collection[int]) -> dict[int, Used]:
 
 
 def of_folders(folders: Sequence[Path]) -> list[Used]:
-    """What the jobs with these folders use, each in its place."""
+    """What the jobs with these folders use, in the same order."""
     running = [sessions_in(folder) for folder in folders]
     used = of_sessions({session for sessions in running for session in sessions})
     return [sum((used.get(session, Used()) for session in sessions), Used()) for sessions in running]
 
 
 def sessions_in(folder: Path) -> set[int]:
-    """The sessions that run for a job now, by the files in which shims wrote down their number and start time."""
+    """The sessions that run for a job now, from the files of its shims."""
     found = set()
     for claim in folder.glob("step-*.pid"):
         serial = claim.stem.partition("-")[2]
@@ -82,7 +82,7 @@ def of_process(pid: int) -> Used:
 
 
 def is_part_of(pid: int, sessions: Collection[int]) -> bool:
-    """Whether a process belongs to one of these sessions or was started by one that does."""
+    """True if a process is in one of these sessions, or a descendant of one that is."""
     seen = 0
     while pid > 1 and seen < 100:
         stat = read_stat(pid)
@@ -95,7 +95,7 @@ def is_part_of(pid: int, sessions: Collection[int]) -> bool:
 
 
 def machine(folder: Path) -> Machine:
-    """The machine, with the disk that a folder lies on."""
+    """The machine, with the disk that a folder is on."""
     disk = shutil.disk_usage(folder)
     memory = _memory()
     return Machine(

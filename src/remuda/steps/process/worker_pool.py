@@ -1,11 +1,8 @@
-"""The processes that run a job's standard steps: which of them takes the next one.
+"""The workers of a job that wait for its next standard step.
 
-A worker that has run a step waits for another one of its job (`fork_server`). Here it is kept meanwhile, for a moment: a
-job may take hours for what comes in between. Where none waits, a new one is forked; a step that needs an enclosure
-gets one of its own. Nothing here is stored: whoever was given a step claims it by its files, and a worker whose agent
-is gone ends.
-
-`carrying` has one such keeper for each job, `execution` is the user.
+A worker that has run a step waits a moment for another one of its job (`fork_server`). If none waits, a new one is
+forked; a step with an enclosure gets one of its own. The pool is not stored: a worker claims its step by the step's
+files, and ends with its agent. Each job has one pool, `process_execution` uses it.
 """
 
 import asyncio
@@ -15,20 +12,19 @@ from typing import Any
 from remuda.steps.process.fork_server import ForkServer, Worker
 
 WAIT_SECONDS = 1.0
-"""How long a worker is kept: longer than short scripts take, and no longer than its memory is worth."""
+"""How long a worker waits: longer than short scripts take, and no longer than its memory is worth."""
 
 
 class WorkerPool:
-    """Those of one job."""
+    """The waiting workers of one job."""
 
     def __init__(self, fork_server: ForkServer | None) -> None:
         self._fork_server = fork_server
         self._waiting: dict[Worker, asyncio.TimerHandle] = {}
 
     def start(self, request: Mapping[str, Any], *, anew: bool = False) -> tuple[Worker, bool] | None:
-        """Have a step run: by whom, and whether that one was only given it, and may have died before it took it.
-
-        None: use the shim. `anew`: only a new process is good enough."""
+        """Have a worker run a step. Returns the worker, and True if it was only sent the step and may have died before
+        it took it. None: use the shim. `anew`: only a new worker will do."""
         while self._waiting and not anew and not request["enclosure"]:
             worker, timer = self._waiting.popitem()
             timer.cancel()
@@ -38,12 +34,12 @@ class WorkerPool:
         return None if made is None else (made, False)
 
     def keep(self, worker: Worker) -> None:
-        """One that waits."""
+        """Keep a worker that waits."""
         loop = asyncio.get_running_loop()
         self._waiting[worker] = loop.call_later(WAIT_SECONDS, self._dismiss, worker)
 
     def dismiss(self) -> None:
-        """All of them."""
+        """Dismiss all workers that wait."""
         for worker in tuple(self._waiting):
             self._dismiss(worker)
 

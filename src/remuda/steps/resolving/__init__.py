@@ -1,5 +1,5 @@
-"""From a reference to a step's package on this machine: folders, git repositories, registries, what the agent brings.
+"""From a reference to a step's package on this machine: folders, git repositories, registries, bundled packages.
 
-`resolver.Resolver` is the way in; the engine calls it before a step starts. What a reference means is decided in
-`remuda.steps.language.references`, what may run by the policy, after the resolution and on its result.
+`resolver.Resolver` is the entry point; the engine calls it before a step starts. `language.references` parses
+references, and the policy decides about the result of a resolution.
 """

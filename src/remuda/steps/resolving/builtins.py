@@ -1,7 +1,7 @@
 """The step packages that come with the agent: which there are, which version is meant, and a folder for each.
 
 They are read out of the agent itself, be that a folder, a zip or a frozen program, and unpacked into the cache once,
-because a step has a folder (func_dir). Which text defines the step is never read back from there.
+because a step has a folder (func_dir). The definition is never read back from there.
 """
 
 import re
@@ -32,11 +32,11 @@ class Bundled:
 
 
 def find_packages() -> "Traversable":
-    """Where they lie."""
+    """The folder of the bundled packages."""
     folder = Path(__file__).parents[2] / "stdsteps"
     if folder.is_dir():
         return folder
-    # Only a packed agent needs this, which takes its time to import.
+    # Slow to import, and only a packed agent needs it.
     from importlib.resources import files
 
     return files("remuda").joinpath("stdsteps")
@@ -51,7 +51,7 @@ class Builtins:
         self._read: dict[str, list[Bundled]] = {}
 
     def names(self) -> list[str]:
-        """Of all packages."""
+        """The names of all packages."""
         if self._found is None:
             self._found = {}
             for path, folder in _packages(self._folder, ""):
@@ -59,7 +59,7 @@ class Builtins:
         return sorted(self._found)
 
     def choose(self, name: str, wanted: str) -> Bundled:
-        """The newest version that fits what is wanted: nothing, 1, 1.2 or 1.2.3."""
+        """The newest version that fits: `wanted` is empty, 1, 1.2 or 1.2.3. ResolveError if there is none."""
         if name not in self.names():
             import difflib  # only a mistake pays for it
 
@@ -80,7 +80,7 @@ class Builtins:
 
 
 def choose_version(available: Sequence[str], wanted: str) -> str | None:
-    """The newest of these versions that begins with the wanted numbers; None when none does."""
+    """The newest of these versions that begins with the wanted numbers; None if none does."""
     numbers = _numbers(wanted) if wanted else ()
     if numbers is None:
         return None
@@ -89,7 +89,8 @@ def choose_version(available: Sequence[str], wanted: str) -> str | None:
 
 
 def unpack(package: Bundled, target: Path) -> None:
-    """Write its files; what lies in a zip has no permissions, so everything that begins like a script is a program."""
+    """Write the files of a package. Files in a zip have no permissions, so those that begin like a script become
+    executable."""
     target.mkdir(parents=True)
     for path, item in _walk(package.files, ""):
         file = target / path
@@ -119,7 +120,7 @@ def _packages(folder: "Traversable", path: str) -> "Iterator[tuple[str, Traversa
 def _walk(folder: "Traversable", path: str) -> "Iterator[tuple[str, Traversable]]":
     for item in folder.iterdir():
         if item.name.endswith(".py") or item.name == "__pycache__":
-            continue  # the code of the step, which is not a part of its package
+            continue  # code of the step, not part of its package
         if item.is_dir():
             yield from _walk(item, f"{path}{item.name}/")
         else:

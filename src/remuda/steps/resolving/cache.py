@@ -1,18 +1,18 @@
 """Packages kept on this machine, and which commit or digest a name last stood for.
 
-packages/KEY/files        a package's files; folders are read-only
-packages/KEY/entry.json   its digest and size; when it was last used is the time of this file
-known/                    what names (a branch, a tag) last led to, for when their server is away
-new/                      what is being made; what was abandoned goes after a day
+    packages/KEY/files        a package's files; folders are read-only
+    packages/KEY/entry.json   its digest and size; its time is when the package was last used
+    known/                    what names (a branch, a tag) last led to, for when their server is away
+    new/                      what is being made; abandoned folders are removed after a day
 
-A key names one content for ever (a commit, a digest), so an entry never changes: it appears whole, by a rename, and of
-two processes that make the same one the later throws its own away. Before each use an entry is checked against its
-digest, in full once in a process and later only where a file seems touched; one that does not fit is thrown away, and
-the caller gets a new one. That is protection from accidents, and from other users. A job under the agent's own user
-can write here whatever it likes.
+A key names one content forever (a commit, a digest), so an entry never changes: it appears whole, by a rename, and of
+two processes that make the same one the later discards its own. Before each use an entry is checked against its digest,
+in full once in a process and later only if a file seems touched; one that does not fit is discarded, and the caller
+fetches it again. That protects from accidents and from other users. A job under the agent's own user can write here
+whatever it likes.
 
-When all packages together are larger than the limit, those go first that were used longest ago, but none that was
-used within the last day, since a job may still run it. Everything here blocks: callers use threads.
+When all packages together exceed the limit, the least recently used are removed, except those used within the last day,
+because a job may still run them. All functions block: callers use threads.
 """
 
 import hashlib
@@ -33,19 +33,19 @@ from remuda.steps.resolving import tree
 LIMIT_BYTES = 4 * 1024**3
 LEAST_AGE_SECONDS = 24 * 3600
 FORGET_SECONDS = 90 * 24 * 3600
-"""After which a name that nobody asked for is forgotten."""
+"""When a name that nobody asked for is forgotten."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Package:
-    """An entry that was found to be as it should."""
+    """An entry whose digest was checked."""
 
     root: Path
     digest: str
 
 
 class PackageCache:
-    """The folder; any number of threads and processes may use it at the same time."""
+    """The cache folder; any number of threads and processes may use it at the same time."""
 
     def __init__(self, folder: Path, *, clock: Clock, limit_bytes: int = LIMIT_BYTES) -> None:
         self._packages, self._known, self._new = folder / "packages", folder / "known", folder / "new"
@@ -55,7 +55,7 @@ class PackageCache:
         self._lock = threading.Lock()
 
     def prepare(self) -> None:
-        """Make the folders. Steps that run as another user pass through, but cannot look around."""
+        """Make the folders. Steps that run as another user can pass through, but not list them."""
         for folder, mode in ((self._packages.parent, 0o711), (self._packages, 0o711)):
             folder.mkdir(mode=mode, parents=True, exist_ok=True)
             folder.chmod(mode)
@@ -63,7 +63,7 @@ class PackageCache:
             folder.mkdir(mode=0o700, exist_ok=True)
 
     def find(self, key: str) -> Package | None:
-        """The package of a key, if it is here and as it was; it counts as used now."""
+        """The package of a key, if it is here and unchanged; it counts as used now."""
         folder = self._packages / key
         try:
             os.utime(folder / "entry.json", (self._clock.now(),) * 2)
@@ -83,7 +83,7 @@ class PackageCache:
 
     @contextmanager
     def make_folder(self) -> Iterator[Path]:
-        """A folder to make something in; what is left of it goes in the end."""
+        """A temporary folder, removed at the end."""
         self.prepare()
         folder = Path(tempfile.mkdtemp(dir=self._new))
         try:
@@ -92,7 +92,7 @@ class PackageCache:
             tree.remove(folder)
 
     def add(self, key: str, files: Path) -> Package:
-        """Keep the folder `files`, which lies in one that `making` gave, under this key."""
+        """Keep the folder `files`, which is in one of `make_folder`, under this key."""
         digest, size = tree.digest_of(files), tree.size_of(files)
         with self.make_folder() as aside:
             folder = aside / "package"
@@ -102,7 +102,7 @@ class PackageCache:
             write_whole(folder / "entry.json", json.dumps({"digest": digest, "bytes": size}).encode())
             os.utime(folder / "entry.json", (self._clock.now(),) * 2)
             folder.chmod(0o755)
-            # Where the same package is there already (somebody was quicker), that one serves as well.
+            # If another process was quicker, its package is as good.
             with suppress(OSError):
                 folder.rename(self._packages / key)
         self._make_room()
@@ -112,12 +112,12 @@ class PackageCache:
         return found
 
     def remember(self, name: str, facts: Mapping[str, Any]) -> None:
-        """What a name led to just now."""
+        """Note what a name led to just now."""
         self.prepare()
         write_whole(self._note(name), json.dumps(dict(facts)).encode())
 
     def recall(self, name: str) -> dict[str, Any]:
-        """What a name led to when its server was asked last; empty when it never was."""
+        """What a name led to when its server was asked last; empty if it never was."""
         try:
             facts = json.loads(self._note(name).read_bytes())
         except (OSError, ValueError):
@@ -149,7 +149,7 @@ class PackageCache:
                             tree.remove(path) if path.is_dir() else path.unlink()
 
     def _discard(self, folder: Path) -> None:
-        """Out of sight first, so that nobody finds half of it."""
+        """Rename first, so that nobody finds half of it."""
         self._checked.pop(folder.name, None)
         with suppress(OSError), self.make_folder() as aside:
             folder.chmod(0o700)

@@ -1,6 +1,6 @@
-"""A layer's bytes as they were before they were packed: gzip, zstd, or not packed at all, told by how they begin.
+"""Decompresses an image layer: gzip, zstd, or plain, recognized by its first bytes.
 
-Python has zstd from 3.14 on. Before that the system's library does it, which most machines have because their package
+Python has zstd from 3.14 on. Before that the system's library is used, which most machines have because their package
 manager needs it, or the program `zstd`.
 """
 
@@ -24,7 +24,7 @@ _CHUNK = 256 * 1024
 
 
 def unpack(source: Path, target: Path, *, limit_bytes: int) -> None:
-    """Write the plain bytes of a file to another; a ResolveError where they are damaged or too many."""
+    """Write the plain bytes of a file to another. ResolveError if they are damaged or too many."""
     left = limit_bytes
     with source.open("rb", buffering=0) as packed, target.open("wb") as plain:
         magic = packed.read(4)
@@ -95,7 +95,7 @@ def _by_library(library: ctypes.CDLL, packed: FileIO) -> Iterator[bytes]:
                 if library.ZSTD_isError(missing):
                     raise ValueError(library.ZSTD_getErrorName(missing).decode())
                 yield room.raw[: made.position]
-                # A full room may leave more inside; without new bytes nothing is asked once a frame is complete.
+                # A full buffer may leave more inside the library.
                 is_full = made.position == _CHUNK and missing != 0
         if missing:
             raise ValueError("its end is missing")

@@ -1,8 +1,9 @@
 """Which file of a folder defines the step, and how a local reference leads there.
 
 `func.yml` is looked for first, then `step.yml`; a reference may name another file. Inside a package (a repository's
-commit, an image) nothing leads out of it: neither `..` nor an absolute path nor a link. Nor does an error tell what is
-outside: the agent may see more there than the job, so what a link out of the package names is not even looked at.
+commit, an image) nothing leads out of it: neither `..` nor an absolute path nor a link. Errors do not reveal what is
+outside either: the agent may see more there than the job, so the target of a link out of the package is not even looked
+at.
 """
 
 import os
@@ -18,7 +19,7 @@ LARGEST_BYTES = 1024 * 1024
 
 
 def local_folder(reference: Reference, base: Path, root: Path | None) -> tuple[Path, str]:
-    """Folder and file name (or none) that a local reference means, seen from the folder of the calling step."""
+    """Folder and file name (or none) of a local reference, seen from the folder of the calling step."""
     folder = Path(os.path.normpath(base / reference.path))
     if root is not None and not folder.is_relative_to(os.path.normpath(root)):
         raise _leads_out(reference.text)
@@ -35,16 +36,16 @@ def inner_folder(root: Path, path: str, shown: str) -> Path:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DefinitionFile:
-    """What was read."""
+    """A definition file that was read."""
 
     name: str
     text: str
     real: str
-    """The path of the file that was read, without links."""
+    """The path of the file without links."""
 
 
 def read_definition(folder: Path, file: str, *, root: Path | None, shown: str) -> DefinitionFile:
-    """The definition file. `root`: of the package, out of which no link may lead."""
+    """Read the definition file. `root`: of the package, out of which no link may lead."""
     if file and (PurePosixPath(file).name != file or file in (".", "..")):
         raise ResolveError(f"{shown}: {file!r} is no file name; name the folder in the reference's path")
     for name in (file,) if file else NAMES:
@@ -69,8 +70,8 @@ def _check_inside(real: str, path: Path, root: Path | None, shown: str) -> None:
 
 
 def _read(path: Path, shown: str) -> tuple[bytes, str]:
-    """Content of a file, and where it really lies. It may be the job's, who can put a pipe or another link in its place
-    at any moment: nobody must wait for the one, and it is the file that was opened whose path counts."""
+    """Content and real path of a file. The job may replace it by a pipe or a link at any moment: opening must not
+    block, and the path of the opened file counts."""
     with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as opened:
         if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
             raise ResolveError(f"{shown}: {path.name} is no file")
@@ -102,8 +103,8 @@ def _missing(folder: Path, file: str, root: Path | None, shown: str) -> str:
 
 
 def _list_names(folder: Path, root: Path | None) -> list[str]:
-    """Names in a folder, in order; none if it is outside of the package. It may be replaced by a link at any moment, so
-    the path of the opened folder is what counts. A link is listed whether its target exists or not."""
+    """Sorted names in a folder; empty if it is outside of the package. The job may replace it by a link at any moment,
+    so the path of the opened folder counts. A link is listed whether its target exists or not."""
     opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         if root is not None and not Path(_real_path(opened, folder)).is_relative_to(root.resolve()):

@@ -1,16 +1,18 @@
-"""Why a reference led nowhere. Texts are for people and never hold credentials."""
+"""Errors of a resolution. Their texts are for people and never contain credentials. Stands alone because every module
+of the package raises them.
+"""
 
 from remuda.steps.errors import AgentError
 
 
 class ResolveError(AgentError):
-    """A step's package cannot be had; as it is, for good: the reference is wrong, or refused."""
+    """A package cannot be fetched, and trying again does not help: the reference is wrong, or refused."""
 
     temporary = False
 
 
 class TemporaryResolveError(ResolveError):
-    """The same reference may work later or elsewhere: a server that is away, a machine that lacks a program."""
+    """The same reference may work later or elsewhere: a server is away, or this machine lacks a program."""
 
     temporary = True
 
@@ -18,11 +20,11 @@ class TemporaryResolveError(ResolveError):
         super().__init__(text)
         self.retry_after = retry_after
         self.is_away = is_away
-        """Trying again soon may help, and what is in the cache will do meanwhile."""
+        """Trying again soon may help, and the cache may be used meanwhile."""
 
 
 def trust_error(host: str, detail: str) -> ResolveError:
-    """The server's certificate leads to nobody that this machine trusts, often because it knows nobody at all."""
+    """The certificate of a server is not trusted, often because the machine has no CA certificates at all."""
     return TemporaryResolveError(
         f"the certificate of {host} cannot be checked: {detail}; install CA certificates on this machine (package "
         "ca-certificates), or name a file with them in SSL_CERT_FILE",

@@ -1,11 +1,11 @@
 """Packages in git repositories, over HTTP: which commit a version is, and that commit's files.
 
-A version is a whole commit, or looked up as tag, branch, then as the beginning of a commit. A name that is both a tag's
-and a branch's is refused if they differ: often somebody may make the one who may not move the other. Branches and tags
-are asked for at each use, because they move; a whole commit never is once it was fetched. git runs without a shell,
-without the user's configuration, which jobs can write, and gets credentials through its environment: they are in no
-argument and in no file. Files are written from the repository's objects by `write_commit`, not by a checkout:
-attributes and filters of a repository do nothing here, and submodules and LFS contents are left out.
+A version is a whole commit, or looked up as tag, branch, then as the beginning of a commit. A name of both a tag and a
+branch is refused if they differ: often people who may create the one may not move the other. Branches and tags are
+asked for at each use, because they move; a whole commit is never asked for again once it was fetched. git runs without
+a shell and without the user's configuration, which jobs can write. It gets credentials through its environment, so they
+are in no argument and in no file. `write_commit` writes files from the repository's objects, without a checkout:
+attributes and filters have no effect, and submodules and LFS contents are left out.
 """
 
 import asyncio
@@ -50,7 +50,7 @@ _CERTIFICATE = re.compile(r"certificate|SSL CA cert|CAfile|unable to get local i
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repository:
-    """An address, and how to speak to it."""
+    """An address, with credentials and environment for it."""
 
     address: SplitResult
     url: str
@@ -60,32 +60,32 @@ class Repository:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tip:
-    """What a version stands for on the server now; without a commit, no name of it."""
+    """What a version stands for on the server now; without a commit it is no name."""
 
     commit: str = ""
     is_tag: bool = False
     is_sha256: bool = False
-    """How the repository counts its commits."""
+    """The object format of the repository."""
 
 
 def repository(url: str, env: Mapping[str, str]) -> Repository:
-    """A reference's URL taken apart; `env` is what `concerning` left of an environment."""
+    """Parse a reference's URL. `env` comes from `select_env`."""
     address, credentials = git_address(url)
     return Repository(address=address, url=address.geturl(), credentials=credentials, env=env)
 
 
 def is_whole_commit(version: str) -> bool:
-    """Whether this can only be a commit."""
+    """True if this can only be a commit."""
     return len(version) in _WHOLE and bool(_HEX.fullmatch(version))
 
 
 def may_be_commit(version: str) -> bool:
-    """Whether this can be the beginning of one."""
+    """True if this can be the beginning of a commit."""
     return SHORTEST_COMMIT <= len(version) <= max(_WHOLE) and bool(_HEX.fullmatch(version))
 
 
 async def ask(where: Repository, version: str) -> Tip:
-    """What the server says that a version stands for: a tag, a branch, or the only tip that begins so."""
+    """Ask the server what a version stands for: a tag, a branch, or the only tip that begins so."""
     if not version or version.startswith("-") or any(ord(letter) <= 32 for letter in version):
         raise ResolveError(f"{where.url}: {version!r} is no version; give a tag, a branch or a commit")
     tag, branch = _ref_names(version)
@@ -98,7 +98,7 @@ async def ask(where: Repository, version: str) -> Tip:
 
 
 def choose_tip(refs: Mapping[str, str], version: str) -> Tip:
-    """The same, decided from the server's list of names and commits."""
+    """Choose from the server's list of names and commits."""
     is_sha256 = any(len(commit) == max(_WHOLE) for commit in refs.values())
     tag, branch = _ref_names(version)
     of_tag, of_branch = refs.get(f"{tag}^{{}}") or refs.get(tag), refs.get(branch)
@@ -110,7 +110,7 @@ def choose_tip(refs: Mapping[str, str], version: str) -> Tip:
     if commit := of_tag or of_branch:
         return Tip(commit=commit, is_tag=bool(of_tag), is_sha256=is_sha256)
     if may_be_commit(version):
-        # Of a tag with a text of its own (an object that is no commit) only what it stands for counts.
+        # Of an annotated tag only the commit counts.
         commits = {refs.get(f"{name}^{{}}", commit) for name, commit in refs.items()}
         fitting = {commit for commit in commits if commit.startswith(version)}
         if len(fitting) == 1:
@@ -119,7 +119,7 @@ def choose_tip(refs: Mapping[str, str], version: str) -> Tip:
 
 
 def _ref_names(version: str) -> tuple[str, str]:
-    """The tag and the branch that a version may be; empty where it is none, because it says itself what it is."""
+    """The tag and the branch that a version may be; empty if it is a full ref name of the other kind."""
     if version.startswith("refs/tags/"):
         return version, ""
     if version.startswith("refs/heads/"):
@@ -128,7 +128,8 @@ def _ref_names(version: str) -> tuple[str, str]:
 
 
 async def fetch(where: Repository, version: str, folder: Path, *, is_sha256: bool = False) -> str:
-    """Have a commit, or the only one that begins so, in a new repository in this folder; the whole commit."""
+    """Fetch a commit, or the only one that begins so, into a new repository in this folder. Returns the whole
+    commit."""
     is_sha256 = is_sha256 or len(version) > min(_WHOLE)
     init = ["init", "--quiet", "--bare", "--template=", *(["--object-format=sha256"] if is_sha256 else [])]
     await _git(where, [*init, "--", str(folder)], seconds=ASK_SECONDS)
@@ -137,7 +138,7 @@ async def fetch(where: Repository, version: str, folder: Path, *, is_sha256: boo
         try:
             await _git(where, [*get, "--depth=1", where.url, version], folder, seconds=FETCH_SECONDS)
         except _RefusedCommitError:
-            pass  # Older servers hand out only what a branch or tag points to.
+            pass  # older servers only send what a branch or tag points to
         else:
             return await _only_commit(where, version, folder)
     refs = ["+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*"]
@@ -146,7 +147,7 @@ async def fetch(where: Repository, version: str, folder: Path, *, is_sha256: boo
 
 
 def write_commit(where: Repository, commit: str, repo: Path, target: Path) -> None:
-    """Put the files of a commit of this repository into a new folder. Blocks; nothing is fetched."""
+    """Write the files of a commit into a new folder. Blocks; nothing is fetched."""
     start = [_program(where), "--git-dir", str(repo)]
     env = environment_of(where)
     listed = [*start, "ls-tree", "-r", "-z", "-l", "--full-tree", commit]
@@ -166,7 +167,7 @@ def write_commit(where: Repository, commit: str, repo: Path, target: Path) -> No
             f"{where.url}@{commit[:8]} has {len(files)} files and {total} bytes; a step package has at most "
             f"{MOST_FILES} files and {LARGEST_BYTES} bytes"
         )
-    # Links come last, so that no file is written through one, whatever the repository says.
+    # Links come last, so that no file is written through one.
     files.sort(key=lambda file: file[1] == _LINK)
     words = [*start, "cat-file", "--batch"]
     with start_unmarked(words, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
@@ -181,7 +182,7 @@ def write_commit(where: Repository, commit: str, repo: Path, target: Path) -> No
 
 
 def _write(target: Path, name: str, mode: str, source: IO[bytes], size: int) -> bool:
-    """Take a file of this size out of a stream; whether there was so much in it."""
+    """Write a file of this size from a stream. False if the stream ends early."""
     parts = name.split("/")
     if any(part in ("", ".", "..") or part.lower() == ".git" for part in parts):
         raise ResolveError(f"the repository holds {name!r}, which is no name that git would make; it is not used")
@@ -204,7 +205,7 @@ def _write(target: Path, name: str, mode: str, source: IO[bytes], size: int) -> 
 
 
 class _RefusedCommitError(ResolveError):
-    """The server does not hand out this commit by its number."""
+    """The server does not send this commit by its number."""
 
 
 async def _only_commit(where: Repository, version: str, repo: Path) -> str:
@@ -220,7 +221,8 @@ async def _only_commit(where: Repository, version: str, repo: Path) -> str:
 
 
 async def _git(where: Repository, arguments: list[str], repo: Path | None = None, *, seconds: float) -> bytes:
-    """What git prints; git and what it started end when the time is up, or when nobody waits any more."""
+    """Run git and return its output. git and its children are killed at the timeout, or when the caller is
+    cancelled."""
     process = await asyncio.create_subprocess_exec(
         _program(where),
         *(["--git-dir", str(repo)] if repo is not None else []),
@@ -257,7 +259,7 @@ def _program(where: Repository) -> str:
 
 
 def environment_of(where: Repository) -> dict[str, str]:
-    """Everything that git knows about its surroundings; there is no home, where jobs could have left orders."""
+    """The whole environment of git. It has no home, where jobs could have left configuration."""
     origin = f"{where.address.scheme}://{where.address.netloc}/"
     config = [
         ("credential.helper", ""),
@@ -291,7 +293,7 @@ def environment_of(where: Repository) -> dict[str, str]:
 
 
 def failure(where: Repository, text: str) -> ResolveError:
-    """What git's words mean."""
+    """The error for git's message."""
     lines = [line for line in text.splitlines() if line.strip()]
     line = next((line for line in lines if line.startswith("fatal:")), lines[-1] if lines else "git gave no reason")
     line = line.removeprefix("fatal: ")

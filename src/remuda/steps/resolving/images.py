@@ -1,7 +1,7 @@
 """Packages in images: which image of an index is meant, and its layers' files.
 
-An index has an image for each platform; that of this machine is taken, else the one for the system `generic`. A
-manifest without an index is taken as it is. Pure, but for `pull`, which blocks.
+An index has an image for each platform; that of this machine is used, else the one for the system `generic`. A manifest
+without an index is used as it is. Pure, except for `pull`, which blocks.
 """
 
 import platform
@@ -16,7 +16,7 @@ from remuda.steps.resolving.registry import Registry
 GENERIC = "generic"
 _MACHINES = {"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64", "arm64": "arm64", "i686": "386", "i386": "386"}
 _DEEPEST = 3
-"""Indexes in indexes."""
+"""How many indexes may lead to indexes."""
 
 
 def host_platform() -> str:
@@ -27,7 +27,7 @@ def host_platform() -> str:
 
 
 def choose_image(manifests: Sequence[dict[str, Any]], host: str, shown: str) -> dict[str, Any]:
-    """The entry of an index for this platform."""
+    """The entry of an index for this platform. ResolveError if there is none."""
     platforms = [entry.get("platform") or {} for entry in manifests]
     names = [f"{one.get('os', '')}/{one.get('architecture', '')}" for one in platforms]
     fitting = [entry for entry, name in zip(manifests, names, strict=True) if name == host]

@@ -1,9 +1,8 @@
-"""An image's layers as files of a folder, without trust in what the archives say.
+"""Unpacks an image's layers into a folder, without trust in the archives.
 
-Names that lead out of the folder, entries behind a link, links that lead out, devices, and contents without end are
-refused. While layers are unpacked no link is on the disk at all: they are made last, so nothing is ever written through
-one. Permissions are kept, but for owners and the set-id bits; a later layer replaces and removes what earlier ones
-brought, as layers of images do. Blocks.
+Names that lead out of the folder, entries behind a link, links that lead out, devices, and endless contents are
+refused. Links are made last, so nothing is ever written through one. Permissions are kept, except for owners and the
+set-id bits; a later layer replaces and removes what earlier ones brought. Blocks.
 """
 
 import io
@@ -30,11 +29,11 @@ _DAMAGE = (
     NotADirectoryError,
     IsADirectoryError,
 )
-"""What an archive that contradicts itself, or is none, comes to."""
+"""Errors of an archive that contradicts itself, or is none."""
 
 
 def unpack_layers(layers: Iterable[Path], target: Path, *, limit_bytes: int = LARGEST_BYTES) -> None:
-    """Put the files of all layers, in order, into a new folder. What is no tar is refused."""
+    """Put the files of all layers, in order, into a new folder. ResolveError for what is no tar."""
     target.mkdir()
     tree = _Tree(target, limit_bytes)
     try:
@@ -51,7 +50,7 @@ def unpack_layers(layers: Iterable[Path], target: Path, *, limit_bytes: int = LA
 
 
 class _Guarded(io.FileIO):
-    """A file of which nobody reads much at once: an archive can claim a header as large as it likes."""
+    """A file that refuses large reads: an archive can claim a header of any size."""
 
     def read(self, size: int | None = -1) -> bytes:
         if size is None or not 0 <= size <= LARGEST_HEADER_BYTES:
@@ -109,7 +108,7 @@ class _Tree:
             self._write(path, source, member.mode)
 
     def make_links(self) -> None:
-        """In the end."""
+        """Create the noted links, and refuse those that lead out."""
         root = os.path.realpath(self._root)
         for parts, where in self._links.items():
             path = self._root.joinpath(*parts)
@@ -130,10 +129,10 @@ class _Tree:
             os.fchmod(file.fileno(), mode & 0o777 | 0o400)
 
     def _clear(self, parts: tuple[str, ...]) -> None:
-        """What earlier layers brought under this name."""
+        """Remove what earlier layers brought under this name."""
         path = self._root.joinpath(*parts)
         if path.is_dir():
-            # Only in a folder can links be: to look through all of them for every file would take for ever.
+            # Only a folder can contain links; searching them for every file would be too slow.
             for link in [link for link in self._links if link[: len(parts)] == parts]:
                 del self._links[link]
             remove_tree(path)
@@ -143,7 +142,7 @@ class _Tree:
 
 
 def _parts(name: str) -> tuple[str, ...]:
-    """The way to an entry, which leads nowhere but down; empty for the folder itself."""
+    """The parts of an entry's path, which must not lead out; empty for the folder itself."""
     pure = PurePosixPath(name)
     if pure.is_absolute() or ".." in pure.parts or "\0" in name:
         raise ResolveError(f"the image holds {name!r}, which leads out of it; such an archive is not unpacked")

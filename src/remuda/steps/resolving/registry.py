@@ -1,10 +1,10 @@
-"""A registry of images as the distribution API describes it: manifests and blobs of one repository.
+"""A client for image registries (OCI distribution API): manifests and blobs of one repository.
 
-Who asks is told as the registry wants to know it: by a token that its token server gives, by name and password, or
-not at all. Credentials are those of DOCKER_AUTH_CONFIG, else of docker's own config.json, else those that a job has for
-its server's registry; they go to the registry and to the token server that it names, never over plain HTTP unless
-the registry itself is on this machine. Every byte is checked against its digest. Blocks: callers use threads, and
-`stop` ends a transfer that nobody waits for.
+It authenticates as the registry asks: with a token of its token server, with name and password, or not at all.
+Credentials come from DOCKER_AUTH_CONFIG, else from docker's own config.json, else from the job's registry variables;
+they are sent to the registry and to the token server that it names, never over plain HTTP unless the registry itself is
+on this machine. Every byte is checked against its digest. Blocks: callers use threads, and `stop` ends a transfer that
+nobody waits for.
 """
 
 import base64
@@ -37,7 +37,7 @@ _DOCKER_HUB = ("docker.io", "index.docker.io", "registry-1.docker.io")
 
 
 def is_local(host: str) -> bool:
-    """Whether a registry is on this machine, and spoken to without TLS."""
+    """True if a registry is on this machine, and used without TLS."""
     name = urlsplit(f"//{host}").hostname or ""
     try:
         return ipaddress.ip_address(name).is_loopback
@@ -46,7 +46,7 @@ def is_local(host: str) -> bool:
 
 
 def credentials(host: str, repository: str, env: Mapping[str, str]) -> tuple[str, str] | None:
-    """Name and password for a repository; None when nobody knows any. The longest address that fits counts."""
+    """Name and password for a repository; None if there are none. The longest matching address wins."""
     wanted = f"{host}/{repository}"
     for text in _configurations(env):
         try:
@@ -106,7 +106,7 @@ class Registry:
         )
 
     def manifest(self, reference: str) -> tuple[dict[str, Any], str]:
-        """What stands under a tag or digest, and its digest."""
+        """The manifest of a tag or digest, and its digest."""
         accept = ", ".join((*INDEXES, *MANIFESTS))
         with self._get(f"manifests/{reference}", accept) as answer:
             data = answer.read(LARGEST_MANIFEST_BYTES + 1)
@@ -164,7 +164,7 @@ class Registry:
             raise self._refusal(error, path) from None
 
     def _answer_to(self, challenge: str) -> str:
-        """What the registry wants to see before it serves."""
+        """The Authorization header for the registry's challenge."""
         kind, _, rest = challenge.partition(" ")
         basic = ""
         if self._credentials is not None:
@@ -194,7 +194,7 @@ class Registry:
     def _send(self, url: str, accept: str, authorization: str) -> HTTPResponse:
         request = urllib.request.Request(url, headers={"Accept": accept, "User-Agent": "remuda-agent"})
         if authorization:
-            # Where the registry redirects, to its storage, it is not sent.
+            # Not sent to the storage that the registry redirects to.
             request.add_unredirected_header("Authorization", authorization)
         try:
             answer: HTTPResponse = self._opener.open(request, timeout=TIMEOUT_SECONDS)

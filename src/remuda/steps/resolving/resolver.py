@@ -1,9 +1,9 @@
-"""Finds a step's package and has it on this machine: the way in to this package, called by the engine.
+"""Finds a step's package and has it on this machine: the entry point of `resolving`, called by the engine.
 
-Decided here is when a server is asked. A whole commit and a digest never are once they are in the cache; branches,
-tags and beginnings of commits are asked for at each use, because they move, and only when the server cannot be reached
-what they last stood for is used instead, with a remark. The same thing is fetched once at a time: whoever comes
-second waits and finds it in the cache. A call may be made again at any time, also by another process after a crash.
+A whole commit and a digest are not asked for again once they are in the cache. Branches, tags and beginnings of commits
+are asked for at each use, because they move; only if the server cannot be reached, what they last stood for is used
+instead, with a remark. The same package is fetched once at a time: a second caller waits and finds it in the cache. A
+call may be repeated at any time, also by another process after a crash.
 """
 
 import asyncio
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
 
 MOST_AT_ONCE = 8
-"""Conversations with servers."""
+"""Connections to servers at the same time."""
 
 T = TypeVar("T")
 
 
 class Resolver:
-    """One for an agent; `cache` is a folder that it may make."""
+    """The resolver of an agent; `cache` is a folder that it may create."""
 
     def __init__(
         self,
@@ -72,8 +72,8 @@ class Resolver:
         """The step that a reference means.
 
         `base`: folder of the calling step's file, for a job its working directory. `root`: of the package that the
-        calling step is in, if any. `env`: job variables and the step's environment; proxies, CA certificates and
-        registry credentials in it count. `substitutes`: references that take the place of builtin ones.
+        calling step is in, if any. `env`: job variables and the step's environment; its proxies, CA certificates and
+        registry credentials are used. `substitutes`: references that replace builtin ones.
         """
         if reference.kind is ReferenceKind.BUILTIN and (text := _substitute(reference, substitutes or {})):
             reference, base, root = _parse_substitute(text, reference), Path("/"), None
@@ -95,7 +95,7 @@ class Resolver:
     async def _local(self, reference: Reference, base: Path, root: Path | None) -> Resolved:
         folder, file = local_folder(reference, base, root)
         if root in self._used:
-            # What lies in a package is of that package, however it is called.
+            # A step inside a package belongs to that package.
             package, pinned, facts = self._used[root]
             if await asyncio.to_thread(self._cache.find, root.parent.name) is None:
                 raise TemporaryResolveError(f"{pinned.text} was removed or changed while it was used", is_away=False)
@@ -159,7 +159,7 @@ class Resolver:
         )
 
     async def _tip(self, where: git.Repository, version: str) -> tuple[git.Tip, str]:
-        """What a name stands for: now, or, where nobody can be asked, when it was used last."""
+        """What a name stands for now, or when it was used last if the server is away."""
         known = self._cache.recall(f"git {where.url} {version}")
         commit = str(known.get("commit", ""))
         is_here = bool(commit) and await asyncio.to_thread(self._cache.find, _git_key(where, commit)) is not None
@@ -185,7 +185,7 @@ class Resolver:
         return tip, ""
 
     async def _commit(self, where: git.Repository, version: str, tip: git.Tip) -> tuple[Package, str]:
-        """The files of a commit, whole or its beginning; and the whole commit."""
+        """The files of a commit, and the whole commit of its beginning."""
         async with self._turn(_git_key(where, version)):
             if package := await asyncio.to_thread(self._cache.find, _git_key(where, version)):
                 return package, version
@@ -204,7 +204,7 @@ class Resolver:
         return self._cache.add(_git_key(where, commit), aside / "files")
 
     async def _image(self, reference: Reference, env: Mapping[str, str]) -> Resolved:
-        # Imported at the first need: an agent that starts for one job seldom has one, and it takes its time.
+        # Slow to import, and an agent seldom needs it.
         from remuda.steps.resolving.images import host_platform
 
         host, reference = host_platform(), image_address(reference)
@@ -299,8 +299,8 @@ def _parse_substitute(text: str, instead_of: Reference) -> Reference:
         raise ResolveError(f"what takes the place of {describe(instead_of)} is no reference: {error}") from None
     if reference.kind is ReferenceKind.DYNAMIC or (reference.kind is ReferenceKind.LOCAL and text[:1] != "/"):
         raise ResolveError(
-            f"what takes the place of {describe(instead_of)} is {text!r}; it has to be a repository, an image, a builtin "
-            "step or an absolute path"
+            f"what takes the place of {describe(instead_of)} is {text!r}; it has to be a repository, an image, "
+            "a builtin step or an absolute path"
         )
     return reference
 
@@ -310,12 +310,12 @@ def _git_key(where: git.Repository, commit: str) -> str:
 
 
 def _image_key(reference: Reference, digest: str) -> str:
-    """With the repository: what one has, another need not have, and a policy may trust only one of them."""
+    """Has the repository, because a policy may trust only one of two repositories with the same image."""
     return "oci-" + sha256(f"{reference.registry}/{reference.repository}\0{digest}".encode()).hexdigest()
 
 
 async def _in_thread(call: Callable[[threading.Event], T]) -> T:
-    """Run in a thread that learns when nobody waits any more."""
+    """Run in a thread, with an event that is set when nobody waits any more."""
     stop = threading.Event()
     try:
         return await asyncio.to_thread(call, stop)
@@ -324,7 +324,7 @@ async def _in_thread(call: Callable[[threading.Event], T]) -> T:
 
 
 async def _to_the_end(call: Callable[[], T]) -> T:
-    """Run in a thread, and go on only when it has ended: somebody else clears away what it works on."""
+    """Run in a thread and wait for its end even when cancelled, because the caller removes what it works on."""
     future = asyncio.get_running_loop().run_in_executor(None, call)
     try:
         return await asyncio.shield(future)

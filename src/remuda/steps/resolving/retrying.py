@@ -1,6 +1,7 @@
-"""Trying again what may pass, within a bound; and the few things of an environment that concern fetching.
+"""Retries of fetches within a limit, and the part of an environment that is for fetching.
 
-A job waits for this silently, so the bound is short: a minute. Which failure may pass is known where it happens.
+A job waits for this silently, so the limit is short: a minute. The code that raises an error says whether it is
+temporary.
 """
 
 import os
@@ -21,20 +22,20 @@ TRUST = (
     "SSL_CERT_FILE",
     "SSL_CERT_DIR",
 )
-"""Who is in between, and who is believed."""
+"""Proxies and certificates."""
 OF_JOBS = (*TRUST, "CI_SERVER_URL", "DOCKER_AUTH_CONFIG", "CI_REGISTRY", "CI_REGISTRY_USER", "CI_REGISTRY_PASSWORD")
 CREDENTIALS = ("HOME", "DOCKER_CONFIG")
-"""Where the agent's own lie."""
+"""Where the agent's own credentials are."""
 OF_THE_AGENT = (*OF_JOBS, *CREDENTIALS, "PATH", "TMPDIR", "LD_LIBRARY_PATH")
 
 T = TypeVar("T")
 
 
 def select_env(env: Mapping[str, str]) -> dict[str, str]:
-    """What of a job's environment, before that of this process, has to do with reaching servers.
+    """The variables for reaching servers: the job's over those of this process.
 
-    A job must not say which git the agent runs; nor does it get the agent's own credentials sent along a way that
-    it has laid itself.
+    A job cannot choose the git that the agent runs. The agent's own credentials are not used with proxies or
+    certificates of the job.
     """
     own = {name: value for name, value in os.environ.items() if name in OF_THE_AGENT}
     job = {name: value for name, value in env.items() if name in OF_JOBS}
@@ -44,7 +45,7 @@ def select_env(env: Mapping[str, str]) -> dict[str, str]:
 
 
 async def retry(clock: Clock, call: Callable[[], Awaitable[T]], *, patience_seconds: float = PATIENCE_SECONDS) -> T:
-    """Call until it works, fails for good, or the time is up."""
+    """Call until it succeeds, fails for good, or the time is up."""
     until = clock.monotonic() + patience_seconds
     failures = 0
     while True:

@@ -1,8 +1,8 @@
-"""A package's files as one value: the digest of a folder, and keeping the folder as it was.
+"""A package's files as one value: the digest of a folder, and how a folder is kept unchanged.
 
 The digest covers, sorted by path, what a step can see of its package: path, executable or not, contents or the target
-of a link. Owners, times and write permissions are none of it, so the same files have the same digest on every machine
-and from every source. `stamp` is a cheap stand-in that only tells whether files may have been touched.
+of a link. It leaves out owners, times and write permissions, so the same files have the same digest on every machine
+and from every source. `stamp_of` is a cheap substitute that only shows whether files may have been touched.
 """
 
 import hashlib
@@ -32,28 +32,28 @@ def digest_of(root: Path) -> str:
 
 
 def stamp_of(root: Path) -> str:
-    """Changes whenever a file is changed, added or removed; also when nothing happened but a copy."""
+    """Changes whenever a file is changed, added or removed; also by a mere copy."""
     total = hashlib.sha256()
     for name, status in _entries(root):
-        # The time of the last change of status cannot be set by hand.
+        # The time of the last status change cannot be set.
         total.update(os.fsencode(name))
         total.update(f"\0{status.st_mode} {status.st_size} {status.st_ino} {status.st_ctime_ns}\n".encode())
     return total.hexdigest()
 
 
 def size_of(root: Path) -> int:
-    """Bytes of all files."""
+    """Total bytes of all files."""
     return sum(status.st_size for _, status in _entries(root))
 
 
 def protect(root: Path) -> None:
-    """Let nobody add, remove or replace files by accident; everybody may read the folders."""
+    """Make all folders read-only for everybody."""
     for folder, _, _ in os.walk(root, topdown=False):
         os.chmod(folder, 0o555)
 
 
 def keep(made: Path, place: Path) -> None:
-    """Put a folder in its place, protected; where there is one already, that one stays."""
+    """Move a folder to its place, read-only; if there is one already, that one stays."""
     place.parent.mkdir(mode=0o711, parents=True, exist_ok=True)
     if not place.is_dir():
         with suppress(OSError):
@@ -62,7 +62,7 @@ def keep(made: Path, place: Path) -> None:
 
 
 def remove(root: Path) -> None:
-    """The whole tree, protected or not; what is gone is fine."""
+    """Remove the whole tree, read-only or not."""
     remove_tree(root, ignore_errors=True)
 
 

@@ -1,8 +1,8 @@
-"""What a resolution comes to, and how sources are named in it.
+"""The result of a resolution, and canonical names of sources.
 
-A resolved step's `reference` names exactly one definition file with exactly these bytes around it (but for a local
-one outside of any package, whose folder belongs to the job): whoever looks for a step among its own ancestors
-compares that. `pinned` leads there again, from the cache and without credentials.
+The `reference` of a resolved step names exactly one definition file with exactly these bytes around it (except for a
+local one outside of any package, whose folder belongs to the job): the search for a step among its own ancestors
+compares it. `pinned` leads there again, from the cache and without credentials.
 """
 
 import re
@@ -15,7 +15,7 @@ from remuda.steps.language.values import Reference, ReferenceKind
 from remuda.steps.resolving.errors import ResolveError
 
 _PLAIN = "~:@!$&'()*+,;=-._"
-"""What stands in a path as it is."""
+"""Characters that are not escaped in a path."""
 _PORTS = {"http": ":80", "https": ":443"}
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}|sha512:[0-9a-f]{128}")
 
@@ -31,32 +31,32 @@ class Resolved:
     digest: str
     """Of all files of the package (`tree`); of a local step outside of any package: of its definition file."""
     folder: Path
-    """Where the definition file is: func_dir."""
+    """The folder of the definition file: func_dir."""
     root: Path | None
     """Local references of this step must stay in here; None: they may lead anywhere."""
     file: str
     text: str
-    """Of the definition file."""
+    """Content of the definition file."""
     pinned: Reference
-    """The same step for ever: by commit, digest, whole version, absolute path."""
+    """The same step forever: by commit, digest, whole version, absolute path."""
     commit: str | None = None
     version: str | None = None
     """builtin: its version; git: the tag that was asked for; OCI: the tag."""
     real: str = ""
     """Of a local step: the path of its definition file without links."""
     remark: str = ""
-    """What the user should know: the server was away, and the cache had to do."""
+    """A warning for the user: the server was away, and the cache was used."""
 
 
 def is_digest(text: str) -> bool:
-    """Whether the tag of an image is none, but a digest."""
+    """True if the tag of an image is a digest."""
     return bool(_DIGEST.fullmatch(text))
 
 
 def git_address(url: str) -> tuple[SplitResult, str]:
-    """A repository's address without credentials, and those: `user:password`, or nothing.
+    """A repository's address without credentials, and the credentials: `user:password`, or empty.
 
-    The address is written in one way only, because policies are held against it: a server would take `a/../b` for `b`.
+    The address is normalized, because policies are matched against it: a server would take `a/../b` for `b`.
     """
     parts = urlsplit(url if "://" in url else f"https://{url}")
     userinfo, _, host = parts.netloc.rpartition("@")
@@ -74,7 +74,7 @@ def git_address(url: str) -> tuple[SplitResult, str]:
 
 
 def image_address(reference: Reference) -> Reference:
-    """The same for an image."""
+    """The reference with a normalized registry. ResolveError for a repository name with empty parts, . or .."""
     if any(part in ("", ".", "..") for part in reference.repository.split("/")):
         raise ResolveError(f"{describe(reference)}: the name of a repository has no parts that are empty, . or ..")
     return replace(reference, registry=reference.registry.lower())
