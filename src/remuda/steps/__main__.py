@@ -61,9 +61,9 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     def command(name: str, run: Callable[[argparse.Namespace], int], text: str) -> argparse.ArgumentParser:
-        made = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
-        made.set_defaults(run=run)
-        return made
+        subparser = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
+        subparser.set_defaults(run=run)
+        return subparser
 
     serve = command("serve", _serve, "serve jobs until told to stop; running jobs outlive the agent")
     _add_data(serve)

@@ -88,8 +88,8 @@ def command_line(script: str, file: str) -> str:
 
 
 def read_facts(text: str) -> MachineFacts:
-    found = dict(line.split(" ", 1) for line in text.splitlines() if " " in line)
-    return MachineFacts(**{name: found.get(name, "").strip() for name in ("system", "machine", "python", "present")})
+    facts = dict(line.split(" ", 1) for line in text.splitlines() if " " in line)
+    return MachineFacts(**{name: facts.get(name, "").strip() for name in ("system", "machine", "python", "present")})
 
 
 def choose(facts: MachineFacts, offers: Sequence[Offer]) -> list[Offer]:
@@ -134,10 +134,10 @@ def bootstrap(file: str, *, through: str | None, frozen: Path | None) -> str:
             return f"{file}: {facts.present} (was there)"
         content = for_interpreter(offer.content, facts.python) if offer.form is Form.ZIPAPP else offer.content
         code, out, err = run(command_line(PLACE, file), content)
-        said = _text(out)
-        if code == 0 and offer.digest in said.split():
-            return f"{file}: {said}"
-        failures.append(f"{offer.form}: exit code {code} {said} {_text(err)}".strip())
+        version = _text(out)
+        if code == 0 and offer.digest in version.split():
+            return f"{file}: {version}"
+        failures.append(f"{offer.form}: exit code {code} {version} {_text(err)}".strip())
     raise AgentError(f"the agent does not run as {file}: {'; '.join(failures)}")
 
 

@@ -90,10 +90,10 @@ class AgentService(AgentBase):
             if job is not None:
                 with _status_codes():
                     owner = job.journal.read_owner()
-                kept = agent_pb2.KeptJob(
+                answer = agent_pb2.KeptJob(
                     id=job.id, owner=owner, ended=job.end is not None, attended=job.presence.is_present
                 )
-                await stream.send_message(kept)
+                await stream.send_message(answer)
 
     async def Watch(self, stream: Stream[agent_pb2.WatchRequest, agent_pb2.WatchEvent]) -> None:  # noqa: N802
         await stream.send_initial_metadata()

@@ -134,7 +134,7 @@ class Jobs:
             self._reserve.release()
 
     async def _stop_filler(self, disk: Path) -> None:
-        found = os.statvfs(disk)
+        filesystem = os.statvfs(disk)
         running = {job.id: job for job in self._jobs.values() if job.can_be_stopped_for_disk}
         users = {job.journal.key: job.footprint.uid for job in self._jobs.values()}
         members = await asyncio.to_thread(find_members, users)
@@ -142,8 +142,8 @@ class Jobs:
         uses = await asyncio.to_thread(measure, searches, disk)
         filler = choose_filler(
             uses,
-            disk_bytes=found.f_blocks * found.f_frsize,
-            disk_files=found.f_files,
+            disk_bytes=filesystem.f_blocks * filesystem.f_frsize,
+            disk_files=filesystem.f_files,
             needs_files=lacks_files(disk),
         )
         if filler is not None and running[filler].can_be_stopped_for_disk:

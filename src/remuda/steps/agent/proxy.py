@@ -62,7 +62,7 @@ def _start_agent(data: Path, socket: Path | None, options: Sequence[str]) -> soc
     where = ["--socket", str(socket)] if socket else []
     command = own_command("serve", "--data", str(data), *where, *options)
     data.mkdir(mode=0o700, parents=True, exist_ok=True)
-    said = data / f"agent.start-{os.getpid()}"
+    errors = data / f"agent.start-{os.getpid()}"
     pid: int | None = os.posix_spawnp(
         command[0],
         command,
@@ -71,7 +71,7 @@ def _start_agent(data: Path, socket: Path | None, options: Sequence[str]) -> soc
             (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
             (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
             # Not this process's stderr: a caller that waits for its end would wait for the agent's.
-            (os.POSIX_SPAWN_OPEN, 2, str(said), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600),
+            (os.POSIX_SPAWN_OPEN, 2, str(errors), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600),
         ],
         setsid=True,
         setsigdef=[signal.SIGPIPE],
@@ -85,11 +85,11 @@ def _start_agent(data: Path, socket: Path | None, options: Sequence[str]) -> soc
             if pid is not None and (ended := os.waitpid(pid, os.WNOHANG))[0]:
                 pid = None
                 if os.waitstatus_to_exitcode(ended[1]) != EXIT_IN_USE:
-                    raise AgentError(f"the agent did not start: {said.read_text().strip()}")
+                    raise AgentError(f"the agent did not start: {errors.read_text().strip()}")
             time.sleep(_LOOK_SECONDS)
-        raise AgentError(f"the agent that was started does not answer: {said.read_text().strip()}")
+        raise AgentError(f"the agent that was started does not answer: {errors.read_text().strip()}")
     finally:
-        said.unlink(missing_ok=True)
+        errors.unlink(missing_ok=True)
 
 
 def _send(connection: sockets.socket) -> None:

@@ -110,10 +110,10 @@ async def _until_stopped(
         # The server has no public count of its connections.
         if not jobs.are_idle or any(not handler.closing for handler in server._handlers):
             used_at = now
-        left = math.inf if idle_exit_seconds is None else used_at + idle_exit_seconds - now
-        if left <= 0 or now - kept_at >= LOST_SECONDS:
+        seconds = math.inf if idle_exit_seconds is None else used_at + idle_exit_seconds - now
+        if seconds <= 0 or now - kept_at >= LOST_SECONDS:
             return
-        await happens(stop, within_seconds=min(left, LOOK_SECONDS))
+        await happens(stop, within_seconds=min(seconds, LOOK_SECONDS))
 
 
 async def _clean_up(jobs: Jobs) -> None:

@@ -111,15 +111,15 @@ def prepare(entrance: Entrance, enforcement: PolicyEnforcement, folder: Path, ke
         inside = folder / f"{number}.sandbox"
         command, env = enforcement.wrap_command(command, fit(env).exported, inside, is_own=is_own)
         files = (*files, inside)
-    kept = folder / f"{number}.env"
-    argv, outer = enclosure.wrap(command, fit(env).exported, kept)
+    env_file = folder / f"{number}.env"
+    argv, outer = enclosure.wrap(command, fit(env).exported, env_file)
     return Prepared(
         argv=tuple(argv),
         env=outer,
         work_dir=entrance.work_dir,
         key=key,
         enclosure=enclosure,
-        files=(*files, kept),
+        files=(*files, env_file),
     )
 
 
@@ -319,12 +319,12 @@ def resize(terminal: int, size: pb.TerminalSize) -> None:
 
 async def pass_on(order: Path, wish: pb.ShellOpen, stream: "Stream[pb.ShellInput, pb.ShellOutput]") -> None:
     """The same in a job that another agent runs: everything goes there, and comes from there."""
-    given = Order.read(order)
-    there = pb.ShellOpen()
-    there.CopyFrom(wish)
-    there.id = given.id
-    async with _other_agent(given) as stub, stub.Shell.open() as call, asyncio.TaskGroup() as tasks:
-        await call.send_message(pb.ShellInput(open=there))
+    parsed = Order.read(order)
+    forwarded = pb.ShellOpen()
+    forwarded.CopyFrom(wish)
+    forwarded.id = parsed.id
+    async with _other_agent(parsed) as stub, stub.Shell.open() as call, asyncio.TaskGroup() as tasks:
+        await call.send_message(pb.ShellInput(open=forwarded))
 
         async def forward() -> None:
             async for message in stream:

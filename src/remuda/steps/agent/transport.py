@@ -57,15 +57,15 @@ class Transport:
     def guard(self, server: Server, is_of_a_job: Callable[[int], bool]) -> None:
         """Refuse calls of processes that may not. `is_of_a_job` knows the processes of running jobs."""
         # The peer of a connection does not change, and an older process never becomes part of a newer job.
-        known: WeakSet[asyncio.Transport] = WeakSet()
+        checked: WeakSet[asyncio.Transport] = WeakSet()
 
         async def check(event: RecvRequest) -> None:
             if self.kind == "unix":
                 # The library has no public way from a call to its socket.
                 connection = event.peer._transport
-                if connection not in known:
+                if connection not in checked:
                     _check_caller(connection.get_extra_info("socket"), is_of_a_job)
-                    known.add(connection)
+                    checked.add(connection)
             elif not hmac.compare_digest(self.token.encode(), str(event.metadata.get(TOKEN_KEY, "")).encode()):
                 raise GRPCError(
                     Status.UNAUTHENTICATED, "the call carries no valid token; it stands in the data folder's endpoint"

@@ -149,8 +149,8 @@ class Watcher:
         look()
 
     def _drop(self, job_id: str) -> None:
-        known = self._subscriptions.pop(job_id, None)
+        entry = self._subscriptions.pop(job_id, None)
         self._ready.pop(job_id, None)
-        if known is not None:
-            subscription, look = known
+        if entry is not None:
+            subscription, look = entry
             subscription.job.listeners.discard(look)

@@ -79,8 +79,8 @@ class CommandChannel(LiveChannel):
         if self._process is not None:
             code = await self._wait_for_command(self._process)
             self._said.seek(0)
-            said = self._said.read()[-2000:].decode("utf-8", "replace").strip()
-            text = f"`{' '.join(self._order.command)}` ended with {code}" + (f": {said}" if said else "")
+            errors = self._said.read()[-2000:].decode("utf-8", "replace").strip()
+            text = f"`{' '.join(self._order.command)}` ended with {code}" + (f": {errors}" if errors else "")
         self._said.close()
         return text
 
@@ -184,8 +184,8 @@ class Delegate:
                         returns.note_log(offset, holds_line_end=holds_line_end)
                         if offset - confirmed >= CONFIRM_BYTES:
                             confirmed = offset
-                            told = pb.Confirm(id=self._order.id, log_offset=offset, result_seq=returns.next_seq)
-                            await stream.send_message(pb.WatchRequest(confirm=told))
+                            confirm = pb.Confirm(id=self._order.id, log_offset=offset, result_seq=returns.next_seq)
+                            await stream.send_message(pb.WatchRequest(confirm=confirm))
                     case "result" if event.result.seq == returns.next_seq:
                         returns.add(event.result.json)
                     case "end":
@@ -215,23 +215,23 @@ class Delegate:
     async def _connect(self) -> AsyncIterator[AgentStub]:
         """A new connection. Errors become `_LostError` or `_FinalError`."""
         channel = CommandChannel(self._order)
-        told = ""
+        reason = ""
         try:
             yield AgentStub(channel)
         except BaseException as error:  # noqa: BLE001 - raised again, translated
-            told = await channel.end()
-            raise _translate_error(error, told) from None
+            reason = await channel.end()
+            raise _translate_error(error, reason) from None
         await channel.end()
 
 
-def _translate_error(error: BaseException, told: str) -> BaseException:
+def _translate_error(error: BaseException, reason: str) -> BaseException:
     if isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     if isinstance(error, GRPCError):
         text = f"{error.message or error.status.name}"
         if error.status in _REFUSALS:
             return _FinalError(f"the agent of the environment refuses the job: {text}")
-        return _LostError(f"{text}; {told}")
+        return _LostError(f"{text}; {reason}")
     if isinstance(error, StreamTerminatedError):
         # The library woke this task by cancelling it. Taken back, or the timeout around it would react.
         task = asyncio.current_task()
@@ -240,7 +240,7 @@ def _translate_error(error: BaseException, told: str) -> BaseException:
     # The library raises this for a connection that ended before the first call.
     ended_early = isinstance(error, AttributeError) and error.name == "_transport"
     if ended_early or isinstance(error, StreamTerminatedError | ProtocolError | OSError):
-        return _LostError(told or str(error))
+        return _LostError(reason or str(error))
     return error
 
 

@@ -69,7 +69,7 @@ class Order:
     @property
     def id(self) -> str:
         """Id of the job there. It is derived from the whole order, so nobody can guess it without its secrets."""
-        text = json.dumps([self.key, self.steps, list(self.masks), [dict(one) for one in self.variables]])
+        text = json.dumps([self.key, self.steps, list(self.masks), [dict(variable) for variable in self.variables]])
         return f"delegated-{hashlib.sha256(text.encode()).hexdigest()[:40]}"
 
     def request(self) -> pb.StartRequest:
@@ -78,7 +78,7 @@ class Order:
             id=self.id,
             work_dir=self.work_dir,
             env=dict(self.env),
-            variables=[pb.Variable(**one) for one in self.variables],
+            variables=[pb.Variable(**variable) for variable in self.variables],
             steps=self.steps,
             masks=self.masks,
             mask_prefixes=self.mask_prefixes,

@@ -54,7 +54,8 @@ def write_order(tree: Tree, facts: Facts, node: Node, files: StepFiles) -> Path:
         "work_dir": facts.work_dir,
         "env": dict(request.env),
         "variables": [
-            {"key": one.key, "value": one.value, "file": one.file, "masked": one.masked} for one in request.variables
+            {"key": variable.key, "value": variable.value, "file": variable.file, "masked": variable.masked}
+            for variable in request.variables
         ],
         "steps": request_text(host.call.inner, _context_of(tree, host)),
         "masks": [*request.masks, *tree.masks],
@@ -92,7 +93,9 @@ def read_context(text: str) -> Inherited:
             "steps: the third document is no context; another version of the agent wrote it"
         ) from None
     return Inherited(
-        inputs={name: sensitive(one) if name in marked else one for name, one in inputs.items()},
+        inputs={
+            name: sensitive(input_value) if name in marked else input_value for name, input_value in inputs.items()
+        },
         steps=steps,
         exports=exports,
     )
@@ -107,7 +110,7 @@ def _plain(context: Inherited) -> dict[str, Any]:
     """A step with a sensitive output is left out, because marks cannot be sent for parts of a value."""
     return {
         "inputs": reveal(dict(context.inputs)),
-        "steps": {name: reveal(one) for name, one in context.steps.items() if not is_sensitive(one)},
+        "steps": {name: reveal(step) for name, step in context.steps.items() if not is_sensitive(step)},
         "exports": dict(context.exports),
         "sensitive": [name for name, value in context.inputs.items() if is_sensitive(value)],
     }
@@ -128,9 +131,9 @@ def _entry(call: Call) -> dict[str, Any]:
     if call.continue_on_error:
         entry["continue_on_error"] = True
     if call.parallel:
-        entry["parallel"] = [_entry(one) for one in call.parallel]
+        entry["parallel"] = [_entry(inner) for inner in call.parallel]
     if call.inner:
-        entry["run"] = [_entry(one) for one in call.inner]
+        entry["run"] = [_entry(inner) for inner in call.inner]
     return entry
 
 
@@ -181,8 +184,8 @@ def translate_result(node: Node, event: Mapping[str, Any]) -> dict[str, Any]:
     """A result of another agent as one of this job."""
     assert node.parent is not None
     path = node.parent.path
-    told = {name: value for name, value in event.items() if name not in ("version", "seq")}
-    return told | {"path": path + event["path"], "environment": path + event.get("environment", "")}
+    result = {name: value for name, value in event.items() if name not in ("version", "seq")}
+    return result | {"path": path + event["path"], "environment": path + event.get("environment", "")}
 
 
 def outcome_of(end: Mapping[str, Any]) -> Finished:

@@ -93,16 +93,16 @@ def is_put_off(tree: Tree, node: Node) -> bool:
         return False
     around = list(node.parent.up())
     # A step that is tried again opens its environment again.
-    is_final = not any(one.call.retry is not None for one in around if one.parent is not None)
-    return is_final and (tree.timed_out or any(one.decisive is not None for one in around))
+    is_final = not any(outer.call.retry is not None for outer in around if outer.parent is not None)
+    return is_final and (tree.timed_out or any(outer.decisive is not None for outer in around))
 
 
 def put_off(folder: Path, node: Node, launch: Launch, *, is_jobs: bool) -> None:
     """Store the command of a closing step for later."""
     host = node.parent if node.phase == CLOSE else None
     way = _way_of(host) if host is not None and host.host is None else None
-    wanted = host.entered.inputs.get("close_seconds") if host is not None else None
-    seconds = max(CLOSING_SECONDS, float(wanted)) if isinstance(wanted, int | float) else CLOSING_SECONDS
+    close_seconds = host.entered.inputs.get("close_seconds") if host is not None else None
+    seconds = max(CLOSING_SECONDS, float(close_seconds)) if isinstance(close_seconds, int | float) else CLOSING_SECONDS
     closing = Closing(
         argv=launch.argv, env=launch.env, work_dir=launch.work_dir, is_jobs=is_jobs, way=way, seconds=seconds
     )
@@ -111,11 +111,11 @@ def put_off(folder: Path, node: Node, launch: Launch, *, is_jobs: bool) -> None:
 
 def put_off_end(folder: Path, command: Sequence[str], order: Path) -> None:
     """Store how to end what another agent holds: `command` with a copy of the order."""
-    kept = order.with_name(f"held-{order.name}")
-    if kept.exists():
+    copy = order.with_name(f"held-{order.name}")
+    if copy.exists():
         return
-    write_whole(kept, order.read_bytes())
-    _add(folder, Closing(argv=(*command, str(kept)), way=Way(order=str(kept))))
+    write_whole(copy, order.read_bytes())
+    _add(folder, Closing(argv=(*command, str(copy)), way=Way(order=str(copy))))
 
 
 def _add(folder: Path, closing: Closing) -> None:
@@ -125,16 +125,16 @@ def _add(folder: Path, closing: Closing) -> None:
 
 def closings(folder: Path) -> list[Closing]:
     """The closing steps that were put off, in the order in which they would have run."""
-    found = []
+    steps = []
     with suppress(FileNotFoundError):
         for line in (folder / _CLOSINGS).read_bytes().splitlines(keepends=True):
             if line.endswith(b"\n"):
                 try:
-                    found.append(_read_closing(json.loads(line)))
+                    steps.append(_read_closing(json.loads(line)))
                 except (ValueError, KeyError, TypeError, AttributeError):
                     # The other closing steps still have to run.
                     logger.error("skipping a damaged line of %s: its closing step does not run", folder / _CLOSINGS)
-    return found
+    return steps
 
 
 def _read_closing(value: dict[str, Any]) -> Closing:
@@ -152,7 +152,7 @@ def way_now(tree: Tree, journal: Journal, *, is_inside: bool) -> Way:
 
     Containers of the hooks around the checkout do not count, only that of the job's own steps.
     """
-    found: Way | None = None
+    way: Way | None = None
     for node in tree.open.values():
         if node.is_inserted:
             raise AgentError(no_shell_beside(node))
@@ -160,16 +160,16 @@ def way_now(tree: Tree, journal: Journal, *, is_inside: bool) -> Way:
         if host is None or host.host is not None or (is_inside and not confines_own_steps(host.call)):
             continue
         if node.phase == DELEGATE:
-            found = Way(order=str(journal.step_files(node.serial).order))
+            way = Way(order=str(journal.step_files(node.serial).order))
         elif node.makes_environment:
-            found = _way_of(node) or found
-    if found is None and is_inside:
-        hosts = [one for one in tree.root.children if confines_own_steps(one.call)]
-        names = ", ".join(one.call.name for one in hosts)
-        if all(one.state is State.FINISHED for one in hosts):
+            way = _way_of(node) or way
+    if way is None and is_inside:
+        hosts = [environment for environment in tree.root.children if confines_own_steps(environment.call)]
+        names = ", ".join(environment.call.name for environment in hosts)
+        if all(environment.state is State.FINISHED for environment in hosts):
             raise AgentError(f"the job's environment ({names}) is closed: its own steps are over")
         raise AgentError(f"the job's environment ({names}) is not open yet; try again when its own steps run")
-    return found or Way()
+    return way or Way()
 
 
 def no_shell_beside(inserted: Node) -> str:
@@ -182,10 +182,10 @@ def no_shell_beside(inserted: Node) -> str:
 
 def way_held(folder: Path, *, is_inside: bool) -> Way:
     """The way into a job on hold. AgentError when its environment was never opened."""
-    found = next((one.way for one in reversed(closings(folder)) if one.way is not None), None)
-    if found is None and is_inside:
+    way = next((closing.way for closing in reversed(closings(folder)) if closing.way is not None), None)
+    if way is None and is_inside:
         raise AgentError("there is nothing to look into: the job failed, and its environment was not opened")
-    return found or Way()
+    return way or Way()
 
 
 def entrance(facts: Facts, way: Way, exports: Mapping[str, str]) -> Entrance:
@@ -198,10 +198,10 @@ def entrance(facts: Facts, way: Way, exports: Mapping[str, str]) -> Entrance:
 
 def exports_held(folder: Path) -> dict[str, str]:
     try:
-        found: dict[str, str] = json.loads((folder / _HELD).read_bytes())
+        exports: dict[str, str] = json.loads((folder / _HELD).read_bytes())
     except (OSError, ValueError):
         return {}
-    return found
+    return exports
 
 
 def keeps_container(node: Node) -> bool:

@@ -181,8 +181,8 @@ class Job:
         if self._executor is None or self.end is not None:
             return self.is_on_hold
         return any(
-            one.call.origin != "user" and one.entered.inputs.get("close_seconds")
-            for one in self._executor.state.tree.open.values()
+            node.call.origin != "user" and node.entered.inputs.get("close_seconds")
+            for node in self._executor.state.tree.open.values()
         )
 
     @property

@@ -165,7 +165,7 @@ def _machine_env(facts: Facts, node: Node, env: Mapping[str, str]) -> dict[str, 
 def _names_asked_for(node: Node) -> set[str]:
     """Variables that the inputs of `secrets` name. That program starts no other, so they can do no harm."""
     secrets = reveal(node.entered.inputs.get("secrets")) if is_own(node, {"secrets"}) else None
-    sources = [one.get("environment") for one in secrets.values() if isinstance(one, dict)] if secrets else []
+    sources = [secret.get("environment") for secret in secrets.values() if isinstance(secret, dict)] if secrets else []
     return {str(source.get("name")) for source in sources if isinstance(source, dict)}
 
 
@@ -218,18 +218,18 @@ def _own_variables(facts: Facts, files: StepFiles) -> dict[str, str]:
 def _make_mentioned(node: Node, files: StepFiles, around: StepFiles, inputs: Mapping[str, Any]) -> None:
     """Create files that the step's words name, because its program need not know how to. `around`: those of the list
     that the step is in."""
-    definition, folders = node.definition, {one.shared_path("").rpartition("/")[0] for one in (files, around)}
+    definition, folders = node.definition, {owner.shared_path("").rpartition("/")[0] for owner in (files, around)}
     words: tuple[str, ...] = (*node.entered.command, *map(str, map(reveal, node.entered.definition_env.values())))
     if definition.exec is None:
         words = tuple(map(str, reveal(list(inputs.values()))))
     if not any(folder in word for folder in folders for word in words):
         return
-    for one in (files, around):
-        for path in (one.outputs, one.exports):
+    for owner in (files, around):
+        for path in (owner.outputs, owner.exports):
             if any(str(path) in word for word in words):
                 make_empty(path)
-        if any(str(one.inputs) in word for word in words) and not one.inputs.exists():
-            _write_inputs(one, inputs if one is files else node.frame.entered.inputs)
+        if any(str(owner.inputs) in word for word in words) and not owner.inputs.exists():
+            _write_inputs(owner, inputs if owner is files else node.frame.entered.inputs)
 
 
 def _write_inputs(files: StepFiles, inputs: Mapping[str, Any]) -> None:
@@ -264,10 +264,10 @@ def _find(program: str, work_dir: str, path: str) -> None:
     if not program:
         raise DefinitionError('exec: "": a command needs a name')
     if "/" in program:
-        found = os.path.join(work_dir, program)
-        if not os.path.exists(found):
+        path_of_program = os.path.join(work_dir, program)
+        if not os.path.exists(path_of_program):
             raise DefinitionError(f'exec: "{program}": no such file or directory')
-        if os.path.isdir(found):
+        if os.path.isdir(path_of_program):
             raise DefinitionError(f'exec: "{program}": this is a folder, no program')
         return
     for folder in path.split(os.pathsep):

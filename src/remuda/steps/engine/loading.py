@@ -38,12 +38,12 @@ class _Nearby:
 
     def _now(self) -> tuple[int, int, int] | None:
         try:
-            found = os.lstat(self._path)
+            status = os.lstat(self._path)
         except OSError:
             return None
-        if not stat.S_ISREG(found.st_mode) or _CLOCK.wall() - found.st_mtime < _SETTLED_SECONDS:
+        if not stat.S_ISREG(status.st_mode) or _CLOCK.wall() - status.st_mtime < _SETTLED_SECONDS:
             return None
-        return found.st_mtime_ns, found.st_size, found.st_ino
+        return status.st_mtime_ns, status.st_size, status.st_ino
 
 
 _nearby: dict[tuple[Reference, str, str | None], _Nearby] = {}
@@ -96,9 +96,9 @@ async def load(tree: Tree, facts: Facts, node: Node, resolver: Resolver, *, subs
         # It is read with the agent's rights, which a job that can put links there does not have.
         root = facts.work_dir
     key = (reference, folder, root)
-    if reference.kind is ReferenceKind.LOCAL and (known := _nearby.get(key)) is not None and known.is_unchanged():
-        _check(node, known.loaded)
-        return known.loaded
+    if reference.kind is ReferenceKind.LOCAL and (nearby := _nearby.get(key)) is not None and nearby.is_unchanged():
+        _check(node, nearby.loaded)
+        return nearby.loaded
     resolved = await resolver.resolve(
         reference,
         base=Path(folder),

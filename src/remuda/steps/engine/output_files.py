@@ -56,12 +56,12 @@ def read_failure(path: Path) -> str | None:
     """The message of our own program that could not do its part; None if there is none. The job cannot reach this
     file."""
     try:
-        told = json.loads(path.read_bytes())
+        content = json.loads(path.read_bytes())
     except FileNotFoundError:
         return None
     except (OSError, ValueError):
         return "the program that runs commands in the environment failed"
-    return str(told.get("error") if isinstance(told, dict) else told)
+    return str(content.get("error") if isinstance(content, dict) else content)
 
 
 def _read(path: Path | str, what: str, offset: int = 0, *, most: int = MAX_BYTES + 1) -> bytes:

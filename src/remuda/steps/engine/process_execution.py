@@ -131,9 +131,9 @@ class ProcessExecution:
 
     @property
     def usage(self) -> Usage | None:
-        told = self.record.usage if self.record else None
-        if told is not None:
-            return Usage(cpu_user_seconds=told[0], cpu_system_seconds=told[1], max_rss_bytes=told[2] * 1024)
+        usage = self.record.usage if self.record else None
+        if usage is not None:
+            return Usage(cpu_user_seconds=usage[0], cpu_system_seconds=usage[1], max_rss_bytes=usage[2] * 1024)
         return self._process.usage if self._process else None
 
     @property
@@ -154,10 +154,10 @@ class ProcessExecution:
 
     async def run(self, prepare: Callable[[], Launch]) -> None:
         """Start or adopt the process, and return when it has ended and its output is in the log."""
-        found = None if self._is_new else shim.read_record(self._files)
-        if found is None and self._job.has_cause() and shim.forbid(self._files):
+        record = None if self._is_new else shim.read_record(self._files)
+        if record is None and self._job.has_cause() and shim.forbid(self._files):
             return  # stopped before it was started
-        process = self._adopt(found) if found else self._spawn(prepare)
+        process = self._adopt(record) if record else self._spawn(prepare)
         try:
             while True:
                 await self._job.wait_for_space(partial(self._end_if_due, process))
@@ -261,14 +261,14 @@ class ProcessExecution:
         ours.setblocking(False)
         ours.detach()
 
-    def _adopt(self, found: shim.Record, worker: Worker | None = None) -> StepProcess:
+    def _adopt(self, record: shim.Record, worker: Worker | None = None) -> StepProcess:
         self._let_go()
         self._terminated_at, self._killed_at, self._is_dismissed = None, None, False
         self._has_unread = True
-        process = self._watch_process(found.pid, start=shim.start_of(found, self._files), worker=worker)
-        if found.start == 0 and not process.exited.is_set():
+        process = self._watch_process(record.pid, start=shim.start_of(record, self._files), worker=worker)
+        if record.start == 0 and not process.exited.is_set():
             # The shim itself holds this pipe, so it is certainly the step's.
-            self._pipe = Pipe.open_of(found.pid)
+            self._pipe = Pipe.open_of(record.pid)
         return process
 
     def _watch_process(
@@ -303,16 +303,16 @@ class ProcessExecution:
         """True if the command has ended and its shim waits to be dismissed."""
         if not self._goes_by_files or self._pipe is None:
             return process.told.is_set()
-        found = shim.read_record(self._files)
-        return found is not None and found.exit_code is not None
+        record = shim.read_record(self._files)
+        return record is not None and record.exit_code is not None
 
     def _dismiss(self, process: StepProcess) -> None:
         """Read what the command has printed, then dismiss the shim that holds the pipe."""
         if self._pipe is not None:
-            left = self._pipe.count_waiting()
-            if left and not self._output.is_full:
+            size = self._pipe.count_waiting()
+            if size and not self._output.is_full:
                 self._has_unread = True
-                self._pipe.take(self._files.own_path(".raw"), left)
+                self._pipe.take(self._files.own_path(".raw"), size)
         self._is_dismissed = True
         if self._pipe is not None and not self._takes():
             self._pipe.disarm()
@@ -332,7 +332,7 @@ class ProcessExecution:
         if self._abandoned:
             return None
         deadline = self._context.clock.monotonic() + CLAIM_SECONDS
-        while (found := shim.read_record(self._files)) is None:
+        while (record := shim.read_record(self._files)) is None:
             if self._launch is not None and self._can_start_again() and shim.withdraw(self._files):
                 return self._start(self._launch)
             again, self._again = self._again, None
@@ -343,8 +343,8 @@ class ProcessExecution:
                 self._abandoned = True
                 return None
             await asyncio.sleep(POLL_SECONDS)
-        self.record = found
-        return self._adopt(found) if found.pid != process.pid else None
+        self.record = record
+        return self._adopt(record) if record.pid != process.pid else None
 
     def _can_start_again(self) -> bool:
         """True if a claim without a process id can only be that of a shim that has ended."""
@@ -374,16 +374,16 @@ class ProcessExecution:
     def _look_for_masks(self, *, rest: bool = False) -> None:
         if self._masks_read >= MOST_MASK_BYTES:
             return
-        found, self._masks_read = read_masks(self._masks_file, self._masks_read, rest=rest)
-        if len(self.masks) + len(found) > MOST_MASKS:
-            found, self._masks_read = found[: MOST_MASKS - len(self.masks)], MOST_MASK_BYTES
+        masks, self._masks_read = read_masks(self._masks_file, self._masks_read, rest=rest)
+        if len(self.masks) + len(masks) > MOST_MASKS:
+            masks, self._masks_read = masks[: MOST_MASKS - len(self.masks)], MOST_MASK_BYTES
         if self._masks_read >= MOST_MASK_BYTES:
             self._job.warn(
                 f"a step may have {MOST_MASKS} texts masked, and {MOST_MASK_BYTES} bytes of them; the rest is not"
             )
-        if found:
-            self.masks += found
-            self._job.mask(found)
+        if masks:
+            self.masks += masks
+            self._job.mask(masks)
 
     def _end_if_due(self, process: StepProcess) -> bool:
         """Signal the step if it must end. True if it is over once its shim has ended."""

@@ -41,16 +41,16 @@ def script_command(
 ) -> tuple[list[str], str]:
     """How to start the shell, and the content of the file. `path`: where to look for the shell; None: inside an
     environment, which looks for it itself."""
-    commands, wanted = inputs["script"], inputs.get("shell", "auto")
-    if wanted in powershell.SHELLS:
+    commands, shell_name = inputs["script"], inputs.get("shell", "auto")
+    if shell_name in powershell.SHELLS:
         text = powershell.powershell_text(commands, echo=echo_of, variables=variables)
-        return powershell.powershell_command(wanted, file), text
+        return powershell.powershell_command(shell_name, file), text
     if path is None:
-        choose = _CHOOSE if wanted == "auto" else f'exec {wanted} "$1"'
+        choose = _CHOOSE if shell_name == "auto" else f'exec {shell_name} "$1"'
         text = script_text(commands, bash=None, variables=variables)
-        return ["sh", "-c", choose, "script", str(file), *([_NAMED] if wanted == "auto" else [])], text
-    shell = "/bin/sh" if wanted == "sh" else _bash(path) or "/bin/sh"
-    if wanted == "bash" and not shell.endswith("bash"):
+        return ["sh", "-c", choose, "script", str(file), *([_NAMED] if shell_name == "auto" else [])], text
+    shell = "/bin/sh" if shell_name == "sh" else _bash(path) or "/bin/sh"
+    if shell_name == "bash" and not shell.endswith("bash"):
         raise DefinitionError('input "shell": there is no bash here; use sh, or auto')
     is_bash = shell.endswith("bash")
     text = script_text(commands, bash=is_bash, variables=variables)

@@ -95,23 +95,23 @@ def finish_event(
 def _what_ran(node: Node, shown: "Shown") -> dict[str, Any]:
     loaded, entered = node.loaded, node.entered
     assert loaded is not None
-    told: dict[str, Any] = {}
+    details: dict[str, Any] = {}
     if loaded.kind is not None:
-        told["resolved"] = resolution(loaded, shown.secrets)
+        details["resolved"] = resolution(loaded, shown.secrets)
     if entered.inputs:
-        told["inputs"] = shown.values(entered.inputs, LONGEST_TEXT)
+        details["inputs"] = shown.values(entered.inputs, LONGEST_TEXT)
     env = dict(entered.invocation_env) | dict(entered.definition_env)
     if env:
-        told["env"] = shown.values(env, LONGEST_TEXT)
+        details["env"] = shown.values(env, LONGEST_TEXT)
     if entered.command:
-        told["command"] = shown.value(list(entered.command), LONGEST_TEXT)
+        details["command"] = shown.value(list(entered.command), LONGEST_TEXT)
     if node.has_command:
-        told["work_dir"] = shown.value(entered.work_dir, LONGEST_TEXT)
-        told["log_stream"] = f"{node.stream:02x}"
+        details["work_dir"] = shown.value(entered.work_dir, LONGEST_TEXT)
+        details["log_stream"] = f"{node.stream:02x}"
         host = node.host
         if host is not None:
-            told["environment"] = host.path
-    return told
+            details["environment"] = host.path
+    return details
 
 
 def resolution(loaded: Loaded, secrets: Secrets) -> dict[str, Any]:

@@ -91,10 +91,10 @@ def occupy(data: Path) -> Iterator[Callable[[], bool]]:
 
 
 @contextmanager
-def socket_path(data: Path, wanted: Path | None) -> Iterator[Path]:
+def socket_path(data: Path, requested: Path | None) -> Iterator[Path]:
     """Where to listen on a unix socket. Removes what a killed agent left of its own."""
     _remove_temporary(data / "socket")
-    path = Path(os.path.abspath(wanted or data / "agent.sock"))
+    path = Path(os.path.abspath(requested or data / "agent.sock"))
     temporary: str | None = None
     if len(os.fsencode(path)) > LONGEST_SOCKET_PATH:
         # Use /tmp where the path of TMPDIR is too long itself.
@@ -178,12 +178,12 @@ def _make_private(data: Path) -> None:
 
 
 def _check_format(path: Path) -> None:
-    found = path.read_bytes().strip() if path.exists() else b""
-    if not found.isdigit():  # damaged: no agent writes that; each job has its own version
+    content = path.read_bytes().strip() if path.exists() else b""
+    if not content.isdigit():  # damaged: no agent writes that; each job has its own version
         write_whole(path, f"{FORMAT}\n".encode())
-    elif int(found) != FORMAT:
+    elif int(content) != FORMAT:
         raise AgentError(
-            f"{path.parent} has format {int(found)}, this agent knows {FORMAT}; start the agent that wrote it"
+            f"{path.parent} has format {int(content)}, this agent knows {FORMAT}; start the agent that wrote it"
         )
 
 

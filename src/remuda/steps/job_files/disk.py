@@ -36,20 +36,20 @@ _COMMANDS_FAULT = (errno.E2BIG, errno.ENAMETOOLONG)
 def has_room(folder: Path) -> bool:
     """True if more can be written, or if that is not known."""
     try:
-        found = os.statvfs(folder)
+        filesystem = os.statvfs(folder)
     except OSError:
         return True
-    free = count_free(found, is_root=os.geteuid() == 0)
-    least = min(LEAST_BYTES, found.f_blocks * found.f_frsize // 64)
-    return free * found.f_frsize >= least and (found.f_ffree >= LEAST_FILES or found.f_files == 0)
+    free = count_free(filesystem, is_root=os.geteuid() == 0)
+    least = min(LEAST_BYTES, filesystem.f_blocks * filesystem.f_frsize // 64)
+    return free * filesystem.f_frsize >= least and (filesystem.f_ffree >= LEAST_FILES or filesystem.f_files == 0)
 
 
-def count_free(found: os.statvfs_result, *, is_root: bool) -> int:
+def count_free(filesystem: os.statvfs_result, *, is_root: bool) -> int:
     """How many blocks can be written. Root may use the blocks reserved for root, but not those that ext4 reserves for
     itself and counts as free: a fiftieth, 4096 at most."""
     if not is_root:
-        return found.f_bavail
-    return found.f_bfree - min(found.f_bfree - found.f_bavail, found.f_blocks // 50, 4096)
+        return filesystem.f_bavail
+    return filesystem.f_bfree - min(filesystem.f_bfree - filesystem.f_bavail, filesystem.f_blocks // 50, 4096)
 
 
 class Reserve:
@@ -66,14 +66,14 @@ class Reserve:
     def hold(self) -> None:
         """Take the reserve, unless it is held, or the disk has not twice as much free."""
         with suppress(OSError):
-            found = os.statvfs(self._folder.parent)
-            size = min(RESERVE_BYTES, found.f_blocks * found.f_frsize // 16)
-            files = min(RESERVE_FILES, found.f_files // 16) if found.f_files else 0
+            filesystem = os.statvfs(self._folder.parent)
+            size = min(RESERVE_BYTES, filesystem.f_blocks * filesystem.f_frsize // 16)
+            files = min(RESERVE_FILES, filesystem.f_files // 16) if filesystem.f_files else 0
             if self._is_whole(size):
                 return
             if self.release():
-                found = os.statvfs(self._folder.parent)
-            if found.f_bavail * found.f_frsize < 2 * size or (files and found.f_favail < 2 * files):
+                filesystem = os.statvfs(self._folder.parent)
+            if filesystem.f_bavail * filesystem.f_frsize < 2 * size or (files and filesystem.f_favail < 2 * files):
                 return
             self._folder.mkdir(mode=0o700)
             try:

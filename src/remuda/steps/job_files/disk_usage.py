@@ -53,14 +53,14 @@ class DiskSearch:
     """How much it is known to have written."""
 
 
-def choose_filler(taken: Mapping[str, DiskUse], *, disk_bytes: int, disk_files: int, needs_files: bool) -> str | None:
+def choose_filler(uses: Mapping[str, DiskUse], *, disk_bytes: int, disk_files: int, needs_files: bool) -> str | None:
     """The job that has filled the disk: the one with the most on it, if that is a tenth of the disk. Otherwise the one
     that has written the most, if that is a tenth; None if there is none."""
     if needs_files:
-        return _largest({job: one.files for job, one in taken.items()}, disk_files)
-    filler = _largest({job: one.bytes for job, one in taken.items()}, disk_bytes)
+        return _largest({job: use.files for job, use in uses.items()}, disk_files)
+    filler = _largest({job: use.bytes for job, use in uses.items()}, disk_bytes)
     if filler is None:
-        filler = _largest({job: one.written - one.elsewhere for job, one in taken.items()}, disk_bytes)
+        filler = _largest({job: use.written - use.elsewhere for job, use in uses.items()}, disk_bytes)
     return filler
 
 
@@ -69,18 +69,18 @@ def _largest(shares: Mapping[str, int], whole: int) -> str | None:
     return most if most is not None and shares[most] * LEAST_SHARE >= whole > 0 else None
 
 
-def explain_stop(taken: DiskUse) -> str:
+def explain_stop(use: DiskUse) -> str:
     """Why the steps of the job that filled the disk were ended, for its log."""
-    put = f"{format_bytes(taken.bytes)} there in {taken.files} files"
+    put = f"{format_bytes(use.bytes)} there in {use.files} files"
     text = f"the job has filled the disk of its machine: it has put {put}"
-    more = taken.written - taken.elsewhere
-    return f"{text}, and has written {format_bytes(more)} in all" if more > taken.bytes else text
+    more = use.written - use.elsewhere
+    return f"{text}, and has written {format_bytes(more)} in all" if more > use.bytes else text
 
 
 def lacks_files(folder: Path) -> bool:
     """True if a full disk lacks inodes, not bytes."""
-    found = os.statvfs(folder)
-    return found.f_files > 0 and found.f_ffree < LEAST_FILES
+    filesystem = os.statvfs(folder)
+    return filesystem.f_files > 0 and filesystem.f_ffree < LEAST_FILES
 
 
 def measure(jobs: Mapping[str, DiskSearch], disk: Path, seconds: float = MEASURE_SECONDS) -> dict[str, DiskUse]:

@@ -51,14 +51,14 @@ class Account:
 
     def total(self, work_dir_bytes: int | None = None) -> dict[str, Any]:
         """The usage as clients see it; unknown values are left out."""
-        told: dict[str, Any] = {name: round(value, 6) for name, value in self._sums.items()}
+        total: dict[str, Any] = {name: round(value, 6) for name, value in self._sums.items()}
         if self._peak:
-            told["memory_peak_bytes"] = self._peak
-        if told:
-            told["source"] = "cgroup" if self._by_groups else "rusage"
+            total["memory_peak_bytes"] = self._peak
+        if total:
+            total["source"] = "cgroup" if self._by_groups else "rusage"
         if work_dir_bytes is not None:
-            told["work_dir_bytes"] = work_dir_bytes
-        return told
+            total["work_dir_bytes"] = work_dir_bytes
+        return total
 
 
 def folder_size(folder: Path, *, within_seconds: float = MOST_SECONDS) -> int | None:

@@ -169,15 +169,15 @@ class Journal:
     def record(self, event: Mapping[str, Any], public: Mapping[str, Any] | None = None) -> None:
         """Store what happened to a step, with the numbered event that clients see."""
         line = _line(event)
-        told = b""
+        result = b""
         if public is not None:
-            told = _line({"version": _PUBLIC_VERSION, "seq": len(self.results) + 1} | dict(public))
-            line = b'%s,"public":%s}' % (line[:-1], told)
+            result = _line({"version": _PUBLIC_VERSION, "seq": len(self.results) + 1} | dict(public))
+            line = b'%s,"public":%s}' % (line[:-1], result)
         self._store(line)
         if public is not None:
             if "usage" in public:
                 self.account.add(public["usage"])
-            self.results.append(told)
+            self.results.append(result)
             reach("agent.result_stored")
 
     def record_used(self, used: Mapping[str, Any], now: float) -> None:
@@ -304,8 +304,8 @@ def keep_damaged(folder: Path) -> None:
     place.mkdir(mode=0o700, exist_ok=True)
     with suppress(FileNotFoundError):
         folder.rename(place / f"{folder.name}-{token_hex(4)}")
-    kept = sorted(place.iterdir(), key=lambda one: one.lstat().st_ctime_ns)
-    for old in kept[:-MOST_DAMAGED]:
+    folders = sorted(place.iterdir(), key=lambda path: path.lstat().st_ctime_ns)
+    for old in folders[:-MOST_DAMAGED]:
         remove_tree(old, ignore_errors=True)
 
 

@@ -96,8 +96,8 @@ class Mark:
             return cls(length=length, checksum=checksum), {}
         _, full, length, checksum = _HEAD.unpack_from(data)
         parts: dict[int, Part] = {}
-        for at in range(_HEAD.size, len(data) - _PART.size + 1, _PART.size):
-            serial, stream, flags, raw_offset, covered = _PART.unpack_from(data, at)
+        for offset in range(_HEAD.size, len(data) - _PART.size + 1, _PART.size):
+            serial, stream, flags, raw_offset, covered = _PART.unpack_from(data, offset)
             if stream == 0:
                 break
             parts[serial] = Part(

@@ -23,18 +23,18 @@ class OpenFile:
 
     def descriptor(self) -> int:
         """For immediate use: it may be closed as soon as another file is used."""
-        found = _open.get(self)
-        if found is None:
+        descriptor = _open.get(self)
+        if descriptor is None:
             if len(_open) >= MOST:
                 os.close(_open.popitem(last=False)[1])
-            found = os.open(self.path, self._flags, 0o600)
-            _open[self] = found
+            descriptor = os.open(self.path, self._flags, 0o600)
+            _open[self] = descriptor
         else:
             _open.move_to_end(self)
-        return found
+        return descriptor
 
     def close(self) -> None:
         """Close the descriptor. The file may be used again."""
-        found = _open.pop(self, None)
-        if found is not None:
-            os.close(found)
+        descriptor = _open.pop(self, None)
+        if descriptor is not None:
+            os.close(descriptor)

@@ -87,8 +87,8 @@ def evaluate(tree: Tree, facts: Facts, node: Node, loaded: Loaded, serial: int) 
     else:
         outer = _outer(tree, facts, node)
         invocation = expand_env(node.call.env, outer)
-        given = expand(dict(node.call.inputs), outer)
-        inputs = given if loaded.is_script else check_inputs(loaded.step.spec, given)
+        expanded = expand(dict(node.call.inputs), outer)
+        inputs = expanded if loaded.is_script else check_inputs(loaded.step.spec, expanded)
         context = _own(facts, node, loaded, inputs, dict(outer.env) | dict(invocation), serial)
     definition = loaded.step.definition
     definition_env: Mapping[str, Any] = {}
@@ -137,25 +137,25 @@ def step_environment(tree: Tree, facts: Facts, node: Node, entered: Entered | No
 def environment_above(tree: Tree, host: Node) -> dict[str, str]:
     """What exports and the steps around have put over the job variables, for steps that run elsewhere."""
     layers: dict[str, Any] = dict(tree.exports)
-    for one in reversed(list(host.up())):
-        layers.update(one.entered.invocation_env)
-        if not one.makes_environment:
-            layers.update(one.entered.definition_env)
+    for outer in reversed(list(host.up())):
+        layers.update(outer.entered.invocation_env)
+        if not outer.makes_environment:
+            layers.update(outer.entered.definition_env)
     return {name: reveal(value) for name, value in layers.items()}
 
 
 def secrets_in(*values: Any) -> list[str]:
     """The texts of all sensitive values in these values."""
-    found: list[str] = []
+    texts: list[str] = []
     for value in values:
         match value:
             case Sensitive():
-                found += _texts(value.value)
+                texts += _texts(value.value)
             case Mapping():
-                found += secrets_in(*value.values())
+                texts += secrets_in(*value.values())
             case list() | tuple():
-                found += secrets_in(*value)
-    return found
+                texts += secrets_in(*value)
+    return texts
 
 
 def secrets_of(loaded: Loaded, entered: Entered) -> list[str]:
@@ -254,12 +254,12 @@ def _environment_around(tree: Tree, facts: Facts, node: Node) -> dict[str, Any]:
         env.update(_isolate_inserted_step(tree, facts, insertion))
         env.update(insertion.exports)
     assert node.parent is not None
-    around = [one for one in node.parent.up() if insertion is None or one.is_inserted]
-    for one in reversed(around):
-        env.update(one.entered.invocation_env)
+    around = [outer for outer in node.parent.up() if insertion is None or outer.is_inserted]
+    for outer in reversed(around):
+        env.update(outer.entered.invocation_env)
         # The `env` of a step that makes an environment is for its own commands only.
-        if not one.makes_environment or (one is node.parent and node.phase):
-            env.update(one.entered.definition_env)
+        if not outer.makes_environment or (outer is node.parent and node.phase):
+            env.update(outer.entered.definition_env)
     return env
 
 

@@ -70,11 +70,11 @@ def stop_event(node: Node, cause: Cause, text: str = "") -> Event:
     return {"event": "stop", "node": node.key, "cause": str(cause)} | ({"text": text} if text else {})
 
 
-def fold_event(node: Node, told: Mapping[str, Any]) -> Event:
+def fold_event(node: Node, result: Mapping[str, Any]) -> Event:
     """Another agent reports a step that it runs. Its outputs are known to later steps of the list around."""
     event: Event = {"event": "folded", "node": node.key}
-    if told["event"] == "finished" and told["path"].count("/") == 1 and not told.get("retried"):
-        event |= {"name": told["name"], "outputs": told.get("outputs", {}), "exports": told.get("exports", {})}
+    if result["event"] == "finished" and result["path"].count("/") == 1 and not result.get("retried"):
+        event |= {"name": result["name"], "outputs": result.get("outputs", {}), "exports": result.get("exports", {})}
     return event
 
 
@@ -119,9 +119,9 @@ def apply(tree: Tree, facts: Facts, event: Event, *, entering: tuple[Loaded, Ent
 
 
 def _as_stored(result: Finished) -> dict[str, Any]:
-    told = {"status": str(result.status), "exit_code": result.exit_code, "error": result.error}
-    told |= {"fault": result.fault and str(result.fault), "kind": result.kind and str(result.kind)}
-    return {name: value for name, value in told.items() if value is not None}
+    values = {"status": str(result.status), "exit_code": result.exit_code, "error": result.error}
+    values |= {"fault": result.fault and str(result.fault), "kind": result.kind and str(result.kind)}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def _from_stored(values: Mapping[str, Any]) -> Finished:

@@ -162,7 +162,8 @@ def _has_no_environment(node: Node) -> bool:
     if node.phase or not node.parent.makes_environment:
         return False
     return any(
-        one.phase == OPEN and one.result and one.result.status is not Status.SUCCESS for one in node.parent.children
+        child.phase == OPEN and child.result and child.result.status is not Status.SUCCESS
+        for child in node.parent.children
     )
 
 
@@ -177,39 +178,39 @@ def _for_delayed(node: Node, now: float) -> Action:
 
 def level_of(parent: Node) -> Level:
     """The state of this step's list. Members of a group do not depend on each other."""
-    found = find_stop(parent)
-    return Level(failed=parent.decisive is not None and not parent.is_group, stopped=found[1] if found else None)
+    stop = find_stop(parent)
+    return Level(failed=parent.decisive is not None and not parent.is_group, stopped=stop[1] if stop else None)
 
 
 def find_stop(node: Node) -> tuple[Node, Cause] | None:
     """The recorded reason to end this step, and the step that has it: itself, or one around it."""
-    for one in node.up():
-        if one.cause is not None:
-            return one, one.cause
-        if one.is_after:
+    for outer in node.up():
+        if outer.cause is not None:
+            return outer, outer.cause
+        if outer.is_after:
             return None
     return None
 
 
 def deadlines(node: Node, *, job_deadline: float | None) -> list[tuple[float, Node, Cause]]:
     """When time is used up: the step's own, that of the steps around it, the job's; with the step to end then."""
-    found: list[tuple[float, Node, Cause]] = []
+    limits: list[tuple[float, Node, Cause]] = []
     shelter: Node | None = None
-    for one in node.up():
+    for outer in node.up():
         limit, cause = job_deadline, Cause.JOB_TIMEOUT
-        if one.parent is not None:
+        if outer.parent is not None:
             # The time of a step counts from its beginning.
-            seconds = one.call.timeout_seconds if one.state is State.ENTERED else None
-            limit, cause = None if seconds is None else one.started_at + seconds, Cause.STEP_TIMEOUT
+            seconds = outer.call.timeout_seconds if outer.state is State.ENTERED else None
+            limit, cause = None if seconds is None else outer.started_at + seconds, Cause.STEP_TIMEOUT
         if limit is not None:
             if shelter is not None:
                 limit = max(limit, shelter.started_at + AFTER_SECONDS)
-            found.append((limit, shelter or one, cause))
-        if one.is_after:
-            if one.call.timeout_seconds is not None:
+            limits.append((limit, shelter or outer, cause))
+        if outer.is_after:
+            if outer.call.timeout_seconds is not None:
                 break
-            shelter = one
-    return found
+            shelter = outer
+    return limits
 
 
 def next_deadline(node: Node, *, job_deadline: float | None) -> float | None:
@@ -291,12 +292,12 @@ def retry_at(node: Node, result: Finished, *, now: float) -> float | None:
 
 def job_status(tree: Tree, node: Node) -> str:
     """CI_JOB_STATUS for a step that begins."""
-    sheltered = [one for one in node.up() if one.is_after]
+    sheltered = [outer for outer in node.up() if outer.is_after]
     if not sheltered:
         return "running"
     if tree.cancelled:
         return "canceled"
-    failed = tree.timed_out or any(one.decisive is not None for one in list(sheltered[-1].up())[1:])
+    failed = tree.timed_out or any(outer.decisive is not None for outer in list(sheltered[-1].up())[1:])
     return "failed" if failed else "success"
 
 
@@ -339,8 +340,8 @@ def outcome(tree: Tree) -> Outcome:
 
 def _has_several(tree: Tree) -> bool:
     """True if the job has several user steps, so that "exit status 1" does not say which one failed."""
-    own = (one for one in tree.root.children if one.is_users)
-    return sum(not one.is_after for one in own) > 1
+    own = (child for child in tree.root.children if child.is_users)
+    return sum(not child.is_after for child in own) > 1
 
 
 def _label(node: Node) -> str:

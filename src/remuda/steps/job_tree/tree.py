@@ -246,10 +246,10 @@ class Node:
     @property
     def insertion(self) -> "Node | None":
         """The inserted step that this one is, or is part of."""
-        node, found = self, self if self.is_inserted else None
+        node, insertion = self, self if self.is_inserted else None
         while node.parent is not None and node.parent.is_inserted:
-            node = found = node.parent
-        return found
+            node = insertion = node.parent
+        return insertion
 
     @property
     def follows_job(self) -> bool:
@@ -290,9 +290,9 @@ class Tree:
         place = Place(file="job", line=1)
         self.root = Node(Call(name="", place=place), None, 0)
         self.root.loaded = Loaded(step=step, reference="", folder=work_dir)
-        known = context or Inherited()
-        self.root.entered = Entered(work_dir=work_dir, inputs=known.inputs)
-        self.root.steps = dict(known.steps)
+        inherited = context or Inherited()
+        self.root.entered = Entered(work_dir=work_dir, inputs=inherited.inputs)
+        self.root.steps = dict(inherited.steps)
         self.root.state = State.ENTERED
         own = step.definition.run or (Call(name=ONLY, place=place),)
         calls = (*around.before, *own, *around.after)
@@ -306,7 +306,7 @@ class Tree:
         self.has_stopped = False
         """True once there was a reason to end any step."""
         self.timed_out = False
-        self.exports: dict[str, str] = dict(known.exports)
+        self.exports: dict[str, str] = dict(inherited.exports)
         """Of all steps so far."""
         self.masks: list[str] = []
         """Texts that steps asked to be masked, and sensitive values."""
@@ -323,8 +323,8 @@ class Tree:
 
     def free_stream(self) -> int:
         """A stream number for the log lines of one more command, different from those of running commands."""
-        taken = {node.stream for node in self.open.values() if node.has_command}
-        return next(number for number in range(1, 256) if number not in taken)
+        used = {node.stream for node in self.open.values() if node.has_command}
+        return next(number for number in range(1, 256) if number not in used)
 
     def enter(self, node: Node, loaded: Loaded, entered: Entered, *, serial: int, stream: int, at: float) -> None:
         """Begin a step and create its children."""
@@ -350,8 +350,8 @@ class Tree:
         siblings = node.parent.children
         first, last = ([Node(self._insertable[name], node.parent, 0) for name in names] for names in (before, after))
         siblings[node.index : node.index + 1] = [*first, node, *last]
-        for index, one in enumerate(siblings):
-            one.index = index
+        for index, sibling in enumerate(siblings):
+            sibling.index = index
         node.is_surrounded = True
 
     def finish(
@@ -380,11 +380,11 @@ class Tree:
     def _delegate(self, host: Node) -> None:
         """Replace the inner steps by one that has another agent run them."""
         first, *inner = host.children
-        close = [one for one in inner if one.phase == CLOSE]
+        close = [child for child in inner if child.phase == CLOSE]
         instead = [Node(_phase_call(host, DELEGATE), host, 1, DELEGATE)] if len(inner) > len(close) else []
         host.children = [first, *instead, *close]
-        for index, one in enumerate(host.children):
-            one.index = index
+        for index, child in enumerate(host.children):
+            child.index = index
 
     def fold(self, node: Node, event: Mapping[str, Any]) -> None:
         """Take over the outputs and exports of a step that another agent runs."""
@@ -458,4 +458,4 @@ def is_confined(step: Step) -> bool:
 
 def confines_own_steps(call: Call) -> bool:
     """True if this makes the environment that the platform puts around steps of a user."""
-    return call.origin == "compiled" and any(one.origin == "user" for one in call.inner)
+    return call.origin == "compiled" and any(inner.origin == "user" for inner in call.inner)

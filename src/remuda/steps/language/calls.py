@@ -91,13 +91,13 @@ def _read_work(
     fields: Fields, node: Node, entry: Mapping[str, Node], place: str
 ) -> tuple[Reference | None, Mapping[str, Any]]:
     """What the entry runs, and its inputs."""
-    given = [key for key in ("step", "func", "script") if key in entry]
-    if len(given) != 1:
-        found = f", not {' and '.join(given)}" if given else ""
-        fields.refuse(node.line, f'{place}: exactly one of "step", "func" and "script" is needed{found}')
+    keys = [key for key in ("step", "func", "script") if key in entry]
+    if len(keys) != 1:
+        problem = f", not {' and '.join(keys)}" if keys else ""
+        fields.refuse(node.line, f'{place}: exactly one of "step", "func" and "script" is needed{problem}')
         return None, {}
-    work = entry[given[0]]
-    if given[0] == "script":
+    work = entry[keys[0]]
+    if keys[0] == "script":
         for key in ("inputs", "run"):
             if key in entry:
                 fields.refuse(entry[key].line, f'{place}: "{key}" belongs to "step", not to "script"')
@@ -108,7 +108,7 @@ def _read_work(
     inputs = fields.read_named(entry.get("inputs"), f"{place}.inputs", expressions=True)
     for key, value in inputs.items():
         fields.check_expressions(value, f"{place}.inputs.{key}")
-    return read_reference(fields, work, f"{place}.{given[0]}"), {key: value.plain() for key, value in inputs.items()}
+    return read_reference(fields, work, f"{place}.{keys[0]}"), {key: value.plain() for key, value in inputs.items()}
 
 
 def read_reference(fields: Fields, node: Node, place: str) -> Reference | None:

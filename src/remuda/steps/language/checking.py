@@ -18,16 +18,16 @@ _KINDS = {"struct": "object"}
 _WORDS = {"object": "struct"}
 
 
-def check_inputs(spec: Spec, given: Mapping[str, Any]) -> dict[str, Any]:
+def check_inputs(spec: Spec, values: Mapping[str, Any]) -> dict[str, Any]:
     """Every declared input with its value; those declared sensitive are marked."""
     mistakes = [
         f'step does not accept input with name "{name}"{did_you_mean(name, spec.inputs)}'
-        for name in given
+        for name in values
         if name not in spec.inputs
     ]
     checked: dict[str, Any] = {}
     for name, parameter in spec.inputs.items():
-        value = check_bounds(given.get(name, parameter.default))
+        value = check_bounds(values.get(name, parameter.default))
         if value is MISSING:
             mistakes.append(f'input "{name}" required, but not defined')
         elif mistake := mismatch(parameter.type, value):
@@ -62,14 +62,14 @@ def check_outputs(spec: Spec, written: Mapping[str, Any]) -> dict[str, Any]:
     return checked
 
 
-def mismatch(wanted: ValueType, value: Any) -> str:
+def mismatch(expected: ValueType, value: Any) -> str:
     """What is wrong with a value for this type; empty if nothing is."""
     plain = value.value if isinstance(value, Sensitive) else value
-    found = kind(plain)
-    if found == _KINDS.get(wanted, wanted):
+    actual = kind(plain)
+    if actual == _KINDS.get(expected, expected):
         return ""
-    hint = "; put it in quotes" if wanted == "string" and found in ("number", "boolean") else ""
-    return f"{_a(wanted)} is needed, not {_a(_WORDS.get(found, found))}{hint}"
+    hint = "; put it in quotes" if expected == "string" and actual in ("number", "boolean") else ""
+    return f"{_a(expected)} is needed, not {_a(_WORDS.get(actual, actual))}{hint}"
 
 
 def _mark_if_sensitive(parameter: Parameter, value: Any) -> Any:

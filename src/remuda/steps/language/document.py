@@ -159,8 +159,8 @@ def _wrap(value: Any, lines: Iterator[int]) -> Node:
         if isinstance(item, dict):
             entries: dict[str, Node] = {}
             for key, child in item.items():
-                at = next(lines)
-                entries[_clean(key, at)] = wrap(child, at, depth + 1)
+                key_line = next(lines)
+                entries[_clean(key, key_line)] = wrap(child, key_line, depth + 1)
             return Node(line=line, value=entries)
         if isinstance(item, list):
             return Node(line=line, value=[wrap(child, next(lines), depth + 1) for child in item])
@@ -261,8 +261,10 @@ class _Builder:
                 self._stack.append(_Open(line=line, anchor=event.anchor, is_mapping=is_mapping, children=[]))
             case yaml.SequenceEndEvent() | yaml.MappingEndEvent():
                 closed = self._stack.pop()
-                made: list[Node] | dict[str, Node] = _entries(closed.children) if closed.is_mapping else closed.children
-                self._add(Node(line=closed.line, value=made), closed.anchor, closed.nodes, closed.height)
+                content: list[Node] | dict[str, Node] = (
+                    _entries(closed.children) if closed.is_mapping else closed.children
+                )
+                self._add(Node(line=closed.line, value=content), closed.anchor, closed.nodes, closed.height)
             case _:
                 pass
 
@@ -301,10 +303,10 @@ def _entries(children: list[Node]) -> dict[str, Node]:
 
 def _read_merge(value: Node) -> list[dict[str, Node]]:
     sources = value.value if isinstance(value.value, list) else [value]
-    found = [source.value for source in sources if isinstance(source.value, dict)]
-    if len(found) < len(sources):
+    mappings = [source.value for source in sources if isinstance(source.value, dict)]
+    if len(mappings) < len(sources):
         raise DocumentError(value.line, 'only mappings can be merged with "<<"')
-    return found
+    return mappings
 
 
 def _scalar(event: "yaml.ScalarEvent", line: int) -> Node:
@@ -316,8 +318,8 @@ def _scalar(event: "yaml.ScalarEvent", line: int) -> Node:
         return Node(line=line, value=text, written=text)
     value = _resolve_scalar(text, line)
     kinds: dict[str, type | tuple[type, ...]] = {"int": int, "float": (int, float), "bool": bool, "null": type(None)}
-    wanted = kinds.get(tag.removeprefix(_TAG))
-    if wanted is None or not isinstance(value, wanted) or (isinstance(value, bool) and wanted is not bool):
+    expected = kinds.get(tag.removeprefix(_TAG))
+    if expected is None or not isinstance(value, expected) or (isinstance(value, bool) and expected is not bool):
         raise DocumentError(line, f'the tag "{tag}" is not known here, or does not fit "{text[:40]}"')
     return Node(line=line, value=value, written=text)
 

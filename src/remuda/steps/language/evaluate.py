@@ -178,7 +178,7 @@ class _Evaluation:
             return text
         return self._join([self.of(part) if isinstance(part, Hole) else part for part in parse_template(text)])
 
-    def key(self, written: str, taken: Mapping[str, Any]) -> str:
+    def key(self, written: str, others: Mapping[str, Any]) -> str:
         """A key with its expressions evaluated."""
         if OPENER not in written:
             key: Any = written
@@ -186,9 +186,9 @@ class _Evaluation:
             key = self.text(written)
         if isinstance(key, Sensitive):
             raise ExpressionError(f'the key "{syntax.excerpt(written)}" holds a sensitive value; only values may')
-        if key in taken and key == written:
+        if key in others and key == written:
             raise ExpressionError(f'the key "{key}" is there twice: an expression before it stands for it too')
-        if key in taken:
+        if key in others:
             raise ExpressionError(f'the key "{syntax.excerpt(written)}" stands for "{key}", which is there already')
         return str(key)
 
@@ -250,17 +250,17 @@ class _Evaluation:
         return Sensitive(text) if marked else text
 
     def _object(self, entries: tuple[tuple[Node, Node], ...]) -> Any:
-        made: dict[str, Any] = {}
+        entries_by_key: dict[str, Any] = {}
         marked = False
         for key_node, value_node in entries:
             key, secret = self.plain(self._value(key_node))
             marked = marked or secret
             if not isinstance(key, str):
                 self._fail("{...}", f"a key has to be a string, not {_a(key)}")
-            if key in made:
+            if key in entries_by_key:
                 self._fail("{...}", "a key stands twice")
-            made[key] = self._value(value_node)
-        return self._mark(made, marked)
+            entries_by_key[key] = self._value(value_node)
+        return self._mark(entries_by_key, marked)
 
     def _mark(self, value: Any, marked: bool) -> Any:
         return Sensitive(self.plain(value)[0]) if marked else value
@@ -286,19 +286,19 @@ class _Evaluation:
         value, marked = self._subject(node.subject)
         key, secret = self.plain(self._value(node.key))
         shown = "[...]" if secret or isinstance(key, list | dict) else f"[{syntax.excerpt(operations.text_of(key))}]"
-        found: Any = None
+        item: Any = None
         if isinstance(value, Mapping) and isinstance(key, str):
-            found = self._member(value, key, shown, hints=not marked and not secret)
+            item = self._member(value, key, shown, hints=not marked and not secret)
         elif isinstance(value, list) and operations.kind(key) == "number":
             if isinstance(key, float) or not 0 <= key < len(value):
                 self._fail(shown, "index not found", missing=True)
-            found = value[key]
+            item = value[key]
         elif isinstance(value, Mapping | list):
-            wanted = "a string" if isinstance(value, Mapping) else "a number"
-            self._fail(shown, f"{_a(value)} is indexed by {wanted}, not by {_a(key)}")
+            expected = "a string" if isinstance(value, Mapping) else "a number"
+            self._fail(shown, f"{_a(value)} is indexed by {expected}, not by {_a(key)}")
         else:
             self._fail(shown, f"only an array or object has items, and this is {_a(value)}")
-        return self._mark(found, marked or secret)
+        return self._mark(item, marked or secret)
 
     def _member(self, value: Mapping[str, Any], name: str, shown: str, *, hints: bool) -> Any:
         if name not in value:

@@ -53,13 +53,13 @@ class Fields:
     ) -> dict[str, Node]:
         """The entries whose keys are allowed here."""
         allowed = (*keys, *extensions) if self.extended else tuple(keys)
-        kept: dict[str, Node] = {}
+        allowed_entries: dict[str, Node] = {}
         for key, node in entries.items():
             if key in allowed:
-                kept[key] = node
+                allowed_entries[key] = node
             elif not self._lenient:
                 self.refuse(node.line, f"{place}: {self._unknown(key, allowed, extensions)}")
-        return kept
+        return allowed_entries
 
     def _unknown(self, key: str, allowed: Sequence[str], extensions: Sequence[str]) -> str:
         if key in extensions:

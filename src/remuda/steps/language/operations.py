@@ -137,8 +137,8 @@ def add(left: Any, right: Any) -> Any:
 def arithmetic(operator: str, left: Any, right: Any) -> int | float:
     """The operator applied to two numbers."""
     if kind(left) != "number" or kind(right) != "number":
-        wanted = "two numbers or two strings" if operator == "+" else "two numbers"
-        raise ExpressionError(f"{wanted} are needed, not {kind(left)} and {kind(right)}")
+        expected = "two numbers or two strings" if operator == "+" else "two numbers"
+        raise ExpressionError(f"{expected} are needed, not {kind(left)} and {kind(right)}")
     first, second = float(number(left)), float(number(right))
     match operator:
         case "+":
@@ -174,8 +174,8 @@ def _compare(left: Any, right: Any) -> int:
     if of != kind(right):
         return _ORDER.index(of) - _ORDER.index(kind(right))
     if of == "array":
-        for one, other in zip(left, right, strict=False):
-            if order := _compare(one, other):
+        for first, other in zip(left, right, strict=False):
+            if order := _compare(first, other):
                 return order
         return len(left) - len(right)
     if of == "object":

@@ -142,14 +142,14 @@ def _read_parameter(fields: Fields, node: Node, place: str) -> Parameter:
         if isinstance(node.value, dict):
             fields.refuse(node.line, f'{place}: "type" is missing; one of {", ".join(ValueType)} is needed')
         return Parameter(type=ValueType.STRING)
-    wanted = fields.choice(entries["type"], tuple(ValueType), f"{place}.type")
+    value_type = fields.choice(entries["type"], tuple(ValueType), f"{place}.type")
     default: Any = MISSING
     if "default" in entries and entries["default"].value is not None:
         default = entries["default"].plain()
-        if wanted == entries["type"].value and (mistake := mismatch(wanted, default)):
+        if value_type == entries["type"].value and (mistake := mismatch(value_type, default)):
             fields.refuse(entries["default"].line, f"{place}.default: {mistake}")
     return Parameter(
-        type=wanted,
+        type=value_type,
         default=default,
         sensitive=fields.boolean(entries.get("sensitive"), f"{place}.sensitive"),
         description=fields.text(entries.get("description"), f"{place}.description"),
@@ -162,9 +162,9 @@ def _read_definition(fields: Fields, document: Node, spec: Spec) -> Definition:
     kinds = [key for key in ("exec", "run", "environment") if key in entries]
     if len(kinds) != 1:
         choices = 'exactly one of "exec" and "run"'
-        found = f", not {' and '.join(kinds)}" if kinds else ""
+        problem = f", not {' and '.join(kinds)}" if kinds else ""
         if isinstance(document.value, dict):
-            fields.refuse(document.line, f"definition: {choices} is needed{found}")
+            fields.refuse(document.line, f"definition: {choices} is needed{problem}")
         return Definition()
     kind = kinds[0]
     _read_old_type(fields, entries.get("type"), kind)

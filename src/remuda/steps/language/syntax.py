@@ -203,8 +203,8 @@ class _Parser:
             if self._closes:
                 return ExpressionError(f'the "{excerpt(self._text[self._start :])}" is not closed: ${{{{ ... }}}}')
             return self._problem("the expression is not complete", self.position)
-        found = _WORD.match(self._text, self.position)
-        return self._problem(f'unexpected "{found[0] if found else self._text[self.position]}"', self.position)
+        word = _WORD.match(self._text, self.position)
+        return self._problem(f'unexpected "{word[0] if word else self._text[self.position]}"', self.position)
 
     def _problem(self, problem: str, at: int) -> ExpressionError:
         shown = excerpt(self._text[self._start :] if self._closes else self._text)

@@ -38,21 +38,21 @@ def _parse(text: str) -> Parts:
     plain: list[str] = []
     done = 0
     line = 1 if "\n" in text else 0
-    while (found := text.find(OPENER, done)) >= 0:
+    while (opener := text.find(OPENER, done)) >= 0:
         if line:
-            line += text.count("\n", done, found)
-        if found > done and text[found - 1] == "\\":
-            plain.append(text[done : found - 1] + OPENER)
-            done = found + len(OPENER)
+            line += text.count("\n", done, opener)
+        if opener > done and text[opener - 1] == "\\":
+            plain.append(text[done : opener - 1] + OPENER)
+            done = opener + len(OPENER)
             continue
-        plain.append(text[done:found])
+        plain.append(text[done:opener])
         if before := "".join(plain):
             parts.append(before)
         plain.clear()
-        tree, done = parse_embedded(text, found)
-        parts.append(Hole(tree, text[found:done], line))
+        tree, done = parse_embedded(text, opener)
+        parts.append(Hole(tree, text[opener:done], line))
         if line:
-            line += text.count("\n", found, done)
+            line += text.count("\n", opener, done)
     plain.append(text[done:])
     if rest := "".join(plain):
         parts.append(rest)

@@ -67,8 +67,8 @@ def certificates(root: Path = Path("/")) -> dict[str, str]:
     """
     if form() is not Form.FROZEN or "SSL_CERT_FILE" in os.environ:
         return {}
-    found = next((name for name in _AUTHORITIES if (root / name).is_file()), None)
-    return {"SSL_CERT_FILE": f"/{found}"} if found else {}
+    bundle = next((name for name in _AUTHORITIES if (root / name).is_file()), None)
+    return {"SSL_CERT_FILE": f"/{bundle}"} if bundle else {}
 
 
 def form() -> Form:

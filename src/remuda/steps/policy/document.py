@@ -42,76 +42,78 @@ def parse_policy(text: str) -> Policy:
         whole = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise PolicyError(f"policy: no JSON: {error}") from None
-    found = _Mapping(whole, "policy", {"version", "layers", "delegated", "variables", "server_ca"})
-    if found.take("version") != VERSION:
+    fields = _Mapping(whole, "policy", {"version", "layers", "delegated", "variables", "server_ca"})
+    if fields.take("version") != VERSION:
         raise PolicyError(
-            f"policy.version: this agent knows {VERSION}, not {found.take('version')!r}; use a newer agent"
+            f"policy.version: this agent knows {VERSION}, not {fields.take('version')!r}; use a newer agent"
         )
     layers = []
-    for index, item in enumerate(found.items("layers")):
+    for index, item in enumerate(fields.items("layers")):
         layer = _Mapping(item, f"policy.layers[{index}]", {"author", "document"})
         layers.append(parse_layer(layer.take("document"), author=layer.text("author")))
     _check_names(layers)
     return Policy(
         layers=tuple(layers),
-        is_delegated=found.take("delegated") is True,
-        variables=_variables(found),
-        server_ca=found.text("server_ca", ""),
+        is_delegated=fields.take("delegated") is True,
+        variables=_variables(fields),
+        server_ca=fields.text("server_ca", ""),
     )
 
 
 def parse_layer(document: Any, *, author: str) -> Layer:
     """Parse the document of one author."""
     keys = {"default", "rules", "limits", "insert", "substitutes", "engines", "advisory"}
-    found = _Mapping(document, f"policy of {author}", keys, separator=": ")
-    limits, _ = _limits(found)
-    substitutes = _Mapping(found.inner("substitutes"), found.path("substitutes"), None)
+    fields = _Mapping(document, f"policy of {author}", keys, separator=": ")
+    limits, _ = _limits(fields)
+    substitutes = _Mapping(fields.inner("substitutes"), fields.path("substitutes"), None)
     layer = Layer(
         author=author,
-        allows_by_default=found.choice("default", ("allow", "deny")) == "allow",
-        rules=tuple(_rule(item, found.path(f"rules[{at}]"), at) for at, item in enumerate(found.items("rules"))),
+        allows_by_default=fields.choice("default", ("allow", "deny")) == "allow",
+        rules=tuple(
+            _rule(item, fields.path(f"rules[{index}]"), index) for index, item in enumerate(fields.items("rules"))
+        ),
         limits=limits,
         insertions=tuple(
-            _insertion(item, found.path(f"insert[{at}]")) for at, item in enumerate(found.items("insert"))
+            _insertion(item, fields.path(f"insert[{index}]")) for index, item in enumerate(fields.items("insert"))
         ),
         substitutes={key: substitutes.text(key) for key in substitutes},
-        engines=found.texts(
+        engines=fields.texts(
             "engines", _ENGINE, "an address of a container engine, like unix:///run/user/*/docker.sock"
         ),
-        refuses_advisory=found.choice("advisory", ("allow", "deny")) == "deny",
+        refuses_advisory=fields.choice("advisory", ("allow", "deny")) == "deny",
     )
     _check_names([layer])
     return layer
 
 
 def _variables(outer: "_Mapping") -> dict[str, str]:
-    found = _Mapping(outer.inner("variables"), outer.path("variables"), None)
-    variables = {name: found.text(name, "") for name in found}
+    fields = _Mapping(outer.inner("variables"), outer.path("variables"), None)
+    variables = {name: fields.text(name, "") for name in fields}
     for name, value in variables.items():
         if not _NAME.fullmatch(name) or "\0" in value:
-            raise PolicyError(f"{found.path(name)}: no variable that a process can be given")
+            raise PolicyError(f"{fields.path(name)}: no variable that a process can be given")
     return variables
 
 
-def _rule(item: Any, where: str, at: int) -> Rule:
-    found = _Mapping(item, where, {"name", "allow", "deny", "version", "digest", "commit", "reason", "limits"})
-    if ("allow" in found) == ("deny" in found):
+def _rule(item: Any, where: str, index: int) -> Rule:
+    fields = _Mapping(item, where, {"name", "allow", "deny", "version", "digest", "commit", "reason", "limits"})
+    if ("allow" in fields) == ("deny" in fields):
         raise PolicyError(f"{where}: write either allow or deny, with the sources of the steps it is about")
-    key = "allow" if "allow" in found else "deny"
-    version = found.text("version", "")
+    key = "allow" if "allow" in fields else "deny"
+    version = fields.text("version", "")
     if version and (wrong := check_range(version)):
-        raise PolicyError(f"{found.path('version')}: {wrong}")
-    if key == "deny" and "limits" in found:
-        raise PolicyError(f"{found.path('limits')}: what is denied has no limits; remove them, or write allow")
-    limits, lifted = _limits(found)
+        raise PolicyError(f"{fields.path('version')}: {wrong}")
+    if key == "deny" and "limits" in fields:
+        raise PolicyError(f"{fields.path('limits')}: what is denied has no limits; remove them, or write allow")
+    limits, lifted = _limits(fields)
     return Rule(
-        name=found.text("name", f"rule {at + 1}"),
+        name=fields.text("name", f"rule {index + 1}"),
         allows=key == "allow",
-        sources=_sources(found, key),
+        sources=_sources(fields, key),
         version=version,
-        digests=found.texts("digest", _DIGEST, "sha256: and 64 hexadecimal digits"),
-        commits=found.texts("commit", _COMMIT, "a whole commit of 40 or 64 hexadecimal digits"),
-        reason=found.text("reason", ""),
+        digests=fields.texts("digest", _DIGEST, "sha256: and 64 hexadecimal digits"),
+        commits=fields.texts("commit", _COMMIT, "a whole commit of 40 or 64 hexadecimal digits"),
+        reason=fields.text("reason", ""),
         limits=limits,
         lifted=lifted,
     )
@@ -119,25 +121,25 @@ def _rule(item: Any, where: str, at: int) -> Rule:
 
 def _insertion(item: Any, where: str) -> Insertion:
     keys = {"name", "step", "script", "inputs", "env", "before", "after", "if", "timeout"}
-    found = _Mapping(item, where, keys)
-    name = found.text("name")
+    fields = _Mapping(item, where, keys)
+    name = fields.text("name")
     if not _NAME.fullmatch(name):
-        raise PolicyError(f"{found.path('name')}: a name of letters, digits and _ is needed, not {name!r}")
-    if ("before" in found) == ("after" in found):
+        raise PolicyError(f"{fields.path('name')}: a name of letters, digits and _ is needed, not {name!r}")
+    if ("before" in fields) == ("after" in fields):
         raise PolicyError(f'{where}: write either before or after, with "job" or the sources of steps')
-    key = "before" if "before" in found else "after"
-    condition = found.choice("if", ("success()" if key == "before" else "always()", *sorted(_CONDITIONS)))
-    inputs = found.inner("inputs")
-    if ("step" in found) == ("script" in found):
+    key = "before" if "before" in fields else "after"
+    condition = fields.choice("if", ("success()" if key == "before" else "always()", *sorted(_CONDITIONS)))
+    inputs = fields.inner("inputs")
+    if ("step" in fields) == ("script" in fields):
         raise PolicyError(f"{where}: write either step or script")
-    if "script" in found:
+    if "script" in fields:
         if inputs:
-            raise PolicyError(f"{found.path('inputs')}: a script has none; write step")
+            raise PolicyError(f"{fields.path('inputs')}: a script has none; write step")
         reference = Reference(kind=ReferenceKind.BUILTIN, text="builtin://script", path="script")
-        inputs = {"script": found.text("script")}
+        inputs = {"script": fields.text("script")}
     else:
-        reference = _reference(found)
-    env = _Mapping(found.inner("env"), found.path("env"), None)
+        reference = _reference(fields)
+    env = _Mapping(fields.inner("env"), fields.path("env"), None)
     return Insertion(
         call=Call(
             name=name,
@@ -146,18 +148,18 @@ def _insertion(item: Any, where: str) -> Insertion:
             inputs=inputs,
             env={variable: env.text(variable) for variable in env},
             condition=condition,
-            timeout_seconds=_seconds(found.take("timeout"), found.path("timeout")) if "timeout" in found else None,
+            timeout_seconds=_seconds(fields.take("timeout"), fields.path("timeout")) if "timeout" in fields else None,
             origin="inserted",
         ),
         is_before=key == "before",
-        around=() if found.take(key) == "job" else _sources(found, key),
+        around=() if fields.take(key) == "job" else _sources(fields, key),
     )
 
 
-def _reference(found: "_Mapping") -> Reference:
-    where = found.path("step")
+def _reference(fields: "_Mapping") -> Reference:
+    where = fields.path("step")
     try:
-        reference = parse_reference(found.take("step"), Place(file=where, line=0))
+        reference = parse_reference(fields.take("step"), Place(file=where, line=0))
     except DefinitionError as error:
         raise PolicyError(f"{where}: {error}") from None
     if reference.kind is ReferenceKind.DYNAMIC:
@@ -167,20 +169,20 @@ def _reference(found: "_Mapping") -> Reference:
     return reference
 
 
-def _sources(found: "_Mapping", key: str) -> tuple[Source, ...]:
+def _sources(fields: "_Mapping", key: str) -> tuple[Source, ...]:
     sources = []
-    for text in found.texts(key):
+    for text in fields.texts(key):
         kind, colon, glob = text.partition(":")
         if text == "*":
             sources.append(Source(kind=None))
         elif kind not in _KINDS or (colon and not glob):
             near = nearest(kind, _KINDS)
             kinds = "builtin, local, git, oci or *, each with : and a pattern behind it if wanted"
-            raise PolicyError(f"{found.path(key)}: {text!r}: a source begins with {kinds}{near}")
+            raise PolicyError(f"{fields.path(key)}: {text!r}: a source begins with {kinds}{near}")
         else:
             sources.append(Source(kind=ReferenceKind(kind), glob=glob))
     if not sources:
-        raise PolicyError(f"{found.path(key)}: no source; write * for every step")
+        raise PolicyError(f"{fields.path(key)}: no source; write * for every step")
     return tuple(sources)
 
 
@@ -188,7 +190,7 @@ def _limits(outer: "_Mapping") -> tuple[Limits, frozenset[str]]:
     """The limits, and the names of those that are lifted."""
     if "limits" not in outer:
         return NO_LIMITS, frozenset()
-    found = _Mapping(outer.take("limits"), outer.path("limits"), set(NAMES.values()))
+    fields = _Mapping(outer.take("limits"), outer.path("limits"), set(NAMES.values()))
     readers: dict[str, Callable[[Any, str], Any]] = {
         "network": _network,
         "memory_bytes": _size,
@@ -197,9 +199,9 @@ def _limits(outer: "_Mapping") -> tuple[Limits, frozenset[str]]:
         "pids": _whole,
         "timeout_seconds": _seconds,
     }
-    given = {field: name for field, name in NAMES.items() if name in found and found.take(name) != "any"}
-    values = {field: readers[field](found.take(name), found.path(name)) for field, name in given.items()}
-    return Limits(**values), frozenset(found) - frozenset(given.values())
+    names = {field: name for field, name in NAMES.items() if name in fields and fields.take(name) != "any"}
+    values = {field: readers[field](fields.take(name), fields.path(name)) for field, name in names.items()}
+    return Limits(**values), frozenset(fields) - frozenset(names.values())
 
 
 def _network(value: Any, where: str) -> tuple[tuple[str, ...], ...]:

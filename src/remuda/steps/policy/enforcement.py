@@ -129,7 +129,7 @@ class PolicyEnforcement:
 
     def insertable(self) -> dict[str, Call]:
         """Everything that the policy inserts anywhere, by name."""
-        return {one.call.name: one.call for layer in self.policy.layers for one in layer.insertions}
+        return {insertion.call.name: insertion.call for layer in self.policy.layers for insertion in layer.insertions}
 
     def decide(self, node: Node, loaded: Loaded) -> Decision:
         """Whether a step may begin, and its limits."""
@@ -255,9 +255,9 @@ class PolicyEnforcement:
         """`policy` of a result; empty without restrictions."""
         if not self.is_restricted or not (decision.rule or enclosure):
             return {}
-        told: dict[str, Any] = {"decision": "allowed" if decision.allowed else "denied", "rule": decision.rule}
-        told["reason"] = decision.reason
-        return {"policy": told | (enclosure.report() if enclosure else {})}
+        details: dict[str, Any] = {"decision": "allowed" if decision.allowed else "denied", "rule": decision.rule}
+        details["reason"] = decision.reason
+        return {"policy": details | (enclosure.report() if enclosure else {})}
 
     def usage(self) -> dict[str, float]:
         """What the whole job has used, if there is a control group around it."""
@@ -319,7 +319,7 @@ class PolicyEnforcement:
         for path in (*raw, *map(str, (files.outputs, files.exports, files.masks))):
             make_empty(path)
         steps = (files.name, find_exchange_files(self._job, node.frame).name)
-        given, folders = [*raw], [files.temporary]
+        paths, folders = [*raw], [files.temporary]
         if node.insertion is not None:
             folders.append(find_exchange_files(self._job, node.insertion).home)
         if is_own(node, {"secrets"}):
@@ -339,8 +339,8 @@ class PolicyEnforcement:
                 if node.is_inserted and is_steps and _is_read(name):
                     self._let_read(f"{folder}/{name}")
                 else:
-                    given.append(f"{folder}/{name}")
-        for name in given:
+                    paths.append(f"{folder}/{name}")
+        for name in paths:
             with closing(open_plain(name)) as file:
                 os.fchown(file, self.person.uid, self.person.gid)
         for folder in folders:

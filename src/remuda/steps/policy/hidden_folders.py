@@ -128,11 +128,11 @@ def _service_manager_sockets() -> tuple[str, ...]:
 
 
 def _outermost(paths: Iterable[str]) -> list[str]:
-    found: list[str] = []
+    outermost: list[str] = []
     for path in sorted(set(paths)):
-        if not any(path.startswith(f"{outer}/") for outer in found):
-            found.append(path)
-    return found
+        if not any(path.startswith(f"{outer}/") for outer in outermost):
+            outermost.append(path)
+    return outermost
 
 
 def _below(covered: Sequence[str], paths: Iterable[str]) -> list[str]:

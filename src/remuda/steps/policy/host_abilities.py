@@ -62,7 +62,7 @@ def describe(host: Host) -> tuple[Ability, ...]:
         "cpu": "more is slowed down",
         "pids": "more cannot start",
     }
-    found = [
+    abilities = [
         Ability(
             name="steps",
             enforced=host.is_root,
@@ -72,12 +72,12 @@ def describe(host: Host) -> tuple[Ability, ...]:
     for name, effect in by_groups.items():
         can = host.groups.limits(name)
         detail = f"control group; {effect}" if can else host.groups.lacking.get(name, "")
-        found.append(Ability(name=name, enforced=can and host.is_root, detail=detail))
+        abilities.append(Ability(name=name, enforced=can and host.is_root, detail=detail))
     networks = "a network of its own" if host.has_networks else "the kernel lets the agent make no network"
-    found.append(Ability(name="network", enforced=host.has_networks and host.is_root, detail=networks))
-    found.append(Ability(name="timeout", enforced=host.is_root, detail="ended by the agent"))
-    found.append(Ability(name="disk", enforced=False, detail=DISK))
-    return tuple(found)
+    abilities.append(Ability(name="network", enforced=host.has_networks and host.is_root, detail=networks))
+    abilities.append(Ability(name="timeout", enforced=host.is_root, detail="ended by the agent"))
+    abilities.append(Ability(name="disk", enforced=False, detail=DISK))
+    return tuple(abilities)
 
 
 DISK = "the work folder is measured now and then, other places are not"

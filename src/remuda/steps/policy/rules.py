@@ -26,24 +26,24 @@ __all__ = ["decide", "decide_engine", "find_insertions", "parse_layer", "parse_p
 def decide(policy: Policy, subject: Subject, *, within: Limits = NO_LIMITS) -> Decision:
     """Whether a step may run; `within` are the limits of the step that calls it."""
     source = source_of(subject)
-    taken = None if subject.origin == "inserted" else _inserter(policy, [subject.name])
-    if taken is not None:
-        author = policy.layers[taken].author
+    owner = None if subject.origin == "inserted" else _inserter(policy, [subject.name])
+    if owner is not None:
+        author = policy.layers[owner].author
         reason = f'the name "{subject.name}" belongs to a step that the policy of {author} inserts; use another'
         return Decision(allowed=False, rule=f"{author}: inserted steps", reason=reason)
     inserter = _inserter(policy, subject.path.split("/")) if subject.origin == "inserted" else None
-    limits, said = within, []
+    limits, rules = within, []
     for index, layer in enumerate(policy.layers):
         rule = next((rule for rule in layer.rules if _fits(rule, subject, source)), None)
         if inserter is not None and index >= inserter:
-            said.append(f"{layer.author}: inserted steps")
+            rules.append(f"{layer.author}: inserted steps")
         else:
-            said.append(f"{layer.author}: {rule.name if rule else 'default'}")
+            rules.append(f"{layer.author}: {rule.name if rule else 'default'}")
             if not (rule.allows if rule else layer.allows_by_default):
-                return Decision(allowed=False, rule=said[-1], reason=_refusal(subject, layer, rule))
+                return Decision(allowed=False, rule=rules[-1], reason=_refusal(subject, layer, rule))
         limits = stricter(limits, _limits(layer, rule if rule and rule.allows else None))
-    reason = f"allowed by {' and by '.join(said)}" if said else "there is no policy"
-    return Decision(allowed=True, rule="; ".join(said), reason=reason, limits=limits)
+    reason = f"allowed by {' and by '.join(rules)}" if rules else "there is no policy"
+    return Decision(allowed=True, rule="; ".join(rules), reason=reason, limits=limits)
 
 
 def decide_engine(policy: Policy, address: str) -> Decision:
@@ -69,12 +69,14 @@ def find_insertions(policy: Policy, subject: Subject | None = None) -> Inserted:
     after: list[Call] = []
     for layer in policy.layers:
         behind: list[Call] = []
-        for one in layer.insertions:
-            if subject is None and one.around:
+        for insertion in layer.insertions:
+            if subject is None and insertion.around:
                 continue
-            if subject is not None and not any(_matches_either(pattern, subject, source) for pattern in one.around):
+            if subject is not None and not any(
+                _matches_either(pattern, subject, source) for pattern in insertion.around
+            ):
                 continue
-            (before if one.is_before else behind).append(one.call)
+            (before if insertion.is_before else behind).append(insertion.call)
         after = [*behind, *after]
     return Inserted(before=tuple(before), after=tuple(after))
 
@@ -94,10 +96,10 @@ def source_of(subject: Subject) -> str:
 
 
 def _engine_refusal(address: str, author: str) -> str:
-    said = f"the policy of {author} does not allow it" if author else "there is no policy that allows it"
+    reason = f"the policy of {author} does not allow it" if author else "there is no policy that allows it"
     return (
-        f"the container engine {address} is the job's own choice, and {said}; leave out `engine`, or have the address "
-        "put into `engines` of the policy"
+        f"the container engine {address} is the job's own choice, and {reason}; leave out `engine`, or have the "
+        "address put into `engines` of the policy"
     )
 
 
@@ -160,8 +162,8 @@ def _glob(text: str) -> re.Pattern[str]:
 
 def _inserter(policy: Policy, names: Iterable[str]) -> int | None:
     """The index of the layer that inserts a step of one of these names."""
-    wanted = set(names)
+    searched = set(names)
     for index, layer in enumerate(policy.layers):
-        if any(one.call.name in wanted for one in layer.insertions):
+        if any(insertion.call.name in searched for insertion in layer.insertions):
             return index
     return None

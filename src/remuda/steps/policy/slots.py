@@ -38,9 +38,9 @@ class SlotGroup:
     def begin(self) -> None:
         """Make the group. AgentError if a limit cannot be enforced."""
         if not self._note.exists():
-            there = [str(place) for place in list_places(self.path) if place.is_dir()]
-            used = self._group.usage() if there else None
-            write_whole(self._note, json.dumps({"there": there, "used": asdict(used) if used else {}}).encode())
+            existing = [str(place) for place in list_places(self.path) if place.is_dir()]
+            used = self._group.usage() if existing else None
+            write_whole(self._note, json.dumps({"there": existing, "used": asdict(used) if used else {}}).encode())
         groups = find_groups(self._name, parent=self.path)
         lacking = {_KEYS[name]: groups.lacking.get(name, "") for name in self.limits.names() if not groups.limits(name)}
         try:
@@ -61,11 +61,11 @@ class SlotGroup:
         if used is None or noted is None:
             return {}
         before: dict[str, Any] = noted["used"]
-        told = {name: value - (before.get(name) or 0) for name, value in asdict(used).items() if value is not None}
+        usage = {name: value - (before.get(name) or 0) for name, value in asdict(used).items() if value is not None}
         if noted["there"]:
             # The peak may be that of an earlier job.
-            told.pop("memory_peak_bytes", None)
-        return told
+            usage.pop("memory_peak_bytes", None)
+        return usage
 
     def count_refused_forks(self) -> int:
         """How often the job could not start another process, if the kernel counts that here."""

@@ -218,9 +218,9 @@ async def sweep(host: Host, job: str, clock: Clock) -> tuple[str, ...]:
                 await clock.sleep(_LOOK_SECONDS)
         if clock.monotonic() >= deadline:
             break
-    left = {pid for key in _keys(host, job) for pid in StepGroup(groups=host.groups, key=key).members()}
+    survivors = {pid for key in _keys(host, job) for pid in StepGroup(groups=host.groups, key=key).members()}
     _forget_unused(host)
-    return describe(left)
+    return describe(survivors)
 
 
 def _keys(host: Host, job: str) -> set[str]:

@@ -32,16 +32,16 @@ def is_listed(uid: int) -> bool:
 
 def kill_processes(uid: int) -> bool:
     """Kill all processes of the user. Returns whether there were any."""
-    own, found = os.readlink("/proc/self/ns/pid"), False
+    own, has_killed = os.readlink("/proc/self/ns/pid"), False
     for name in os.listdir("/proc"):
         if not name.isdigit():
             continue
         with suppress(OSError):
             folder = Path("/proc", name)
             if _lives_as(uid, folder) and (os.readlink(folder / "ns/pid") == own or _maker(folder / "ns/pid") == uid):
-                found = True
+                has_killed = True
                 os.kill(int(name), signal.SIGKILL)
-    return found
+    return has_killed
 
 
 def search_files(uid: int, places: tuple[str, ...] = PLACES) -> Iterator[os.DirEntry[str] | None]:

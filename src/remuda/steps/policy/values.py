@@ -77,10 +77,10 @@ class Policy:
     @property
     def substitutes(self) -> dict[str, str]:
         """Steps that replace named ones; an outer layer takes precedence."""
-        found: dict[str, str] = {}
+        merged: dict[str, str] = {}
         for layer in self.layers:
-            found = dict(layer.substitutes) | found
-        return found
+            merged = dict(layer.substitutes) | merged
+        return merged
 
     @property
     def refuses_advisory(self) -> str | None:

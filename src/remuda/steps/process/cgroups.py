@@ -106,16 +106,16 @@ class StepGroup:
 
     def kill(self) -> bool:
         """Kill everything in the groups. Returns whether there was something. No new process can start meanwhile."""
-        found = self.members()
-        if found:
+        members = self.members()
+        if members:
             with contextlib.suppress(OSError):
                 self._set("pids", "pids.max", "pids.max", "0")
             with contextlib.suppress(OSError):
                 self._set("", "", "cgroup.kill", "1", optional=True)
-        for pid in found:
+        for pid in members:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
-        return bool(found)
+        return bool(members)
 
     def remove(self) -> bool:
         """Remove the groups, with those that the step has made in them. False while a process is in one."""
@@ -131,10 +131,10 @@ class StepGroup:
 
     def members(self) -> set[int]:
         """All processes in the groups and their subgroups. Those of another namespace have no number here."""
-        found: set[int] = set()
+        members: set[int] = set()
         for folder in self._folders():
-            found |= {int(pid) for pid in (_text(folder / "cgroup.procs") or "").split()}
-        return found - {0}
+            members |= {int(pid) for pid in (_text(folder / "cgroup.procs") or "").split()}
+        return members - {0}
 
     def _folders(self) -> Iterator[Path]:
         """All groups, the inner ones first."""
@@ -172,8 +172,8 @@ class StepGroup:
         if new is None:
             return None, None
         pairs = [word.split("=") for word in new.split() if "=" in word]
-        found = [sum(int(value) for key, value in pairs if key == kind) for kind in ("rbytes", "wbytes")]
-        return found[0], found[1]
+        totals = [sum(int(value) for key, value in pairs if key == kind) for kind in ("rbytes", "wbytes")]
+        return totals[0], totals[1]
 
 
 def find_groups(name: str, *, proc: Path = Path("/proc/self"), parent: str | None = None) -> Groups:
@@ -217,27 +217,27 @@ def _places(proc: Path, parent: str | None) -> Iterator[tuple[str, Path, Path]]:
         _, names, own = line.split(":", 2)
         if names and not set(names.split(",")) & set(V1):
             continue
-        found = next((m for m in mounts if (set(names.split(",")) <= m[2] if names else m[3] == "cgroup2")), None)
-        if found is not None:
-            root, place, _, _ = found
+        mount = next((m for m in mounts if (set(names.split(",")) <= m[2] if names else m[3] == "cgroup2")), None)
+        if mount is not None:
+            root, place, _, _ = mount
             yield names, place, place / _below(root, parent or own).lstrip("/")
 
 
 def _divide(base: Path, top: Path, lacking: dict[str, str]) -> frozenset[str]:
     """Enable the controllers in groups of version 2, from `top` on. Returns those that are enabled in `base`."""
-    for level in (*reversed([one for one in base.parents if one.is_relative_to(top)]), base):
-        wanted = set((_text(level / "cgroup.controllers") or "").split()) & set(V2)
+    for level in (*reversed([parent for parent in base.parents if parent.is_relative_to(top)]), base):
+        controllers = set((_text(level / "cgroup.controllers") or "").split()) & set(V2)
         try:
-            _enable(level, wanted)
+            _enable(level, controllers)
         except OSError as error:
             why = "other processes are in that control group" if error.errno == errno.EBUSY else error.strerror
-            for controller in wanted:
+            for controller in controllers:
                 lacking[controller] = f"{level} cannot be divided ({why}); name an empty one with {PARENT_VARIABLE}"
     return frozenset((_text(base / "cgroup.subtree_control") or "").split()) & frozenset(V2)
 
 
-def _enable(level: Path, wanted: set[str]) -> None:
-    missing = wanted - set((_text(level / "cgroup.subtree_control") or "").split())
+def _enable(level: Path, controllers: set[str]) -> None:
+    missing = controllers - set((_text(level / "cgroup.subtree_control") or "").split())
     if not missing:
         return
     order = " ".join(f"+{controller}" for controller in sorted(missing))

@@ -113,12 +113,12 @@ def _own_env(spec: Mapping[str, Any]) -> dict[str, str]:
 
 def _fork_proxy(lists: list[list[str]]) -> socket.socket:
     """Start the proxy outside of the new network, detached. It ends when this process, or what it becomes, ends."""
-    here, there = socket.socketpair()
+    here, proxy_end = socket.socketpair()
     watched = os.pidfd_open(os.getpid())
     child = os.fork()
     if child:
         os.waitpid(child, 0)
-        there.close()
+        proxy_end.close()
         os.close(watched)
         return here
     try:
@@ -129,7 +129,7 @@ def _fork_proxy(lists: list[list[str]]) -> socket.socket:
 
             if os.geteuid() == 0:
                 become(_NOBODY, _NOBODY)
-            _, descriptors, _, _ = socket.recv_fds(there, 1, 1)
+            _, descriptors, _, _ = socket.recv_fds(proxy_end, 1, 1)
             network_proxy.run(socket.socket(fileno=descriptors[0]), lists, until=watched)
     except Exception as error:  # noqa: BLE001 - the child must not go on as its parent
         sys.stderr.write(f"remuda: network: the proxy of this step cannot run: {error}\n")

@@ -41,10 +41,10 @@ class Environment:
 
 def clean_base(environ: Mapping[str, str]) -> dict[str, str]:
     """What a step may see of the agent's own environment."""
-    kept = {
+    allowed = {
         key: value for key, value in environ.items() if key in KEPT or key.startswith("LC_") or key.lower() in PROXIES
     }
-    return {"PATH": DEFAULT_PATH} | kept
+    return {"PATH": DEFAULT_PATH} | allowed
 
 
 def check_variables(request: StartRequest) -> None:

@@ -151,7 +151,7 @@ class ForkServer:
     def part(self, worker: Worker) -> None:
         """Dismiss a worker that waits."""
         worker.leave()
-        self._parting = [one for one in self._parting if one.lives()] + [worker]
+        self._parting = [other for other in self._parting if other.lives()] + [worker]
 
     def close(self) -> None:
         """End the process, and wait for dismissed workers. Steps that it started go on."""
@@ -269,7 +269,11 @@ def _rest() -> None:
 
 def _used() -> tuple[float, float, int]:
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(one.ru_utime for one in used), sum(one.ru_stime for one in used), max(one.ru_maxrss for one in used)
+    return (
+        sum(usage.ru_utime for usage in used),
+        sum(usage.ru_stime for usage in used),
+        max(usage.ru_maxrss for usage in used),
+    )
 
 
 def _run(request: dict[str, Any], program: Any, before: tuple[float, float]) -> int:

@@ -125,8 +125,8 @@ class JobProcesses:
         }
         members = {
             pid
-            for pid, one in table.items()
-            if one.session in sessions or self._known.get(pid) == one.start or self._has_mark(pid)
+            for pid, stat in table.items()
+            if stat.session in sessions or self._known.get(pid) == stat.start or self._has_mark(pid)
         } | self._find_of_user(table)
         _add_descendants(members, table)
         living = {pid: table[pid].start for pid in members if not _has_ended(pid, table[pid])}
@@ -146,9 +146,9 @@ class JobProcesses:
         """The processes below the agent with the job's user, if no other job has that user."""
         if self._uid is None:
             return set()
-        found = {pid for pid in _find_descendants(os.getpid(), table) if self._uid in read_uids(pid)}
+        pids = {pid for pid in _find_descendants(os.getpid(), table) if self._uid in read_uids(pid)}
         # Asked last: a job that begins now has no process among those found above.
-        return found if found and self._is_only_user() else set()
+        return pids if pids and self._is_only_user() else set()
 
 
 def find_members(users: Mapping[str, int | None]) -> dict[str, list[int]]:
@@ -158,7 +158,7 @@ def find_members(users: Mapping[str, int | None]) -> dict[str, list[int]]:
     marked = marks.find_marked(table, users)
     uids = {pid: read_uids(pid) for pid in table}
     owners = find_owners(users, marked, uids, below=_find_descendants(os.getpid(), table))
-    return assign_members(users, {pid: one.parent for pid, one in table.items()}, owners)
+    return assign_members(users, {pid: stat.parent for pid, stat in table.items()}, owners)
 
 
 def find_owners(
@@ -233,14 +233,14 @@ def children() -> list[int]:
 
 def children_of(parent: int) -> list[int]:
     """The children of a process; all processes if the kernel does not list children."""
-    found: list[int] = []
+    pids: list[int] = []
     try:
         for thread in os.listdir(f"/proc/{parent}/task"):
             with suppress(FileNotFoundError), open(f"/proc/{parent}/task/{thread}/children") as file:
-                found += map(int, file.read().split())
+                pids += map(int, file.read().split())
     except OSError:
         return []
-    return found if found or _tells_children() else all_processes()
+    return pids if pids or _tells_children() else all_processes()
 
 
 def all_processes() -> list[int]:
@@ -307,8 +307,8 @@ def _table(pids: Iterable[int]) -> dict[int, Stat]:
 
 def _add_descendants(members: set[int], table: Mapping[int, Stat]) -> None:
     below: dict[int, list[int]] = {}
-    for pid, one in table.items():
-        below.setdefault(one.parent, []).append(pid)
+    for pid, stat in table.items():
+        below.setdefault(stat.parent, []).append(pid)
     waiting = list(members)
     while waiting:
         new = [pid for pid in below.get(waiting.pop(), ()) if pid not in members]
@@ -317,9 +317,9 @@ def _add_descendants(members: set[int], table: Mapping[int, Stat]) -> None:
 
 
 def _find_descendants(pid: int, table: Mapping[int, Stat]) -> set[int]:
-    found = {pid}
-    _add_descendants(found, table)
-    return found - {pid}
+    pids = {pid}
+    _add_descendants(pids, table)
+    return pids - {pid}
 
 
 def _has_ended(pid: int, seen: Stat) -> bool:
@@ -334,8 +334,10 @@ def _has_ended(pid: int, seen: Stat) -> bool:
 
 def describe(pids: Collection[int]) -> tuple[str, ...]:
     """Number, name and state of the living ones, for the log."""
-    told = [_description(pid) for pid in sorted(pids) if read_stat(pid) is not None]
-    return tuple(told[:_MOST_NAMED]) + ((f"{len(told) - _MOST_NAMED} more",) if len(told) > _MOST_NAMED else ())
+    descriptions = [_description(pid) for pid in sorted(pids) if read_stat(pid) is not None]
+    return tuple(descriptions[:_MOST_NAMED]) + (
+        (f"{len(descriptions) - _MOST_NAMED} more",) if len(descriptions) > _MOST_NAMED else ()
+    )
 
 
 def _description(pid: int) -> str:

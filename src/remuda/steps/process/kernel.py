@@ -86,10 +86,10 @@ class Changes:
             data = os.read(self._fd, 64 * 1024)
         except BlockingIOError:
             return
-        at = 0
-        while at < len(data):
-            watch, mask, _, name_bytes = _EVENT.unpack_from(data, at)
-            at += _EVENT.size + name_bytes
+        offset = 0
+        while offset < len(data):
+            watch, mask, _, name_bytes = _EVENT.unpack_from(data, offset)
+            offset += _EVENT.size + name_bytes
             if mask & _IN_Q_OVERFLOW:
                 for callback in self._callbacks.values():
                     callback()

@@ -91,9 +91,9 @@ def kill(leftovers: Sequence[Leftover]) -> None:
 
 def end_session(session: int, *, since: int) -> None:
     """Kill what is left of a session that this process began, also in other process groups; at once."""
-    found = [pid for pid, start in _in_session(session) if start >= since]
-    _signal_each(found, signal.SIGKILL)
-    reap_soon(found)
+    pids = [pid for pid, start in _in_session(session) if start >= since]
+    _signal_each(pids, signal.SIGKILL)
+    reap_soon(pids)
 
 
 def reap_soon(targets: Sequence[int], tries: int = 100) -> None:
@@ -168,9 +168,9 @@ def _group_exists(group: int) -> bool:
 
 def _in_session(session: int, among: Sequence[int] | None = None) -> list[tuple[int, int]]:
     """Number and start time of each living process of a session."""
-    found = []
+    processes = []
     for pid in all_processes() if among is None else among:
         stat = read_stat(pid)
         if stat is not None and stat.session == session and not stat.is_dead:
-            found.append((pid, stat.start))
-    return found
+            processes.append((pid, stat.start))
+    return processes

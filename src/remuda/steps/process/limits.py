@@ -28,11 +28,13 @@ class Limits:
 
     def names(self) -> tuple[str, ...]:
         """The names of the limits that are set, as in a policy."""
-        return tuple(NAMES[one.name] for one in fields(self) if getattr(self, one.name) is not None)
+        return tuple(NAMES[limit.name] for limit in fields(self) if getattr(self, limit.name) is not None)
 
     def to_json(self) -> str:
         """For a step that makes an environment, which applies them to its inner steps."""
-        values = {one.name: getattr(self, one.name) for one in fields(self) if getattr(self, one.name) is not None}
+        values = {
+            limit.name: getattr(self, limit.name) for limit in fields(self) if getattr(self, limit.name) is not None
+        }
         return json.dumps(values)
 
 
@@ -50,13 +52,13 @@ NAMES = {
 NO_LIMITS = Limits()
 
 
-def stricter(one: Limits, other: Limits) -> Limits:
+def stricter(first: Limits, second: Limits) -> Limits:
     """The stricter value of each limit."""
-    lists = dict.fromkeys((*(one.network or ()), *(other.network or ())))
+    lists = dict.fromkeys((*(first.network or ()), *(second.network or ())))
     values: dict[str, Any] = {}
     for name in (name for name in NAMES if name != "network"):
-        given = [value for value in (getattr(one, name), getattr(other, name)) if value is not None]
-        values[name] = min(given, default=None)
+        limits = [value for value in (getattr(first, name), getattr(second, name)) if value is not None]
+        values[name] = min(limits, default=None)
     return Limits(network=tuple(lists) if lists else None, **values)
 
 

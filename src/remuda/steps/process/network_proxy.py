@@ -27,7 +27,7 @@ for _late in ("concurrent.futures.thread", "encodings.idna"):
 
 def allows(lists: Sequence[Sequence[str]], host: str, port: int) -> bool:
     """True if every list has the host."""
-    return all(any(_fits(pattern, host, port) for pattern in one) for one in lists)
+    return all(any(_fits(pattern, host, port) for pattern in patterns) for patterns in lists)
 
 
 def run(listener: socket.socket, lists: Sequence[Sequence[str]], *, until: int) -> NoReturn:
@@ -107,8 +107,8 @@ def _target(line: str) -> tuple[str, int, str | None] | None:
 
 def _forward_head(lines: list[str], path: str) -> bytes:
     method, _, version = lines[0].split(" ")
-    kept = [line for line in lines[1:-2] if line.partition(":")[0].strip().lower() not in _HOP]
-    head = [f"{method} {path} {version}", *kept, "Connection: close"]
+    headers = [line for line in lines[1:-2] if line.partition(":")[0].strip().lower() not in _HOP]
+    head = [f"{method} {path} {version}", *headers, "Connection: close"]
     return ("\r\n".join(head) + "\r\n\r\n").encode("latin-1")
 
 
@@ -131,9 +131,9 @@ async def _answer(writer: asyncio.StreamWriter, status: str, text: str) -> None:
 
 
 def _fits(pattern: str, host: str, port: int) -> bool:
-    name, colon, wanted = pattern.rpartition(":")
-    if not colon or "]" in wanted or not wanted.isdecimal():
-        name, wanted = pattern, ""
+    name, colon, port_text = pattern.rpartition(":")
+    if not colon or "]" in port_text or not port_text.isdecimal():
+        name, port_text = pattern, ""
     name, host = name.strip("[]").lower(), host.rstrip(".").lower()
     is_host = host.endswith(name[1:]) if name.startswith("*.") else name in ("*", host)
-    return is_host and (not wanted or int(wanted) == port)
+    return is_host and (not port_text or int(port_text) == port)

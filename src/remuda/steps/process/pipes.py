@@ -65,9 +65,9 @@ class Pipe:
 
     def count_waiting(self) -> int:
         """How many bytes are in it."""
-        found = array.array("i", [0])
-        fcntl.ioctl(self._fd, termios.FIONREAD, found)
-        return found[0]
+        size = array.array("i", [0])
+        fcntl.ioctl(self._fd, termios.FIONREAD, size)
+        return size[0]
 
     def take(self, raw: str, most: int = TAKE_BYTES) -> int:
         """Append the bytes of the pipe to the raw file. Returns how many these were."""

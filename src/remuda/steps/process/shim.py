@@ -135,13 +135,13 @@ def read_record(files: StepFiles) -> Record | None:
         written_at = os.fstat(file).st_mtime
     finally:
         os.close(file)
-    found = _CLAIM.match(data)
-    if found is None:
+    claim = _CLAIM.match(data)
+    if claim is None:
         return None
-    pid, start = int(found[1]), int(found[2])
+    pid, start = int(claim[1]), int(claim[2])
     if not 1 < pid <= _LAST_PID:
         return None
-    rest = data[found.end() :]
+    rest = data[claim.end() :]
     if b"\n" not in rest:
         return Record(pid=pid, start=start)
     ended = _ENDED.match(rest)
@@ -154,20 +154,20 @@ def read_record(files: StepFiles) -> Record | None:
 def read_claim(files: StepFiles) -> tuple[int, int] | None:
     """Process number and start time of the shim that runs the step; None without one. The start time is 0 if it is
     gone."""
-    found = read_record(files)
-    return None if found is None else (found.pid, start_of(found, files))
+    record = read_record(files)
+    return None if record is None else (record.pid, start_of(record, files))
 
 
-def start_of(found: Record, files: StepFiles) -> int:
+def start_of(record: Record, files: StepFiles) -> int:
     """The start time of the process that made a claim; 0 if it does not live."""
-    if found.start:
-        return found.start
+    if record.start:
+        return record.start
     arguments = f"\0{NAME}\0{files.own_path('')}\0".encode("utf-8", "surrogateescape")
     try:
-        is_it = arguments in Path(f"/proc/{found.pid}/cmdline").read_bytes()
+        is_it = arguments in Path(f"/proc/{record.pid}/cmdline").read_bytes()
     except OSError:
         is_it = False
-    return (start_time(found.pid) or 0) if is_it else 0
+    return (start_time(record.pid) or 0) if is_it else 0
 
 
 def forbid(files: StepFiles) -> bool:

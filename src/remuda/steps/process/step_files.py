@@ -172,7 +172,7 @@ class StepFiles:
             names = os.listdir(folder)
         except OSError:
             return set()
-        return {found.removeprefix(name) for found in names if found.startswith(name + ".")}
+        return {file.removeprefix(name) for file in names if file.startswith(name + ".")}
 
     def remove(self, suffixes: set[str] | None = None) -> None:
         """Remove the files with these suffixes, by default those that exist. Rests are removed with the job."""

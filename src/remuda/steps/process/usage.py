@@ -49,12 +49,12 @@ class Machine:
 
 def of_sessions(sessions: Collection[int]) -> dict[int, Used]:
     """What the processes of each session use, from one look at all processes of the machine."""
-    found: dict[int, Used] = {}
+    used: dict[int, Used] = {}
     for pid in _processes():
         stat = read_stat(pid)
         if stat is not None and stat.session in sessions:
-            found[stat.session] = found.get(stat.session, Used()) + _used(stat)
-    return found
+            used[stat.session] = used.get(stat.session, Used()) + _used(stat)
+    return used
 
 
 def of_folders(folders: Sequence[Path]) -> list[Used]:
@@ -66,14 +66,18 @@ def of_folders(folders: Sequence[Path]) -> list[Used]:
 
 def sessions_in(folder: Path) -> set[int]:
     """The sessions that run for a job now, from the files of its shims."""
-    found = set()
+    sessions = set()
     for claim in folder.glob("step-*.pid"):
         serial = claim.stem.partition("-")[2]
         files = StepFiles(folder, int(serial) if serial.isdecimal() else 0)
-        told = read_record(files)
-        if told is not None and told.exit_code is None and start_time(told.pid) == start_of(told, files):
-            found.add(told.pid)
-    return found
+        shim_record = read_record(files)
+        if (
+            shim_record is not None
+            and shim_record.exit_code is None
+            and start_time(shim_record.pid) == start_of(shim_record, files)
+        ):
+            sessions.add(shim_record.pid)
+    return sessions
 
 
 def of_process(pid: int) -> Used:

@@ -30,8 +30,8 @@ class WorkerPool:
             timer.cancel()
             if worker.take(request):
                 return worker, True
-        made = self._fork_server.spawn(request) if self._fork_server is not None else None
-        return None if made is None else (made, False)
+        forked = self._fork_server.spawn(request) if self._fork_server is not None else None
+        return None if forked is None else (forked, False)
 
     def keep(self, worker: Worker) -> None:
         """Keep a worker that waits."""

@@ -84,7 +84,9 @@ def choose_version(available: Sequence[str], wanted: str) -> str | None:
     numbers = _numbers(wanted) if wanted else ()
     if numbers is None:
         return None
-    fitting = [(found, text) for text in available if (found := _numbers(text)) and found[: len(numbers)] == numbers]
+    fitting = [
+        (version, text) for text in available if (version := _numbers(text)) and version[: len(numbers)] == numbers
+    ]
     return max(fitting)[1] if fitting else None
 
 

@@ -106,10 +106,10 @@ class PackageCache:
             with suppress(OSError):
                 folder.rename(self._packages / key)
         self._make_room()
-        found = self.find(key)
-        if found is None or found.digest != digest:
+        package = self.find(key)
+        if package is None or package.digest != digest:
             raise OSError(f"the package cannot be kept in {self._packages}; look for full disks and foreign processes")
-        return found
+        return package
 
     def remember(self, name: str, facts: Mapping[str, Any]) -> None:
         """Note what a name led to just now."""

@@ -25,14 +25,14 @@ _CHUNK = 256 * 1024
 
 def unpack(source: Path, target: Path, *, limit_bytes: int) -> None:
     """Write the plain bytes of a file to another. ResolveError if they are damaged or too many."""
-    left = limit_bytes
+    room = limit_bytes
     with source.open("rb", buffering=0) as packed, target.open("wb") as plain:
         magic = packed.read(4)
         packed.seek(0)
         try:
             for chunk in _chunks(packed, magic):
-                left -= len(chunk)
-                if left < 0:
+                room -= len(chunk)
+                if room < 0:
                     raise ResolveError(f"a layer has more than {limit_bytes} bytes when unpacked, which is too much")
                 plain.write(chunk)
         except (gzip.BadGzipFile, EOFError, zlib.error, ValueError) as error:
@@ -87,16 +87,16 @@ def _by_library(library: ctypes.CDLL, packed: FileIO) -> Iterator[bytes]:
     try:
         while data := packed.read(_CHUNK):
             source = ctypes.c_char_p(data)
-            given = _Buffer(ctypes.cast(source, ctypes.c_void_p), len(data), 0)
+            packed_buffer = _Buffer(ctypes.cast(source, ctypes.c_void_p), len(data), 0)
             is_full = True
-            while given.position < given.size or is_full:
-                made = _Buffer(ctypes.cast(room, ctypes.c_void_p), _CHUNK, 0)
-                missing = library.ZSTD_decompressStream(stream, made, given)
+            while packed_buffer.position < packed_buffer.size or is_full:
+                plain_buffer = _Buffer(ctypes.cast(room, ctypes.c_void_p), _CHUNK, 0)
+                missing = library.ZSTD_decompressStream(stream, plain_buffer, packed_buffer)
                 if library.ZSTD_isError(missing):
                     raise ValueError(library.ZSTD_getErrorName(missing).decode())
-                yield room.raw[: made.position]
+                yield room.raw[: plain_buffer.position]
                 # A full buffer may leave more inside the library.
-                is_full = made.position == _CHUNK and missing != 0
+                is_full = plain_buffer.position == _CHUNK and missing != 0
         if missing:
             raise ValueError("its end is missing")
     finally:

@@ -96,10 +96,10 @@ def _missing(folder: Path, file: str, root: Path | None, shown: str) -> str:
         if folder.name.endswith(".yaml"):
             hint = "; a definition file is named .yml"
         return f"step {shown} is not there: {place} does not exist{hint}"
-    wanted = file or " nor ".join(NAMES)
+    names = file or " nor ".join(NAMES)
     others = [name for name in _list_names(folder, root) if name.endswith(".yml")]
     hint = f"; there is {', '.join(others[:5])}" if others else ""
-    return f"step {shown} is not there: {place} has {'neither ' if not file else 'no '}{wanted}{hint}"
+    return f"step {shown} is not there: {place} has {'neither ' if not file else 'no '}{names}{hint}"
 
 
 def _list_names(folder: Path, root: Path | None) -> list[str]:

@@ -29,12 +29,14 @@ def host_platform() -> str:
 def choose_image(manifests: Sequence[dict[str, Any]], host: str, shown: str) -> dict[str, Any]:
     """The entry of an index for this platform. ResolveError if there is none."""
     platforms = [entry.get("platform") or {} for entry in manifests]
-    names = [f"{one.get('os', '')}/{one.get('architecture', '')}" for one in platforms]
+    names = [f"{entry_platform.get('os', '')}/{entry_platform.get('architecture', '')}" for entry_platform in platforms]
     fitting = [entry for entry, name in zip(manifests, names, strict=True) if name == host]
-    fitting += [entry for entry, one in zip(manifests, platforms, strict=True) if one.get("os") == GENERIC]
+    fitting += [
+        entry for entry, entry_platform in zip(manifests, platforms, strict=True) if entry_platform.get("os") == GENERIC
+    ]
     if not fitting:
-        known = ", ".join(sorted(set(names))) or "none"
-        raise ResolveError(f"{shown} has no image for {host}, nor one for the system {GENERIC}; it has {known}")
+        listed = ", ".join(sorted(set(names))) or "none"
+        raise ResolveError(f"{shown} has no image for {host}, nor one for the system {GENERIC}; it has {listed}")
     return fitting[0]
 
 

@@ -47,11 +47,11 @@ def is_local(host: str) -> bool:
 
 def credentials(host: str, repository: str, env: Mapping[str, str]) -> tuple[str, str] | None:
     """Name and password for a repository; None if there are none. The longest matching address wins."""
-    wanted = f"{host}/{repository}"
+    address = f"{host}/{repository}"
     for text in _configurations(env):
         try:
             auths = json.loads(text).get("auths") or {}
-            fitting = {_plain(key): value for key, value in auths.items() if _fits(_plain(key), wanted)}
+            fitting = {_plain(key): value for key, value in auths.items() if _fits(_plain(key), address)}
             for _, value in sorted(fitting.items(), key=lambda item: -len(item[0])):
                 if value.get("auth"):
                     name, _, password = base64.b64decode(value["auth"], validate=True).decode().partition(":")
@@ -79,9 +79,9 @@ def _plain(key: str) -> str:
     return re.sub(r"/v[12]/?$|/$", "", key)
 
 
-def _fits(key: str, wanted: str) -> bool:
-    hub = wanted.split("/")[0] in _DOCKER_HUB
-    return wanted == key or wanted.startswith(f"{key}/") or (hub and key in _DOCKER_HUB)
+def _fits(key: str, address: str) -> bool:
+    hub = address.split("/")[0] in _DOCKER_HUB
+    return address == key or address.startswith(f"{key}/") or (hub and key in _DOCKER_HUB)
 
 
 class Registry:
@@ -130,23 +130,23 @@ class Registry:
         """Write a blob to a file; it has exactly this size and digest."""
         if not is_digest(digest):
             raise ResolveError(f"{self.name}: {digest!r} is no digest")
-        found = hashlib.new(digest.partition(":")[0])
-        left = size
+        hasher = hashlib.new(digest.partition(":")[0])
+        missing = size
         with self._get(f"blobs/{digest}", "*/*") as answer, target.open("wb") as file:
             try:
-                while chunk := answer.read(min(_CHUNK, left + 1)):
-                    left -= len(chunk)
-                    if left < 0 or self._stop.is_set():
+                while chunk := answer.read(min(_CHUNK, missing + 1)):
+                    missing -= len(chunk)
+                    if missing < 0 or self._stop.is_set():
                         break
-                    found.update(chunk)
+                    hasher.update(chunk)
                     file.write(chunk)
             except (OSError, HTTPException) as error:
                 raise TemporaryResolveError(f"{self.name}: the connection broke: {error}") from None
         if self._stop.is_set():
             raise TemporaryResolveError(f"{self.name}: stopped")
-        if left > 0:
-            raise TemporaryResolveError(f"{self.name}: the connection ended {left} bytes early")
-        if left < 0 or f"{digest.partition(':')[0]}:{found.hexdigest()}" != digest:
+        if missing > 0:
+            raise TemporaryResolveError(f"{self.name}: the connection ended {missing} bytes early")
+        if missing < 0 or f"{digest.partition(':')[0]}:{hasher.hexdigest()}" != digest:
             raise _digest_error(self.name, digest)
 
     def _get(self, path: str, accept: str) -> HTTPResponse:
@@ -184,8 +184,8 @@ class Registry:
         separator = "&" if "?" in realm else "?"
         try:
             with self._send(f"{realm}{separator}{urlencode(query)}", "application/json", basic) as answer:
-                given = json.loads(answer.read(LARGEST_MANIFEST_BYTES))
-            return f"Bearer {given.get('token') or given['access_token']}"
+                content = json.loads(answer.read(LARGEST_MANIFEST_BYTES))
+            return f"Bearer {content.get('token') or content['access_token']}"
         except urllib.error.HTTPError as error:
             raise self._refusal(error, "") from None
         except (ValueError, KeyError, AttributeError):
@@ -209,18 +209,18 @@ class Registry:
 
     def _refusal(self, error: urllib.error.HTTPError, path: str) -> ResolveError:
         with error:
-            said = f"the registry answers {error.code} {error.reason}"
+            answer = f"the registry answers {error.code} {error.reason}"
         if error.code in (401, 403):
             state = "does not take the credentials" if self._credentials else "asks for credentials"
             return ResolveError(f"{self.name}: the registry {state} ({error.code} {error.reason}); {_HINT}")
         if error.code == 404:
-            return ResolveError(f"{self.name} has no {path.replace('/', ' ')}: {said}")
+            return ResolveError(f"{self.name} has no {path.replace('/', ' ')}: {answer}")
         if error.code in (408, 429) or error.code >= 500:
             after = error.headers.get("Retry-After", "")
             return TemporaryResolveError(
-                f"{self.name}: {said}", retry_after=float(after) if after.isascii() and after.isdigit() else None
+                f"{self.name}: {answer}", retry_after=float(after) if after.isascii() and after.isdigit() else None
             )
-        return ResolveError(f"{self.name}: {said}")
+        return ResolveError(f"{self.name}: {answer}")
 
     def _tls(self, env: Mapping[str, str]) -> ssl.SSLContext:
         context = ssl.create_default_context()

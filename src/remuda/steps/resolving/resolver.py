@@ -100,10 +100,10 @@ class Resolver:
             if await asyncio.to_thread(self._cache.find, root.parent.name) is None:
                 raise TemporaryResolveError(f"{pinned.text} was removed or changed while it was used", is_away=False)
             return self._inside(package, replace(pinned, path=str(folder.relative_to(root)), file=file), **facts)
-        found = read_definition(folder, file, root=root, shown=reference.text)
-        name, text = found.name, found.text
+        definition = read_definition(folder, file, root=root, shown=reference.text)
+        name, text = definition.name, definition.text
         return Resolved(
-            real=found.real,
+            real=definition.real,
             reference=str(folder / name),
             kind=ReferenceKind.LOCAL,
             digest=f"sha256:{sha256(text.encode()).hexdigest()}",
@@ -160,8 +160,8 @@ class Resolver:
 
     async def _tip(self, where: git.Repository, version: str) -> tuple[git.Tip, str]:
         """What a name stands for now, or when it was used last if the server is away."""
-        known = self._cache.recall(f"git {where.url} {version}")
-        commit = str(known.get("commit", ""))
+        last = self._cache.recall(f"git {where.url} {version}")
+        commit = str(last.get("commit", ""))
         is_here = bool(commit) and await asyncio.to_thread(self._cache.find, _git_key(where, commit)) is not None
 
         async def ask() -> git.Tip:
@@ -174,7 +174,7 @@ class Resolver:
             if not is_here or not error.is_away:
                 raise
             remark = f"{error}; {version} stands for {commit[:12]} as it did when it was used here last"
-            return git.Tip(commit=commit, is_tag=bool(known.get("is_tag"))), remark
+            return git.Tip(commit=commit, is_tag=bool(last.get("is_tag"))), remark
         if not tip.commit and not git.may_be_commit(version):
             raise ResolveError(
                 f"{where.url}@{version} is not there: the repository has no tag and no branch of this name, and a "
@@ -266,8 +266,8 @@ class Resolver:
         """The step in a folder of a package."""
         self._used[package.root] = (package, pinned, facts | {"remark": ""})
         folder = inner_folder(package.root, pinned.path, pinned.text)
-        found = read_definition(folder, pinned.file, root=package.root, shown=pinned.text)
-        file, text = found.name, found.text
+        definition = read_definition(folder, pinned.file, root=package.root, shown=pinned.text)
+        file, text = definition.name, definition.text
         return Resolved(
             reference=f"{pinned.text} {(folder / file).relative_to(package.root)}",
             kind=pinned.kind,

@@ -52,12 +52,12 @@ def protect(root: Path) -> None:
         os.chmod(folder, 0o555)
 
 
-def keep(made: Path, place: Path) -> None:
+def keep(folder: Path, place: Path) -> None:
     """Move a folder to its place, read-only; if there is one already, that one stays."""
     place.parent.mkdir(mode=0o711, parents=True, exist_ok=True)
     if not place.is_dir():
         with suppress(OSError):
-            made.rename(place)
+            folder.rename(place)
         protect(place)
 
 
@@ -68,14 +68,14 @@ def remove(root: Path) -> None:
 
 def _entries(root: Path) -> Iterator[tuple[str, os.stat_result]]:
     """Files and links below the root, sorted by path; links are not followed."""
-    found: list[tuple[str, os.stat_result]] = []
+    entries: list[tuple[str, os.stat_result]] = []
     for folder, names, files in os.walk(root):
         for name in (*names, *files):
             path = os.path.join(folder, name)
             status = os.lstat(path)
             if not stat.S_ISDIR(status.st_mode):
-                found.append((os.path.relpath(path, root), status))
-    yield from sorted(found, key=lambda item: os.fsencode(item[0]))
+                entries.append((os.path.relpath(path, root), status))
+    yield from sorted(entries, key=lambda item: os.fsencode(item[0]))
 
 
 def _hash_of(path: Path) -> str:

@@ -60,9 +60,9 @@ def a_job(number):
     step.make(limits_of(0, 0, 0))
     seen["fits"] = run(step, "x = bytearray(8 << 20)")
     seen["eats"] = run(step, "x = bytearray(200 << 20)")
-    seen["kills"] = step.kills_for_memory()
+    seen["kills"] = step.count_memory_kills()
     seen["forks"] = run(step, "import subprocess\nfor _ in range(60): subprocess.Popen(['sleep', '30'])")
-    seen["refused"] = step.refused_forks() + slot.refused_forks()
+    seen["refused"] = step.count_refused_forks() + slot.count_refused_forks()
     seen["killed"] = step.kill()
     deadline = time.monotonic() + 20
     while not step.remove() and time.monotonic() < deadline:

@@ -20,7 +20,7 @@ from remuda.steps.language.values import (
     Spec,
     Step,
 )
-from remuda.steps.policy import enforcement as custodies
+from remuda.steps.policy import enforcement as enforcement_module
 from remuda.steps.policy.enforcement import PolicyEnforcement
 from remuda.steps.policy.host_abilities import Host
 from remuda.steps.policy.job_user import JobUser
@@ -35,7 +35,7 @@ Build = Callable[..., Policy]
 
 @pytest.fixture(autouse=True)
 def _bare_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(custodies, "host_of", lambda *_: Host(is_root=True, has_networks=True))
+    monkeypatch.setattr(enforcement_module, "host_of", lambda *_: Host(is_root=True, has_networks=True))
 
 
 def an_enforcement(tmp_path: Path, policy: Policy | None = None, person: JobUser | None = PERSON) -> PolicyEnforcement:
