@@ -24,14 +24,16 @@ IRREGULAR = re.compile(
     "begun|bound|broken|brought|built|chosen|dealt|done|drawn|driven|found|given|gone|grown|heard|held|hidden|kept|known|"
     "laid|left|lost|made|meant|met|paid|said|seen|sent|shown|taken|thrown|told|understood|written"
 )
-NOT_PARTICIPLES = frozenset(["embed", "exceed", "feed", "need", "proceed", "seed", "speed"])
+NOT_PARTICIPLES = frozenset(
+    ["embed", "exceed", "feed", "missing", "need", "pending", "proceed", "seed", "speed", "string", "warning"]
+)
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def is_participle(name: str) -> bool:
     word = name.strip("_").split("_")[0]
     regular = (len(word) > 4 and word.endswith("ed")) or (len(word) > 5 and word.endswith("ing"))
-    return IRREGULAR.fullmatch(word) is not None or (regular and word not in NOT_PARTICIPLES | {"string", "missing"})
+    return IRREGULAR.fullmatch(word) is not None or (regular and word not in NOT_PARTICIPLES)
 
 
 def check_module(path: Path, tree: ast.Module) -> Iterator[str]:

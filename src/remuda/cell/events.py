@@ -25,7 +25,7 @@ from remuda.cell.store.ports import Store
 from remuda.cell.values import Job, Page, Pipeline, Runner
 from remuda.cell.values.people import status_of
 from remuda.lib.clock import Clock
-from remuda.lib.waiting import happens_by
+from remuda.lib.waiting import wait_for_any_event
 from remuda.model.job import FINAL, JobId, PipelineId, RunnerId
 from remuda.model.progress import OVER
 from remuda.telemetry.logs import logger
@@ -133,7 +133,7 @@ class Events:
         look_at = runners_at = left_at = now()
         while not stop.is_set():
             if not self._changed.wanted:
-                await happens_by(self._clock, stop, self._came, within_seconds=3600, name="events")
+                await wait_for_any_event(self._clock, stop, self._came, within_seconds=3600, name="events")
                 look_at = now() + LOOK_SECONDS
             self._came.clear()
             if self._watchers:
@@ -153,9 +153,9 @@ class Events:
             except StoreError as error:
                 _log.warning("what has changed cannot be told now", error=str(error))
                 self._miss()
-                await happens_by(self._clock, stop, within_seconds=error.retry_after_seconds, name="events")
+                await wait_for_any_event(self._clock, stop, within_seconds=error.retry_after_seconds, name="events")
             pause = min(look_at, runners_at) - now()
-            await happens_by(self._clock, stop, self._changed.news, within_seconds=pause, name="events")
+            await wait_for_any_event(self._clock, stop, self._changed.news, within_seconds=pause, name="events")
             if self._changed.news.is_set():
                 await self._clock.sleep(GATHER_SECONDS)
 

@@ -22,7 +22,7 @@ from remuda.cell.http.edge.app import CellApp
 from remuda.cell.http.edge.connections import BACKLOG, Connection, connections_within
 from remuda.cell.settings import CellSettings
 from remuda.lib.descriptors import raise_limit
-from remuda.lib.waiting import happens
+from remuda.lib.waiting import wait_for_event
 from remuda.telemetry.logs import logger
 
 KEEP_ALIVE_SECONDS = 120
@@ -87,7 +87,7 @@ class CellServer(Server):
         for counter in itertools.count():
             if await self.on_tick(counter):
                 return
-            await happens(self._leaving, within_seconds=0.1)
+            await wait_for_event(self._leaving, within_seconds=0.1)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         for server in self.servers:

@@ -52,7 +52,7 @@ from remuda.cell.traces.files import FileTraces
 from remuda.cell.values import ORGANIZATION_ID, USER_ID, UserToken
 from remuda.cell.values.audit_events import AuditEvent
 from remuda.lib.clock import Clock, SystemClock
-from remuda.lib.waiting import happens
+from remuda.lib.waiting import wait_for_event
 from remuda.telemetry.logs import logger
 from remuda.wire.routable_token import encode, token_hash
 
@@ -161,7 +161,7 @@ class CellService:
 
     async def _reread_keys(self, stop: asyncio.Event) -> None:
         """Notice a new encryption key, which another process or a command may have added."""
-        while not await happens(stop, within_seconds=REREAD_SECONDS):
+        while not await wait_for_event(stop, within_seconds=REREAD_SECONDS):
             try:
                 self._seals.refresh()
             except CellError as error:

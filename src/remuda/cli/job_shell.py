@@ -23,7 +23,7 @@ from remuda.cli.cell_access import with_client
 from remuda.cli.job import JobNumber
 from remuda.cli.options import Data, Url
 from remuda.lib.exits import CommandError
-from remuda.lib.waiting import one_error
+from remuda.lib.waiting import unwrap_group_error
 from remuda.localrun.render.words import on_one_line
 
 if TYPE_CHECKING:
@@ -169,7 +169,7 @@ class _Look:
     async def run(self) -> int:
         """The command's exit code; CommandError when there is none."""
         with _raw_terminal() if self._terminal else nullcontext():
-            async with one_error(), asyncio.TaskGroup() as tasks:
+            async with unwrap_group_error(), asyncio.TaskGroup() as tasks:
                 receiving = tasks.create_task(self._receive(), name="shell output")
                 others = [
                     tasks.create_task(self._gone.wait(), name="shell hung up"),

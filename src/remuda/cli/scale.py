@@ -10,7 +10,7 @@ from cyclopts import Parameter
 from remuda.cli.manager.status import Config, Data, managed_folder
 from remuda.cli.options import Output
 from remuda.cli.render.listing import print_json, print_table
-from remuda.lib.durations import in_words
+from remuda.lib.durations import format_duration
 from remuda.lib.exits import Exit
 
 if TYPE_CHECKING:
@@ -113,9 +113,9 @@ def _show(fleet: "FleetReport") -> None:
     print(now.explanation.strip() or "There is no plan yet: the plugin has not shown its machines")
     for group in now.groups:
         learned = f"learned from {group.boots}" if group.boots else "a guess, none has been seen"
-        seconds = in_words(round(group.boot_seconds))
+        seconds = format_duration(round(group.boot_seconds))
         since = group.starting_seconds
-        plugin = group.plugin or ("not started" if since is None else f"is starting, {in_words(round(since))}")
+        plugin = group.plugin or ("not started" if since is None else f"is starting, {format_duration(round(since))}")
         print(f"Group {group.name} ({plugin}): ready after {seconds}, {learned}")
         for text in (group.error, group.note):
             if text:

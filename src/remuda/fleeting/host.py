@@ -33,7 +33,7 @@ from remuda.fleeting.process import END_SECONDS, FleetingProcess
 from remuda.fleeting.streams import ENDS, hold_broker, read_stdio
 from remuda.lib.backoff import Backoff
 from remuda.lib.clock import Clock, SystemClock
-from remuda.lib.waiting import carried_through
+from remuda.lib.waiting import finish_despite_cancel
 from remuda.plugins.output import Line, RateLimit, Reader, Splitter
 from remuda.plugins.process import START_SECONDS
 from remuda.telemetry.logs import logger
@@ -221,7 +221,7 @@ class HostedGroup:
         finally:
             self._group = None
             # To its end, though the group is closed meanwhile: else nobody would wait for the process.
-            await carried_through(self._end(process, channel, side), name=f"end of {self._plugin}")
+            await finish_despite_cancel(self._end(process, channel, side), name=f"end of {self._plugin}")
 
     async def _end(self, process: FleetingProcess, channel: Channel | None, side: "list[asyncio.Task[None]]") -> None:
         if channel is not None and not process.ended.is_set():

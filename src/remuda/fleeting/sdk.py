@@ -22,7 +22,7 @@ from msgspec import inspect
 
 from remuda.fleeting.errors import PermanentError
 from remuda.fleeting.port import CAPABILITIES, ConnectInfo, InstanceState, ProviderInfo, Settings
-from remuda.lib.durations import in_seconds
+from remuda.lib.durations import parse_duration
 
 _KINDS = {
     "object": "a table",
@@ -172,7 +172,7 @@ def _span(value: Any, where: str) -> Any:
     if not is_number and (not isinstance(value, str) or value.lstrip("+-").startswith("P")):
         return value  # the library knows ISO 8601
     try:
-        return timedelta(seconds=in_seconds(value))
+        return timedelta(seconds=parse_duration(value))
     except (ValueError, OverflowError) as error:
         raise PermanentError(f"plugin_config: {where}: {error}") from None
 

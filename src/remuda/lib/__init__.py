@@ -1,1 +1,1 @@
-"""What has no domain: clock, waiting, ids, backoff, files, SQLite, masking, kill points. Standard library only."""
+"""General tools without knowledge of CI, standard library only: clock, waiting, ids, backoff, files, SQLite, masking."""

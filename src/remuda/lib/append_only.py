@@ -1,7 +1,7 @@
-"""Files that only grow, written by clients that repeat a piece when its answer was lost.
+"""Append-only files, written by clients that resend a piece when the response was lost.
 
-A piece is addressed by its byte offset. Bytes that the file has already must be equal; a gap or other bytes are
-refused. Used for traces and for the streams of shells.
+A piece is addressed by its byte offset. Where it overlaps the file, the bytes must be equal; a gap or different bytes
+are refused. Traces and shell streams use this.
 """
 
 import os
@@ -35,7 +35,7 @@ def append(file: int, size: int, start: int, data: bytes) -> Appended:
 
 
 def overlap(file: int, size: int, start: int, data: bytes) -> int | None:
-    """How many of the bytes the file has already; None when they differ, or begin behind the end."""
+    """Return how many of the bytes the file already has; None if they differ or start beyond the end."""
     if not 0 <= start <= size:
         return None
     common = min(size - start, len(data))

@@ -1,7 +1,7 @@
-"""How long to wait before trying again: a pure strategy, so that every retry loop in the system decides the same way.
+"""Exponential backoff for every retry loop. Pure.
 
-Jitter comes in as a number between 0 and 1; the shell draws it. Full jitter over the upper half keeps a fleet of
-clients from returning in step while no client waits less than half of what was meant.
+The caller draws the jitter, a number between 0 and 1. It is applied to the upper half of the delay, so that many
+clients do not retry at the same moment and none waits less than half of the delay.
 """
 
 from remuda.lib.dataclass import dataclass
@@ -9,10 +9,10 @@ from remuda.lib.dataclass import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backoff:
-    """Waits that grow by a factor up to a ceiling."""
+    """Delays that grow by a factor up to a ceiling."""
 
     first_seconds: float = 0.1
-    """The wait after the first failure."""
+    """The delay after the first failure."""
     factor: float = 2.0
     ceiling_seconds: float = 60.0
 

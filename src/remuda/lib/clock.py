@@ -1,12 +1,12 @@
-"""Time comes in through this port, so that every wait can be tested without waiting.
+"""The clock port, so that tests can control time.
 
-`SystemClock` is the real one. `VirtualClock` stands still until a test advances it; sleepers wake in the order
-of their deadlines. Times are in seconds since the epoch (UTC), because they are stored and sent; monotonic time
-is only compared with itself.
+`SystemClock` is the real clock. `VirtualClock` stands still until a test advances it; sleepers wake in the order of
+their deadlines. Times are seconds since the epoch (UTC), because they are stored and sent. Monotonic time is only
+compared with itself.
 
-`now` is what deadlines are made of and compared with: it begins as the wall clock and then runs with the machine's boot
-time, so a wall clock that is set anew ends nothing that runs, and it never goes back. `wall` is the wall clock as it
-is, for what is agreed with others: when a token expires, when a schedule is due. See docs/decisions/0023-time.md.
+Use `now` for deadlines. It starts at the wall clock and then follows the machine's boot time, so it never goes back and
+a change of the wall clock does not end running work. Use `wall` for times that are agreed with others, such as the
+expiry of a token or a schedule. See docs/decisions/0023-time.md.
 """
 
 import asyncio
@@ -19,55 +19,55 @@ from typing import Protocol
 
 
 class Alarm(Protocol):
-    """A call that is to come."""
+    """A scheduled call that can be cancelled."""
 
     def cancel(self) -> object:
-        """It shall not come; without effect when it has."""
+        """Cancel the call; no effect if it was made."""
         ...
 
 
 class Clock(Protocol):
-    """What a shell needs to know about time."""
+    """The time, and timers that a test can control."""
 
     def now(self) -> float:
-        """Seconds since the epoch, without the jumps of the wall clock."""
+        """Return seconds since the epoch, without jumps of the wall clock."""
         ...
 
     def wall(self) -> float:
-        """Seconds since the epoch as the machine's wall clock has them now."""
+        """Return seconds since the epoch by the machine's wall clock."""
         ...
 
     def monotonic(self) -> float:
-        """Seconds since some fixed moment of this process."""
+        """Return seconds since a fixed moment of this process."""
         ...
 
     async def sleep(self, seconds: float) -> None:
-        """Wait that long; negative means not at all."""
+        """Wait for that long; a negative number does not wait."""
         ...
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> "Alarm":
-        """Call that after so long, unless it is cancelled before: for thousands who wait, without a task for each."""
+        """Call the callback after a delay. Cheaper than a task for each of thousands of waiters."""
         ...
 
 
 SLEW = 0.05
-"""How fast `now` catches up with a wall clock that was set: a minute in twenty."""
+"""How fast `now` follows a changed wall clock: one minute in twenty."""
 LARGEST_JUMP_SECONDS = 24 * 3600.0
-"""A wall clock that is further away was never set before; it is taken over at once."""
+"""A larger difference means that the wall clock was not set before; `now` adopts it at once."""
 
 
 class Timeline:
-    """Wall time without jumps: boot time, with a difference that follows the wall clock slowly.
+    """Wall time without jumps: boot time plus an offset that follows the wall clock slowly.
 
-    Pure: both clocks come in as arguments.
+    Pure: both clocks are arguments.
     """
 
     def __init__(self, wall: float, boot: float) -> None:
         self._seen: tuple[float, float] = (boot, wall - boot)
-        """When it was last asked, and what it adds to boot time."""
+        """Boot time of the last call, and the offset to boot time."""
 
     def now(self, wall: float, boot: float) -> float:
-        """The time at this moment; never before one that was given out, except where the wall clock is taken over."""
+        """Return the current time. It never goes back, except when the wall clock is adopted."""
         seen_at, offset = self._seen
         difference = wall - boot - offset
         if abs(difference) > LARGEST_JUMP_SECONDS:
@@ -75,24 +75,22 @@ class Timeline:
         else:
             most = SLEW * max(boot - seen_at, 0.0)
             offset += min(max(difference, -most), most)
-        # One assignment: several threads may ask at the same time.
+        # One assignment: several threads may call this at the same time.
         self._seen = (boot, offset)
         return boot + offset
 
 
 def boot_time() -> float:
-    """Seconds since the machine started, with those for which it slept where the kernel counts them."""
+    """Return seconds since the machine started, including suspend time where the kernel counts it."""
     return time.clock_gettime(_BOOT_CLOCK)
 
 
 _BOOT_CLOCK: int = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 _timeline = Timeline(time.time(), boot_time())
-"""One for the whole process, so that all its parts agree."""
+"""Shared by the whole process, so that all its parts agree."""
 
 
 class SystemClock:
-    """The machine's clock."""
-
     def now(self) -> float:
         return _timeline.now(time.time(), boot_time())
 
@@ -110,7 +108,7 @@ class SystemClock:
 
 
 class VirtualClock:
-    """A clock that moves only when told to."""
+    """A clock that a test advances."""
 
     def __init__(self, start: float = 1_750_000_000.0) -> None:
         self._now = start
@@ -147,7 +145,7 @@ class VirtualClock:
         return future
 
     async def advance(self, seconds: float) -> None:
-        """Move on, waking each sleeper at its own moment and letting it run before the next one wakes."""
+        """Advance the clock; each sleeper wakes at its own time and runs before the next one wakes."""
         end = self._now + seconds
         await settle()
         while self._sleepers and self._sleepers[0][0] <= end:
@@ -159,27 +157,27 @@ class VirtualClock:
         self._now = end
 
     def set_wall(self, seconds: float) -> None:
-        """Let the wall clock jump by that much; nothing else moves."""
+        """Move the wall clock only."""
         self._wall_ahead += seconds
 
     def jump(self, seconds: float) -> None:
-        """Move on without waking anybody, as for a process that was stopped; sleepers wake late, by `advance`."""
+        """Advance without waking sleepers, as if the process had been stopped; `advance` wakes them late."""
         self._now += seconds
 
 
 async def settle(rounds: int = 20) -> None:
-    """Give every ready task a turn; enough rounds for a chain of awaits that does no real I/O."""
+    """Let ready tasks run; enough rounds for a chain of awaits without real I/O."""
     for _ in range(rounds):
         await asyncio.sleep(0)
 
 
 def rfc3339(seconds: float) -> str:
-    """The way times are written on the wire: UTC, milliseconds, Z."""
+    """Format a time for the wire: UTC, milliseconds, Z."""
     return _in_utc(seconds, "milliseconds")
 
 
 def stamp(seconds: float) -> str:
-    """The way log lines and step results are stamped: UTC, microseconds, Z."""
+    """Format a time for log lines and step results: UTC, microseconds, Z."""
     whole = int(seconds)
     micros = round((seconds - whole) * 1e6)
     if micros == 1_000_000 or micros < 0:
@@ -187,8 +185,8 @@ def stamp(seconds: float) -> str:
     return f"{_second(whole)}.{micros:06}Z"
 
 
-def moment(text: object) -> float | None:
-    """The seconds that such a text stands for; None when it is none, or does not say where on earth."""
+def parse_time(text: object) -> float | None:
+    """Parse a time with time zone into seconds; None if the text is not one."""
     try:
         found = datetime.fromisoformat(str(text))
     except ValueError:
@@ -198,7 +196,7 @@ def moment(text: object) -> float | None:
 
 @lru_cache(maxsize=8)
 def _second(seconds: int) -> str:
-    """Most stamps are of a second that was just asked for."""
+    """Cached, because most stamps are of the same second as the one before."""
     return datetime.fromtimestamp(seconds, UTC).isoformat()[:19]
 
 

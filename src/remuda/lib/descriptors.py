@@ -1,7 +1,7 @@
-"""How many files and sockets this process may have open: a service raises the soft limit to the hard one.
+"""Limit of open files: a service raises its soft limit to the hard one.
 
-Programs that it starts get the limit back that it was started with (`as_inherited`): some walk over all descriptors up
-to the limit, and a job should see what a shell would show. Called by the services and by whoever starts an agent.
+Programs that it starts get the inherited limit back (`restore_limit`): some programs iterate over all descriptors up to
+the limit, and a job should see the limit that a shell would show. The services and the start of an agent call this.
 """
 
 import resource
@@ -9,11 +9,11 @@ from contextlib import suppress
 
 _INHERITED = resource.getrlimit(resource.RLIMIT_NOFILE)
 _MOST = 1 << 20
-"""Where the hard limit is "unlimited"; more than any machine serves."""
+"""Used where the hard limit is unlimited."""
 
 
 def raise_limit() -> int:
-    """Allow as many descriptors as the system lets us have; how many that is."""
+    """Raise the limit as far as the system allows and return it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _MOST if hard == resource.RLIM_INFINITY else hard
     if soft == resource.RLIM_INFINITY or soft >= wanted:
@@ -25,7 +25,7 @@ def raise_limit() -> int:
     return wanted
 
 
-def as_inherited(pid: int) -> None:
-    """Give a process that we started the limit that we were started with."""
+def restore_limit(pid: int) -> None:
+    """Give a child process the limit that this process was started with."""
     with suppress(OSError, ValueError):
         resource.prlimit(pid, resource.RLIMIT_NOFILE, _INHERITED)

@@ -1,7 +1,7 @@
-"""Spans of time as configuration files have them: `30m`, `1h30m`, `90s`, `500ms`; a plain number is seconds. Pure.
+"""Durations in configuration files: `30m`, `1h30m`, `90s`, `500ms`; a plain number is seconds. Pure.
 
-The words are Go's, because gitlab-runner's files use them; days (`7d`) come on top. What a missing one means is the
-caller's business. Pipelines have words of their own for the same, see `remuda.pipeline.syntax.durations`.
+The format is Go's, as in gitlab-runner's files, plus days (`7d`). Pipeline files have another format, see
+`remuda.pipeline.syntax.durations`.
 """
 
 import re
@@ -11,8 +11,8 @@ _PART = re.compile(r"(\d{1,12}(?:\.\d{1,9})?)(ns|us|µs|ms|s|m|h|d)", re.ASCII)
 _NUMBER = re.compile(r"\d{1,12}(?:\.\d{1,9})?", re.ASCII)
 
 
-def in_seconds(given: str | float) -> float:
-    """The seconds of a span; an empty text is 0. ValueError says what is wrong with any other."""
+def parse_duration(given: str | float) -> float:
+    """Parse a duration into seconds; an empty text is 0. Raises ValueError with the mistake."""
     if not isinstance(given, str):
         if given < 0:
             raise ValueError(f"{given} is below 0")
@@ -24,12 +24,12 @@ def in_seconds(given: str | float) -> float:
         return float(text)
     parts = list(_PART.finditer(text))
     if "".join(part[0] for part in parts) != text:
-        raise ValueError(f"{given!r} is no span of time; write one like 90s, 30m or 1h30m")
+        raise ValueError(f"{given!r} is not a duration; write one like 90s, 30m or 1h30m")
     return sum(float(part[1]) * _UNITS[part[2]] for part in parts)
 
 
-def in_words(seconds: float) -> str:
-    """A span as such a file would have it: `1h30m`."""
+def format_duration(seconds: float) -> str:
+    """Format seconds as in a configuration file: `1h30m`."""
     if seconds != int(seconds):
         return f"{seconds:g}s"
     rest, words = int(seconds), ""

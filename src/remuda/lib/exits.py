@@ -4,8 +4,6 @@ from enum import IntEnum
 
 
 class Exit(IntEnum):
-    """What the shell sees."""
-
     SUCCESS = 0
     FAILURE = 1  # the pipeline failed, or something broke that the caller cannot correct
     BAD_INPUT = 2  # the caller can correct it: options, files, addresses, tokens

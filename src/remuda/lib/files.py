@@ -1,10 +1,9 @@
-"""Files that must be right after a crash: written whole or not at all, and folders that one process uses at a time.
+"""Crash-safe files, written completely or not at all, and lock files.
 
-A process whose files all end with it says so (`forgo_disk`), and then nothing waits for the disk: other processes see
-what is written anyway, and after a loss of power nobody looks for it.
+A process whose files are temporary calls `disable_sync`; then no write waits for the disk.
 
-The locks are the kernel's: one is dropped when its process dies, however it dies. Whoever finds a folder in use learns
-which process has it. What stands in the files, and what is said about a folder in use, is the callers' decision.
+Locks are the kernel's (flock), which releases them when the process dies. `InUseError` names the process that has the
+lock.
 """
 
 import asyncio
@@ -19,40 +18,38 @@ from pathlib import Path
 from typing import TextIO
 
 _LOOK_SECONDS = 0.02
-"""How often to look whether a lock is free: the kernel would tell only a thread that waits for it."""
+"""How often to retry a lock: the kernel only wakes a thread that blocks on it."""
 
 
 class _Disk:
-    """What `forgo_disk` said."""
-
     is_waited_for = True
 
 
-def forgo_disk() -> None:
-    """From now on nothing that this process writes needs to be there after a loss of power."""
+def disable_sync() -> None:
+    """Do not sync files of this process any more; they may be lost with a loss of power."""
     _Disk.is_waited_for = False
 
 
-def is_disk_waited_for() -> bool:
-    """Whether what must be right after a crash has to be on the disk; asked by those who have others sync for them."""
+def is_sync_enabled() -> bool:
+    """True unless `disable_sync` was called; for callers that let another library sync."""
     return _Disk.is_waited_for
 
 
 class InUseError(Exception):
-    """Another process holds the lock."""
+    """Another process has the lock."""
 
     def __init__(self, holder: str) -> None:
         super().__init__(f"in use by process {holder}")
         self.holder = holder
-        """Its number, or `unknown`."""
+        """Its process id, or `unknown`."""
 
 
 def write_whole(path: Path, data: bytes, *, durable: bool = False) -> None:
-    """Put a file in place for this user only; `durable`: on the disk before this returns."""
-    # The name of the file may be as long as any may be.
+    """Write a file atomically, readable by this user only. `durable`: synced to disk before this returns."""
+    # The file name may already have the maximum length.
     aside = path.with_name(f".{path.name[:100]}.{os.getpid()}-{threading.get_ident()}.new")
     try:
-        with open(_made(aside), "wb") as file:
+        with open(_create_new(aside), "wb") as file:
             file.write(data)
             if durable:
                 file.flush()
@@ -66,8 +63,10 @@ def write_whole(path: Path, data: bytes, *, durable: bool = False) -> None:
 
 
 def make_private(path: Path) -> None:
-    """See to it that a file is there and only this user may read it, from the moment it is made; for those that are
-    opened by a library, which would make them for everybody. One of somebody else's is an OSError."""
+    """Create a file that only this user may read, or restrict an existing one, before a library opens it.
+
+    Raises OSError if the file belongs to another user.
+    """
     file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         if stat.S_IMODE(os.fstat(file).st_mode) & 0o077:
@@ -77,14 +76,14 @@ def make_private(path: Path) -> None:
 
 
 def open_private(path: Path) -> TextIO:
-    """Open a text file for appending that only this user may read, from the moment it is made."""
+    """Open a text file for appending, created with permissions for this user only."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     os.fchmod(descriptor, 0o600)
     return os.fdopen(descriptor, "a", encoding="utf-8")
 
 
-def _made(path: Path) -> int:
-    """A new file of this name; what stands there is removed, since it may be a link that leads elsewhere."""
+def _create_new(path: Path) -> int:
+    """Create a new file. An existing one is removed first, because it may be a link to another place."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     try:
         return os.open(path, flags, 0o600)
@@ -94,13 +93,13 @@ def _made(path: Path) -> int:
 
 
 def sync(file: int) -> None:
-    """Have an open file's contents on the disk."""
+    """Write the contents of an open file to disk."""
     if _Disk.is_waited_for:
         os.fsync(file)
 
 
 def sync_folder(folder: Path) -> None:
-    """Have the names in a folder on the disk: a file that was renamed into it is there after a loss of power, too."""
+    """Write the entries of a folder to disk, so that a renamed file survives a loss of power."""
     if not _Disk.is_waited_for:
         return
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -110,55 +109,57 @@ def sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
-class Use:
-    """A lock file that this process holds, first of all alone if that is possible."""
+class HeldLock:
+    """A lock file that this process has, exclusively if that was possible."""
 
     def __init__(self, file: int) -> None:
         self._file = file
 
     def share(self) -> None:
-        """From now on others that share may hold it, too; InUseError when somebody who does not was quicker."""
-        if not _is_taken(self._file, fcntl.LOCK_SH):
+        """Share the lock with other processes that share it. Raises InUseError if another process took it alone."""
+        if not _try_lock(self._file, fcntl.LOCK_SH):
             raise _in_use(self._file)
 
 
 @contextmanager
-def sole_use(lock: Path) -> Iterator[None]:
-    """Hold a lock file, which names this process meanwhile; InUseError when another process holds it."""
-    with _opened(lock) as file:
-        if not _is_taken(file, fcntl.LOCK_EX):
+def hold_lock(lock: Path) -> Iterator[None]:
+    """Hold a lock file, which then names this process. Raises InUseError if another process has it."""
+    with _open_lock(lock) as file:
+        if not _try_lock(file, fcntl.LOCK_EX):
             raise _in_use(file)
         _sign(file)
         yield
 
 
 @contextmanager
-def shared_use(lock: Path, *, patience_seconds: float = 10.0) -> Iterator[Use]:
-    """Hold a lock file alone until `share` is called, or with others that have called it; InUseError when somebody
-    goes on holding it alone."""
+def hold_shareable_lock(lock: Path, *, patience_seconds: float = 10.0) -> Iterator[HeldLock]:
+    """Hold a lock file alone until `share` is called, or together with processes that share it.
+
+    Raises InUseError if another process keeps it alone for longer than `patience_seconds`.
+    """
     until = time.monotonic() + patience_seconds
-    with _opened(lock) as file:
-        while not _is_taken(file, fcntl.LOCK_EX):
-            if _is_taken(file, fcntl.LOCK_SH):
+    with _open_lock(lock) as file:
+        while not _try_lock(file, fcntl.LOCK_EX):
+            if _try_lock(file, fcntl.LOCK_SH):
                 break
             if time.monotonic() >= until:
                 raise _in_use(file)
             time.sleep(_LOOK_SECONDS)
         else:
             _sign(file)
-        yield Use(file)
+        yield HeldLock(file)
 
 
 @asynccontextmanager
-async def in_turn(lock: Path) -> AsyncIterator[None]:
-    """Hold a lock file when it is this process's turn. In a folder that does not exist there is nothing to wait for."""
+async def wait_for_lock(lock: Path) -> AsyncIterator[None]:
+    """Wait until the lock file is free and hold it. If its folder does not exist, do not lock."""
     try:
         file = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except FileNotFoundError:
         yield
         return
     try:
-        while not _is_taken(file, fcntl.LOCK_EX):  # noqa: ASYNC110 - nobody tells
+        while not _try_lock(file, fcntl.LOCK_EX):  # noqa: ASYNC110 - there is no event for a free lock
             await asyncio.sleep(_LOOK_SECONDS)
         yield
     finally:
@@ -166,7 +167,7 @@ async def in_turn(lock: Path) -> AsyncIterator[None]:
 
 
 @contextmanager
-def _opened(lock: Path) -> Iterator[int]:
+def _open_lock(lock: Path) -> Iterator[int]:
     file = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         yield file
@@ -174,7 +175,7 @@ def _opened(lock: Path) -> Iterator[int]:
         os.close(file)
 
 
-def _is_taken(file: int, how: int) -> bool:
+def _try_lock(file: int, how: int) -> bool:
     try:
         fcntl.flock(file, how | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -1,20 +1,19 @@
-"""Numbers that are unique in the whole cluster because each cell draws them from a range of its own.
+"""Ranges of ids: each cell draws its ids from its own range, so ids are unique over all cells.
 
-A range is never shared between cells, so a row can move to another cell without a new number. The store keeps the
-last number drawn per table; this module only says which numbers are allowed.
+A row can therefore move to another cell and keep its id. The store remembers the last id of each table.
 """
 
 from dataclasses import dataclass
 
 FIRST_CELL_LAST_ID = 999_999_999_999
-"""Cell 1 owns 1 up to here, as the first cell of an existing installation does."""
+"""Cell 1 owns the ids from 1 to this one, like the first cell of an existing installation."""
 
 CELL_RANGE_SIZE = 100_000_000_000
-"""How many ids each further cell owns."""
+"""Number of ids of each further cell."""
 
 
 class IdsExhaustedError(Exception):
-    """The cell's range of ids is used up; give the cell a further range."""
+    """All ids of the cell's range are used; give the cell another range."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +24,7 @@ class IdRange:
     last: int
 
     def after(self, last_used: int | None) -> int:
-        """The id that follows the last one used (None: nothing used yet)."""
+        """Return the next id after the last one used (None: no id was used yet)."""
         following = self.first if last_used is None else max(last_used + 1, self.first)
         if following > self.last:
             raise IdsExhaustedError(f"ids {self.first} to {self.last} are used up")
@@ -36,7 +35,7 @@ class IdRange:
 
 
 def range_of_cell(cell_id: int) -> IdRange:
-    """The default range of a cell: the first has room for an old installation, the others follow behind it."""
+    """Return the default range of a cell: cell 1 has room for an old installation, the others follow."""
     if cell_id < 1:
         raise ValueError(f"a cell id is a positive number, not {cell_id}")
     if cell_id == 1:

@@ -1,12 +1,12 @@
-"""Named places where a test can make a process die, as if by kill -9.
+"""Kill points: named lines at which a test can kill a process with SIGKILL.
 
-`reach(name)` does nothing unless the environment variable REMUDA_KILL_POINT holds that name. Then the process
-sends itself SIGKILL, once: REMUDA_KILL_MARK names a file that is created first, and a process that finds it there
-lives on. So the same environment can be given to the process that takes the dead one's place. REMUDA_KILL_AFTER says
-how many times the place is passed until then; 1 is the first time.
+`reach(name)` does nothing unless the environment variable REMUDA_KILL_POINT has that name. Then the process kills
+itself once: it first creates the file REMUDA_KILL_MARK, and a process that finds this file continues. So the next
+process can get the same environment. REMUDA_KILL_AFTER counts how often the line is reached before the kill; 1 is the
+first time.
 
-Every name stands in `POINTS` with the side that owns it and what has just happened; the system tests go through
-the whole table. What no job passes on its way is in `QUIET_POINTS`, and has tests of its own.
+`POINTS` lists every name with the state at that line; the system tests run through all of them. `QUIET_POINTS` are
+lines that an ordinary job does not reach; they have tests of their own.
 """
 
 import os
@@ -60,7 +60,7 @@ _passed = 0
 
 
 def reach(name: str) -> None:
-    """Die here if a test asked for it."""
+    """Kill this process if a test armed this point."""
     global _passed
     if _armed != name:
         return

@@ -1,8 +1,9 @@
-"""The mark of a git repository that lends its objects to jobs on the same machine.
+"""Mark of a git repository whose objects jobs on the same machine may use in place (git alternates).
 
-Whoever sets it promises that nothing is removed from the repository, nor from those it borrows from itself, as long as
-there is a job that was given its address. A cell sets it where it is told to, the checkout looks for it.
+The program that sets the mark guarantees that no object is removed from the repository, or from its own alternates,
+while a job has its address. A cell sets it if configured, the checkout step looks for it. A separate module, because
+the cell and the agent share nothing else here.
 """
 
 LENDS = "remuda-lends"
-"""A file in the repository; its contents do not matter."""
+"""Name of an empty file in the repository."""

@@ -1,17 +1,15 @@
-"""Secrets out of a stream of bytes, before the bytes reach a disk.
+"""Mask secrets in a stream of bytes before it is written to disk.
 
-Two things are masked. Every occurrence of a known secret; occurrences that overlap become one `[MASKED]`, so that
-nothing of the second shows. And what follows a token prefix (`glpat-`…) as long as it is in the token alphabet.
+Two things are masked: every occurrence of a known secret (overlapping occurrences become one `[MASKED]`), and the
+characters after a token prefix (`glpat-`…) as long as they belong to the token alphabet.
 
-`Masker` is a stream: however its input is cut into pieces, the joined output is the same. It holds back only bytes
-that could still become part of a secret. No secret holds a line feed (a secret of several lines is masked line
-by line), so a line feed always sets everything before it free: behind one the masker is in its first state.
+`Masker` works on a stream: the joined output does not depend on how the input is cut. It holds back only bytes that
+could still become part of a secret. No secret contains a line feed (a secret of several lines is masked line by line),
+so after a line feed nothing is held back.
 
-Because of that, three numbers are its whole state and a new process can go on in the middle of a stream:
-`held` says how many input bytes must be fed again, `covered` how many of those an already written `[MASKED]` stands
-for, `in_token` whether that mask goes on.
-
-Called by the step runner; decides nothing about lines, files or which values are secret.
+Three numbers are the whole state, so a new process can continue in the middle of a stream: `pending` (input bytes that
+must be fed again), `covered` (how many of those an already written `[MASKED]` stands for) and `in_token` (whether that
+mask continues). The agent uses this for job logs.
 """
 
 import re
@@ -35,16 +33,16 @@ TOKEN_PREFIXES = (
     "_gitlab_session=",
     "gltok-",
 )
-"""What GitLab's own tokens begin with; they are masked even where nobody listed them."""
+"""Prefixes of GitLab's tokens; these tokens are always masked."""
 
 SHORTEST_LINE = 4
-"""A line of a secret of several lines is no secret of its own below this many characters (`{`, `EOF`)."""
+"""Shorter lines of a multi-line secret (`{`, `EOF`) are not masked."""
 
 _TOKEN_RUN = re.compile(rb"[0-9A-Za-z._=-]*")
 
 
 class Secrets:
-    """What to mask, compiled once and shared by all streams of a job."""
+    """The texts and prefixes to mask, compiled once and shared by all streams of a job."""
 
     __slots__ = ("_families", "prefixes", "texts")
 
@@ -54,16 +52,15 @@ class Secrets:
         self.prefixes = tuple(sorted({prefix.encode() for prefix in prefixes if prefix and "\n" not in prefix}))
         self._families = _families(self.prefixes)
 
-    def and_also(self, values: Iterable[str]) -> "Secrets":
-        """These and more."""
+    def with_values(self, values: Iterable[str]) -> "Secrets":
         more = Secrets(values)
         both = Secrets()
         both.texts = tuple(sorted({*self.texts, *more.texts}, key=lambda text: (-len(text), text)))
         both.prefixes, both._families = self.prefixes, self._families
         return both
 
-    def prefixes_in(self, data: bytes) -> Iterable[tuple[int, int]]:
-        """Begin and end of every prefix that stands there."""
+    def find_prefixes(self, data: bytes) -> Iterable[tuple[int, int]]:
+        """Yield start and end of every prefix in the data."""
         for pattern, family in self._families:
             for match in pattern.finditer(data):
                 begin = match.start()
@@ -71,26 +68,25 @@ class Secrets:
                     if data.startswith(prefix, begin):
                         yield begin, begin + len(prefix)
 
-    def are_in(self, data: bytes) -> bool:
-        """Whether masking could change anything; cheaper than to try."""
-        return any(text in data for text in self.texts) or any(True for _ in self.prefixes_in(data))
+    def can_match(self, data: bytes) -> bool:
+        """True if masking could change the data; cheaper than masking it."""
+        return any(text in data for text in self.texts) or any(True for _ in self.find_prefixes(data))
 
     def mask_bytes(self, data: bytes) -> bytes:
-        """A whole text at once."""
-        if not self.are_in(data):
+        """Mask a complete byte string."""
+        if not self.can_match(data):
             return data
         masker = Masker(self)
         return masker.feed(data) + masker.finish()
 
     def mask(self, text: str) -> str:
-        """The same for text."""
         if not self.texts and not self.prefixes:
             return text
         return self.mask_bytes(text.encode("utf-8", "surrogateescape")).decode("utf-8", "surrogateescape")
 
 
 class Masker:
-    """One stream of bytes through the masks."""
+    """Masks one stream of bytes."""
 
     __slots__ = ("_secrets", "_tail", "covered", "in_token")
 
@@ -101,16 +97,16 @@ class Masker:
         self.in_token = in_token
 
     def use(self, secrets: Secrets) -> None:
-        """Mask by these from now on, what is held back included."""
+        """Use these secrets from now on, also for bytes that are held back."""
         self._secrets = secrets
 
     @property
-    def held(self) -> int:
-        """Input bytes that are not decided yet."""
+    def pending(self) -> int:
+        """Number of input bytes that are held back."""
         return len(self._tail)
 
     def feed(self, data: bytes) -> bytes:
-        """The next piece in; what is decided by now out."""
+        """Take the next piece and return the output that is certain now."""
         text = self._tail + data
         tokens = self._tokens(text)
         keep = self._first_undecided(text)
@@ -121,17 +117,19 @@ class Masker:
         return self._emit(text, keep, tokens)
 
     def finish(self) -> bytes:
-        """The stream has ended: nothing can become a secret any more. The masker can be used for a new stream."""
+        """End the stream and return the rest. The masker can then be used for a new stream."""
         text = self._tail
         out = self._emit(text, len(text), self._tokens(text))
         self.covered, self.in_token = 0, False
         return out
 
     def _emit(self, text: bytes, keep: int, tokens: list[tuple[int, int, int]]) -> bytes:
-        """Write what lies before `keep`, keep the rest."""
-        at, in_token = self._continued(text)
+        """Return the masked text before `keep` and hold back the rest."""
+        at, in_token = self._mask_end(text)
         spans = [(start, end, end == len(text)) for _, start, end in tokens]
-        spans += [(start, start + len(secret), False) for secret in self._secrets.texts for start in _all(text, secret)]
+        spans += [
+            (start, start + len(secret), False) for secret in self._secrets.texts for start in _find_all(text, secret)
+        ]
         spans.sort()
         out: list[bytes] = []
         for start, end, open_ended in spans:
@@ -148,18 +146,18 @@ class Masker:
         self.in_token = in_token
         return b"".join(out)
 
-    def _continued(self, text: bytes) -> tuple[int, bool]:
-        """Up to where the mask written last still reaches, and whether it may go on behind this text."""
+    def _mask_end(self, text: bytes) -> tuple[int, bool]:
+        """Return where the mask that was written last ends, and whether it may continue after this text."""
         if not self.in_token or self.covered > len(text):
             return self.covered, self.in_token
         end = _run_end(text, self.covered)
         return end, end == len(text)
 
     def _tokens(self, text: bytes) -> list[tuple[int, int, int]]:
-        """Begin of the prefix, begin and end of the token behind it; not those inside an earlier token."""
+        """Return start of the prefix, start and end of the token, for tokens that are not inside an earlier one."""
         found: list[tuple[int, int, int]] = []
-        reach = self._continued(text)[0] if self.in_token else 0
-        for begin, start in sorted(self._secrets.prefixes_in(text)):
+        reach = self._mask_end(text)[0] if self.in_token else 0
+        for begin, start in sorted(self._secrets.find_prefixes(text)):
             if start <= reach:
                 continue
             end = _run_end(text, start)
@@ -169,7 +167,7 @@ class Masker:
         return found
 
     def _first_undecided(self, text: bytes) -> int:
-        """Where the longest end of the text begins that could grow into a secret or into a prefix with a token."""
+        """Return the start of the longest suffix that could become a secret or a prefix with a token."""
         line = text.rfind(b"\n") + 1
         keep = len(text)
         if line == keep:
@@ -182,18 +180,18 @@ class Masker:
 
 
 def _families(prefixes: Iterable[bytes]) -> tuple[tuple["re.Pattern[bytes]", tuple[bytes, ...]], ...]:
-    """Prefixes that begin with the same two bytes, with what finds them at one go: most begin with `gl`.
+    """Group prefixes by their first two bytes (most begin with `gl`), each group with a pattern that finds all of them.
 
-    A match takes no more than those two bytes, so that no prefix hides in another, and only the first of two that are
-    the same: in `:::` there are two `::`.
+    A match consumes only those two bytes, so that overlapping prefixes are found; if both bytes are equal it consumes
+    one, because `:::` contains `::` twice.
     """
     families: dict[bytes, list[bytes]] = {}
     for prefix in prefixes:
         families.setdefault(prefix[:2], []).append(prefix)
-    return tuple((_finding(begin, family), tuple(family)) for begin, family in families.items())
+    return tuple((_compile_family(begin, family), tuple(family)) for begin, family in families.items())
 
 
-def _finding(begin: bytes, family: Iterable[bytes]) -> "re.Pattern[bytes]":
+def _compile_family(begin: bytes, family: Iterable[bytes]) -> "re.Pattern[bytes]":
     taken = 1 if begin[:1] == begin[1:] else len(begin)
     rests = b"|".join(re.escape(one[taken:]) for one in family)
     return re.compile(re.escape(begin[:taken]) + b"(?=" + rests + b")")
@@ -204,7 +202,7 @@ def _lines(value: str) -> list[str]:
     return lines if len(lines) == 1 else [line for line in lines if len(line.strip()) >= SHORTEST_LINE]
 
 
-def _all(text: bytes, part: bytes) -> Iterable[int]:
+def _find_all(text: bytes, part: bytes) -> Iterable[int]:
     at = text.find(part)
     while at >= 0:
         yield at
@@ -217,7 +215,7 @@ def _run_end(text: bytes, start: int) -> int:
 
 
 def _partial(text: bytes, pattern: bytes, line: int, longest: int) -> int:
-    """Begin of the longest end of the text, in its last line, that the pattern begins with."""
+    """Return the start of the longest suffix of the last line that is a prefix of the pattern."""
     first = pattern[:1]
     at = text.find(first, max(line, len(text) - longest))
     while at >= 0:

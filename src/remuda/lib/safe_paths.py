@@ -1,13 +1,12 @@
-"""Folders and files that a job can reach, opened, made, emptied and removed without following a link of the job's.
+"""Open, create, empty and remove files in folders that a job controls, without following the job's links.
 
-A job may put a link in the place of any folder that it can change, also while this process works there, if one of its
-processes has survived. So a path is resolved once, up to a folder that jobs cannot change, and from there on part by
-part: each folder is opened relative to the one before it (`dir_fd`) with O_NOFOLLOW, and whatever is done there is done
-through the descriptor. A swap then changes what a name means, and never which folder is worked in.
+A job can replace any folder it may change by a link, even while this process works there, if one of the job's processes
+survived. So a path is resolved once up to a folder that jobs cannot change. From there each folder is opened relative
+to its parent (`dir_fd`) with O_NOFOLLOW, and all work goes through the descriptor. Replacing a name then has no effect
+on the folder in use.
 
-Leftovers may have lost their owner's rights (mode 000), and may be nested deeper than a path, a stack or a process's
-descriptors can be: rights are given back through a descriptor, and no more than a few descriptors are open at a time.
-Nothing goes beyond a mount point: what is mounted in a job's folder is not the job's to lose.
+Leftovers may have mode 000 and may be nested deeper than paths, the stack or descriptors allow: permissions are
+restored through a descriptor, and only a few descriptors are open at a time. Mount points are never crossed.
 """
 
 import errno
@@ -21,26 +20,26 @@ from secrets import token_hex
 from typing import NamedTuple
 
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-"""Flags for a folder that is to be read."""
+"""Flags to open a folder for reading."""
 _PLACE = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-"""The same where nothing is read; needs no right to the folder itself."""
+"""Flags to open a folder without reading it; needs no permission on the folder itself."""
 _FILE = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
 _NAME = getattr(os, "O_PATH", _FILE) | os.O_CLOEXEC
-"""What a name stands for, without opening that."""
+"""Flags to open a name without opening the file itself."""
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _OCTAL = re.compile(rb"\\([0-7]{3})")
-"""How the kernel writes a space in a path."""
+"""How the kernel escapes a space in a path."""
 _MOST_TRIES = 100
-"""After which a name counts as one that somebody goes on replacing."""
+"""After so many tries another process is assumed to keep replacing the name."""
 _MOST_PASSES = 100_000
-"""The same for a folder that somebody goes on filling; and as deep may be nested what goes in one call."""
+"""After so many passes another process is assumed to keep filling the folder; also the deepest nesting."""
 _MOST_NEW = 1000
-"""So many names may appear in a folder while it is emptied. Who adds faster than is removed makes each pass longer."""
+"""How many new names may appear in a folder while it is emptied."""
 
 
 @contextmanager
-def closing(descriptor: int) -> Iterator[int]:
-    """Close a descriptor at the end."""
+def close_after(descriptor: int) -> Iterator[int]:
+    """Close a descriptor at the end of the block."""
     try:
         yield descriptor
     finally:
@@ -48,32 +47,32 @@ def closing(descriptor: int) -> Iterator[int]:
 
 
 def open_folder(name: str, *, dir_fd: int | None = None) -> int:
-    """Open a folder for reading; its owner gets back the rights that a job has taken away. A link is an OSError."""
+    """Open a folder for reading; restores the owner's permissions if a job removed them. A link is an OSError."""
     try:
         return os.open(name, FOLDER, dir_fd=dir_fd)
     except PermissionError:
-        with closing(os.open(name, _PLACE, dir_fd=dir_fd)) as place:
+        with close_after(os.open(name, _PLACE, dir_fd=dir_fd)) as place:
             grant_owner(place)
             return os.open(_through(place), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
 
 def grant_owner(folder: int) -> None:
-    """Let the owner of an open folder read, change and enter it. Nothing happens where this process may not say so."""
+    """Let the owner of an open folder read, change and enter it. No effect without permission."""
     mode = stat.S_IMODE(os.fstat(folder).st_mode)
     if mode & 0o700 != 0o700:
         with suppress(OSError):
-            # The only way for a descriptor that was opened without any right.
+            # The only way for a descriptor that was opened without permissions.
             os.chmod(_through(folder), mode | 0o700)
 
 
 def make_below(
     base: Path, relative: str, *, mode: int = 0o777, is_owned: bool = False, may_be_mounted: bool = False
 ) -> int:
-    """Make a folder below another one, with those between them, and open it.
+    """Create a folder below another one, with its parents, and open it.
 
-    `base` is a path that no job can change; links in it count. Below it, whatever is there and is no folder is removed.
-    `is_owned`: a folder on the way that is not this user's is removed, too: whom it belongs to could replace the next.
-    `may_be_mounted`: a mount point on the way is no error, as in a sandbox.
+    `base` is a path that no job can change; links in it are followed. Anything below it that is not a folder is
+    removed. `is_owned`: a parent folder of another user is removed, too, because that user could replace its children.
+    `may_be_mounted`: a mount point on the way is not an error, as in a sandbox.
     """
     base.mkdir(parents=True, exist_ok=True)
     parts = _parts(relative)
@@ -111,7 +110,7 @@ def _make(name: str, above: int, mode: int, *, is_owned: bool, may_be_mounted: b
             continue
         try:
             if not may_be_mounted and _is_mounted(folder, above):
-                raise OSError(errno.EBUSY, "something is mounted there; unmount it", name)
+                raise OSError(errno.EBUSY, "it is a mount point; unmount it", name)
             if is_owned and os.fstat(folder).st_uid != os.geteuid():
                 os.close(folder)
                 folder = -1
@@ -123,11 +122,11 @@ def _make(name: str, above: int, mode: int, *, is_owned: bool, may_be_mounted: b
                 os.close(folder)
             raise
         return folder
-    raise OSError(errno.EBUSY, "somebody goes on replacing it", name)
+    raise OSError(errno.EBUSY, "another process keeps replacing it", name)
 
 
 def open_below(base: Path, relative: str) -> int:
-    """Open a folder below another one that no job can change. A link on the way, or in its place, is an OSError."""
+    """Open a folder below another one that no job can change. A link anywhere below it is an OSError."""
     here = os.open(base, _PLACE & ~os.O_NOFOLLOW)
     try:
         for part in _parts(relative):
@@ -141,9 +140,9 @@ def open_below(base: Path, relative: str) -> int:
 
 
 def remove_below(base: Path, relative: str) -> None:
-    """Remove what is there below a folder that no job can change, whatever it is. Nothing there is no error."""
+    """Remove a file or folder below a folder that no job can change. A missing one is not an error."""
     if "\0" in relative:
-        return  # no path has one, so nothing was made
+        return  # no path contains NUL, so it cannot exist
     *way, last = _parts(relative)
     try:
         above = open_below(base, "/".join(way))
@@ -152,20 +151,20 @@ def remove_below(base: Path, relative: str) -> None:
     except OSError as error:
         if error.errno not in (errno.ENOTDIR, errno.ELOOP):
             raise
-        return  # a link, or no folder: what was below it is out of reach, and not to be looked for elsewhere
-    with closing(above):
+        return  # a link or a file on the way: the target is unreachable
+    with close_after(above):
         remove(last, dir_fd=above)
 
 
 def remove(name: str, *, dir_fd: int | None = None) -> None:
-    """Remove a file, a link, or a folder with all that is in it. Nothing there is no error."""
+    """Remove a file, a link, or a folder with its contents. A missing one is not an error."""
     for _ in range(_MOST_TRIES):
         try:
             os.unlink(name, dir_fd=dir_fd)
         except FileNotFoundError:
             return
         except (IsADirectoryError, PermissionError):
-            # Which of the two a folder gives depends on the system.
+            # Which error a folder causes depends on the system.
             try:
                 is_folder = stat.S_ISDIR(os.stat(name, dir_fd=dir_fd, follow_symlinks=False).st_mode)
             except FileNotFoundError:
@@ -177,11 +176,11 @@ def remove(name: str, *, dir_fd: int | None = None) -> None:
         with suppress(FileNotFoundError, NotADirectoryError):
             _remove_folder(name, dir_fd)
             return
-    raise OSError(errno.EBUSY, "somebody goes on replacing it", name)
+    raise OSError(errno.EBUSY, "another process keeps replacing it", name)
 
 
 def remove_tree(path: Path | str, *, ignore_errors: bool = False) -> None:
-    """Remove a folder with everything in it; links are removed, not followed. What cannot be removed is an OSError."""
+    """Remove a folder with its contents; links are removed, not followed. Raises OSError if something remains."""
     try:
         _remove_folder(os.fspath(path), None)
     except OSError:
@@ -190,25 +189,25 @@ def remove_tree(path: Path | str, *, ignore_errors: bool = False) -> None:
 
 
 def _remove_folder(name: str, dir_fd: int | None) -> None:
-    with closing(open_folder(name, dir_fd=dir_fd)) as top:
+    with close_after(open_folder(name, dir_fd=dir_fd)) as top:
         if _is_mounted(top, dir_fd, name):
-            raise OSError(errno.EBUSY, "something is mounted there; unmount it", name)
+            raise OSError(errno.EBUSY, "it is a mount point; unmount it", name)
         empty(top)
     os.rmdir(name, dir_fd=dir_fd)
 
 
 def empty(top: int) -> None:
-    """Remove everything in an open folder. Raises the first error when it has removed what can be removed, and EBUSY
-    where there is always more.
+    """Remove everything in an open folder.
 
-    Folders inside give theirs to this one before they go, so that nothing is ever deeper than two.
+    Removes as much as possible, then raises the first error; EBUSY if new entries keep appearing. Nested folders are
+    moved up before they are removed, so that nothing is nested deeper than two levels.
     """
     grant_owner(top)
     prefix, moved = f".{token_hex(8)}-", 0
     stuck: dict[str, OSError] = {}
     found = _entries(top)
     first, new = {name for name, _ in found}, 0
-    # Each level of a nested folder is moved, and takes a pass.
+    # Each level of nesting takes one pass.
     for _ in range(_MOST_PASSES):
         new += sum(name not in first and not name.startswith(prefix) for name, _ in found)
         if not found or new > _MOST_NEW:
@@ -224,19 +223,19 @@ def empty(top: int) -> None:
             except OSError as error:
                 if error.errno not in (errno.ENOTDIR, errno.ELOOP, errno.EISDIR):
                     stuck[name] = error
-                # Otherwise it has become something else meanwhile, and the next pass sees what.
+                # Otherwise the entry was replaced meanwhile; the next pass handles it.
         found = [one for one in _entries(top) if one[0] not in stuck]
     if stuck:
         raise next(iter(stuck.values()))
     if found:
-        raise OSError(errno.EBUSY, "somebody goes on filling the folder; end that process, then try again")
+        raise OSError(errno.EBUSY, "another process keeps filling the folder; end it, then try again")
 
 
 def _flatten(top: int, name: str, prefix: str, moved: int) -> int:
-    """Remove a folder in another, to which those inside of it are moved; how many were, counted on."""
-    with closing(open_folder(name, dir_fd=top)) as inner:
+    """Remove a folder in `top` after moving its subfolders into `top`; return the running count of moved folders."""
+    with close_after(open_folder(name, dir_fd=top)) as inner:
         if _is_mounted(inner, top):
-            raise OSError(errno.EBUSY, "something is mounted there; unmount it", name)
+            raise OSError(errno.EBUSY, "it is a mount point; unmount it", name)
         grant_owner(inner)
         for child, is_folder in _entries(inner):
             if not is_folder:
@@ -257,32 +256,32 @@ def _move(source: int, name: str, target: int, new: str) -> None:
     try:
         os.rename(name, new, src_dir_fd=source, dst_dir_fd=target)
     except PermissionError:
-        # A folder that its owner may not write to cannot change its place.
-        with closing(os.open(name, _PLACE, dir_fd=source)) as folder:
+        # A folder without write permission for its owner cannot be moved.
+        with close_after(os.open(name, _PLACE, dir_fd=source)) as folder:
             grant_owner(folder)
         os.rename(name, new, src_dir_fd=source, dst_dir_fd=target)
 
 
 class MovedError(OSError):
-    """A folder was moved while a tree was walked through."""
+    """A folder was moved during a walk through its tree."""
 
 
-class Walked(NamedTuple):
-    """A folder of a tree."""
+class WalkedFolder(NamedTuple):
+    """One folder of a walked tree."""
 
     descriptor: int
-    """Open until the next one is asked for."""
+    """Open until the next folder is requested."""
     names: list[str]
-    """What is in it and is no folder."""
+    """Its entries that are not folders."""
     is_plain: bool
-    """Whether all of these are plain files."""
+    """True if all of these are plain files."""
 
 
-def walk(top: int, *, is_repaired: bool = False) -> Iterator[Walked]:
-    """Each folder of a tree, the innermost first.
+def walk(top: int, *, is_repaired: bool = False) -> Iterator[WalkedFolder]:
+    """Yield each folder of a tree, innermost first.
 
-    Links are names, and not followed. Folders that cannot be opened, and what is mounted, are left out; `is_repaired`:
-    their owner gets the right to. MovedError where somebody moves a folder that is being walked through.
+    Links are not followed. Folders that cannot be opened and mount points are left out. `is_repaired`: restore the
+    owner's permissions first. Raises MovedError if a folder is moved during the walk.
     """
     here = os.dup(top)
     try:
@@ -305,7 +304,7 @@ def walk(top: int, *, is_repaired: bool = False) -> Iterator[Walked]:
                     above.append(level)
                     level = entered
                 continue
-            yield Walked(here, level.names, level.is_plain)
+            yield WalkedFolder(here, level.names, level.is_plain)
             if not above:
                 return
             level = above.pop()
@@ -313,13 +312,13 @@ def walk(top: int, *, is_repaired: bool = False) -> Iterator[Walked]:
             os.close(here)
             here = outer
             if _identity(here) != level.identity:
-                raise MovedError(errno.ESTALE, "a folder was moved while it was walked through")
+                raise MovedError(errno.ESTALE, "a folder was moved during the walk")
     finally:
         os.close(here)
 
 
 class _Level:
-    """What is left to do in a folder that is walked through."""
+    """The remaining work in one folder of a walk."""
 
     __slots__ = ("folders", "identity", "is_plain", "names")
 
@@ -340,23 +339,25 @@ class _Level:
 def open_plain(path: Path | str, *, follow: bool = False) -> int:
     """Open a plain file for reading; `follow`: it may be a link to one. Anything else is an OSError.
 
-    A device is not even opened: a container's root can make a node of any, and to open one may do something (a
-    watchdog that is opened reboots the machine).
+    A device is never opened: root in a container can create any device node, and opening one can have effects (opening
+    a watchdog reboots the machine).
     """
-    with closing(os.open(path, _NAME if follow else _NAME | os.O_NOFOLLOW)) as place:
+    with close_after(os.open(path, _NAME if follow else _NAME | os.O_NOFOLLOW)) as place:
         if not stat.S_ISREG(os.fstat(place).st_mode):
-            raise OSError(errno.EINVAL, "it is no plain file", str(path))
+            raise OSError(errno.EINVAL, "it is not a plain file", str(path))
         return os.open(_through(place), _FILE)
 
 
 def open_inside(root: Path, name: str, *, follow: bool = False) -> int:
-    """Open a plain file for reading that lies, links on the way followed, in a folder. An OSError where it does not;
-    `follow`: it may be a link itself."""
+    """Open a plain file for reading that is inside a folder after links on the way are resolved, else OSError.
+
+    `follow`: the file may be a link itself.
+    """
     file = open_plain(root / name, follow=follow)
     try:
-        # Where it lies is asked of what was opened: a name may mean something else by now.
+        # The opened file is checked, because its name may have been replaced.
         if not Path(os.readlink(_through(file))).is_relative_to(os.path.realpath(root)):
-            raise OSError(errno.EXDEV, "it lies behind a link out of the folder", name)
+            raise OSError(errno.EXDEV, "a link leads out of the folder", name)
     except BaseException:
         os.close(file)
         raise
@@ -364,7 +365,7 @@ def open_inside(root: Path, name: str, *, follow: bool = False) -> int:
 
 
 def replace_file(folder: int, name: str, data: bytes, *, mode: int = 0o666) -> None:
-    """Put a new file in the place of a file or link in an open folder, whole or not at all."""
+    """Replace a file or link in an open folder atomically."""
     aside = f".{token_hex(8)}.new"
     try:
         with open(os.open(aside, _NEW_FILE, mode, dir_fd=folder), "wb") as file:
@@ -377,12 +378,12 @@ def replace_file(folder: int, name: str, data: bytes, *, mode: int = 0o666) -> N
 
 
 def mounts_below(folder: str, mounts: str) -> list[str]:
-    """Mount points inside of a folder, by what the kernel tells in /proc/self/mountinfo. Pure."""
+    """Return the mount points below a folder from the text of /proc/self/mountinfo. Pure."""
     return [point for point in read_mounts(mounts) if point.startswith(folder.rstrip("/") + "/")]
 
 
 def read_mounts(mounts: str) -> dict[str, tuple[str, str]]:
-    """Mount points, each with the device and the folder there that is mounted, by /proc/PID/mountinfo. Pure."""
+    """Return mount points with device and mounted folder from the text of /proc/PID/mountinfo. Pure."""
     lines = (line.split(" ") for line in mounts.splitlines())
     return {_unescape(words[4]): (words[2], _unescape(words[3])) for words in lines if len(words) > 4}
 
@@ -394,12 +395,12 @@ def _unescape(path: str) -> str:
 def _parts(relative: str) -> list[str]:
     parts = [part for part in relative.split("/") if part and part != "."]
     if ".." in parts or relative.startswith("/"):
-        raise OSError(errno.EINVAL, "the path leads out of its folder", relative)
+        raise OSError(errno.EINVAL, "the path leaves its folder", relative)
     return parts
 
 
 def _entries(folder: int) -> list[tuple[str, bool]]:
-    """Names, and whether each is a folder itself."""
+    """Return names, each with whether it is a folder."""
     with os.scandir(folder) as entries:
         return [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
 
@@ -410,9 +411,9 @@ def _identity(folder: int) -> tuple[int, int]:
 
 
 def _is_mounted(folder: int, above: int | None, name: str = "") -> bool:
-    """True if something is mounted there. Who is not root can mount no part of the same file system."""
+    """True if the folder is a mount point. Only root can bind-mount a part of the same file system."""
     if above is None:
-        with closing(os.open(os.path.dirname(name.rstrip("/")) or ".", _PLACE & ~os.O_NOFOLLOW)) as parent:
+        with close_after(os.open(os.path.dirname(name.rstrip("/")) or ".", _PLACE & ~os.O_NOFOLLOW)) as parent:
             return _is_mounted(folder, parent)
     is_same = os.fstat(folder).st_dev == os.fstat(above).st_dev
     if is_same and os.geteuid() != 0:
@@ -422,7 +423,7 @@ def _is_mounted(folder: int, above: int | None, name: str = "") -> bool:
 
 
 def _mount_number(folder: int) -> bytes:
-    """The kernel's number of the mount that an open folder is in; nothing where it cannot be read."""
+    """Return the kernel's mount id of an open folder; empty if it cannot be read."""
     try:
         with open(f"/proc/self/fdinfo/{folder}", "rb") as file:
             return next((line for line in file if line.startswith(b"mnt_id:")), b"")
@@ -431,5 +432,5 @@ def _mount_number(folder: int) -> bytes:
 
 
 def _through(descriptor: int) -> str:
-    """A path to what is open, whatever has its name by now."""
+    """Return a path to the open file itself, independent of its name."""
     return f"/proc/self/fd/{descriptor}"

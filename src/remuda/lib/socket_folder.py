@@ -1,8 +1,7 @@
-"""A folder for the sockets of a program that we start, which is removed with us or, if we were killed, by the next one.
+"""Temporary folders for the sockets of plugin processes.
 
-Decided here: where such folders are, and which of them nobody uses any more. Each is locked by its process for as long
-as that lives, so whoever makes one removes those of this user that are not. Not decided here: what is put there, and
-when the program has ended. Hosts of plugins use this. Blocks, for a moment.
+A process locks its folder while it lives and removes it at the end. Folders of killed processes are not locked; the
+next process of the same user removes them. Plugin hosts use this. Blocks for a moment.
 """
 
 import fcntl
@@ -17,44 +16,44 @@ from remuda.lib.safe_paths import remove_tree
 PREFIX = "remuda-sockets-"
 SHORT_FOLDER = "/tmp"
 LONGEST_FOLDER_BYTES = 50
-"""The whole path of a socket has 107 at most, on macOS 103; a program needs some of them."""
+"""A socket path has at most 107 bytes, 103 on macOS; the program needs some of them."""
 
 
 class SocketFolder:
-    """A new one."""
+    """A new folder for sockets, locked by this process."""
 
     def __init__(self) -> None:
         room = tempfile.gettempdir()
         if len(os.fsencode(room)) > LONGEST_FOLDER_BYTES:
             room = SHORT_FOLDER
         _sweep(room)
-        self.path, self._lock = _made(room)
+        self.path, self._lock = _create(room)
 
     def close(self) -> None:
-        """May be repeated."""
+        """Remove the folder; may be called again."""
         if self._lock is not None:
             remove_tree(self.path, ignore_errors=True)
             os.close(self._lock)
             self._lock = None
 
 
-def _made(room: str) -> tuple[str, int | None]:
+def _create(room: str) -> tuple[str, int | None]:
     while True:
         path = tempfile.mkdtemp(prefix=PREFIX, dir=room)
-        with suppress(FileNotFoundError):  # somebody who swept was quicker than our lock: another one
+        with suppress(FileNotFoundError):  # another process removed it before it was locked: try again
             lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            if _is_held(lock) and os.path.exists(path):
+            if _try_lock(lock) and os.path.exists(path):
                 return path, lock
             os.close(lock)
 
 
-def _is_held(lock: int) -> bool:
+def _try_lock(lock: int) -> bool:
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     except OSError:
-        return True  # where nothing can be locked, nothing is swept either
+        return True  # a file system without locks: folders are not removed there either
     return True
 
 
@@ -62,13 +61,13 @@ def _sweep(room: str) -> None:
     with suppress(OSError):
         for name in os.listdir(room):
             if name.startswith(PREFIX):
-                with suppress(OSError), _unused(Path(room, name)) as path:
+                with suppress(OSError), _lock_unused(Path(room, name)) as path:
                     remove_tree(path, ignore_errors=True)
 
 
 @contextmanager
-def _unused(path: Path) -> Iterator[Path]:
-    """A folder of this user that no process holds, held by us. OSError."""
+def _lock_unused(path: Path) -> Iterator[Path]:
+    """Lock a folder of this user that no process has locked; OSError if there is a lock or another owner."""
     folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         if os.fstat(folder).st_uid != os.geteuid():

@@ -1,14 +1,13 @@
-"""The one writer of a SQLite file: a thread that puts many waiting operations into one transaction.
+"""The single writer of a SQLite file: a thread that combines queued operations into one transaction.
 
-An fsync costs the same for one operation as for a hundred, so whatever has queued up while the last commit was on its
-way shares the next. An operation that raises undoes itself and nothing else: then all are run once more, each with a
-savepoint of its own, so an operation must not mind being run twice. Callers hear of success only after the commit, and
-when the commit fails all of them hear of that. One that is a single statement needs no transaction around it when it is
-alone: each statement costs the thread the way out of Python and back. The cell's store and the manager's journal write
-through it; what is written, and what an error means, is theirs to say.
+An fsync costs the same for one operation as for a hundred, so all operations that queued up during a commit share the
+next one. If an operation raises, all are run again, each in its own savepoint, and only the failing one is undone; so
+an operation must be repeatable. Callers learn of success after the commit; if the commit fails, all of them get the
+error. A single statement that is alone in its batch runs without BEGIN and COMMIT. The cell's store and the manager's
+journal write through this.
 
-Operations are stored in the order in which they came. A caller that is cancelled while it waits does not know whether
-its operation was stored: it may yet be.
+Operations are stored in the order of their arrival. A caller that is cancelled while it waits does not know whether its
+operation is stored.
 """
 
 import asyncio
@@ -23,7 +22,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 _BATCH = 500
-"""Operations in one transaction at most, so that nobody waits long for a commit."""
+"""Maximum of operations in a transaction, so that no caller waits long for a commit."""
 
 
 @dataclass(slots=True)
@@ -37,11 +36,11 @@ class _Operation:
 
 
 class ClosedError(Exception):
-    """The writer takes nothing more."""
+    """The writer is closed and accepts no operations."""
 
 
 class Writer:
-    """Runs operations on its connection, in the order in which they came."""
+    """Runs operations on its connection in the order of their arrival."""
 
     def __init__(self, db: sqlite3.Connection, name: str) -> None:
         self._db = db
@@ -51,8 +50,7 @@ class Writer:
         self._thread.start()
 
     async def run(self, operation: Callable[[sqlite3.Connection], T], *, is_statement: bool = False) -> T:
-        """The result of the operation, once it is committed. `is_statement`: one statement of it changes something, and
-        no other does."""
+        """Run an operation and return its result after the commit. `is_statement`: only one statement changes data."""
         if self._closed:
             raise ClosedError
         loop = asyncio.get_running_loop()
@@ -61,7 +59,7 @@ class Writer:
         return await future
 
     def close(self) -> None:
-        """Finish what is queued, then close the connection; waits for that."""
+        """Run the queued operations, close the connection and wait for that."""
         if not self._closed:
             self._closed = True
             self._queue.put(None)
@@ -74,7 +72,7 @@ class Writer:
         self._db.close()
 
     def _next_batch(self) -> list[_Operation]:
-        """What is queued, at least one; empty when the writer is closed."""
+        """Wait for at least one operation and return all that are queued; empty if the writer is closed."""
         first = self._queue.get()
         if first is None:
             return []
@@ -108,13 +106,13 @@ class Writer:
                 operation.error = operation.error or error
 
     def _run_all(self, batch: list[_Operation]) -> bool:
-        """Whether all of them went through. Savepoints would be two statements more for each."""
+        """Run all without savepoints, which would cost two more statements each; False if one raised."""
         try:
             for operation in batch:
                 operation.result = operation.run(self._db)
-        except BaseException as error:  # whose it is shows when they are run one by one
+        except BaseException as error:  # the second run, one by one, shows which operation failed
             if isinstance(error, sqlite3.Error) and not self._db.in_transaction:
-                raise  # SQLite gave the whole transaction up: nothing of the batch is stored
+                raise  # SQLite rolled back the whole transaction: nothing of the batch is stored
             return False
         return True
 
@@ -122,15 +120,15 @@ class Writer:
         self._db.execute("SAVEPOINT operation")
         try:
             operation.result = operation.run(self._db)
-        except BaseException as error:  # it belongs to the caller, who gets it
+        except BaseException as error:  # passed on to the caller
             if isinstance(error, sqlite3.Error) and not self._db.in_transaction:
-                raise  # SQLite gave the whole transaction up: nothing of the batch is stored
+                raise  # SQLite rolled back the whole transaction: nothing of the batch is stored
             operation.error = error
             self._db.execute("ROLLBACK TO operation")
         self._db.execute("RELEASE operation")
 
     def _roll_back(self) -> None:
-        # What goes wrong here, the next BEGIN says to a caller that can hear it.
+        # An error here appears again at the next BEGIN, which has a caller to report it to.
         with contextlib.suppress(sqlite3.Error):
             if self._db.in_transaction:
                 self._db.execute("ROLLBACK")
@@ -139,12 +137,12 @@ class Writer:
 def _run_alone(operation: _Operation, db: sqlite3.Connection) -> None:
     try:
         operation.result = operation.run(db)
-    except BaseException as error:  # noqa: BLE001 - it belongs to the caller, who gets it
+    except BaseException as error:  # noqa: BLE001 - passed on to the caller
         operation.error = error
 
 
 def _tell(batch: list[_Operation]) -> None:
-    """Wake the callers, with one signal per event loop. A loop that is closed has nobody waiting."""
+    """Wake the callers with one call per event loop; closed loops are skipped."""
     for loop in {operation.loop for operation in batch}:
         own = [operation for operation in batch if operation.loop is loop]
         with contextlib.suppress(RuntimeError):

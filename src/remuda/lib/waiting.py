@@ -1,8 +1,8 @@
-"""Waiting for an event, but not for ever: how loops pause and can still be told to look again or to stop.
+"""Waiting for events with a time limit, and running coroutines together.
 
-`happens` goes by the loop's own timer and costs next to nothing. `happens_by` goes by the clock port, so that a test
-with virtual time says how long it lasts. Both only wait; what follows is the caller's decision. `both` is for two
-things that need nothing of each other, `carried_through` for one that must not end half-way.
+`wait_for_event` uses the event loop's timer and is cheap. `wait_for_any_event` uses the clock port, so tests with
+virtual time control it. `run_both` runs two independent coroutines, `finish_despite_cancel` protects one from being
+cancelled half-way.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ B = TypeVar("B")
 
 
 class LightEvent:
-    """What `asyncio.Event` is, in a tenth of the memory as long as nobody waits: for what there are thousands of."""
+    """An `asyncio.Event` with a tenth of its memory while nobody waits; for thousands of instances."""
 
     __slots__ = ("_is_set", "_waiting")
 
@@ -48,8 +48,8 @@ class LightEvent:
         return True
 
 
-async def happens(event: asyncio.Event | LightEvent, *, within_seconds: float | None) -> bool:
-    """Whether the event was set in time; None waits as long as it takes."""
+async def wait_for_event(event: asyncio.Event | LightEvent, *, within_seconds: float | None) -> bool:
+    """Wait until the event is set; False if the time is over first. None: no time limit."""
     if within_seconds is None:
         return await event.wait()
     try:
@@ -60,8 +60,10 @@ async def happens(event: asyncio.Event | LightEvent, *, within_seconds: float | 
     return True
 
 
-async def happens_by(clock: Clock, *events: asyncio.Event | LightEvent, within_seconds: float, name: str) -> bool:
-    """The same by a clock, and for any of several events; `name` is what the waiting is for."""
+async def wait_for_any_event(
+    clock: Clock, *events: asyncio.Event | LightEvent, within_seconds: float, name: str
+) -> bool:
+    """Wait on a clock until any event is set; False if the time is over first. `name` names the tasks."""
     async with asyncio.TaskGroup() as group:
         waiting = {group.create_task(clock.sleep(within_seconds), name=f"{name}: timer")}
         waiting |= {group.create_task(_until(event), name=f"{name}: event") for event in events}
@@ -71,10 +73,10 @@ async def happens_by(clock: Clock, *events: asyncio.Event | LightEvent, within_s
     return any(event.is_set() for event in events)
 
 
-async def both(one: Coroutine[Any, Any, A], other: Coroutine[Any, Any, B], *, name: str) -> tuple[A, B]:
-    """What two things come to that are done at the same time; `name` is that of the other one.
+async def run_both(one: Coroutine[Any, Any, A], other: Coroutine[Any, Any, B], *, name: str) -> tuple[A, B]:
+    """Run two coroutines at the same time and return both results; `name` names the task of the second one.
 
-    When one fails the other is stopped, and its error is raised as it is.
+    If one fails, the other is cancelled and the error is raised without an exception group.
     """
     try:
         async with asyncio.TaskGroup() as group:
@@ -85,23 +87,23 @@ async def both(one: Coroutine[Any, Any, A], other: Coroutine[Any, Any, B], *, na
     return done, task.result()
 
 
-async def carried_through(work: Coroutine[Any, Any, A], *, name: str) -> A:
-    """What it comes to. Who is cancelled while waiting still waits for the end; who is cancelled twice, ends it."""
+async def finish_despite_cancel(work: Coroutine[Any, Any, A], *, name: str) -> A:
+    """Run a coroutine to its end even if the caller is cancelled; a second cancellation ends it."""
     task = asyncio.create_task(work, name=name)
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
         await asyncio.wait({task})
         if not task.cancelled():
-            task.exception()  # nobody is there to hear of it
+            task.exception()  # retrieved, so that asyncio does not log it
         raise
     finally:
         task.cancel()
 
 
 @asynccontextmanager
-async def one_error() -> AsyncIterator[None]:
-    """What goes wrong in one of several tasks goes wrong as it is: around a TaskGroup."""
+async def unwrap_group_error() -> AsyncIterator[None]:
+    """Around a TaskGroup: raise the first error itself instead of an exception group."""
     try:
         yield
     except BaseExceptionGroup as errors:

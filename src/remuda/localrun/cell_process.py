@@ -207,7 +207,7 @@ async def _serve(task: Task, connection: socket.socket) -> None:
     import msgspec
 
     from remuda.cell.service import CellService
-    from remuda.lib.files import forgo_disk, open_private
+    from remuda.lib.files import disable_sync, open_private
     from remuda.localrun.client_file import ensure_token
     from remuda.localrun.service_log import service_log
     from remuda.telemetry import logs
@@ -227,7 +227,7 @@ async def _serve(task: Task, connection: socket.socket) -> None:
         stop.set()
 
     if task.ends_with_run:
-        forgo_disk()
+        disable_sync()
     with open_private(task.log) as log:
         os.dup2(log.fileno(), sys.stderr.fileno())
         logs.configure(stream=service_log(log, lambda text: tell(Said(text=text))), level=task.log_level)

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable, Collection
 
 from remuda.lib.clock import Clock
-from remuda.lib.waiting import happens
+from remuda.lib.waiting import wait_for_event
 from remuda.localrun.interrupts import Interrupts
 from remuda.localrun.render.screen import Screen
 from remuda.localrun.view import JobView, RunView, build, manual_jobs, unfinished_tags
@@ -70,7 +70,7 @@ class Follower:
             started = given_up_at is None and await self._help(view)
             if view.is_over() and not started:
                 break
-            await happens(self._news, within_seconds=LOOK_SECONDS)
+            await wait_for_event(self._news, within_seconds=LOOK_SECONDS)
         return await self.look("all")
 
     async def _cancel(self, view: RunView) -> None:

@@ -150,7 +150,7 @@ async def _run_in_platform(
 ) -> "Outcome":
     """Start the manager, run the pipeline, stop the manager and its agent."""
     from remuda.lib.clock import SystemClock
-    from remuda.lib.files import forgo_disk
+    from remuda.lib.files import disable_sync
     from remuda.localrun import local_agent
     from remuda.localrun.embedded import run_manager
     from remuda.localrun.follow import Follower
@@ -163,7 +163,7 @@ async def _run_in_platform(
     data, news = manager_data(workspace.folder), asyncio.Event()
     links, run_as = _links(spec, workspace), workspace.isolation.run_as
     if spec.borrows:
-        forgo_disk()
+        disable_sync()
     async with asyncio.TaskGroup() as group:
         delivering = group.create_task(deliver(cell, own, others, spec.file, spec.choice, links=links), name="upload")
         runner = await cell.client.add_instance_runner("remuda run", tags=tags)

@@ -11,7 +11,7 @@ tell more, and not every agent is ours. The cell (`core.times`) and the command 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from remuda.lib.clock import moment
+from remuda.lib.clock import parse_time
 
 DEEPEST = 64
 """Agents allow half of that; what claims to be deeper is told at the top."""
@@ -103,6 +103,6 @@ def attempts(steps: Sequence[Step]) -> Iterator[Step]:
 
 
 def _span(step: Step, now: float) -> tuple[float | None, float]:
-    began = moment(step.get("started_at"))
-    ended = now if step.get("status") == "running" else moment(step.get("finished_at"))
+    began = parse_time(step.get("started_at"))
+    ended = now if step.get("status") == "running" else parse_time(step.get("finished_at"))
     return (None, 0.0) if began is None or ended is None else (began, max(ended - began, 0.0))

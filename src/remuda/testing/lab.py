@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-from remuda.lib.files import InUseError, sole_use
+from remuda.lib.files import InUseError, hold_lock
 from remuda.steps.process.fork_server import NAME
 
 ADMIN_TOKEN = "glpat-lab-administrator-token"
@@ -51,7 +51,7 @@ def free_port() -> int:
     folder.mkdir(mode=0o700, exist_ok=True)
     for port in random.sample(range(20_000, 30_000), 1000):
         with contextlib.suppress(InUseError, OSError):
-            _held.enter_context(sole_use(folder / str(port)))
+            _held.enter_context(hold_lock(folder / str(port)))
             with socket.socket() as probe:
                 probe.bind(("127.0.0.1", port))
             return port

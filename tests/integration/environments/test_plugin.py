@@ -11,7 +11,7 @@ import pytest
 from tests.support.environment_plugins import a_plugin, plugin_environment
 
 from remuda.environments.host import END_SECONDS, EnvironmentProcess
-from remuda.lib.waiting import happens
+from remuda.lib.waiting import wait_for_event
 from remuda.manager.environments.port import JobPlace
 from remuda.manager.errors import EnvironmentLostError, EnvironmentTemporaryError
 from remuda.telemetry.logs import configure
@@ -174,7 +174,7 @@ async def test_what_it_prints_is_in_the_log(tmp_path: Path, capsys: pytest.Captu
     talks = {"        self.machines = [": '        print("talks of itself")\n        self.machines = ['}
     async with plugin_environment(tmp_path, a_plugin(tmp_path / "program", replacing=talks)) as environment:
         await environment.usage()
-        await happens(asyncio.Event(), within_seconds=0.2)
+        await wait_for_event(asyncio.Event(), within_seconds=0.2)
     configure(level="error", log_format="text", stream=sys.__stderr__)
     assert "talks of itself" in capsys.readouterr().out
 

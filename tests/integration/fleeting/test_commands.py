@@ -81,7 +81,7 @@ def test_programs_are_told_in_json(tmp_path: Path, capsys: pytest.CaptureFixture
             "connector_config: password has to be a text",
         ),
         (["check", "/bin/true", "--config", "key.toml"], "connector_config.key_path: nowhere cannot be read"),
-        (["check", "/bin/true", "--config", "span.toml"], "'soon' is no span of time; write one like 90s"),
+        (["check", "/bin/true", "--config", "span.toml"], "'soon' is not a duration; write one like 90s"),
         (["check", "/bin/true", "--config", "table.toml"], "there is no connectr_config beside plugin_config and"),
         (["check", "/bin/true", "--instances", "3"], "which may cost money; say --yes"),
         (["check", "/bin/true", "--instances", "0"], "--instances has to be 1 or more"),

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from remuda.lib.files import InUseError, sole_use
+from remuda.lib.files import InUseError, hold_lock
 from remuda.manager.environments.port import Environment
 from remuda.manager.jobs.journal import Journal
 from remuda.manager.process.service import ManagerService
@@ -153,7 +153,7 @@ class ManagerBench:
 
 def _is_free(lock: Path) -> bool:
     try:
-        with sole_use(lock):
+        with hold_lock(lock):
             return True
     except InUseError:
         return False

@@ -53,7 +53,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
         ({"spare": {"adress": "h"}}, "there is no setting spare.adress; did you mean spare.address?"),
         ({"zones": [{"address": "h"}, {"q": 1}]}, "there is no setting zones[1].q; known are: address, labels"),
         ({"zones": [{"address": "h", "labels": {"z": 1}}]}, "zones[0].labels.z has to be a text, not a whole number"),
-        ({"wait": "soon"}, "wait: 'soon' is no span of time; write one like 90s, 30m or 1h30m"),
+        ({"wait": "soon"}, "wait: 'soon' is not a duration; write one like 90s, 30m or 1h30m"),
         ({"wait": -1}, "wait: -1 is below 0"),
         ({"pause": True}, "pause has to be a span of time or nothing, not true or false"),
         ({"disk": "nvme"}, "disk has to be one of ssd, hdd, not nvme"),

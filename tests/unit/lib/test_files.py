@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from remuda.lib.files import InUseError, in_turn, shared_use, sole_use, write_whole
+from remuda.lib.files import InUseError, hold_lock, hold_shareable_lock, wait_for_lock, write_whole
 
 
 @pytest.mark.parametrize("durable", [False, True])
@@ -43,14 +43,14 @@ def test_what_cannot_be_written_leaves_the_old_file_and_no_other(tmp_path: Path)
 SYNCING = """
 import os, sys
 from pathlib import Path
-from remuda.lib.files import forgo_disk, is_disk_waited_for, sync_folder, write_whole
+from remuda.lib.files import disable_sync, is_sync_enabled, sync_folder, write_whole
 synced = []
 os.fsync = synced.append
 if sys.argv[2] == "forgone":
-    forgo_disk()
+    disable_sync()
 write_whole(Path(sys.argv[1]) / "file", b"text", durable=True)
 sync_folder(Path(sys.argv[1]))
-print(is_disk_waited_for(), len(synced))
+print(is_sync_enabled(), len(synced))
 """
 
 
@@ -63,10 +63,10 @@ def test_a_process_whose_files_end_with_it_does_not_wait_for_the_disk(tmp_path: 
 
 def test_a_lock_names_its_holder_and_ends_with_it(tmp_path: Path) -> None:
     lock = tmp_path / "lock"
-    with sole_use(lock), pytest.raises(InUseError) as caught, sole_use(lock):
+    with hold_lock(lock), pytest.raises(InUseError) as caught, hold_lock(lock):
         pass
     assert caught.value.holder == str(os.getpid())
-    with sole_use(lock):
+    with hold_lock(lock):
         assert lock.read_text() == f"{os.getpid()}\n"
 
 
@@ -74,23 +74,23 @@ def test_a_lock_outlives_no_process(tmp_path: Path) -> None:
     lock = tmp_path / "lock"
     child = os.fork()
     if child == 0:
-        with sole_use(lock):
+        with hold_lock(lock):
             os._exit(0)
     os.waitpid(child, 0)
-    with sole_use(lock):
+    with hold_lock(lock):
         pass
 
 
 def test_a_shared_lock_is_held_alone_until_it_is_shared(tmp_path: Path) -> None:
     lock = tmp_path / "lock"
-    with shared_use(lock) as first:
-        with pytest.raises(InUseError) as caught, shared_use(lock, patience_seconds=0):
+    with hold_shareable_lock(lock) as first:
+        with pytest.raises(InUseError) as caught, hold_shareable_lock(lock, patience_seconds=0):
             pass
         assert caught.value.holder == str(os.getpid())
         first.share()
-        with shared_use(lock, patience_seconds=0), pytest.raises(InUseError), sole_use(lock):
+        with hold_shareable_lock(lock, patience_seconds=0), pytest.raises(InUseError), hold_lock(lock):
             pass
-    with sole_use(lock), pytest.raises(InUseError), shared_use(lock, patience_seconds=0):
+    with hold_lock(lock), pytest.raises(InUseError), hold_shareable_lock(lock, patience_seconds=0):
         pass
 
 
@@ -101,16 +101,16 @@ async def test_processes_take_turns(tmp_path: Path) -> None:
 
     async def second() -> None:
         await held.wait()
-        async with in_turn(lock):
+        async with wait_for_lock(lock):
             order.append("second")
 
     async with asyncio.TaskGroup() as group:
         group.create_task(second())
-        async with in_turn(lock):
+        async with wait_for_lock(lock):
             held.set()
             for _ in range(10):
                 await asyncio.sleep(0)
             order.append("first")
     assert order == ["first", "second"]
-    async with in_turn(tmp_path / "nowhere" / "lock"):
+    async with wait_for_lock(tmp_path / "nowhere" / "lock"):
         order.append("a folder that is not there holds nobody up")

@@ -58,11 +58,11 @@ def test_a_new_masker_goes_on_from_three_numbers(secrets: Secrets, text: bytes, 
     out, fed, masker = b"", 0, Masker(secrets)
     for piece in pieces(text, cuts):
         out += masker.feed(text[fed : fed + len(piece)])
-        fed += len(piece) - masker.held
-        held = masker.held
+        fed += len(piece) - masker.pending
+        pending = masker.pending
         masker = Masker(secrets, covered=masker.covered, in_token=masker.in_token)
-        out += masker.feed(text[fed : fed + held])
-        fed += held
+        out += masker.feed(text[fed : fed + pending])
+        fed += pending
     assert out + masker.feed(text[fed:]) + masker.finish() == secrets.mask_bytes(text)
 
 
@@ -70,7 +70,7 @@ def test_a_new_masker_goes_on_from_three_numbers(secrets: Secrets, text: bytes, 
 def test_nothing_is_held_behind_a_line_feed(secrets: Secrets, text: bytes) -> None:
     masker = Masker(secrets)
     out = masker.feed(text + b"\n")
-    assert (masker.held, masker.covered, masker.in_token) == (0, 0, False)
+    assert (masker.pending, masker.covered, masker.in_token) == (0, 0, False)
     assert out.endswith(b"\n")
 
 
@@ -80,7 +80,7 @@ def test_no_more_is_held_than_a_secret_or_a_prefix_with_one_has_bytes(secrets: S
     masker.feed(text)
     longest = max((len(text) for text in secrets.texts), default=1) - 1
     prefixes = sum(len(prefix) for prefix in secrets.prefixes)
-    assert masker.held <= longest + prefixes * 2
+    assert masker.pending <= longest + prefixes * 2
 
 
 def test_overlapping_secrets_show_nothing_of_the_second() -> None:

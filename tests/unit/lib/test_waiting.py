@@ -5,26 +5,26 @@ import asyncio
 import pytest
 
 from remuda.lib.clock import VirtualClock, settle
-from remuda.lib.waiting import LightEvent, both, carried_through, happens, happens_by
+from remuda.lib.waiting import LightEvent, finish_despite_cancel, run_both, wait_for_any_event, wait_for_event
 
 
 @pytest.mark.parametrize("seconds", [None, 0.0, -1.0, 60.0])
 async def test_what_has_happened_is_not_waited_for(seconds: float | None) -> None:
     event = asyncio.Event()
     event.set()
-    assert await happens(event, within_seconds=seconds)
+    assert await wait_for_event(event, within_seconds=seconds)
 
 
 @pytest.mark.parametrize("seconds", [0.0, -1.0])
 async def test_what_does_not_happen_ends_the_wait(seconds: float) -> None:
-    assert not await happens(asyncio.Event(), within_seconds=seconds)
+    assert not await wait_for_event(asyncio.Event(), within_seconds=seconds)
 
 
 async def test_a_wait_is_over_at_the_event_or_when_the_clock_says_so() -> None:
     clock, event = VirtualClock(), asyncio.Event()
     async with asyncio.TaskGroup() as group:
-        early = group.create_task(happens_by(clock, event, within_seconds=5, name="early"))
-        late = group.create_task(happens_by(clock, event, within_seconds=20, name="late"))
+        early = group.create_task(wait_for_any_event(clock, event, within_seconds=5, name="early"))
+        late = group.create_task(wait_for_any_event(clock, event, within_seconds=20, name="late"))
         await clock.advance(10)
         assert early.done()
         assert not late.done()
@@ -34,7 +34,9 @@ async def test_a_wait_is_over_at_the_event_or_when_the_clock_says_so() -> None:
 
 async def test_a_cancelled_wait_leaves_nothing_behind() -> None:
     before = asyncio.all_tasks()
-    waiting = asyncio.ensure_future(happens_by(VirtualClock(), asyncio.Event(), within_seconds=5, name="cancelled"))
+    waiting = asyncio.ensure_future(
+        wait_for_any_event(VirtualClock(), asyncio.Event(), within_seconds=5, name="cancelled")
+    )
     await asyncio.sleep(0)
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -55,7 +57,7 @@ async def test_a_light_event_wakes_all_who_wait_and_forgets_who_went() -> None:
     assert event.is_set()
     assert await event.wait()
     event.clear()
-    assert not await happens(event, within_seconds=0)
+    assert not await wait_for_event(event, within_seconds=0)
 
 
 async def test_two_things_are_done_at_the_same_time() -> None:
@@ -71,7 +73,7 @@ async def test_two_things_are_done_at_the_same_time() -> None:
         second.set()
         return "2"
 
-    assert await both(one(), other(), name="other") == (1, "2")
+    assert await run_both(one(), other(), name="other") == (1, "2")
 
 
 @pytest.mark.parametrize("first_fails", [True, False])
@@ -90,7 +92,7 @@ async def test_when_one_of_two_fails_its_own_error_is_raised_and_the_other_is_st
             raise
 
     with pytest.raises(LookupError, match="this one"):
-        await (both(fail(), last(), name="other") if first_fails else both(last(), fail(), name="other"))
+        await (run_both(fail(), last(), name="other") if first_fails else run_both(last(), fail(), name="other"))
     assert stopped == [True]
 
 
@@ -103,7 +105,7 @@ async def test_what_has_begun_is_carried_through_though_nobody_waits_any_more() 
         done.set()
         return "done"
 
-    waiting = asyncio.ensure_future(carried_through(work(), name="work"))
+    waiting = asyncio.ensure_future(finish_despite_cancel(work(), name="work"))
     await begun.wait()
     waiting.cancel()
     await asyncio.sleep(0)
@@ -112,12 +114,12 @@ async def test_what_has_begun_is_carried_through_though_nobody_waits_any_more() 
     with pytest.raises(asyncio.CancelledError):
         await waiting
     assert done.is_set()
-    assert await carried_through(work(), name="work") == "done"
+    assert await finish_despite_cancel(work(), name="work") == "done"
 
 
 async def test_who_is_cancelled_twice_waits_no_longer() -> None:
     before = asyncio.all_tasks()
-    waiting = asyncio.ensure_future(carried_through(asyncio.sleep(3600), name="work"))
+    waiting = asyncio.ensure_future(finish_despite_cancel(asyncio.sleep(3600), name="work"))
     for _ in range(2):
         await asyncio.sleep(0)
         await asyncio.sleep(0)

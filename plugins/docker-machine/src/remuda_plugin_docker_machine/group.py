@@ -30,7 +30,7 @@ from remuda.fleeting import (
     UnhealthyError,
 )
 from remuda.lib.backoff import Backoff
-from remuda.lib.files import in_turn
+from remuda.lib.files import wait_for_lock
 from remuda_plugin_docker_machine import program
 from remuda_plugin_docker_machine.config import Config, check
 from remuda_plugin_docker_machine.pacing import Pace
@@ -162,7 +162,7 @@ class DockerMachineGroup(Plugin[Config]):
 
     async def _have_certificates(self) -> None:
         """Of the store, and made by one process."""
-        async with in_turn(self._store.place(".certificates")):
+        async with wait_for_lock(self._store.place(".certificates")):
             for left in self._store.left_trials():
                 await program.run(self._config, ["rm", "-f", left], seconds=60)
             if not self._store.has_certificates:

@@ -40,7 +40,7 @@ from remuda.cell.values import Job, Page, Pipeline, Project, Runner
 from remuda.cell.values.changes import Belongings
 from remuda.lib import killpoints
 from remuda.lib.clock import Clock
-from remuda.lib.waiting import happens_by
+from remuda.lib.waiting import wait_for_any_event
 from remuda.model.job import FailureReason, JobId, JobState, ProjectId
 from remuda.model.runner import Fingerprint, RunnerType
 from remuda.telemetry.logs import logger
@@ -223,7 +223,7 @@ class Handout:
                     await self._load_offers()
             except StoreError as error:
                 _log.warning("cannot refresh signing keys and runners; serving from cache", error=str(error))
-            await happens_by(self._clock, stop, within_seconds=REFRESH_SECONDS, name="refresh caches")
+            await wait_for_any_event(self._clock, stop, within_seconds=REFRESH_SECONDS, name="refresh caches")
 
     async def _lease(
         self,

@@ -22,7 +22,7 @@ from remuda.cell.settings import CellSettings
 from remuda.cell.store.ports import Store
 from remuda.cell.values import Job, Page, Project, Runner
 from remuda.lib.clock import Clock
-from remuda.lib.waiting import happens_by
+from remuda.lib.waiting import wait_for_any_event
 from remuda.model.job import STARTED, FailureReason, JobState, ProjectId, RunnerId
 from remuda.telemetry.logs import logger
 
@@ -72,7 +72,9 @@ class Timeouts:
                 _log.warning("store unavailable, sweep postponed", error=str(error))
                 pause, sweep_at = float(error.retry_after_seconds), -math.inf
                 is_away = is_away or not await self._can_write_store()
-            await happens_by(self._clock, stop, self._memory.has_new_delayed_job, within_seconds=pause, name="sweep")
+            await wait_for_any_event(
+                self._clock, stop, self._memory.has_new_delayed_job, within_seconds=pause, name="sweep"
+            )
 
     async def _can_write_store(self) -> bool:
         """False if the store accepts no write at all, not only a single one."""

@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 
 from remuda.cell.git.request_limits import LISTS_LIMIT_BYTES
-from remuda.lib.files import is_disk_waited_for
+from remuda.lib.files import is_sync_enabled
 
 _SETTINGS = (
     ("safe.directory", "*"),
@@ -48,7 +48,7 @@ hint, whatever `advice.graftFileDeprecated` says, because it does not read that 
 def make_environment(root: Path, hooks: Path, push_limit_bytes: int) -> dict[str, str]:
     """The environment for the repositories below `root`; a limit of 0 means no limit."""
     settings = [*_SETTINGS, ("core.hooksPath", str(hooks)), ("receive.maxInputSize", str(push_limit_bytes))]
-    if not is_disk_waited_for():
+    if not is_sync_enabled():
         settings.append(("core.fsync", "none"))
     environment = {
         "PATH": os.environ.get("PATH", os.defpath),

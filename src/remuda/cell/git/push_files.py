@@ -21,7 +21,7 @@ from pathlib import Path
 from remuda.cell.errors import StoreError
 from remuda.cell.git.port import PushNote
 from remuda.cell.git.push_hook import NOTES
-from remuda.lib.files import InUseError, in_turn, sole_use, write_whole
+from remuda.lib.files import InUseError, hold_lock, wait_for_lock, write_whole
 from remuda.model.job import ProjectId
 
 STALE_SECONDS = 2 * 3600
@@ -43,7 +43,7 @@ class PushFiles:
         file, aside = self._open / name, self._open / f".{name}"
         with ExitStack() as stack:
             try:
-                stack.enter_context(sole_use(aside))
+                stack.enter_context(hold_lock(aside))
                 # Locked first, so that no process takes it for an abandoned push.
                 aside.rename(file)
             except OSError as error:
@@ -57,7 +57,7 @@ class PushFiles:
             number = file.name.partition("-")[0]
             try:
                 if number.isdigit():
-                    with sole_use(file):
+                    with hold_lock(file):
                         abandoned[file.name] = ProjectId(int(number))
             except InUseError:
                 continue
@@ -111,7 +111,7 @@ class PushFiles:
             folder.rmdir()
 
     def take_turn(self, repo: str) -> AbstractAsyncContextManager[None]:
-        return in_turn(self._root / repo / "acted-on.lock")
+        return wait_for_lock(self._root / repo / "acted-on.lock")
 
     def _notes(self, repo: str) -> Path:
         return self._root / repo / NOTES

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from remuda.cell.errors import CellError, DataFolderError
 from remuda.cell.operations.data_folder import UNFINISHED
-from remuda.lib.files import InUseError, sole_use
+from remuda.lib.files import InUseError, hold_lock
 
 ARCHIVES = (".tar", ".tar.gz", ".tgz")
 _NO_ARCHIVES = (".zip", ".gz", ".bz2", ".xz", ".zst", ".7z")
@@ -29,7 +29,7 @@ def fill_folder(folder: Path, *, keeps: Iterable[str] = ()) -> Iterator[None]:
         _check_empty(folder, kept)
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
-        with sole_use(folder / UNFINISHED):
+        with hold_lock(folder / UNFINISHED):
             _clear(folder, kept | {UNFINISHED})
             try:
                 yield

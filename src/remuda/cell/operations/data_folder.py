@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from remuda.cell.errors import DataFolderError
-from remuda.lib.files import InUseError, shared_use, sole_use, write_whole
+from remuda.lib.files import InUseError, hold_lock, hold_shareable_lock, write_whole
 
 VERSION = 1
 """The number of the layout; a higher one cannot be used by older programs."""
@@ -55,9 +55,9 @@ def open_folder(path: Path, *, cell_id: int, shared: bool = False) -> Iterator[D
             _check_ours(path)
             folder = DataFolder(path)
             if shared:
-                folder.share = stack.enter_context(shared_use(path / "lock")).share
+                folder.share = stack.enter_context(hold_shareable_lock(path / "lock")).share
             else:
-                stack.enter_context(sole_use(path / "lock"))
+                stack.enter_context(hold_lock(path / "lock"))
             _check_kind(folder, shared=shared)
             if not shared:
                 _check_database(folder)

@@ -16,7 +16,7 @@ import msgspec
 from remuda.cell.core.waiting.downtime import Outage, with_outage
 from remuda.lib.clock import Clock
 from remuda.lib.files import write_whole
-from remuda.lib.waiting import happens
+from remuda.lib.waiting import wait_for_event
 from remuda.telemetry.logs import logger
 
 NOTE_SECONDS = 1.0
@@ -76,7 +76,7 @@ class DowntimeFile:
 
     async def watch(self, stop: asyncio.Event) -> None:
         """Record every second that the cell runs, and log jumps of the wall clock, until `stop` is set."""
-        while not await happens(stop, within_seconds=NOTE_SECONDS):
+        while not await wait_for_event(stop, within_seconds=NOTE_SECONDS):
             now = self._clock.now()
             if self._file is not None:
                 with contextlib.suppress(OSError):

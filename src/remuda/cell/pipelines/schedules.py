@@ -20,7 +20,7 @@ from remuda.cell.store.ports import Store
 from remuda.cell.values import Pipeline, Schedule
 from remuda.cell.values.pipeline_requests import PipelineRequest
 from remuda.lib.clock import Clock
-from remuda.lib.waiting import happens_by
+from remuda.lib.waiting import wait_for_any_event
 from remuda.telemetry.logs import logger
 
 AT_ONCE = 32
@@ -55,7 +55,7 @@ class Schedules:
                 except StoreError as error:
                     _log.warning("cannot read due schedules; trying again", error=str(error))
                     pause = float(error.retry_after_seconds)
-                await happens_by(self._clock, self._changed, within_seconds=pause, name="schedules")
+                await wait_for_any_event(self._clock, self._changed, within_seconds=pause, name="schedules")
 
     async def _wake_at(self, stop: asyncio.Event) -> None:
         await stop.wait()

@@ -33,7 +33,7 @@ from remuda.cell.values.people import FIRST_USER, ProjectFilter, User
 from remuda.cell.values.pipeline_requests import PipelineRequest
 from remuda.lib.clock import Clock
 from remuda.lib.killpoints import reach
-from remuda.lib.waiting import happens_by
+from remuda.lib.waiting import wait_for_any_event
 from remuda.model.job import ProjectId
 from remuda.pipeline.facts import MERGE_REQUEST
 from remuda.telemetry.logs import logger
@@ -389,7 +389,7 @@ class Projects:
                 self._forget_pushes(abandoned)
             except CellError as error:
                 _log.warning("cannot sync repositories; trying again", error=str(error))
-            await happens_by(self._clock, stop, within_seconds=RETRY_SECONDS, name="repositories")
+            await wait_for_any_event(self._clock, stop, within_seconds=RETRY_SECONDS, name="repositories")
 
     def _forget_pushes(self, abandoned: Mapping[str, ProjectId]) -> None:
         """Forget abandoned pushes that were acted on and are too old to move another ref."""

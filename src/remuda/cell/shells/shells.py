@@ -24,7 +24,7 @@ from remuda.cell.shells.port import INPUT, OUTPUT, About, JobHold, ShellStore
 from remuda.cell.values import LEGACY, Job
 from remuda.lib.append_only import Appended
 from remuda.lib.clock import Clock
-from remuda.lib.waiting import happens
+from remuda.lib.waiting import wait_for_event
 from remuda.model.job import FINAL, JobState
 from remuda.telemetry.logs import logger
 from remuda.wire.shell import HeldJob, LookRequest, Wanted, WantedShell
@@ -263,7 +263,9 @@ class Shells:
     async def watch(self, stop: asyncio.Event) -> None:
         """Until `stop` is set: end abandoned shells, remove old ones, notice requests that other processes stored."""
         swept_at, seen = self._clock.monotonic(), 0
-        while not await happens(stop, within_seconds=_LATER_SECONDS if self._settings.is_shared else SWEEP_SECONDS):
+        while not await wait_for_event(
+            stop, within_seconds=_LATER_SECONDS if self._settings.is_shared else SWEEP_SECONDS
+        ):
             try:
                 if (version := self._store.version()) != seen:
                     seen = version
@@ -337,7 +339,7 @@ class Shells:
                 event.clear()
                 if of is not None and self._settings.is_shared:
                     seconds = min(seconds, _SOON_SECONDS if self._moves(of) else _LATER_SECONDS)
-                await happens(event, within_seconds=seconds)
+                await wait_for_event(event, within_seconds=seconds)
         return result
 
     @contextmanager

@@ -23,7 +23,7 @@ from pathlib import Path
 from remuda.cell.errors import StoreError
 from remuda.cell.store.write_batching import Together
 from remuda.lib.append_only import Appended, append, overlap
-from remuda.lib.files import is_disk_waited_for
+from remuda.lib.files import is_sync_enabled
 from remuda.model.job import JobId
 
 _PIECE_BYTES = 256 * 1024
@@ -158,12 +158,12 @@ class FileTraces:
             live = [self._open_live(job_id, files) for job_id in job_ids]
             # A file in the archive counts as whole, so its bytes must be on the disk before its name.
             sizes = {file: os.fstat(file).st_size for file in files}
-            if is_disk_waited_for() and files:
+            if is_sync_enabled() and files:
                 await self._sync(files, files, ())
             moved = [self._move_to_archive(job_id, file, files) for job_id, file in zip(job_ids, live, strict=True)]
             long = [file for file in files if os.fstat(file).st_size > _PIECE_BYTES]
             unsettled = [file for file in files if os.fstat(file).st_size != sizes.get(file)]
-            if is_disk_waited_for():
+            if is_sync_enabled():
                 files.append(os.open(self._archive, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
                 unsettled.append(files[-1])
             elif not long:
@@ -180,7 +180,7 @@ class FileTraces:
     ) -> dict[int, tuple[int, str]]:
         """Sync files, and read the long ones for their checksums, in a thread. If the caller is cancelled meanwhile,
         the thread closes all `files`."""
-        work = self._waiting.submit(_sync_and_sum, tuple(unsettled) if is_disk_waited_for() else (), tuple(long))
+        work = self._waiting.submit(_sync_and_sum, tuple(unsettled) if is_sync_enabled() else (), tuple(long))
         try:
             return await asyncio.wrap_future(work)
         finally:

@@ -61,12 +61,12 @@ def drain(
         remuda manager drain --config config.toml
         remuda manager drain --config config.toml --wait --timeout 30m
     """
-    from remuda.lib.durations import in_seconds
+    from remuda.lib.durations import parse_duration
 
     if timeout and not wait:
         raise BadInputError("--timeout says how long --wait takes; give --wait too")
     try:
-        seconds = in_seconds(timeout)
+        seconds = parse_duration(timeout)
     except ValueError as error:
         raise BadInputError(f"--timeout: {error}") from None
     return asyncio.run(_drain(managed_folder(config, data), wait=wait, seconds=seconds or None))

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from remuda.lib.clock import moment
+from remuda.lib.clock import parse_time
 from remuda.model.step_tree import Step, own_times, tree_of
 
 
@@ -51,8 +51,8 @@ def _walk(steps: Sequence[Step], above: StepView | None) -> Iterator[tuple[StepV
         view = StepView(
             name=display_name(step, "" if above is None else above.name),
             status=str(step["status"]),
-            started_at=moment(step.get("started_at")),
-            finished_at=moment(step.get("finished_at")),
+            started_at=parse_time(step.get("started_at")),
+            finished_at=parse_time(step.get("finished_at")),
             exit_code=step.get("exit_code"),
             path=str(step.get("path") or ""),
             depth=0 if above is None else above.depth + 1,

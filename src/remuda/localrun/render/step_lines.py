@@ -7,7 +7,7 @@ left out.
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from remuda.lib.clock import moment
+from remuda.lib.clock import parse_time
 from remuda.localrun.render.step_events import display_name
 from remuda.localrun.render.words import duration
 from remuda.model.step_tree import Step
@@ -59,7 +59,7 @@ def _rows(steps: Sequence[Step], indent: str, above: str) -> Iterator[tuple[str,
 def _outcome(step: Step) -> Iterator[str]:
     """Status, duration and exit code."""
     yield str(step["status"])
-    began, ended = moment(step.get("started_at")), moment(step.get("finished_at"))
+    began, ended = parse_time(step.get("started_at")), parse_time(step.get("finished_at"))
     if began is not None and ended is not None:
         yield duration(max(ended - began, 0.0))
     if step.get("exit_code"):

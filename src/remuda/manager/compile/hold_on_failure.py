@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from remuda.lib.durations import in_seconds, in_words
+from remuda.lib.durations import format_duration, parse_duration
 from remuda.manager.config.values import RemudaConfig
 from remuda.wire.agent_client import JobVariable
 
@@ -34,19 +34,19 @@ def hold_of(config: RemudaConfig, variables: Iterable[JobVariable], job_id: int,
     if asked:
         most = config.hold_by_job_seconds
         try:
-            requested = in_seconds(asked)
+            requested = parse_duration(asked)
         except ValueError as error:
             requested = seconds
             remarks.append(f"WARNING: {VARIABLE}: {error}")
         if requested > max(most, seconds):
-            allowed = f"at most {in_words(most)}" if most else "nothing of this"
+            allowed = f"at most {format_duration(most)}" if most else "nothing of this"
             remarks.append(f"WARNING: {VARIABLE}={asked}: this runner allows jobs {allowed} (hold_by_job)")
             requested = max(most, seconds)
         seconds = requested if most or requested < seconds else seconds
     if seconds < 1:
         return Hold(remarks=tuple(remarks))
     note = (
-        f"The job has failed; its environment stays for {in_words(int(seconds))}. "
+        f"The job has failed; its environment stays for {format_duration(int(seconds))}. "
         f"Look into it with `remuda job shell {job_id}`, let it go with `remuda job release {job_id}`."
     )
     return Hold(seconds=int(seconds), note=note, remarks=tuple(remarks))

@@ -8,7 +8,7 @@ import re
 from itertools import pairwise
 from urllib.parse import urlsplit
 
-from remuda.lib.durations import in_seconds
+from remuda.lib.durations import parse_duration
 from remuda.manager.config.custom import check as check_custom
 from remuda.manager.config.docker import check as check_docker
 from remuda.manager.config.ssh import check_machines, check_ssh
@@ -147,7 +147,7 @@ def _check_own(runner: RunnerConfig, where: str) -> None:
 
 def _span(given: str | float, where: str) -> None:
     try:
-        in_seconds(given)
+        parse_duration(given)
     except ValueError as error:
         raise ConfigError(f"{where}: {error}") from None
 

@@ -11,7 +11,7 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from remuda.lib.durations import in_seconds
+from remuda.lib.durations import parse_duration
 from remuda.manager.config.autoscaler import AutoscalerConfig, ConnectorConfig, FallbackConfig, as_autoscaler
 from remuda.manager.config.values import WITH_MACHINES, RunnerConfig
 from remuda.manager.errors import ConfigError
@@ -73,7 +73,7 @@ def rules_of(runner: RunnerConfig) -> tuple[PolicyRule, ...]:
             periods=policy.periods,
             timezone=policy.timezone,
             idle_count=policy.idle_count,
-            idle_seconds=None if policy.idle_time == "" else in_seconds(policy.idle_time),
+            idle_seconds=None if policy.idle_time == "" else parse_duration(policy.idle_time),
             scale_factor=policy.scale_factor,
             scale_factor_limit=policy.scale_factor_limit,
             preemptive=policy.preemptive_mode,
@@ -111,11 +111,11 @@ def fleet_setup(runner: RunnerConfig, *, system_id: str) -> "FleetSetup":
         owner=owner_of(runner, system_id),
         groups=_groups(runner, scaling, owner_of(runner, system_id)),
         rules=rules_of(runner),
-        acquire_seconds=in_seconds(scaling.instance_acquire_timeout) or ACQUIRE_SECONDS,
-        update_seconds=in_seconds(scaling.update_interval) or UPDATE_SECONDS,
-        expecting_seconds=in_seconds(scaling.update_interval_when_expecting) or EXPECTING_SECONDS,
+        acquire_seconds=parse_duration(scaling.instance_acquire_timeout) or ACQUIRE_SECONDS,
+        update_seconds=parse_duration(scaling.update_interval) or UPDATE_SECONDS,
+        expecting_seconds=parse_duration(scaling.update_interval_when_expecting) or EXPECTING_SECONDS,
         delete_on_shutdown=scaling.delete_instances_on_shutdown,
-        shutdown_deletion_seconds=in_seconds(scaling.shutdown_deletion_interval) or SHUTDOWN_INTERVAL_SECONDS,
+        shutdown_deletion_seconds=parse_duration(scaling.shutdown_deletion_interval) or SHUTDOWN_INTERVAL_SECONDS,
         shutdown_deletion_retries=scaling.shutdown_deletion_retries or SHUTDOWN_RETRIES,
         shutdown_seconds=MOST_SHUTDOWN_SECONDS,
     )
@@ -164,7 +164,7 @@ def limits_of(runner: RunnerConfig, fallback: FallbackConfig | None = None) -> "
         throttle_limit=own.scale_throttle.limit,
         throttle_burst=own.scale_throttle.burst,
         failure_threshold=own.failure_threshold or scaling.failure_threshold or FAILURE_THRESHOLD,
-        deletion_retry_seconds=in_seconds(scaling.deletion_retry_interval) or DELETION_RETRY_SECONDS,
+        deletion_retry_seconds=parse_duration(scaling.deletion_retry_interval) or DELETION_RETRY_SECONDS,
     )
 
 
@@ -185,8 +185,8 @@ def as_connector(login: ConnectorConfig) -> "Connector":
         password=login.password,
         key=key,
         use_static_credentials=login.use_static_credentials,
-        keepalive_seconds=in_seconds(login.keepalive) or KEEPALIVE_SECONDS,
-        timeout_seconds=in_seconds(login.timeout) or TIMEOUT_SECONDS,
+        keepalive_seconds=parse_duration(login.keepalive) or KEEPALIVE_SECONDS,
+        timeout_seconds=parse_duration(login.timeout) or TIMEOUT_SECONDS,
     )
 
 

@@ -9,7 +9,7 @@ the file of a key.
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
-from remuda.lib.durations import in_seconds
+from remuda.lib.durations import parse_duration
 from remuda.manager.config.autoscaler import ConnectorConfig
 from remuda.manager.config.docker import DockerConfig
 from remuda.manager.config.fleet_setup import DOCKER_MACHINE, autoscaler_of, limits_of, read_key, rules_of
@@ -184,6 +184,6 @@ def _section(runner: RunnerConfig, where: str) -> str:
 
 def _span(given: str | float, where: str) -> None:
     try:
-        in_seconds(given)
+        parse_duration(given)
     except ValueError as error:
         raise ConfigError(f"{where}: {error}") from None

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from remuda.lib.durations import in_seconds
+from remuda.lib.durations import parse_duration
 from remuda.manager.config.autoscaler import AutoscalerConfig, FallbackConfig, InstanceConfig, MachineConfig, Span
 from remuda.manager.config.cache import CacheConfig
 from remuda.manager.config.custom import CustomConfig
@@ -105,11 +105,11 @@ class RemudaConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def hold_failed_seconds(self) -> float:
-        return in_seconds(self.hold_failed)
+        return parse_duration(self.hold_failed)
 
     @property
     def hold_by_job_seconds(self) -> float:
-        return in_seconds(self.hold_by_job)
+        return parse_duration(self.hold_by_job)
 
     @property
     def log_waiting_limit_bytes(self) -> int:
@@ -129,7 +129,7 @@ class RemudaConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def agent_patience_seconds(self) -> float:
-        return in_seconds(self.agent_patience) or DEFAULT_AGENT_PATIENCE_SECONDS
+        return parse_duration(self.agent_patience) or DEFAULT_AGENT_PATIENCE_SECONDS
 
 
 class CustomBuildDirConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -148,7 +148,7 @@ class ArtifactConfig(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def upload_seconds(self) -> float:
         """0: no limit of its own."""
-        return in_seconds(self.upload_timeout)
+        return parse_duration(self.upload_timeout)
 
 
 class QueuingDuration(msgspec.Struct, frozen=True, kw_only=True):
@@ -162,7 +162,7 @@ class QueuingDuration(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def threshold_seconds(self) -> float:
-        return in_seconds(self.threshold)
+        return parse_duration(self.threshold)
 
 
 class MonitoringConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -257,12 +257,12 @@ class RunnerConfig(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def prepare_seconds(self) -> float:
         """0: no limit of its own."""
-        return in_seconds(self.prepare_timeout)
+        return parse_duration(self.prepare_timeout)
 
     @property
     def get_sources_seconds(self) -> float:
         """0: no limit of its own."""
-        return in_seconds(self.get_sources_timeout)
+        return parse_duration(self.get_sources_timeout)
 
 
 class SessionServer(msgspec.Struct, frozen=True, kw_only=True):
@@ -305,7 +305,7 @@ class ManagerConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def drain_seconds(self) -> float:
-        return in_seconds(self.remuda.drain_timeout) or DEFAULT_DRAIN_SECONDS
+        return parse_duration(self.remuda.drain_timeout) or DEFAULT_DRAIN_SECONDS
 
     @property
     def shutdown_seconds(self) -> float:

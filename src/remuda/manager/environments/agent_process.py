@@ -10,7 +10,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from remuda.lib.descriptors import as_inherited
+from remuda.lib.descriptors import restore_limit
 
 _LOG_LIMIT_BYTES = 1 << 20
 
@@ -49,7 +49,7 @@ def spawn_agent(manager_data: Path, *, idle_exit_seconds: float, around: Sequenc
         setsigdef=[signal.SIGPIPE, signal.SIGINT, signal.SIGQUIT],
         setsigmask=[],
     )
-    as_inherited(pid)
+    restore_limit(pid)
     return pid
 
 

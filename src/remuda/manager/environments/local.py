@@ -14,7 +14,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from remuda.lib.clock import Clock
-from remuda.lib.safe_paths import closing, make_below, remove_below
+from remuda.lib.safe_paths import close_after, make_below, remove_below
 from remuda.manager.environments.agent_process import agent_data, agent_log, spawn_agent
 from remuda.manager.environments.hooks import run_hook
 from remuda.manager.environments.port import JobPlace, PreparedPlace, Usage
@@ -93,7 +93,7 @@ class LocalEnvironment:
             remove_below(base, f"{folder}.tmp")
         with ExitStack() as stack:
             opened = {
-                name: stack.enter_context(closing(make_below(base, name, mode=mode, is_owned=is_owned)))
+                name: stack.enter_context(close_after(make_below(base, name, mode=mode, is_owned=is_owned)))
                 for name, mode in ((folder, 0o777), (f"{folder}.tmp", 0o700))
             }
             if not place.run_as:
@@ -107,7 +107,7 @@ class LocalEnvironment:
             self._data.mkdir(mode=0o711, parents=True, exist_ok=True)
             self._data.chmod(stat.S_IMODE(self._data.stat().st_mode) | 0o011)
             above, caches = self._below(place.cache_dir, "cache", place.run_as)
-            kept = stack.enter_context(closing(make_below(above, caches, is_owned=True)))
+            kept = stack.enter_context(close_after(make_below(above, caches, is_owned=True)))
             for name, descriptor in ((base / name, one) for name, one in opened.items()):
                 hand_over(name, person, descriptor, closed=True)
             hand_over(above / caches, person, kept, closed=True)

@@ -21,7 +21,7 @@ from remuda.environments.host import EnvironmentProcess, find_plugin
 from remuda.environments.values import Place
 from remuda.lib.backoff import Backoff
 from remuda.lib.clock import Clock
-from remuda.lib.waiting import carried_through
+from remuda.lib.waiting import finish_despite_cancel
 from remuda.manager.config.load import RunnerConfig
 from remuda.manager.environments.port import UNKNOWN_BYTES, JobPlace, PreparedPlace, Usage
 from remuda.manager.errors import EnvironmentLostError, EnvironmentTemporaryError
@@ -264,7 +264,7 @@ class PluginEnvironment:
             if client is not None:
                 client.close()
             # To its end, though the environment is closed meanwhile: else nobody would wait for the process.
-            await carried_through(process.close(), name=f"end of plugin {self._wanted.plugin}")
+            await finish_despite_cancel(process.close(), name=f"end of plugin {self._wanted.plugin}")
 
     def _made_folder(self) -> Path:
         folder = self._folder / "plugin"

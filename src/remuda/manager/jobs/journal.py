@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from remuda.lib.files import InUseError, is_disk_waited_for, make_private, sole_use, sync_folder
+from remuda.lib.files import InUseError, hold_lock, is_sync_enabled, make_private, sync_folder
 from remuda.lib.sqlite_writer import Writer
 from remuda.manager.core.record import JobRow, Outcome, Phase, Record
 from remuda.manager.errors import DataFolderError, FolderTakenError, JournalDamagedError
@@ -188,7 +188,7 @@ def lock_folder(folder: Path) -> Iterator[None]:
     with ExitStack() as stack:
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            stack.enter_context(sole_use(folder / LOCK_NAME))
+            stack.enter_context(hold_lock(folder / LOCK_NAME))
         except InUseError as error:
             raise FolderTakenError(
                 f"{folder}: the data folder is in use by another manager (process {error.holder}). "
@@ -214,7 +214,7 @@ def _open(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
     try:
         connection.execute("pragma journal_mode = wal")
-        connection.execute(f"pragma synchronous = {'full' if is_disk_waited_for() else 'off'}")
+        connection.execute(f"pragma synchronous = {'full' if is_sync_enabled() else 'off'}")
         (version,) = connection.execute("pragma user_version").fetchone()
         if version > SCHEMA_VERSION:
             raise DataFolderError(

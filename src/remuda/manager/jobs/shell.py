@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from remuda.lib.backoff import Backoff
 from remuda.lib.clock import Clock
-from remuda.lib.waiting import one_error
+from remuda.lib.waiting import unwrap_group_error
 from remuda.manager.errors import EnvironmentTemporaryError
 from remuda.manager.jobs.job import ManagedJob
 from remuda.manager.jobs.runners import ServedRunner
@@ -241,7 +241,7 @@ class _RunnerPoll:
             term=wanted.term,
         )
         self._log.info("shell opened", job=wanted.job_id, shell=wanted.id)
-        async with job.shell(wish) as shell, one_error(), asyncio.TaskGroup() as tasks:
+        async with job.shell(wish) as shell, unwrap_group_error(), asyncio.TaskGroup() as tasks:
             feeding = tasks.create_task(self._feed(wanted.id, shell), name="shell input")
             sending = tasks.create_task(output.run(), name="shell output")
             async for event in shell:

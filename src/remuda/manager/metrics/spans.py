@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from remuda import __version__
-from remuda.lib.clock import Clock, moment
+from remuda.lib.clock import Clock, parse_time
 from remuda.manager.core.record import JobRow, Outcome
 from remuda.model.job import FailureReason
 from remuda.telemetry.logs import logger
@@ -106,7 +106,7 @@ class JobSpans:
         if event.event == "started":
             self._open[event.path] = self._id_of(event, event.time)
         elif event.event == "finished" and self.is_wanted and event.status != "skipped":
-            ended_at = moment(event.finished_at or event.time)
+            ended_at = parse_time(event.finished_at or event.time)
             if ended_at is not None:
                 self._offer(self._step(event, ended_at))
         if event.event == "finished" and not event.retried:
@@ -140,7 +140,7 @@ class JobSpans:
         )
 
     def _step(self, event: _Event, ended_at: float) -> Span:
-        started_at = moment(event.started_at)
+        started_at = parse_time(event.started_at)
         return Span(
             trace_id=self.context.trace_id,
             span_id=self._id_of(event, event.started_at or event.time),

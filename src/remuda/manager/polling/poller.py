@@ -16,7 +16,7 @@ import msgspec
 
 from remuda.lib.backoff import Backoff
 from remuda.lib.clock import Clock
-from remuda.lib.waiting import happens_by
+from remuda.lib.waiting import wait_for_any_event
 from remuda.manager.config.load import RunnerConfig
 from remuda.manager.core.open_requests import RequestLimit
 from remuda.manager.core.poll_pace import Health, Pace
@@ -188,7 +188,9 @@ class Poller:
         """End held requests, and wait a moment for the others."""
         self._end_held()
         self._changed.clear()
-        await happens_by(self._context.clock, self._changed, within_seconds=YOUNG_SECONDS / 4, name="last answers")
+        await wait_for_any_event(
+            self._context.clock, self._changed, within_seconds=YOUNG_SECONDS / 4, name="last answers"
+        )
 
     def _end_held(self) -> None:
         now = self._context.clock.monotonic()
@@ -259,7 +261,9 @@ class Poller:
                 if await self._has_disk():
                     return
                 wait = _DISK_SECONDS
-            await happens_by(clock, self._changed, within_seconds=wait, name=f"pause of {self.runner.short_token}")
+            await wait_for_any_event(
+                clock, self._changed, within_seconds=wait, name=f"pause of {self.runner.short_token}"
+            )
 
     async def _has_disk(self) -> bool:
         """True if enough disk is free where jobs run. A change is logged once."""

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from remuda.lib.clock import Clock, SystemClock, rfc3339
 from remuda.lib.descriptors import raise_limit
-from remuda.lib.waiting import happens_by
+from remuda.lib.waiting import wait_for_any_event
 from remuda.manager.config.load import LOG_LEVELS, ManagerConfig, load
 from remuda.manager.environments.kinds import (
     EnvironmentContext,
@@ -192,7 +192,7 @@ class ManagerService:
     async def _watch_file(self, manager: Manager, file: Path, reload: asyncio.Event) -> None:
         """Reload the file when it has changed, or on request."""
         while True:
-            await happens_by(self._clock, reload, within_seconds=RELOAD_SECONDS, name="configuration")
+            await wait_for_any_event(self._clock, reload, within_seconds=RELOAD_SECONDS, name="configuration")
             is_requested = reload.is_set()
             reload.clear()
             now = await asyncio.to_thread(_stamp, file)

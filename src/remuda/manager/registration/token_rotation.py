@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from remuda.lib.clock import Clock
-from remuda.lib.waiting import carried_through
+from remuda.lib.waiting import finish_despite_cancel
 from remuda.manager.config.file import ConfigFile
 from remuda.manager.config.load import RunnerConfig, load, short_token
 from remuda.manager.errors import ConfigError, RegisterError
@@ -63,7 +63,7 @@ class TokenRotation:
         for runner in runners:
             due = due_at(runner)
             if due is not None and due <= self._clock.wall():
-                await carried_through(self._renew(runner), name=f"renewal of {runner.short_token}")
+                await finish_despite_cancel(self._renew(runner), name=f"renewal of {runner.short_token}")
 
     async def _renew(self, runner: RunnerConfig) -> None:
         selection = Selection(token=runner.token, url=runner.url)

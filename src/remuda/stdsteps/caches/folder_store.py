@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from remuda.lib.safe_paths import closing, make_below, open_below
+from remuda.lib.safe_paths import close_after, make_below, open_below
 
 DEFAULT_KEY = "default"
 LONGEST_NAME = 200
@@ -44,7 +44,7 @@ def open_folder(folder: str, root: str, *, is_made: bool) -> Iterator[Path]:
         os.makedirs(folder, mode=0o700, exist_ok=True)
     base, relative = (Path(root), os.path.relpath(folder, root)) if root else (Path(folder), "")
     opened = make_below(base, relative, mode=0o700, may_be_mounted=True) if is_made else open_below(base, relative)
-    with closing(opened):
+    with close_after(opened):
         yield Path(f"/proc/self/fd/{opened}")
 
 

@@ -13,7 +13,7 @@ import re
 from contextlib import suppress
 from pathlib import Path
 
-from remuda.lib.safe_paths import closing, grant_owner, open_folder
+from remuda.lib.safe_paths import close_after, grant_owner, open_folder
 from remuda.stdsteps.checkout import lfs as large_files
 from remuda.stdsteps.checkout import mirrors, submodules
 from remuda.stdsteps.checkout.git import Git, Remote, is_damaged, private_config, reason, shallow, split_credentials
@@ -141,7 +141,7 @@ def run(inputs: Inputs) -> None:
 
 def restore_rights(work_dir: Path) -> None:
     """An earlier job may have taken them away from the owner of the folder."""
-    with closing(open_folder(str(work_dir))) as opened:
+    with close_after(open_folder(str(work_dir))) as opened:
         grant_owner(opened)
 
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from remuda.lib.dataclass import dataclass
-from remuda.lib.safe_paths import closing, empty, make_below
+from remuda.lib.safe_paths import close_after, empty, make_below
 from remuda.stdsteps.checkout.git import Git, reason, shallow
 from remuda.stdsteps.checkout.git_flags import SUBMODULE_UPDATE, check_flags
 from remuda.stdsteps.checkout.workdir import remove
@@ -50,7 +50,7 @@ def clear(git: Git, work_dir: Path) -> None:
     its configuration says, or a link to one; git itself cleans none of these folders."""
     for line in git.read("ls-files", "--stage", "-z").split(b"\0"):
         if line.startswith(_LINK):
-            with closing(make_below(work_dir, os.fsdecode(line.partition(b"\t")[2]))) as folder:
+            with close_after(make_below(work_dir, os.fsdecode(line.partition(b"\t")[2]))) as folder:
                 empty(folder)
 
 

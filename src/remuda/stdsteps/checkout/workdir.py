@@ -9,13 +9,13 @@ import tempfile
 from pathlib import Path
 
 from remuda.lib import safe_paths
-from remuda.lib.safe_paths import closing, grant_owner, open_folder, replace_file, walk
+from remuda.lib.safe_paths import close_after, grant_owner, open_folder, replace_file, walk
 from remuda.stdsteps.common.errors import PlatformError
 
 
 def empty(folder: Path) -> None:
     """Remove everything in a folder, but not the folder: it is the job's working directory."""
-    with closing(open_folder(str(folder))) as opened:
+    with close_after(open_folder(str(folder))) as opened:
         safe_paths.empty(opened)
 
 
@@ -32,13 +32,13 @@ def remove(path: Path) -> None:
 
 def write(folder: Path, name: str, data: bytes) -> None:
     """Put a file in the place of a file or link."""
-    with closing(open_folder(str(folder))) as opened:
+    with close_after(open_folder(str(folder))) as opened:
         replace_file(opened, name, data)
 
 
 def repair(folder: Path) -> None:
     """Give the owner of every folder in a tree the rights back that a job has taken away."""
-    with closing(open_folder(str(folder))) as opened:
+    with close_after(open_folder(str(folder))) as opened:
         for found in walk(opened, is_repaired=True):
             grant_owner(found.descriptor)
 
@@ -53,7 +53,7 @@ def is_plain(folder: Path) -> bool:
         opened = open_folder(str(folder))
     except OSError:
         return False
-    with closing(opened):
+    with close_after(opened):
         for found in walk(opened, is_repaired=True):
             if not found.is_plain:
                 return False

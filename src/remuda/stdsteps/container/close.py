@@ -10,7 +10,7 @@ import contextlib
 import os
 import time
 
-from remuda.lib.safe_paths import MovedError, closing, open_folder, walk
+from remuda.lib.safe_paths import MovedError, close_after, open_folder, walk
 from remuda.stdsteps.common.errors import StepError
 from remuda.stdsteps.common.inputs import Inputs
 from remuda.stdsteps.common.log import say
@@ -55,7 +55,7 @@ def _patiently_remove(engine: Engine, name: str) -> None:
 
 def give_back(folder: str) -> None:
     """As root: everything in a tree to the owner of its root."""
-    with contextlib.suppress(MovedError), closing(open_folder(folder)) as top:
+    with contextlib.suppress(MovedError), close_after(open_folder(folder)) as top:
         owner = os.fstat(top)
         if owner.st_uid == 0:
             return

@@ -8,14 +8,14 @@ import contextlib
 import os
 import stat
 
-from remuda.lib.safe_paths import MovedError, closing, open_folder, walk
+from remuda.lib.safe_paths import MovedError, close_after, open_folder, walk
 
 _OPENING = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 def share(folder: str) -> None:
     """Everybody may do in this tree what its owner may."""
-    with contextlib.suppress(FileNotFoundError, MovedError), closing(open_folder(folder)) as top:
+    with contextlib.suppress(FileNotFoundError, MovedError), close_after(open_folder(folder)) as top:
         for place, names, _ in walk(top):
             _open_up(place)
             for name in names:

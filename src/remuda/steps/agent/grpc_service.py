@@ -21,7 +21,7 @@ from grpclib.server import Stream
 
 from remuda import __version__
 from remuda.lib.masking import TOKEN_PREFIXES
-from remuda.lib.waiting import one_error
+from remuda.lib.waiting import unwrap_group_error
 from remuda.steps.agent.jobs import VERSION, Jobs
 from remuda.steps.agent.watch import CHUNK_BYTES, Watcher
 from remuda.steps.engine.job_execution import Job
@@ -145,7 +145,7 @@ class AgentService(AgentBase):
         # Imported here, because most agents open no shell.
         from remuda.steps.agent.shell import attend
 
-        async with one_error():
+        async with unwrap_group_error():
             await attend(self._jobs, first, stream)
 
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from grpclib.server import Server
 
 from remuda.lib.clock import SystemClock
-from remuda.lib.waiting import happens
+from remuda.lib.waiting import wait_for_event
 from remuda.steps.agent.grpc_service import AgentService, StepRunnerService, is_of_a_job
 from remuda.steps.agent.jobs import Jobs
 from remuda.steps.agent.transport import open_transport
@@ -113,7 +113,7 @@ async def _until_stopped(
         seconds = math.inf if idle_exit_seconds is None else used_at + idle_exit_seconds - now
         if seconds <= 0 or now - kept_at >= LOST_SECONDS:
             return
-        await happens(stop, within_seconds=min(seconds, LOOK_SECONDS))
+        await wait_for_event(stop, within_seconds=min(seconds, LOOK_SECONDS))
 
 
 async def _clean_up(jobs: Jobs) -> None:

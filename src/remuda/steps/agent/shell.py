@@ -25,7 +25,7 @@ from pathlib import Path
 from grpclib.server import Stream
 
 from remuda.lib.files import write_whole
-from remuda.lib.waiting import happens
+from remuda.lib.waiting import wait_for_event
 from remuda.steps.agent.jobs import Jobs
 from remuda.steps.delegation.client import CommandChannel
 from remuda.steps.delegation.files import Order
@@ -175,11 +175,11 @@ class Shell:
         """Return when nothing of its session runs any more. Does not wait for the reader of its output."""
         self.reason = self.reason or reason
         self.hang_up()
-        await happens(self._process.exited, within_seconds=GRACE_SECONDS)
+        await wait_for_event(self._process.exited, within_seconds=GRACE_SECONDS)
         if not self._is_killed:  # only once, because the number may be reused later
             self._is_killed = True
             leftovers.end_session(self._process.pid, since=self._start)
-        await happens(self._process.exited, within_seconds=GRACE_SECONDS)
+        await wait_for_event(self._process.exited, within_seconds=GRACE_SECONDS)
 
     async def serve(self, stream: "Stream[pb.ShellInput, pb.ShellOutput]") -> int | None:
         """Copy bytes both ways until it has ended. Returns its exit code, or None if that is not known."""

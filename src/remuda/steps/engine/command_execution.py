@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from remuda.lib.dataclass import dataclass
-from remuda.lib.waiting import one_error
+from remuda.lib.waiting import unwrap_group_error
 from remuda.steps.delegation.tree import end_elsewhere, outcome_of, read_returned, translate_result
 from remuda.steps.engine import hold, step_results
 from remuda.steps.engine.job_state import JobState
@@ -184,7 +184,7 @@ class CommandExecution:
         if not enclosure.is_measured:
             await work
             return
-        async with one_error(), asyncio.TaskGroup() as tasks:
+        async with unwrap_group_error(), asyncio.TaskGroup() as tasks:
             measuring = tasks.create_task(self._measure(node, enclosure, files), name=f"limits of {node.path}")
             await work
             measuring.cancel()

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Protocol
 
 from remuda.lib.killpoints import reach
-from remuda.lib.waiting import LightEvent, happens, happens_by, one_error
+from remuda.lib.waiting import LightEvent, unwrap_group_error, wait_for_any_event, wait_for_event
 from remuda.steps.delegation.tree import read_context
 from remuda.steps.engine import hold
 from remuda.steps.engine.client_presence import ClientPresence
@@ -355,7 +355,7 @@ class Job:
         reach("agent.held")
         if self.is_unwanted:
             self.release()
-        await happens_by(
+        await wait_for_any_event(
             self._context.clock,
             self._unwanted,
             within_seconds=self.end.held_until - self._context.clock.now(),
@@ -387,7 +387,7 @@ class Job:
         def holds(node: Node, level: sequence.Level) -> bool:
             return condition_holds(state.tree, state.facts, node, level)
 
-        async with one_error(), asyncio.TaskGroup() as group:
+        async with unwrap_group_error(), asyncio.TaskGroup() as group:
             while True:
                 self._notify_soon()
                 await state.wait_for_space()
@@ -415,7 +415,7 @@ class Job:
                             _apply(state, action)
                             has_acted = True
                 if not has_acted:
-                    await happens(self._wake, within_seconds=None if until is None else until - now)
+                    await wait_for_event(self._wake, within_seconds=None if until is None else until - now)
 
     def _forget_step_task(
         self, tasks: dict[tuple[int, ...], asyncio.Task[None]], key: tuple[int, ...], _: asyncio.Task[None]

@@ -57,7 +57,7 @@ class JobState:
     def mask(self, texts: Collection[str]) -> None:
         """Mask these texts in the log from now on."""
         if texts:
-            self.log.secrets = self.log.secrets.and_also(texts)
+            self.log.secrets = self.log.secrets.with_values(texts)
 
     def warn(self, text: str) -> None:
         self.log.say(f"WARNING: {text}")

@@ -19,7 +19,7 @@ from functools import partial
 
 from remuda.lib.clock import Clock
 from remuda.lib.killpoints import reach
-from remuda.lib.waiting import LightEvent, happens
+from remuda.lib.waiting import LightEvent, wait_for_event
 from remuda.steps.engine.loading import Resolver
 from remuda.steps.engine.output_files import MOST_MASK_BYTES, MOST_MASKS, read_masks
 from remuda.steps.job_files.disk import DiskSpace
@@ -416,7 +416,7 @@ class ProcessExecution:
             await asyncio.sleep(0)
             return
         if size:
-            await happens(process.exited if self._is_dismissed else process.told, within_seconds=BATCH_SECONDS)
+            await wait_for_event(process.exited if self._is_dismissed else process.told, within_seconds=BATCH_SECONDS)
             return
         now = self._context.clock.now()
         # The end of other processes in the group is not reported by the kernel.
@@ -427,7 +427,7 @@ class ProcessExecution:
         if until is None:
             await self._wake.wait()
         else:
-            await happens(self._wake, within_seconds=until - now)
+            await wait_for_event(self._wake, within_seconds=until - now)
 
 
 def kill_unattended(files: StepFiles, context: AgentContext) -> None:

@@ -25,7 +25,7 @@ from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import Any
 
-from remuda.lib.files import InUseError, sole_use, write_whole
+from remuda.lib.files import InUseError, hold_lock, write_whole
 from remuda.lib.safe_paths import remove_tree
 from remuda.steps.errors import AgentError, DataInUseError
 
@@ -80,7 +80,7 @@ def occupy(data: Path) -> Iterator[Callable[[], bool]]:
         folder = os.open(data, os.O_RDONLY | os.O_DIRECTORY)
         stack.callback(os.close, folder)
         try:
-            stack.enter_context(sole_use(data / "agent.lock"))
+            stack.enter_context(hold_lock(data / "agent.lock"))
         except InUseError as error:
             raise DataInUseError(
                 f"another agent (process {error.holder}) serves {data}; use that one, or give another --data"

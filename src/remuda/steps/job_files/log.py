@@ -357,7 +357,7 @@ class Output:
             data, self._pending = self._pending + b"\n", b""
             self._write(
                 data,
-                raw_offset=self._consumed - self._masker.held,
+                raw_offset=self._consumed - self._masker.pending,
                 covered=self._masker.covered,
                 in_token=self._masker.in_token,
                 continued=True,

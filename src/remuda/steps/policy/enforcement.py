@@ -17,8 +17,8 @@ from typing import Any
 
 from remuda.lib.clock import Clock
 from remuda.lib.files import write_whole
-from remuda.lib.safe_paths import closing, open_folder, open_plain
-from remuda.lib.waiting import carried_through
+from remuda.lib.safe_paths import close_after, open_folder, open_plain
+from remuda.lib.waiting import finish_despite_cancel
 from remuda.steps.errors import AgentError
 from remuda.steps.job_tree.rights import (
     ENGINE_CLIENTS,
@@ -277,7 +277,7 @@ class PolicyEnforcement:
         survivors = await sweep(self._host, self._key, clock) if self.is_restricted else ()
         if self._own_uid is not None:
             clearing = asyncio.to_thread(_clear_user, self._own_uid)
-            await carried_through(clearing, name=f"job {self._key}: clear its user")
+            await finish_despite_cancel(clearing, name=f"job {self._key}: clear its user")
         self.leave_slot()
         return survivors
 
@@ -287,7 +287,7 @@ class PolicyEnforcement:
         survivors = await sweep(self._host, self._key, clock) if self.is_restricted else ()
         if self._own_uid is not None:
             ending = asyncio.to_thread(_end_processes, self._own_uid)
-            await carried_through(ending, name=f"job {self._key}: end its user's processes")
+            await finish_despite_cancel(ending, name=f"job {self._key}: end its user's processes")
         return survivors
 
     def leave_slot(self) -> None:
@@ -341,16 +341,16 @@ class PolicyEnforcement:
                 else:
                     paths.append(f"{folder}/{name}")
         for name in paths:
-            with closing(open_plain(name)) as file:
+            with close_after(open_plain(name)) as file:
                 os.fchown(file, self.person.uid, self.person.gid)
         for folder in folders:
-            with suppress(FileNotFoundError), closing(open_folder(str(folder))) as opened:
+            with suppress(FileNotFoundError), close_after(open_folder(str(folder))) as opened:
                 os.fchown(opened, self.person.uid, self.person.gid)
 
     def _let_read(self, path: str) -> None:
         """Let the job's user only read a file of an inserted step, although the step runs as that user."""
         assert self.person is not None
-        with closing(open_plain(path)) as file:
+        with close_after(open_plain(path)) as file:
             os.fchown(file, os.geteuid(), self.person.gid)
             os.fchmod(file, 0o640)
 

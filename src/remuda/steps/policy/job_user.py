@@ -11,7 +11,7 @@ from dataclasses import field
 from pathlib import Path
 
 from remuda.lib.dataclass import dataclass
-from remuda.lib.safe_paths import closing, open_folder, walk
+from remuda.lib.safe_paths import close_after, open_folder, walk
 from remuda.steps.errors import AgentError, BadRequestError
 
 LARGEST_ID = 2**31 - 1
@@ -47,7 +47,7 @@ def hand_over(folder: Path, person: JobUser, opened: int | None = None, *, close
     of the content.
     """
     if opened is None:
-        with closing(_open(folder)) as descriptor:
+        with close_after(_open(folder)) as descriptor:
             hand_over(folder, person, descriptor, closed=closed)
         return
     if (barrier := _barrier(folder, person)) is not None:

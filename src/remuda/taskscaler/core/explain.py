@@ -5,7 +5,7 @@ Every reason has a sentence with its numbers.
 
 from collections.abc import Iterable, Sequence
 
-from remuda.lib.durations import in_words
+from remuda.lib.durations import format_duration
 from remuda.taskscaler.core.decisions import Because, Plan, Reason, Terms
 
 SHOWN = 10
@@ -47,7 +47,7 @@ _WORDS = {
 def describe(because: Because) -> str:
     """A reason as a sentence."""
     numbers = {
-        name: in_words(round(value)) if name.endswith("seconds") and not isinstance(value, str) else value
+        name: format_duration(round(value)) if name.endswith("seconds") and not isinstance(value, str) else value
         for name, value in because.numbers.items()
     }
     return _WORDS[because.reason].format(**numbers)
@@ -75,7 +75,7 @@ def explain(plan: Plan, *, now: float) -> str:
     reservable = "any number of" if plan.reservable is None else plan.reservable
     lines.append(f"Requests for jobs may hold {reservable} slots, and hold {plan.terms.reserved}")
     if plan.look_again_at is not None:
-        lines.append(f"Changes by itself in {in_words(round(max(plan.look_again_at - now, 0)))} at the earliest")
+        lines.append(f"Changes by itself in {format_duration(round(max(plan.look_again_at - now, 0)))} at the earliest")
     return "\n".join(lines) + "\n"
 
 

@@ -15,7 +15,7 @@ from remuda.fleeting.port import InstanceState as Shown
 from remuda.lib.backoff import Backoff
 from remuda.lib.clock import Clock
 from remuda.lib.dataclass import dataclass
-from remuda.lib.waiting import happens_by
+from remuda.lib.waiting import wait_for_any_event
 from remuda.taskscaler.core.rebalancing import Meddling
 from remuda.taskscaler.fleet.requests import PendingRequest
 from remuda.taskscaler.fleet.roster import Gone, Roster
@@ -201,7 +201,7 @@ class GroupWatch:
             # `look` shortens the pause, but not below the interval of groups that expect a change.
             await self._clock.sleep(min(setup.expecting_seconds, pause, 1.0))
             rest = pause - min(setup.expecting_seconds, pause, 1.0)
-            await happens_by(self._clock, self._look, within_seconds=rest, name=f"next update of {self.name}")
+            await wait_for_any_event(self._clock, self._look, within_seconds=rest, name=f"next update of {self.name}")
 
     async def _send(self, tasks: asyncio.TaskGroup) -> None:
         """Send requests and deletions, each call in its own task. Queued ones can still be withdrawn."""

@@ -24,7 +24,7 @@ from remuda.fleeting.port import (
 )
 from remuda.lib.backoff import Backoff
 from remuda.lib.clock import Clock
-from remuda.lib.waiting import happens_by
+from remuda.lib.waiting import wait_for_any_event
 from remuda.taskscaler.core.slots import Slot
 from remuda.taskscaler.fleet.members import is_gone
 from remuda.taskscaler.fleet.setup import (
@@ -110,7 +110,9 @@ class ProvidedScaler:
                 pause = max(_AGAIN.delay(failures), self._setup.expecting_seconds) if failures else 0.0
                 await self._clock.sleep(pause)
                 seconds = self._setup.expecting_seconds
-                await happens_by(self._clock, self._wake, within_seconds=seconds, name="next question to the provider")
+                await wait_for_any_event(
+                    self._clock, self._wake, within_seconds=seconds, name="next question to the provider"
+                )
 
     async def close(self) -> None:
         """Report the last releases and end the plugin. Called after `run`; instances are the plugin's own."""

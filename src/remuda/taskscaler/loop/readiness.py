@@ -12,7 +12,7 @@ from remuda.fleeting.errors import PermanentError, TemporaryError, UnhealthyErro
 from remuda.fleeting.port import ConnectInfo, HasHeartbeat, InstanceGroup
 from remuda.lib.backoff import Backoff
 from remuda.lib.clock import Clock
-from remuda.lib.waiting import happens_by
+from remuda.lib.waiting import wait_for_any_event
 from remuda.taskscaler.core.values import InstanceState
 from remuda.taskscaler.fleet.members import Member, to_prepare
 from remuda.taskscaler.fleet.roster import Roster
@@ -75,7 +75,7 @@ class Readiness:
                 self._begin(tasks, preparing)
                 pause = self._check(tasks, checking)
                 await self._clock.sleep(min(PACE_SECONDS, pause))
-                await happens_by(
+                await wait_for_any_event(
                     self._clock, self._wake, within_seconds=max(pause - PACE_SECONDS, 0.0), name="next check"
                 )
 

@@ -17,7 +17,7 @@ from remuda.fleeting.errors import TemporaryError
 from remuda.fleeting.port import ConnectInfo, InstanceGroup
 from remuda.lib.clock import Clock
 from remuda.lib.sqlite_writer import Writer
-from remuda.lib.waiting import happens_by
+from remuda.lib.waiting import wait_for_any_event
 from remuda.taskscaler.core.explain import describe
 from remuda.taskscaler.core.slots import Slot, Waiter
 from remuda.taskscaler.fleet.roster import Gone, Roster
@@ -278,7 +278,7 @@ class Scaler:
             times = [at for at in (*ends, made.look_again_at) if at is not None and at > now]
             await self._clock.sleep(PACE_SECONDS)
             pause = min([LOOK_SECONDS, *(at - now for at in times)]) - PACE_SECONDS
-            await happens_by(self._clock, self._wake, within_seconds=max(pause, 0.0), name="next plan")
+            await wait_for_any_event(self._clock, self._wake, within_seconds=max(pause, 0.0), name="next plan")
 
     def _give_up(self, coming: int) -> None:
         """Fail jobs that have waited too long and for which no slot is coming."""

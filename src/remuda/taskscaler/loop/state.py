@@ -21,7 +21,7 @@ import msgspec
 
 from remuda.lib.backoff import Backoff
 from remuda.lib.clock import Clock
-from remuda.lib.files import is_disk_waited_for
+from remuda.lib.files import is_sync_enabled
 from remuda.lib.sqlite_writer import Writer
 from remuda.taskscaler.fleet.requests import PendingRequest
 from remuda.taskscaler.fleet.roster import Roster
@@ -185,7 +185,7 @@ def _open_database(path: Path) -> sqlite3.Connection:
     db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     try:
         db.execute("pragma journal_mode = wal")
-        db.execute(f"pragma synchronous = {'full' if is_disk_waited_for() else 'off'}")
+        db.execute(f"pragma synchronous = {'full' if is_sync_enabled() else 'off'}")
         (version,) = db.execute("pragma user_version").fetchone()
         if version > SCHEMA_VERSION:
             raise StateError(f"{path} was written by a newer version (form {version}); use that, or remove the file")

@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from remuda.lib.clock import moment, stamp
+from remuda.lib.clock import parse_time, stamp
 from remuda.localrun.render.step_events import StepView, fold
 from remuda.localrun.render.words import duration
 
@@ -95,5 +95,5 @@ def test_durations_read_as_people_say_them(seconds: float, text: str) -> None:
 
 
 def test_moments() -> None:
-    assert moment("2025-06-15T15:06:40.000Z") == NOW
-    assert moment(None) is None
+    assert parse_time("2025-06-15T15:06:40.000Z") == NOW
+    assert parse_time(None) is None

@@ -21,8 +21,8 @@ from remuda.wire.agent_client import JobVariable
         ("30m", "1h", "45m", 2700, ""),
         ("30m", "1h", "0", 0, ""),
         ("30m", "10m", "45m", 1800, "at most 10m"),
-        ("30m", "1h", "soon", 1800, "is no span of time"),
-        ("30m", "1h", "-5", 1800, "is no span of time"),
+        ("30m", "1h", "soon", 1800, "is not a duration"),
+        ("30m", "1h", "-5", 1800, "is not a duration"),
     ],
 )
 def test_hold(runner: str, most: str, asked: str, seconds: int, remark: str) -> None:

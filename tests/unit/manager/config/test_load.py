@@ -253,10 +253,10 @@ MACHINE = '[[runners.remuda.machines]]\nhost = "10.0.0.1"\nidentity_file = "/key
         ("instance", MACHINE.replace('"/key"', '""'), ["machines[0]", "nobody could log in"]),
         ("instance", MACHINE + MACHINE, ["'10.0.0.1' is there twice"]),
         ("instance", "[runners.autoscaler.vm_isolation]\nenabled = true\n" + MACHINE, ["vm_isolation", "not be safe"]),
-        ("shell", 'prepare_timeout = "soon"\n', ["runners[0].prepare_timeout", "no span of time"]),
+        ("shell", 'prepare_timeout = "soon"\n', ["runners[0].prepare_timeout", "not a duration"]),
         ("shell", 'use_slot_cgroups = true\nslot_cgroup_template = "ci"\n', ["slot_cgroup_template", "${slot}"]),
         ("shell", 'slot_cgroup_template = "../${slot}"\n', ["slot_cgroup_template", "leads out"]),
-        ("shell", '[runners.remuda]\nhold_failed = "x"\n', ["remuda.hold_failed", "no span of time"]),
+        ("shell", '[runners.remuda]\nhold_failed = "x"\n', ["remuda.hold_failed", "not a duration"]),
         ("shell", '[runners.cache.s3]\nServerSideEncryption = "KMS"\n', ["ServerSideEncryption", "not be safe"]),
     ],
 )

@@ -29,7 +29,7 @@ def warnings(text: str) -> list[str]:
         (HEAD + 'executor = "instance"\n', ["config.toml:1: runners[0].autoscaler.plugin", "is missing"]),
         (AWS + "[[runners.autoscaler.policy]]\nidle_count = -3\n", ["policy[0].idle_count: -3 is below 0"]),
         (AWS + "max_instances = -1\n", ["config.toml:8: runners[0].autoscaler.max_instances", "below 0"]),
-        (AWS + 'update_interval = "soon"\n', ["autoscaler.update_interval", "no span of time"]),
+        (AWS + 'update_interval = "soon"\n', ["autoscaler.update_interval", "not a duration"]),
         (
             AWS + '[[runners.autoscaler.policy]]\n[[runners.autoscaler.policy]]\nperiods = ["* * *"]\n',
             ["config.toml:10: runners[0].autoscaler.policy[1].periods: ", "has 3 fields"],

@@ -122,7 +122,7 @@ def test_lines_of_steps_at_the_same_time_are_whole_and_can_be_told_apart(desk: D
 def test_a_mask_that_is_added_holds_for_what_is_kept_back(desk: Desk) -> None:
     desk.print(b"a hid")
     desk.consume()
-    desk.log.secrets = SECRETS.and_also(["hidden", "sec"])
+    desk.log.secrets = SECRETS.with_values(["hidden", "sec"])
     desk.print(b"den and hidden and secret\n")
     desk.consume()
     assert plain_lines(desk.shown(), b"01O") == [b"a hidden and [MASKED] and [MASKED]"]

@@ -26,7 +26,7 @@ from remuda.cell.http.edge.endpoints import Edge, Endpoint
 from remuda.cell.http.edge.errors import ApiError, ClientGoneError, bad_parameter, not_found, unavailable
 from remuda.cell.values import Project, Runner
 from remuda.cell.values.people import Level
-from remuda.lib.waiting import happens
+from remuda.lib.waiting import wait_for_event
 from remuda.model.job import JobId, PipelineId, ProjectId
 
 HEARTBEAT_SECONDS = 15.0
@@ -190,7 +190,7 @@ class _EventStream(Response):
                 at += len(found)
                 if texts:
                     yield b"".join(texts)
-                elif not found and not await happens(watcher.wake, within_seconds=HEARTBEAT_SECONDS):
+                elif not found and not await wait_for_event(watcher.wake, within_seconds=HEARTBEAT_SECONDS):
                     yield buffer.heartbeat(at)
 
 

@@ -25,7 +25,7 @@ from remuda.cell.http.edge.lookup import any_job_in_path, number_in_path
 from remuda.cell.http.runner.trace import job_headers
 from remuda.cell.values import StepResult
 from remuda.cell.values.people import Level
-from remuda.lib.clock import moment
+from remuda.lib.clock import parse_time
 from remuda.wire.runner_api import StepResultsIn, StepResultsTaken
 
 MAX_RESULTS = 50_000
@@ -146,7 +146,7 @@ def step_times(results: Iterable[Any]) -> list[dict[str, Any]]:
 
 def _seconds(began: object, ended: object) -> float | None:
     """The time between two timestamps; None if one cannot be parsed."""
-    start, end = moment(began), moment(ended)
+    start, end = parse_time(began), parse_time(ended)
     return None if start is None or end is None else max(round(end - start, 6), 0.0)
 
 

@@ -23,7 +23,7 @@ from remuda.cell.store.sql.filters import Conditions
 from remuda.cell.store.sql.rows import SqlDatabase, SqlRows
 from remuda.cell.store.sqlite.schema import prepare
 from remuda.cell.values import Family, Job, Pipeline
-from remuda.lib.files import is_disk_waited_for, make_private
+from remuda.lib.files import is_sync_enabled, make_private
 from remuda.lib.ids import IdRange, IdsExhaustedError, range_of_cell
 from remuda.lib.sqlite_writer import ClosedError, Writer
 from remuda.model.job import OCCUPYING, JobId, PipelineId, ProjectId
@@ -191,7 +191,7 @@ class SqliteDatabase(_Rows, SqlDatabase):
             _make_files_private(path)
             db = sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
             try:
-                synchronous = "FULL" if is_disk_waited_for() else "OFF"
+                synchronous = "FULL" if is_sync_enabled() else "OFF"
                 for pragma in ("journal_mode = WAL", f"synchronous = {synchronous}", "foreign_keys = ON"):
                     db.execute(f"PRAGMA {pragma}")
                 prepare(db, str(path), cell_id)
