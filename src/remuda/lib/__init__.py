@@ -1,1 +1,1 @@
-"""General tools without knowledge of CI, standard library only: clock, waiting, ids, backoff, files, SQLite, masking."""
+"""General tools without knowledge of CI: clock, waiting, ids, backoff, files, SQLite, masking. Standard library."""
