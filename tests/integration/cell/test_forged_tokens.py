@@ -26,7 +26,7 @@ from tests.support.cells.served_cell import Answer, ScriptedRunner, ServedCell
 from remuda.cell.http.edge.access import Kind
 from remuda.cell.http.edge.app import DIRECT, ENDPOINTS
 from remuda.cell.http.edge.endpoints import Endpoint
-from remuda.cell.secrets.key_ring import job_token_keys
+from remuda.cell.secrets.key_ring import load_job_token_keys
 from remuda.cell.store.open import open_store
 from remuda.cell.store.ports import Store
 from remuda.model.job import RunnerId
@@ -132,7 +132,7 @@ async def opened(cell: ServedCell) -> AsyncIterator[Store]:
 async def stored_keys(cell: ServedCell) -> list[SigningKey]:
     """What only a thief would have."""
     async with opened(cell) as store:
-        return list(await job_token_keys(store))
+        return list(await load_job_token_keys(store))
 
 
 def of_kind(*kinds: Kind, or_job: bool = False) -> list[Any]:

@@ -21,7 +21,7 @@ from remuda.cell.operations import backups
 from remuda.cell.operations.backups import back_up, restore
 from remuda.cell.operations.integrity_checks import check
 from remuda.cell.settings import CellSettings
-from remuda.cell.store import tables
+from remuda.cell.store import snapshots
 from remuda.cell.traces.archive import ArchivedTraces
 from remuda.cell.traces.files import FileTraces
 from remuda.testing.builders import NOW
@@ -36,7 +36,7 @@ def remuda(*words: str | Path, limit: Callable[[], None] | None = None) -> subpr
 
 
 async def problems(settings: CellSettings) -> tuple[str, ...]:
-    async with tables.read(settings) as found:
+    async with snapshots.read(settings) as found:
         blobs = FolderBlobs(settings.data / "blobs")
         traces = ArchivedTraces(FileTraces(settings.data / "traces"), blobs)
         return (await check(found, settings, traces, blobs)).problems

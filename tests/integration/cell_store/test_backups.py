@@ -17,7 +17,7 @@ from remuda.cell.errors import CellError, DataFolderError
 from remuda.cell.operations.backups import back_up, restore
 from remuda.cell.operations.integrity_checks import Report, check
 from remuda.cell.settings import CellSettings
-from remuda.cell.store import tables
+from remuda.cell.store import snapshots
 from remuda.cell.traces.archive import ArchivedTraces
 from remuda.cell.traces.files import FileTraces
 from remuda.testing.builders import NOW
@@ -27,7 +27,7 @@ KINDS = ("sqlite", "postgres")
 
 
 async def checked(settings: CellSettings) -> Report:
-    async with tables.read(settings) as found:
+    async with snapshots.read(settings) as found:
         blobs = FolderBlobs(settings.data / "blobs")
         return await check(found, settings, ArchivedTraces(FileTraces(settings.data / "traces"), blobs), blobs)
 

@@ -22,7 +22,7 @@ from remuda.cell.operations import encryption_keys
 from remuda.cell.operations.backups import back_up, missing_keys, restore
 from remuda.cell.secrets import resealing
 from remuda.cell.secrets.key_files import key_file, read_keys
-from remuda.cell.secrets.sealing import SealError, new_key, written_key
+from remuda.cell.secrets.sealing import SealError, format_key, new_key
 from remuda.cell.settings import CellSettings
 from remuda.cell.store.sqlite.store import SqliteStore
 from remuda.cell.values import Project, ProjectVariable
@@ -182,7 +182,7 @@ def test_a_wrong_or_missing_key_stops_the_start(tmp_path: Path) -> None:
     with pytest.raises(CellError, match=r"encryption\.keys, is not there; bring it back"), ServedCell(data):
         pass
     assert not path.exists(), "no new key is made for secrets that have one"
-    path.write_text(f"{written_key(new_key())}\n")
+    path.write_text(f"{format_key(new_key())}\n")
     with pytest.raises(SealError, match=r"encrypted with key \w{12}, which is not in .*encryption\.keys"):
         ServedCell(data).__enter__()
     path.write_text("garbage\n")
@@ -192,7 +192,7 @@ def test_a_wrong_or_missing_key_stops_the_start(tmp_path: Path) -> None:
     with pytest.raises(CellError, match="has no key"), ServedCell(data):
         pass
     path.unlink()
-    given = written_key(next(iter(read_keys_of(right, tmp_path).values())))
+    given = format_key(next(iter(read_keys_of(right, tmp_path).values())))
     with ServedCell(data, encryption_keys=(given,)) as cell:
         assert cell.api("GET", "/projects").status == 200
     with pytest.raises(CellError, match="REMUDA_ENCRYPTION_KEYS: this is no"), ServedCell(data, encryption_keys=("x",)):
@@ -230,7 +230,9 @@ def test_keys_are_rotated_while_the_cell_runs(
             assert {f"{SECRET}-0", f"{SECRET}-given"} <= values_in(job)
             assert runner.put(job, "success").status == 200
         assert cell.api("POST", f"/projects/{project}/variables", {"key": "LATER", "value": SECRET}).status == 201
-        assert asyncio.run(resealing.keys_in_use(settings)).keys() == {new}, "the running cell seals with the new key"
+        assert asyncio.run(resealing.count_keys_in_use(settings)).keys() == {new}, (
+            "the running cell seals with the new key"
+        )
         event = cell.api("GET", "/audit_events?action=encryption_key_rotated").json()[0]
         assert event["details"]["target_details"] == new
         assert event["details"]["author_name"].startswith("command of ")
@@ -256,7 +258,7 @@ def test_every_process_takes_up_a_new_key(tmp_path: Path, database: str) -> None
             path = f"/projects/{project}/variables"
             assert {row["value"] for row in cell.api("GET", path).json()} >= {f"{SECRET}-0", f"{SECRET}-1"}
             assert cell.api("POST", path, {"key": f"LATER{number}", "value": SECRET}).status == 201
-        assert asyncio.run(resealing.keys_in_use(settings)).keys() == {new}
+        assert asyncio.run(resealing.count_keys_in_use(settings)).keys() == {new}
         assert other.api("GET", f"/projects/{project}/variables/LATER0").json()["value"] == SECRET
 
 
@@ -266,7 +268,7 @@ def test_a_rotation_that_was_cut_off_is_made_whole(tmp_path: Path, monkeypatch: 
     with ServedCell(data) as cell:
         project = set_secrets(cell)
     monkeypatch.setattr(resealing, "_BATCH", 1)
-    seal, left = resealing._resealed, [3]
+    seal, left = resealing._reseal, [3]
 
     def dies(*given: Any) -> Any:
         left[0] -= 1
@@ -274,16 +276,16 @@ def test_a_rotation_that_was_cut_off_is_made_whole(tmp_path: Path, monkeypatch: 
             raise KeyboardInterrupt
         return seal(*given)
 
-    monkeypatch.setattr(resealing, "_resealed", dies)
+    monkeypatch.setattr(resealing, "_reseal", dies)
     with pytest.raises(KeyboardInterrupt):
         asyncio.run(encryption_keys.rotate_encryption_key(settings))
-    monkeypatch.setattr(resealing, "_resealed", seal)
-    assert len(asyncio.run(resealing.keys_in_use(settings))) == 2
+    monkeypatch.setattr(resealing, "_reseal", seal)
+    assert len(asyncio.run(resealing.count_keys_in_use(settings))) == 2
     with ServedCell(data) as cell:
         value = cell.api("GET", f"/projects/{project}/variables/PASSWORD?filter[environment_scope]=production")
         assert value.json()["value"] == f"{SECRET}-1"
     asyncio.run(encryption_keys.rotate_encryption_key(settings))
-    assert len(asyncio.run(resealing.keys_in_use(settings))) == 1
+    assert len(asyncio.run(resealing.count_keys_in_use(settings))) == 1
 
 
 async def _old_store(path: Path) -> None:
@@ -368,7 +370,7 @@ def test_the_commands(tmp_path: Path) -> None:
         done = remuda("backup", str(tmp_path / "bare"))
         assert f"without the keys ({listed[0]['id']}): keep a copy of {data}/encryption.keys" in done.stdout
         assert not (tmp_path / "bare" / "encryption.keys").exists()
-    keys = ",".join(written_key(key) for key in read_keys(data / "encryption.keys").by_id.values())
+    keys = ",".join(format_key(key) for key in read_keys(data / "encryption.keys").by_id.values())
     command = [sys.executable, "-m", "remuda", "cell", "encryption", "generate"]
     new = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout.strip()
     done = remuda("encryption", "rotate", REMUDA_ENCRYPTION_KEYS=f"{new},{keys}")

@@ -116,7 +116,7 @@ async def draft_payload(
         id_tokens=await _id_tokens(store, context, now),
     )
     payload = _with_policy(payload, job, has.settings)
-    return Draft(context=context, payload=payload, gets=found.outside, token_hash=keys.kept(job, token))
+    return Draft(context=context, payload=payload, gets=found.outside, token_hash=keys.stored_hash(job, token))
 
 
 async def store_draft(store: Store, draft: Draft) -> Job:

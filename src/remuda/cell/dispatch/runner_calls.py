@@ -83,7 +83,7 @@ class RunnerCalls:
         """
         cache = self._memory.job_cache
         try:
-            job = await (self._keys.opens(token, scope, cache.get) if ended else self._keys.opens(token, scope))
+            job = await (self._keys.find_job(token, scope, cache.get) if ended else self._keys.find_job(token, scope))
         except ExpiredError as error:
             if ended and error.claims.job_id == job_id:
                 raise await self._fail_expired(error.claims) from None
@@ -100,7 +100,7 @@ class RunnerCalls:
 
     def authenticate_from_cache(self, token: str, job_id: int) -> Job | None:
         """The job of a token if keys and job are cached; None otherwise, and if the token may be invalid."""
-        job = self._keys.opens_known(token, "job", self._memory.job_cache.get)
+        job = self._keys.find_cached_job(token, "job", self._memory.job_cache.get)
         return job if job is not None and job.id == job_id and job.state in HELD else None
 
     async def _fail_expired(self, claims: JobClaims) -> ForbiddenError:

@@ -33,10 +33,10 @@ from remuda.cell.operations.backup_files import (
 from remuda.cell.operations.data_folder import CONFIG, STORE, VERSION, check_is_cell
 from remuda.cell.secrets.key_files import NAME as KEYS
 from remuda.cell.secrets.key_files import VARIABLE, key_file, read_keys
-from remuda.cell.secrets.resealing import keys_in_use
+from remuda.cell.secrets.resealing import count_keys_in_use
 from remuda.cell.secrets.sealing import key_id, read_key
 from remuda.cell.settings import CellSettings
-from remuda.cell.store import migrations, tables
+from remuda.cell.store import migrations, snapshots
 from remuda.cell.store.row_bodies import decode
 from remuda.cell.traces.archive import ArchivedTraces
 from remuda.cell.traces.files import FileTraces
@@ -70,8 +70,8 @@ async def back_up(settings: CellSettings, to: Path, *, now: float, with_keys: bo
     """
     if to.resolve().is_relative_to(settings.data.resolve()):
         raise DataFolderError(f"{to} is in the data folder that is to be backed up; give a place outside")
-    async with tables.read(settings) as rows:
-        tables.check_known(rows)
+    async with snapshots.read(settings) as rows:
+        snapshots.check_revision(rows)
     check_is_cell(settings.data)
     if is_archive(to):
         if to.exists():
@@ -86,8 +86,8 @@ async def back_up(settings: CellSettings, to: Path, *, now: float, with_keys: bo
 
 async def _back_up(settings: CellSettings, to: Path, *, now: float, with_keys: bool) -> Manifest:
     with fill_folder(to):
-        await tables.save(settings, to / _ROWS)
-        cell_id = tables.up_to_date(to / _ROWS)
+        await snapshots.save(settings, to / _ROWS)
+        cell_id = snapshots.migrate_file(to / _ROWS)
         bucket = settings.blobs if "://" in settings.blobs else ""
         await asyncio.to_thread(_copy_files, settings, to)
         await _forget_removed(settings, to)
@@ -117,7 +117,7 @@ async def restore(source: Path, settings: CellSettings) -> Manifest:
         with fill_folder(data, keeps=(CONFIG, KEYS)), elsewhere:
             rows = data / f".{_ROWS}"
             await asyncio.to_thread(shutil.copyfile, backup / _ROWS, rows)
-            cell_id = tables.up_to_date(rows)
+            cell_id = snapshots.migrate_file(rows)
             for name, target in (("repos", data / "repos"), ("traces", data / "traces"), ("blobs", blobs)):
                 if target is not None and (backup / name).exists():
                     await asyncio.to_thread(shutil.copytree, backup / name, target, dirs_exist_ok=True)
@@ -127,7 +127,7 @@ async def restore(source: Path, settings: CellSettings) -> Manifest:
             os.sync()
             # As late as possible: a failure after this leaves a database that is not empty any more.
             if settings.is_shared:
-                await tables.load(rows, settings.database, cell_id)
+                await snapshots.load(rows, settings.database, cell_id)
                 rows.unlink()
                 write_whole(data / STORE, b"", durable=True)
             else:
@@ -145,7 +145,7 @@ def _copy_keys(settings: CellSettings, to: Path) -> tuple[str, ...]:
 
 async def _keys_of(backup: Path) -> tuple[str, ...]:
     """The keys that the rows of a backup are encrypted with."""
-    keys = await keys_in_use(CellSettings(data=backup))
+    keys = await count_keys_in_use(CellSettings(data=backup))
     return tuple(sorted(key for key in keys if key))
 
 
@@ -185,7 +185,7 @@ async def _forget_removed(settings: CellSettings, to: Path) -> None:
     if _blobs_folder(settings) is None:
         return
     copied = ArchivedTraces(FileTraces(to / "traces"), FolderBlobs(to / "blobs"))
-    async with tables.read(CellSettings(data=to)) as rows:
+    async with snapshots.read(CellSettings(data=to)) as rows:
         lost = [
             artifact
             async for (body,) in rows.rows("SELECT body FROM artifacts")
@@ -198,7 +198,7 @@ async def _forget_removed(settings: CellSettings, to: Path) -> None:
         ]
     if not lost and not silent:
         return
-    async with tables.read(settings) as now:
+    async with snapshots.read(settings) as now:
         existing = {
             decode(Artifact, body).blob
             for job_id in {artifact.job_id for artifact in lost}
@@ -210,7 +210,7 @@ async def _forget_removed(settings: CellSettings, to: Path) -> None:
             async for (body,) in now.rows(f"SELECT body FROM jobs WHERE id = {job_id}")
             if not decode(Job, body).erased
         }
-    tables.forget(
+    snapshots.remove_missing(
         to / _ROWS,
         artifacts=[artifact for artifact in lost if artifact.blob not in existing],
         traces=[job_id for job_id in silent if job_id not in kept],

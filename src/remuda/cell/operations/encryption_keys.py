@@ -10,11 +10,11 @@ import msgspec
 
 from remuda.cell.errors import CellError
 from remuda.cell.operations.existing_store import check_revision, open_existing_store, record_command
-from remuda.cell.secrets.key_files import CHECK, VARIABLE, add_key, key_file, remove_key, seals_for
-from remuda.cell.secrets.resealing import keys_in_use, reseal
-from remuda.cell.secrets.sealing import Seals, new_key, written_key
+from remuda.cell.secrets.key_files import CHECK, VARIABLE, add_key, key_file, load_seals, remove_key
+from remuda.cell.secrets.resealing import count_keys_in_use, reseal
+from remuda.cell.secrets.sealing import Seals, format_key, new_key
 from remuda.cell.settings import CellSettings
-from remuda.cell.store import tables
+from remuda.cell.store import snapshots
 
 SETTLED_SECONDS = 120
 """Longer than any process of a cell goes on encrypting with a key that is not the first one any more."""
@@ -33,7 +33,7 @@ class EncryptionKeyState(msgspec.Struct, frozen=True, kw_only=True):
 
 def generate_encryption_key() -> str:
     """A new key as text."""
-    return written_key(new_key())
+    return format_key(new_key())
 
 
 def encryption_key_place(settings: CellSettings) -> str:
@@ -43,7 +43,7 @@ def encryption_key_place(settings: CellSettings) -> str:
 
 async def list_encryption_keys(settings: CellSettings) -> list[EncryptionKeyState]:
     keys = (await _read_seals(settings)).keys
-    rows = await keys_in_use(settings)
+    rows = await count_keys_in_use(settings)
     return [
         EncryptionKeyState(id=key or "none", rows=rows[key], encrypts=key == keys.primary, known=key in keys.by_id)
         for key in dict.fromkeys([*keys.by_id, *rows])
@@ -80,7 +80,7 @@ async def forget_encryption_key(settings: CellSettings, key: str) -> None:
             f"try again in {SETTLED_SECONDS - age:.0f} seconds"
         )
     await reseal(settings, seals)
-    if rows := (await keys_in_use(settings))[key]:
+    if rows := (await count_keys_in_use(settings))[key]:
         raise CellError(f"{rows} rows are still encrypted with key {key}; try again")
     await _record(settings, "encryption_key_removed", key)
     remove_key(path, key)
@@ -92,9 +92,9 @@ async def _record(settings: CellSettings, action: str, key: str) -> None:
 
 
 async def _read_seals(settings: CellSettings) -> Seals:
-    async with tables.read(settings) as rows:
+    async with snapshots.read(settings) as rows:
         check_revision(rows)
         checked = [row[0] async for row in rows.rows(f"SELECT value FROM settings WHERE name = '{CHECK}'")]
     if not checked:
         raise CellError("nothing is encrypted yet: the first start of the cell with this release does that")
-    return seals_for(settings, checked[0])
+    return load_seals(settings, checked[0])

@@ -14,10 +14,10 @@ import msgspec
 from remuda.cell.errors import CellError
 from remuda.cell.operations.data_folder import open_folder
 from remuda.cell.settings import CellSettings
-from remuda.cell.store import migrations, tables
+from remuda.cell.store import migrations, snapshots
 from remuda.cell.store.open import open_store
 from remuda.cell.store.ports import Store
-from remuda.cell.store.tables import Tables
+from remuda.cell.store.snapshots import Snapshot
 from remuda.cell.values import Page
 from remuda.cell.values.audit_events import AuditEvent, AuditFilter
 
@@ -36,7 +36,7 @@ async def migrate(settings: CellSettings) -> str:
     return migrations.HEAD
 
 
-def check_revision(rows: Tables) -> None:
+def check_revision(rows: Snapshot) -> None:
     """CellError when the tables are not of this release's schema version."""
     if rows.revision != migrations.HEAD:
         raise CellError(
@@ -48,7 +48,7 @@ def check_revision(rows: Tables) -> None:
 @asynccontextmanager
 async def open_existing_store(settings: CellSettings) -> AsyncIterator[tuple[Store, int]]:
     """The store of a cell and the cell's number; CellError when there is none, or it is not up to date."""
-    async with tables.read(settings) as rows:
+    async with snapshots.read(settings) as rows:
         check_revision(rows)
     store, _ = await open_store(msgspec.structs.replace(settings, cell_id=rows.cell_id))
     try:

@@ -12,12 +12,12 @@ from remuda.cell.blobs.port import Blobs
 from remuda.cell.errors import CellError
 from remuda.cell.operations.blob_ownership import open_blobs
 from remuda.cell.operations.data_folder import check_is_cell
-from remuda.cell.secrets.key_files import CHECK, seals_for
-from remuda.cell.secrets.resealing import keys_in_use
+from remuda.cell.secrets.key_files import CHECK, load_seals
+from remuda.cell.secrets.resealing import count_keys_in_use
 from remuda.cell.settings import CellSettings
 from remuda.cell.store import migrations
 from remuda.cell.store.row_bodies import decode
-from remuda.cell.store.tables import Tables, check_known, read
+from remuda.cell.store.snapshots import Snapshot, check_revision, read
 from remuda.cell.traces.archive import ArchivedTraces
 from remuda.cell.traces.files import FileTraces
 from remuda.cell.traces.port import Traces
@@ -59,15 +59,15 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 async def check_cell(settings: CellSettings) -> Report:
     """Check an existing cell, which may run meanwhile; DataFolderError when there is none, or of a newer release."""
     async with read(settings) as tables:
-        check_known(tables)
+        check_revision(tables)
         check_is_cell(settings.data)
         blobs = await open_blobs(settings, settings.data / "blobs")
         return await check(tables, settings, ArchivedTraces(FileTraces(settings.data / "traces"), blobs), blobs)
 
 
-async def check(tables: Tables, settings: CellSettings, traces: Traces, blobs: Blobs) -> Report:
+async def check(tables: Snapshot, settings: CellSettings, traces: Traces, blobs: Blobs) -> Report:
     """Check everything; of a store with an old schema only its version. DataFolderError for a newer one."""
-    check_known(tables)
+    check_revision(tables)
     if tables.revision != migrations.HEAD:
         problem = f"schema version {tables.revision}, this release works with {migrations.HEAD}: `remuda cell migrate`"
         return Report(cell_id=tables.cell_id, revision=tables.revision, problems=(problem,))
@@ -98,19 +98,19 @@ async def _collect(problems: AsyncIterator[str]) -> list[str]:
     return [*listed, f"... and {more} more of this kind"] if more else listed
 
 
-async def _find_missing_keys(tables: Tables, settings: CellSettings) -> AsyncIterator[str]:
+async def _find_missing_keys(tables: Snapshot, settings: CellSettings) -> AsyncIterator[str]:
     async for (checked,) in tables.rows(f"SELECT value FROM settings WHERE name = '{CHECK}'"):
         try:
-            known = seals_for(settings, checked).keys.by_id
+            known = load_seals(settings, checked).keys.by_id
         except CellError as error:
             yield str(error)
             return
-        for key, rows in (await keys_in_use(settings)).items():
+        for key, rows in (await count_keys_in_use(settings)).items():
             if key and key not in known:
                 yield f"{rows} rows are encrypted with the key {key}, which is missing; `remuda cell encryption list`"
 
 
-async def _find_dangling_rows(tables: Tables) -> AsyncIterator[str]:
+async def _find_dangling_rows(tables: Snapshot) -> AsyncIterator[str]:
     for table, column, target in REFERENCES:
         sql = (
             f"SELECT {column}, count(*) FROM {table} WHERE {column} IS NOT NULL AND {column} != 0"
@@ -123,14 +123,14 @@ async def _find_dangling_rows(tables: Tables) -> AsyncIterator[str]:
             yield f"{table}: {count} rows refer to {target} {number}, which is not there"
 
 
-async def _find_missing_repositories(tables: Tables, settings: CellSettings) -> AsyncIterator[str]:
+async def _find_missing_repositories(tables: Snapshot, settings: CellSettings) -> AsyncIterator[str]:
     async for (body,) in tables.rows("SELECT body FROM projects ORDER BY id"):
         project = decode(Project, body)
         if project.removed_at is None and not (settings.data / "repos" / project.repo_path / "HEAD").exists():
             yield f"project {project.id} ({project.path}): its repository {project.repo_path} is not there"
 
 
-async def _find_missing_blobs(tables: Tables, blobs: Blobs) -> AsyncIterator[str]:
+async def _find_missing_blobs(tables: Snapshot, blobs: Blobs) -> AsyncIterator[str]:
     async for (body,) in tables.rows("SELECT body FROM artifacts ORDER BY job_id, type"):
         artifact = decode(Artifact, body)
         size = await blobs.size(artifact.blob)
@@ -139,7 +139,7 @@ async def _find_missing_blobs(tables: Tables, blobs: Blobs) -> AsyncIterator[str
             yield f"job {artifact.job_id}: its {artifact.type} ({artifact.size} bytes, {artifact.blob}) {state}"
 
 
-async def _find_missing_traces(tables: Tables, traces: Traces) -> AsyncIterator[str]:
+async def _find_missing_traces(tables: Snapshot, traces: Traces) -> AsyncIterator[str]:
     async for (body,) in tables.rows("SELECT body FROM jobs ORDER BY id"):
         job = decode(Job, body)
         if job.trace_checksum is not None and not job.erased and job.trace_bytes:

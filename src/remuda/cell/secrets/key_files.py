@@ -1,10 +1,10 @@
-"""Where the keys are that a cell's secrets are encrypted with, and how a new one comes in.
+"""The encryption keys of a cell: where they are stored, and how keys are added and removed.
 
-Decided here: keys that the settings give win; otherwise they stand in a file, a line each, the one that seals first,
-which the first start of a cell makes for its user alone. A store that is encrypted already never gets a new file: its
-keys are somewhere, and a cell that began with others would only hide that. How texts are sealed is in `sealing`.
+Keys in the settings take precedence. Otherwise they are in a file, one per line, the key that seals first. The first
+start of a cell creates the file, readable by its user only. If the store is encrypted already and the file is missing,
+no new file is created: a new key could not open the secrets and would hide that the keys are missing.
 
-Invariant: a key stands in the file, on the disk, before anything is sealed with it.
+Invariant: a key is in the file, synced to disk, before anything is sealed with it.
 """
 
 import os
@@ -14,32 +14,32 @@ from pathlib import Path
 
 from remuda.cell.errors import CellError, DataFolderError
 from remuda.cell.secrets.sealed_store import SETTING
-from remuda.cell.secrets.sealing import EncryptionKeys, Seals, new_key, read_key, written_key
+from remuda.cell.secrets.sealing import EncryptionKeys, Seals, format_key, new_key, read_key
 from remuda.cell.settings import CellSettings
 from remuda.lib.files import sync_folder, write_whole
 from remuda.telemetry.logs import logger
 
 NAME = "encryption.keys"
 CHECK = "encryption_check"
-"""A setting by which a start sees whether its keys are the right ones."""
+"""A sealed setting; if a start cannot open it, its keys are wrong."""
 VARIABLE = "REMUDA_ENCRYPTION_KEYS"
 _log = logger("cell")
 _HEAD = "# The keys of this cell's secrets; the first one encrypts. Keep a copy elsewhere: without it they are lost.\n"
 
 
 def key_file(settings: CellSettings) -> Path:
-    """Where the file is, or would be."""
+    """The path of the key file, whether it exists or not."""
     return settings.encryption_key_file or settings.data / NAME
 
 
-def seals_for(settings: CellSettings, checked: str | None) -> Seals:
-    """The keys of a cell; `checked` is what its store has as CHECK, None when it has nothing sealed yet.
+def load_seals(settings: CellSettings, checked: str | None) -> Seals:
+    """The seals of a cell. `checked` is the setting CHECK of its store; None when nothing is sealed yet.
 
     CellError when there are none, or when they are not those that the store was encrypted with.
     """
     path = key_file(settings)
     if settings.encryption_keys:
-        seals = Seals(_given(settings), where=VARIABLE)
+        seals = Seals(_keys_of_settings(settings), where=VARIABLE)
     else:
         if checked is None and not path.exists():
             _create(path)
@@ -51,12 +51,12 @@ def seals_for(settings: CellSettings, checked: str | None) -> Seals:
     return seals
 
 
-def _given(settings: CellSettings) -> EncryptionKeys:
+def _keys_of_settings(settings: CellSettings) -> EncryptionKeys:
     return EncryptionKeys([read_key(text, VARIABLE) for text in settings.encryption_keys])
 
 
 def read_keys(path: Path) -> EncryptionKeys:
-    """What stands in a file."""
+    """The keys in a file; DataFolderError when it cannot be read or has none."""
     try:
         lines = path.read_text().splitlines()
     except FileNotFoundError:
@@ -78,7 +78,7 @@ def add_key(path: Path) -> EncryptionKeys:
 
 
 def remove_key(path: Path, name: str) -> EncryptionKeys:
-    """Take a key out that seals nothing any more."""
+    """Remove a key with which nothing is sealed any more."""
     return _write(path, [key for known, key in read_keys(path).by_id.items() if known != name])
 
 
@@ -91,7 +91,7 @@ def _write(path: Path, keys: list[bytes]) -> EncryptionKeys:
 
 
 def _create(path: Path) -> None:
-    """A first key; of several processes that begin at once one makes it."""
+    """Create the file with a first key. Of several processes that start at once, one creates it."""
     aside = path.with_name(f".{path.name}.{os.getpid()}.first")
     try:
         with open(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
@@ -109,4 +109,4 @@ def _create(path: Path) -> None:
 
 
 def _text(keys: list[bytes]) -> bytes:
-    return (_HEAD + "".join(f"{written_key(key)}\n" for key in keys)).encode()
+    return (_HEAD + "".join(f"{format_key(key)}\n" for key in keys)).encode()

@@ -1,11 +1,11 @@
-"""The keys of a cell's job tokens as its processes see them: loaded, rotated, retired; and which job a token opens.
+"""The keys that sign job tokens: loading, rotation, removal; and the job that a token belongs to.
 
-Decided here: when keys are read again (every few seconds while they are used, and at once for a token whose key is not
-known), so that all processes of a cell see a rotation without being told; and that both kinds of job tokens are read,
-whichever kind is made. What a token says is decided in `core.tokens`; which state of a job it opens, in `holders`.
+Keys are read again every few seconds while they are used, and at once for a token with an unknown key, so that all
+processes of a cell notice a rotation. Both kinds of job tokens (signed and opaque) are accepted, whichever kind is
+issued. `core.access.tokens` defines what a token contains; `dispatch.runner_calls` checks the state of the job.
 
-Invariant: a token opens the job only if the row has the epoch that the token was made for. An opaque token's hash is
-in the row before the token goes out (`handout` sees to that).
+Invariant: a token is valid only if the job's row has the epoch that the token was issued for. The hash of an opaque
+token is in the row before the token is sent (`dispatch.handout` ensures that).
 """
 
 import asyncio
@@ -26,38 +26,38 @@ from remuda.wire.job_token import JobClaims, SigningKey, UnknownKeyError, load_k
 from remuda.wire.routable_token import TokenError, token_hash
 
 REFRESH_SECONDS = 10
-"""How old the known keys may be."""
+"""The maximum age of cached keys."""
 JOB_TOKENS = "job tokens"
 REGISTRY_KEY_PREFIX = "registry-"
-"""Names of keys that sign tokens for the registry begin so."""
+"""Prefix of the names of keys that sign registry tokens."""
 
 
 def purpose_of(kid: str) -> str:
-    """What a stored key signs."""
+    """What a key with this name signs."""
     if kid.startswith(ID_KEY_PREFIX):
         return "identity tokens"
     return "registry tokens" if kid.startswith(REGISTRY_KEY_PREFIX) else JOB_TOKENS
 
 
-async def job_token_keys(store: Store) -> Sequence[SigningKey]:
-    """The keys that sign job tokens, the newest last."""
+async def load_job_token_keys(store: Store) -> Sequence[SigningKey]:
+    """The keys that sign job tokens, oldest first."""
     stored = await store.settings.load_signing_keys()
     return [load_key(kid, pem) for kid, pem in stored.items() if purpose_of(kid) == JOB_TOKENS]
 
 
 async def rotate(store: Store, *, cell_id: int, now: float, at_once: bool = False) -> str:
-    """A new key, which signs from now on; its name. `at_once`: the tokens of all others are dead."""
-    old = await job_token_keys(store)
+    """Add a key, which signs from now on, and return its name. `at_once` removes all others: their tokens end."""
+    old = await load_job_token_keys(store)
     key = new_key(key_name(cell_id, now, secrets.token_bytes(4)))
     await store.settings.add_signing_key(key.kid, key.pem())
-    for one in old if at_once else ():
-        await store.settings.remove_signing_key(one.kid)
+    for old_key in old if at_once else ():
+        await store.settings.remove_signing_key(old_key.kid)
     return key.kid
 
 
 async def retire(store: Store, now: float) -> list[str]:
-    """Remove the keys that no token needs any more; their names."""
-    kids = [key.kid for key in await job_token_keys(store)]
+    """Remove the keys that no valid token needs. Returns their names."""
+    kids = [key.kid for key in await load_job_token_keys(store)]
     if len(kids) < 2:
         return []
     leased = [job.leased_at for job in await store.jobs.list_jobs_in(HELD) if job.leased_at is not None]
@@ -68,7 +68,7 @@ async def retire(store: Store, now: float) -> list[str]:
 
 
 class KeyRing:
-    """Makes job tokens and finds the jobs of those that come back."""
+    """Issues job tokens and finds their jobs."""
 
     def __init__(self, store: Store, clock: Clock, *, cell_id: int, issuer: str, opaque: bool = False) -> None:
         self._store = store
@@ -81,10 +81,10 @@ class KeyRing:
         self._reading = asyncio.Lock()
 
     async def load(self) -> JobTokens:
-        """Read the keys; the first start of a cell makes one."""
+        """Read the keys. The first start of a cell creates one."""
         async with self._reading:
-            while not (keys := await job_token_keys(self._store)):
-                # The same name in all processes that start at this moment, so that one of them makes it.
+            while not (keys := await load_job_token_keys(self._store)):
+                # Processes that start in the same second use the same name, so that only one adds a key.
                 key = new_key(f"cell{self._cell_id}-{int(self._clock.now())}")
                 with suppress(ConflictError):
                     await self._store.settings.add_signing_key(key.kid, key.pem())
@@ -99,18 +99,18 @@ class KeyRing:
         return self._tokens
 
     async def issue(self, job: Job, *, timeout_seconds: float, user_id: int) -> str:
-        """The token of a hand-out. What is `kept` of it must be in the job's row before it goes out."""
+        """The token of a hand-out. Its `stored_hash` must be in the job's row before it is sent."""
         if self._opaque:
             return job_token.opaque(job.id, secrets.token_bytes(job_token.OPAQUE_RANDOM_BYTES))
         tokens = await self._current()
         return tokens.issue(job, timeout_seconds=timeout_seconds, now=self._clock.now(), user_id=user_id)
 
-    def kept(self, job: Job, token: str) -> str:
-        """What the row has to have of a token, `token_hash`; empty for one that proves itself."""
+    def stored_hash(self, job: Job, token: str) -> str:
+        """The `token_hash` that the job's row must have; empty for a signed token."""
         return _hash(job, token) if self._opaque else ""
 
-    def opens_known(self, token: str, scope: str, known: Callable[[JobId], Job | None]) -> Job | None:
-        """The same as `opens` where token, keys and job are known; None where the store has to be asked."""
+    def find_cached_job(self, token: str, scope: str, known: Callable[[JobId], Job | None]) -> Job | None:
+        """Cache-only `find_job`. None when token, keys or job are not cached, or do not fit."""
         if self._tokens is None or self._clock.monotonic() - self._read_at >= REFRESH_SECONDS:
             return None
         claims = self._tokens.claims_from_cache(token, now=self._clock.now())
@@ -119,20 +119,20 @@ class KeyRing:
             return None
         return job
 
-    async def opens(self, token: str, scope: str, known: Callable[[JobId], Job | None] = lambda _: None) -> Job:
-        """The job that this token was made for; TokenError when it proves nothing, or not any more.
+    async def find_job(self, token: str, scope: str, known: Callable[[JobId], Job | None] = lambda _: None) -> Job:
+        """The job that this token was issued for; TokenError when the token is not valid.
 
-        One that is `known` is not read again if the token fits it.
+        `known` looks a job up in a cache; the job is not read again if the token fits it.
         """
         number = job_token.opaque_job(token)
         if number is not None:
             job = await self._store.jobs.load_job(JobId(number))
-            kept = job.token_hash if job else ""
-            if job is None or not hmac.compare_digest(kept, _hash(job, token)):
+            stored = job.token_hash if job else ""
+            if job is None or not hmac.compare_digest(stored, _hash(job, token)):
                 raise TokenError("it is of no job, or of an earlier hand-out")
             return job
-        if (there := self.opens_known(token, scope, known)) is not None:
-            return there
+        if (cached := self.find_cached_job(token, scope, known)) is not None:
+            return cached
         claims = await self._claims(token)
         if scope not in claims.scopes:
             raise TokenError(f"it lacks the scope {scope}")
@@ -148,10 +148,10 @@ class KeyRing:
         try:
             return tokens.read(token, now=self._clock.now())
         except UnknownKeyError:
-            # Another process may have signed it with a newer key than this one has seen: only the store knows.
+            # Another process may have signed it with a key that is newer than the cache.
             return (await self.load()).read(token, now=self._clock.now())
 
 
 def _hash(job: Job, token: str) -> str:
-    """What the row has of an opaque token. The epoch is in it, so that the next hand-out kills the token."""
+    """The stored hash of an opaque token. It includes the epoch, so that the next hand-out invalidates the token."""
     return token_hash(f"{job.epoch} {token}")

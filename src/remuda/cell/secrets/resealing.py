@@ -1,9 +1,8 @@
-"""Seals what a database holds anew: what is not sealed yet, and what is sealed with an older key.
+"""Seals all secrets in a database with the current key: those not sealed yet, and those sealed with an older key.
 
-Decided here: which columns hold secrets, and that it goes on in small pieces. Each piece is a transaction, and a row is
-changed only if it is still what was read; so processes of the cell may work meanwhile, it may end anywhere, and the
-next time takes up what is left. Called by a start that finds secrets from before there were keys, and by `remuda cell
-encryption`.
+It works in small batches. Each batch is a transaction, and a row is changed only if it is still what was read. So
+processes of the cell may run meanwhile, and after an interruption the next run continues. Called by a start that finds
+secrets of a release without encryption, and by `remuda cell encryption`.
 """
 
 import sqlite3
@@ -33,7 +32,7 @@ TABLES: Sequence[tuple[str, tuple[str, ...], str, type[Any] | str]] = (
     ("specs", ("id",), "body", JobSpec),
     ("artifacts", ("job_id", "type"), "body", Artifact),
 )
-"""Table, what names a row, the column, and what stands in it: a value, or a text of some purpose."""
+"""Table, key columns, secret column, and its content: the type of a value, or the purpose of a text."""
 
 
 class _Database(Protocol):
@@ -43,12 +42,12 @@ class _Database(Protocol):
 
 
 async def reseal(settings: CellSettings, seals: Seals) -> int:
-    """Seal everything with the key that seals now; how many rows were changed."""
+    """Seal everything with the current key. Returns the number of rows changed."""
     secrets, changed = Secrets(seals), 0
-    async with _opened(settings) as db:
+    async with _open_database(settings) as db:
         for table, key, column, kind in TABLES:
             async for batch in _batches(db, table, key, column):
-                changes = [(*row, new) for row in batch if (new := _resealed(secrets, kind, row[-1])) is not None]
+                changes = [(*row, new) for row in batch if (new := _reseal(secrets, kind, row[-1])) is not None]
                 names = " AND ".join(f"{name} = ${at}" for at, name in enumerate((*key, column), 1))
                 if changes:
                     await db.update(f"UPDATE {table} SET {column} = ${len(key) + 2} WHERE {names}", changes)
@@ -56,10 +55,10 @@ async def reseal(settings: CellSettings, seals: Seals) -> int:
     return changed
 
 
-async def keys_in_use(settings: CellSettings) -> Counter[str]:
-    """How many rows are sealed with each key; the empty name is for secrets that are not sealed."""
+async def count_keys_in_use(settings: CellSettings) -> Counter[str]:
+    """The number of rows sealed with each key. The empty name counts secrets that are not sealed."""
     found: Counter[str] = Counter()
-    async with _opened(settings) as db:
+    async with _open_database(settings) as db:
         for table, key, column, kind in TABLES:
             async for batch in _batches(db, table, key, column):
                 for row in batch:
@@ -75,8 +74,8 @@ def _keys(kind: type[Any] | str, stored: Any) -> set[str]:
     return {key_of(field.get("", "") if isinstance(field, dict) else field) for field in fields if field}
 
 
-def _resealed(secrets: Secrets, kind: type[Any] | str, stored: Any) -> Any:
-    """What to store instead; None when it is sealed as it should be."""
+def _reseal(secrets: Secrets, kind: type[Any] | str, stored: Any) -> Any:
+    """The new content of a column; None when it is sealed with the current key."""
     if isinstance(kind, str):
         text = _text(stored)
         if secrets.is_current(text):
@@ -84,7 +83,7 @@ def _resealed(secrets: Secrets, kind: type[Any] | str, stored: Any) -> Any:
         new = secrets.seals.seal(secrets.seals.unseal(text, kind), kind)
         return new if isinstance(stored, str) else new.encode()
     value = decode(kind, stored)
-    return None if secrets.is_current(value) else encode(secrets.sealed(secrets.opened(value)))
+    return None if secrets.is_current(value) else encode(secrets.seal_value(secrets.open_value(value)))
 
 
 def _text(stored: Any) -> str:
@@ -105,7 +104,7 @@ async def _batches(
 
 
 @asynccontextmanager
-async def _opened(settings: CellSettings) -> AsyncIterator[_Database]:
+async def _open_database(settings: CellSettings) -> AsyncIterator[_Database]:
     if settings.is_shared:
         from remuda.cell.store.postgres.database import connect
 
@@ -115,7 +114,7 @@ async def _opened(settings: CellSettings) -> AsyncIterator[_Database]:
     path = settings.data / "cell.sqlite"
     try:
         with closing(sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None)) as db:
-            # What is overwritten must not stay readable in the file.
+            # Overwritten secrets must not stay readable in the file.
             db.execute("PRAGMA secure_delete = ON")
             database = _Sqlite(db)
             yield database
@@ -131,20 +130,20 @@ class _Sqlite:
         self.is_changed = False
 
     async def rows(self, sql: str, *values: Any) -> Sequence[Sequence[Any]]:
-        return self._db.execute(_numbered(sql), values).fetchall()
+        return self._db.execute(_with_question_marks(sql), values).fetchall()
 
     async def update(self, sql: str, changes: Sequence[Sequence[Any]]) -> None:
         self.is_changed = True
         self._db.execute("BEGIN IMMEDIATE")
         try:
-            self._db.executemany(_numbered(sql), changes)
+            self._db.executemany(_with_question_marks(sql), changes)
             self._db.execute("COMMIT")
         except BaseException:
             self._db.execute("ROLLBACK")
             raise
 
 
-def _numbered(sql: str) -> str:
+def _with_question_marks(sql: str) -> str:
     return sql.replace("$", "?")
 
 
@@ -156,13 +155,13 @@ class _Postgres:
         return [tuple(row) for row in await self._db.fetch(sql, *values)]
 
     async def update(self, sql: str, changes: Sequence[Sequence[Any]]) -> None:
-        # Rows are locked in the order of their names, as everybody does who locks several.
+        # Rows are locked in the order of their keys, as in all transactions that lock several.
         async with self._db.transaction():
             await self._db.executemany(sql, changes)
 
 
 def compact(settings: CellSettings) -> None:
-    """Rewrite a SQLite file that nobody uses, so that nothing of what was removed from it is left."""
+    """Rewrite a SQLite file that is not in use, so that no removed content is left in it."""
     if settings.is_shared:
         return
     try:

@@ -1,13 +1,13 @@
-"""A store that keeps secrets sealed: whatever goes in is sealed, whatever comes out is opened again.
+"""A store that encrypts secrets: it seals what is passed to a store and opens what the store returns.
 
-Decided here: what is secret. That is the values of variables (of projects, groups, the cell, pipelines, jobs,
-schedules, dotenv reports), the inputs of schedules, what a job runs (its spec, except what the store itself must read),
-all settings, and the keys that sign tokens. Names, states, times and paths are not: queries need them.
+Secret are the values of variables (of projects, groups, the cell, pipelines, jobs, schedules, dotenv reports), the
+inputs of schedules, the specs of jobs (except what the store itself must read), all settings, and the keys that sign
+tokens. Names, states, times and paths are not, because queries need them.
 
-It works by the types of what passes, for every method of the store alike, so a method that is added later cannot be
-forgotten. The three stores know nothing of it. `remuda.cell.service` puts it around the store that it opens.
+Values are sealed by their types in every method of every port, so that a new method cannot be forgotten. The databases
+know nothing of it. `remuda.cell.store.open` wraps the store that it opens.
 
-A map of values is sealed as one text, which stands in it under the empty name.
+A map of values is sealed as one text, which is stored in the map under the empty name.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -42,7 +42,7 @@ FIELDS: Mapping[type[Any], tuple[str, ...]] = {
     Artifact: ("variables",),
     JobSpec: ("variables",),
 }
-"""Where the secrets of a value stand; in the variables of a sealed spec is the whole spec."""
+"""The secret fields of a value. The variables of a sealed spec hold the whole spec."""
 
 _encode = msgspec.json.Encoder().encode
 _map_of = msgspec.json.Decoder(dict[str, Any]).decode
@@ -56,25 +56,25 @@ class Secrets:
         self.seals = seals
         self.seal = seals.seal
         self.unseal = seals.unseal
-        self._into = self._by_type(self.sealed)
-        self._outof = self._by_type(self.opened)
+        self._into = self._by_type(self.seal_value)
+        self._outof = self._by_type(self.open_value)
 
-    def sealed(self, value: Any) -> Any:
-        """What the store gets instead of a value."""
+    def seal_value(self, value: Any) -> Any:
+        """The value to pass to the store. A function is wrapped: it gets opened values and returns sealed ones."""
         change = self._into.get(type(value))
         if change is not None:
             return change(value)
         if callable(value):
-            return lambda *given: self.sealed(value(*map(self.opened, given)))
+            return lambda *values: self.seal_value(value(*map(self.open_value, values)))
         return value
 
-    def opened(self, value: Any) -> Any:
-        """The value of what the store gave."""
+    def open_value(self, value: Any) -> Any:
+        """The readable value for one that the store returned."""
         change = self._outof.get(type(value))
         return value if change is None else change(value)
 
     def is_current(self, value: Any) -> bool:
-        """Whether all secrets of a stored value are sealed, with the key that seals now."""
+        """Whether all secrets of a stored value are sealed with the current key."""
         if isinstance(value, str):
             return self.seals.is_current(value)
         return all(self._field_is_current(getattr(value, name)) for name in FIELDS[type(value)])
@@ -84,31 +84,38 @@ class Secrets:
             return not field or (set(field) == {""} and self.seals.is_current(field[""]))
         return self.seals.is_current(field)
 
-    def _by_type(self, one: Callable[[Any], Any]) -> dict[type[Any], Callable[[Any], Any]]:
-        is_sealing = one == self.sealed
+    def _by_type(self, convert: Callable[[Any], Any]) -> dict[type[Any], Callable[[Any], Any]]:
+        is_sealing = convert == self.seal_value
         return {
-            list: lambda values: [one(value) for value in values],
-            tuple: lambda values: tuple([one(value) for value in values]),
+            list: lambda values: [convert(value) for value in values],
+            tuple: lambda values: tuple([convert(value) for value in values]),
             ProjectVariable: self._seal_variable if is_sealing else self._open_variable,
             Pipeline: self._seal_maps if is_sealing else self._open_maps,
             Schedule: self._seal_maps if is_sealing else self._open_maps,
             Artifact: self._seal_maps if is_sealing else self._open_maps,
             Job: self._seal_job if is_sealing else self._open_job,
             JobSpec: self._seal_spec if is_sealing else self._open_spec,
-            NewJob: lambda new: replace(new, spec=one(new.spec)),
-            Retry: lambda retry: replace(retry, job=one(retry.job)),
-            Leaves: lambda leaves: replace(leaves, job=one(leaves.job), artifacts=one(leaves.artifacts)),
-            Family: lambda family: replace(family, pipeline=one(family.pipeline), jobs=_each(one, family.jobs)),
-            Applied: lambda done: replace(done, pipeline=one(done.pipeline), jobs=_each(one, done.jobs)),
+            NewJob: lambda new: replace(new, spec=convert(new.spec)),
+            Retry: lambda retry: replace(retry, job=convert(retry.job)),
+            Leaves: lambda leaves: replace(leaves, job=convert(leaves.job), artifacts=convert(leaves.artifacts)),
+            Family: lambda family: replace(
+                family, pipeline=convert(family.pipeline), jobs=_convert_jobs(convert, family.jobs)
+            ),
+            Applied: lambda done: replace(
+                done, pipeline=convert(done.pipeline), jobs=_convert_jobs(convert, done.jobs)
+            ),
             Belongings: lambda found: replace(
                 found,
-                spec=one(found.spec),
-                pipeline=one(found.pipeline),
-                variables=one(found.variables),
+                spec=convert(found.spec),
+                pipeline=convert(found.pipeline),
+                variables=convert(found.variables),
                 settings={name: self.unseal(value, SETTING) for name, value in found.settings.items()},
             ),
             Changes: lambda changes: replace(
-                changes, pipeline=one(changes.pipeline), jobs=_each(one, changes.jobs), retries=one(changes.retries)
+                changes,
+                pipeline=convert(changes.pipeline),
+                jobs=_convert_jobs(convert, changes.jobs),
+                retries=convert(changes.retries),
             ),
         }
 
@@ -119,7 +126,7 @@ class Secrets:
         return replace(variable, value=self.unseal(variable.value, "ProjectVariable"))
 
     def _seal_job(self, job: Job) -> Job:
-        """Hardly any was given something."""
+        """Most jobs have no variables of their own."""
         return cast("Job", self._seal_maps(job)) if job.play_variables else job
 
     def _open_job(self, job: Job) -> Job:
@@ -140,7 +147,7 @@ class Secrets:
         return value
 
     def _seal_spec(self, spec: JobSpec) -> JobSpec:
-        """What `core.lifecycle.new_job` needs of a spec stays readable."""
+        """The fields that `core.jobs.lifecycle.new_job` needs stay readable."""
         return JobSpec(
             name=spec.name,
             stage=spec.stage,
@@ -167,9 +174,9 @@ class Secrets:
         return _spec_of(self.unseal(spec.variables[""], "JobSpec")) if "" in spec.variables else spec
 
 
-def _each(one: Callable[[Any], Any], jobs: tuple[Job, ...]) -> tuple[Job, ...]:
-    """All jobs of a pipeline are read for each change of one."""
-    return tuple([one(job) for job in jobs]) if [job for job in jobs if job.play_variables] else jobs
+def _convert_jobs(convert: Callable[[Any], Any], jobs: tuple[Job, ...]) -> tuple[Job, ...]:
+    """Fast for the usual case: all jobs of a family are read for each change of one, and none has a secret."""
+    return tuple([convert(job) for job in jobs]) if [job for job in jobs if job.play_variables] else jobs
 
 
 class _SealedPort:
@@ -181,14 +188,14 @@ class _SealedPort:
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(self._port, name)
-        sealed, opened = self._secrets.sealed, self._secrets.opened
+        seal, open_ = self._secrets.seal_value, self._secrets.open_value
 
         async def call(*values: Any, **named: Any) -> Any:
             # Most calls pass only numbers and names, which are no secrets.
-            given = [value if type(value) in _PLAIN else sealed(value) for value in values]
+            passed = [value if type(value) in _PLAIN else seal(value) for value in values]
             if not named:
-                return opened(await method(*given))
-            return opened(await method(*given, **{name: sealed(value) for name, value in named.items()}))
+                return open_(await method(*passed))
+            return open_(await method(*passed, **{name: seal(value) for name, value in named.items()}))
 
         self.__dict__[name] = call
         return call

@@ -1,11 +1,11 @@
-"""Opens a cell's store: the right kind of database, with its secrets sealed.
+"""Opens the store of a cell: SQLite or PostgreSQL, with sealed secrets.
 
-Decided here: the order. The keys are found, or made for a store that has no secrets yet, before anything is read or
-written; wrong ones end the start. What an older release left unsealed is sealed before the store is used. The service
-and the commands that work on a store open it here, and nowhere else.
+The encryption keys are loaded first, or created for a store that has no secrets yet; wrong keys end the start. Secrets
+that an older release stored unsealed are sealed before the store is used. The service and all commands open a store
+with `open_store`.
 """
 
-from remuda.cell.secrets.key_files import CHECK, seals_for
+from remuda.cell.secrets.key_files import CHECK, load_seals
 from remuda.cell.secrets.resealing import compact, reseal
 from remuda.cell.secrets.sealed_store import SealedStore
 from remuda.cell.secrets.sealing import Seals
@@ -15,9 +15,9 @@ from remuda.cell.store.sqlite.store import SqliteStore
 
 
 async def open_store(settings: CellSettings) -> tuple[Store, Seals]:
-    """The store of a cell, and what its secrets are sealed with; CellError when it cannot be used."""
+    """The store of a cell, and the seals of its secrets; CellError when it cannot be used."""
     if settings.is_shared:
-        # Only those who use it pay for its import.
+        # The import takes time that a cell with SQLite need not spend.
         from remuda.cell.store.postgres.store import PostgresStore
 
         store: Store = await PostgresStore.open(settings.database, settings.cell_id)
@@ -25,12 +25,12 @@ async def open_store(settings: CellSettings) -> tuple[Store, Seals]:
         store = SqliteStore.open(settings.data / "cell.sqlite", settings.cell_id)
     try:
         checked = await store.settings.load_setting(CHECK)
-        seals = seals_for(settings, checked)
+        seals = load_seals(settings, checked)
         if checked is None:
             if await reseal(settings, seals):
                 compact(settings)
-            # Another process may have been quicker; if it has other keys than this one, this ends the start.
-            await SealedStore(store, seals).settings.change_setting(CHECK, lambda kept: kept or "sealed")
+            # If another process was faster and has other keys, this raises and ends the start.
+            await SealedStore(store, seals).settings.change_setting(CHECK, lambda stored: stored or "sealed")
     except BaseException:
         await store.close()
         raise

@@ -1,6 +1,6 @@
-"""Long lists of jobs, read a piece at a time: whoever else needs the event loop gets a turn in between.
+"""Reads long lists of jobs in pieces, so that other tasks of the event loop run in between.
 
-Nothing is decided here. The stores in a database call it where thousands of jobs may be asked for at once.
+The SQL stores use it where a list may have thousands of jobs.
 """
 
 import asyncio
@@ -10,7 +10,7 @@ from remuda.cell.values import Job
 from remuda.model.job import JobId, JobState
 
 PIECE = 500
-"""So many are decoded at a time, which takes some milliseconds."""
+"""Jobs that are decoded at a time, which takes some milliseconds."""
 
 
 async def read_in_pieces(
@@ -18,10 +18,9 @@ async def read_in_pieces(
     read: Callable[[Collection[JobId]], Awaitable[Sequence[Job]]],
     states: Collection[JobState],
 ) -> list[Job]:
-    """These jobs, without those that are in none of the states any more when they are read."""
-    wanted = frozenset(states)
-    found: list[Job] = []
+    """The jobs with these ids that are still in one of the states when they are read."""
+    jobs: list[Job] = []
     for first in range(0, len(job_ids), PIECE):
-        found += [job for job in await read(job_ids[first : first + PIECE]) if job.state in wanted]
+        jobs += [job for job in await read(job_ids[first : first + PIECE]) if job.state in states]
         await asyncio.sleep(0)
-    return found
+    return jobs

@@ -1,4 +1,4 @@
-"""How a stored value becomes the body of its row, and a body the value again: JSON, the same in every database."""
+"""Encodes values as the bodies of rows, and decodes them: JSON, the same in every database."""
 
 from functools import lru_cache
 from typing import Any, TypeVar
@@ -12,10 +12,10 @@ T = TypeVar("T")
 encode = msgspec.json.Encoder().encode
 _decoders: dict[type[Any], msgspec.json.Decoder[Any]] = {}
 
-_REMEMBERED_JOBS = 8192
-"""A family is read whole for each change of one job: of a wide pipeline nearly all are as they were the last time."""
+_CACHED_JOBS = 8192
+"""A family is read for each change of one of its jobs; in a wide pipeline nearly all other jobs are unchanged."""
 
-_REMEMBERED = 512
+_CACHED_VALUES = 512
 
 
 def decode(kind: type[T], body: bytes) -> T:
@@ -26,19 +26,19 @@ def decode(kind: type[T], body: bytes) -> T:
     return value
 
 
-def decode_again(kind: type[T], body: bytes) -> T:
-    """Something that many jobs have in common, and that was most likely read before."""
-    known: Any = kind
-    value: T = _remembered(known, body)
+def decode_cached(kind: type[T], body: bytes) -> T:
+    """As `decode`, for values that many jobs share."""
+    any_kind: Any = kind
+    value: T = _decode_cached(any_kind, body)
     return value
 
 
-@lru_cache(maxsize=_REMEMBERED)
-def _remembered(kind: Any, body: bytes) -> Any:
+@lru_cache(maxsize=_CACHED_VALUES)
+def _decode_cached(kind: Any, body: bytes) -> Any:
     return decode(kind, body)
 
 
-@lru_cache(maxsize=_REMEMBERED_JOBS)
+@lru_cache(maxsize=_CACHED_JOBS)
 def decode_job(body: bytes) -> Job:
-    """A job of a family."""
+    """As `decode`, for the jobs of families."""
     return decode(Job, body)

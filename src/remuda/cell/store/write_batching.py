@@ -1,12 +1,11 @@
-"""Changes that many requests want at the same time, stored together: one statement, transaction or thread for all.
+"""Batches writes: changes that many requests make at the same time share one statement, transaction or thread.
 
-Decided here is only who waits for whom, and who is told what when it fails. While a few are on their way, those who
-come gather, and one of them stores for all. Alone, nobody waits for anything but a few turns of the loop. The stores
-and `traces` are the callers; what a change is, and how several become one, they say themselves.
+While a batch is being stored, further changes collect in the next one, and the request that opened it stores it for
+all. A single change waits only for a few turns of the event loop. The stores and `traces` use this.
 
-Invariant: whoever is told that a change was not stored together may make it alone. That is so after every failure that
-the server told (then nothing of it is stored), and where the one who stored for all was cancelled: a change that was
-stored after all is then found there. After a lost connection nobody knows, and everybody is told that.
+Invariant: a caller that gets None may store its change alone. Nothing of a batch is stored after a failure that the
+database reported. If the storing request was cancelled, a change may be stored already, and its caller finds it so.
+After a lost connection the outcome is unknown, and every caller gets a StoreError.
 """
 
 import asyncio
@@ -19,13 +18,13 @@ C = TypeVar("C")
 R = TypeVar("R")
 
 _AT_ONCE = 64
-"""So many changes at most are stored together: those of others wait until their rows are free again."""
+"""Changes in one batch. The rows of a batch are locked until all of it is stored."""
 
 
 _TURNS = 4
-"""So many turns of the loop are left to others first: whoever's request is there already (one turn to read it, one to
-begin with it) takes part, and whoever answers to what just went out. A turn costs a hundredth of a statement; with four
-of them there are a fifth fewer statements than with two, with eight hardly fewer."""
+"""Turns of the event loop before a batch is stored, so that requests that have arrived can join it: one turn reads a
+request, one begins with it. A turn costs a hundredth of a statement. Four turns save a fifth of the statements compared
+with two; eight save hardly more."""
 
 
 class _Batch(Generic[C, R]):
@@ -34,15 +33,16 @@ class _Batch(Generic[C, R]):
     def __init__(self, change: C) -> None:
         self.changes = [change]
         self.results: Sequence[R | None] | None = None
-        """None: nothing was stored, as far as anybody knows."""
+        """None: nothing was stored."""
         self.error: StoreError | None = None
         self.ready = asyncio.Event()
 
 
-class Together(Generic[C, R]):
-    """One kind of change. `store` stores many: what each came to, or None for one that has to be made alone.
+class WriteBatcher(Generic[C, R]):
+    """Batches one kind of change.
 
-    It raises StoreError when nobody knows whether they are stored, and anything else when they are not.
+    `store` stores many changes and returns the result of each, or None for one that must be stored alone. It raises
+    StoreError when it is unknown whether they were stored, and another exception when they were not.
     """
 
     def __init__(self, store: Callable[[Sequence[C]], Awaitable[Sequence[R | None]]], *, lanes: int) -> None:
@@ -50,8 +50,8 @@ class Together(Generic[C, R]):
         self._turn = asyncio.Semaphore(lanes)
         self._next: _Batch[C, R] | None = None
 
-    async def make(self, change: C) -> R | None:
-        """What the change came to; None: it is not stored, and has to be made alone."""
+    async def submit(self, change: C) -> R | None:
+        """The result of the change. None: it was not stored, and the caller must store it alone."""
         batch = self._next
         if batch is None or len(batch.changes) >= _AT_ONCE:
             batch = _Batch[C, R](change)

@@ -21,7 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from remuda.cell.errors import StoreError
-from remuda.cell.store.write_batching import Together
+from remuda.cell.store.write_batching import WriteBatcher
 from remuda.lib.append_only import Appended, append, overlap
 from remuda.lib.files import is_sync_enabled
 from remuda.model.job import JobId
@@ -41,7 +41,7 @@ class FileTraces:
         archive.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._folder = str(folder)
         self._archive = str(archive)
-        self._seals: Together[JobId, tuple[int, str] | OSError] = Together(self._seal_all, lanes=_SEALING_LANES)
+        self._seals: WriteBatcher[JobId, tuple[int, str] | OSError] = WriteBatcher(self._seal_all, lanes=_SEALING_LANES)
         self._waiting = ThreadPoolExecutor(_SEALING_LANES, thread_name_prefix="sealing of traces")
         self._open: OrderedDict[JobId, int] = OrderedDict()
         self._sealing: dict[JobId, asyncio.Event] = {}
@@ -141,7 +141,7 @@ class FileTraces:
         try:
             sealed = None
             while sealed is None:  # the task that sealed for all may have been cancelled
-                sealed = await self._seals.make(job_id)
+                sealed = await self._seals.submit(job_id)
             if isinstance(sealed, OSError):
                 raise sealed
             return sealed

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from remuda.cell.core.access.tokens import KEPT_SECONDS
 from remuda.cell.errors import StoreError
-from remuda.cell.secrets.key_ring import REFRESH_SECONDS, KeyRing, job_token_keys, retire, rotate
+from remuda.cell.secrets.key_ring import REFRESH_SECONDS, KeyRing, load_job_token_keys, retire, rotate
 from remuda.cell.store.memory.store import MemoryStore
 from remuda.cell.values import Job
 from remuda.lib.clock import VirtualClock
@@ -28,17 +28,17 @@ def a_ring(cell: MemoryCell, *, opaque: bool = False, cell_id: int = 1) -> KeyRi
 async def issued(cell: MemoryCell, ring: KeyRing, job: Job) -> str:
     """A token that went out with a hand-out."""
     token = await ring.issue(job, timeout_seconds=3600, user_id=1)
-    await cell.store.jobs.change_job(job.id, lambda row: replace(row, token_hash=ring.kept(job, token)))
+    await cell.store.jobs.change_job(job.id, lambda row: replace(row, token_hash=ring.stored_hash(job, token)))
     return token
 
 
 async def kids(cell: MemoryCell) -> list[str]:
-    return [key.kid for key in await job_token_keys(cell.store)]
+    return [key.kid for key in await load_job_token_keys(cell.store)]
 
 
 async def is_refused(ring: KeyRing, token: str, scope: str = "job") -> bool:
     try:
-        await ring.opens(token, scope)
+        await ring.find_job(token, scope)
     except TokenError:
         return True
     return False
@@ -47,7 +47,7 @@ async def is_refused(ring: KeyRing, token: str, scope: str = "job") -> bool:
 async def test_a_new_key_is_seen_by_all_processes(cell: MemoryCell, job: Job) -> None:
     one, other = a_ring(cell), a_ring(cell)
     before = await issued(cell, one, job)
-    assert (await other.opens(before, "job")).id == job.id
+    assert (await other.find_job(before, "job")).id == job.id
     new = await rotate(cell.store, cell_id=1, now=cell.clock.now())
     assert (await kids(cell))[-1] == new
     late = await issued(cell, one, job)  # by one that has not looked again yet
@@ -56,12 +56,12 @@ async def test_a_new_key_is_seen_by_all_processes(cell: MemoryCell, job: Job) ->
     assert after.split(".")[0] != late.split(".")[0] == before.split(".")[0]
     for ring in (one, other):
         for token in (before, late, after):
-            assert (await ring.opens(token, "job")).id == job.id
+            assert (await ring.find_job(token, "job")).id == job.id
     # A token of a key that this process could not know of yet.
     newest = await rotate(cell.store, cell_id=1, now=cell.clock.now())
     assert newest != new
     fresh = a_ring(cell)
-    assert (await one.opens(await issued(cell, fresh, job), "job")).id == job.id
+    assert (await one.find_job(await issued(cell, fresh, job), "job")).id == job.id
 
 
 async def test_an_old_key_stays_until_its_tokens_are_over(cell: MemoryCell, job: Job) -> None:
@@ -108,7 +108,7 @@ class TestOpaque:
         token = await issued(cell, opaque, job)
         assert token.startswith(f"glcbt-{job.id:x}_")
         for ring in (opaque, signed):
-            assert (await ring.opens(token, "registry")).id == job.id
+            assert (await ring.find_job(token, "registry")).id == job.id
         row = await cell.job(job.id)
         assert row.token_hash
         assert token not in repr(row)
@@ -159,5 +159,5 @@ async def test_a_store_that_cannot_be_asked_is_no_refusal(
     with monkeypatch.context() as patch:
         patch.setattr(cell.store.settings, "load_signing_keys", away)
         with pytest.raises(StoreError):
-            await ring.opens(token, "job")
+            await ring.find_job(token, "job")
     assert not await is_refused(ring, token)

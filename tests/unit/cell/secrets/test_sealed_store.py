@@ -52,24 +52,24 @@ def test_every_secret_of_every_value_is_sealed_and_opens_again() -> None:
         replace(ARTIFACT, variables=variables),
         SPEC,
     ):
-        hidden = secrets.sealed(value)
+        hidden = secrets.seal_value(value)
         assert SECRET.encode() not in encode(hidden)
         assert secrets.is_current(hidden)
         assert not secrets.is_current(value)
-        assert secrets.opened(hidden) == value
+        assert secrets.open_value(hidden) == value
         assert type(value) in FIELDS
 
 
 def test_values_without_secrets_are_not_touched() -> None:
     secrets = Secrets(SEALS)
     for value in (a_job(), a_pipeline(), a_family([a_job()]), "text", 7, None, ("project", 3)):
-        assert secrets.sealed(value) == value
-        assert secrets.opened(value) == value
+        assert secrets.seal_value(value) == value
+        assert secrets.open_value(value) == value
 
 
 def test_a_job_is_made_of_a_sealed_spec_as_of_an_open_one() -> None:
     new = NewJob(spec=SPEC, waits_for=("build",), artifacts_from=(), environment="production")
-    hidden: NewJob = Secrets(SEALS).sealed(new)
+    hidden: NewJob = Secrets(SEALS).seal_value(new)
     assert lifecycle.new_job(hidden, a_pipeline(), JobId(5), NOW) == lifecycle.new_job(new, a_pipeline(), JobId(5), NOW)
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remuda.cell.errors import CellError
-from remuda.cell.secrets.sealing import MARK, EncryptionKeys, SealError, Seals, key_of, new_key, read_key, written_key
+from remuda.cell.secrets.sealing import MARK, EncryptionKeys, SealError, Seals, format_key, key_of, new_key, read_key
 
 KEY = bytes(range(32))
 OTHER = bytes(range(1, 33))
@@ -102,8 +102,8 @@ def test_a_new_salt_comes_after_many_texts(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_keys_are_written_and_read() -> None:
     key = new_key()
-    assert read_key(f" {written_key(key)}\n", "here") == key
-    for wrong in ("", "short", written_key(key)[:-8], "é" * 44):
+    assert read_key(f" {format_key(key)}\n", "here") == key
+    for wrong in ("", "short", format_key(key)[:-8], "é" * 44):
         with pytest.raises(CellError, match="here: this is no encryption key") as told:
             read_key(wrong, "here")
         assert not wrong or wrong not in str(told.value).replace("encryption", "")

@@ -1,4 +1,4 @@
-"""Changes that come at the same time are stored together; what fails is told to those whom it concerns."""
+"""Changes that come at the same time are stored batcher; what fails is told to those whom it concerns."""
 
 import asyncio
 from collections.abc import Sequence
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 
 from remuda.cell.errors import StoreError
-from remuda.cell.store.write_batching import Together
+from remuda.cell.store.write_batching import WriteBatcher
 from remuda.lib.clock import settle
 
 
@@ -29,18 +29,18 @@ class Table:
 async def test_alone() -> None:
     table = Table()
     table.gate.set()
-    together = Together(table.store, lanes=1)
-    assert [await together.make(4), await together.make(3)] == [8, None]
+    batcher = WriteBatcher(table.store, lanes=1)
+    assert [await batcher.submit(4), await batcher.submit(3)] == [8, None]
     assert table.stored == [[4], [3]]
 
 
 async def test_whoever_comes_while_all_lanes_are_in_use_is_stored_with_the_others() -> None:
     table = Table()
-    together = Together(table.store, lanes=2)
+    batcher = WriteBatcher(table.store, lanes=2)
     async with asyncio.TaskGroup() as group:
         making = []
         for numbers in ((2,), (4,), (6, 7, 8, 6)):
-            making += [group.create_task(together.make(number)) for number in numbers]
+            making += [group.create_task(batcher.submit(number)) for number in numbers]
             await settle()
         assert table.stored == [[2], [4]]
         table.gate.set()
@@ -51,18 +51,18 @@ async def test_whoever_comes_while_all_lanes_are_in_use_is_stored_with_the_other
 async def test_whoever_is_there_already_is_stored_with_the_first() -> None:
     table = Table()
     table.gate.set()
-    together = Together(table.store, lanes=1)
+    batcher = WriteBatcher(table.store, lanes=1)
     async with asyncio.TaskGroup() as group:
         for number in (2, 4, 6):
-            group.create_task(together.make(number))
+            group.create_task(batcher.submit(number))
     assert table.stored == [[2, 4, 6]]
 
 
 async def test_only_so_many_are_stored_at_once() -> None:
     table = Table()
-    together = Together(table.store, lanes=1)
+    batcher = WriteBatcher(table.store, lanes=1)
     async with asyncio.TaskGroup() as group:
-        making = [group.create_task(together.make(2 * number)) for number in range(150)]
+        making = [group.create_task(batcher.submit(2 * number)) for number in range(150)]
         await settle()
         table.gate.set()
     assert [task.result() for task in making] == [4 * number for number in range(150)]
@@ -71,31 +71,31 @@ async def test_only_so_many_are_stored_at_once() -> None:
 
 async def test_all_are_told_that_nobody_knows() -> None:
     table = Table()
-    together = Together(table.store, lanes=1)
+    batcher = WriteBatcher(table.store, lanes=1)
     table.error = StoreError("the connection is lost")
     async with asyncio.TaskGroup() as group:
-        making = [group.create_task(_said(together, number)) for number in (2, 4, 6)]
+        making = [group.create_task(_said(batcher, number)) for number in (2, 4, 6)]
         await settle()
         table.gate.set()
     assert [task.result() for task in making] == ["the connection is lost"] * 3
     table.error = None
-    assert await together.make(2) == 4
+    assert await batcher.submit(2) == 4
 
 
 async def test_when_the_one_who_stores_for_all_is_cancelled_each_stores_alone() -> None:
     table = Table()
-    together = Together(table.store, lanes=1)
+    batcher = WriteBatcher(table.store, lanes=1)
     async with asyncio.TaskGroup() as group:
-        first = group.create_task(together.make(2))
+        first = group.create_task(batcher.submit(2))
         await settle()
-        leader, follower = [group.create_task(together.make(number)) for number in (4, 6)]
+        leader, follower = [group.create_task(batcher.submit(number)) for number in (4, 6)]
         await settle()
         leader.cancel()
         await settle()
         assert follower.result() is None
         first.cancel()
     table.gate.set()
-    assert await together.make(2) == 4
+    assert await batcher.submit(2) == 4
 
 
 async def test_a_mistake_is_not_hidden() -> None:
@@ -103,10 +103,10 @@ async def test_a_mistake_is_not_hidden() -> None:
     table.gate.set()
     table.error = ValueError("a mistake")
     with pytest.raises(ValueError, match="a mistake"):
-        await Together(table.store, lanes=1).make(2)
+        await WriteBatcher(table.store, lanes=1).submit(2)
 
 
-async def _said(together: Together[int, int], number: int) -> str:
+async def _said(batcher: WriteBatcher[int, int], number: int) -> str:
     with pytest.raises(StoreError) as raised:
-        await together.make(number)
+        await batcher.submit(number)
     return str(raised.value)

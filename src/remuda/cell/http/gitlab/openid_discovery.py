@@ -12,7 +12,7 @@ from remuda.cell.dispatch.payload_inputs import load_id_keys
 from remuda.cell.http.edge.access import OPEN
 from remuda.cell.http.edge.endpoints import Edge, Endpoint
 from remuda.cell.http.edge.errors import json_answer
-from remuda.cell.secrets.key_ring import job_token_keys
+from remuda.cell.secrets.key_ring import load_job_token_keys
 from remuda.wire.id_token import ALGORITHM
 
 _KEYS = "/oauth/discovery/keys"
@@ -37,7 +37,7 @@ async def configuration(edge: Edge, request: Request) -> Response:
 async def keys(edge: Edge, request: Request) -> Response:
     """GET /oauth/discovery/keys: a JSON Web Key Set."""
     found = [key.public_jwk() for key in await load_id_keys(edge.store)]
-    return json_answer({"keys": found + [key.public_jwk() for key in await job_token_keys(edge.store)]})
+    return json_answer({"keys": found + [key.public_jwk() for key in await load_job_token_keys(edge.store)]})
 
 
 ENDPOINTS = (

@@ -1,14 +1,12 @@
-"""How the tables of a cell came to be what they are: one Alembic revision a step, for SQLite and PostgreSQL alike.
+"""The schema of a cell's tables as Alembic revisions, for SQLite and PostgreSQL.
 
-Decided here: that a migration is a list of SQL statements, which the caller runs in a transaction of its own. So a
-revision never reads what is stored; it says in SQL what shall be done with it. `HEAD` is the revision that this
-release works with, and `NAMES` are all it knows. Alembic takes a while to import and is not needed where nothing has
-to be migrated: `sqlite.sql` beside this file holds what the revisions come to for a new SQLite file.
+A migration is a list of SQL statements, which `sqlite.schema` and `postgres.schema` run in a transaction. A revision
+never reads rows in Python. `HEAD` is the revision of this release, `NAMES` are all revisions it knows. Alembic takes
+long to import and is needed for migrations only: `sqlite.sql` beside this file is the whole schema for a new SQLite
+file.
 
-A new revision is a file in `versions`, its name in `NAMES`, and a run of `tools/sqlite-sql`; a test compares. What
-SQLite can read from the body PostgreSQL needs a column for, which the store writes.
-
-`sqlite_schema` and `postgres_schema` call this. What a row means is said in `remuda.cell.store.row_bodies`.
+To add a revision: a file in `versions`, its name in `NAMES`, and a run of `tools/sqlite-sql`; a test compares. SQLite
+can compute a column from the body; PostgreSQL needs a column that the store writes (`Table.generated`).
 """
 
 import io
@@ -35,13 +33,13 @@ ID_TABLES = (
     "user_tokens",
     "audit_events",
 )
-"""Whose rows get their ids from the cell's range."""
+"""Tables whose rows get ids from the range of the cell."""
 
 _FOLDER = Path(__file__).parent
 
 
 def statements(dialect: str, since: str | None) -> list[str]:
-    """What brings a database from a revision (None: from nothing) to `HEAD`; the dialect is Alembic's name for it."""
+    """Migrate from a revision (None: an empty database) to `HEAD`. `dialect` is Alembic's name of the database."""
     from alembic import command
     from alembic.config import Config
 
@@ -53,7 +51,7 @@ def statements(dialect: str, since: str | None) -> list[str]:
 
 
 def sqlite_statements() -> list[str]:
-    """The same for a new SQLite file, without Alembic."""
+    """The schema of a new SQLite file, without Alembic."""
     text = (_FOLDER / "sqlite.sql").read_text()
     return [statement.strip() for statement in text.split(";\n") if statement.strip()]
 

@@ -1,7 +1,7 @@
-"""Kinds of columns that the revisions share, so that a row means the same in SQLite and in PostgreSQL.
+"""Column types for the revisions, so that a column has the same content in SQLite and PostgreSQL.
 
-Ids do not fit into 32 bits, yet only a column that SQLite calls INTEGER is its row id. Text is ordered by its bytes
-everywhere, not by the language that a database server was set up for. Truth is 0 or 1.
+Ids need 64 bits, but SQLite uses only an INTEGER column as its row id. Text is ordered by its bytes, whatever the
+locale of the database server. A truth value is 0 or 1.
 """
 
 from typing import Any
@@ -16,20 +16,19 @@ BODY = sa.LargeBinary()
 
 
 def key(name: str = "id") -> sa.Column[Any]:
-    """A primary key that the store gives."""
+    """A primary key whose values the store draws."""
     return sa.Column(name, ID, primary_key=True, autoincrement=False)
 
 
 def of(table: str, name: str, *, on_delete: str | None = None) -> sa.Column[Any]:
-    """A reference."""
+    """A foreign key to the id of another table."""
     return sa.Column(name, ID, sa.ForeignKey(f"{table}.id", ondelete=on_delete), nullable=False)
 
 
 def text(name: str, *, nullable: bool = False) -> sa.Column[Any]:
-    """Text."""
     return sa.Column(name, TEXT, nullable=nullable)
 
 
 def body() -> sa.Column[Any]:
-    """The whole value."""
+    """The JSON of the whole value."""
     return sa.Column("body", BODY, nullable=False)

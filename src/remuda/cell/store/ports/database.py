@@ -43,11 +43,12 @@ class Table(Generic[T]):
     """Text columns that PostgreSQL indexes; it stores long texts as a prefix and a hash there."""
 
     @property
-    def selected(self) -> str:
+    def column_list(self) -> str:
+        """The columns to select for `read`."""
         return "body" if self.has_body else ", ".join(self.kind._fields)  # type: ignore[attr-defined]
 
     def read(self, row: Sequence[Any]) -> T:
-        """The value of a row of the `selected` columns."""
+        """The value of a row of the columns in `column_list`."""
         return decode(self.kind, row[0]) if self.has_body else self.kind(*row)
 
     def row(self, value: T) -> dict[str, Any]:

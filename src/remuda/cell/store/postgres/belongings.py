@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
-from remuda.cell.store.row_bodies import decode, decode_again
+from remuda.cell.store.row_bodies import decode, decode_cached
 from remuda.cell.values import Job, Pipeline, Project, ProjectVariable
 from remuda.cell.values.changes import Belongings
 from remuda.model.job import JobId, PipelineId, ProjectId
@@ -66,7 +66,7 @@ def read_belongings(queries: Iterable[BelongingsQuery], rows: Iterable[Any]) -> 
     settings: dict[str, str] = {}
     for kind, id_, group_id, name, body in rows:
         if kind == "variable":
-            variables[id_, group_id].append(decode_again(ProjectVariable, body))
+            variables[id_, group_id].append(decode_cached(ProjectVariable, body))
         elif kind == "setting":
             settings[name] = body.decode()
         elif kind != "stored":
@@ -79,7 +79,7 @@ def read_belongings(queries: Iterable[BelongingsQuery], rows: Iterable[Any]) -> 
         if body is None:
             return None
         # A spec belongs to one job only, so it is not cached.
-        return decode(kind, body) if name == "spec" else decode_again(kind, body)
+        return decode(kind, body) if name == "spec" else decode_cached(kind, body)
 
     return {
         query: Belongings(

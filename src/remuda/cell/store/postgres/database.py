@@ -32,9 +32,9 @@ import asyncpg
 
 from remuda.cell.errors import DataFolderError, StoreError
 from remuda.cell.store.ports.database import Lock, Table
-from remuda.cell.store.postgres.notifications import Hints
+from remuda.cell.store.postgres.notifications import JobNotifications
 from remuda.cell.store.postgres.pool import Connection, Pool
-from remuda.cell.store.postgres.read_batching import Gathered
+from remuda.cell.store.postgres.read_batching import ReadBatcher
 from remuda.cell.store.postgres.schema import prepare
 from remuda.cell.store.row_bodies import decode, decode_job, encode
 from remuda.cell.store.sql import statements
@@ -119,7 +119,7 @@ def without_nul(text: str) -> str:
     return text.replace("\0", "\N{REPLACEMENT CHARACTER}")
 
 
-def _storable(value: Any) -> Any:
+def storable(value: Any) -> Any:
     return without_nul(value) if isinstance(value, str) else value
 
 
@@ -227,13 +227,13 @@ class PostgresTransaction(_Rows):
         self.db = db
 
     async def fetch(self, sql: str, *values: Any) -> Sequence[Any]:
-        return await self.db.fetch(sql, *map(_storable, values))
+        return await self.db.fetch(sql, *map(storable, values))
 
     async def execute(self, sql: str, *values: Any) -> int:
-        return changed_rows(await self.db.execute(sql, *map(_storable, values)))
+        return row_count(await self.db.execute(sql, *map(storable, values)))
 
     async def execute_many(self, sql: str, values: Sequence[Sequence[Any]]) -> None:
-        await self.db.executemany(sql, [tuple(map(_storable, row)) for row in values])
+        await self.db.executemany(sql, [tuple(map(storable, row)) for row in values])
 
     async def find_locked(self, table: Table[T], **columns: Any) -> T | None:
         texts, values = self._where(table, columns)
@@ -270,7 +270,7 @@ class PostgresTransaction(_Rows):
         if not groups:
             return frozenset()
         await self.db.execute("SELECT pg_advisory_xact_lock($1, hashint8($2))", _GROUPS_LOCK, pipeline.project_id)
-        rows = await self.db.fetch(TAKEN_GROUPS, *taken_group_values(pipeline, groups))
+        rows = await self.db.fetch(TAKEN_GROUPS, *group_query_values(pipeline, groups))
         return frozenset(groups[row[0]] for row in rows)
 
     async def update_job(self, job: Job) -> None:
@@ -285,7 +285,7 @@ def groups_by_column(jobs: Iterable[Job]) -> dict[str, str]:
     return {shorten(job.resource_group): job.resource_group for job in jobs if job.resource_group}
 
 
-def taken_group_values(pipeline: Pipeline, groups: Collection[str]) -> tuple[Any, ...]:
+def group_query_values(pipeline: Pipeline, groups: Collection[str]) -> tuple[Any, ...]:
     """The values of `TAKEN_GROUPS`."""
     return pipeline.project_id, pipeline.id, list(groups), [state.value for state in OCCUPYING]
 
@@ -293,11 +293,11 @@ def taken_group_values(pipeline: Pipeline, groups: Collection[str]) -> tuple[Any
 class PostgresDatabase(_Rows, SqlDatabase):
     """One database: its connections, and the ids it gives out."""
 
-    def __init__(self, pool: Pool, keyed: Pool, hints: Hints) -> None:
+    def __init__(self, pool: Pool, keyed: Pool, notifications: JobNotifications) -> None:
         self._pool = pool
         self._keyed_pool = keyed
-        self.hints = hints
-        self._batches: dict[str, Gathered[Any, Any]] = {}
+        self.notifications = notifications
+        self._batches: dict[str, ReadBatcher[Any, Any]] = {}
         self.frequent: dict[str, int] = {}
         """Frequent statements by key, with the number of their values, which are lists."""
 
@@ -321,7 +321,7 @@ class PostgresDatabase(_Rows, SqlDatabase):
         return cls(
             Pool(partial(connect_with, {}), most=CONNECTIONS, wait_seconds=_WAIT_SECONDS),
             Pool(partial(connect_with, _KEYED), most=KEYED_CONNECTIONS, wait_seconds=_WAIT_SECONDS),
-            Hints(url),
+            JobNotifications(url),
         )
 
     async def close(self) -> None:
@@ -340,7 +340,7 @@ class PostgresDatabase(_Rows, SqlDatabase):
             await self._keyed_pool.warm_up(plan)
 
     def watch_changes(self) -> AsyncGenerator[Collection[JobId], None]:
-        return self.hints.heard()
+        return self.notifications.receive()
 
     async def check_writable(self) -> None:
         await self.execute("INSERT INTO probe VALUES (1, 1) ON CONFLICT (id) DO UPDATE SET writes = probe.writes + 1")
@@ -393,7 +393,7 @@ class PostgresDatabase(_Rows, SqlDatabase):
     async def execute(self, sql: str, *values: Any) -> int:
         try:
             async with self.borrow() as db:
-                return changed_rows(await db.execute(sql, *map(_storable, values)))
+                return row_count(await db.execute(sql, *map(storable, values)))
         except FAILURES as error:
             raise store_error(error) from error
 
@@ -404,10 +404,10 @@ class PostgresDatabase(_Rows, SqlDatabase):
         try:
             try:
                 async with self.borrow(keyed=keyed) as db:
-                    return await db.fetch(sql, *map(_storable, values))
+                    return await db.fetch(sql, *map(storable, values))
             except AWAY:
                 async with self.borrow(keyed=keyed) as db:
-                    return await db.fetch(sql, *map(_storable, values))
+                    return await db.fetch(sql, *map(storable, values))
         except FAILURES as error:
             raise store_error(error) from error
 
@@ -415,7 +415,7 @@ class PostgresDatabase(_Rows, SqlDatabase):
         if len(columns) > 1 or not table.has_body or not table.fields.isdisjoint(columns):
             return await super().find(table, **columns)
         ((column, value),) = columns.items()
-        return await self.load(table.kind, keyed_select(table.name, column, type(value)), value)
+        return await self.load(table.kind, select_by_key(table.name, column, type(value)), value)
 
     async def load(self, kind: type[T], sql: str, key: Any) -> T | None:
         """The value of a key; `sql` is as for `load_body`."""
@@ -424,7 +424,7 @@ class PostgresDatabase(_Rows, SqlDatabase):
 
     async def load_body(self, sql: str, key: Any) -> bytes | None:
         """The body of a key. `sql` selects keys and bodies for a list of keys; concurrent calls share a statement."""
-        body: bytes | None = await self.fetch_together(sql, partial(self._fetch_bodies, sql), _storable(key))
+        body: bytes | None = await self.fetch_together(sql, partial(self._fetch_bodies, sql), storable(key))
         return body
 
     async def _fetch_bodies(self, sql: str, keys: Sequence[Any]) -> Mapping[Any, bytes]:
@@ -436,7 +436,7 @@ class PostgresDatabase(_Rows, SqlDatabase):
         """What `fetch` finds for a key. Concurrent calls of the same kind share one `fetch`."""
         batch = self._batches.get(kind)
         if batch is None:
-            batch = self._batches[kind] = Gathered(fetch)
+            batch = self._batches[kind] = ReadBatcher(fetch)
         return await batch.get(key)
 
     async def select_one(self, kind: type[T], sql: str, *values: Any) -> T | None:
@@ -445,7 +445,7 @@ class PostgresDatabase(_Rows, SqlDatabase):
         return decode(kind, rows[0][0]) if rows else None
 
 
-def keyed_select(table: str, column: str, key: type[Any]) -> str:
+def select_by_key(table: str, column: str, key: type[Any]) -> str:
     """Keys and bodies of the rows with one of several keys."""
     kind = "text" if issubclass(key, str) else "bigint"
     return f"SELECT {column}, body FROM {table} WHERE {column} = ANY($1::{kind}[])"
@@ -456,7 +456,7 @@ def _statement(lock: Lock) -> str:
     return _LOCKS[lock.kind].format(number=lock.of, text=quoted)
 
 
-def changed_rows(tag: str) -> int:
+def row_count(tag: str) -> int:
     """The number of rows in the server's answer to a statement (`UPDATE 3`)."""
     count = tag.rpartition(" ")[2]
     return int(count) if count.isdigit() else 0

@@ -1,11 +1,11 @@
-"""Decisions about several pipelines, or several about one, in one transaction of the PostgreSQL store.
+"""Several decisions about families in one PostgreSQL transaction.
 
-Decided here: which of them can be stored together. Each is made on what those before it came to. One that raises
-concerns only its caller. One that makes new jobs, or is about jobs with resource groups (which pipelines of a project
-take from each other), is left to be made alone. `postgres` is the caller.
+Each decision sees the results of those before it. An exception concerns only the caller of its decision. Decisions that
+add jobs, and those about jobs with resource groups (which the pipelines of a project share), must be stored alone.
+`pipelines` uses this.
 
-Invariant: pipelines are locked in the order of their ids, so that no two transactions wait for each other; a job is
-stored only if it is still what was read.
+Invariant: pipelines are locked in the order of their ids, so that transactions cannot deadlock. A job is stored only if
+its row is still what was read.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -28,27 +28,27 @@ FAMILIES = (
     " UNION ALL SELECT pipeline_id, id, body FROM jobs WHERE pipeline_id = ANY($1::bigint[]) AND retried = 0)"
     " AS families ORDER BY pipeline_id, id"
 )
-"""In one statement, so that all of a family is of the same moment."""
+"""One statement, so that a family is read at one moment."""
 
 
-class Wanted(msgspec.Struct, frozen=True):
-    """A decision that somebody wants to have made about a pipeline."""
+class FamilyDecision(msgspec.Struct, frozen=True):
+    """A decision to make about the family of a pipeline."""
 
     pipeline_id: PipelineId
     decide: Callable[[Family], Changes]
 
 
-class Made(msgspec.Struct, frozen=True):
-    """What it was made on, and what it came to; or why it was not made."""
+class FamilyChange(msgspec.Struct, frozen=True):
+    """The family before a decision and what was stored, or the exception that the decision raised."""
 
     before: Family | None
     applied: Applied
     error: Exception | None = None
 
 
-def lock(pipeline_ids: Iterable[PipelineId]) -> str:
-    """The statement that keeps others from deciding about these."""
-    ids = ", ".join(str(int(one)) for one in sorted(set(pipeline_ids)))
+def lock_statement(pipeline_ids: Iterable[PipelineId]) -> str:
+    """Locks pipelines against other decisions."""
+    ids = ", ".join(str(int(pipeline_id)) for pipeline_id in sorted(set(pipeline_ids)))
     return (
         f"SELECT FROM pipelines WHERE id IN ({ids}) ORDER BY id FOR NO KEY UPDATE;"
         f" SELECT pg_advisory_xact_lock({rows.PIPELINES_LOCK}, hash) FROM (SELECT DISTINCT hashint8(id) AS hash"
@@ -56,14 +56,14 @@ def lock(pipeline_ids: Iterable[PipelineId]) -> str:
     )
 
 
-async def change_families(db: Connection, wanted: Sequence[Wanted]) -> Sequence[Made | None]:
-    """Make decisions about pipelines that are locked: what each came to; None: it has to be made alone."""
-    found = await db.fetch(FAMILIES, sorted({one.pipeline_id for one in wanted}))
+async def change_families(db: Connection, decisions: Sequence[FamilyDecision]) -> Sequence[FamilyChange | None]:
+    """Make and store decisions about locked pipelines. None: this decision must be stored alone."""
+    found = await db.fetch(FAMILIES, sorted({decision.pipeline_id for decision in decisions}))
     families, bodies = read_families(found)
-    made, jobs, pipelines = decided(wanted, families)
+    changes, jobs, pipelines = apply_decisions(decisions, families)
     await rows.update_jobs(db, jobs, bodies)
     await rows.update_pipelines(db, pipelines)
-    return made
+    return changes
 
 
 def read_families(rows: Iterable[Any]) -> tuple[dict[PipelineId, Family], Mapping[JobId, bytes]]:
@@ -81,26 +81,26 @@ def read_families(rows: Iterable[Any]) -> tuple[dict[PipelineId, Family], Mappin
     }, bodies
 
 
-def decided(
-    wanted: Sequence[Wanted], families: dict[PipelineId, Family]
-) -> tuple[Sequence[Made | None], Sequence[Job], Sequence[Pipeline]]:
-    """What each decision comes to after those before it, and all jobs and pipelines that are another then."""
-    made: list[Made | None] = []
+def apply_decisions(
+    decisions: Sequence[FamilyDecision], families: dict[PipelineId, Family]
+) -> tuple[Sequence[FamilyChange | None], Sequence[Job], Sequence[Pipeline]]:
+    """The change of each decision, and all jobs and pipelines that changed."""
+    made: list[FamilyChange | None] = []
     jobs: dict[JobId, Job] = {}
     pipelines: dict[PipelineId, Pipeline] = {}
-    for one in wanted:
-        family = families.get(one.pipeline_id)
+    for decision in decisions:
+        family = families.get(decision.pipeline_id)
         if family is None:
-            error = NotFoundError(f"there is no pipeline {one.pipeline_id}")
-            made.append(Made(None, Applied(), error))
+            error = NotFoundError(f"there is no pipeline {decision.pipeline_id}")
+            made.append(FamilyChange(None, Applied(), error))
             continue
         if groups_by_column(family.jobs):
             made.append(None)
             continue
         try:
-            changes = one.decide(family)
-        except Exception as error:  # noqa: BLE001 - it is the caller's, who gets it
-            made.append(Made(family, Applied(), error))
+            changes = decision.decide(family)
+        except Exception as error:  # noqa: BLE001 - raised again for the caller
+            made.append(FamilyChange(family, Applied(), error))
             continue
         if changes.retries:
             made.append(None)
@@ -108,9 +108,9 @@ def decided(
         changed = {job.id: job for job in changes.jobs}
         jobs |= changed
         if changes.pipeline:
-            pipelines[one.pipeline_id] = changes.pipeline
-        made.append(Made(family, Applied(jobs=changes.jobs, pipeline=changes.pipeline)))
-        families[one.pipeline_id] = replaced(
+            pipelines[decision.pipeline_id] = changes.pipeline
+        made.append(FamilyChange(family, Applied(jobs=changes.jobs, pipeline=changes.pipeline)))
+        families[decision.pipeline_id] = replaced(
             family,
             pipeline=changes.pipeline or family.pipeline,
             jobs=tuple(changed.get(job.id, job) for job in family.jobs),

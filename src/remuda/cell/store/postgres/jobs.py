@@ -15,21 +15,21 @@ from remuda.cell.store.postgres.database import (
     FAILURES,
     PostgresDatabase,
     PostgresTransaction,
-    keyed_select,
+    select_by_key,
     shorten,
     store_error,
 )
 from remuda.cell.store.row_bodies import decode, encode
 from remuda.cell.store.sql.filters import IS_OPEN
 from remuda.cell.store.sql.lists import SqlJobs
-from remuda.cell.store.write_batching import Together
+from remuda.cell.store.write_batching import WriteBatcher
 from remuda.cell.values import Job, Runner
 from remuda.cell.values.changes import Belongings
 from remuda.model.job import FINAL, JobId, JobState, ProjectId, RunnerId
 from remuda.model.progress import OPEN
 from remuda.pipeline import JobSpec
 
-_JOBS = keyed_select("jobs", "id", int)
+_JOBS = select_by_key("jobs", "id", int)
 _SOME_JOBS = "SELECT body FROM jobs WHERE id = ANY($1::bigint[]) ORDER BY id"
 _SPECS = "SELECT jobs.id, specs.body FROM jobs JOIN specs ON specs.id = jobs.spec_id WHERE jobs.id = ANY($1::bigint[])"
 _LEASED = (
@@ -49,12 +49,12 @@ class PostgresJobs(SqlJobs):
         self._requests: set[tuple[RunnerId, str] | None] = set()
         """Requests of runners for which a hand-out is being stored."""
         # One at a time: what gathers meanwhile is stored with the next, and a statement costs more than what it stores.
-        self._job_lane = Together(self._store_jobs, lanes=1)
+        self._writes = WriteBatcher(self._store_jobs, lanes=1)
         database.frequent |= {
             rows.STORE_JOBS: 9,
             rows.LEASE_JOBS: 14,
             BELONGINGS: 5,
-            keyed_select("runners", "token_hash", str): 1,
+            select_by_key("runners", "token_hash", str): 1,
             _LEASED: 2,
             _JOBS: 1,
             _SOME_JOBS: 1,
@@ -82,7 +82,7 @@ class PostgresJobs(SqlJobs):
         self, job_id: JobId, decide: Callable[[Job], Job | None], *, known: Job | None = None
     ) -> Job | None:
         expected = decide(known) if known else None
-        if known and expected and await self._job_lane.make(rows.Write(encode(known), expected)):
+        if known and expected and await self._writes.submit(rows.Write(encode(known), expected)):
             return self._tell_others(known, expected)
         for _ in range(_OPTIMISTIC_TRIES):
             body = await self._database.load_body(_JOBS, job_id)
@@ -90,7 +90,7 @@ class PostgresJobs(SqlJobs):
                 return None
             before = decode(Job, body)
             after = decide(before)
-            if after is None or await self._job_lane.make(rows.Write(body, after)):
+            if after is None or await self._writes.submit(rows.Write(body, after)):
                 return self._tell_others(before, after)
 
         async def change(transaction: PostgresTransaction) -> tuple[Job | None, Job | None]:
@@ -104,7 +104,7 @@ class PostgresJobs(SqlJobs):
         return self._tell_others(before_change, after_change) if before_change else None
 
     async def end_beside(self, known: Job, ended: Job) -> bool:
-        is_stored = await self._job_lane.make(rows.Write(encode(known), ended, is_beside=True))
+        is_stored = await self._writes.submit(rows.Write(encode(known), ended, is_beside=True))
         return self._tell_others(known, ended if is_stored else None) is not None
 
     async def lease_job(
@@ -116,7 +116,7 @@ class PostgresJobs(SqlJobs):
         self._requests.add(request)
         try:
             query = BelongingsQuery.of(leased, settings)
-            result = await self._job_lane.make(rows.Write(encode(known), leased, encode(runner), query))
+            result = await self._writes.submit(rows.Write(encode(known), leased, encode(runner), query))
         finally:
             self._requests.discard(request)
         self._tell_others(known, leased if result else None)
@@ -153,7 +153,7 @@ class PostgresJobs(SqlJobs):
 
     def _tell_others(self, before: Job, after: Job | None) -> Job | None:
         if after is not None and (rows.is_news(before.state, after.state) or before.priority != after.priority):
-            self._database.hints.tell([after])
+            self._database.notifications.send([after])
         return after
 
     async def find_newest_success(

@@ -1,8 +1,9 @@
-"""How the processes of one cell tell each other which jobs they changed: LISTEN and NOTIFY, and only as a hint.
+"""Notifies the other processes of a cell which jobs this one changed, with LISTEN and NOTIFY.
 
-Decided here: a hint is told after the transaction, not in it, because notifying transactions commit one after the other
-in the whole database; what has gathered meanwhile goes out together. A hint may be lost with its process or its
-connection. Whoever listens hears after every gap that something may have been missed, and looks by itself now and then.
+A notification is sent after the transaction, not in it, because PostgreSQL commits notifying transactions one after the
+other in the whole database. Ids that collect meanwhile are sent together. Notifications are hints: they may be lost
+with their process or connection. After every gap the listener gets an empty notification, and it reads the database by
+itself now and then.
 """
 
 import asyncio
@@ -21,49 +22,48 @@ from remuda.model.job import JobId, JobState
 _CHANNEL = "remuda_jobs"
 _AT_ONCE = 400
 """Ids in one notification, which holds 8000 bytes."""
-_KEPT = 10_000
-"""Ids that wait to be told while there is no connection; who misses more than that learns it by looking."""
+_MOST_UNSENT = 10_000
+"""Ids that wait while there is no connection. Further ids are dropped; listeners find those jobs by reading."""
 _GATHER_SECONDS = 0.05
-"""Between two notifications. The first of many changes is told at once, the others together: whoever hears of one reads
-the jobs, so that few large ones cost much less than many small ones."""
+"""Between two notifications. The first of many changes is sent at once, the others together: every notification makes
+its listeners read the jobs, so a few large ones cost much less than many small ones."""
 _PENDING_SECONDS = 0.005
-"""The same where a job waits for a runner: one may wait for it at another process."""
+"""Between two notifications if a job is pending: a runner may wait for it at another process."""
 _PAUSE = Backoff(first_seconds=0.2, ceiling_seconds=10.0)
 _CHECK_SECONDS = 30.0
-"""A connection that says nothing for so long is asked whether it is still there."""
+"""A connection that was silent for so long is checked."""
 _ANSWER_SECONDS = 10.0
-_HINTS_ONLY = {"application_name": "remuda cell: hints", "synchronous_commit": "off"}
-"""What is told was stored before; the telling itself need not survive anything, so no disk is waited for."""
+_SERVER_SETTINGS = {"application_name": "remuda cell: hints", "synchronous_commit": "off"}
+"""The changes are stored already; notifications need not survive a crash, so no disk is waited for."""
 
 
-class Hints:
-    """What this process has to tell, and what it hears."""
+class JobNotifications:
+    """Ids of changed jobs, sent to and received from the other processes."""
 
     def __init__(self, url: str) -> None:
         self._url = url
-        self._told: dict[JobId, None] | None = None
-        """None while nobody listens here: then there is one process only, as far as it matters."""
+        self._unsent: dict[JobId, None] | None = None
+        """None while nobody in this process listens; then nothing is sent either."""
         self._gather_seconds = _GATHER_SECONDS
-        self._heard: dict[JobId, None] = {}
+        self._received: dict[JobId, None] = {}
         self._news = asyncio.Event()
 
-    def tell(self, jobs: Iterable[Job]) -> None:
-        """These were changed by this process."""
-        if self._told is not None and len(self._told) < _KEPT:
-            # Whoever waits to tell others as well need not be woken for each, only if this one is urgent.
-            is_news = not self._told
+    def send(self, jobs: Iterable[Job]) -> None:
+        """Notify the other processes that this one changed these jobs."""
+        if self._unsent is not None and len(self._unsent) < _MOST_UNSENT:
+            is_urgent = not self._unsent
             for job in jobs:
-                self._told[job.id] = None
+                self._unsent[job.id] = None
                 if job.state is JobState.PENDING and self._gather_seconds != _PENDING_SECONDS:
                     self._gather_seconds = _PENDING_SECONDS
-                    is_news = True
-            if is_news:
+                    is_urgent = True
+            if is_urgent:
                 self._news.set()
 
-    async def heard(self) -> AsyncGenerator[Collection[JobId], None]:
-        """Jobs that others changed, as they are told; none at all: some may have been missed."""
+    async def receive(self) -> AsyncGenerator[Collection[JobId], None]:
+        """Jobs that other processes changed. An empty collection: some may have been missed."""
         failures = 0
-        self._told = {}
+        self._unsent = {}
         try:
             while True:
                 with suppress(asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError):
@@ -73,45 +73,45 @@ class Hints:
                 failures += 1
                 await asyncio.sleep(_PAUSE.delay(failures, jitter=random.random()))
         finally:
-            self._told = None
+            self._unsent = None
 
     async def _listen(self) -> AsyncIterator[Collection[JobId]]:
-        """As `heard`, until the connection is lost."""
+        """As `receive`, until the connection is lost."""
         db = await asyncpg.connect(
-            self._url, timeout=_ANSWER_SECONDS, command_timeout=_ANSWER_SECONDS, server_settings=_HINTS_ONLY
+            self._url, timeout=_ANSWER_SECONDS, command_timeout=_ANSWER_SECONDS, server_settings=_SERVER_SETTINGS
         )
         try:
             await db.add_listener(_CHANNEL, self._take)
             db.add_termination_listener(lambda _: self._news.set())
             yield ()
-            told_at = 0.0
+            sent_at = 0.0
             while True:
-                if self._told and time.monotonic() >= told_at + self._gather_seconds:
+                if self._unsent and time.monotonic() >= sent_at + self._gather_seconds:
                     self._gather_seconds = _GATHER_SECONDS
                     await self._notify(db)
-                    told_at = time.monotonic()
-                if heard := self._heard:
-                    self._heard = {}
-                    yield tuple(heard)
+                    sent_at = time.monotonic()
+                if received := self._received:
+                    self._received = {}
+                    yield tuple(received)
                 else:
-                    tell_at = told_at + self._gather_seconds
-                    await self._wait(db, tell_at - time.monotonic() if self._told else _CHECK_SECONDS)
+                    send_at = sent_at + self._gather_seconds
+                    await self._wait(db, send_at - time.monotonic() if self._unsent else _CHECK_SECONDS)
         finally:
             db.terminate()
 
     async def _notify(self, db: Any) -> None:
-        told = dict.fromkeys(list(self._told or ())[:_AT_ONCE])
-        for job_id in told:
-            (self._told or {}).pop(job_id, None)
+        job_ids = dict.fromkeys(list(self._unsent or ())[:_AT_ONCE])
+        for job_id in job_ids:
+            (self._unsent or {}).pop(job_id, None)
         try:
-            await db.execute("SELECT pg_notify($1, $2)", _CHANNEL, ",".join(map(str, told)))
+            await db.execute("SELECT pg_notify($1, $2)", _CHANNEL, ",".join(map(str, job_ids)))
         except BaseException:
-            if self._told is not None:
-                self._told.update(told)
+            if self._unsent is not None:
+                self._unsent.update(job_ids)
             raise
 
     async def _wait(self, db: Any, seconds: float) -> None:
-        """Until there is something to tell or to yield; a connection that was silent for long must answer."""
+        """Wait until there is something to send or to yield. A connection that was silent for long must answer."""
         if seconds <= 0:
             return
         self._news.clear()
@@ -126,5 +126,5 @@ class Hints:
 
     def _take(self, db: Any, pid: int, channel: str, payload: object) -> None:
         if pid != db.get_server_pid():
-            self._heard.update((JobId(int(job_id)), None) for job_id in str(payload).split(","))
+            self._received.update((JobId(int(job_id)), None) for job_id in str(payload).split(","))
             self._news.set()

@@ -21,18 +21,25 @@ from remuda.cell.store.postgres.database import (
     LostRaceError,
     PostgresDatabase,
     PostgresTransaction,
+    group_query_values,
     groups_by_column,
-    keyed_select,
+    select_by_key,
     shorten,
     store_error,
-    taken_group_values,
 )
-from remuda.cell.store.postgres.families import FAMILIES, Made, Wanted, change_families, lock, read_families
+from remuda.cell.store.postgres.families import (
+    FAMILIES,
+    FamilyChange,
+    FamilyDecision,
+    change_families,
+    lock_statement,
+    read_families,
+)
 from remuda.cell.store.postgres.pool import Connection
 from remuda.cell.store.row_bodies import decode
 from remuda.cell.store.sql.filters import IS_OPEN
 from remuda.cell.store.sql.lists import SqlPipelines
-from remuda.cell.store.write_batching import Together
+from remuda.cell.store.write_batching import WriteBatcher
 from remuda.cell.values import Family, NewJob, Pipeline, Schedule
 from remuda.cell.values.changes import Applied, Changes
 from remuda.model.job import JobId, JobState, PipelineId, ProjectId
@@ -50,8 +57,8 @@ class PostgresPipelines(SqlPipelines):
         super().__init__(database)
         self._database = database
         # One at a time in each lane: decisions about one pipeline wait for each other anyway.
-        self._lanes = [Together(self._change_families, lanes=1) for _ in range(_LANES)]
-        database.frequent |= {rows.UPDATE_PIPELINES: 4, FAMILIES: 1, keyed_select("pipelines", "id", int): 1}
+        self._lanes = [WriteBatcher(self._change_families, lanes=1) for _ in range(_LANES)]
+        database.frequent |= {rows.UPDATE_PIPELINES: 4, FAMILIES: 1, select_by_key("pipelines", "id", int): 1}
 
     async def add_pipeline(
         self,
@@ -64,7 +71,7 @@ class PostgresPipelines(SqlPipelines):
         due_at: float | None = None,
     ) -> Family:
         family = await super().add_pipeline(pipeline, jobs, now=now, sees=sees, schedule=schedule, due_at=due_at)
-        self._database.hints.tell(job for job in family.jobs if job.state is JobState.PENDING)
+        self._database.notifications.send(job for job in family.jobs if job.state is JobState.PENDING)
         return family
 
     async def load_pipeline(self, pipeline_id: PipelineId) -> Pipeline | None:
@@ -82,34 +89,37 @@ class PostgresPipelines(SqlPipelines):
         families, _ = read_families(await self._database.fetch(FAMILIES, [pipeline_id]))
         family = families.get(pipeline_id)
         if family and (groups := groups_by_column(family.jobs)):
-            found = await self._database.fetch(TAKEN_GROUPS, *taken_group_values(family.pipeline, groups))
+            found = await self._database.fetch(TAKEN_GROUPS, *group_query_values(family.pipeline, groups))
             family = replace(family, taken=frozenset(groups[row[0]] for row in found))
         return family
 
     async def change_family(self, pipeline_id: PipelineId, decide: Callable[[Family], Changes]) -> Applied:
-        made = await self._lanes[pipeline_id % _LANES].make(Wanted(pipeline_id, decide))
-        if made is None:
-            made = await self._change_alone(pipeline_id, decide)
-        elif made.error is not None:
-            raise made.error
-        applied, before = made.applied, {job.id: job.state for job in made.before.jobs} if made.before else {}
+        change = await self._lanes[pipeline_id % _LANES].submit(FamilyDecision(pipeline_id, decide))
+        if change is None:
+            change = await self._change_alone(pipeline_id, decide)
+        elif change.error is not None:
+            raise change.error
+        applied = change.applied
+        before = {job.id: job.state for job in change.before.jobs} if change.before else {}
         news = (job for job in applied.jobs if applied.pipeline or rows.is_news(before.get(job.id), job.state))
-        self._database.hints.tell(news)
+        self._database.notifications.send(news)
         return applied
 
-    async def _change_families(self, wanted: Sequence[Wanted]) -> Sequence[Made | None]:
+    async def _change_families(self, decisions: Sequence[FamilyDecision]) -> Sequence[FamilyChange | None]:
         try:
-            async with self._database.begin(lock(change.pipeline_id for change in wanted), keyed=True) as db:
-                return await change_families(db, wanted)
+            async with self._database.begin(
+                lock_statement(decision.pipeline_id for decision in decisions), keyed=True
+            ) as db:
+                return await change_families(db, decisions)
         except (LostRaceError, *FAILURES) as error:
             if isinstance(error, AWAY):
                 raise store_error(error) from error
-            return [None] * len(wanted)
+            return [None] * len(decisions)
 
-    async def _change_alone(self, pipeline_id: PipelineId, decide: Callable[[Family], Changes]) -> Made:
+    async def _change_alone(self, pipeline_id: PipelineId, decide: Callable[[Family], Changes]) -> FamilyChange:
         tries = 0
 
-        async def change(db: Connection) -> Made:
+        async def change(db: Connection) -> FamilyChange:
             nonlocal tries
             tries += 1
             if tries > _OPTIMISTIC_TRIES:
@@ -120,9 +130,9 @@ class PostgresPipelines(SqlPipelines):
             family = families[pipeline_id]
             taken = await PostgresTransaction(db).find_taken_groups(family.pipeline, family.jobs)
             family = replace(family, taken=taken)
-            return Made(family, await _apply(PostgresTransaction(db), decide(family), bodies))
+            return FamilyChange(family, await _apply(PostgresTransaction(db), decide(family), bodies))
 
-        return await self._database.transact(change, lock([pipeline_id]))
+        return await self._database.transact(change, lock_statement([pipeline_id]))
 
     async def remove_pipeline(self, pipeline_id: PipelineId) -> bool:
         async def remove(db: Connection) -> bool:

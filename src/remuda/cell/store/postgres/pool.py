@@ -1,10 +1,11 @@
-"""The connections of one process to its PostgreSQL database: a few, given out and taken back at next to no cost.
+"""A pool of connections to PostgreSQL that costs almost nothing per use.
 
-Decided here: how many there are, who gets one next (in order of asking), and when one is of no use any more. asyncpg
-has a pool of its own; it makes a task for every connection that comes back, and timers, which took longer than the
-statement itself. `postgres_access` is the caller: what it gives back is between transactions.
+Callers that must wait get connections in the order in which they asked. asyncpg's own pool creates a task and timers
+for every connection that is returned, which took longer than the statement itself. `database` uses this pool and
+returns connections between transactions only.
 
-Invariant: a connection is in one hand at a time, and whoever waits is woken as soon as one is there or may be made.
+Invariant: a connection has one user at a time, and a waiting caller is woken as soon as a connection is free or may be
+opened.
 """
 
 import asyncio
@@ -22,11 +23,11 @@ else:
     Connection = Any
 
 IDLE_SECONDS = 300
-"""One that was not needed for so long may have been forgotten on its way by something in between."""
+"""A connection that was idle for longer is not used again: a firewall may have dropped it."""
 
 
 class Pool:
-    """Up to `most` connections, each made when it is first needed."""
+    """Up to `most` connections, each opened when it is first needed."""
 
     def __init__(
         self,
@@ -41,14 +42,14 @@ class Pool:
         self._wait_seconds = wait_seconds
         self._clock = clock or SystemClock()
         self._idle: list[tuple[Connection, float]] = []
-        """The one that was used last is used next; those that are not needed grow old."""
+        """The connection that was used last is used next, so that surplus ones grow old."""
         self._count = 0
-        """Those that are idle, in a hand, or being made."""
+        """Connections that are idle, in use, or being opened."""
         self._closed = False
         self._waiting: deque[asyncio.Future[Connection | None]] = deque()
 
     async def take(self) -> Connection:
-        """A connection for the caller alone, until `give`; TimeoutError when all are in other hands for too long."""
+        """A connection for the caller alone, until `give`. TimeoutError when all are in use for too long."""
         if self._closed:
             raise asyncpg.InterfaceError("the connections are closed")
         while self._idle:
@@ -59,27 +60,27 @@ class Pool:
             self._count -= 1
         if self._count < self._most:
             self._count += 1
-        elif (found := await self._turn()) is not None:
-            return found
+        elif (returned := await self._wait_turn()) is not None:
+            return returned
         try:
             return await self._connect()
         except BaseException:
-            self._let_make()
+            self._let_next_open()
             raise
 
     def give(self, db: Connection) -> None:
-        """It is not needed any more. One that is closed makes room for another."""
+        """Return a connection. A closed one makes room for another."""
         if self._closed:
             db.terminate()
         if db.is_closed():
-            self._let_make()
+            self._let_next_open()
         elif waiting := self._next():
             waiting.set_result(db)
         else:
             self._idle.append((db, self._clock.monotonic()))
 
     async def warm_up(self, work: Callable[[Connection], Awaitable[object]]) -> None:
-        """Make all connections, and do something with each, while nobody else needs them."""
+        """Open all connections and do some work on each."""
         async with asyncio.TaskGroup() as group:
             for number in range(self._most):
                 group.create_task(self._warm(work), name=f"connection {number}")
@@ -95,14 +96,14 @@ class Pool:
             self.give(db)
 
     async def close(self) -> None:
-        """Give out no more. Those that are idle are closed, those that are still in a hand when they come back."""
+        """Close idle connections now, and those in use when they are returned."""
         self._closed = True
         while self._idle:
             await self._idle.pop()[0].close(timeout=self._wait_seconds)
             self._count -= 1
 
-    async def _turn(self) -> Connection | None:
-        """Wait for a connection; None: the caller may make one."""
+    async def _wait_turn(self) -> Connection | None:
+        """Wait for a connection. None: the caller may open one."""
         waiting: asyncio.Future[Connection | None] = asyncio.get_running_loop().create_future()
         self._waiting.append(waiting)
         try:
@@ -110,15 +111,15 @@ class Pool:
                 return await waiting
         except BaseException:
             if waiting.done() and not waiting.cancelled():
-                # It came in the very moment in which the caller gave up.
+                # It arrived at the moment at which the caller gave up.
                 if (db := waiting.result()) is not None:
                     self.give(db)
                 else:
-                    self._let_make()
+                    self._let_next_open()
             raise
 
-    def _let_make(self) -> None:
-        """There is room for a connection: whoever waits makes it."""
+    def _let_next_open(self) -> None:
+        """Let the next waiting caller open a connection."""
         if waiting := self._next():
             waiting.set_result(None)
         else:

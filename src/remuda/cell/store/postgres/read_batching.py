@@ -1,10 +1,10 @@
-"""Rows that many requests ask for at the same time, by key, read with one statement for all of them.
+"""Batches reads: rows that many requests read by key at the same time are read with one statement.
 
-Decided here is only who waits for whom: while a statement is on its way, those who ask for further keys gather, and one
-of them asks for all. Alone, nobody waits for anything. Nearly every request begins with reading one job or runner, and
-a statement costs far more than a row. `postgres_access` is the caller.
+While a statement runs, keys of further requests collect, and the first of these requests reads all of them. A single
+request does not wait. Nearly every request begins by reading one job or runner, and a statement costs far more than a
+row. `database` uses this.
 
-Invariant: what somebody gets was read after they asked, so everybody sees what they stored themselves.
+Invariant: a row is read after it was asked for, so every caller sees its own writes.
 """
 
 import asyncio
@@ -25,8 +25,8 @@ class _Batch(Generic[K, R]):
         self.ready = asyncio.Event()
 
 
-class Gathered(Generic[K, R]):
-    """One kind of rows; `fetch` reads those of many keys."""
+class ReadBatcher(Generic[K, R]):
+    """Batches reads of one kind of rows; `fetch` reads the rows of many keys."""
 
     def __init__(self, fetch: Callable[[Sequence[K]], Awaitable[Mapping[K, R]]]) -> None:
         self._fetch = fetch
@@ -34,13 +34,13 @@ class Gathered(Generic[K, R]):
         self._next: _Batch[K, R] | None = None
 
     async def get(self, key: K) -> R | None:
-        """The row of a key; None when there is none."""
+        """The row of a key, or None."""
         batch = self._next
         if batch is None:
             return await self._lead(key)
         batch.keys[key] = None
         await batch.ready.wait()
-        # Whatever happened to the one who asked for all: it may not happen to another.
+        # The failure may concern only the request that read for all, so try again alone.
         return (await self._fetch([key]) if batch.failed else batch.found).get(key)
 
     async def _lead(self, key: K) -> R | None:
@@ -48,7 +48,7 @@ class Gathered(Generic[K, R]):
         batch.keys[key] = None
         try:
             async with self._turn:
-                # Whoever comes from now on would be too late to see what is stored meanwhile.
+                # A later request must not join: it could miss its own writes.
                 self._next = None
                 batch.found = await self._fetch(list(batch.keys))
         except BaseException:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from remuda.cell.store.postgres.belongings import BelongingsQuery, select_belongings
-from remuda.cell.store.postgres.database import LostRaceError, changed_rows, shorten
+from remuda.cell.store.postgres.database import LostRaceError, row_count, shorten
 from remuda.cell.store.postgres.pool import Connection
 from remuda.cell.store.row_bodies import encode
 from remuda.cell.store.sql.filters import in_words
@@ -89,7 +89,7 @@ def update_values(before: bytes, job: Job) -> tuple[Any, ...]:
 async def update_jobs(db: Connection, jobs: Sequence[Job], bodies: Mapping[JobId, bytes]) -> None:
     """Store jobs that are still what was read; LostRaceError when one is not."""
     if len(jobs) == 1:
-        count = changed_rows(await db.execute(UPDATE_JOB, *update_values(bodies[jobs[0].id], jobs[0])))
+        count = row_count(await db.execute(UPDATE_JOB, *update_values(bodies[jobs[0].id], jobs[0])))
     elif jobs:
         columns = zip(*(update_values(bodies[job.id], job) for job in jobs), strict=True)
         sql = (
@@ -99,7 +99,7 @@ async def update_jobs(db: Connection, jobs: Sequence[Job], bodies: Mapping[JobId
             " AS new (id, before, state, retried, runner_id, request_id, body)"
             " WHERE jobs.id = new.id AND jobs.body = new.before"
         )
-        count = changed_rows(await db.execute(sql, *map(list, columns)))
+        count = row_count(await db.execute(sql, *map(list, columns)))
     else:
         return
     if count != len(jobs):

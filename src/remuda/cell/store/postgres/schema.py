@@ -1,9 +1,8 @@
-"""Whether a PostgreSQL database is ours to use, and how it gets the tables that this release works with.
+"""Creates or migrates the tables of a cell in PostgreSQL (`remuda.cell.store.migrations`).
 
-Decided here: an empty database gets them, an older one is migrated, a newer one, another cell's and another program's
-are refused and left alone. All of it is one transaction under one lock, so that of several processes that start at
-the same time one migrates and the others find it done. What the tables are is said in
-`remuda.cell.store.migrations`.
+An empty database gets the tables and an older one is migrated. A newer one, one of another cell and one of another
+program are refused and not changed. It is one transaction under one lock, so that of several processes that start at
+the same time one migrates, and the others find it done.
 """
 
 from typing import Any
@@ -13,16 +12,16 @@ from remuda.cell.store import migrations
 from remuda.lib.ids import range_of_cell
 
 _LOCK = 7_236_388_301
-"""Any number that nobody else uses for an advisory lock in this database."""
+"""An advisory lock that nothing else in this database uses."""
 
 
 async def prepare(db: Any, where: str, cell_id: int) -> None:
-    """Make or migrate the tables, for this cell; DataFolderError when it must not be done."""
-    if await _checked(db, where, cell_id) == migrations.HEAD:
+    """Create or migrate the tables for this cell; DataFolderError when the database must not be used."""
+    if await _check_revision(db, where, cell_id) == migrations.HEAD:
         return
     async with db.transaction():
         await db.execute(f"SELECT pg_advisory_xact_lock({_LOCK})")
-        version = await _checked(db, where, cell_id)
+        version = await _check_revision(db, where, cell_id)
         if version == migrations.HEAD:
             return
         for statement in migrations.statements("postgresql", version):
@@ -35,15 +34,15 @@ async def prepare(db: Any, where: str, cell_id: int) -> None:
         await db.execute("INSERT INTO cell SELECT $1::integer WHERE NOT EXISTS (SELECT FROM cell)", cell_id)
 
 
-async def revision(db: Any) -> str | None:
-    """Which tables a database has; None when there are none of a cell's."""
+async def read_revision(db: Any) -> str | None:
+    """The schema revision of a database; None when it has no tables of a cell."""
     if await db.fetchval("SELECT to_regclass('alembic_version') IS NULL OR to_regclass('cell') IS NULL"):
         return None
     return str(await db.fetchval("SELECT version_num FROM alembic_version"))
 
 
-async def _checked(db: Any, where: str, cell_id: int) -> str | None:
-    version = await revision(db)
+async def _check_revision(db: Any, where: str, cell_id: int) -> str | None:
+    version = await read_revision(db)
     if version is not None:
         migrations.check(where, version, await db.fetchval("SELECT id FROM cell"), cell_id)
         return version

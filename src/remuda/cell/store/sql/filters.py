@@ -144,13 +144,13 @@ def _(wanted: RunnerFilter, dialect: Dialect) -> Conditions:
     if wanted.tags:
         where |= dialect.has_all_texts("tags", wanted.tags)
     if wanted.pools is not None:
-        where |= _serving(wanted.pools, dialect)
+        where |= _runners_of_pools(wanted.pools, dialect)
     if wanted.status:
         where |= _in_status(wanted.status, wanted.now, dialect)
     return where
 
 
-def _serving(pools: Sequence[Pool], dialect: Dialect) -> Conditions:
+def _runners_of_pools(pools: Sequence[Pool], dialect: Dialect) -> Conditions:
     organizations, groups, projects = (ids_of(pools, kind) for kind in ("organization", "group", "project"))
     kind = dialect.field("type", "text")
     return {

@@ -46,7 +46,7 @@ def update(table: Table[Any], columns: tuple[str, ...]) -> str:
 @lru_cache(maxsize=1024)
 def select(table: Table[Any], conditions: tuple[str, ...], order: tuple[str, ...], *, has_limit: bool) -> str:
     """Rows for which all conditions hold; the limit is the last value."""
-    sql = f"SELECT {table.selected} FROM {table.name}"
+    sql = f"SELECT {table.column_list} FROM {table.name}"
     if conditions:
         sql += f" WHERE {' AND '.join(conditions)}"
     if order:

@@ -140,7 +140,7 @@ class SqliteTransaction(_Rows):
         return read_family(self.db, pipeline)
 
     async def find_taken_groups(self, pipeline: Pipeline, jobs: Sequence[Job]) -> frozenset[str]:
-        return _taken_groups(self.db, pipeline, jobs)
+        return _read_taken_groups(self.db, pipeline, jobs)
 
     async def update_job(self, job: Job) -> None:
         update_job(self.db, job)
@@ -155,10 +155,10 @@ def read_family(db: sqlite3.Connection, pipeline: Pipeline) -> Family:
     )
     bodies: bytes | None = db.execute(sql, (pipeline.id,)).fetchone()[0]
     jobs = tuple(map(decode_job, bodies.split(b"\n"))) if bodies else ()
-    return Family(pipeline=pipeline, jobs=jobs, taken=_taken_groups(db, pipeline, jobs))
+    return Family(pipeline=pipeline, jobs=jobs, taken=_read_taken_groups(db, pipeline, jobs))
 
 
-def _taken_groups(db: sqlite3.Connection, pipeline: Pipeline, jobs: Sequence[Job]) -> frozenset[str]:
+def _read_taken_groups(db: sqlite3.Connection, pipeline: Pipeline, jobs: Sequence[Job]) -> frozenset[str]:
     groups = {job.resource_group for job in jobs if job.resource_group}
     if not groups:
         return frozenset()

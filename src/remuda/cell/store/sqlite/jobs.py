@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 import msgspec
 
 from remuda.cell.store.paging import read_in_pieces
-from remuda.cell.store.row_bodies import decode, decode_again, encode
+from remuda.cell.store.row_bodies import decode, decode_cached, encode
 from remuda.cell.store.sql.filters import IS_OPEN, in_words
 from remuda.cell.store.sql.lists import SqlJobs
 from remuda.cell.store.sqlite.database import SqliteDatabase, json_list, update_job
-from remuda.cell.store.write_batching import Together
+from remuda.cell.store.write_batching import WriteBatcher
 from remuda.cell.values import UNDER_WAY, Job, Pipeline, Project, ProjectVariable, Runner
 from remuda.cell.values.changes import Belongings
 from remuda.model.job import FINAL, JobId, JobState, ProjectId, RunnerId
@@ -90,7 +90,7 @@ class SqliteJobs(SqlJobs):
         self._database = database
         self._calls: set[tuple[RunnerId, str] | None] = set()
         """Requests of runners for which a hand-out is being stored."""
-        self._job_lane = Together(self._store_jobs, lanes=1)
+        self._writes = WriteBatcher(self._store_jobs, lanes=1)
 
     async def load_job(self, job_id: JobId) -> Job | None:
         return self._database.load(Job, "SELECT body FROM jobs WHERE id = ?", job_id)
@@ -150,7 +150,7 @@ class SqliteJobs(SqlJobs):
         self, job_id: JobId, decide: Callable[[Job], Job | None], *, known: Job | None = None
     ) -> Job | None:
         hoped = decide(known) if known else None
-        if known and hoped and await self._job_lane.make(_Write(encode(known), hoped)):
+        if known and hoped and await self._writes.submit(_Write(encode(known), hoped)):
             return hoped
 
         def change(db: sqlite3.Connection) -> Job | None:
@@ -163,7 +163,7 @@ class SqliteJobs(SqlJobs):
         return await self._database.write(change)
 
     async def end_beside(self, known: Job, ended: Job) -> bool:
-        return bool(await self._job_lane.make(_Write(encode(known), ended, is_beside=True)))
+        return bool(await self._writes.submit(_Write(encode(known), ended, is_beside=True)))
 
     async def lease_job(
         self, known: Job, leased: Job, runner: Runner, settings: Collection[str] = ()
@@ -174,7 +174,7 @@ class SqliteJobs(SqlJobs):
         self._calls.add(call)
         try:
             found = await self.load_belongings(leased, settings)
-            return found if await self._job_lane.make(_Write(encode(known), leased, encode(runner))) else None
+            return found if await self._writes.submit(_Write(encode(known), leased, encode(runner))) else None
         finally:
             self._calls.discard(call)
 
@@ -203,13 +203,13 @@ class SqliteJobs(SqlJobs):
         for line in lines.split(b"\n"):
             kind, _, body = line.partition(b" ")
             found.setdefault(kind, []).append(body)
-        variables = [decode_again(ProjectVariable, body) for body in found.get(b"variable", ())]
+        variables = [decode_cached(ProjectVariable, body) for body in found.get(b"variable", ())]
         variables.sort(key=lambda row: (row.project_id, row.group_id, row.key, row.environment_scope))
         spec, pipeline, project = (found.get(kind) for kind in (b"spec", b"pipeline", b"project"))
         return Belongings(
             spec=decode(JobSpec, spec[0]) if spec else None,
-            pipeline=decode_again(Pipeline, pipeline[0]) if pipeline else None,
-            project=decode_again(Project, project[0]) if project else None,
+            pipeline=decode_cached(Pipeline, pipeline[0]) if pipeline else None,
+            project=decode_cached(Project, project[0]) if project else None,
             variables=variables,
             settings=dict(map(_setting, found.get(b"setting", ()))),
         )

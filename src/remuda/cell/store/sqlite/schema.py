@@ -1,7 +1,7 @@
-"""Whether a SQLite file is ours to use, and how it gets the tables that this release works with.
+"""Creates or migrates the tables of a cell in a SQLite file (`remuda.cell.store.migrations`).
 
-Decided here: a new file gets them at once, an older one is migrated in one transaction, a newer one, another cell's and
-another program's are refused and left alone. What the tables are is said in `remuda.cell.store.migrations`.
+A new file gets the tables and an older one is migrated, in one transaction. A newer one, one of another cell and one of
+another program are refused and not changed.
 """
 
 import sqlite3
@@ -11,55 +11,55 @@ from remuda.cell.store import migrations
 
 
 def prepare(db: sqlite3.Connection, path: str, cell_id: int | None) -> int:
-    """Create the tables in an empty file, bring an older file up to date, or refuse one that is not this cell's.
+    """Create or migrate the tables. Returns the id of the cell that the file belongs to.
 
-    None takes the file of any cell, but no empty one. The answer is whose file it is.
+    DataFolderError when that is not `cell_id`. None accepts the file of any cell, but no empty one.
     """
     db.execute("BEGIN IMMEDIATE")
     try:
-        whose = _prepared(db, path, cell_id)
+        owner = _create_or_migrate(db, path, cell_id)
         db.execute("COMMIT")
     except BaseException:
         if db.in_transaction:
             db.execute("ROLLBACK")
         raise
-    return whose
+    return owner
 
 
-def _prepared(db: sqlite3.Connection, path: str, cell_id: int | None) -> int:
-    version = revision(db)
+def _create_or_migrate(db: sqlite3.Connection, path: str, cell_id: int | None) -> int:
+    version = read_revision(db)
     if version is None:
         if cell_id is None or db.execute("SELECT 1 FROM sqlite_master").fetchone():
             raise DataFolderError(f"{path} is the database of something else; give another data folder")
         _run(db, migrations.sqlite_statements())
         db.execute("INSERT INTO cell VALUES (?)", (cell_id,))
         return cell_id
-    whose = owner(db)
-    migrations.check(path, version, whose, whose if cell_id is None else cell_id)
+    owner = read_owner(db)
+    migrations.check(path, version, owner, owner if cell_id is None else cell_id)
     if version != migrations.HEAD:
         if _old_version(db) is not None:
             db.execute(migrations.VERSION_TABLE)
             db.execute("INSERT INTO alembic_version VALUES (?)", (version,))
         _run(db, migrations.statements("sqlite", version))
-    return whose
+    return owner
 
 
-def revision(db: sqlite3.Connection) -> str | None:
-    """Which tables a file has; None when they are none of a cell's."""
+def read_revision(db: sqlite3.Connection) -> str | None:
+    """The schema revision of a file; None when it has no tables of a cell."""
     if _has(db, "alembic_version") and _has(db, "cell"):
         return str(db.execute("SELECT version_num FROM alembic_version").fetchone()[0])
     return _old_version(db)
 
 
 def _old_version(db: sqlite3.Connection) -> str | None:
-    """The version of a file that kept a number of its own for it, as the name of a revision."""
+    """The revision of a file from before Alembic, which had a version number."""
     if not _has(db, "schema_version") or _has(db, "alembic_version"):
         return None
     return f"{db.execute('SELECT version FROM schema_version').fetchone()[0]:04}"
 
 
-def owner(db: sqlite3.Connection) -> int:
-    """Whose file it is."""
+def read_owner(db: sqlite3.Connection) -> int:
+    """The id of the cell that the file belongs to."""
     sql = "SELECT id FROM cell" if _has(db, "cell") else "SELECT cell_id FROM schema_version"
     return int(db.execute(sql).fetchone()[0])
 

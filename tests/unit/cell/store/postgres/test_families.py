@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from remuda.cell.errors import InvalidError, NotFoundError
 from remuda.cell.store.ports import Changes, Retry
-from remuda.cell.store.postgres.families import Wanted, decided, lock
+from remuda.cell.store.postgres.families import FamilyDecision, apply_decisions, lock_statement
 from remuda.cell.values import Family
 from remuda.model.job import JobId, PipelineId
 from remuda.testing.builders import a_family, a_job
@@ -36,7 +36,7 @@ def family_of(pipeline_id: PipelineId, *, group: str = "") -> Family:
 def test_each_is_made_on_what_those_before_it_came_to() -> None:
     families = {ONE: family_of(ONE), OTHER: family_of(OTHER)}
     decisions = ((ONE, count), (OTHER, refuse), (ONE, count), (OTHER, count), (ONE, retry), (PipelineId(3), count))
-    made, jobs, pipelines = decided([Wanted(*one) for one in decisions], families)
+    made, jobs, pipelines = apply_decisions([FamilyDecision(*one) for one in decisions], families)
     assert [one is None for one in made] == [False, False, False, False, True, False]
     first, refused, second, other, missing = filter(None, made)
     assert [one.applied.jobs[0].epoch for one in (first, second, other)] == [1, 2, 1]
@@ -49,9 +49,9 @@ def test_each_is_made_on_what_those_before_it_came_to() -> None:
 
 
 def test_resource_groups_are_given_away_alone() -> None:
-    made, jobs, pipelines = decided([Wanted(ONE, count)], {ONE: family_of(ONE, group="production")})
+    made, jobs, pipelines = apply_decisions([FamilyDecision(ONE, count)], {ONE: family_of(ONE, group="production")})
     assert (list(made), list(jobs), list(pipelines)) == ([None], [], [])
 
 
 def test_pipelines_are_locked_in_order() -> None:
-    assert "IN (1, 2) ORDER BY id" in lock([OTHER, ONE, OTHER])
+    assert "IN (1, 2) ORDER BY id" in lock_statement([OTHER, ONE, OTHER])

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from remuda.cell.store.postgres.read_batching import Gathered
+from remuda.cell.store.postgres.read_batching import ReadBatcher
 from remuda.lib.clock import settle
 
 
@@ -31,7 +31,7 @@ class Table:
 async def test_alone() -> None:
     table = Table()
     table.gate.set()
-    gathered = Gathered(table.fetch)
+    gathered = ReadBatcher(table.fetch)
     assert await gathered.get(3) == 9
     assert await gathered.get(-3) is None
     assert table.asked == [[3], [-3]]
@@ -39,7 +39,7 @@ async def test_alone() -> None:
 
 async def test_whoever_comes_meanwhile_is_in_the_next_statement() -> None:
     table = Table()
-    gathered = Gathered(table.fetch)
+    gathered = ReadBatcher(table.fetch)
     async with asyncio.TaskGroup() as group:
         first = group.create_task(gathered.get(1))
         await settle()
@@ -55,7 +55,7 @@ async def test_whoever_comes_meanwhile_is_in_the_next_statement() -> None:
 
 async def test_a_failure_is_the_leaders_own() -> None:
     table = Table()
-    gathered = Gathered(table.fetch)
+    gathered = ReadBatcher(table.fetch)
     table.fails = True
     async with asyncio.TaskGroup() as group:
         first = group.create_task(gathered.get(1))

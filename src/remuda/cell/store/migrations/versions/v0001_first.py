@@ -17,7 +17,6 @@ _BUSY = {"fillfactor": 80}
 
 
 def upgrade() -> None:
-    """A revision."""
     op.create_table(
         "schema_version",
         sa.Column("version", sa.Integer, nullable=False),

@@ -24,7 +24,6 @@ _OF_JOBS: dict[str, Any] = {"ref": TEXT, "name": TEXT}
 
 
 def upgrade() -> None:
-    """A revision."""
     op.add_column("pipelines", sa.Column("upstream_job_id", ID))
     op.add_column("pipelines", sa.Column("is_child", TRUTH, nullable=False, server_default=sa.text("0")))
     op.create_index("pipelines_by_upstream", "pipelines", ["upstream_job_id"], unique=True)

@@ -8,7 +8,6 @@ down_revision = "0002"
 
 
 def upgrade() -> None:
-    """A revision."""
     # One row. A store belongs to one cell for ever, because its ids come from that cell's range.
     op.create_table("cell", sa.Column("id", sa.Integer, primary_key=True, autoincrement=False))
     op.execute("INSERT INTO cell (id) SELECT cell_id FROM schema_version")

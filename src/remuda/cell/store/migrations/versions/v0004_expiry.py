@@ -10,7 +10,6 @@ down_revision = "0003"
 
 
 def upgrade() -> None:
-    """A revision."""
     if op.get_context().dialect.name == "sqlite":
         value = "json_extract(CAST(body AS TEXT), '$.look_at')"
         op.execute(f"ALTER TABLE artifacts ADD COLUMN look_at AS ({value}) VIRTUAL")

@@ -10,7 +10,6 @@ down_revision = "0004"
 
 
 def upgrade() -> None:
-    """A revision."""
     # Paths and names are unique without regard to case: what ends in _key, and search_text, is case-folded.
     op.create_table("organizations", key(), text("path_key"), body(), sa.UniqueConstraint("path_key"))
     op.create_table(

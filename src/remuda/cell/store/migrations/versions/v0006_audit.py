@@ -10,7 +10,6 @@ down_revision = "0005"
 
 
 def upgrade() -> None:
-    """A revision."""
     op.create_table(
         "audit_events",
         key(),

@@ -8,7 +8,6 @@ down_revision = "0006"
 
 
 def upgrade() -> None:
-    """A revision."""
     op.drop_index("pipelines_of_ref", "pipelines")
     op.create_index("pipelines_of_ref", "pipelines", ["project_id", "ref", "status", "id"])
     op.create_index("pipelines_listed_by_ref", "pipelines", ["project_id", "ref", "id"])

@@ -1,8 +1,7 @@
-"""All rows of a cell's store at one moment, whichever database they are in: for checks, backups and restores.
+"""All rows of a cell at one moment, from either database: for checks, backups and restores.
 
-A backup is always a SQLite file, so a cell can be restored into the other kind of database, too. Nothing is decided
-here but how a row of one becomes a row of the other: the bodies are the same, and so are the columns, except that
-PostgreSQL has stand-ins for texts that it cannot hold or that no index takes (`postgres_access.plain`).
+A backup is always a SQLite file, so a cell can be restored into the other kind of database, too. Bodies and columns are
+the same in both, except that PostgreSQL shortens some texts (`postgres.database.shorten`).
 """
 
 import sqlite3
@@ -26,33 +25,35 @@ from remuda.model.job import JobId
 
 _NOT_ROWS = frozenset({"alembic_version", "cell", "probe", "sequences"})
 _BATCH = 500
-_TEXTS = frozenset({("pipelines", "ref"), ("pipelines", "sha"), ("jobs", "request_id"), ("jobs", "resource_group")})
-"""Columns of SQLite of which PostgreSQL may hold a stand-in; the body has the text itself."""
-_COPIES = frozenset({("jobs", "ref"), ("jobs", "name")} | {("pipelines", n) for n in ("source", "name", "yaml_errors")})
-"""Columns that SQLite reads from the body, and of which PostgreSQL may hold a stand-in."""
+_SHORTENED = frozenset({("pipelines", "ref"), ("pipelines", "sha"), ("jobs", "request_id"), ("jobs", "resource_group")})
+"""Columns of SQLite that PostgreSQL may shorten; the body has the whole text."""
+_GENERATED = frozenset(
+    {("jobs", "ref"), ("jobs", "name")} | {("pipelines", n) for n in ("source", "name", "yaml_errors")}
+)
+"""Columns that SQLite computes from the body and that PostgreSQL may shorten."""
 
 
-class Tables(Protocol):
-    """What is stored, at one moment."""
+class Snapshot(Protocol):
+    """The rows of a database at one moment."""
 
     cell_id: int
     revision: str
     where: str
-    """Which database it is."""
+    """The file or the address of the database, for messages."""
 
     def rows(self, sql: str) -> AsyncIterator[tuple[Any, ...]]:
-        """What a query finds, a piece at a time; the SQL is what both databases understand."""
+        """The rows of a query, read in batches. Both databases must understand the SQL."""
         ...
 
 
-class _SqliteTables:
+class _SqliteSnapshot:
     def __init__(self, db: sqlite3.Connection, path: Path) -> None:
         self._db = db
-        revision = schema.revision(db)
+        revision = schema.read_revision(db)
         if revision is None:
             raise DataFolderError(f"{path} is no store of a cell; give the data folder of a cell with --data")
         self.revision = revision
-        self.cell_id = schema.owner(db)
+        self.cell_id = schema.read_owner(db)
         self.where = str(path)
 
     async def rows(self, sql: str) -> AsyncIterator[tuple[Any, ...]]:
@@ -60,7 +61,7 @@ class _SqliteTables:
             yield row
 
 
-class _PostgresTables:
+class _PostgresSnapshot:
     def __init__(self, db: Any, revision: str, cell_id: int, where: str) -> None:
         self._db = db
         self.revision = revision
@@ -73,27 +74,27 @@ class _PostgresTables:
 
 
 @asynccontextmanager
-async def read(settings: CellSettings) -> AsyncIterator[Tables]:
-    """A cell's rows; others may go on changing them, which is not seen here. DataFolderError when there are none."""
+async def read(settings: CellSettings) -> AsyncIterator[Snapshot]:
+    """The rows of a cell as they are now; later changes are not seen. DataFolderError when there are none."""
     if not settings.is_shared:
         path = settings.data / "cell.sqlite"
-        with _reading(path) as db:
+        with _open_for_reading(path) as db:
             db.execute("BEGIN")
-            yield _SqliteTables(db, path)
+            yield _SqliteSnapshot(db, path)
         return
     from remuda.cell.store.postgres import schema
     from remuda.cell.store.postgres.database import connect, where
 
     async with connect(settings.database) as server, server.transaction(isolation="repeatable_read", readonly=True):
-        revision = await schema.revision(server)
+        revision = await schema.read_revision(server)
         if revision is None:
             raise DataFolderError(f"{where(settings.database)} holds no store of a cell")
         cell_id = await server.fetchval("SELECT id FROM cell")
-        yield _PostgresTables(server, revision, cell_id, where(settings.database))
+        yield _PostgresSnapshot(server, revision, cell_id, where(settings.database))
 
 
 @contextmanager
-def _reading(path: Path) -> Iterator[sqlite3.Connection]:
+def _open_for_reading(path: Path) -> Iterator[sqlite3.Connection]:
     try:
         with closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True, isolation_level=None)) as db:
             yield db
@@ -102,7 +103,7 @@ def _reading(path: Path) -> Iterator[sqlite3.Connection]:
 
 
 @contextmanager
-def _writing(path: Path) -> Iterator[sqlite3.Connection]:
+def _open_for_writing(path: Path) -> Iterator[sqlite3.Connection]:
     try:
         path.touch(mode=0o600)
         with closing(sqlite3.connect(path, isolation_level=None)) as db:
@@ -111,13 +112,13 @@ def _writing(path: Path) -> Iterator[sqlite3.Connection]:
         raise DataFolderError(f"cannot write {path}: {error}; free some space there, or give another place") from None
 
 
-def check_known(tables: Tables) -> None:
-    """DataFolderError when the tables are of a newer release."""
-    migrations.check(tables.where, tables.revision, None, tables.cell_id)
+def check_revision(snapshot: Snapshot) -> None:
+    """DataFolderError when the database is of a newer release."""
+    migrations.check(snapshot.where, snapshot.revision, None, snapshot.cell_id)
 
 
-def forget(path: Path, *, artifacts: Collection[Artifact], traces: Collection[JobId]) -> None:
-    """Take out of a SQLite file what is not there any more: rows of artifacts, and what jobs say of their logs."""
+def remove_missing(path: Path, *, artifacts: Collection[Artifact], traces: Collection[JobId]) -> None:
+    """Remove the rows of artifacts from a SQLite file, and mark the traces of jobs as erased."""
     with closing(sqlite3.connect(path)) as db, db:
         for artifact in artifacts:
             db.execute("DELETE FROM artifacts WHERE job_id = ? AND type = ?", (artifact.job_id, artifact.type))
@@ -128,52 +129,52 @@ def forget(path: Path, *, artifacts: Collection[Artifact], traces: Collection[Jo
 
 
 async def save(settings: CellSettings, target: Path) -> None:
-    """Write all rows, as they are at one moment, into a new SQLite file."""
+    """Write a snapshot of all rows into a new SQLite file."""
     if not settings.is_shared:
-        with _reading(settings.data / "cell.sqlite") as source, _writing(target) as db:
+        with _open_for_reading(settings.data / "cell.sqlite") as source, _open_for_writing(target) as db:
             source.backup(db)
         return
-    async with read(settings) as tables:
-        check_known(tables)
-        if tables.revision != migrations.HEAD:
+    async with read(settings) as snapshot:
+        check_revision(snapshot)
+        if snapshot.revision != migrations.HEAD:
             raise DataFolderError(
-                f"the database has schema version {tables.revision}, not {migrations.HEAD}; "
+                f"the database has schema version {snapshot.revision}, not {migrations.HEAD}; "
                 "`remuda cell migrate` brings it up to date"
             )
-        with _writing(target) as db:
-            schema.prepare(db, str(target), tables.cell_id)
+        with _open_for_writing(target) as db:
+            schema.prepare(db, str(target), snapshot.cell_id)
             db.execute("PRAGMA foreign_keys = OFF")
             db.execute("BEGIN")
-            await _fill(db, tables)
+            await _fill(db, snapshot)
             db.execute("COMMIT")
 
 
-async def _fill(db: sqlite3.Connection, tables: Tables) -> None:
-    for table in _ordered(db):
+async def _fill(db: sqlite3.Connection, snapshot: Snapshot) -> None:
+    for table in _sort_tables(db):
         db.execute(f"DELETE FROM {table}")
         columns = [name for _, name, *_, hidden in db.execute(f"PRAGMA table_xinfo({table})") if not hidden]
         names = ", ".join(columns)
         insert = f"INSERT INTO {table} ({names}) VALUES ({', '.join('?' * len(columns))})"
-        async for row in tables.rows(f"SELECT {names} FROM {table}"):
+        async for row in snapshot.rows(f"SELECT {names} FROM {table}"):
             db.execute(insert, row)
-    for table, column in sorted(_TEXTS):
+    for table, column in sorted(_SHORTENED):
         value = f"json_extract(CAST(body AS TEXT), '$.{column}')"
         db.execute(f"UPDATE {table} SET {column} = {value} WHERE {column} IS NOT NULL AND {column} != {value}")
     for table in migrations.ID_TABLES:
-        async for last, is_called in tables.rows(f"SELECT last_value, is_called FROM {table}_id"):
+        async for last, is_called in snapshot.rows(f"SELECT last_value, is_called FROM {table}_id"):
             if is_called:
                 db.execute("INSERT INTO sequences VALUES (?, ?)", (table, last))
 
 
-def _ordered(db: sqlite3.Connection) -> Sequence[str]:
-    """The tables with rows, those that are referred to first."""
-    found = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")} - _NOT_ROWS
-    needs = {table: {row[2] for row in db.execute(f"PRAGMA foreign_key_list({table})")} for table in sorted(found)}
+def _sort_tables(db: sqlite3.Connection) -> Sequence[str]:
+    """The tables with rows. A table comes after those that it refers to."""
+    tables = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")} - _NOT_ROWS
+    needs = {table: {row[2] for row in db.execute(f"PRAGMA foreign_key_list({table})")} for table in sorted(tables)}
     return list(TopologicalSorter(needs).static_order())
 
 
-def up_to_date(path: Path) -> int:
-    """Migrate a SQLite file to what this release works with; whose it is."""
+def migrate_file(path: Path) -> int:
+    """Migrate a SQLite file to the schema of this release. Returns the id of its cell."""
     try:
         with closing(sqlite3.connect(path, isolation_level=None)) as db:
             return schema.prepare(db, str(path), None)
@@ -182,40 +183,36 @@ def up_to_date(path: Path) -> int:
 
 
 async def load(source: Path, url: str, cell_id: int) -> None:
-    """Bring all rows of a SQLite file, which is up to date, into an empty PostgreSQL database; all or none."""
+    """Copy all rows of a migrated SQLite file into an empty PostgreSQL database, in one transaction."""
     from remuda.cell.store.postgres import schema
     from remuda.cell.store.postgres.database import connect, where
 
     async with connect(url) as db, db.transaction():
-        if await schema.revision(db) is not None:
+        if await schema.read_revision(db) is not None:
             raise DataFolderError(f"{where(url)} holds a cell already; give an empty database")
         await schema.prepare(db, where(url), cell_id)
-        with _reading(source) as rows:
-            await _load(rows, db)
+        with _open_for_reading(source) as file:
+            await _copy_rows(file, db)
 
 
-async def _load(source: sqlite3.Connection, db: Any) -> None:
-    from remuda.cell.store.postgres.database import shorten
+async def _copy_rows(source: sqlite3.Connection, db: Any) -> None:
+    from remuda.cell.store.postgres.database import shorten, storable
 
-    ordered = _ordered(source)
-    await db.execute(f"TRUNCATE {', '.join(ordered)}")
-    for table in ordered:
+    tables = _sort_tables(source)
+    await db.execute(f"TRUNCATE {', '.join(tables)}")
+    for table in tables:
         sql = "SELECT attname FROM pg_attribute WHERE attrelid = $1::regclass AND attnum > 0 AND NOT attisdropped"
         columns = [row[0] for row in await db.fetch(sql, table)]
-        cut = {at for at, name in enumerate(columns) if (table, name) in _TEXTS | _COPIES}
-        found = source.execute(f"SELECT {', '.join(columns)} FROM {table}")
-        while batch := list(islice(found, _BATCH)):
+        shortened = {place for place, name in enumerate(columns) if (table, name) in _SHORTENED | _GENERATED}
+        rows = source.execute(f"SELECT {', '.join(columns)} FROM {table}")
+        while batch := list(islice(rows, _BATCH)):
             records = [
-                tuple(shorten(value) if at in cut and value else _held(value) for at, value in enumerate(row))
+                tuple(
+                    shorten(value) if place in shortened and value else storable(value)
+                    for place, value in enumerate(row)
+                )
                 for row in batch
             ]
             await db.copy_records_to_table(table, records=records, columns=columns)
     for name, last in source.execute("SELECT name, last FROM sequences"):
         await db.execute(f"SELECT setval('{name}_id', $1)", last)
-
-
-def _held(value: Any) -> Any:
-    """A value as PostgreSQL holds it."""
-    from remuda.cell.store.postgres.database import without_nul
-
-    return without_nul(value) if isinstance(value, str) else value
