@@ -72,7 +72,7 @@ class GitProgram:
         self, *args: str, repo: str | None = None, with_input: bool = False, environment: Mapping[str, str] = {}
     ) -> asyncio.subprocess.Process:
         """Start git; StoreError when the machine cannot start programs now. The caller ends it."""
-        where = ("--git-dir", str(self.path(repo))) if repo else ()
+        where = () if repo is None else ("--git-dir", str(self.path(repo)))
         try:
             return await asyncio.create_subprocess_exec(
                 "git",
