@@ -1,6 +1,6 @@
-"""What people do with what a job left, in GitLab's form: keep, delete, erase; and Remuda's list of an archive's files.
+"""Keep, delete and erase what a job left, in GitLab's form; and Remuda's list of the files in an archive.
 
-Decided here: who may. `remuda.cell.operations.retention` acts.
+Checks who may; `remuda.cell.operations.retention` does it.
 """
 
 import msgspec
@@ -24,7 +24,7 @@ from remuda.model.job import FINAL
 
 
 async def keep(edge: Edge, request: Request) -> Response:
-    """POST /projects/:id/jobs/:job_id/artifacts/keep."""
+    """POST /projects/:id/jobs/:job_id/artifacts/keep: keep the artifacts of a job for ever."""
     job, project = await job_in_path(edge, request)
     check_acts_on(caller_of(request), project, job)
     if not await edge.store.jobs.list_artifacts(job.id):
@@ -34,14 +34,14 @@ async def keep(edge: Edge, request: Request) -> Response:
 
 
 async def delete(edge: Edge, request: Request) -> Response:
-    """DELETE /projects/:id/jobs/:job_id/artifacts."""
+    """DELETE /projects/:id/jobs/:job_id/artifacts: delete the artifacts of a job."""
     job, _ = await job_in_path(edge, request)
     await retention.delete_artifacts(edge.store, edge.blobs, job.id)
     return no_content()
 
 
 async def delete_all(edge: Edge, request: Request) -> Response:
-    """DELETE /projects/:id/artifacts: those of all jobs of the project that are over."""
+    """DELETE /projects/:id/artifacts: delete the artifacts of all finished jobs of the project."""
     project = await project_in_path(edge, request)
     page = Page(size=100, ascending=True, counted=False)
     while jobs := (await edge.store.jobs.list_jobs(page, project_id=project.id, with_retried=True))[0]:
@@ -53,14 +53,14 @@ async def delete_all(edge: Edge, request: Request) -> Response:
 
 
 async def erase(edge: Edge, request: Request) -> Response:
-    """POST /projects/:id/jobs/:job_id/erase: maintainers any, who has started the pipeline one of no protected ref."""
+    """POST /projects/:id/jobs/:job_id/erase: delete the log and artifacts of a job."""
     job, project = await job_in_path(edge, request)
     caller = caller_of(request)
     check_acts_on(caller, project, job)
     if (caller.level_in(project) or 0) < Level.MAINTAINER:
         pipeline = await edge.store.pipelines.load_pipeline(job.pipeline_id)
         if pipeline is None or pipeline.user_id != caller.user.id:
-            raise forbidden("a job is erased by maintainers, and by who has started its pipeline")
+            raise forbidden("only maintainers and the user who started the pipeline may erase a job")
     try:
         await retention.erase_job(edge.store, edge.traces, edge.blobs, job.id, now=edge.clock.now())
     except InvalidError:
@@ -69,14 +69,16 @@ async def erase(edge: Edge, request: Request) -> Response:
 
 
 async def _answer(edge: Edge, job: Job, status: int) -> Response:
-    now = await edge.store.jobs.load_job(job.id) or job
-    return json_answer((await describe(edge, [now]))[0], status)
+    row = await edge.store.jobs.load_job(job.id) or job
+    return json_answer((await describe(edge, [row]))[0], status)
 
 
 async def files(edge: Edge, request: Request) -> Response:
-    """GET /api/remuda/v1/jobs/:job_id/artifacts/files: what is in the archive."""
+    """GET /api/remuda/v1/jobs/:job_id/artifacts/files: list the files in the archive."""
     job = await any_job_in_path(edge, request)
-    archive = next((one for one in await edge.store.jobs.list_artifacts(job.id) if one.type == "archive"), None)
+    archive = next(
+        (artifact for artifact in await edge.store.jobs.list_artifacts(job.id) if artifact.type == "archive"), None
+    )
     if archive is None:
         raise not_found("Artifacts")
     page = page_of(request)

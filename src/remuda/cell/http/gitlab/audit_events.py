@@ -1,6 +1,6 @@
-"""The audit log as GitLab's API has it: of the whole cell for administrators, of a group or project for its owners.
+"""The audit log in GitLab's form: the whole one for administrators, that of a group or project for its owners.
 
-Decided here: who sees which part, and the form of an event. What is in it is decided in `auditing`.
+`remuda.cell.http.edge.auditing` writes the events.
 """
 
 from typing import Any
@@ -59,7 +59,7 @@ def event_view(event: AuditEvent) -> AuditEventShape:
 
 
 async def list_all(edge: Edge, request: Request) -> Response:
-    """GET /audit_events: newest first."""
+    """GET /audit_events: list all audit events, newest first."""
     kind = request.query_params.get("entity_type", "")
     if kind and kind not in _TYPES:
         raise bad_parameter("entity_type does not have a valid value")
@@ -67,17 +67,17 @@ async def list_all(edge: Edge, request: Request) -> Response:
 
 
 async def list_of_project(edge: Edge, request: Request) -> Response:
-    """GET /projects/:id/audit_events: newest first."""
+    """GET /projects/:id/audit_events: list the audit events of a project, newest first."""
     return await _list(edge, request, "Project", (await project_in_path(edge, request)).id)
 
 
 async def list_of_group(edge: Edge, request: Request) -> Response:
-    """GET /groups/:id/audit_events: newest first."""
+    """GET /groups/:id/audit_events: list the audit events of a group, newest first."""
     return await _list(edge, request, "Group", (await group_in_path(edge, request)).id)
 
 
 async def show(edge: Edge, request: Request) -> Response:
-    """GET /audit_events/:id."""
+    """GET /audit_events/:id: show one audit event."""
     event = await edge.store.settings.load_audit_event(number_in_path(request, "event_id"))
     if event is None:
         raise not_found("Audit event")
@@ -85,7 +85,7 @@ async def show(edge: Edge, request: Request) -> Response:
 
 
 async def _list(edge: Edge, request: Request, entity_type: str, entity_id: int | None) -> Response:
-    wanted = AuditFilter(
+    event_filter = AuditFilter(
         action=request.query_params.get("action", ""),
         author_id=_number(request, "author_id"),
         entity_type=entity_type,
@@ -94,8 +94,8 @@ async def _list(edge: Edge, request: Request, entity_type: str, entity_id: int |
         created_before=_time(request, "created_before"),
     )
     page = page_by_id(request)
-    found, total = await edge.store.settings.list_audit_events(page, wanted)
-    return page_answer(request, [event_view(event) for event in found], total, page)
+    events, total = await edge.store.settings.list_audit_events(page, event_filter)
+    return page_answer(request, [event_view(event) for event in events], total, page)
 
 
 def _number(request: Request, name: str) -> int | None:

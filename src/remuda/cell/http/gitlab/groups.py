@@ -1,7 +1,7 @@
-"""Groups, namespaces and organizations as GitLab's API has them.
+"""Groups, namespaces and organizations in GitLab's form.
 
-Decided here: who may make a group where (everybody at the top, in a group its maintainers) and what of one people may
-change. What may be inside what is decided in `remuda.cell.projects.namespaces`.
+Everybody may create a group at the top level; maintainers of a group may create one inside it.
+`remuda.cell.projects.namespaces` checks what may be inside what.
 """
 
 import msgspec
@@ -25,8 +25,6 @@ from remuda.cell.values.people import Level, Namespace, NamespaceFilter, Organiz
 
 
 class NewGroup(msgspec.Struct, kw_only=True):
-    """POST /groups."""
-
     name: str
     path: str
     parent_id: int | None = None
@@ -36,16 +34,12 @@ class NewGroup(msgspec.Struct, kw_only=True):
 
 
 class GroupChange(msgspec.Struct, kw_only=True):
-    """PUT /groups/:id."""
-
     name: str | None = None
     description: str | None = None
     visibility: str | None = None
 
 
 class NewOrganization(msgspec.Struct, kw_only=True):
-    """POST /organizations."""
-
     name: str
     path: str
     description: str = ""
@@ -126,7 +120,7 @@ def _organization_view(organization: Organization, url: str) -> OrganizationShap
 
 
 async def create(edge: Edge, request: Request) -> Response:
-    """POST /groups: whoever makes it is its owner."""
+    """POST /groups: create a group. The caller becomes its owner."""
     asked = await parameters(request, NewGroup, limit_bytes=edge.settings.body_limit_bytes)
     check_texts(name=asked.name, description=asked.description, visibility=asked.visibility)
     user, parent = caller_of(request).user, None
@@ -158,97 +152,99 @@ async def create(edge: Edge, request: Request) -> Response:
 
 
 async def show(edge: Edge, request: Request) -> Response:
-    """GET /groups/:id."""
+    """GET /groups/:id: show a group."""
     return json_answer(group_view(await group_in_path(edge, request), edge.settings.url))
 
 
 async def update(edge: Edge, request: Request) -> Response:
-    """PUT /groups/:id."""
+    """PUT /groups/:id: change a group."""
     group = await group_in_path(edge, request)
     asked = await parameters(request, GroupChange, limit_bytes=edge.settings.body_limit_bytes)
     check_texts(name=asked.name, description=asked.description, visibility=asked.visibility)
-    given = {name: value for name, value in msgspec.structs.asdict(asked).items() if value is not None}
-    changed = msgspec.structs.replace(group, **given)
+    changes = {name: value for name, value in msgspec.structs.asdict(asked).items() if value is not None}
+    changed = msgspec.structs.replace(group, **changes)
     await edge.store.people.put_namespace(changed)
     return json_answer(group_view(changed, edge.settings.url))
 
 
 async def remove(edge: Edge, request: Request) -> Response:
-    """DELETE /groups/:id, with everything in it: 202, as in GitLab."""
+    """DELETE /groups/:id: delete a group with everything in it."""
     group = await group_in_path(edge, request)
     for project in await list_all_projects(edge.store, ProjectFilter(group_id=group.id)):
         await remove_project(edge, project)
-    for one in [*await edge.projects.namespaces.inside(group), group]:
+    for namespace in [*await edge.projects.namespaces.inside(group), group]:
         while runners := (
-            await edge.store.runners.list_runners(Page(size=100), RunnerFilter(pools=(("group", one.id),)))
+            await edge.store.runners.list_runners(Page(size=100), RunnerFilter(pools=(("group", namespace.id),)))
         )[0]:
             for runner in runners:
                 await edge.store.runners.remove_runner(runner.id)
-        await edge.store.people.remove_namespace(one.id)
+        await edge.store.people.remove_namespace(namespace.id)
     return json_answer(MessageShape(message="202 Accepted"), 202)
 
 
-async def _groups(edge: Edge, request: Request, wanted: NamespaceFilter) -> Response:
+async def _groups(edge: Edge, request: Request, group_filter: NamespaceFilter) -> Response:
     page = page_of(request)
-    wanted = msgspec.structs.replace(
-        wanted, is_group=True, search=request.query_params.get("search", ""), sight=caller_of(request).sight
+    group_filter = msgspec.structs.replace(
+        group_filter, is_group=True, search=request.query_params.get("search", ""), sight=caller_of(request).sight
     )
-    found, total = await edge.store.people.list_namespaces(page, wanted)
-    return page_answer(request, [group_view(one, edge.settings.url) for one in found], total, page)
+    groups, total = await edge.store.people.list_namespaces(page, group_filter)
+    return page_answer(request, [group_view(group, edge.settings.url) for group in groups], total, page)
 
 
 async def list_all(edge: Edge, request: Request) -> Response:
-    """GET /groups."""
+    """GET /groups: list the groups that the caller may see."""
     top_level = request.query_params.get("top_level_only", "").lower() in ("true", "1")
     return await _groups(edge, request, NamespaceFilter(top_level=top_level))
 
 
 async def subgroups(edge: Edge, request: Request) -> Response:
-    """GET /groups/:id/subgroups."""
+    """GET /groups/:id/subgroups: list the groups directly in a group."""
     return await _groups(edge, request, NamespaceFilter(parent_id=(await group_in_path(edge, request)).id))
 
 
 async def descendants(edge: Edge, request: Request) -> Response:
-    """GET /groups/:id/descendant_groups."""
+    """GET /groups/:id/descendant_groups: list all groups below a group."""
     return await _groups(edge, request, NamespaceFilter(inside=(await group_in_path(edge, request)).id))
 
 
 async def projects(edge: Edge, request: Request) -> Response:
-    """GET /groups/:id/projects."""
+    """GET /groups/:id/projects: list the projects of a group."""
     group = await group_in_path(edge, request)
     is_deep = request.query_params.get("include_subgroups", "").lower() in ("true", "1")
-    wanted = ProjectFilter(group_id=group.id) if is_deep else ProjectFilter(namespace_id=group.id)
-    return await page_of_projects(edge, request, wanted)
+    project_filter = ProjectFilter(group_id=group.id) if is_deep else ProjectFilter(namespace_id=group.id)
+    return await page_of_projects(edge, request, project_filter)
 
 
 async def list_namespaces(edge: Edge, request: Request) -> Response:
-    """GET /namespaces: groups, and the caller's own."""
+    """GET /namespaces: list groups, and the caller's own namespace."""
     page = page_of(request)
-    wanted = NamespaceFilter(search=request.query_params.get("search", ""), sight=caller_of(request).sight)
-    found, total = await edge.store.people.list_namespaces(page, wanted)
-    return page_answer(request, [_namespace_view(one, edge.settings.url) for one in found], total, page)
+    namespace_filter = NamespaceFilter(search=request.query_params.get("search", ""), sight=caller_of(request).sight)
+    namespaces, total = await edge.store.people.list_namespaces(page, namespace_filter)
+    return page_answer(
+        request, [_namespace_view(namespace, edge.settings.url) for namespace in namespaces], total, page
+    )
 
 
 async def show_namespace(edge: Edge, request: Request) -> Response:
-    """GET /namespaces/:id."""
+    """GET /namespaces/:id: show a namespace."""
     number, text = number_or_text(request)
-    found = await (
+    namespace = await (
         edge.store.people.find_namespace(text) if number is None else edge.store.people.load_namespace(number)
     )
-    if found is None or caller_of(request).level_in_group(found) is None:
+    if namespace is None or caller_of(request).level_in_group(namespace) is None:
         raise not_found("Namespace")
-    return json_answer(_namespace_view(found, edge.settings.url))
+    return json_answer(_namespace_view(namespace, edge.settings.url))
 
 
 async def namespace_exists(edge: Edge, request: Request) -> Response:
-    """GET /namespaces/:id/exists: whether a path is taken, by somebody whom the caller may know of."""
-    found = await edge.store.people.find_namespace(text_in_path(request, "id"))
-    is_seen = found is not None and caller_of(request).level_in_group(found) is not None
-    return json_answer(ExistsShape(exists=is_seen))
+    """GET /namespaces/:id/exists: check whether a path is taken by a namespace that the caller may see."""
+    namespace = await edge.store.people.find_namespace(text_in_path(request, "id"))
+    is_visible = namespace is not None and caller_of(request).level_in_group(namespace) is not None
+    return json_answer(ExistsShape(exists=is_visible))
 
 
 async def create_organization(edge: Edge, request: Request) -> Response:
-    """POST /organizations."""
+    """POST /organizations: create an organization."""
     asked = await parameters(request, NewOrganization, limit_bytes=edge.settings.body_limit_bytes)
     check_texts(name=asked.name, description=asked.description, visibility=None)
     try:
@@ -265,23 +261,23 @@ async def create_organization(edge: Edge, request: Request) -> Response:
 
 
 async def list_organizations(edge: Edge, request: Request) -> Response:
-    """GET /organizations: an administrator sees all, anybody else their own."""
+    """GET /organizations: list the caller's organization; for administrators all."""
     user = caller_of(request).user
     views = [
-        _organization_view(one, edge.settings.url)
-        for one in await edge.store.people.list_organizations()
-        if user.is_admin or one.id == user.organization_id
+        _organization_view(organization, edge.settings.url)
+        for organization in await edge.store.people.list_organizations()
+        if user.is_admin or organization.id == user.organization_id
     ]
     return slice_answer(request, views)
 
 
 async def show_organization(edge: Edge, request: Request) -> Response:
-    """GET /organizations/:id."""
+    """GET /organizations/:id: show an organization."""
     user, number = caller_of(request).user, number_in_path(request, "id")
-    found = await edge.store.people.load_organization(number)
-    if found is None or not (user.is_admin or user.organization_id == number):
+    organization = await edge.store.people.load_organization(number)
+    if organization is None or not (user.is_admin or user.organization_id == number):
         raise not_found("Organization")
-    return json_answer(_organization_view(found, edge.settings.url))
+    return json_answer(_organization_view(organization, edge.settings.url))
 
 
 _ROOT = "/api/v4/groups"

@@ -1,7 +1,7 @@
-"""A project's job token allow list, as GitLab's API has it: the switch, the projects and the groups in it.
+"""The job token allow list of a project in GitLab's form: the switch, and the projects and groups on the list.
 
-Decided here: who may be put in (what the caller sees, in the same organization) and the form. What the list means is
-decided in `core.job_token_scope`.
+Only what the caller may see, in the same organization, can be added. `remuda.cell.core.access.job_token_scope` says
+what the list allows.
 """
 
 from collections.abc import Callable
@@ -29,20 +29,14 @@ from remuda.model.job import ProjectId
 
 
 class ScopeChange(msgspec.Struct, kw_only=True):
-    """PATCH /projects/:id/job_token_scope."""
-
     enabled: bool
 
 
 class NewProjectEntry(msgspec.Struct, kw_only=True):
-    """POST /projects/:id/job_token_scope/allowlist."""
-
     target_project_id: int
 
 
 class NewGroupEntry(msgspec.Struct, kw_only=True):
-    """POST /projects/:id/job_token_scope/groups_allowlist."""
-
     target_group_id: int
 
 
@@ -62,13 +56,13 @@ class GroupEntryShape(Shape, kw_only=True):
 
 
 async def show(edge: Edge, request: Request) -> Response:
-    """GET /projects/:id/job_token_scope: whether the list counts."""
+    """GET /projects/:id/job_token_scope: whether the allow list is on."""
     project = await project_in_path(edge, request)
     return json_answer(ScopeShape(inbound_enabled=project.job_token_scope_enabled))
 
 
 async def update(edge: Edge, request: Request) -> Response:
-    """PATCH /projects/:id/job_token_scope: let it count, or let in the jobs of all projects."""
+    """PATCH /projects/:id/job_token_scope: switch the allow list on, or off to admit jobs of all projects."""
     asked = await parameters(request, ScopeChange, limit_bytes=edge.settings.body_limit_bytes)
     await _change(edge, request, lambda row: replace(row, job_token_scope_enabled=asked.enabled))
     add_audit_details(request, enabled=asked.enabled)
@@ -76,20 +70,20 @@ async def update(edge: Edge, request: Request) -> Response:
 
 
 async def list_projects(edge: Edge, request: Request) -> Response:
-    """GET /projects/:id/job_token_scope/allowlist: the project itself, and the others."""
+    """GET /projects/:id/job_token_scope/allowlist: list the projects on it, the project itself first."""
     project = await project_in_path(edge, request)
-    found = [
+    projects = [
         project,
         *[await edge.store.projects.load_project(ProjectId(number)) for number in project.job_token_projects],
     ]
-    shown: list[ProjectShape] = [
-        describe_project(edge, one) for one in found if one is not None and one.removed_at is None
+    views: list[ProjectShape] = [
+        describe_project(edge, other) for other in projects if other is not None and other.removed_at is None
     ]
-    return slice_answer(request, shown)
+    return slice_answer(request, views)
 
 
 async def add_project(edge: Edge, request: Request) -> Response:
-    """POST /projects/:id/job_token_scope/allowlist: let in the jobs of a project."""
+    """POST /projects/:id/job_token_scope/allowlist: add a project."""
     project = await project_in_path(edge, request)
     asked = await parameters(request, NewProjectEntry, limit_bytes=edge.settings.body_limit_bytes)
     target = await edge.store.projects.load_project(ProjectId(asked.target_project_id))
@@ -107,7 +101,7 @@ async def add_project(edge: Edge, request: Request) -> Response:
 
 
 async def remove_project(edge: Edge, request: Request) -> Response:
-    """DELETE /projects/:id/job_token_scope/allowlist/:target_project_id: let them in no more."""
+    """DELETE /projects/:id/job_token_scope/allowlist/:target_project_id: remove a project."""
     project, number = await project_in_path(edge, request), number_in_path(request, "target_project_id")
     if number == project.id:
         raise _bad_request("The project itself is always in its list")
@@ -120,15 +114,15 @@ async def remove_project(edge: Edge, request: Request) -> Response:
 
 
 async def list_groups(edge: Edge, request: Request) -> Response:
-    """GET /projects/:id/job_token_scope/groups_allowlist: the groups in it."""
+    """GET /projects/:id/job_token_scope/groups_allowlist: list the groups on it."""
     project = await project_in_path(edge, request)
-    found = [await edge.store.people.load_namespace(number) for number in project.job_token_groups]
-    shown: list[GroupShape] = [group_view(one, edge.settings.url) for one in found if one is not None]
-    return slice_answer(request, shown)
+    groups = [await edge.store.people.load_namespace(number) for number in project.job_token_groups]
+    views: list[GroupShape] = [group_view(group, edge.settings.url) for group in groups if group is not None]
+    return slice_answer(request, views)
 
 
 async def add_group(edge: Edge, request: Request) -> Response:
-    """POST /projects/:id/job_token_scope/groups_allowlist: let in the jobs of all projects in a group."""
+    """POST /projects/:id/job_token_scope/groups_allowlist: add a group with all its projects."""
     project = await project_in_path(edge, request)
     asked = await parameters(request, NewGroupEntry, limit_bytes=edge.settings.body_limit_bytes)
     group = await edge.store.people.load_namespace(asked.target_group_id)
@@ -144,7 +138,7 @@ async def add_group(edge: Edge, request: Request) -> Response:
 
 
 async def remove_group(edge: Edge, request: Request) -> Response:
-    """DELETE /projects/:id/job_token_scope/groups_allowlist/:target_group_id: let them in no more."""
+    """DELETE /projects/:id/job_token_scope/groups_allowlist/:target_group_id: remove a group."""
     number = number_in_path(request, "target_group_id")
 
     def change(row: Project) -> Project:
@@ -164,7 +158,7 @@ def _add_entry(entries: tuple[int, ...], number: int, what: str) -> tuple[int, .
     if number in entries:
         raise _bad_request(f"{what} is already in the job token scope")
     if len(entries) >= MAX_ENTRIES:
-        raise _bad_request(f"the list has {MAX_ENTRIES} entries, and takes no more; add a group instead")
+        raise _bad_request(f"the list has {MAX_ENTRIES} entries, which is the limit; add a group instead")
     return (*entries, number)
 
 

@@ -1,7 +1,7 @@
-"""Jobs as GitLab's API has them, and what only Remuda tells: where a job's time went.
+"""Jobs in GitLab's form, and Remuda's own view of where a job's time went.
 
-Decided here is the form only; what cancel, retry and play come to is decided by `remuda.cell.core`. Trigger jobs are
-listed as bridges, as in GitLab; whatever takes a job's id takes theirs too.
+Trigger jobs are listed as bridges, as in GitLab; every endpoint that takes a job id takes theirs too. Commands such as
+cancel and retry go to `remuda.cell.dispatch.user_commands`.
 """
 
 from collections.abc import Sequence
@@ -42,16 +42,14 @@ from remuda.model.job import FINAL, JobId, JobState, PipelineId, ProjectId, Runn
 from remuda.wire.explanations import TimeSplit
 
 RESULTS = 5000
-"""So many step results are read to tell where the time went."""
+"""Step results that are read to split a job's time."""
 LOG_BYTES = 1024 * 1024
-"""So much of a log's beginning, and of its end, is searched for sections."""
+"""How much of a log's beginning, and of its end, is searched for sections."""
 
 _STATES = frozenset(state.value for state in JobState)
 
 
 class Play(msgspec.Struct, kw_only=True):
-    """POST /projects/:id/jobs/:job_id/play."""
-
     job_variables_attributes: list[GivenVariable] = []
 
 
@@ -67,9 +65,9 @@ class TimedJobShape(JobShape, kw_only=True):
 
 
 async def describe(edge: Edge, jobs: Sequence[Job], caller: Caller | None = None) -> list[JobShape]:
-    """Jobs with what belongs to them and the caller may read: without a caller, nothing of other projects.
+    """Views of jobs with their pipelines, commits, runners and artifacts. What several share is loaded once.
 
-    What several share is looked up once.
+    A downstream pipeline of another project is shown only if the caller may read it.
     """
     projects: dict[ProjectId, Project | None] = {}
     pipelines: dict[PipelineId, Pipeline | None] = {}
@@ -110,10 +108,10 @@ async def _answer(edge: Edge, job: Job, status: int = 200) -> Response:
 
 
 def scope_of(request: Request) -> list[str]:
-    """The states asked for; a leased job is a running one in GitLab's words."""
+    """The requested states. `running` includes leased jobs, which GitLab calls running."""
     query = request.query_params
-    wanted = [*query.getlist("scope[]"), *query.getlist("scope"), *query.getlist("state")]
-    states = [state for text in wanted for state in text.split(",") if state]
+    values = [*query.getlist("scope[]"), *query.getlist("scope"), *query.getlist("state")]
+    states = [state for text in values for state in text.split(",") if state]
     unknown = [state for state in states if state not in _STATES]
     if unknown:
         raise bad_parameter(f"scope does not have a valid value: {unknown[0]}")
@@ -130,21 +128,21 @@ async def _page(
     project_ids: list[ProjectId] | None = None,
 ) -> Response:
     page: Page = page_by_id(request) if pipeline is None else page_of(request)
-    found, total = await edge.store.jobs.list_jobs(
+    jobs, total = await edge.store.jobs.list_jobs(
         page,
         project_id=project.id if project else None,
         pipeline_id=pipeline.id if pipeline else None,
         states=scope_of(request),
-        # A list of one pipeline's jobs has the newest tries, a list of all jobs has all, as in GitLab.
+        # As in GitLab, the list of a pipeline leaves out retried jobs, and the list of a project has them.
         with_retried=pipeline is None or request.query_params.get("include_retried", "").lower() in ("true", "1"),
         is_trigger=is_trigger,
         project_ids=project_ids,
     )
-    return page_answer(request, await describe(edge, found, caller_of(request)), total, page)
+    return page_answer(request, await describe(edge, jobs, caller_of(request)), total, page)
 
 
 async def _downstream(edge: Edge, job: Job, caller: Caller | None) -> PipelineSummaryShape | None:
-    """What a trigger job started."""
+    """The pipeline that a trigger job started, if the caller may read it."""
     pipeline = await edge.store.pipelines.load_pipeline(job.downstream_id) if job.downstream_id is not None else None
     project = await edge.store.projects.load_project(pipeline.project_id) if pipeline else None
     if project is not None and project.id != job.project_id:
@@ -154,29 +152,29 @@ async def _downstream(edge: Edge, job: Job, caller: Caller | None) -> PipelineSu
 
 
 async def list_of_project(edge: Edge, request: Request) -> Response:
-    """GET /projects/:id/jobs."""
+    """GET /projects/:id/jobs: list the jobs of a project."""
     return await _page(edge, request, project=await project_in_path(edge, request), is_trigger=False)
 
 
 async def list_of_pipeline(edge: Edge, request: Request) -> Response:
-    """GET /projects/:id/pipelines/:pipeline_id/jobs."""
+    """GET /projects/:id/pipelines/:pipeline_id/jobs: list the jobs of a pipeline."""
     pipeline, project = await pipeline_in_path(edge, request)
     return await _page(edge, request, project=project, pipeline=pipeline, is_trigger=False)
 
 
 async def list_bridges(edge: Edge, request: Request) -> Response:
-    """GET /projects/:id/pipelines/:pipeline_id/bridges."""
+    """GET /projects/:id/pipelines/:pipeline_id/bridges: list the trigger jobs of a pipeline."""
     pipeline, project = await pipeline_in_path(edge, request)
     return await _page(edge, request, project=project, pipeline=pipeline, is_trigger=True)
 
 
 async def list_all(edge: Edge, request: Request) -> Response:
-    """GET /api/remuda/v1/jobs: those of the caller's projects, for administrators all."""
+    """GET /api/remuda/v1/jobs: list the jobs of the caller's projects; for administrators all."""
     projects = await _own_projects(edge, caller_of(request))
     if request.query_params.get("held", "").lower() not in ("true", "1"):
         return await _page(edge, request, project_ids=projects)
     page = page_of(request)
-    held = await edge.store.jobs.load_jobs({JobId(one.job_id) for one in edge.shells.holds()})
+    held = await edge.store.jobs.load_jobs({JobId(hold.job_id) for hold in edge.shells.holds()})
     own = [job for job in reversed(held) if projects is None or job.project_id in projects]
     shown = await describe(edge, own[(page.number - 1) * page.size : page.number * page.size], caller_of(request))
     for view in shown:
@@ -185,31 +183,31 @@ async def list_all(edge: Edge, request: Request) -> Response:
 
 
 async def _own_projects(edge: Edge, caller: Caller) -> list[ProjectId] | None:
-    """The projects whose jobs a person may read as a member of them; None for all there are."""
+    """Ids of the projects whose jobs a person may read as a member; None: all."""
     if caller.user.is_admin:
         return None
-    found = await list_all_projects(edge.store, ProjectFilter(sight=caller.sight, membership=True))
-    return [project.id for project in found if (caller.level_in(project) or 0) >= Level.REPORTER]
+    projects = await list_all_projects(edge.store, ProjectFilter(sight=caller.sight, membership=True))
+    return [project.id for project in projects if (caller.level_in(project) or 0) >= Level.REPORTER]
 
 
 async def show(edge: Edge, request: Request) -> Response:
-    """GET /projects/:id/jobs/:job_id."""
+    """GET /projects/:id/jobs/:job_id: show a job."""
     job, _ = await job_in_path(edge, request)
     return json_answer((await describe(edge, [job], caller_of(request)))[0])
 
 
 async def show_own(edge: Edge, request: Request) -> Response:
-    """GET /job: the job whose token is shown."""
+    """GET /job: show the job whose token is used."""
     return await _answer(edge, await auth.job_of(edge, auth.job_token_in(request)))
 
 
 async def show_with_times(edge: Edge, request: Request) -> Response:
-    """GET /api/remuda/v1/jobs/:job_id: the job, and where its time went."""
+    """GET /api/remuda/v1/jobs/:job_id: show a job, and where its time went."""
     return json_answer(await with_times(edge, await any_job_in_path(edge, request), caller_of(request)))
 
 
 async def with_times(edge: Edge, job: Job, caller: Caller) -> TimedJobShape:
-    """A job with what only Remuda tells of it."""
+    """The view of a job with Remuda's own fields."""
     now = edge.clock.now()
     view = (await describe(edge, [job], caller))[0]
     bodies, note = await _events(edge, job)
@@ -238,21 +236,21 @@ def _hold_end(edge: Edge, job_id: JobId) -> str | None:
 
 
 async def _events(edge: Edge, job: Job) -> tuple[list[StepTimes], str | None]:
-    """When steps began and ended, without the rest of what they said; and a note where some are missing."""
-    found: list[StepTimes] = []
+    """Start and end events of steps, and a note if some are missing."""
+    events: list[StepTimes] = []
     async with aclosing(read_results(edge.store, job.id)) as results:
         async for result in results:
             event = msgspec.json.decode(result.body, type=StepTimes)
             if result.is_note:
-                return found, event.get("note")
-            if len(found) == RESULTS:
-                return found, f"only the first {RESULTS} events of its steps count here"
-            found.append(event)
-    return found, None
+                return events, event.get("note")
+            if len(events) == RESULTS:
+                return events, f"only the first {RESULTS} step events are counted"
+            events.append(event)
+    return events, None
 
 
 async def _split(edge: Edge, job: Job, bodies: Sequence[Any], now: float) -> TimeSplit | None:
-    """Where the job's time went: by its steps, or else by the sections of its log."""
+    """Where the job's time went, by its steps, or without those by the sections of its log."""
     spans = job_times.spans_of_steps(bodies, now)
     if spans or job.state not in FINAL or job.started_at is None or job.is_trigger:
         return job_times.split(job, spans, "steps", now)
@@ -264,34 +262,32 @@ async def _split(edge: Edge, job: Job, bodies: Sequence[Any], now: float) -> Tim
 
 
 async def _piece(edge: Edge, job: Job, start: int, count: int) -> bytes:
-    """So many bytes of the log at most."""
-    found = bytearray()
+    """At most `count` bytes of the log."""
+    data = bytearray()
     async for piece in edge.traces.read(job.id, start):
-        found += piece
-        if len(found) >= count:
+        data += piece
+        if len(data) >= count:
             break
-    return bytes(found[:count])
+    return bytes(data[:count])
 
 
 class CancelJob(msgspec.Struct, kw_only=True):
-    """POST /projects/:id/jobs/:job_id/cancel."""
-
     force: bool | None = None
-    """Do not wait until the runner has stopped it; for maintainers."""
+    """Do not wait for the runner to stop the job; only maintainers may."""
 
 
 async def cancel(edge: Edge, request: Request) -> Response:
-    """POST /projects/:id/jobs/:job_id/cancel."""
+    """POST /projects/:id/jobs/:job_id/cancel: cancel a job."""
     job, project = await job_in_path(edge, request)
     check_acts_on(caller_of(request), project, job)
     asked = await parameters(request, CancelJob, limit_bytes=edge.settings.body_limit_bytes)
     if asked.force and (caller_of(request).level_in(project) or 0) < Level.MAINTAINER:
-        raise forbidden("only maintainers of the project cancel a job by force")
+        raise forbidden("only maintainers of the project may force a cancel")
     return await _answer(edge, await edge.dispatch.user_commands.cancel_job(job.id, force=bool(asked.force)), 201)
 
 
 async def retry(edge: Edge, request: Request) -> Response:
-    """POST /projects/:id/jobs/:job_id/retry: the new job."""
+    """POST /projects/:id/jobs/:job_id/retry: retry a job. Returns the new job."""
     job, project = await job_in_path(edge, request)
     if job.retried:
         raise forbidden("Job is not retryable")
@@ -303,11 +299,11 @@ async def retry(edge: Edge, request: Request) -> Response:
 
 
 async def play(edge: Edge, request: Request) -> Response:
-    """POST /projects/:id/jobs/:job_id/play."""
+    """POST /projects/:id/jobs/:job_id/play: start a manual or delayed job."""
     job, project = await job_in_path(edge, request)
     check_acts_on(caller_of(request), project, job)
-    given = await parameters(request, Play, limit_bytes=edge.settings.body_limit_bytes)
-    variables, _ = read_given(given.job_variables_attributes)
+    asked = await parameters(request, Play, limit_bytes=edge.settings.body_limit_bytes)
+    variables, _ = read_given(asked.job_variables_attributes)
     try:
         return await _answer(edge, await edge.dispatch.user_commands.play_job(job.id, variables))
     except InvalidError:
@@ -315,7 +311,7 @@ async def play(edge: Edge, request: Request) -> Response:
 
 
 async def unschedule(edge: Edge, request: Request) -> Response:
-    """POST /projects/:id/jobs/:job_id/unschedule: a delayed job waits for a person instead."""
+    """POST /projects/:id/jobs/:job_id/unschedule: make a delayed job a manual one."""
     job, project = await job_in_path(edge, request)
     check_acts_on(caller_of(request), project, job)
     try:

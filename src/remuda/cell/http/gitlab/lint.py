@@ -1,9 +1,8 @@
-"""`ci/lint` as GitLab's API has it: what a pipeline file would come to in this project.
+"""`ci/lint` in GitLab's form: checks a pipeline file for this project.
 
-Decided here: which commit and ref a file is judged for, and what of the judgement is an error. Without `dry_run` a
-file whose rules leave no job is valid, with a warning; with `dry_run` that is an error, as no pipeline would start.
-What Remuda adds to GitLab's fields is `mistakes`, each with its place, and `left_out`, the jobs that rules leave out,
-with the reason.
+Without `dry_run` a file whose rules leave no job is valid, with a warning; with `dry_run` that is an error, because no
+pipeline would start. Remuda adds `mistakes`, each with its place, and `left_out`, the jobs that rules leave out, with
+the reason.
 """
 
 import asyncio
@@ -34,8 +33,6 @@ from remuda.pipeline.facts import NO_SHA
 
 
 class Content(msgspec.Struct, kw_only=True):
-    """POST /projects/:id/ci/lint."""
-
     content: str
     dry_run: bool = False
     include_jobs: bool = False
@@ -44,8 +41,6 @@ class Content(msgspec.Struct, kw_only=True):
 
 
 class Stored(msgspec.Struct, kw_only=True):
-    """GET /projects/:id/ci/lint."""
-
     content_ref: str = ""
     sha: str = ""
     dry_run: bool = False
@@ -66,28 +61,28 @@ class LintShape(Shape, kw_only=True):
 
 
 async def lint_content(edge: Edge, request: Request) -> Response:
-    """POST /projects/:id/ci/lint."""
+    """POST /projects/:id/ci/lint: check the pipeline file in the request."""
     project = await project_in_path(edge, request)
     asked = await parameters(request, Content, limit_bytes=FILE_LIMIT_BYTES)
-    wanted = await _request_for(edge, request, project, asked)
-    return await _answer(edge, msgspec.structs.replace(wanted, text=asked.content), asked)
+    pipeline_request = await _request_for(edge, request, project, asked)
+    return await _answer(edge, msgspec.structs.replace(pipeline_request, text=asked.content), asked)
 
 
 async def lint_stored(edge: Edge, request: Request) -> Response:
-    """GET /projects/:id/ci/lint."""
+    """GET /projects/:id/ci/lint: check the pipeline file of a commit."""
     project = await project_in_path(edge, request)
     asked = await parameters(request, Stored, limit_bytes=edge.settings.body_limit_bytes)
-    wanted = await _request_for(edge, request, project, asked)
+    pipeline_request = await _request_for(edge, request, project, asked)
     if content_ref := asked.content_ref or asked.sha:
         sha = await edge.projects.repos.resolve(project.repo_path, content_ref)
         if sha is None:
             raise not_found("Commit")
-        wanted = msgspec.structs.replace(wanted, sha=sha)
-    return await _answer(edge, wanted, asked)
+        pipeline_request = msgspec.structs.replace(pipeline_request, sha=sha)
+    return await _answer(edge, pipeline_request, asked)
 
 
 async def _request_for(edge: Edge, request: Request, project: Project, asked: Content | Stored) -> PipelineRequest:
-    """A push to the ref that was named, or to the default branch."""
+    """The pipeline request to check: a push to the given ref, or to the default branch."""
     name = asked.dry_run_ref or asked.ref or default_branch(edge.projects.repos, project)
     found = await find_ref(edge.projects.repos, project, name)
     if found is None and (asked.dry_run_ref or asked.ref):
@@ -96,24 +91,24 @@ async def _request_for(edge: Edge, request: Request, project: Project, asked: Co
     return PipelineRequest(project=project, source="push", ref=ref, sha=sha, user_id=caller_of(request).user.id)
 
 
-async def _answer(edge: Edge, wanted: PipelineRequest, asked: Content | Stored) -> Response:
+async def _answer(edge: Edge, pipeline_request: PipelineRequest, asked: Content | Stored) -> Response:
     try:
-        linted = await _lint(edge, wanted)
+        linted = await _lint(edge, pipeline_request)
     except InvalidError as error:
         return json_answer(LintShape(valid=False, errors=[str(error)]))
     view = _view(linted, is_dry_run=asked.dry_run)
-    view.includes = [_include_view(edge, one, wanted) for one in linted.included]
+    view.includes = [_include_view(edge, included, pipeline_request) for included in linted.included]
     if asked.include_jobs:
         view.jobs = [_job_view(spec) for spec in linted.compiled.jobs] if linted.compiled else []
     return json_answer(view)
 
 
-async def _lint(edge: Edge, wanted: PipelineRequest) -> Linted:
-    if wanted.sha != NO_SHA or wanted.text is None:
-        return await edge.pipelines.lint(wanted)
-    # Before the first push there is nothing to include and no file for a rule to look at.
+async def _lint(edge: Edge, pipeline_request: PipelineRequest) -> Linted:
+    if pipeline_request.sha != NO_SHA or pipeline_request.text is None:
+        return await edge.pipelines.lint(pipeline_request)
+    # An empty repository has no file to include, and none for a rule to check.
     return await asyncio.to_thread(
-        lint, wanted.text, file=wanted.file, facts=Facts(), sources=MemorySources(), inputs={}
+        lint, pipeline_request.text, file=pipeline_request.file, facts=Facts(), sources=MemorySources(), inputs={}
     )
 
 
@@ -133,25 +128,25 @@ def _view(linted: Linted, *, is_dry_run: bool) -> LintShape:
     )
 
 
-def _include_view(edge: Edge, included: Included, wanted: PipelineRequest) -> View:
+def _include_view(edge: Edge, included: Included, pipeline_request: PipelineRequest) -> View:
     raw = included.location if included.kind == "remote" else None
     if included.kind == "local":
         path = quote(included.location, safe="")
-        files = f"{edge.settings.url}/api/v4/projects/{wanted.project.id}/repository/files"
-        raw = f"{files}/{path}/raw?ref={wanted.sha}"
+        files = f"{edge.settings.url}/api/v4/projects/{pipeline_request.project.id}/repository/files"
+        raw = f"{files}/{path}/raw?ref={pipeline_request.sha}"
     return {
         "type": included.kind,
         "location": included.location,
         "blob": None,
         "raw": raw,
         "extra": {"project": included.project, "ref": included.ref} if included.kind == "file" else {},
-        "context_project": wanted.project.path,
-        "context_sha": wanted.sha,
+        "context_project": pipeline_request.project.path,
+        "context_sha": pipeline_request.sha,
     }
 
 
 def _job_view(spec: JobSpec) -> View:
-    """A job as lint shows it; `before_script` is part of the script, as it is when the job runs."""
+    """A job as GitLab's lint shows it. `before_script` is part of `script`, as when the job runs."""
     return {
         "name": spec.name,
         "stage": spec.stage,

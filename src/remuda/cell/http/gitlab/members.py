@@ -1,7 +1,7 @@
-"""Members of groups and projects as GitLab's API has them.
+"""Members of groups and projects in GitLab's form.
 
-Decided here: who may change whom. Owners of a group and maintainers of a project do, up to their own level, and nobody
-takes the last owner from a group. Members are of the same organization.
+Owners of a group and maintainers of a project change members, up to their own level. A group keeps its last owner.
+Members belong to the same organization.
 """
 
 from collections.abc import Iterable
@@ -29,8 +29,6 @@ _LEVELS = frozenset(int(level) for level in Level)
 
 
 class NewMember(msgspec.Struct, kw_only=True):
-    """POST /groups/:id/members and /projects/:id/members."""
-
     access_level: int
     user_id: int | None = None
     username: str | None = None
@@ -38,8 +36,6 @@ class NewMember(msgspec.Struct, kw_only=True):
 
 
 class MemberChange(msgspec.Struct, kw_only=True):
-    """PUT /groups/:id/members/:user_id and /projects/:id/members/:user_id."""
-
     access_level: int
     expires_at: str | None = None
 
@@ -52,14 +48,14 @@ class MemberShape(UserShape, kw_only=True):
 
 
 class _Place(msgspec.Struct, frozen=True, kw_only=True):
-    """A group or project, as its members see it."""
+    """The group or project in the path."""
 
     owner: Pool
     organization_id: int
     above: tuple[Pool, ...]
-    """The groups it is in: their members are members here."""
+    """The groups that contain it. Their members are members here, too."""
     level: int
-    """The caller's."""
+    """The level of the caller."""
 
 
 async def _place(edge: Edge, request: Request) -> _Place:
@@ -82,17 +78,17 @@ async def _place(edge: Edge, request: Request) -> _Place:
 
 
 def expiry_of(text: str | None, name: str = "expires_at") -> float | None:
-    """The beginning of a day (UTC), when something ends; 400 when the text is none."""
+    """The beginning of a day (UTC) in seconds; 400 if the text is no date."""
     if not text:
         return None
     try:
         return datetime.combine(date.fromisoformat(text[:10]), time(), UTC).timestamp()
     except ValueError:
-        raise bad_parameter(f"{name} is invalid: a day looks like 2026-01-31") from None
+        raise bad_parameter(f"{name} is invalid: expected a date such as 2026-01-31") from None
 
 
 def day_of(seconds: float | None) -> str | None:
-    """A day as GitLab writes it."""
+    """A date such as 2026-01-31."""
     return None if seconds is None else rfc3339(seconds)[:10]
 
 
@@ -107,47 +103,47 @@ async def _views(edge: Edge, members: Iterable[Member]) -> list[MemberShape]:
 
 
 async def _members(edge: Edge, owner: Pool) -> list[Member]:
-    """Those of a group or project itself; whose time is over is none any more."""
+    """Direct members whose membership has not expired."""
     return active_members(await edge.store.people.list_members(owner), edge.clock.wall())
 
 
 async def list_direct(edge: Edge, request: Request) -> Response:
-    """GET .../members."""
+    """GET .../members: list the direct members."""
     place = await _place(edge, request)
     return slice_answer(request, await _views(edge, await _members(edge, place.owner)))
 
 
 async def list_all(edge: Edge, request: Request) -> Response:
-    """GET .../members/all: with those of the groups above, each with the highest level."""
+    """GET .../members/all: list all members, inherited ones too, each with the highest level."""
     return slice_answer(request, await _views(edge, (await _all(edge, await _place(edge, request))).values()))
 
 
 async def _all(edge: Edge, place: _Place) -> dict[int, Member]:
-    found: dict[int, Member] = {}
+    members: dict[int, Member] = {}
     for owner in (place.owner, *place.above):
         for member in await _members(edge, owner):
-            if member.user_id not in found or found[member.user_id].level < member.level:
-                found[member.user_id] = member
-    return found
+            if member.user_id not in members or members[member.user_id].level < member.level:
+                members[member.user_id] = member
+    return members
 
 
 async def list_users(edge: Edge, request: Request) -> Response:
-    """GET /projects/:id/users: who is a member there, by whatever group."""
-    found = [await edge.store.people.load_user(number) for number in await _all(edge, await _place(edge, request))]
+    """GET /projects/:id/users: list the users who are members, directly or by a group."""
+    users = [await edge.store.people.load_user(number) for number in await _all(edge, await _place(edge, request))]
     search = request.query_params.get("search", "").casefold()
     url = edge.settings.url
-    shown = [user_view(url, user) for user in found if user and search in f"{user.username}\n{user.name}".casefold()]
-    return slice_answer(request, shown)
+    views = [user_view(url, user) for user in users if user and search in f"{user.username}\n{user.name}".casefold()]
+    return slice_answer(request, views)
 
 
 async def show(edge: Edge, request: Request) -> Response:
-    """GET .../members/:user_id."""
+    """GET .../members/:user_id: show a direct member."""
     member = await _direct(edge, request, await _place(edge, request))
     return json_answer((await _views(edge, [member]))[0])
 
 
 async def show_any(edge: Edge, request: Request) -> Response:
-    """GET .../members/all/:user_id."""
+    """GET .../members/all/:user_id: show a member, direct or inherited."""
     member = (await _all(edge, await _place(edge, request))).get(number_in_path(request, "user_id"))
     if member is None:
         raise not_found("Member")
@@ -166,11 +162,11 @@ def _check_level(level: int, place: _Place) -> None:
     if level not in _LEVELS:
         raise bad_parameter("access_level does not have a valid value")
     if level > place.level:
-        raise forbidden("nobody gives a higher level than their own")
+        raise forbidden("you cannot give a higher level than your own")
 
 
 async def add(edge: Edge, request: Request) -> Response:
-    """POST .../members."""
+    """POST .../members: add a member."""
     place = await _place(edge, request)
     asked = await parameters(request, NewMember, limit_bytes=edge.settings.body_limit_bytes)
     _check_level(asked.access_level, place)
@@ -197,7 +193,7 @@ async def add(edge: Edge, request: Request) -> Response:
 
 
 async def update(edge: Edge, request: Request) -> Response:
-    """PUT .../members/:user_id."""
+    """PUT .../members/:user_id: change the level or the expiry of a member."""
     place = await _place(edge, request)
     member = await _direct(edge, request, place)
     asked = await parameters(request, MemberChange, limit_bytes=edge.settings.body_limit_bytes)
@@ -212,7 +208,7 @@ async def update(edge: Edge, request: Request) -> Response:
 
 
 async def remove(edge: Edge, request: Request) -> Response:
-    """DELETE .../members/:user_id; everybody may leave by themselves."""
+    """DELETE .../members/:user_id: remove a member. Everybody may remove themselves."""
     place = await _place(edge, request)
     member = await _direct(edge, request, place)
     if member.user_id != caller_of(request).user.id:
@@ -225,22 +221,22 @@ async def remove(edge: Edge, request: Request) -> Response:
 
 
 async def _check_owners(edge: Edge, place: _Place, member: Member) -> None:
-    """A group without groups above keeps an owner."""
+    """403 if a top-level group would lose its last owner."""
     if member.level < Level.OWNER or place.owner[0] != "group" or place.above:
         return
-    owners = [one for one in await _members(edge, place.owner) if one.level >= Level.OWNER]
+    owners = [other for other in await _members(edge, place.owner) if other.level >= Level.OWNER]
     if len(owners) == 1:
-        raise forbidden("the last owner of a group stays; make somebody else an owner first")
+        raise forbidden("a group needs an owner; make somebody else an owner first")
 
 
 def _endpoints() -> tuple[Endpoint, ...]:
-    found: list[Endpoint] = []
+    endpoints: list[Endpoint] = []
     places = (
         ("/api/v4/groups/{id}/members", in_group(Level.GUEST), in_group(Level.OWNER)),
         ("/api/v4/projects/{id}/members", in_project(Level.GUEST), in_project(Level.MAINTAINER)),
     )
     for root, reading, changing in places:
-        found += [
+        endpoints += [
             Endpoint("GET", root, list_direct, reading, gives=list[MemberShape]),
             Endpoint("GET", f"{root}/all", list_all, reading, gives=list[MemberShape]),
             Endpoint("GET", f"{root}/all/{{user_id}}", show_any, reading, gives=MemberShape),
@@ -249,7 +245,7 @@ def _endpoints() -> tuple[Endpoint, ...]:
             Endpoint("PUT", f"{root}/{{user_id}}", update, changing, takes=MemberChange, gives=MemberShape),
             Endpoint("DELETE", f"{root}/{{user_id}}", remove, reading),
         ]
-    return tuple(found)
+    return tuple(endpoints)
 
 
 ENDPOINTS = (

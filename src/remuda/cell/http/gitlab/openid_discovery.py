@@ -1,6 +1,6 @@
-"""How others check a job's tokens: the cell's public keys, where OpenID Connect looks for them.
+"""OpenID Connect discovery: the public keys with which others verify identity tokens and job tokens.
 
-Those of identity tokens, for everybody; those of job tokens, for routers and services that stand before the cell.
+Cloud providers and Vault verify identity tokens; routers and services in front of the cell verify job tokens.
 """
 
 from typing import Any
@@ -19,7 +19,7 @@ _KEYS = "/oauth/discovery/keys"
 
 
 async def configuration(edge: Edge, request: Request) -> Response:
-    """GET /.well-known/openid-configuration."""
+    """GET /.well-known/openid-configuration: the OpenID configuration."""
     url = edge.settings.url
     return json_answer(
         {
@@ -35,7 +35,7 @@ async def configuration(edge: Edge, request: Request) -> Response:
 
 
 async def keys(edge: Edge, request: Request) -> Response:
-    """GET /oauth/discovery/keys: a JSON Web Key Set."""
+    """GET /oauth/discovery/keys: the public keys, as a JSON Web Key Set."""
     found = [key.public_jwk() for key in await load_id_keys(edge.store)]
     return json_answer({"keys": found + [key.public_jwk() for key in await load_job_token_keys(edge.store)]})
 
