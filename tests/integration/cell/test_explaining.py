@@ -259,7 +259,7 @@ def test_only_so_many_results_are_read_for_the_times(
     assert own(cell, "POST", f"/jobs/{job['id']}/results", {"results": sent}, JOB_TOKEN=job["token"]).status == 200
     times = own(cell, "GET", f"/jobs/{job['id']}").json()["times"]
     assert [step["name"] for step in times["steps"]] == ["s1", "s2", "s3"]
-    assert times["note"] == "only the first 3 events of its steps count here"
+    assert times["note"] == "only the first 3 step events are counted"
 
 
 class TestPayload:

@@ -77,7 +77,7 @@ def test_steps_of_a_long_job(
     assert len(json.loads(capsys.readouterr().out)["steps"]) == 1501
     assert call(["job", "show", str(job["id"])]) == 0
     last = capsys.readouterr().out.splitlines()[-1]
-    assert last == "  note       only the first 1500 events of its steps count here"
+    assert last == "  note       only the first 1500 step events are counted"
 
 
 def test_show_tells_all_of_the_steps(

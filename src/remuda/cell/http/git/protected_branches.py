@@ -1,7 +1,7 @@
-"""The protected branches of a project as GitLab's API has them: which there are, and whether force pushes are allowed.
+"""The protected branches of a project in GitLab's form: list them, and allow or forbid force pushes.
 
-Decided here: nothing but the form. There is one, the default branch; maintainers push to it
-(`remuda.cell.http.git.smart_http`), and a push may only add commits to it unless the project says otherwise.
+Only the default branch is protected. Maintainers push to it (`remuda.cell.http.git.smart_http`), and a push may only
+add commits unless the project allows force pushes.
 """
 
 import msgspec
@@ -20,8 +20,6 @@ from remuda.cell.values.people import Level
 
 
 class ProtectedBranchChange(msgspec.Struct, kw_only=True):
-    """PATCH /projects/:id/protected_branches/:name."""
-
     allow_force_push: bool | None = None
 
 
@@ -39,17 +37,17 @@ class ProtectedBranchShape(Shape, kw_only=True):
 
 
 async def list_all(edge: Edge, request: Request) -> Response:
-    """GET /projects/:id/protected_branches: the default branch."""
+    """GET /projects/:id/protected_branches: list the default branch, the only protected one."""
     return slice_answer(request, [_view(edge, await project_in_path(edge, request))])
 
 
 async def show(edge: Edge, request: Request) -> Response:
-    """GET /projects/:id/protected_branches/:name: one."""
+    """GET /projects/:id/protected_branches/:name: show the protected branch."""
     return json_answer(_view(edge, await _project(edge, request)))
 
 
 async def update(edge: Edge, request: Request) -> Response:
-    """PATCH /projects/:id/protected_branches/:name: allow force pushes, or not."""
+    """PATCH /projects/:id/protected_branches/:name: allow or forbid force pushes."""
     project = await _project(edge, request)
     asked = await parameters(request, ProtectedBranchChange, limit_bytes=edge.settings.body_limit_bytes)
     allowed = asked.allow_force_push
@@ -62,7 +60,7 @@ async def update(edge: Edge, request: Request) -> Response:
 
 
 async def _project(edge: Edge, request: Request) -> Project:
-    """The project, if the branch in the path is its protected one."""
+    """The project; 404 unless the branch in the path is its protected one."""
     project = await project_in_path(edge, request)
     if text_in_path(request, "name") != default_branch(edge.projects.repos, project):
         raise not_found("Protected branch")

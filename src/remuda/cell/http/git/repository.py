@@ -1,7 +1,6 @@
-"""A project's repository as GitLab's API has it: commits with file actions, commits, branches, files; and refs.
+"""A project's repository in GitLab's form: commits, branches, raw files; and Remuda's call to set refs.
 
-What an action may do is decided in `remuda.cell.git.commits`; that a commit starts a pipeline, in
-`remuda.cell.projects.projects`.
+`remuda.cell.git.commits` applies file actions; `remuda.cell.projects.projects` starts pipelines for new commits.
 """
 
 import re
@@ -33,8 +32,6 @@ _SHA = re.compile(r"[0-9a-f]{40}")
 
 
 class NewRefs(msgspec.Struct, kw_only=True):
-    """PUT /api/remuda/v1/projects/:id/refs."""
-
     refs: dict[str, str]
 
 
@@ -51,7 +48,7 @@ class BranchShape(Shape, kw_only=True):
 
 
 async def commit(edge: Edge, request: Request) -> Response:
-    """POST /projects/:id/repository/commits."""
+    """POST /projects/:id/repository/commits: create a commit with file actions."""
     project = await project_in_path(edge, request)
     async with large_parameters(edge, request, CommitRequest, limit_bytes=edge.settings.commit_limit_bytes) as asked:
         if not asked.commit_message.strip():
@@ -63,7 +60,7 @@ async def commit(edge: Edge, request: Request) -> Response:
 
 
 async def put_refs(edge: Edge, request: Request) -> Response:
-    """PUT /api/remuda/v1/projects/:id/refs: what a push does whose commits are there already."""
+    """PUT /api/remuda/v1/projects/:id/refs: set refs to commits that the repository has, like a push."""
     project = await project_in_path(edge, request)
     asked, caller = await parameters(request, NewRefs, limit_bytes=edge.settings.body_limit_bytes), caller_of(request)
     for ref, sha in asked.refs.items():
@@ -93,7 +90,7 @@ async def _resolve(edge: Edge, project: Project, name: str, what: str) -> str:
 
 
 async def list_commits(edge: Edge, request: Request) -> Response:
-    """GET /projects/:id/repository/commits."""
+    """GET /projects/:id/repository/commits: list the commits of a ref or path."""
     project = await project_in_path(edge, request)
     repos, page = edge.projects.repos, page_of(request)
     if await repos.is_empty(project.repo_path):
@@ -103,30 +100,30 @@ async def list_commits(edge: Edge, request: Request) -> Response:
     path = request.query_params.get("path", "").strip("/")
     if "\0" in path:
         raise bad_parameter("path is invalid")
-    found = await repos.log(project.repo_path, sha, skip=(page.number - 1) * page.size, count=page.size, path=path)
+    commits = await repos.log(project.repo_path, sha, skip=(page.number - 1) * page.size, count=page.size, path=path)
     total = await repos.count(project.repo_path, sha, path)
-    return page_answer(request, [commit_view(one, project, edge.settings.url) for one in found], total, page)
+    return page_answer(request, [commit_view(commit, project, edge.settings.url) for commit in commits], total, page)
 
 
 async def show_commit(edge: Edge, request: Request) -> Response:
-    """GET /projects/:id/repository/commits/:sha."""
+    """GET /projects/:id/repository/commits/:sha: show a commit."""
     project = await project_in_path(edge, request)
     sha = await _resolve(edge, project, text_in_path(request, "sha"), "Commit")
     return json_answer(await _view(edge, project, sha))
 
 
 async def list_branches(edge: Edge, request: Request) -> Response:
-    """GET /projects/:id/repository/branches."""
+    """GET /projects/:id/repository/branches: list the branches."""
     project = await project_in_path(edge, request)
     search = request.query_params.get("search", "")
     refs = await edge.projects.repos.refs(project.repo_path)
     names = [ref.removeprefix("refs/heads/") for ref in refs if ref.startswith("refs/heads/")]
-    found = [await branch_at(edge, project, name, refs[f"refs/heads/{name}"]) for name in names if search in name]
-    return slice_answer(request, found)
+    views = [await branch_at(edge, project, name, refs[f"refs/heads/{name}"]) for name in names if search in name]
+    return slice_answer(request, views)
 
 
 async def show_branch(edge: Edge, request: Request) -> Response:
-    """GET /projects/:id/repository/branches/:branch."""
+    """GET /projects/:id/repository/branches/:branch: show a branch."""
     project = await project_in_path(edge, request)
     name = text_in_path(request, "branch")
     refs = await edge.projects.repos.refs(project.repo_path)
@@ -150,7 +147,7 @@ async def branch_at(edge: Edge, project: Project, name: str, sha: str) -> Branch
 
 
 async def raw_file(edge: Edge, request: Request) -> Response:
-    """GET /projects/:id/repository/files/:path/raw."""
+    """GET /projects/:id/repository/files/:path/raw: the content of a file."""
     project = await project_in_path(edge, request)
     ref = request.query_params.get("ref") or edge.projects.repos.head(project.repo_path) or project.default_branch
     if ref == "HEAD":
@@ -164,7 +161,7 @@ async def raw_file(edge: Edge, request: Request) -> Response:
     def measure() -> Awaitable[int]:
         return edge.projects.repos.file_size(project.repo_path, sha, path)
 
-    # Never as something a browser would run in the cell's name.
+    # So that no browser runs the content as a page of this site.
     headers = {"X-Content-Type-Options": "nosniff", "Content-Disposition": "inline"}
     async with large_content(edge.parsers, read, limit_bytes=FILE_LIMIT_BYTES, measure=measure) as content:
         if content is None:

@@ -1,7 +1,7 @@
-"""Single files and folders of a repository as GitLab's API has them: list a folder; show, make, change, remove a file.
+"""Files and folders of a repository in GitLab's form: list a folder; show, create, change, delete a file.
 
-A change is a commit with one action. What an action may do is decided in `remuda.cell.git.commits`; that a
-commit starts a pipeline, in `remuda.cell.projects.projects`.
+A change is a commit with one action. `remuda.cell.git.commits` applies it; `remuda.cell.projects.projects` starts
+pipelines for new commits.
 """
 
 import base64
@@ -30,8 +30,6 @@ FILE_LIMIT_BYTES = 100 * 1024 * 1024
 
 
 class FileChange(msgspec.Struct, kw_only=True):
-    """POST and PUT /projects/:id/repository/files/:path."""
-
     branch: str
     commit_message: str
     content: str
@@ -43,8 +41,6 @@ class FileChange(msgspec.Struct, kw_only=True):
 
 
 class FileRemoval(msgspec.Struct, kw_only=True):
-    """DELETE /projects/:id/repository/files/:path."""
-
     branch: str
     commit_message: str
     start_branch: str | None = None
@@ -80,7 +76,7 @@ class ChangedFileShape(Shape, kw_only=True):
 
 
 async def commit_at(edge: Edge, project: Project, ref: str | None) -> str:
-    """The commit that a ref names, or HEAD, or nothing: the default branch; 404 when there is none."""
+    """The commit of a ref; without one, and for HEAD, of the default branch. 404 if there is none."""
     head = edge.projects.repos.head(project.repo_path) or project.default_branch
     sha = await edge.projects.repos.resolve(project.repo_path, head if ref in (None, "", "HEAD") else str(ref))
     if sha is None:
@@ -89,7 +85,7 @@ async def commit_at(edge: Edge, project: Project, ref: str | None) -> str:
 
 
 async def list_tree(edge: Edge, request: Request) -> Response:
-    """GET /projects/:id/repository/tree: what is in a folder."""
+    """GET /projects/:id/repository/tree: list a folder."""
     project, query = await project_in_path(edge, request), request.query_params
     if not query.get("ref") and await edge.projects.repos.is_empty(project.repo_path):
         return slice_answer(request, [])
@@ -104,11 +100,11 @@ async def list_tree(edge: Edge, request: Request) -> Response:
     def read(limit_bytes: int) -> Awaitable[list[TreeEntry]]:
         return edge.projects.repos.list_entries(project.repo_path, sha, path, is_deep=is_deep, limit_bytes=limit_bytes)
 
-    async with large_content(edge.parsers, read, limit_bytes=LIST_LIMIT_BYTES) as found:
-        if path and not found:
+    async with large_content(edge.parsers, read, limit_bytes=LIST_LIMIT_BYTES) as tree:
+        if path and not tree:
             raise not_found("Tree")
-        total = len(found)
-        shown = sorted(found, key=lambda entry: entry.type != "tree")[first : first + page.size]
+        total = len(tree)
+        shown = sorted(tree, key=lambda entry: entry.type != "tree")[first : first + page.size]
     entries = [
         TreeEntryShape(
             id=entry.sha, name=entry.path.rpartition("/")[2], type=entry.type, path=entry.path, mode=entry.mode
@@ -119,7 +115,7 @@ async def list_tree(edge: Edge, request: Request) -> Response:
 
 
 async def show(edge: Edge, request: Request) -> Response:
-    """GET /projects/:id/repository/files/:path: a file with its content in base64."""
+    """GET /projects/:id/repository/files/:path: show a file with its content in base64."""
     project, repos = await project_in_path(edge, request), edge.projects.repos
     path, ref = text_in_path(request, "path"), request.query_params.get("ref") or "HEAD"
     sha = await commit_at(edge, project, ref)
@@ -151,20 +147,20 @@ async def show(edge: Edge, request: Request) -> Response:
 
 
 async def _entry(repos: Contents, project: Project, sha: str, path: str) -> TreeEntry:
-    """What the folder of a file says of it; 404 when that is no file."""
-    found = await repos.list_entries(project.repo_path, sha, path, is_deep=False, is_folder=False)
-    if not found:
+    """The tree entry of a file; 404 if the path is no file."""
+    entries = await repos.list_entries(project.repo_path, sha, path, is_deep=False, is_folder=False)
+    if not entries:
         raise not_found("File")
-    return found[0]
+    return entries[0]
 
 
 async def create(edge: Edge, request: Request) -> Response:
-    """POST /projects/:id/repository/files/:path: a commit that adds it."""
+    """POST /projects/:id/repository/files/:path: create a file with a commit."""
     return await _change(edge, request, "create", 201)
 
 
 async def update(edge: Edge, request: Request) -> Response:
-    """PUT /projects/:id/repository/files/:path: a commit that changes it."""
+    """PUT /projects/:id/repository/files/:path: change a file with a commit."""
     return await _change(edge, request, "update", 200)
 
 
@@ -186,7 +182,7 @@ async def _change(edge: Edge, request: Request, action: str, status: int) -> Res
 
 
 async def remove(edge: Edge, request: Request) -> Response:
-    """DELETE /projects/:id/repository/files/:path: a commit without it."""
+    """DELETE /projects/:id/repository/files/:path: delete a file with a commit."""
     asked = await parameters(request, FileRemoval, limit_bytes=edge.settings.body_limit_bytes)
     action = FileAction(action="delete", file_path=text_in_path(request, "path"))
     await _commit(edge, request, asked, [action])
@@ -198,7 +194,7 @@ async def _commit(edge: Edge, request: Request, asked: FileChange | FileRemoval,
     if not asked.commit_message.strip():
         raise bad_parameter("commit_message is empty")
     await check_push(edge, caller, project, [f"refs/heads/{asked.branch}"])
-    wanted = CommitRequest(
+    commit = CommitRequest(
         branch=asked.branch,
         commit_message=asked.commit_message,
         actions=actions,
@@ -206,7 +202,7 @@ async def _commit(edge: Edge, request: Request, asked: FileChange | FileRemoval,
         author_name=asked.author_name,
         author_email=asked.author_email,
     )
-    await edge.projects.commit(project, wanted, caller.user)
+    await edge.projects.commit(project, commit, caller.user)
 
 
 _ROOT = "/api/v4/projects/{id}/repository"

@@ -1,7 +1,7 @@
-"""Branches and tags as GitLab's API has them, made and removed.
+"""Branches and tags in GitLab's form: create and delete them, list and show tags.
 
-Decided here: that the default branch stays, and that a tag's release goes with it. What a new branch or tag starts is
-decided in `remuda.cell.projects.projects`.
+The default branch cannot be deleted; the release of a tag is deleted with it. `remuda.cell.projects.projects` starts
+pipelines for new branches and tags.
 """
 
 from collections.abc import Sequence
@@ -27,15 +27,11 @@ from remuda.cell.values.people import Level
 
 
 class NewBranch(msgspec.Struct, kw_only=True):
-    """POST /projects/:id/repository/branches."""
-
     branch: str
     ref: str
 
 
 class NewTag(msgspec.Struct, kw_only=True):
-    """POST /projects/:id/repository/tags."""
-
     tag_name: str
     ref: str
     message: str = ""
@@ -55,7 +51,7 @@ def _bad_request(reason: str) -> ApiError:
 
 
 async def _start(edge: Edge, project: Project, name: str, what: str, ref: str) -> str:
-    """The commit that a new branch or tag begins at; 400 when there is none, or it cannot be called so."""
+    """The commit for a new branch or tag; 400 if there is none, or if the name is not valid."""
     if not is_branch_name(name):
         raise _bad_request(f"{what} name is invalid")
     sha = await edge.projects.repos.resolve(project.repo_path, ref.removeprefix("refs/heads/"))
@@ -65,7 +61,7 @@ async def _start(edge: Edge, project: Project, name: str, what: str, ref: str) -
 
 
 async def create_branch(edge: Edge, request: Request) -> Response:
-    """POST /projects/:id/repository/branches: at a commit, a tag or another branch."""
+    """POST /projects/:id/repository/branches: create a branch at a commit, a tag or another branch."""
     project = await project_in_path(edge, request)
     asked = await parameters(request, NewBranch, limit_bytes=edge.settings.body_limit_bytes)
     caller, ref = caller_of(request), f"refs/heads/{asked.branch}"
@@ -85,13 +81,13 @@ async def create_branch(edge: Edge, request: Request) -> Response:
 
 
 async def remove_branch(edge: Edge, request: Request) -> Response:
-    """DELETE /projects/:id/repository/branches/:branch: never the default one."""
+    """DELETE /projects/:id/repository/branches/:branch: delete a branch other than the default one."""
     project, repos, name = await project_in_path(edge, request), edge.projects.repos, text_in_path(request, "branch")
     ref = f"refs/heads/{name}"
     if not is_branch_name(name) or await repos.commit_of(project.repo_path, ref) is None:
         raise not_found("Branch")
     if ref == await edge.projects.find_protected_ref(project):
-        raise forbidden("the default branch stays; make another one the default first")
+        raise forbidden("the default branch cannot be deleted; make another one the default first")
     async with edge.projects.track_push(project):
         await repos.remove_ref(project.repo_path, ref)
     return no_content()
@@ -117,13 +113,13 @@ async def _views(edge: Edge, project: Project, shown: Sequence[Tag]) -> list[Tag
 
 
 async def list_tags(edge: Edge, request: Request) -> Response:
-    """GET /projects/:id/repository/tags: the last by their names first."""
+    """GET /projects/:id/repository/tags: list tags by name, the last one first."""
     project, page = await project_in_path(edge, request), page_of(request)
     search, sort = request.query_params.get("search", ""), request.query_params.get("sort", "desc")
-    found = [tag for tag in await edge.projects.repos.tags(project.repo_path) if search in tag.name]
-    ordered = found if sort == "asc" else found[::-1]
+    matches = [tag for tag in await edge.projects.repos.tags(project.repo_path) if search in tag.name]
+    ordered = matches if sort == "asc" else matches[::-1]
     shown = ordered[(page.number - 1) * page.size : page.number * page.size]
-    return page_answer(request, await _views(edge, project, shown), len(found), page)
+    return page_answer(request, await _views(edge, project, shown), len(matches), page)
 
 
 async def _tag(edge: Edge, project: Project, name: str) -> Tag:
@@ -135,14 +131,14 @@ async def _tag(edge: Edge, project: Project, name: str) -> Tag:
 
 
 async def show_tag(edge: Edge, request: Request) -> Response:
-    """GET /projects/:id/repository/tags/:tag."""
+    """GET /projects/:id/repository/tags/:tag: show a tag."""
     project = await project_in_path(edge, request)
     tag = await _tag(edge, project, text_in_path(request, "tag"))
     return json_answer((await _views(edge, project, [tag]))[0])
 
 
 async def create_tag(edge: Edge, request: Request) -> Response:
-    """POST /projects/:id/repository/tags: with a message, if one is given."""
+    """POST /projects/:id/repository/tags: create a tag, with a message if one is given."""
     project = await project_in_path(edge, request)
     asked = await parameters(request, NewTag, limit_bytes=edge.settings.body_limit_bytes)
     user, ref = caller_of(request).user, f"refs/tags/{asked.tag_name}"
@@ -170,7 +166,7 @@ async def create_tag(edge: Edge, request: Request) -> Response:
 
 
 async def remove_tag(edge: Edge, request: Request) -> Response:
-    """DELETE /projects/:id/repository/tags/:tag: with its release."""
+    """DELETE /projects/:id/repository/tags/:tag: delete a tag and its release."""
     project = await project_in_path(edge, request)
     tag = await _tag(edge, project, text_in_path(request, "tag"))
     async with edge.projects.track_push(project):

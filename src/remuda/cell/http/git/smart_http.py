@@ -1,13 +1,13 @@
-"""git over smart HTTP at `/<project path>.git`; as with GitLab people may leave out the `.git`.
+"""git over smart HTTP at `/<project path>.git`; as with GitLab, the `.git` may be left out.
 
-Decided here: who may fetch and push. A job's token fetches its own project and, so that submodules work, others of its
-organization that let its jobs in and whose code the person may read who started the pipeline; that is also a sign of
-life of the job. A user's token, whatever the user name, fetches for reporters and pushes for developers of the project,
-to its protected branch, and its first one, for maintainers, and with force there for nobody unless the project allows
-it; a maintainer's push to a project that is not there makes it. Everyone else learns nothing, not even whether the
-project exists. `git http-backend` does the rest.
+A job's token may fetch its own project and, so that submodules work, other projects of its organization whose allow
+list admits it and whose code the user of the pipeline may read. The fetch is a sign of life of the job. A user's token,
+with any user name, fetches for reporters and pushes for developers. Only maintainers push to the protected branch, or
+push the first branch; force pushes to the protected branch need the project's permission. A push of a maintainer to a
+missing project creates it. Everybody else learns nothing, not even whether the project exists. `git http-backend` does
+the rest.
 
-Invariant: when a push is answered, what it started is stored; when its client goes away, that is not forgotten.
+Invariant: when a push is answered, the pipelines that it starts are stored, even if its client disconnects.
 """
 
 import re
@@ -44,7 +44,7 @@ _log = logger("cell")
 
 
 class _RefusedError(Exception):
-    """An answer that git shows to its user."""
+    """An error response in plain text, which git prints for its user."""
 
     def __init__(self, status: int, text: str, **headers: str) -> None:
         super().__init__(text)
@@ -54,7 +54,7 @@ class _RefusedError(Exception):
 
 
 async def serve_git(edge: Edge, path: str, service: str, scope: Scope, receive: Receive, send: Send) -> None:
-    """Answer one request of a git client."""
+    """Answer a request of a git client."""
     try:
         await _serve(edge, unquote(path), service, scope, receive, send)
     except _RefusedError as refused:
@@ -63,25 +63,25 @@ async def serve_git(edge: Edge, path: str, service: str, scope: Scope, receive: 
 
 async def _serve(edge: Edge, path: str, service: str, scope: Scope, receive: Receive, send: Send) -> None:
     headers = Headers(scope=scope)
-    wanted = service
+    wanted_service = service
     if service == "info/refs":
-        wanted = parse_qs(scope["query_string"].decode("latin-1")).get("service", [""])[0]
+        wanted_service = parse_qs(scope["query_string"].decode("latin-1")).get("service", [""])[0]
     if scope["method"] != ("GET" if service == "info/refs" else "POST"):
         raise _RefusedError(405, "Method Not Allowed")
-    project, rules = await _authorize(edge, path, wanted, headers)
-    if wanted not in (FETCH, PUSH):
+    project, rules = await _authorize(edge, path, wanted_service, headers)
+    if wanted_service not in (FETCH, PUSH):
         raise _RefusedError(403, "Only git's smart HTTP protocol is served; use git 1.6.6 or newer")
     is_push = service == PUSH
     body = Body(receive)
     git_request = GitRequest(
         method=scope["method"],
         service=service,
-        # Not what was sent: of a parameter that is there twice git may take the other one.
-        query=f"service={wanted}" if service == "info/refs" else "",
+        # Written anew, because git might read another one of a repeated parameter than this code.
+        query=f"service={wanted_service}" if service == "info/refs" else "",
         content_type=headers.get("content-type", ""),
         content_encoding=headers.get("content-encoding", ""),
         protocol=headers.get("git-protocol", ""),
-        user="remuda" if wanted == PUSH else "",
+        user="remuda" if wanted_service == PUSH else "",
         rules=rules,
     )
 
@@ -92,7 +92,7 @@ async def _serve(edge: Edge, path: str, service: str, scope: Scope, receive: Rec
         await send({"type": "http.response.body", "body": piece, "more_body": True})
 
     async with edge.projects.track_push(project) if is_push else nullcontext():
-        said = await edge.projects.repos.serve(
+        stderr = await edge.projects.repos.serve(
             project.repo_path,
             git_request,
             body.pieces(),
@@ -100,12 +100,12 @@ async def _serve(edge: Edge, path: str, service: str, scope: Scope, receive: Rec
             send=send_piece,
             wait_hang_up=None if is_push else body.hang_up.wait,
         )
-        if said:
-            _log.info("git said", project=project.path, service=service, said=said[-500:])
+        if stderr:
+            _log.info("git wrote to stderr", project=project.path, service=service, stderr=stderr[-500:])
     await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-async def _authorize(edge: Edge, path: str, wanted: str, headers: Headers) -> tuple[Project, PushRules | None]:
+async def _authorize(edge: Edge, path: str, wanted_service: str, headers: Headers) -> tuple[Project, PushRules | None]:
     """The project, if the caller may do this with it, and the rules of a push for git's hook."""
     basic = auth.basic_in(headers)
     if basic and basic[0] == JOB_USER:
@@ -116,29 +116,29 @@ async def _authorize(edge: Edge, path: str, wanted: str, headers: Headers) -> tu
         project = await _project_for_job(edge, job, path)
         if project is None:
             raise _RefusedError(404, "There is no such project, or not for this job's token")
-        if wanted == PUSH:
+        if wanted_service == PUSH:
             raise _RefusedError(403, "A job's token may fetch, not push")
         return project, None
     try:
         caller = await person(edge, basic[1] if basic else auth.user_token_in(headers))
     except ApiError:
         raise _access_denied() from None
-    scopes = _PUSH_SCOPES if wanted == PUSH else _FETCH_SCOPES
+    scopes = _PUSH_SCOPES if wanted_service == PUSH else _FETCH_SCOPES
     if scopes.isdisjoint(caller.token.scopes):
         raise _RefusedError(403, f"The token has none of the scopes {', '.join(sorted(scopes))}")
     project = await edge.store.projects.find_project(path)
-    if project is None and wanted == PUSH:
+    if project is None and wanted_service == PUSH:
         project = await _create_by_push(edge, caller, path)
     level = caller.level_in(project) if project and project.removed_at is None else None
     if project is None or level is None:
         raise _RefusedError(404, f"There is no project {path}, or not for you")
-    if level < (Level.DEVELOPER if wanted == PUSH else Level.REPORTER):
+    if level < (Level.DEVELOPER if wanted_service == PUSH else Level.REPORTER):
         raise _RefusedError(403, f"Your level in {path} is too low: fetching is for reporters, pushing for developers")
-    return project, await _push_rules(edge, project, caller.user.id, level) if wanted == PUSH else None
+    return project, await _push_rules(edge, project, caller.user.id, level) if wanted_service == PUSH else None
 
 
 async def _project_for_job(edge: Edge, job: Job, path: str) -> Project | None:
-    """The project with this path, if a job may read its code; 403 where only the project's own list is in its way."""
+    """The project with this path, if a job may read its code; 403 if only the allow list of the project refuses it."""
     project = await edge.store.projects.find_project(path)
     if project is None or project.removed_at is not None or project.organization_id != job.organization_id:
         return None
@@ -157,7 +157,7 @@ async def _project_for_job(edge: Edge, job: Job, path: str) -> Project | None:
 
 
 async def _push_rules(edge: Edge, project: Project, user_id: int, level: int) -> PushRules:
-    """Who pushes, where that is not understood; which refs are not theirs to push, or only forward."""
+    """Variables for the hook: who pushes, and which refs are refused or must not be force-pushed."""
     protected = await edge.projects.find_protected_ref(project)
     is_refused = level < Level.MAINTAINER
     return PushRules(
@@ -170,9 +170,9 @@ async def _push_rules(edge: Edge, project: Project, user_id: int, level: int) ->
 
 
 async def _create_by_push(edge: Edge, caller: Caller, path: str) -> Project | None:
-    """A push to a project that does not exist makes it; two at once make one.
+    """Create the project of a push. Two pushes at once create one project.
 
-    Developers may make projects, but not push their first branch: the project would stay empty.
+    Developers may create projects but not push the first branch, so their push would leave an empty project.
     """
     try:
         namespace = await check_namespace(edge, caller, path.rpartition("/")[0])
@@ -194,7 +194,7 @@ async def _create_by_push(edge: Edge, caller: Caller, path: str) -> Project | No
         return await edge.store.projects.find_project(path)
     except InvalidError as error:
         raise _RefusedError(403, f"The push cannot make the project {path}: {error}") from None
-    _log.info("project made by a push", project=project.path)
+    _log.info("project created by a push", project=project.path)
     return project
 
 

@@ -1,9 +1,9 @@
-"""Personal access tokens as GitLab's API has them: list, make, rotate, revoke.
+"""Personal access tokens in GitLab's form: list, create, rotate, revoke.
 
-Decided here: a token is shown once, when it is made; people have their own tokens, administrators everybody's; a token
-that is rotated is dead at once. Only its SHA-256 is kept.
+A token is shown once, when it is created; the store has only its SHA-256. People manage their own tokens,
+administrators those of everybody. Rotation revokes the old token at once.
 
-Invariant: no token gets a scope that the one which makes it lacks.
+Invariant: no token gets a scope that the token which creates it lacks.
 """
 
 import secrets
@@ -42,12 +42,10 @@ from remuda.wire.routable_token import USER_PREFIX, encode, token_hash
 
 MAX_NAME = 255
 ROTATED_LIFE_SECONDS = 7 * 24 * 3600
-"""How long a rotated token lives when nothing else is asked for, as in GitLab."""
+"""Lifetime of a rotated token if the request gives none, as in GitLab."""
 
 
 class NewToken(msgspec.Struct, kw_only=True):
-    """POST /users/:id/personal_access_tokens and /user/personal_access_tokens."""
-
     name: str
     scopes: list[str]
     description: str = ""
@@ -55,8 +53,6 @@ class NewToken(msgspec.Struct, kw_only=True):
 
 
 class Rotation(msgspec.Struct, kw_only=True):
-    """POST /personal_access_tokens/:token_id/rotate."""
-
     expires_at: str | None = None
 
 
@@ -75,7 +71,7 @@ class PersonalTokenShape(Shape, kw_only=True):
 
 
 def new_user_token(cell_id: int, user: User) -> str:
-    """A token that says which cell, organization and user it is of."""
+    """A new token whose text names its cell, organization and user."""
     routing = {"c": cell_id, "o": user.organization_id, "u": user.id}
     return encode(prefix=USER_PREFIX, routing=routing, random=secrets.token_bytes(RANDOM_BYTES))
 
@@ -97,15 +93,15 @@ def token_view(token: UserToken, now: float) -> PersonalTokenShape:
 
 
 async def list_all(edge: Edge, request: Request) -> Response:
-    """GET /personal_access_tokens: an administrator sees all."""
+    """GET /personal_access_tokens: list the caller's tokens; for administrators all."""
     user, query = caller_of(request).user, request.query_params
-    wanted = query.get("user_id", "")
-    if wanted and not (wanted.isascii() and wanted.isdigit()):
+    user_id = query.get("user_id", "")
+    if user_id and not (user_id.isascii() and user_id.isdigit()):
         raise bad_parameter("user_id is invalid")
-    owner = int(wanted[:18]) if wanted else (None if user.is_admin else user.id)
+    owner = int(user_id[:18]) if user_id else (None if user.is_admin else user.id)
     if owner != user.id and not user.is_admin:
         raise forbidden()
-    views = [token_view(one, edge.clock.wall()) for one in await edge.store.people.list_user_tokens_of(owner)]
+    views = [token_view(token, edge.clock.wall()) for token in await edge.store.people.list_user_tokens_of(owner)]
     if state := query.get("state"):
         if state not in ("active", "inactive"):
             raise bad_parameter("state does not have a valid value")
@@ -114,26 +110,26 @@ async def list_all(edge: Edge, request: Request) -> Response:
 
 
 async def _find(edge: Edge, request: Request) -> UserToken:
-    """The token in the path (`self` is the one shown), if it is the caller's or the caller is an administrator."""
+    """The token in the path (`self`: the caller's). Only administrators may see tokens of others."""
     caller = caller_of(request)
     if text_in_path(request, "token_id") == "self":
         return caller.token
-    found = await edge.store.people.load_user_token(number_in_path(request, "token_id"))
-    if found is None or not (caller.user.is_admin or found.user_id == caller.user.id):
+    token = await edge.store.people.load_user_token(number_in_path(request, "token_id"))
+    if token is None or not (caller.user.is_admin or token.user_id == caller.user.id):
         raise not_found("Personal Access Token")
-    return found
+    return token
 
 
 async def show(edge: Edge, request: Request) -> Response:
-    """GET /personal_access_tokens/:token_id."""
+    """GET /personal_access_tokens/:token_id: show a token."""
     token, mine = await _find(edge, request), caller_of(request).token
     if mine.id != token.id and not {"api", "read_api"} & set(mine.scopes):
-        raise forbidden("a token without the scope api or read_api sees only itself")
+        raise forbidden("a token without the scope api or read_api can show only itself")
     return json_answer(token_view(token, edge.clock.wall()))
 
 
 async def create_for_user(edge: Edge, request: Request) -> Response:
-    """POST /users/:id/personal_access_tokens."""
+    """POST /users/:id/personal_access_tokens: create a token for a user."""
     user = await edge.store.people.load_user(number_in_path(request, "id"))
     if user is None:
         raise not_found("User")
@@ -141,7 +137,7 @@ async def create_for_user(edge: Edge, request: Request) -> Response:
 
 
 async def create_own(edge: Edge, request: Request) -> Response:
-    """POST /user/personal_access_tokens."""
+    """POST /user/personal_access_tokens: create a token for the caller."""
     return await _create(edge, request, caller_of(request).user)
 
 
@@ -155,7 +151,7 @@ async def _create(edge: Edge, request: Request, user: User) -> Response:
         raise bad_parameter(f"scopes does not have a valid value: {unknown[0]}")
     mine = caller_of(request).token.scopes
     if "api" not in mine and not set(asked.scopes) <= set(mine):
-        raise forbidden("a token makes none that may more than it may itself")
+        raise forbidden("a token cannot create one with scopes that it does not have itself")
     now = edge.clock.wall()
     text = new_user_token(edge.settings.cell_id, user)
     token = UserToken(
@@ -178,7 +174,7 @@ def _future(expires_at: float | None, now: float) -> float | None:
 
 
 async def rotate(edge: Edge, request: Request) -> Response:
-    """POST /personal_access_tokens/:token_id/rotate: a new token with the same scopes; the old one is dead."""
+    """POST /personal_access_tokens/:token_id/rotate: replace a token by a new one with the same scopes."""
     old = await _find(edge, request)
     asked = await parameters(request, Rotation, limit_bytes=edge.settings.body_limit_bytes)
     user, now = await edge.store.people.load_user(old.user_id), edge.clock.wall()
@@ -186,7 +182,7 @@ async def rotate(edge: Edge, request: Request) -> Response:
         raise not_found("User")
     mine = caller_of(request).token
     if mine.id != old.id and not {"api"} & set(mine.scopes):
-        raise forbidden("a token without the scope api rotates only itself")
+        raise forbidden("a token without the scope api can rotate only itself")
     expires_at = _future(expiry_of(asked.expires_at), now)
     if expires_at is None and old.expires_at is not None:
         expires_at = now + ROTATED_LIFE_SECONDS
@@ -200,10 +196,10 @@ async def rotate(edge: Edge, request: Request) -> Response:
 
 
 async def revoke(edge: Edge, request: Request) -> Response:
-    """DELETE /personal_access_tokens/:token_id."""
+    """DELETE /personal_access_tokens/:token_id: revoke a token."""
     token, mine = await _find(edge, request), caller_of(request).token
     if mine.id != token.id and "api" not in mine.scopes:
-        raise forbidden("a token without the scope api revokes only itself")
+        raise forbidden("a token without the scope api can revoke only itself")
     await edge.store.people.change_user_token(token.id, lambda row: replace(row, revoked=True))
     return no_content()
 

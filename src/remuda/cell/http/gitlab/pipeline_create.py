@@ -1,8 +1,7 @@
-"""How a pipeline is asked for over HTTP: GitLab's two calls, and Remuda's own, which can say everything.
+"""Create pipelines over HTTP: GitLab's two calls, and Remuda's own with all options.
 
-Decided here is only how a call becomes a `PipelineRequest` and a refusal an answer; what the request comes to is
-decided in `remuda.cell.pipelines.creation`. Trigger tokens and schedules have modules of their own and use `ref_of` and
-`started` from here.
+Turns a call into a `PipelineRequest` and an error into a response; `remuda.cell.pipelines.creation` does the work.
+Trigger tokens and schedules have their own modules and use `ref_of` and `start_pipeline` from here.
 """
 
 import msgspec
@@ -27,7 +26,7 @@ from remuda.pipeline import Mistake
 from remuda.wire.user_api import NewPipelineRequest
 
 FILE_LIMIT_BYTES = 4 * 1024 * 1024
-"""A request that carries a pipeline file, which itself has at most a quarter of that."""
+"""Size of a request with a pipeline file, which itself has at most a quarter of that."""
 SOURCES = frozenset(
     (
         "push",
@@ -44,12 +43,10 @@ SOURCES = frozenset(
         "merge_request_event",
     )
 )
-"""GitLab's words for how a pipeline came about."""
+"""GitLab's values of `CI_PIPELINE_SOURCE`."""
 
 
 class NewPipeline(msgspec.Struct, kw_only=True):
-    """POST /projects/:id/pipeline."""
-
     ref: str
     variables: list[GivenVariable] = []
     inputs: dict[str, object] = {}
@@ -58,34 +55,34 @@ class NewPipeline(msgspec.Struct, kw_only=True):
 def pipeline_answer(
     edge: Edge, pipeline: Pipeline, project: Project, status: int = 200, *, coverage: float | None = None
 ) -> Response:
-    """One pipeline."""
+    """The response with one pipeline."""
     view = pipeline_view(pipeline, project, edge.settings.url, edge.clock.now(), coverage=coverage)
     return json_answer(view, status)
 
 
 async def ref_of(edge: Edge, project: Project, name: str) -> tuple[str, str]:
-    """The whole name of a ref and its commit; 400 in GitLab's words when there is none."""
+    """The full name of a ref and its commit; 400 in GitLab's words if there is none."""
     found = await find_ref(edge.projects.repos, project, name)
     if found is None:
         raise ApiError(400, {"message": {"base": ["Reference not found"]}})
     return found
 
 
-async def start_pipeline(edge: Edge, wanted: PipelineRequest) -> Pipeline:
-    """The pipeline; 400 in GitLab's form when there is nothing to run."""
+async def start_pipeline(edge: Edge, request: PipelineRequest) -> Pipeline:
+    """Create the pipeline; 400 in GitLab's form if there is nothing to run."""
     try:
-        return await edge.pipelines.start(wanted)
+        return await edge.pipelines.start(request)
     except InvalidError as error:
         raise ApiError(400, {"message": {"base": [str(error)]}}) from None
 
 
 async def create(edge: Edge, request: Request) -> Response:
-    """POST /projects/:id/pipeline."""
+    """POST /projects/:id/pipeline: create a pipeline for a branch or tag."""
     project = await project_in_path(edge, request)
     asked = await parameters(request, NewPipeline, limit_bytes=edge.settings.body_limit_bytes)
     variables, file_variables = read_given(asked.variables)
     ref, sha = await ref_of(edge, project, asked.ref)
-    wanted = PipelineRequest(
+    pipeline_request = PipelineRequest(
         project=project,
         source="api",
         ref=ref,
@@ -95,31 +92,35 @@ async def create(edge: Edge, request: Request) -> Response:
         inputs=asked.inputs,
         user_id=caller_of(request).user.id,
     )
-    return pipeline_answer(edge, await start_pipeline(edge, wanted), project, 201)
+    return pipeline_answer(edge, await start_pipeline(edge, pipeline_request), project, 201)
 
 
 async def create_for_merge_request(edge: Edge, request: Request) -> Response:
-    """POST /projects/:id/merge_requests/:iid/pipelines."""
+    """POST /projects/:id/merge_requests/:iid/pipelines: create a merge request pipeline."""
     project = await project_in_path(edge, request)
     found = await find_ref(edge.projects.repos, project, merge_request_ref(number_in_path(request, "iid")))
     if found is None:
         raise not_found("Merge Request")
     user_id = caller_of(request).user.id
-    wanted = PipelineRequest(project=project, source="merge_request_event", ref=found[0], sha=found[1], user_id=user_id)
-    return pipeline_answer(edge, await start_pipeline(edge, wanted), project, 201)
+    pipeline_request = PipelineRequest(
+        project=project, source="merge_request_event", ref=found[0], sha=found[1], user_id=user_id
+    )
+    return pipeline_answer(edge, await start_pipeline(edge, pipeline_request), project, 201)
 
 
 async def list_for_merge_request(edge: Edge, request: Request) -> Response:
-    """GET /projects/:id/merge_requests/:iid/pipelines."""
+    """GET /projects/:id/merge_requests/:iid/pipelines: list the pipelines of a merge request."""
     project = await project_in_path(edge, request)
     ref = merge_request_ref(number_in_path(request, "iid"))
     page = page_of(request)
-    found, total = await edge.store.pipelines.list_pipelines(project.id, page, PipelineFilter(ref=ref))
-    return page_answer(request, [pipeline_summary(one, project, edge.settings.url) for one in found], total, page)
+    pipelines, total = await edge.store.pipelines.list_pipelines(project.id, page, PipelineFilter(ref=ref))
+    return page_answer(
+        request, [pipeline_summary(pipeline, project, edge.settings.url) for pipeline in pipelines], total, page
+    )
 
 
 async def create_chosen(edge: Edge, request: Request) -> Response:
-    """POST /api/remuda/v1/projects/:id/pipelines."""
+    """POST /api/remuda/v1/projects/:id/pipelines: create a pipeline, with all options of Remuda."""
     project = await project_in_path(edge, request)
     asked = await parameters(request, NewPipelineRequest, limit_bytes=FILE_LIMIT_BYTES)
     if asked.source not in SOURCES:
@@ -145,19 +146,19 @@ async def _ref_and_commit(edge: Edge, project: Project, asked: NewPipelineReques
             raise InvalidError(f"there is no branch or tag {asked.ref!r}; push it first")
         return found
     if candidates(asked.ref) != (asked.ref,):
-        raise InvalidError(f"ref {asked.ref!r}: beside a sha it is a whole name, such as refs/heads/main")
-    # What is asked for next is all about this commit, and remembered.
+        raise InvalidError(f"ref {asked.ref!r}: with a sha it must be a full name, such as refs/heads/main")
+    # The next calls are about this commit, which is cached now.
     commit = await repos.commit(project.repo_path, asked.sha)
     if commit is None or commit.sha != asked.sha:
-        raise InvalidError(f"there is no commit {asked.sha!r}; push it first, and give its whole name")
+        raise InvalidError(f"there is no commit {asked.sha!r}; push it first, and give its full id")
     return asked.ref, asked.sha
 
 
 def _pipeline_request(project: Project, asked: NewPipelineRequest, ref: str, sha: str, user_id: int) -> PipelineRequest:
-    wanted = PipelineRequest(
+    pipeline_request = PipelineRequest(
         project=project,
         source=asked.source,
-        # Rules see what the caller says; who is shown an identity token learns what it was.
+        # Rules see the source that the caller gives; identity tokens contain the true origin.
         origin="api",
         ref=ref,
         sha=sha,
@@ -174,12 +175,12 @@ def _pipeline_request(project: Project, asked: NewPipelineRequest, ref: str, sha
         predefined=asked.predefined,
         user_id=user_id,
     )
-    given = {name: getattr(asked, name) for name in ("file", "before_sha") if getattr(asked, name)}
-    return msgspec.structs.replace(wanted, **given)
+    overrides = {name: getattr(asked, name) for name in ("file", "before_sha") if getattr(asked, name)}
+    return msgspec.structs.replace(pipeline_request, **overrides)
 
 
 def mistake_view(mistake: Mistake) -> View:
-    """One mistake of a pipeline file, by its fields."""
+    """A mistake of a pipeline file, as JSON values."""
     return msgspec.structs.asdict(mistake)
 
 

@@ -1,4 +1,4 @@
-"""Pipelines as GitLab's API has them: show, list, rename, cancel, retry. How one is made is in `starting`."""
+"""Pipelines in GitLab's form: show, list, rename, cancel, retry, delete. `pipeline_create` creates them."""
 
 from datetime import UTC, datetime
 from typing import Literal
@@ -55,90 +55,95 @@ LISTED = {
 
 
 class Metadata(msgspec.Struct, kw_only=True):
-    """PUT /projects/:id/pipelines/:pipeline_id/metadata."""
-
     name: str
 
 
 def filter_of(request: Request) -> PipelineFilter:
-    """Which pipelines a list is asked for; 400 names what has no valid value."""
+    """The filter in the query; 400 names a parameter without a valid value."""
     query = request.query_params
 
-    def one_of(name: str, *valid: str) -> str:
+    def choice(name: str, *valid: str) -> str:
         value = query.get(name, "")
         if value and value not in valid:
             raise bad_parameter(f"{name} does not have a valid value")
         return value
 
-    wanted = _SCOPES.get(one_of("scope", *_SCOPES), PipelineFilter())
-    if status := one_of("status", *STATUSES):
-        wanted = replace(wanted, statuses=(status,) if wanted.statuses is None or status in wanted.statuses else ())
+    pipeline_filter = _SCOPES.get(choice("scope", *_SCOPES), PipelineFilter())
+    if status := choice("status", *STATUSES):
+        pipeline_filter = replace(
+            pipeline_filter,
+            statuses=(status,) if pipeline_filter.statuses is None or status in pipeline_filter.statuses else (),
+        )
     return replace(
-        wanted,
+        pipeline_filter,
         ref=query.get("ref", ""),
         sha=query.get("sha", ""),
-        source=one_of("source", *SOURCES),
+        source=choice("source", *SOURCES),
         name=query.get("name", ""),
-        has_mistakes={"true": True, "false": False}.get(one_of("yaml_errors", "true", "false")),
-        order_by=one_of("order_by", *ORDERS) or "id",
-        ascending=one_of("sort", "asc", "desc") == "asc",
+        has_mistakes={"true": True, "false": False}.get(choice("yaml_errors", "true", "false")),
+        order_by=choice("order_by", *ORDERS) or "id",
+        ascending=choice("sort", "asc", "desc") == "asc",
         **{name: _time(name, query[name]) for name in _TIMES if query.get(name)},
     )
 
 
 def _time(name: str, text: str) -> float:
     try:
-        found = datetime.fromisoformat(text)
-        return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
+        time = datetime.fromisoformat(text)
+        return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
     except (ValueError, OverflowError):
-        raise bad_parameter(f"{name} is invalid: a time looks like 2026-01-31T08:00:00Z") from None
+        raise bad_parameter(f"{name} is invalid: expected a time such as 2026-01-31T08:00:00Z") from None
 
 
 async def list_all(edge: Edge, request: Request) -> Response:
-    """GET /projects/:id/pipelines."""
+    """GET /projects/:id/pipelines: list the pipelines of a project."""
     project = await project_in_path(edge, request)
-    wanted = filter_of(request)
+    pipeline_filter = filter_of(request)
     page = page_of(request) if request.query_params.get("order_by", "id") != "id" else page_by_id(request)
     if username := request.query_params.get("username"):
         user = await edge.store.people.find_user(username)
-        wanted = replace(wanted, user_id=user.id if user else 0)
-    found, total = await edge.store.pipelines.list_pipelines(project.id, page, wanted)
-    return page_answer(request, [pipeline_summary(one, project, edge.settings.url) for one in found], total, page)
+        pipeline_filter = replace(pipeline_filter, user_id=user.id if user else 0)
+    pipelines, total = await edge.store.pipelines.list_pipelines(project.id, page, pipeline_filter)
+    return page_answer(
+        request, [pipeline_summary(pipeline, project, edge.settings.url) for pipeline in pipelines], total, page
+    )
 
 
 async def latest(edge: Edge, request: Request) -> Response:
-    """GET /projects/:id/pipelines/latest."""
+    """GET /projects/:id/pipelines/latest: show the newest pipeline of a ref."""
     project = await project_in_path(edge, request)
     ref = request.query_params.get("ref") or default_branch(edge.projects.repos, project)
     ref, is_tag = await split_name(edge.store.projects, project.id, ref)
-    found, _ = await edge.store.pipelines.list_pipelines(project.id, Page(size=1), PipelineFilter(ref=ref, tag=is_tag))
-    if not found:
+    pipelines, _ = await edge.store.pipelines.list_pipelines(
+        project.id, Page(size=1), PipelineFilter(ref=ref, tag=is_tag)
+    )
+    if not pipelines:
         raise not_found("Pipeline")
-    return pipeline_answer(edge, found[0], project)
+    return pipeline_answer(edge, pipelines[0], project)
 
 
 async def show(edge: Edge, request: Request) -> Response:
-    """GET /projects/:id/pipelines/:pipeline_id."""
+    """GET /projects/:id/pipelines/:pipeline_id: show a pipeline."""
     pipeline, project = await pipeline_in_path(edge, request)
     return pipeline_answer(edge, pipeline, project, coverage=await _coverage(edge, pipeline))
 
 
 async def _coverage(edge: Edge, pipeline: Pipeline) -> float | None:
-    """The mean of its jobs' coverages, once it is over."""
+    """The mean coverage of the jobs of a finished pipeline."""
     family = await edge.store.pipelines.load_family(pipeline.id) if pipeline.status in OVER else None
-    known = [job.coverage for job in family.jobs if job.coverage is not None] if family else []
-    return sum(known) / len(known) if known else None
+    coverages = [job.coverage for job in family.jobs if job.coverage is not None] if family else []
+    return sum(coverages) / len(coverages) if coverages else None
 
 
 async def variables(edge: Edge, request: Request) -> Response:
-    """GET /projects/:id/pipelines/:pipeline_id/variables."""
+    """GET /projects/:id/pipelines/:pipeline_id/variables: list the variables given to a pipeline."""
     pipeline, _ = await pipeline_in_path(edge, request)
     views = [given_view(key, value, pipeline.file_variables) for key, value in pipeline.variables.items()]
     return slice_answer(request, views)
 
 
 async def rename(edge: Edge, request: Request) -> Response:
-    """PUT /projects/:id/pipelines/:pipeline_id/metadata."""
+    """PUT /projects/:id/pipelines/:pipeline_id/metadata: rename a pipeline."""
     pipeline, project = await pipeline_in_path(edge, request)
     check_acts_on(caller_of(request), project, pipeline)
     name = (await parameters(request, Metadata, limit_bytes=edge.settings.body_limit_bytes)).name.strip()
@@ -151,21 +156,21 @@ async def rename(edge: Edge, request: Request) -> Response:
 
 
 async def cancel(edge: Edge, request: Request) -> Response:
-    """POST /projects/:id/pipelines/:pipeline_id/cancel."""
+    """POST /projects/:id/pipelines/:pipeline_id/cancel: cancel all jobs of a pipeline."""
     pipeline, project = await pipeline_in_path(edge, request)
     check_acts_on(caller_of(request), project, pipeline)
     return pipeline_answer(edge, await edge.dispatch.changes.cancel_pipeline(pipeline.id), project)
 
 
 async def retry(edge: Edge, request: Request) -> Response:
-    """POST /projects/:id/pipelines/:pipeline_id/retry."""
+    """POST /projects/:id/pipelines/:pipeline_id/retry: retry failed and canceled jobs."""
     pipeline, project = await pipeline_in_path(edge, request)
     check_acts_on(caller_of(request), project, pipeline)
     return pipeline_answer(edge, await edge.dispatch.user_commands.retry_pipeline(pipeline.id), project, 201)
 
 
 async def remove(edge: Edge, request: Request) -> Response:
-    """DELETE /projects/:id/pipelines/:pipeline_id: stopped, and gone with its jobs, their logs and artifacts.
+    """DELETE /projects/:id/pipelines/:pipeline_id: stop and delete a pipeline with its jobs, logs and artifacts.
 
     Child pipelines stay, as in GitLab.
     """
@@ -175,7 +180,7 @@ async def remove(edge: Edge, request: Request) -> Response:
     if pipeline.upstream_job_id is not None:
         upstream = await edge.store.jobs.load_job(pipeline.upstream_job_id)
         if upstream is not None and upstream.state not in FINAL:
-            raise ConflictError(f"job {upstream.id} waits for it; try again when that is over")
+            raise ConflictError(f"job {upstream.id} waits for it; try again when that job has finished")
     await edge.projects.repos.remove_ref(project.repo_path, f"refs/pipelines/{pipeline.id}")
     await retention.remove_pipeline(edge.store, edge.traces, edge.blobs, pipeline.id)
     return no_content()

@@ -1,8 +1,6 @@
-"""Projects as GitLab's API has them: create, show, list, change, delete. Rules for paths are in
-`remuda.cell.projects.paths`.
+"""Projects in GitLab's form: create, show, list, change, delete. `remuda.cell.projects.paths` has the rules for paths.
 
-Decided here: who may make a project where (an administrator anywhere, others in a namespace of their own or a group in
-which they are developers) and what of a project people may change.
+Administrators may create a project anywhere, others in their own namespace or in a group in which they are developers.
 """
 
 import re
@@ -40,7 +38,7 @@ LISTED = {"search": str, "visibility": Literal[VISIBILITIES], "membership": bool
 
 
 class NewProject(msgspec.Struct, kw_only=True):
-    """POST /projects. `path` may carry its namespace (`acme/shop`); an administrator's call makes groups that lack."""
+    """`path` may contain the namespace (`acme/shop`). A call of an administrator creates missing groups."""
 
     name: str | None = None
     path: str | None = None
@@ -51,8 +49,6 @@ class NewProject(msgspec.Struct, kw_only=True):
 
 
 class ProjectChange(msgspec.Struct, kw_only=True):
-    """PUT /projects/:id."""
-
     name: str | None = None
     path: str | None = None
     description: str | None = None
@@ -63,7 +59,7 @@ class ProjectChange(msgspec.Struct, kw_only=True):
 
 
 async def create(edge: Edge, request: Request) -> Response:
-    """POST /projects."""
+    """POST /projects: create a project."""
     asked = await parameters(request, NewProject, limit_bytes=edge.settings.body_limit_bytes)
     if not asked.name and not asked.path:
         raise bad_parameter("name, path are missing, at least one parameter must be provided")
@@ -72,7 +68,7 @@ async def create(edge: Edge, request: Request) -> Response:
     name = asked.name or path.rpartition("/")[2]
     check_texts(name=name, description=asked.description, visibility=asked.visibility)
     if asked.namespace_id is not None and "/" in path:
-        raise bad_field("path", "names a namespace, and so does namespace_id; give one of them")
+        raise bad_field("path", "contains a namespace, and namespace_id is given too; give one of them")
     try:
         project = await edge.projects.create(
             await _full_path(edge, caller, path, asked.namespace_id),
@@ -89,7 +85,7 @@ async def create(edge: Edge, request: Request) -> Response:
 
 
 async def _full_path(edge: Edge, caller: Caller, path: str, namespace_id: int | None) -> str:
-    """Where the project goes, if the caller may put one there."""
+    """The full path of a new project, if the caller may create one there."""
     if "/" in path:
         await check_namespace(edge, caller, path.rpartition("/")[0])
         return path
@@ -104,7 +100,7 @@ async def _full_path(edge: Edge, caller: Caller, path: str, namespace_id: int | 
 
 
 async def check_namespace(edge: Edge, caller: Caller, path: str) -> Namespace | None:
-    """The namespace; refuse a caller who may not make a project in it. One that is missing only administrators make."""
+    """The namespace, if the caller may create a project in it; None if it is missing and the caller may create it."""
     namespace = await edge.store.people.find_namespace(path)
     if namespace is None:
         if not caller.user.is_admin:
@@ -115,7 +111,7 @@ async def check_namespace(edge: Edge, caller: Caller, path: str) -> Namespace | 
 
 
 def check_texts(*, name: str | None, description: str | None, visibility: str | None) -> None:
-    """400 for what no project or group can be called or be like."""
+    """400 if a project or group cannot have such a name, description or visibility."""
     if name is not None and (not name.strip() or len(name) > _MAX_NAME or not name.isprintable()):
         raise bad_field("name", f"has 1 to {_MAX_NAME} characters, and no control characters")
     if len(description or "") > _MAX_DESCRIPTION:
@@ -125,44 +121,44 @@ def check_texts(*, name: str | None, description: str | None, visibility: str | 
 
 
 def _slug(name: str) -> str:
-    """A path for a project that was only given a name."""
+    """The path of a project that was given a name only."""
     return re.sub(r"[^A-Za-z0-9_.-]+", "-", name).strip("-.") or "project"
 
 
 def describe_project(edge: Edge, project: Project, *, is_empty: bool | None = None) -> ProjectShape:
-    """The project with the default branch that its repository has now."""
+    """The view of a project with the default branch that its repository has now."""
     return project_view(project, edge.settings.url, edge.projects.repos.head(project.repo_path), is_empty=is_empty)
 
 
 async def show(edge: Edge, request: Request) -> Response:
-    """GET /projects/:id."""
+    """GET /projects/:id: show a project."""
     project = await project_in_path(edge, request)
     is_empty = await edge.projects.repos.is_empty(project.repo_path)
     return json_answer(describe_project(edge, project, is_empty=is_empty))
 
 
 async def list_all(edge: Edge, request: Request) -> Response:
-    """GET /projects."""
+    """GET /projects: list the projects that the caller may see."""
     return await page_of_projects(edge, request, ProjectFilter())
 
 
-async def page_of_projects(edge: Edge, request: Request, wanted: ProjectFilter) -> Response:
-    """A page of projects that fit and that the caller sees."""
+async def page_of_projects(edge: Edge, request: Request, project_filter: ProjectFilter) -> Response:
+    """A page of the projects that match the filter and that the caller may see."""
     page, query, caller = page_by_id(request), request.query_params, caller_of(request)
     is_own = any(query.get(name, "").lower() in ("true", "1") for name in ("membership", "owned"))
-    wanted = msgspec.structs.replace(
-        wanted,
+    project_filter = msgspec.structs.replace(
+        project_filter,
         search=query.get("search", ""),
         visibility=query.get("visibility", ""),
         sight=caller.sight,
         membership=is_own,
     )
-    found, total = await edge.store.projects.list_projects(page, wanted)
-    return page_answer(request, [describe_project(edge, project) for project in found], total, page)
+    projects, total = await edge.store.projects.list_projects(page, project_filter)
+    return page_answer(request, [describe_project(edge, project) for project in projects], total, page)
 
 
 async def update(edge: Edge, request: Request) -> Response:
-    """PUT /projects/:id."""
+    """PUT /projects/:id: change a project."""
     project = await project_in_path(edge, request)
     asked = await parameters(request, ProjectChange, limit_bytes=edge.settings.body_limit_bytes)
     check_texts(name=asked.name, description=asked.description, visibility=asked.visibility)
@@ -195,7 +191,7 @@ def _apply_change(project: Project, asked: ProjectChange) -> Project:
     }
     if asked.path is not None and asked.path != project.path.rpartition("/")[2]:
         if "/" in asked.path:
-            raise InvalidError("a project stays in its namespace")
+            raise InvalidError("a project cannot move to another namespace")
         given["path"] = check_path(f"{project.path.rpartition('/')[0]}/{asked.path}")
     return msgspec.structs.replace(project, **{name: value for name, value in given.items() if value is not None})
 
@@ -215,13 +211,13 @@ async def _put_default_branch(edge: Edge, project: Project, branch: str) -> None
 
 
 async def remove(edge: Edge, request: Request) -> Response:
-    """DELETE /projects/:id: 202, as in GitLab."""
+    """DELETE /projects/:id: delete a project and stop its pipelines."""
     await remove_project(edge, await project_in_path(edge, request))
     return json_answer(MessageShape(message="202 Accepted"), 202)
 
 
 async def remove_project(edge: Edge, project: Project) -> None:
-    """Delete it and stop what runs. A job that is missed here is ended when a runner asks for it."""
+    """Delete a project and cancel its pipelines. A job that is missed here is failed when it would be handed out."""
     await edge.projects.remove(project)
     await _leave_runners(edge, project)
     pipelines: set[PipelineId] = set()
@@ -236,11 +232,11 @@ async def remove_project(edge: Edge, project: Project) -> None:
 
 
 async def _leave_runners(edge: Edge, project: Project) -> None:
-    """Its own runners go, unless they have other projects."""
-    while found := (
+    """Remove the project from its runners, and runners without other projects."""
+    while runners := (
         await edge.store.runners.list_runners(Page(size=100), RunnerFilter(pools=(("project", project.id),)))
     )[0]:
-        for runner in found:
+        for runner in runners:
             if len(runner.project_ids) > 1:
                 await edge.store.runners.change_runner(runner.id, lambda row: _without(row, project))
             else:
@@ -248,8 +244,8 @@ async def _leave_runners(edge: Edge, project: Project) -> None:
 
 
 def _without(runner: Runner, project: Project) -> Runner:
-    kept = tuple(one for one in runner.project_ids if one != project.id)
-    return msgspec.structs.replace(runner, project_ids=kept)
+    others = tuple(project_id for project_id in runner.project_ids if project_id != project.id)
+    return msgspec.structs.replace(runner, project_ids=others)
 
 
 ENDPOINTS = (

@@ -1,8 +1,8 @@
-"""Where clients of a Docker registry get their tokens: `GET /jwt/auth`, as the registry tells them (its `realm`).
+"""Tokens for clients of a Docker registry: `GET /jwt/auth`, to which the registry sends them (its `realm`).
 
-Decided here: who asks, by HTTP Basic: a job (`gitlab-ci-token` and its token) or a person (any name and a personal
-token). Whoever is not known gets 401 and no token; whoever is known gets one for what they may do, perhaps for nothing,
-and the registry refuses the rest. Refusals have the registry's form, which its clients show.
+The caller authenticates by HTTP Basic: a job (`gitlab-ci-token` and its token) or a person (any name and a personal
+token). A caller with a bad token gets 401. Others get a token for what they may do, which may be nothing; the registry
+refuses the rest. Errors have the registry's form, which its clients print.
 """
 
 from collections.abc import Collection
@@ -64,7 +64,7 @@ async def _by_person(edge: Edge, token: str) -> Allows:
 
 
 async def show_certificate(edge: Edge, request: Request) -> Response:
-    """GET /jwt/certificate: what the registry is to trust, as PEM."""
+    """GET /jwt/certificate: the certificate that the registry must trust, as PEM."""
     return Response(_registry(edge).key.certificate_pem(), media_type="application/x-pem-file")
 
 

@@ -1,5 +1,6 @@
-"""Releases as GitLab's API has them. Users and jobs of the project may make them, as `glab` and `release-cli` do inside
-a job; what a job with `release` makes by itself is in `remuda.cell.pipelines.releases`, where also the rules are.
+"""Releases in GitLab's form, for users and for jobs of the project (`glab` and `release-cli` call it inside a job).
+
+`remuda.cell.pipelines.releases` has the rules, and creates the release of a job with the keyword `release`.
 """
 
 from typing import Any
@@ -29,7 +30,7 @@ class Assets(msgspec.Struct, kw_only=True):
 
 
 class Asked(msgspec.Struct, kw_only=True):
-    """POST and PUT; what is not given is None."""
+    """Fields that are not given are None."""
 
     tag_name: str | None = None
     tag_message: str | None = None
@@ -59,12 +60,12 @@ class ReleaseShape(Shape, kw_only=True):
 
 
 async def create(edge: Edge, request: Request) -> Response:
-    """POST /projects/:id/releases."""
+    """POST /projects/:id/releases: create a release."""
     project = await project_in_path(edge, request)
     asked = await parameters(request, Asked, limit_bytes=edge.settings.body_limit_bytes)
     if not asked.tag_name:
         raise bad_parameter("tag_name is missing")
-    wanted = NewRelease(
+    new = NewRelease(
         tag=asked.tag_name,
         name=asked.name or "",
         description=asked.description or "",
@@ -76,7 +77,7 @@ async def create(edge: Edge, request: Request) -> Response:
         user_id=await user_of_call(edge, request),
     )
     try:
-        release = await edge.releases.create(project, wanted)
+        release = await edge.releases.create(project, new)
     except ConflictError:
         raise ApiError(409, {"message": "Release already exists"}) from None
     except InvalidError as error:
@@ -85,21 +86,21 @@ async def create(edge: Edge, request: Request) -> Response:
 
 
 async def list_all(edge: Edge, request: Request) -> Response:
-    """GET /projects/:id/releases."""
+    """GET /projects/:id/releases: list the releases of a project."""
     project = await project_in_path(edge, request)
-    page, found = page_of(request), await edge.store.schedules.list_releases(project.id)
-    shown = found[(page.number - 1) * page.size : page.number * page.size]
-    return page_answer(request, [await _view(edge, project, release) for release in shown], len(found), page)
+    page, releases = page_of(request), await edge.store.schedules.list_releases(project.id)
+    shown = releases[(page.number - 1) * page.size : page.number * page.size]
+    return page_answer(request, [await _view(edge, project, release) for release in shown], len(releases), page)
 
 
 async def show(edge: Edge, request: Request) -> Response:
-    """GET /projects/:id/releases/:tag."""
+    """GET /projects/:id/releases/:tag: show the release of a tag."""
     project, release = await _release(edge, request)
     return json_answer(await _view(edge, project, release))
 
 
 async def show_latest(edge: Edge, request: Request) -> Response:
-    """GET /projects/:id/releases/permalink/latest: the newest that is out."""
+    """GET /projects/:id/releases/permalink/latest: show the newest release that is published."""
     project = await project_in_path(edge, request)
     now = edge.clock.now()
     out = (release for release in await edge.store.schedules.list_releases(project.id) if release.released_at <= now)
@@ -109,7 +110,7 @@ async def show_latest(edge: Edge, request: Request) -> Response:
 
 
 async def change(edge: Edge, request: Request) -> Response:
-    """PUT /projects/:id/releases/:tag."""
+    """PUT /projects/:id/releases/:tag: change a release."""
     project, release = await _release(edge, request)
     asked = await parameters(request, Asked, limit_bytes=edge.settings.body_limit_bytes)
     changed = replace(
@@ -125,7 +126,7 @@ async def change(edge: Edge, request: Request) -> Response:
 
 
 async def remove(edge: Edge, request: Request) -> Response:
-    """DELETE /projects/:id/releases/:tag; the tag stays."""
+    """DELETE /projects/:id/releases/:tag: delete a release. The tag stays."""
     project, release = await _release(edge, request)
     await edge.store.schedules.remove_release(project.id, release.tag)
     return json_answer(await _view(edge, project, release))
@@ -139,8 +140,8 @@ async def _release(edge: Edge, request: Request) -> tuple[Project, Release]:
     return project, release
 
 
-def _link(given: dict[str, Any]) -> dict[str, str]:
-    return {key: str(given[key]) for key in ("name", "url", "link_type") if given.get(key)}
+def _link(fields: dict[str, Any]) -> dict[str, str]:
+    return {key: str(fields[key]) for key in ("name", "url", "link_type") if fields.get(key)}
 
 
 async def _view(edge: Edge, project: Project, release: Release) -> ReleaseShape:

@@ -1,10 +1,9 @@
-"""How runners get their tokens: registered with a registration token, made by a person, and rotated.
+"""Runner tokens: register a runner with a registration token, create one as a user, reset tokens.
 
-Decided here: who may make a runner for whom (administrators for an organization, owners of a group for it, maintainers
-of a project for it), which registration token stands for what, and how long tokens live. A registration token is kept
-as it is, because people look it up; a runner's only as its hash.
+Administrators create runners for an organization, owners of a group for the group, maintainers of a project for the
+project. Registration tokens are stored in plain text, because people look them up; of a runner's token only the hash.
 
-Invariant: a token that was reset is dead before its successor is told.
+Invariant: a token that is reset is invalid before its successor is returned.
 """
 
 import hmac
@@ -37,24 +36,24 @@ from remuda.wire.runner_api import CreateRunner, RegisterRunner, RunnerCredentia
 
 REGISTRATION_PREFIX = "GR1348941"
 _REGISTRATION = "registration_token"
-"""Its name among the stored settings; that of a group or project has their kind and number behind."""
+"""Name of the stored setting; for a group or project followed by its kind and id."""
 _OWNER_OF = "registration_token_of"
-"""With a hash behind: whose registration token that is, or was."""
+"""Name of the setting, followed by the hash of a registration token, that has the owner of that token."""
 _SETTINGS = "application_settings"
 _INSTANCE: Pool = ("instance", 0)
 
 
 class ApplicationSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What an administrator sets for the whole cell, in GitLab's words."""
+    """Settings of the whole cell that administrators change, with GitLab's names."""
 
     allow_runner_registration_token: bool = True
     runner_token_expiration_interval: int | None = None
-    """Seconds that a runner's token lives; None: for ever."""
+    """Lifetime of an instance runner's token in seconds; None: no expiry."""
     group_runner_token_expiration_interval: int | None = None
     project_runner_token_expiration_interval: int | None = None
 
     def life_seconds(self, runner_type: RunnerType) -> int | None:
-        """How long a token of such a runner lives."""
+        """Lifetime of the token of such a runner; None: no expiry."""
         match runner_type:
             case RunnerType.INSTANCE:
                 return self.runner_token_expiration_interval
@@ -65,8 +64,6 @@ class ApplicationSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SettingsChange(msgspec.Struct, kw_only=True):
-    """PUT /application/settings."""
-
     allow_runner_registration_token: bool | None = None
     runner_token_expiration_interval: int | None = None
     group_runner_token_expiration_interval: int | None = None
@@ -74,8 +71,6 @@ class SettingsChange(msgspec.Struct, kw_only=True):
 
 
 class OldToken(msgspec.Struct, kw_only=True):
-    """POST /runners/reset_authentication_token."""
-
     token: str = ""
 
 
@@ -87,7 +82,7 @@ class TokenShape(Shape, kw_only=True):
 
 
 class Reach(msgspec.Struct, frozen=True, kw_only=True):
-    """Whom a new runner is for."""
+    """The organization, group or project that a new runner is for."""
 
     type: RunnerType
     organization_id: int
@@ -97,41 +92,41 @@ class Reach(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def application_settings(store: Store) -> ApplicationSettings:
-    """Those that are stored, else the defaults."""
+    """The stored settings, or the defaults."""
     stored = await store.settings.load_setting(_SETTINGS)
     return msgspec.json.decode(stored, type=ApplicationSettings) if stored else ApplicationSettings()
 
 
 async def show_settings(edge: Edge, request: Request) -> Response:
-    """GET /application/settings."""
+    """GET /application/settings: show the settings of the whole cell."""
     return json_answer({"id": 1, **msgspec.structs.asdict(await application_settings(edge.store))})
 
 
 async def change_settings(edge: Edge, request: Request) -> Response:
-    """PUT /application/settings; 0 seconds stand for no limit."""
+    """PUT /application/settings: change settings of the cell. 0 seconds mean no expiry."""
     asked = await parameters(request, SettingsChange, limit_bytes=edge.settings.body_limit_bytes)
-    given: dict[str, int | bool | None] = {}
+    changes: dict[str, int | bool | None] = {}
     for name, value in msgspec.structs.asdict(asked).items():
         if value is not None:
             if value < 0:
                 raise bad_parameter(f"{name} is invalid")
-            given[name] = value if isinstance(value, bool) else value or None
-    changed = replace(await application_settings(edge.store), **given)
+            changes[name] = value if isinstance(value, bool) else value or None
+    changed = replace(await application_settings(edge.store), **changes)
     await edge.store.settings.put_setting(_SETTINGS, msgspec.json.encode(changed).decode())
     return json_answer({"id": 1, **msgspec.structs.asdict(changed)})
 
 
 async def ensure_registration_token(store: Store, settings: CellSettings, owner: Pool = _INSTANCE) -> str:
-    """The registration token of a group, of a project or of the cell; made when it is first asked for."""
+    """The registration token of a group, a project or the cell. It is created on first use."""
     if owner == _INSTANCE and settings.registration_token is not None:
         return settings.registration_token
     return await store.settings.load_setting(_name(owner)) or await reset_registration_token(store, owner)
 
 
 async def reset_registration_token(store: Store, owner: Pool) -> str:
-    """A new one; the old one is dead."""
+    """Replace the registration token; the old one is invalid."""
     token = REGISTRATION_PREFIX + secrets.token_urlsafe(15)
-    # The owner first: a token that is known and leads nowhere would stay so.
+    # The owner is stored first: a stored token without an owner would never work.
     await store.settings.put_setting(f"{_OWNER_OF} {token_hash(token)}", f"{owner[0]} {owner[1]}")
     await store.settings.put_setting(_name(owner), token)
     return token
@@ -142,7 +137,7 @@ def _name(owner: Pool) -> str:
 
 
 async def _registration_owner(edge: Edge, token: str) -> Pool:
-    """Whose registration token this is; 403 when it is nobody's (any more)."""
+    """The owner of a registration token; 403 if the token is not valid."""
     kind, _, number = (
         await edge.store.settings.load_setting(f"{_OWNER_OF} {token_hash(token)}") or "instance 0"
     ).partition(" ")
@@ -155,7 +150,7 @@ async def _registration_owner(edge: Edge, token: str) -> Pool:
 
 
 async def register(edge: Edge, request: Request) -> Response:
-    """POST /runners."""
+    """POST /runners: register a runner with a registration token."""
     asked = await parameters(request, RegisterRunner, limit_bytes=edge.settings.body_limit_bytes)
     if not asked.token:
         raise bad_parameter("token is missing")
@@ -184,7 +179,7 @@ def _of_project(project: Project, user_id: int = USER_ID) -> Reach:
 
 
 async def create(edge: Edge, request: Request) -> Response:
-    """POST /user/runners."""
+    """POST /user/runners: create a runner as a user."""
     asked = await parameters(request, CreateRunner, limit_bytes=edge.settings.body_limit_bytes)
     if not asked.runner_type:
         raise bad_parameter("runner_type is missing")
@@ -194,13 +189,13 @@ async def create(edge: Edge, request: Request) -> Response:
 
 
 async def _reach(edge: Edge, request: Request, asked: CreateRunner) -> Reach:
-    """Whom the runner is for, if the caller may make one for them."""
+    """What the runner is for; 403 or 404 if the caller may not create one there."""
     caller = caller_of(request)
     user_id = caller.user.id
     match RunnerType(asked.runner_type):
         case RunnerType.INSTANCE:
             if not caller.user.is_admin:
-                raise forbidden("only an administrator makes runners for all")
+                raise forbidden("only administrators may create instance runners")
             organization_id = asked.organization_id or caller.user.organization_id
             if await edge.store.people.load_organization(organization_id) is None:
                 raise not_found("Organization")
@@ -239,19 +234,19 @@ def _new_token(edge: Edge, reach: Reach, *, registered: bool) -> str:
 
 
 async def _expiry(edge: Edge, runner_type: RunnerType, asked: str | None = None) -> float | None:
-    """When a token that is made now expires: as the cell's settings say, or sooner if that is asked for."""
+    """When a new token expires: by the settings of the cell, or sooner if the request says so."""
     now = edge.clock.wall()
     life = (await application_settings(edge.store)).life_seconds(runner_type)
     latest = None if life is None else now + life
     if not asked:
         return latest
     try:
-        wanted = parse_time(asked)
+        expires_at = parse_time(asked)
     except InvalidError:
-        wanted = now
-    if wanted <= now:
-        raise bad_parameter("token_expires_at is invalid: a time to come looks like 2030-01-31T08:00:00Z")
-    return wanted if latest is None else min(wanted, latest)
+        expires_at = now
+    if expires_at <= now:
+        raise bad_parameter("token_expires_at is invalid: expected a future time such as 2030-01-31T08:00:00Z")
+    return expires_at if latest is None else min(expires_at, latest)
 
 
 async def _make(
@@ -290,16 +285,16 @@ async def _make(
 
 
 async def reset_own(edge: Edge, request: Request) -> Response:
-    """POST /runners/reset_authentication_token: by the runner itself."""
+    """POST /runners/reset_authentication_token: a runner resets its own token."""
     asked = await parameters(request, OldToken, limit_bytes=edge.settings.body_limit_bytes)
     runner = await auth.runner_of(edge, asked.token)
     request.state.runner_id = runner.id
-    # Runners renew what expires by themselves; what somebody gave an end must not become endless by that.
+    # Runners renew their tokens by themselves. That must not remove an expiry that somebody set.
     return await _reset(edge, runner, ends_at=runner.token_expires_at)
 
 
 async def reset(edge: Edge, request: Request) -> Response:
-    """POST /runners/:id/reset_authentication_token: by a person."""
+    """POST /runners/:id/reset_authentication_token: a user resets a runner's token."""
     return await _reset(edge, await runner_in_path(edge, request))
 
 
@@ -316,7 +311,7 @@ async def _reset(edge: Edge, runner: Runner, *, ends_at: float | None = None) ->
     expires_at = ends_at if by_settings is None else by_settings
 
     def renew(row: Runner) -> Runner | None:
-        """None when another call has reset it meanwhile."""
+        """None if another call has reset the token meanwhile."""
         if row.token_hash != runner.token_hash:
             return None
         return replace(row, token_hash=token_hash(token), token_expires_at=expires_at)
@@ -332,25 +327,25 @@ def _token_answer(token: str, status: int = 200) -> Response:
 
 
 async def show_registration_token(edge: Edge, request: Request) -> Response:
-    """GET /api/remuda/v1/registration_token."""
+    """GET /api/remuda/v1/registration_token: show the registration token of the cell."""
     return _token_answer(await ensure_registration_token(edge.store, edge.settings))
 
 
 async def reset_for_cell(edge: Edge, request: Request) -> Response:
-    """POST /runners/reset_registration_token."""
+    """POST /runners/reset_registration_token: reset the registration token of the cell."""
     if edge.settings.registration_token is not None:
-        raise bad_field("token", "is given in the cell's settings; change it there")
+        raise bad_field("token", "is set in the cell's settings; change it there")
     return _token_answer(await reset_registration_token(edge.store, _INSTANCE), 201)
 
 
 async def reset_for_group(edge: Edge, request: Request) -> Response:
-    """POST /groups/:id/runners/reset_registration_token."""
+    """POST /groups/:id/runners/reset_registration_token: reset that of a group."""
     group = await group_in_path(edge, request)
     return _token_answer(await reset_registration_token(edge.store, ("group", group.id)), 201)
 
 
 async def reset_for_project(edge: Edge, request: Request) -> Response:
-    """POST /projects/:id/runners/reset_registration_token."""
+    """POST /projects/:id/runners/reset_registration_token: reset that of a project."""
     project = await project_in_path(edge, request)
     return _token_answer(await reset_registration_token(edge.store, ("project", project.id)), 201)
 

@@ -1,6 +1,6 @@
-"""Runners as people see them: list, show, change, remove, link to projects. How one is made is in `runner_tokens`.
+"""Runners in GitLab's form: list, show, change, remove, link to projects. `runner_tokens` creates them.
 
-Decided here: which runners a list has, and that a project runner serves one project at least, all of one organization.
+A project runner serves at least one project, and only projects of one organization.
 """
 
 from collections.abc import Sequence
@@ -39,8 +39,6 @@ LISTED = {
 
 
 class RunnerChange(msgspec.Struct, kw_only=True):
-    """PUT /runners/:id."""
-
     description: str | None = None
     maintenance_note: str | None = None
     paused: bool | None = None
@@ -51,13 +49,13 @@ class RunnerChange(msgspec.Struct, kw_only=True):
     access_level: str | None = None
     maximum_timeout: int | None = None
     priority: int | None = None
-    """Remuda's own: of the runners that wait for a job, those with a higher one get it first."""
+    """Remuda's own: of the runners that wait for a job, the one with the highest priority gets it."""
     poll_hold_seconds: int | msgspec.UnsetType | None = msgspec.UNSET
-    """Remuda's own: for how long its requests for a job are held at most; null: as the cell's settings say."""
+    """Remuda's own: how long its polls are held at most; null: by the settings of the cell."""
 
 
 def apply_change(runner: Runner, change: RunnerChange) -> Runner:
-    """The runner with what was given; 400 when it cannot be so."""
+    """The runner with the given fields changed; 400 if the result is not valid."""
     paused = change.paused if change.active is None else not change.active
     limit = runner.maximum_timeout if change.maximum_timeout is None else change.maximum_timeout or None
     return check_runner(
@@ -130,9 +128,14 @@ async def _view(edge: Edge, caller: Caller, runner: Runner) -> RunnerShape:
         platform=newest.platform if newest else None,
         architecture=newest.architecture if newest else None,
         projects=[
-            {"id": one.id, "name": one.name, "path": one.path.rpartition("/")[2], "path_with_namespace": one.path}
-            for one in projects
-            if one and caller.level_in(one) is not None
+            {
+                "id": project.id,
+                "name": project.name,
+                "path": project.path.rpartition("/")[2],
+                "path_with_namespace": project.path,
+            }
+            for project in projects
+            if project and caller.level_in(project) is not None
         ],
         groups=[{"id": group.id, "name": group.name, "web_url": f"{edge.settings.url}/groups/{group.path}"}]
         if group
@@ -184,7 +187,7 @@ def _load(manager: RunnerManager) -> dict[str, Any] | None:
 
 
 def filter_of(request: Request, now: float, pools: Sequence[Pool] | None) -> RunnerFilter:
-    """Which runners a list is asked for, in GitLab's words, old ones included."""
+    """The filter in the query, with GitLab's old and new parameters."""
     query = request.query_params
     kind, status, paused = query.get("type", ""), query.get("status", ""), query.get("paused", "").lower()
     if kind not in ("", *RunnerType):
@@ -215,12 +218,12 @@ def filter_of(request: Request, now: float, pools: Sequence[Pool] | None) -> Run
 
 async def _page(edge: Edge, request: Request, pools: Sequence[Pool] | None) -> Response:
     page, caller = page_of(request), caller_of(request)
-    found, total = await edge.store.runners.list_runners(page, filter_of(request, edge.clock.now(), pools))
-    return page_answer(request, [await _view(edge, caller, runner) for runner in found], total, page)
+    runners, total = await edge.store.runners.list_runners(page, filter_of(request, edge.clock.now(), pools))
+    return page_answer(request, [await _view(edge, caller, runner) for runner in runners], total, page)
 
 
 async def list_own(edge: Edge, request: Request) -> Response:
-    """GET /runners: those that the caller manages; an administrator manages all."""
+    """GET /runners: list the runners that the caller manages; for administrators all."""
     caller = caller_of(request)
     if caller.user.is_admin:
         return await _page(edge, request, None)
@@ -236,31 +239,31 @@ async def list_own(edge: Edge, request: Request) -> Response:
 
 
 async def list_all(edge: Edge, request: Request) -> Response:
-    """GET /runners/all."""
+    """GET /runners/all: list all runners."""
     return await _page(edge, request, None)
 
 
 async def list_of_group(edge: Edge, request: Request) -> Response:
-    """GET /groups/:id/runners: those that serve all of the group."""
+    """GET /groups/:id/runners: list the runners that serve a whole group."""
     group = await group_in_path(edge, request)
     groups: list[Pool] = [("group", number) for number in group.group_ids]
     return await _page(edge, request, [("organization", group.organization_id), *groups])
 
 
 async def list_of_project(edge: Edge, request: Request) -> Response:
-    """GET /projects/:id/runners: those that serve the project."""
+    """GET /projects/:id/runners: list the runners that serve a project."""
     project = await project_in_path(edge, request)
     groups: list[Pool] = [("group", number) for number in project.group_ids]
     return await _page(edge, request, [("organization", project.organization_id), *groups, ("project", project.id)])
 
 
 async def show(edge: Edge, request: Request) -> Response:
-    """GET /runners/:id."""
+    """GET /runners/:id: show a runner."""
     return json_answer(await _view(edge, caller_of(request), await runner_in_path(edge, request)))
 
 
 async def update(edge: Edge, request: Request) -> Response:
-    """PUT /runners/:id."""
+    """PUT /runners/:id: change a runner."""
     runner, caller = await runner_in_path(edge, request), caller_of(request)
     change = await parameters(request, RunnerChange, limit_bytes=edge.settings.body_limit_bytes)
     new = await edge.store.runners.change_runner(runner.id, lambda row: apply_change(row, change))
@@ -270,46 +273,44 @@ async def update(edge: Edge, request: Request) -> Response:
 
 
 async def remove(edge: Edge, request: Request) -> Response:
-    """DELETE /runners/:id."""
+    """DELETE /runners/:id: remove a runner."""
     runner = await runner_in_path(edge, request)
     await edge.store.runners.remove_runner(runner.id)
     return no_content()
 
 
 async def managers(edge: Edge, request: Request) -> Response:
-    """GET /runners/:id/managers."""
+    """GET /runners/:id/managers: list the managers of a runner."""
     runner = await runner_in_path(edge, request)
     now = edge.clock.now()
     jobs = edge.dispatch.explanations.jobs_by_manager(runner.id)
-    found = await edge.store.runners.list_managers(runner.id)
-    views = [_manager_view(one, now, running_jobs=jobs[one.system_id]) for one in found]
+    rows = await edge.store.runners.list_managers(runner.id)
+    views = [_manager_view(manager, now, running_jobs=jobs[manager.system_id]) for manager in rows]
     return slice_answer(request, views)
 
 
 async def list_jobs(edge: Edge, request: Request) -> Response:
-    """GET /runners/:id/jobs: those of projects that the caller may read."""
+    """GET /runners/:id/jobs: list the jobs of a runner, of projects that the caller may read."""
     runner, caller, page = await runner_in_path(edge, request), caller_of(request), page_of(request)
     status = request.query_params.get("status", "")
     if status not in ("", *JobState):
         raise bad_parameter("status does not have a valid value")
     states = [status, JobState.LEASED.value] if status == JobState.RUNNING else [status] if status else []
-    found, total = await edge.store.jobs.list_jobs(page, runner_id=runner.id, states=states, with_retried=True)
-    seen = []
-    for job in found:
+    jobs, total = await edge.store.jobs.list_jobs(page, runner_id=runner.id, states=states, with_retried=True)
+    visible = []
+    for job in jobs:
         project = await edge.store.projects.load_project(job.project_id)
         if project is not None and (caller.level_in(project) or 0) >= Level.REPORTER:
-            seen.append(job)
-    return page_answer(request, await describe(edge, seen), total, page)
+            visible.append(job)
+    return page_answer(request, await describe(edge, visible), total, page)
 
 
 class Link(msgspec.Struct, kw_only=True):
-    """POST /projects/:id/runners."""
-
     runner_id: int
 
 
 async def link(edge: Edge, request: Request) -> Response:
-    """POST /projects/:id/runners: let a project runner serve one more project of its organization."""
+    """POST /projects/:id/runners: link a project runner to another project of its organization."""
     project, caller = await project_in_path(edge, request), caller_of(request)
     asked = await parameters(request, Link, limit_bytes=edge.settings.body_limit_bytes)
     runner = await edge.store.runners.load_runner(RunnerId(asked.runner_id))
@@ -320,7 +321,7 @@ async def link(edge: Edge, request: Request) -> Response:
 
     def add_project(row: Runner) -> Runner:
         if row.type is not RunnerType.PROJECT:
-            raise forbidden("only a project runner is linked to projects")
+            raise forbidden("only project runners can be linked to projects")
         if row.locked:
             raise forbidden("Runner is locked")
         if project.id in row.project_ids:
@@ -334,15 +335,15 @@ async def link(edge: Edge, request: Request) -> Response:
 
 
 async def unlink(edge: Edge, request: Request) -> Response:
-    """DELETE /projects/:id/runners/:runner_id."""
+    """DELETE /projects/:id/runners/:runner_id: unlink a runner from a project."""
     project, runner = await project_in_path(edge, request), await runner_in_path(edge, request)
 
     def remove_project(row: Runner) -> Runner:
         if row.type is not RunnerType.PROJECT or project.id not in row.project_ids:
             raise not_found("Runner")
         if len(row.project_ids) == 1:
-            raise forbidden("Only one project associated with the runner. Please remove the runner instead")
-        return replace(row, project_ids=tuple(one for one in row.project_ids if one != project.id))
+            raise forbidden("Only project_id project associated with the runner. Please remove the runner instead")
+        return replace(row, project_ids=tuple(project_id for project_id in row.project_ids if project_id != project.id))
 
     await edge.store.runners.change_runner(runner.id, remove_project)
     return no_content()

@@ -1,7 +1,7 @@
-"""Schedules as GitLab's API has them: made, changed, run now, with their variables and pipelines.
+"""Pipeline schedules in GitLab's form: create, change, run now, with their variables and pipelines.
 
-Decided here is the form only; which cron lines there are is decided in `remuda.cell.core.pipelines.schedules`. What
-Remuda adds to GitLab's fields is `last_error`: why the last run that was due started no pipeline.
+`remuda.cell.core.pipelines.schedules` parses cron lines. Remuda adds `last_error`: why the last run that was due
+created no pipeline.
 """
 
 from collections.abc import Callable
@@ -39,8 +39,6 @@ class GivenInput(msgspec.Struct, kw_only=True):
 
 
 class Given(msgspec.Struct, kw_only=True):
-    """POST and PUT."""
-
     description: str | None = None
     ref: str | None = None
     cron: str | None = None
@@ -50,15 +48,13 @@ class Given(msgspec.Struct, kw_only=True):
 
 
 class GivenValue(msgspec.Struct, kw_only=True):
-    """PUT .../variables/:key."""
-
     value: str | None = None
     variable_type: str | None = None
 
 
 class ScheduleShape(Shape, kw_only=True):
     message: str | UnsetType = UNSET
-    """Of the answer to `play`."""
+    """Only in the response to `play`."""
     id: int
     description: str
     ref: str
@@ -75,22 +71,22 @@ class ScheduleShape(Shape, kw_only=True):
     inputs: list[dict[str, Any]] | UnsetType = UNSET
 
 
-def apply_change(old: Schedule, given: Given, now: float) -> Schedule:
-    """The schedule with what was given; 400 when it cannot be so."""
+def apply_change(old: Schedule, asked: Given, now: float) -> Schedule:
+    """The schedule with the asked fields changed; 400 if the result is not valid."""
     new = replace(
         old,
-        description=old.description if given.description is None else given.description,
-        ref=old.ref if given.ref is None else given.ref,
-        cron=old.cron if given.cron is None else given.cron,
-        timezone=old.timezone if given.cron_timezone is None else given.cron_timezone,
-        active=old.active if given.active is None else given.active,
-        inputs=old.inputs if given.inputs is None else {one.name: one.value for one in given.inputs},
+        description=old.description if asked.description is None else asked.description,
+        ref=old.ref if asked.ref is None else asked.ref,
+        cron=old.cron if asked.cron is None else asked.cron,
+        timezone=old.timezone if asked.cron_timezone is None else asked.cron_timezone,
+        active=old.active if asked.active is None else asked.active,
+        inputs=old.inputs if asked.inputs is None else {entry.name: entry.value for entry in asked.inputs},
         updated_at=now,
     )
     if not new.description.strip() or len(new.description) > _MAX_DESCRIPTION:
         raise bad_field("description", f"has 1 to {_MAX_DESCRIPTION} characters")
     if not candidates(new.ref):
-        raise bad_field("ref", "is no name of a branch or tag")
+        raise bad_field("ref", "is not the name of a branch or tag")
     if (new.cron, new.timezone, new.active) == (old.cron, old.timezone, old.active) and old.next_run_at is not None:
         return new
     try:
@@ -148,27 +144,27 @@ async def _find(edge: Edge, request: Request) -> tuple[Schedule, Project]:
 
 
 def _is_own(caller: Caller, schedule: Schedule, project: Project) -> bool:
-    """Whether a person may know all of what runs in the name of a schedule's owner: the owner, and maintainers."""
+    """True if the caller may see the variables of a schedule: its owner, and maintainers."""
     return schedule.user_id == caller.user.id or (caller.level_in(project) or 0) >= Level.MAINTAINER
 
 
 async def _find_own(edge: Edge, request: Request) -> Schedule:
-    """The schedule, if the caller may know what it keeps, and remove it."""
+    """The schedule, if the caller may see its variables and remove it; 403 otherwise."""
     schedule, project = await _find(edge, request)
     if not _is_own(caller_of(request), schedule, project):
-        raise forbidden("a schedule, and what it keeps, is its owner's and the maintainers'")
+        raise forbidden("only the owner of a schedule and maintainers may do this")
     return schedule
 
 
 async def _find_to_change(edge: Edge, request: Request) -> Schedule:
-    """The schedule, if the caller may change what runs: that is in its owner's name, so only the owner may.
+    """The schedule, if the caller owns it; 403 otherwise. Its pipelines run in the owner's name.
 
-    A maintainer makes it theirs first.
+    A maintainer must take ownership first.
     """
     schedule, _ = await _find(edge, request)
     user = caller_of(request).user
     if schedule.user_id != user.id and not user.is_admin:
-        raise forbidden("a schedule is changed by its owner; a maintainer takes ownership of it first")
+        raise forbidden("only its owner may change a schedule; a maintainer can take ownership first")
     return schedule
 
 
@@ -187,13 +183,13 @@ async def _change(edge: Edge, schedule: Schedule, decide: Callable[[Schedule], S
 
 
 async def create(edge: Edge, request: Request) -> Response:
-    """POST /projects/:id/pipeline_schedules."""
+    """POST /projects/:id/pipeline_schedules: create a schedule."""
     project = await project_in_path(edge, request)
-    given = await parameters(request, Given, limit_bytes=edge.settings.body_limit_bytes)
-    missing = [name for name in ("description", "ref", "cron") if getattr(given, name) is None]
+    asked = await parameters(request, Given, limit_bytes=edge.settings.body_limit_bytes)
+    missing = [name for name in ("description", "ref", "cron") if getattr(asked, name) is None]
     if missing:
         raise bad_parameter(", ".join(f"{name} is missing" for name in missing))
-    await _check_ref(edge, request, given.ref)
+    await _check_ref(edge, request, asked.ref)
     now = edge.clock.wall()
     new = Schedule(
         id=0,
@@ -205,58 +201,60 @@ async def create(edge: Edge, request: Request) -> Response:
         updated_at=now,
         user_id=caller_of(request).user.id,
     )
-    added = await edge.store.schedules.add_schedule(apply_change(new, given, now))
+    added = await edge.store.schedules.add_schedule(apply_change(new, asked, now))
     edge.schedules.look_again()
     return await _answer(edge, added, 201)
 
 
 async def list_all(edge: Edge, request: Request) -> Response:
-    """GET /projects/:id/pipeline_schedules."""
+    """GET /projects/:id/pipeline_schedules: list the schedules of a project."""
     project = await project_in_path(edge, request)
     scope = request.query_params.get("scope", "")
     if scope not in ("", "active", "inactive"):
         raise bad_parameter("scope does not have a valid value")
-    found = await edge.store.schedules.list_schedules(project.id)
-    views = [await _view(edge, one) for one in found if not scope or one.active == (scope == "active")]
+    schedules = await edge.store.schedules.list_schedules(project.id)
+    views = [
+        await _view(edge, schedule) for schedule in schedules if not scope or schedule.active == (scope == "active")
+    ]
     return slice_answer(request, views)
 
 
 async def show(edge: Edge, request: Request) -> Response:
-    """GET /projects/:id/pipeline_schedules/:schedule_id: what it keeps only for its owner and maintainers."""
+    """GET /projects/:id/pipeline_schedules/:schedule_id: show a schedule. Owner and maintainers see its variables."""
     schedule, project = await _find(edge, request)
     is_own = _is_own(caller_of(request), schedule, project)
     return json_answer(await _details(edge, schedule, with_values=is_own))
 
 
 async def update(edge: Edge, request: Request) -> Response:
-    """PUT /projects/:id/pipeline_schedules/:schedule_id."""
+    """PUT /projects/:id/pipeline_schedules/:schedule_id: change a schedule."""
     schedule = await _find_to_change(edge, request)
-    given = await parameters(request, Given, limit_bytes=edge.settings.body_limit_bytes)
-    await _check_ref(edge, request, given.ref)
+    asked = await parameters(request, Given, limit_bytes=edge.settings.body_limit_bytes)
+    await _check_ref(edge, request, asked.ref)
     now = edge.clock.wall()
-    return await _answer(edge, await _change(edge, schedule, lambda row: apply_change(row, given, now)))
+    return await _answer(edge, await _change(edge, schedule, lambda row: apply_change(row, asked, now)))
 
 
 async def remove(edge: Edge, request: Request) -> Response:
-    """DELETE /projects/:id/pipeline_schedules/:schedule_id."""
+    """DELETE /projects/:id/pipeline_schedules/:schedule_id: remove a schedule."""
     schedule = await _find_own(edge, request)
     await edge.store.schedules.remove_schedule(schedule.id)
     return no_content()
 
 
 async def play(edge: Edge, request: Request) -> Response:
-    """POST /projects/:id/pipeline_schedules/:schedule_id/play: in the caller's name; its next time stays as it is."""
+    """POST /projects/:id/pipeline_schedules/:schedule_id/play: run a schedule now, in the caller's name."""
     schedule, project = await _find(edge, request)
     caller = caller_of(request)
     await edge.schedules.run(replace(schedule, user_id=caller.user.id))
     schedule, _ = await _find(edge, request)
-    # GitLab answers with the message alone; python-gitlab takes what it gets for the schedule.
+    # GitLab answers with the message alone; python-gitlab reads the answer as a schedule.
     details = await _details(edge, schedule, with_values=_is_own(caller, schedule, project))
     return json_answer(replace(details, message="201 Created"), 201)
 
 
 async def take_ownership(edge: Edge, request: Request) -> Response:
-    """POST /projects/:id/pipeline_schedules/:schedule_id/take_ownership."""
+    """POST /projects/:id/pipeline_schedules/:schedule_id/take_ownership: make the caller its owner."""
     schedule, _ = await _find(edge, request)
     now, user_id = edge.clock.wall(), caller_of(request).user.id
     changed = await _change(edge, schedule, lambda row: replace(row, user_id=user_id, updated_at=now))
@@ -264,11 +262,13 @@ async def take_ownership(edge: Edge, request: Request) -> Response:
 
 
 async def pipelines(edge: Edge, request: Request) -> Response:
-    """GET /projects/:id/pipeline_schedules/:schedule_id/pipelines: oldest first, as in GitLab."""
+    """GET /projects/:id/pipeline_schedules/:schedule_id/pipelines: list its pipelines, oldest first as in GitLab."""
     schedule, project = await _find(edge, request)
-    page, wanted = page_of(request), PipelineFilter(schedule_id=schedule.id, ascending=True)
-    found, total = await edge.store.pipelines.list_pipelines(project.id, page, wanted)
-    return page_answer(request, [pipeline_summary(one, project, edge.settings.url) for one in found], total, page)
+    page, pipeline_filter = page_of(request), PipelineFilter(schedule_id=schedule.id, ascending=True)
+    rows, total = await edge.store.pipelines.list_pipelines(project.id, page, pipeline_filter)
+    return page_answer(
+        request, [pipeline_summary(pipeline, project, edge.settings.url) for pipeline in rows], total, page
+    )
 
 
 async def _find_variable(edge: Edge, request: Request) -> tuple[Schedule, str]:
@@ -279,8 +279,8 @@ async def _find_variable(edge: Edge, request: Request) -> tuple[Schedule, str]:
     return schedule, key
 
 
-def _with_variable(schedule: Schedule, given: GivenVariable, now: float) -> Schedule:
-    variables, files = read_given([given])
+def _with_variable(schedule: Schedule, asked: GivenVariable, now: float) -> Schedule:
+    variables, files = read_given([asked])
     file_variables = (set(schedule.file_variables) - variables.keys()) | files
     return replace(
         schedule,
@@ -291,30 +291,30 @@ def _with_variable(schedule: Schedule, given: GivenVariable, now: float) -> Sche
 
 
 async def create_variable(edge: Edge, request: Request) -> Response:
-    """POST /projects/:id/pipeline_schedules/:schedule_id/variables."""
+    """POST /projects/:id/pipeline_schedules/:schedule_id/variables: add a variable."""
     schedule = await _find_to_change(edge, request)
-    given = await parameters(request, GivenVariable, limit_bytes=edge.settings.body_limit_bytes)
+    asked = await parameters(request, GivenVariable, limit_bytes=edge.settings.body_limit_bytes)
     now = edge.clock.wall()
 
     def add(row: Schedule) -> Schedule:
-        if given.key in row.variables:
-            raise bad_field("key", f"({given.key}) has already been taken")
-        return _with_variable(row, given, now)
+        if asked.key in row.variables:
+            raise bad_field("key", f"({asked.key}) has already been taken")
+        return _with_variable(row, asked, now)
 
-    return json_answer(_variable(await _change(edge, schedule, add), given.key), 201)
+    return json_answer(_variable(await _change(edge, schedule, add), asked.key), 201)
 
 
 async def show_variable(edge: Edge, request: Request) -> Response:
-    """GET /projects/:id/pipeline_schedules/:schedule_id/variables/:key."""
+    """GET /projects/:id/pipeline_schedules/:schedule_id/variables/:key: show a variable."""
     await _find_own(edge, request)
     return json_answer(_variable(*await _find_variable(edge, request)))
 
 
 async def update_variable(edge: Edge, request: Request) -> Response:
-    """PUT /projects/:id/pipeline_schedules/:schedule_id/variables/:key."""
+    """PUT /projects/:id/pipeline_schedules/:schedule_id/variables/:key: change a variable."""
     await _find_to_change(edge, request)
     schedule, key = await _find_variable(edge, request)
-    given = await parameters(request, GivenValue, limit_bytes=edge.settings.body_limit_bytes)
+    asked = await parameters(request, GivenValue, limit_bytes=edge.settings.body_limit_bytes)
     now = edge.clock.wall()
 
     def put(row: Schedule) -> Schedule:
@@ -323,8 +323,8 @@ async def update_variable(edge: Edge, request: Request) -> Response:
         old = _variable(row, key)
         variable = GivenVariable(
             key=key,
-            value=old.value if given.value is None else given.value,
-            variable_type=given.variable_type or old.variable_type,
+            value=old.value if asked.value is None else asked.value,
+            variable_type=asked.variable_type or old.variable_type,
         )
         return _with_variable(row, variable, now)
 
@@ -332,7 +332,7 @@ async def update_variable(edge: Edge, request: Request) -> Response:
 
 
 async def remove_variable(edge: Edge, request: Request) -> Response:
-    """DELETE /projects/:id/pipeline_schedules/:schedule_id/variables/:key: the variable that it was."""
+    """DELETE /projects/:id/pipeline_schedules/:schedule_id/variables/:key: remove a variable, and return it."""
     await _find_own(edge, request)
     schedule, key = await _find_variable(edge, request)
     now = edge.clock.wall()

@@ -1,6 +1,6 @@
-"""The test report of a pipeline in GitLab's form. What it says is decided by `remuda.cell.pipelines.test_reports`.
+"""The test report of a pipeline in GitLab's form. `remuda.cell.pipelines.test_reports` reads the JUnit files.
 
-Reports are parsed once: the answer is kept, and all who ask for the same one read the same file.
+The encoded response is kept on disk, so that reports are parsed once for all callers.
 """
 
 from collections.abc import Sequence
@@ -24,17 +24,17 @@ _STATUSES = ("success", "failed", "skipped", "error")
 
 
 async def show(edge: Edge, request: Request) -> Response:
-    """GET /projects/:id/pipelines/:pipeline_id/test_report."""
+    """GET /projects/:id/pipelines/:pipeline_id/test_report: the report with all test cases."""
     return await _answer(edge, request, with_cases=True)
 
 
 async def summary(edge: Edge, request: Request) -> Response:
-    """GET /projects/:id/pipelines/:pipeline_id/test_report_summary."""
+    """GET /projects/:id/pipelines/:pipeline_id/test_report_summary: the numbers of the report."""
     return await _answer(edge, request, with_cases=False)
 
 
 async def _answer(edge: Edge, request: Request, *, with_cases: bool) -> Response:
-    """The answer for the reports as they are now: a blob never changes, so its name is enough to know that."""
+    """The response for the present reports. A blob never changes, so its name identifies its content."""
     pipeline, _ = await pipeline_in_path(edge, request)
     reports = await find_reports(edge.store, pipeline.id)
     key = ("test report", with_cases, tuple((each.job.id, each.artifact.blob) for each in reports))
@@ -70,7 +70,9 @@ def _encode_report(suites: Sequence[Suite]) -> bytes:
     ]
     counts = [_counts(suite) for suite in suites]
     names = ("total_time", "total_count", "success_count", "failed_count", "skipped_count", "error_count")
-    return msgspec.json.encode({**{name: sum(one[name] for one in counts) for name in names}, "test_suites": shown})
+    return msgspec.json.encode(
+        {**{name: sum(suite_counts[name] for suite_counts in counts) for name in names}, "test_suites": shown}
+    )
 
 
 def _encode_summary(suites: Sequence[Suite]) -> bytes:

@@ -1,11 +1,10 @@
-"""Trigger tokens as GitLab's API has them, and the call that a token opens: a pipeline without a user.
+"""Trigger tokens in GitLab's form, and the call that starts a pipeline with one.
 
-Decided here: who may start a pipeline that way (a trigger token of the project, or a job of the cell with its own
-token, whose project the called one lets in) and what the pipeline learns of the call. A token is shown once, when it is
-made; later only its first characters are.
+A pipeline may be started with a trigger token of the project, or by a job of the cell whose project is admitted by the
+job token allow list. A token is shown once, when it is created; later only its first characters.
 
-Invariant: a wrong token and a project that is not there are answered alike, and nothing happens. Tokens are found by
-their hash, so the time an answer takes tells nothing of a near miss.
+Invariant: a wrong token and a missing project get the same answer, and nothing happens. Tokens are looked up by hash,
+so the time of an answer tells nothing about a near miss.
 """
 
 import secrets
@@ -48,7 +47,7 @@ from remuda.wire.routable_token import encode, token_hash
 
 PREFIX = "glptt-"
 CALL_LIMIT_BYTES = 128 * 1024
-"""The call's parameters become a variable of the pipeline, so they have a limit of their own."""
+"""The parameters of the call become a variable of the pipeline, so they have their own limit."""
 _RANDOM_BYTES = 16
 _SHOWN = 4
 _MAX_TOKEN = 8192
@@ -56,14 +55,10 @@ _MAX_DESCRIPTION = 255
 
 
 class Described(msgspec.Struct, kw_only=True):
-    """POST and PUT."""
-
     description: str
 
 
 class Call(msgspec.Struct, kw_only=True):
-    """POST /projects/:id/trigger/pipeline."""
-
     token: str
     ref: str
     variables: dict[str, Any] = {}
@@ -83,7 +78,7 @@ class TriggerShape(Shape, kw_only=True):
 
 
 async def create(edge: Edge, request: Request) -> Response:
-    """POST /projects/:id/triggers."""
+    """POST /projects/:id/triggers: create a trigger token."""
     project = await project_in_path(edge, request)
     description = await _description(edge, request)
     user = caller_of(request).user
@@ -127,28 +122,28 @@ async def _view(edge: Edge, trigger: TriggerToken) -> TriggerShape:
 
 async def _find(edge: Edge, request: Request) -> TriggerToken:
     project = await project_in_path(edge, request)
-    wanted = number_in_path(request, "trigger_id")
+    trigger_id = number_in_path(request, "trigger_id")
     for trigger in await edge.store.schedules.list_triggers(project.id):
-        if trigger.id == wanted:
+        if trigger.id == trigger_id:
             return trigger
     raise not_found("Trigger")
 
 
 async def list_all(edge: Edge, request: Request) -> Response:
-    """GET /projects/:id/triggers."""
+    """GET /projects/:id/triggers: list the trigger tokens of a project."""
     project = await project_in_path(edge, request)
     return slice_answer(
-        request, [await _view(edge, one) for one in await edge.store.schedules.list_triggers(project.id)]
+        request, [await _view(edge, trigger) for trigger in await edge.store.schedules.list_triggers(project.id)]
     )
 
 
 async def show(edge: Edge, request: Request) -> Response:
-    """GET /projects/:id/triggers/:trigger_id."""
+    """GET /projects/:id/triggers/:trigger_id: show a trigger token."""
     return json_answer(await _view(edge, await _find(edge, request)))
 
 
 async def update(edge: Edge, request: Request) -> Response:
-    """PUT /projects/:id/triggers/:trigger_id."""
+    """PUT /projects/:id/triggers/:trigger_id: change the description of a trigger token."""
     trigger = await _find(edge, request)
     changed = replace(trigger, description=await _description(edge, request), updated_at=edge.clock.now())
     await edge.store.schedules.put_trigger(changed)
@@ -156,31 +151,31 @@ async def update(edge: Edge, request: Request) -> Response:
 
 
 async def remove(edge: Edge, request: Request) -> Response:
-    """DELETE /projects/:id/triggers/:trigger_id."""
+    """DELETE /projects/:id/triggers/:trigger_id: remove a trigger token."""
     await edge.store.schedules.remove_trigger((await _find(edge, request)).id)
     return no_content()
 
 
 async def call(edge: Edge, request: Request) -> Response:
-    """POST /projects/:id/trigger/pipeline and /projects/:id/ref/:ref/trigger/pipeline."""
+    """POST /projects/:id/trigger/pipeline and /projects/:id/ref/:ref/trigger/pipeline: start a pipeline."""
     if request.headers.get("x-gitlab-event") == "Pipeline Hook":
-        raise forbidden("a pipeline that tells of a pipeline would never end")
-    given = await parameters(request, dict[str, Any], limit_bytes=CALL_LIMIT_BYTES)
+        raise forbidden("a pipeline event cannot trigger a pipeline, because that would never end")
+    values = await parameters(request, dict[str, Any], limit_bytes=CALL_LIMIT_BYTES)
     if "ref" in request.path_params:
-        given["ref"] = text_in_path(request, "ref")
-    asked = convert(given, Call)
+        values["ref"] = text_in_path(request, "ref")
+    asked = convert(values, Call)
     variables = _check_variables(asked.variables)
-    project, known = await _authorize(edge, request, asked.token)
+    project, request_by = await _authorize(edge, request, asked.token)
     ref, sha = await ref_of(edge, project, asked.ref)
-    wanted = replace(
-        known,
+    pipeline_request = replace(
+        request_by,
         ref=ref,
         sha=sha,
         inputs=asked.inputs,
-        variables={**variables, "TRIGGER_PAYLOAD": _payload(given)},
+        variables={**variables, "TRIGGER_PAYLOAD": _payload(values)},
         file_variables=frozenset({"TRIGGER_PAYLOAD"}),
     )
-    return pipeline_answer(edge, await start_pipeline(edge, wanted), project, 201)
+    return pipeline_answer(edge, await start_pipeline(edge, pipeline_request), project, 201)
 
 
 def _check_variables(variables: Mapping[str, Any]) -> dict[str, str]:
@@ -191,13 +186,13 @@ def _check_variables(variables: Mapping[str, Any]) -> dict[str, str]:
     return dict(variables)
 
 
-def _payload(given: Mapping[str, Any]) -> str:
-    """The parameters for the pipeline to read, without the secret among them."""
-    return msgspec.json.encode({key: value for key, value in given.items() if key != "token"}).decode()
+def _payload(values: Mapping[str, Any]) -> str:
+    """The parameters of the call as JSON, without the token."""
+    return msgspec.json.encode({key: value for key, value in values.items() if key != "token"}).decode()
 
 
 async def _authorize(edge: Edge, request: Request, token: str) -> tuple[Project, PipelineRequest]:
-    """The project, and the beginning of a request for it; 404 unless the token may start its pipelines."""
+    """The project and a request without ref and commit; 404 if the token may not start pipelines there."""
     try:
         project = await project_in_path(edge, request)
         job = await auth.job_of(edge, token, scope="pipelines") if token.startswith(JOB_PREFIX) else None
@@ -218,14 +213,14 @@ async def _authorize(edge: Edge, request: Request, token: str) -> tuple[Project,
 
 
 async def _by_job(edge: Edge, project: Project, job: Job) -> PipelineRequest:
-    """What a job asks for; 404 where who started it may not, 403 where the project does not let its jobs in."""
+    """The request of a job; 404 if its user may not start pipelines here, 403 if the allow list refuses it."""
     above, source = (
         await edge.store.pipelines.load_pipeline(job.pipeline_id),
         await edge.store.projects.load_project(job.project_id),
     )
     user_id, depth = (above.user_id, above.depth + 1) if above else (0, 1)
     level = await level_of(edge.store, user_id, project, edge.clock.wall()) or 0
-    # An administrator may everywhere, but a job stays in its organization.
+    # Administrators may start pipelines everywhere, but jobs only in their organization.
     if source is None or level < Level.DEVELOPER or project.organization_id != job.organization_id:
         raise ApiError(404, {"message": "404 Not Found"})
     if not admits(project, source, is_reading=False):

@@ -1,6 +1,6 @@
-"""Users as GitLab's API has them, and who the caller is.
+"""Users in GitLab's form, and who the caller is.
 
-Decided here: only administrators make, change and block users; people see those of their own organization.
+Only administrators create, change and block users. People see the users of their own organization.
 """
 
 import re
@@ -28,8 +28,6 @@ _EMAIL = re.compile(r"[^@\s]{1,200}@[^@\s]{1,200}")
 
 
 class NewUser(msgspec.Struct, kw_only=True):
-    """POST /users."""
-
     username: str
     name: str
     email: str
@@ -38,15 +36,13 @@ class NewUser(msgspec.Struct, kw_only=True):
 
 
 class UserChange(msgspec.Struct, kw_only=True):
-    """PUT /users/:id."""
-
     name: str | None = None
     email: str | None = None
     admin: bool | None = None
 
 
 def whole_view(edge: Edge, user: User) -> UserShape:
-    """All there is to know about a user: for administrators, and for the user."""
+    """The view of a user with all fields, for administrators and for the user."""
     return msgspec.structs.replace(
         user_view(edge.settings.url, user),
         email=user.email,
@@ -59,12 +55,12 @@ def whole_view(edge: Edge, user: User) -> UserShape:
 
 
 async def show_self(edge: Edge, request: Request) -> Response:
-    """GET /user."""
+    """GET /user: show the caller."""
     return json_answer(whole_view(edge, caller_of(request).user))
 
 
 async def create(edge: Edge, request: Request) -> Response:
-    """POST /users."""
+    """POST /users: create a user."""
     asked = await parameters(request, NewUser, limit_bytes=edge.settings.body_limit_bytes)
     check_texts(name=asked.name, description=None, visibility=None)
     _check_email(asked.email)
@@ -75,7 +71,7 @@ async def create(edge: Edge, request: Request) -> Response:
     now = edge.clock.now()
     try:
         if "/" in asked.username:
-            raise InvalidError("a name has no '/'")
+            raise InvalidError("a name cannot contain '/'")
         name = check_path(asked.username, least_parts=1)
         user = User(
             id=0,
@@ -101,7 +97,7 @@ def _check_email(email: str) -> None:
 
 
 async def _find(edge: Edge, request: Request) -> User:
-    """The user in the path, if the caller may see them."""
+    """The user in the path; 404 if the caller may not see them."""
     caller, user = caller_of(request).user, await edge.store.people.load_user(number_in_path(request, "id"))
     if user is None or not (caller.is_admin or caller.organization_id == user.organization_id):
         raise not_found("User")
@@ -109,38 +105,38 @@ async def _find(edge: Edge, request: Request) -> User:
 
 
 async def show(edge: Edge, request: Request) -> Response:
-    """GET /users/:id."""
+    """GET /users/:id: show a user."""
     user = await _find(edge, request)
     is_whole = caller_of(request).user.is_admin or caller_of(request).user.id == user.id
     return json_answer(whole_view(edge, user) if is_whole else user_view(edge.settings.url, user))
 
 
 async def list_all(edge: Edge, request: Request) -> Response:
-    """GET /users."""
+    """GET /users: list the users that the caller may see."""
     caller, query, page = caller_of(request).user, request.query_params, page_by_id(request)
 
-    def view(one: User) -> UserShape:
-        return whole_view(edge, one) if caller.is_admin else user_view(edge.settings.url, one)
+    def view(user: User) -> UserShape:
+        return whole_view(edge, user) if caller.is_admin else user_view(edge.settings.url, user)
 
     if username := query.get("username"):
         user = await edge.store.people.find_user(username)
-        is_seen = user is not None and (caller.is_admin or caller.organization_id == user.organization_id)
-        return slice_answer(request, [view(user)] if user and is_seen else [])
-    found, total = await edge.store.people.list_users(
+        is_visible = user is not None and (caller.is_admin or caller.organization_id == user.organization_id)
+        return slice_answer(request, [view(user)] if user and is_visible else [])
+    users, total = await edge.store.people.list_users(
         page, search=query.get("search", ""), organization_id=None if caller.is_admin else caller.organization_id
     )
-    return page_answer(request, [view(user) for user in found], total, page)
+    return page_answer(request, [view(user) for user in users], total, page)
 
 
 async def update(edge: Edge, request: Request) -> Response:
-    """PUT /users/:id."""
+    """PUT /users/:id: change a user."""
     user = await _find(edge, request)
     asked = await parameters(request, UserChange, limit_bytes=edge.settings.body_limit_bytes)
     check_texts(name=asked.name, description=None, visibility=None)
     if asked.email is not None:
         _check_email(asked.email)
     if asked.admin is False and user.id == USER_ID:
-        raise bad_parameter("admin: the first user stays an administrator, so that there is one")
+        raise bad_parameter("admin: the first user must stay an administrator")
     changed = msgspec.structs.replace(
         user,
         name=asked.name or user.name,
@@ -152,16 +148,16 @@ async def update(edge: Edge, request: Request) -> Response:
 
 
 async def block(edge: Edge, request: Request) -> Response:
-    """POST /users/:id/block: their tokens open nothing, their pipelines reach nothing but their own project."""
+    """POST /users/:id/block: block a user. Their tokens stop working, their pipelines cannot read other projects."""
     user = await _find(edge, request)
     if user.id in (USER_ID, caller_of(request).user.id):
-        raise forbidden("the first user, and oneself, cannot be blocked")
+        raise forbidden("you cannot block the first user or yourself")
     await edge.store.people.put_user(msgspec.structs.replace(user, state="blocked"))
     return json_answer(True, 201)
 
 
 async def unblock(edge: Edge, request: Request) -> Response:
-    """POST /users/:id/unblock."""
+    """POST /users/:id/unblock: unblock a user."""
     await edge.store.people.put_user(msgspec.structs.replace(await _find(edge, request), state="active"))
     return json_answer(True, 201)
 

@@ -1,7 +1,7 @@
-"""Variables of projects, groups and the whole cell as GitLab's API has them, and those that one call gives.
+"""Variables of projects, groups and the whole cell in GitLab's form, and variables given to one pipeline or job.
 
-Decided here: which names, values and environment scopes a variable may have, and which may be masked, by GitLab's
-rules. Whose value a job gets is decided in `remuda.cell.core.payload.variables`.
+Checks names, values, environment scopes and masking by GitLab's rules. `remuda.cell.core.payload.variables` decides
+which value a job gets.
 """
 
 import re
@@ -24,12 +24,12 @@ from remuda.cell.values.people import Level
 
 MAX_VALUE = 10_000
 MAX_GIVEN_VALUE = 100_000
-"""Of a variable given to one pipeline, schedule or job: an environment carries little more."""
+"""For a variable given to one pipeline, schedule or job. Linux allows little more in an environment."""
 MAX_DESCRIPTION = 255
 _NAME = re.compile(r"[A-Za-z0-9_]{1,255}", re.ASCII)
 _SCOPE = re.compile(r"[A-Za-z0-9_/$*{}. -]{1,255}", re.ASCII)
 _MASKABLE = re.compile(r"[A-Za-z0-9_+=/@:.~-]{8,}", re.ASCII)
-"""A value that is expanded: what a shell would change could not be found in the log again."""
+"""For values that are expanded: characters that a shell would change cannot be masked in the log."""
 _MASKABLE_RAW = re.compile(r"\S{8,}")
 
 
@@ -41,7 +41,7 @@ class GivenVariable(msgspec.Struct, kw_only=True):
     variable_type: str = "env_var"
 
     def text(self) -> str:
-        """The value as jobs get it."""
+        """The value as text."""
         return self.value if isinstance(self.value, str) else msgspec.json.encode(self.value).decode()
 
 
@@ -59,7 +59,7 @@ def given_view(key: str, value: str, file_variables: Collection[str]) -> GivenVa
 
 
 def check_variable(key: str, value: str) -> None:
-    """400 when no job could have such a variable."""
+    """400 if no job can have such a variable."""
     if not _NAME.fullmatch(key):
         raise bad_parameter("variables[key] is invalid: letters, digits and _ only, 1 to 255 of them")
     if len(value) > MAX_GIVEN_VALUE:
@@ -68,11 +68,11 @@ def check_variable(key: str, value: str) -> None:
         raise bad_parameter(f"variables[value] of {key} is invalid: no environment can carry a NUL character")
 
 
-def read_given(given: Iterable[GivenVariable]) -> tuple[dict[str, str], frozenset[str]]:
-    """Names with values, and those among the names whose values go into files."""
+def read_given(pairs: Iterable[GivenVariable]) -> tuple[dict[str, str], frozenset[str]]:
+    """Variables by name, and the names of those of type `file`."""
     variables: dict[str, str] = {}
     files: set[str] = set()
-    for variable in given:
+    for variable in pairs:
         check_variable(variable.key, variable.text())
         if variable.variable_type not in ("env_var", "file"):
             raise bad_parameter("variables[variable_type] does not have a valid value")
@@ -108,8 +108,6 @@ def variable_view(variable: ProjectVariable) -> VariableShape:
 
 
 class Given(msgspec.Struct, kw_only=True):
-    """POST and PUT."""
-
     key: str | None = None
     value: str | None = None
     variable_type: str | None = None
@@ -122,21 +120,21 @@ class Given(msgspec.Struct, kw_only=True):
     filter: dict[str, str] | None = None
 
 
-def apply_change(old: ProjectVariable, given: Given) -> ProjectVariable:
-    """The variable with what was given; 400 when it cannot be so."""
-    if given.variable_type not in (None, "env_var", "file"):
+def apply_change(old: ProjectVariable, asked: Given) -> ProjectVariable:
+    """The variable with the asked fields changed; 400 if the result is not valid."""
+    if asked.variable_type not in (None, "env_var", "file"):
         raise bad_parameter("variable_type does not have a valid value")
-    if old.hidden and False in (given.masked, given.masked_and_hidden):
-        raise bad_field("masked", "stays: the variable is hidden")
+    if old.hidden and False in (asked.masked, asked.masked_and_hidden):
+        raise bad_field("masked", "cannot be switched off for a hidden variable")
     new = replace(
         old,
-        value=old.value if given.value is None else given.value,
-        file=old.file if given.variable_type is None else given.variable_type == "file",
-        protected=old.protected if given.protected is None else given.protected,
-        masked=old.masked if given.masked is None else given.masked,
-        raw=old.raw if given.raw is None else given.raw,
-        description=old.description if given.description is None else given.description,
-        environment_scope=old.environment_scope if given.environment_scope is None else given.environment_scope,
+        value=old.value if asked.value is None else asked.value,
+        file=old.file if asked.variable_type is None else asked.variable_type == "file",
+        protected=old.protected if asked.protected is None else asked.protected,
+        masked=old.masked if asked.masked is None else asked.masked,
+        raw=old.raw if asked.raw is None else asked.raw,
+        description=old.description if asked.description is None else asked.description,
+        environment_scope=old.environment_scope if asked.environment_scope is None else asked.environment_scope,
     )
     if not _SCOPE.fullmatch(new.environment_scope):
         raise bad_field("environment_scope", "has 1 to 255 letters, digits, blanks and -_/${}.*")
@@ -158,7 +156,7 @@ def apply_change(old: ProjectVariable, given: Given) -> ProjectVariable:
 
 
 async def _load_variables(edge: Edge, request: Request) -> tuple[ProjectVariable, list[ProjectVariable]]:
-    """What a new variable begins with, and all variables of the project or group in the path, or of the cell."""
+    """A blank variable of the project, the group or the cell in the path, and all variables of it."""
     path = request.scope["path"]
     if path.startswith("/api/v4/projects/"):
         project = await project_in_path(edge, request)
@@ -167,63 +165,67 @@ async def _load_variables(edge: Edge, request: Request) -> tuple[ProjectVariable
         )
     group_id = (await group_in_path(edge, request)).id if path.startswith("/api/v4/groups/") else 0
     shared = await edge.store.projects.list_shared_variables([group_id])
-    return ProjectVariable(group_id=group_id, key="", value=""), [one for one in shared if one.group_id == group_id]
+    return ProjectVariable(group_id=group_id, key="", value=""), [
+        variable for variable in shared if variable.group_id == group_id
+    ]
 
 
 def _check_scope(variable: ProjectVariable) -> None:
-    is_of_all = not variable.project_id and not variable.group_id
-    if is_of_all and variable.environment_scope != "*":
-        raise bad_field("environment_scope", "of a variable for the whole cell is *")
+    is_of_cell = not variable.project_id and not variable.group_id
+    if is_of_cell and variable.environment_scope != "*":
+        raise bad_field("environment_scope", "of a variable of the whole cell must be *")
 
 
 async def create(edge: Edge, request: Request) -> Response:
-    """POST .../variables."""
+    """POST .../variables: create a variable."""
     blank, _ = await _load_variables(edge, request)
-    given = await parameters(request, Given, limit_bytes=edge.settings.body_limit_bytes)
-    missing = [name for name in ("key", "value") if getattr(given, name) is None]
+    asked = await parameters(request, Given, limit_bytes=edge.settings.body_limit_bytes)
+    missing = [name for name in ("key", "value") if getattr(asked, name) is None]
     if missing:
         raise bad_parameter(", ".join(f"{name} is missing" for name in missing))
-    is_hidden = bool(given.masked_and_hidden)
-    variable = apply_change(replace(blank, key=given.key or "", hidden=is_hidden, masked=is_hidden), given)
+    is_hidden = bool(asked.masked_and_hidden)
+    variable = apply_change(replace(blank, key=asked.key or "", hidden=is_hidden, masked=is_hidden), asked)
     _check_scope(variable)
     if not await edge.store.projects.put_variable(variable, replace=False):
         raise bad_field("key", f"({variable.key}) has already been taken")
     return json_answer(variable_view(variable), 201)
 
 
-async def _find(edge: Edge, request: Request, wanted_scope: str | None = None) -> ProjectVariable:
-    """The variable in the path; where there are several of the name, `filter[environment_scope]` says which."""
-    _, known = await _load_variables(edge, request)
+async def _find(edge: Edge, request: Request, in_scope: str | None = None) -> ProjectVariable:
+    """The variable in the path; if several have the name, `filter[environment_scope]` selects variable."""
+    _, variables = await _load_variables(edge, request)
     key = text_in_path(request, "key")
-    scope = wanted_scope or request.query_params.get("filter[environment_scope]")
-    found = [one for one in known if one.key == key and scope in (None, one.environment_scope)]
-    if not found:
+    scope = in_scope or request.query_params.get("filter[environment_scope]")
+    matches = [
+        variable for variable in variables if variable.key == key and scope in (None, variable.environment_scope)
+    ]
+    if not matches:
         raise not_found("Variable")
-    if len(found) > 1:
-        words = "There are multiple variables with provided parameters. Please use 'filter[environment_scope]'"
-        raise ApiError(409, {"message": words})
-    return found[0]
+    if len(matches) > 1:
+        message = "There are multiple variables with provided parameters. Please use 'filter[environment_scope]'"
+        raise ApiError(409, {"message": message})
+    return matches[0]
 
 
 async def show(edge: Edge, request: Request) -> Response:
-    """GET .../variables/:key."""
+    """GET .../variables/:key: show a variable."""
     return json_answer(variable_view(await _find(edge, request)))
 
 
 async def list_all(edge: Edge, request: Request) -> Response:
-    """GET .../variables."""
-    _, known = await _load_variables(edge, request)
-    return slice_answer(request, [variable_view(one) for one in known])
+    """GET .../variables: list the variables."""
+    _, variables = await _load_variables(edge, request)
+    return slice_answer(request, [variable_view(variable) for variable in variables])
 
 
 async def update(edge: Edge, request: Request) -> Response:
-    """PUT .../variables/:key."""
-    given = await parameters(request, Given, limit_bytes=edge.settings.body_limit_bytes)
-    variable = await _find(edge, request, (given.filter or {}).get("environment_scope"))
-    changed = apply_change(variable, given)
+    """PUT .../variables/:key: change a variable."""
+    asked = await parameters(request, Given, limit_bytes=edge.settings.body_limit_bytes)
+    variable = await _find(edge, request, (asked.filter or {}).get("environment_scope"))
+    changed = apply_change(variable, asked)
     _check_scope(changed)
     is_moved = changed.environment_scope != variable.environment_scope
-    # A scope is part of the name. The new one comes first: a death in between leaves both, never none.
+    # The scope is part of the key. The new row is written first: a crash in between leaves both, never none.
     if not await edge.store.projects.put_variable(changed, replace=not is_moved):
         raise bad_field("key", f"({changed.key}) has already been taken") if is_moved else not_found("Variable")
     if is_moved:
@@ -232,7 +234,7 @@ async def update(edge: Edge, request: Request) -> Response:
 
 
 async def remove(edge: Edge, request: Request) -> Response:
-    """DELETE .../variables/:key."""
+    """DELETE .../variables/:key: remove a variable."""
     await _remove(edge, await _find(edge, request))
     return no_content()
 

@@ -1,1 +1,1 @@
-"""The API that only Remuda has, under /api/remuda/v1."""
+"""Endpoints that only Remuda has, under /api/remuda/v1."""

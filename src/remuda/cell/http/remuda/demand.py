@@ -1,7 +1,7 @@
-"""How much work there is for whom, for administrators and for runner managers that scale.
+"""`GET /demand`: how much work waits, for administrators and for runner managers that scale.
 
-Decided here: that a runner learns only of the jobs it can take, and only its own managers' shares. What a share is, is
-decided in `remuda.cell.core.waiting.demand`.
+A runner sees only jobs that it can run, and the shares of its own managers. `remuda.cell.core.waiting.demand` computes
+the shares.
 """
 
 from msgspec.structs import replace
@@ -19,13 +19,13 @@ from remuda.wire.demand import Demand, KeyDemand
 
 
 async def show(edge: Edge, request: Request) -> Response:
-    """GET /api/remuda/v1/demand."""
-    shown = request.headers.get("runner-token")
-    if shown is None:
+    """GET /api/remuda/v1/demand: the waiting jobs by what they need."""
+    token = request.headers.get("runner-token")
+    if token is None:
         await admit(edge, ADMINISTRATOR, request)
         return json_answer(Demand(keys=(await edge.dispatch.explanations.count_demand()).keys))
-    runner = await auth.runner_of(edge, shown)
-    # A manager whose room is all taken asks for no job; that it asks for this shows that it is there.
+    runner = await auth.runner_of(edge, token)
+    # A manager without free capacity requests no jobs; this call is its sign of life.
     ip = request.client.host if request.client else ""
     await edge.managers.note_call(runner.id, request.query_params.get("system_id"), None, ip)
     counted = await edge.dispatch.explanations.count_demand()

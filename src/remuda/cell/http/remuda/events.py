@@ -1,11 +1,9 @@
-"""`GET /api/remuda/v1/events`: jobs, pipelines and runners as they change, as server-sent events.
+"""`GET /api/remuda/v1/events`: changes of jobs, pipelines and runners, as server-sent events.
 
-Decided here: who is shown what, and when somebody is sent away. A person sees the jobs and pipelines of projects that
-they may read and the runners that they see in lists; that is looked at again every few seconds, so a right that is gone
-ends what it opened. A caller who does not read is sent away with a `reset`; so is one who comes back too late, or to
-another process. Nothing is kept for a caller but the place where they are: memory does not grow with slow ones.
-
-What an event says is decided in `remuda.cell.events`.
+A person sees the jobs and pipelines of projects that they may read, and the runners that they see in lists. That is
+checked again every few seconds, so a lost right ends what it allowed. A client that does not read gets a `reset` and is
+disconnected; so is one that comes back too late or to another process. The cell keeps only a position for each client,
+so its memory does not grow with slow ones. `remuda.cell.events` produces the events.
 """
 
 import asyncio
@@ -31,18 +29,18 @@ from remuda.model.job import JobId, PipelineId, ProjectId
 
 HEARTBEAT_SECONDS = 15.0
 RIGHTS_SECONDS = 5.0
-"""For how long it is believed who may see what."""
+"""How long the rights of a client are cached."""
 SEND_SECONDS = 30.0
-"""A caller who takes nothing for so long is gone."""
+"""A client that reads nothing for this long is disconnected."""
 RETRY_MILLISECONDS = 1000
 _AT_ONCE = 200
 _MAX_DIGITS = 18
 
 
 async def watch(edge: Edge, request: Request) -> Response:
-    """GET /events: jobs, pipelines and runners as they change, as server-sent events."""
+    """GET /events: changes of jobs, pipelines and runners, as server-sent events."""
     if len(edge.events) >= MOST_WATCHERS:
-        raise unavailable(f"{MOST_WATCHERS} callers watch this process already")
+        raise unavailable(f"this process already has {MOST_WATCHERS} watchers, which is the limit")
     caller = caller_of(request)
     wanted = await _read_filter(edge, caller, request.query_params)
     sight = _Sight(edge, auth.user_token_in(request.headers), caller, wanted)
@@ -50,7 +48,7 @@ async def watch(edge: Edge, request: Request) -> Response:
 
 
 async def _read_filter(edge: Edge, caller: Caller, query: Mapping[str, str]) -> EventFilter:
-    """What is asked for; 404 when the caller may not know of it."""
+    """The filter in the query; 404 if the caller may not know of a project, pipeline or job in it."""
     names = [name.strip() for name in query.get("kind", "").split(",") if name.strip()]
     unknown = [name for name in names if name not in tuple(EventKind)]
     if unknown:
@@ -90,7 +88,7 @@ def _number(query: Mapping[str, str], name: str) -> int:
 
 
 class _Sight:
-    """What one caller asked for and may see now."""
+    """The filter of one client, and what it may see now."""
 
     def __init__(self, edge: Edge, token: str | None, caller: Caller, wanted: EventFilter) -> None:
         self.wanted = wanted
@@ -101,7 +99,7 @@ class _Sight:
         self._projects: dict[ProjectId, bool] = {}
 
     async def renew(self) -> None:
-        """Look again who the caller is, if that was long ago; ApiError when the token opens nothing any more."""
+        """Check the token again after RIGHTS_SECONDS; ApiError if it is not valid any more."""
         now = self._edge.clock.monotonic()
         if now - self._looked_at >= RIGHTS_SECONDS:
             self._caller = await person(self._edge, self._token)
@@ -132,13 +130,13 @@ class _Sight:
 
 
 class _EventStream(Response):
-    """An answer that goes on until one of both sides ends it."""
+    """A response that lasts until the client or the cell ends it."""
 
     def __init__(self, edge: Edge, sight: _Sight, last_event_id: str) -> None:
         self.status_code = 200
         self.media_type = "text/event-stream"
         self.background = None
-        # Proxies gather answers unless they are told not to.
+        # Proxies buffer answers unless told not to.
         self.init_headers({"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
         self._edge = edge
         self._events = edge.events

@@ -1,7 +1,7 @@
-"""What only Remuda tells of a job, and lets people say of it: why it stands where it stands, its payload, its priority.
+"""Remuda's own calls about a job: why it waits or failed, its payload, its priority.
 
-Decided here: that nobody but an administrator puts a job before those of other projects. The reasons are given by
-`remuda.cell.dispatch.explanations`.
+Only administrators may give a job a higher priority than its project has. `remuda.cell.dispatch.explanations` has the
+reasons.
 """
 
 from typing import Any
@@ -23,22 +23,20 @@ from remuda.wire.explanations import JobWhy
 
 
 class JobChange(msgspec.Struct, kw_only=True):
-    """PUT /api/remuda/v1/jobs/:job_id."""
-
     priority: int
 
 
 async def why(edge: Edge, request: Request) -> Response:
-    """GET /api/remuda/v1/jobs/:job_id/why."""
+    """GET /api/remuda/v1/jobs/:job_id/why: explain why a job is in its state."""
     job, caller = await any_job_in_path(edge, request), caller_of(request)
-    told = await edge.dispatch.explanations.explain_job(
+    reasons = await edge.dispatch.explanations.explain_job(
         job.id, sees=lambda project: (caller.level_in(project) or 0) >= Level.REPORTER
     )
-    return json_answer(told)
+    return json_answer(reasons)
 
 
 async def payload(edge: Edge, request: Request) -> Response:
-    """GET /api/remuda/v1/jobs/:job_id/payload: what a runner gets with the job, without secrets."""
+    """GET /api/remuda/v1/jobs/:job_id/payload: the payload that a runner gets, without secrets."""
     job = await any_job_in_path(edge, request)
     shown = await build_payload_view(edge.store, job, public_url=edge.settings.url, now=edge.clock.wall())
     named = {"Content-Disposition": f'attachment; filename="job-{job.id}-payload.json"'}
@@ -46,12 +44,12 @@ async def payload(edge: Edge, request: Request) -> Response:
 
 
 async def change(edge: Edge, request: Request) -> Response:
-    """PUT /api/remuda/v1/jobs/:job_id: give a job that waits another priority."""
+    """PUT /api/remuda/v1/jobs/:job_id: change the priority of a waiting job."""
     job, caller = await any_job_in_path(edge, request), caller_of(request)
     asked = await parameters(request, JobChange, limit_bytes=edge.settings.body_limit_bytes)
     project = await edge.store.projects.load_project(job.project_id)
     if asked.priority > (project.priority if project else 0) and not caller.user.is_admin:
-        raise forbidden("only an administrator gives a job a higher priority than its project has")
+        raise forbidden("only administrators may give a job a higher priority than its project has")
     return json_answer(
         await with_times(edge, await edge.dispatch.user_commands.prioritize_job(job.id, asked.priority), caller)
     )

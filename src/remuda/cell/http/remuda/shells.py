@@ -1,8 +1,8 @@
-"""People who look into a job: open a shell in it, type, read, go; and let a held job go.
+"""Shells, the user's side: open one in a job, send and read frames, close it; and release a job that is on hold.
 
-Decided here: the form only, and that a shell is its opener's alone. Every call asks again whether the caller is still
-a maintainer of the job's project, because a shell sees the job's secrets. What may be opened is decided in
-`remuda.cell.shells.shells`; the other side of it is `looking`. What is in the two streams, `remuda.wire.shell` says.
+A shell belongs to its opener. Every call checks that the caller is still a maintainer of the job's project, because a
+shell sees the job's secrets. `remuda.cell.shells.shells` decides what may be opened; `remuda.cell.http.runner.shell` is
+the manager's side; `remuda.wire.shell` defines the frames.
 """
 
 from typing import Any
@@ -27,8 +27,6 @@ MOST_WORDS, MOST_CHARACTERS, LONGEST_SIDE = 1000, 32 * 1024, 9999
 
 
 class OpenShell(msgspec.Struct, kw_only=True):
-    """POST /api/remuda/v1/jobs/:job_id/shells."""
-
     command: list[str] = []
     terminal: bool = True
     columns: int = 80
@@ -45,7 +43,7 @@ class ShellShape(Shape, kw_only=True):
 
 
 async def open_shell(edge: Edge, request: Request) -> Response:
-    """POST /api/remuda/v1/jobs/:job_id/shells: ask the job's manager for a shell in it, or for a command beside it."""
+    """POST /api/remuda/v1/jobs/:job_id/shells: open a shell, or run a command, in the environment of a job."""
     job = await any_job_in_path(edge, request)
     asked = await parameters(request, OpenShell, limit_bytes=edge.settings.body_limit_bytes)
     if len(asked.command) > MOST_WORDS or sum(map(len, asked.command)) > MOST_CHARACTERS:
@@ -68,40 +66,40 @@ async def open_shell(edge: Edge, request: Request) -> Response:
 
 
 async def show(edge: Edge, request: Request) -> Response:
-    """GET /api/remuda/v1/jobs/:job_id/shells/:shell: how it stands, and why it is over."""
+    """GET /api/remuda/v1/jobs/:job_id/shells/:shell: show the state of a shell, and why it ended."""
     job = await any_job_in_path(edge, request)
     return json_answer(_shape(edge, _own(edge, request), connected=edge.shells.is_connected(job)))
 
 
 async def send(edge: Edge, request: Request) -> Response:
-    """PATCH /api/remuda/v1/jobs/:job_id/shells/:shell/input: frames for the command."""
+    """PATCH /api/remuda/v1/jobs/:job_id/shells/:shell/input: append frames for the command."""
     return await append_frames(edge, request, _own(edge, request), INPUT)
 
 
 async def receive(edge: Edge, request: Request) -> Response:
-    """GET /api/remuda/v1/jobs/:job_id/shells/:shell/output: frames of the command from `offset` on; waits for some."""
+    """GET /api/remuda/v1/jobs/:job_id/shells/:shell/output: frames of the command from `offset` on. Waits for some."""
     return await read_frames(edge, request, _own(edge, request), OUTPUT)
 
 
 async def close(edge: Edge, request: Request) -> Response:
-    """DELETE /api/remuda/v1/jobs/:job_id/shells/:shell: it is not wanted any more."""
+    """DELETE /api/remuda/v1/jobs/:job_id/shells/:shell: close a shell."""
     edge.shells.close(_own(edge, request), "it was closed by whoever opened it")
     return no_content()
 
 
 async def release(edge: Edge, request: Request) -> Response:
-    """POST /api/remuda/v1/jobs/:job_id/release: a held job is not needed any more."""
+    """POST /api/remuda/v1/jobs/:job_id/release: end the hold of a failed job."""
     job = await any_job_in_path(edge, request)
     edge.shells.release(job.id)
     return json_answer({"id": job.id}, 202)
 
 
 async def append_frames(edge: Edge, request: Request, about: About, stream: str) -> Response:
-    """A piece of a stream: 202, or 416 for a gap, other bytes, a shell that is over, or a reader that is far behind."""
+    """Append to a stream: 202, or 416 for a gap, different bytes, an ended shell, or a reader that is far behind."""
     data = await Body(request.receive).read(PIECE_BYTES)
-    said = request.headers.get("content-range", "")
-    start = parse_content_range(said)
-    if start is None or not fits_content_range(said, len(data)):
+    content_range = request.headers.get("content-range", "")
+    start = parse_content_range(content_range)
+    if start is None or not fits_content_range(content_range, len(data)):
         raise bad_request("Missing header Content-Range, or it is not <start>-<end> of the bytes that came")
     appended = await edge.shells.append(about, stream, start, data)
     headers = {"Range": f"0-{appended.size}", "X-Remuda-Shell-State": edge.shells.state(about)[0]}
@@ -111,13 +109,13 @@ async def append_frames(edge: Edge, request: Request, about: About, stream: str)
 
 
 async def read_frames(edge: Edge, request: Request, about: About, stream: str) -> Response:
-    """The bytes of a stream from `offset` on."""
+    """The bytes of a stream from `offset` on, in one response."""
     text = request.query_params.get("offset", "0")
     if not text.isascii() or not text.isdigit() or len(text) > 18:
         raise bad_parameter("offset is invalid")
-    found = await edge.shells.read(about, stream, int(text))
-    headers = {"X-Remuda-Shell-State": found.state, "Cache-Control": "no-store"}
-    return Response(found.data, media_type="application/octet-stream", headers=headers)
+    frames = await edge.shells.read(about, stream, int(text))
+    headers = {"X-Remuda-Shell-State": frames.state, "Cache-Control": "no-store"}
+    return Response(frames.data, media_type="application/octet-stream", headers=headers)
 
 
 def _own(edge: Edge, request: Request) -> About:

@@ -1,7 +1,4 @@
-"""Step policies of organizations, groups and projects: read and change.
-
-What they mean is the step runner's matter, which says here what is wrong with one.
-"""
+"""Step policies of organizations, groups and projects: read and change. `remuda.steps.policy` validates them."""
 
 from typing import Any
 
@@ -21,11 +18,9 @@ from remuda.steps.errors import PolicyError
 
 
 class PolicyChange(msgspec.Struct, kw_only=True):
-    """PUT /api/remuda/v1/policies/:scope/:id."""
-
     document: dict[str, Any]
     version: int | None = None
-    """The one that the caller has seen; 409 when there is another by now."""
+    """The version that the caller has read; 409 if the policy has changed since."""
 
 
 class PolicyShape(Shape, kw_only=True):
@@ -37,25 +32,25 @@ class PolicyShape(Shape, kw_only=True):
 
 
 async def show(edge: Edge, request: Request) -> Response:
-    """GET /api/remuda/v1/policies/:scope/:id."""
+    """GET /api/remuda/v1/policies/:scope/:id: show a step policy."""
     scope = await _scope(edge, request)
     return _answer(scope, read_policy(await edge.store.settings.load_setting(policy_setting(scope))))
 
 
 async def change(edge: Edge, request: Request) -> Response:
-    """PUT /api/remuda/v1/policies/:scope/:id."""
+    """PUT /api/remuda/v1/policies/:scope/:id: change a step policy."""
     scope = await _scope(edge, request)
     asked = await parameters(request, PolicyChange, limit_bytes=edge.settings.body_limit_bytes)
     _check(asked.document, scope)
     now = edge.clock.now()
-    kept = await edge.store.settings.change_setting(
+    stored = await edge.store.settings.change_setting(
         policy_setting(scope), lambda old: change_policy(old, asked.document, asked.version, now)
     )
-    return _answer(scope, read_policy(kept))
+    return _answer(scope, read_policy(stored))
 
 
 def _check(document: dict[str, Any], scope: Pool) -> None:
-    """Whoever writes it learns what is wrong with it; a job would fail for it later."""
+    """400 if the document is not valid, because jobs would fail for it later."""
     from remuda.steps.policy.document import (
         parse_layer,
     )  # only here: a cell rarely needs it, and it takes time to import
@@ -71,20 +66,20 @@ def _answer(scope: Pool, policy: StepPolicy) -> Response:
 
 
 async def _scope(edge: Edge, request: Request) -> Pool:
-    """What the path names, if it is there."""
+    """The scope in the path; 404 if there is no such organization, group or project."""
     kind, number = request.path_params["scope"], number_in_path(request, "id")
     match kind:
         case "organization":
-            found = await edge.store.people.load_organization(number) is not None
+            exists = await edge.store.people.load_organization(number) is not None
         case "group":
             namespace = await edge.store.people.load_namespace(number)
-            found = namespace is not None and namespace.is_group
+            exists = namespace is not None and namespace.is_group
         case "project":
             project = await edge.store.projects.load_project(ProjectId(number))
-            found = project is not None and project.removed_at is None
+            exists = project is not None and project.removed_at is None
         case _:
             raise bad_parameter(f"scope does not have a valid value; one of {', '.join(SCOPES)}")
-    if not found:
+    if not exists:
         raise not_found(kind.capitalize())
     return kind, number
 
