@@ -43,7 +43,7 @@ class CannotStartError(CellError):
 
 
 class InvalidError(CellError):
-    """The request is invalid."""
+    """The request is invalid; the message says which part."""
 
 
 class MistakesError(InvalidError):

@@ -49,7 +49,7 @@ class CellMetrics:
         )
         queue_seconds = Histogram(
             "job_queue_duration_seconds",
-            "Time from a job's turn until it was handed to a runner.",
+            "Time from a job's turn until it was handed out to a runner.",
             ("shared_runner",),
             buckets=QUEUE_BUCKETS,
             registry=self.registry,
@@ -57,7 +57,7 @@ class CellMetrics:
         self._queue_seconds = {shared: queue_seconds.labels(str(shared).lower()) for shared in (False, True)}
         self.trace_mismatches = Counter(
             "remuda_cell_trace_mismatches",
-            "Jobs that ended with a checksum of their log that is not that of the stored one.",
+            "Jobs whose runner reported another checksum of the log than that of the stored log.",
             registry=self.registry,
         )
         self._answers: dict[tuple[str, str, int], tuple[Number, Spread]] = {}
@@ -78,7 +78,7 @@ class CellMetrics:
         )
         self._waiting = Gauge("remuda_cell_queue_size", "Jobs that wait for a runner.", registry=self.registry)
         self._polls = Gauge("remuda_cell_held_polls", "Requests for a job that are held.", registry=self.registry)
-        self._watchers = Gauge("remuda_cell_watchers", "Callers who watch events.", registry=self.registry)
+        self._watchers = Gauge("remuda_cell_watchers", "Open event streams.", registry=self.registry)
 
     def count_answer(self, method: str, route: str, status: int, seconds: float) -> None:
         """Count an answered request. The label look-up is cached, because every request calls this."""

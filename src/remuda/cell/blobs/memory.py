@@ -12,7 +12,7 @@ from remuda.lib.clock import Clock, SystemClock
 
 
 class MemoryBlobs:
-    """Blobs of one process."""
+    """Blobs in the memory of one process."""
 
     def __init__(self, clock: Clock | None = None) -> None:
         self._blobs: dict[str, bytes] = {}

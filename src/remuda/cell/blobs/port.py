@@ -33,7 +33,7 @@ class Blobs(Protocol):
     async def close(self) -> None: ...
 
     async def put(self, key: str, data: AsyncIterator[bytes], *, limit_bytes: int) -> tuple[int, str]:
-        """Store a stream; its size and SHA-256. TooLargeError beyond the limit, and then nothing is stored."""
+        """Store a stream; its size and SHA-256. TooLargeError beyond the limit; the key then does not exist."""
         ...
 
     async def take(self, key: str, file: Path) -> None:

@@ -218,7 +218,7 @@ class Refs(Protocol):
 
 
 class Contents(Protocol):
-    """Commits and files."""
+    """The commits and files of repositories."""
 
     async def commit(self, repo: str, sha: str) -> Commit | None: ...
 

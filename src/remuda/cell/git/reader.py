@@ -29,7 +29,7 @@ _STDERR_LIMIT_BYTES = 4096
 
 
 class GitReader:
-    """Reads for one compilation."""
+    """The reads of one compilation, with a process per repository."""
 
     def __init__(self, git: GitProgram) -> None:
         self._program = git

@@ -1,7 +1,7 @@
 """The keys that encrypt the secrets in a cell's store: list, rotate and forget them, while the cell runs or not.
 
-A key may go only when nothing is encrypted with it, and when every process of the cell has had the time to switch to
-the new one. `remuda cell encryption` calls it; files and rows are changed by `remuda.cell.secrets`.
+A key can be removed only when no row is encrypted with it, and when every process of the cell has had the time to
+switch to the new one. `remuda cell encryption` calls it; files and rows are changed by `remuda.cell.secrets`.
 """
 
 import time

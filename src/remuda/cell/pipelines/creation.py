@@ -4,7 +4,7 @@
 `remuda.cell.core.pipelines.redundant` which older pipelines a new one replaces. The HTTP endpoints, the schedules and
 the trigger jobs call `start`; `remuda.cell.projects.projects` calls `push`.
 
-Invariant: nothing is stored before the file is compiled, and then everything in one transaction. A request that is
+Invariant: a pipeline is stored in one transaction, after its file was compiled. A request that is
 repeated because its answer was lost gets the pipeline of the first one.
 """
 

@@ -56,7 +56,7 @@ _log = logger("cell")
 
 
 class CommitRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """`POST /projects/:id/repository/commits`."""
+    """The body of `POST /projects/:id/repository/commits`."""
 
     branch: str
     commit_message: str

@@ -8,7 +8,7 @@ from remuda.model.job import JobId
 
 
 class MemoryTraces:
-    """Traces of one process."""
+    """Traces in the memory of one process."""
 
     def __init__(self) -> None:
         self._bytes: dict[JobId, bytearray] = {}
