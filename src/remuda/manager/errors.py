@@ -1,12 +1,11 @@
-"""What can go wrong in the manager, as a person sees it: every message says what happened, why, and what to do.
+"""The manager's errors. Every message says what happened, why, and what to do.
 
-`EnvironmentTemporaryError` and `EnvironmentLostError` are the pair at the boundary to an environment: the first is
-tried again, the second ends the job.
+At the boundary to an environment, EnvironmentTemporaryError is retried and EnvironmentLostError ends the job.
 """
 
 
 class ManagerError(Exception):
-    """The manager cannot start or go on; the message is for the operator."""
+    """The manager cannot start or continue; the message is for the operator."""
 
 
 class ConfigError(ManagerError):
@@ -14,7 +13,7 @@ class ConfigError(ManagerError):
 
 
 class ClosingError(ConfigError):
-    """It cannot be used yet: what one of its runners had is still being closed. Nothing is wrong with the file."""
+    """The file is valid but cannot be used yet: an environment that it needs is still being closed."""
 
 
 class DataFolderError(ManagerError):
@@ -22,28 +21,28 @@ class DataFolderError(ManagerError):
 
 
 class JournalDamagedError(DataFolderError):
-    """The journal is no longer what was written; without it, jobs are found through their agents."""
+    """The journal is damaged; without it, jobs are recovered from their agents."""
 
 
 class FolderTakenError(DataFolderError):
-    """The data folder is another manager's."""
+    """Another manager uses the data folder."""
 
 
 class RegisterError(ManagerError):
-    """The server did not take the runner."""
+    """The server refused the runner, or could not be reached."""
 
 
 class NotStoredError(Exception):
-    """A job that came cannot be taken now: it would not outlive this process."""
+    """A received job cannot be stored, so it is not taken."""
 
 
 class EnvironmentTemporaryError(Exception):
-    """The environment or its agent cannot be reached now; trying again may help."""
+    """The environment or its agent is unreachable now; a retry may help."""
 
 
 class ConnectingError(EnvironmentTemporaryError):
-    """The first connection to its agent is being made, and nothing is wrong so far."""
+    """The first connection to the agent is still being made."""
 
 
 class EnvironmentLostError(Exception):
-    """The environment can never run this job (any more); the message is the cause the user sees."""
+    """The environment can never run this job; the user sees the message as the cause."""

@@ -267,7 +267,7 @@ class FakeEnvironment:
 
     def __init__(self, folder: Path, *, machines: Sequence[str] = ()) -> None:
         self._sockets = tempfile.TemporaryDirectory(prefix="remuda-fake-")
-        self.standing = "" if machines else "fake"
+        self.fixed_machine = "" if machines else "fake"
         self.machines = {name: FakeMachine(Path(self._sockets.name) / name) for name in machines or ["fake"]}
         self.is_broken = False
         """While set, no agent can be started."""
@@ -289,7 +289,7 @@ class FakeEnvironment:
         return next(iter(self.machines.values())).agent
 
     def capacity(self) -> int | None:
-        return None if self.standing else sum(not machine.lost for machine in self.machines.values())
+        return None if self.fixed_machine else sum(not machine.lost for machine in self.machines.values())
 
     async def acquire(self, place: JobPlace) -> str:
         self.calls["acquire"] += 1
@@ -301,8 +301,8 @@ class FakeEnvironment:
         self.used[place.key] = machine
 
     def _free(self) -> str:
-        if self.standing:
-            return self.standing
+        if self.fixed_machine:
+            return self.fixed_machine
         taken = set(self.used.values())
         return next((name for name, one in self.machines.items() if name not in taken and not one.lost), "")
 
@@ -350,7 +350,7 @@ class FakeEnvironment:
 
     async def clean_up(self, place: JobPlace, machine: str) -> None:
         with suppress(OSError):
-            remove_below(*self._below(place, place.passing))
+            remove_below(*self._below(place, place.temporary_folder))
         async with self._released:
             self.used.pop(place.key, None)
             self._released.notify_all()

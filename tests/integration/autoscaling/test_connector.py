@@ -97,7 +97,7 @@ async def test_zero_keepalive_safe(lab: Machines, instances: Make) -> None:
     """0 is the default, not no pause and no time."""
     subject = instances()
     await subject.prepare(NAME, info(lab, lab.machines[0], keepalive_seconds=0.0, timeout_seconds=0.0))
-    assert (await subject.reached(NAME)).address.keep_alive_seconds == 10.0
+    assert (await subject.connect(NAME)).address.keep_alive_seconds == 10.0
 
 
 async def test_wrong_password_fails_fast(lab: Machines, instances: Make) -> None:
@@ -128,9 +128,9 @@ async def test_key_setup_fast(lab: Machines, instances: Make) -> None:
     """A key that the plugin makes for each instance is used as it comes, at once; no file is needed."""
     subject = instances()
     await subject.prepare(NAME, info(lab, lab.machines[0]))
-    machine = await subject.reached(NAME)
+    machine = await subject.connect(NAME)
     assert machine.is_up
-    assert await subject.reached(NAME) is machine
+    assert await subject.connect(NAME) is machine
 
 
 @pytest.mark.parametrize("damaged", [b"", b"\xff\xfe\x00"], ids=["empty", "garbage"])

@@ -105,7 +105,7 @@ async def test_machines_of_a_runner_that_was_renamed_while_no_manager_ran_are_sw
         return (tmp_path / "manager.out").read_text().count(text)
 
     async with a_manager(tmp_path) as first:
-        await until(lambda: said("a machine is ready") == len(machines()) == 2, seconds=60)
+        await until(lambda: said("machine is ready") == len(machines()) == 2, seconds=60)
         first.kill()
     (tmp_path / "config.toml").write_text(text.replace('"instance"', '"shell"'))
     words = ["scale", "sweep", "--data", str(tmp_path / "data")]

@@ -57,7 +57,7 @@ async def test_an_operator_may_believe_any_machine(lab: Machines) -> None:
     )
     subject = ssh_environment(RunnerConfig(executor="ssh", ssh=ssh), SystemClock())
     try:
-        assert subject.standing == await subject.acquire(PLACE) == machine.address
+        assert subject.fixed_machine == await subject.acquire(PLACE) == machine.address
         assert subject.capacity() is None
     finally:
         await subject.close()
@@ -67,7 +67,7 @@ async def test_an_operator_may_believe_any_machine(lab: Machines) -> None:
     ("more", "text"),
     [
         ({"user": USER, "identity_file": "", "password": "wrong"}, "does not accept the password"),
-        ({"user": "nobody"}, "the machine cannot be looked at (exit code 1): Could not chdir to home directory"),
+        ({"user": "nobody"}, "the machine cannot be examined (exit code 1): Could not chdir to home directory"),
         ({"identity_file": "/no/such/key"}, "/no/such/key cannot be read: No such file"),
         ({"identity_file": "/etc/hostname"}, "the key /etc/hostname cannot be used"),
         ({"port": 23}, "root@10.250.0.11:23 cannot be reached"),

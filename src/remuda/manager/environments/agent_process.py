@@ -1,7 +1,7 @@
-"""The agent's process on this machine: how it is started.
+"""Starts the agent's process on this machine.
 
-Apart from `local`, which keeps it up and talks to it, because whoever starts a whole platform can start the agent
-before everything else: it takes as long to start as the rest, and needs none of it.
+Apart from `local.py`, so that a command that starts a whole platform can start the agent first, while the rest is still
+being imported.
 """
 
 import os
@@ -16,7 +16,7 @@ _LOG_LIMIT_BYTES = 1 << 20
 
 
 def agent_data(manager_data: Path) -> Path:
-    """Where the agent of a manager keeps its jobs."""
+    """The data folder of a manager's local agent."""
     return manager_data.absolute() / "agent"
 
 
@@ -25,15 +25,15 @@ def agent_log(manager_data: Path) -> Path:
 
 
 def spawn_agent(manager_data: Path, *, idle_exit_seconds: float, around: Sequence[str] = ()) -> int:
-    """Start an agent that owes nothing to this process: own session, own log, no inherited descriptors. Its number.
+    """Start an agent with its own session and log and without inherited descriptors; returns its process id.
 
-    `around`: words that stand before its command, such as a sandbox; the number is theirs then, the session the same.
+    `around` is a command prefix, such as a sandbox; the process id is then that of the prefix.
     """
     log = agent_log(manager_data)
     log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     if log.exists() and log.stat().st_size > _LOG_LIMIT_BYTES:
         log.replace(log.with_suffix(".log.1"))
-    # -P: the current folder may be a repository, whose modules must not come before ours.
+    # -P: the current folder may be a repository, whose modules must not be imported.
     arguments = [*around, sys.executable, "-P", "-m", "remuda.steps", "serve"]
     arguments += ["--data", str(agent_data(manager_data)), "--idle-exit", str(idle_exit_seconds)]
     pid = os.posix_spawn(
@@ -54,6 +54,6 @@ def spawn_agent(manager_data: Path, *, idle_exit_seconds: float, around: Sequenc
 
 
 def agent_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """The manager's environment without its own settings: some of them are secrets. Kill points stay."""
-    kept = ("REMUDA_KILL_POINT", "REMUDA_KILL_MARK", "REMUDA_CGROUP")
-    return {key: value for key, value in environ.items() if not key.startswith(("REMUDA_", "OTEL_")) or key in kept}
+    """The manager's environment without its own settings, some of which are secret. Kill points stay."""
+    allowed = ("REMUDA_KILL_POINT", "REMUDA_KILL_MARK", "REMUDA_CGROUP")
+    return {key: value for key, value in environ.items() if not key.startswith(("REMUDA_", "OTEL_")) or key in allowed}

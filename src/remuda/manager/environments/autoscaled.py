@@ -1,9 +1,8 @@
-"""Environments whose machines come and go: the scaler has them created, and says which of them a job gets.
+"""Environments whose machines come and go: a scaler creates them and assigns their slots to jobs.
 
-Decided here is only what becomes of the scaler's words for jobs: a slot is a machine for a job, an instance that is
-gone ends its jobs at once with that cause, a wait that can come to nothing ends the job with the explanation. How many
-machines there are is decided in `remuda.taskscaler`, what is done on a machine in `remote_machine`, how it is logged in
-to in `instances`. `manager.scaling` runs the scaler, and tells who asks for jobs here and where demand is told.
+A slot of the scaler is a machine for a job. A vanished instance ends its jobs at once with that cause; a wait that
+cannot succeed ends the job with the scaler's explanation. `remuda.taskscaler` decides how many machines there are,
+`instances.py` logs in to them, `remote_machine.py` works on them. `manager.scaling` runs the scaler.
 """
 
 import asyncio
@@ -42,9 +41,9 @@ from remuda.telemetry.logs import logger
 from remuda.wire.agent_client import AgentClient
 
 FIRST_LOOK_SECONDS = 60.0
-"""How long to wait for the groups to show their instances, when jobs of an earlier process are looked for."""
+"""How long the search for jobs of an earlier process waits for groups to list their instances."""
 RECOVER_SECONDS = 30.0
-"""How long one instance may take to say whether it has such jobs."""
+"""Timeout of that search on one instance."""
 LOOK_SECONDS = 0.2
 
 
@@ -62,10 +61,7 @@ class AutoscaledEnvironment:
         counts: Callable[[Callable[[], RunnerConfig]], ScalerMetrics] | None = None,
         base: str = "",
     ) -> None:
-        """ConfigError: the configuration names a key that cannot be read. `plugins` makes the group of a plugin.
-
-        `base` is for `Instances`.
-        """
+        """`plugins` creates the group of a plugin, `base` is for `Instances`. ConfigError: cannot read a key file."""
         self._runner = runner
         self._folder = folder
         self._system_id = system_id
@@ -78,13 +74,13 @@ class AutoscaledEnvironment:
         self._held: dict[str, str] = {}
         self._waiting: set[str] = set()
         self._lost: dict[str, str] = {}
-        """Instances that are gone, and why; while jobs of theirs are here."""
+        """Instances that are gone, with the cause; while they have jobs."""
         self._taken = 0
         self._running: asyncio.Task[None] | None = None
         self._is_discarded = self.is_closed = False
         self._log = logger("manager").bind(runner=runner.short_token)
         self.demand: CellDemand | None = None
-        """Tells what the server has for this manager; None: nobody does, and only jobs that wait here count."""
+        """The server's demand; None: only jobs that wait here count."""
         metrics = self._metrics = NoMetrics() if counts is None else counts(lambda: self._runner)
         self._scaler: Scaler | ProvidedScaler
         if runner.remuda.plugin_scales:
@@ -109,33 +105,32 @@ class AutoscaledEnvironment:
                 on_lost=self._note_lost,
             )
 
-    # For who runs it.
+    # For `manager.scaling`.
 
     @property
     def runner(self) -> RunnerConfig:
-        """Whose machines they are."""
+        """The current configuration of its runner."""
         return self._runner
 
     @property
     def setup(self) -> FleetSetup:
-        """What it scales."""
         return self._setup
 
     async def run(self) -> None:
-        """Keep the machines as the policies want them, until cancelled."""
+        """Run the scaler until cancelled."""
         self._running = asyncio.current_task()
         await self._scaler.run()
 
     def setup_for(self, runner: RunnerConfig) -> FleetSetup:
-        """What it would scale with another configuration. ConfigError: a key cannot be read."""
+        """The setup for another configuration of its runner. ConfigError: a key file cannot be read."""
         return self._setup if runner == self._runner else fleet_setup(runner, system_id=self._system_id)
 
     def change(self, runner: RunnerConfig, setup: FleetSetup) -> None:
-        """Another configuration, of the same runner and with the same plugins, and what `setup_for` makes of it."""
+        """Apply another configuration of the same runner, with its `setup_for`. The plugins must be the same."""
         if runner == self._runner:
             return
         if plugins_of(runner) != plugins_of(self._runner):
-            self._log.warning("another plugin counts after a restart; what else has changed waits for that, too")
+            self._log.warning("plugin changed; the runner's new settings apply after a restart")
             return
         self._runner, self._setup = runner, setup
         self._instances.change(runner, setup)
@@ -144,21 +139,21 @@ class AutoscaledEnvironment:
     def set_taken(self, slots: int) -> None:
         """Set the number of the manager's slots taken by jobs of this environment and by requests for some."""
         self._taken = slots
-        self._tell()
+        self._update_open_requests()
 
     def end_recovery(self) -> None:
         """The search for jobs of earlier processes is over."""
         self._scaler.end_recovery()
 
     def discard(self) -> None:
-        """The runner is not configured any more: its machines go when it is closed."""
+        """The runner is no longer configured: remove its machines when the environment is closed."""
         self._is_discarded = True
-        because = "their runner is not configured any more"
-        self._setup = msgspec.structs.replace(self._setup, delete_on_shutdown=True, delete_because=because)
+        reason = "their runner is not configured any more"
+        self._setup = msgspec.structs.replace(self._setup, delete_on_shutdown=True, delete_because=reason)
         self._scaler.change(self._setup)
 
     def drain(self, *, is_draining: bool, is_ending: bool = False) -> None:
-        """Whether no more jobs are asked for; `is_ending`: nor ever will be."""
+        """`is_draining`: no more jobs are requested; `is_ending`: never again."""
         self._scaler.drain(is_draining=is_draining, is_ending=is_ending)
 
     def refresh(self) -> None:
@@ -169,8 +164,8 @@ class AutoscaledEnvironment:
         return self._scaler.status()
 
     async def sweep(self, owners: Callable[[], Collection[str]], *, remove: bool) -> SweepResult:
-        """Instances that none of these, nor anybody else here, looks after any more."""
-        starting = {group.name: _start_of(group) for group in self.status().groups if not group.plugin}
+        """Find instances without one of these `owners`; with `remove`, remove them."""
+        starting = {group.name: _start_progress(group) for group in self.status().groups if not group.plugin}
         swept = await sweep(
             self._setup,
             self._plugins,
@@ -180,10 +175,10 @@ class AutoscaledEnvironment:
             remove=remove,
             not_begun=starting,
         )
-        self._metrics.set_orphans(len({one.instance for one in swept.found} - set(swept.removed)))
+        self._metrics.set_orphans(len({orphan.instance for orphan in swept.found} - set(swept.removed)))
         return swept
 
-    # As every environment.
+    # The port.
 
     def capacity(self) -> int | None:
         return self._scaler.capacity()
@@ -193,7 +188,7 @@ class AutoscaledEnvironment:
             return self._held[place.key]
         self._waiting.add(place.key)
         try:
-            self._tell()
+            self._update_open_requests()
             key = self.demand.deduct_job() if self.demand is not None else ""
             began = self._clock.monotonic()
             slot = await self._scaler.acquire(place.key, key=key, caches=(place.project,))
@@ -207,16 +202,16 @@ class AutoscaledEnvironment:
         finally:
             self._waiting.discard(place.key)
         self._held[place.key] = slot.instance
-        # One of this name is there again.
+        # A lost instance of the same name was replaced.
         self._lost.pop(slot.instance, None)
-        self._tell()
+        self._update_open_requests()
         return slot.instance
 
     def adopt(self, place: JobPlace, machine: str) -> None:
         self._held[place.key] = machine
         if not self._scaler.adopt(place.key, machine):
             self._lost[machine] = f"no group has the instance {machine} any more"
-        self._tell()
+        self._update_open_requests()
 
     async def prepare(self, place: JobPlace, machine: str) -> PreparedPlace:
         with self._errors(machine):
@@ -238,8 +233,8 @@ class AutoscaledEnvironment:
         return client
 
     async def recover(self) -> Sequence[str]:
-        """Those whose agents have jobs, and those that cannot be asked."""
-        found: list[str] = []
+        """Instances whose agents have jobs, and instances that do not answer."""
+        with_jobs: list[str] = []
 
         async def look(name: str) -> None:
             try:
@@ -250,16 +245,16 @@ class AutoscaledEnvironment:
             except (PermanentError, EnvironmentLostError):
                 has_jobs = False
             if has_jobs:
-                found.append(name)
+                with_jobs.append(name)
 
-        names = await self._running_instances()
+        names = await self._list_instances()
         async with asyncio.TaskGroup() as group:
             for name in names:
                 group.create_task(look(name), name=f"look for jobs on {name}")
-        return sorted(found)
+        return sorted(with_jobs)
 
     async def usage(self, folders: Sequence[str] = ()) -> Usage:
-        """A machine with a full disk is unwell, and replaced: what is left is never the reason to ask for no job."""
+        """The most free space of any machine: one with a full disk is unhealthy and replaced."""
         free = self._instances.disk_free_bytes
         return Usage(disk_free_bytes=UNKNOWN_BYTES if free is None else free)
 
@@ -273,7 +268,7 @@ class AutoscaledEnvironment:
             self._scaler.release(place.key, warmed=(place.project,))
             if machine not in self._held.values():
                 self._lost.pop(machine, None)
-            self._tell()
+            self._update_open_requests()
 
     async def close(self) -> None:
         if self._running is not None:
@@ -289,13 +284,13 @@ class AutoscaledEnvironment:
             self._metrics.clear()
             await self._instances.close()
 
-    async def _running_instances(self) -> list[str]:
-        """Instances that a group shows as running, once all groups have shown theirs or had time to."""
+    async def _list_instances(self) -> list[str]:
+        """Running instances, once all groups have listed theirs, or after FIRST_LOOK_SECONDS."""
         until = self._clock.monotonic() + FIRST_LOOK_SECONDS
         while True:
             now = self._scaler.status()
             if all(group.updated_at for group in now.groups) or self._clock.monotonic() >= until:
-                return [one.name for one in now.instances if one.provider_state in ("running", "")]
+                return [instance.name for instance in now.instances if instance.provider_state in ("running", "")]
             await self._clock.sleep(LOOK_SECONDS)
 
     async def _connect_info(self, instance: str) -> ConnectInfo:
@@ -304,34 +299,34 @@ class AutoscaledEnvironment:
     async def _machine(self, name: str) -> RemoteMachine:
         if name in self._lost:
             raise EnvironmentLostError(self._lost[name])
-        return await self._instances.reached(name)
+        return await self._instances.connect(name)
 
     @contextmanager
     def _errors(self, machine: str) -> Iterator[None]:
         try:
             yield
         except GoneError as error:
-            # Its slot was free, or it would be lost: a job that is over and could not be cleaned up has none.
+            # Without a slot, so not in `_lost`: the job is over, and only its clean-up is left.
             raise EnvironmentLostError(self._lost.get(machine, str(error))) from error
         except (SshError, TemporaryError, PermanentError) as error:
             if machine in self._lost:
                 raise EnvironmentLostError(self._lost[machine]) from error
-            # A plugin that does not say how to reach a machine, as one that has not begun yet, tells nothing about it.
+            # An error of the plugin says nothing about the machine's health.
             if isinstance(error, SshError):
                 self._scaler.report(machine, is_well=False)
             raise EnvironmentTemporaryError(str(error)) from error
 
     def _note_lost(self, instance: str, holders: Sequence[str], why: str) -> None:
-        """An instance is gone without our doing: its jobs need not wait until that shows on their connections."""
+        """An instance vanished: end its jobs at once, without waiting for a connection timeout."""
         about = {"machine": instance, "jobs": len(holders)} | ({"cause": why} if why else {})
-        self._log.error("an instance is gone, and nobody here asked for that", **about)
+        self._log.error("instance disappeared from its group", **about)
         if holders or instance in self._held.values():
             text = f"its group has the instance {instance} no more, and nobody here had it removed"
             self._lost[instance] = f"{text}: {why}" if why else text
         self._instances.cut(instance)
 
     def _notes(self, machine: str) -> tuple[str, ...]:
-        """Addresses for the job's log, where the operator wants them there."""
+        """Lines with the machine's addresses for the job's log, if configured."""
         scaling, info = autoscaler_of(self._runner), self._instances.info(machine)
         if info is None:
             return ()
@@ -339,7 +334,7 @@ class AutoscaledEnvironment:
         shown += [("external", info.external_addr)] if scaling.log_external_ip else []
         return tuple(f"Machine {machine} has the {kind} address {address}" for kind, address in shown if address)
 
-    def _tell(self) -> None:
+    def _update_open_requests(self) -> None:
         self._scaler.set_open_requests(max(self._taken - len(self._held) - len(self._waiting), 0))
 
     async def _ask_demand(self, waiting: Mapping[str, int]) -> Demand:
@@ -348,8 +343,8 @@ class AutoscaledEnvironment:
         return Demand(keys=tuple(KeyDemand(key=key, waiting=jobs) for key, jobs in sorted(waiting.items()) if jobs))
 
 
-def _start_of(group: GroupStatus) -> str:
-    """How far a plugin is that has never run."""
+def _start_progress(group: GroupStatus) -> str:
+    """Why a plugin has never run."""
     if group.starting_seconds is not None:
         before = f"; the last start failed: {group.error}" if group.error else ""
         return f"its plugin is starting, {group.starting_seconds:.0f} s so far{before}"

@@ -1,8 +1,8 @@
-"""The operator's commands before and after a job (`before_job`, `after_job` in `[runners.remuda]`) on this machine.
+"""The operator's hooks `before_job` and `after_job` of `[runners.remuda]`, on this machine.
 
-They run as the manager's user, outside the job, and see which job it is in their environment. What they print is for
-the manager's log. One that fails before a job ends the job with its cause; the job's own commands never ran then.
-Environments on other machines run the same command there with the same variables (`hook_variables`).
+They run as the manager's user, outside the job, with variables that describe the job (`hook_variables`). Their output
+goes to the manager's log. A failing `before_job` fails the job before its own commands run. Environments on other
+machines run the same command there with the same variables.
 """
 
 import asyncio
@@ -16,11 +16,11 @@ from remuda.manager.errors import EnvironmentLostError
 
 HOOK_SECONDS = 600.0
 OUTPUT_BYTES = 64 * 1024
-"""Of what a hook prints, the last so many are kept."""
+"""Bytes kept of a hook's output, from its end."""
 
 
 def hook_variables(place: JobPlace, *, work_dir: str) -> dict[str, str]:
-    """What a hook sees of its job."""
+    """Environment variables of a hook."""
     return {
         "REMUDA_JOB": place.key.partition("-")[0],
         "REMUDA_RUNNER": place.runner,
@@ -31,13 +31,13 @@ def hook_variables(place: JobPlace, *, work_dir: str) -> dict[str, str]:
 
 
 def hook_failed(name: str, how: str, output: str) -> EnvironmentLostError:
-    """How a hook's failure reads, on any machine."""
+    """The error of a failed hook, for all environments."""
     words = " ".join(output.split())[-300:]
     return EnvironmentLostError(f"the runner's {name} {how}{f': {words}' if words else ''}")
 
 
 async def run_hook(name: str, command: str, place: JobPlace, *, work_dir: str) -> str:
-    """Its output; EnvironmentLostError when it fails or takes too long."""
+    """Run a hook and return its output. EnvironmentLostError: it failed or took too long."""
     try:
         process = await asyncio.create_subprocess_exec(
             "/bin/sh",
@@ -51,10 +51,10 @@ async def run_hook(name: str, command: str, place: JobPlace, *, work_dir: str) -
         )
     except OSError as error:
         raise hook_failed(name, f"cannot be started: {error.strerror}", "") from error
-    kept = bytearray()
+    output = bytearray()
     try:
         async with asyncio.timeout(HOOK_SECONDS):
-            await _read(process, kept)
+            await _read(process, output)
             code = await process.wait()
     except BaseException as error:
         with suppress(ProcessLookupError):
@@ -62,15 +62,15 @@ async def run_hook(name: str, command: str, place: JobPlace, *, work_dir: str) -
         await reap(process)
         if not isinstance(error, TimeoutError):
             raise
-        raise hook_failed(name, f"took more than {HOOK_SECONDS:.0f} s", kept.decode(errors="replace")) from None
-    output = kept.decode(errors="replace")
+        raise hook_failed(name, f"took more than {HOOK_SECONDS:.0f} s", output.decode(errors="replace")) from None
+    text = output.decode(errors="replace")
     if code != 0:
-        raise hook_failed(name, f"ended with {code}", output)
-    return output
+        raise hook_failed(name, f"ended with {code}", text)
+    return text
 
 
-async def _read(process: asyncio.subprocess.Process, kept: bytearray) -> None:
+async def _read(process: asyncio.subprocess.Process, output: bytearray) -> None:
     assert process.stdout is not None
     while data := await process.stdout.read(OUTPUT_BYTES):
-        kept += data
-        del kept[:-OUTPUT_BYTES]
+        output += data
+        del output[:-OUTPUT_BYTES]

@@ -1,9 +1,8 @@
-"""The machines behind instances of a group: logged in to by what the plugin says of each, prepared, looked after.
+"""The machines behind the instances of a fleet: logs in as the plugin says, prepares them, checks their health.
 
-`Instances` is what the scaler has done with machines, and what `autoscaled` finds the machines of jobs by. Decided
-here: which address is dialled, whose host key is believed (the first one seen, kept over restarts, or those of a file),
-and how long a machine that has just booted may refuse us. A port that refuses is tried again after pauses; a login that
-is denied has only as long as it takes a booting machine to put its keys in place.
+The scaler calls `Instances` to prepare, check and forget machines; `autoscaled.py` gets the machines of jobs from it.
+The first host key seen is trusted and stored over restarts, unless known_hosts_file is configured. A booting machine
+that refuses connections is tried again until its timeout; a denied login only for DENIED_SECONDS.
 """
 
 import asyncio
@@ -23,25 +22,25 @@ from remuda.taskscaler.loop import FleetSetup
 from remuda.telemetry.logs import logger
 
 DENIED_SECONDS = 10.0
-"""So long a machine that answers may deny the login: some put keys in place a moment after their sshd runs."""
+"""How long a machine may deny the login: some install keys a moment after their sshd starts."""
 CHECK_SECONDS = 20.0
 SSH_PORT = 22
 
 
 @dataclass
-class _Kept:
-    """A machine, and how far its preparation is."""
+class _Entry:
+    """A machine and the progress of its preparation."""
 
     machine: RemoteMachine
     info: ConnectInfo
     tried_at: float | None = None
-    """When it was first tried to log in."""
+    """Time of the first login attempt."""
     denied_at: float | None = None
     disk_free_bytes: int | None = None
 
 
 class Instances:
-    """All machines of a fleet that somebody has had to do with."""
+    """The machines of one fleet."""
 
     def __init__(
         self,
@@ -53,144 +52,145 @@ class Instances:
         ask: Callable[[str], Awaitable[ConnectInfo]],
         base: str = "",
     ) -> None:
-        """`ask` tells how to reach an instance. TemporaryError or PermanentError.
+        """`ask` returns how to reach an instance; it may raise TemporaryError or PermanentError.
 
-        In `base` each machine has its folder for everything, if that shall not be the usual one.
+        `base` replaces the usual folder for all files on a machine.
         """
         self._ask = ask
         self._base = base
         self._folder = folder
         self._clock = clock
-        self._kept: dict[str, _Kept] = {}
+        self._entries: dict[str, _Entry] = {}
         self._log = logger("manager")
         self.change(runner, setup)
 
     def change(self, runner: RunnerConfig, setup: FleetSetup) -> None:
-        """Another configuration counts from now on, for machines that are prepared or connected to anew."""
+        """Apply a configuration to machines that are prepared or connected from now on."""
         self._ready_command = autoscaler_of(runner).instance_ready_command
         self._own = runner.remuda
         self._groups = {group.name: group for group in setup.groups}
 
     async def prepare(self, instance: str, info: ConnectInfo) -> None:
-        kept = await self._keep(instance, info)
+        entry = await self._update(instance, info)
         now = self._clock.monotonic()
-        kept.tried_at = now if kept.tried_at is None else kept.tried_at
+        entry.tried_at = now if entry.tried_at is None else entry.tried_at
         seconds = info.connector.timeout_seconds or TIMEOUT_SECONDS
         try:
-            await self._log_in(instance, kept)
+            await self._log_in(instance, entry)
         except SshLastingError as error:
-            kept.denied_at = now if kept.denied_at is None else kept.denied_at
-            if now - kept.denied_at >= DENIED_SECONDS:
+            entry.denied_at = now if entry.denied_at is None else entry.denied_at
+            if now - entry.denied_at >= DENIED_SECONDS:
                 raise PermanentError(str(error)) from error
             raise TemporaryError(str(error)) from error
         except SshError as error:
-            if now - kept.tried_at >= seconds:
+            if now - entry.tried_at >= seconds:
                 raise PermanentError(f"nobody could log in within {seconds:.0f} s: {error}") from error
             raise TemporaryError(str(error)) from error
         try:
-            await kept.machine.need_sessions()
+            await entry.machine.need_sessions()
             if self._ready_command:
-                await kept.machine.command(self._ready_command, seconds=seconds)
-            await kept.machine.reach()
+                await entry.machine.command(self._ready_command, seconds=seconds)
+            await entry.machine.reach()
         except SshLastingError as error:
             raise PermanentError(str(error)) from error
         except SshError as error:
             raise TemporaryError(str(error)) from error
-        self._log.info("a machine is ready", machine=instance, address=kept.machine.address.host)
+        self._log.info("machine is ready", machine=instance, address=entry.machine.address.host)
 
-    async def _log_in(self, instance: str, kept: _Kept) -> None:
-        shown = await kept.machine.log_in()
-        kept.denied_at = None
-        if not kept.machine.address.checks_host_key:
-            await asyncio.to_thread(self._pin, instance, shown)
-            kept.machine.believe(shown)
+    async def _log_in(self, instance: str, entry: _Entry) -> None:
+        shown = await entry.machine.log_in()
+        entry.denied_at = None
+        if not entry.machine.address.checks_host_key:
+            await asyncio.to_thread(self._store_pin, instance, shown)
+            entry.machine.trust_host_key(shown)
 
     async def check(self, instance: str) -> None:
         try:
-            # What the plugin takes to say where it is, is none of the machine's time.
-            kept = await self._found(instance)
+            # Outside the timeout, because the plugin may be slow.
+            entry = await self._find(instance)
             async with asyncio.timeout(CHECK_SECONDS):
-                if not kept.machine.is_up:
-                    await self._log_in(instance, kept)
-                free = await kept.machine.disk_free_bytes()
+                if not entry.machine.is_up:
+                    await self._log_in(instance, entry)
+                free = await entry.machine.disk_free_bytes()
         except SshError as error:
             raise UnhealthyError(str(error)) from error
         except TimeoutError:
             raise UnhealthyError(f"{instance} does not answer within {CHECK_SECONDS:.0f} s") from None
-        if instance in self._kept:
-            self._kept[instance].disk_free_bytes = free
+        if instance in self._entries:
+            self._entries[instance].disk_free_bytes = free
         if free < (least := self._own.least_disk_bytes):
-            said = f"{free >> 20} MiB are free, and least_disk asks for {least >> 20}"
-            raise UnhealthyError(f"{instance}: its disk is full: {said}")
+            detail = f"{free >> 20} MiB are free, and least_disk asks for {least >> 20}"
+            raise UnhealthyError(f"{instance}: its disk is full: {detail}")
 
     async def forget(self, instance: str) -> None:
-        # Before anything that takes time: there may be another of this name by then.
-        kept = self._kept.pop(instance, None)
+        # First, because another instance of this name may come soon.
+        entry = self._entries.pop(instance, None)
         self._pin_file(instance).unlink(missing_ok=True)
-        if kept is not None:
-            await kept.machine.close()
+        if entry is not None:
+            await entry.machine.close()
 
-    async def reached(self, instance: str) -> RemoteMachine:
-        """The machine of an instance, connected; how to reach it may be otherwise than when it last was."""
-        kept = await self._found(instance)
-        if not kept.machine.is_up:
-            await self._log_in(instance, kept)
-        return kept.machine
+    async def connect(self, instance: str) -> RemoteMachine:
+        """The connected machine of an instance. Its address may have changed since the last connection."""
+        entry = await self._find(instance)
+        if not entry.machine.is_up:
+            await self._log_in(instance, entry)
+        return entry.machine
 
-    async def _found(self, instance: str) -> _Kept:
-        """As it is known while it is connected, and as the plugin says where it is else."""
-        kept = self._kept.get(instance)
-        if kept is not None and kept.machine.is_up:
-            return kept
-        return await self._keep(instance, await self._ask(instance))
+    async def _find(self, instance: str) -> _Entry:
+        """The entry of a connected machine; otherwise the plugin is asked for its address."""
+        entry = self._entries.get(instance)
+        if entry is not None and entry.machine.is_up:
+            return entry
+        return await self._update(instance, await self._ask(instance))
 
     def cut(self, instance: str) -> None:
-        """It is known to be gone: whoever waits for an answer of it need not."""
-        if (kept := self._kept.get(instance)) is not None:
-            kept.machine.abort()
+        """Abort the connection to an instance that is gone, so that nobody waits for an answer."""
+        if (entry := self._entries.get(instance)) is not None:
+            entry.machine.abort()
 
     def info(self, instance: str) -> ConnectInfo | None:
-        """How it was last reached."""
-        return None if (kept := self._kept.get(instance)) is None else kept.info
+        """The last known address and login."""
+        return None if (entry := self._entries.get(instance)) is None else entry.info
 
     @property
     def disk_free_bytes(self) -> int | None:
-        """Of the machine with the most room, as they last said; None: none has said anything."""
+        """The most free space of any machine; None: not known yet."""
         return max(
-            (one.disk_free_bytes for one in self._kept.values() if one.disk_free_bytes is not None), default=None
+            (entry.disk_free_bytes for entry in self._entries.values() if entry.disk_free_bytes is not None),
+            default=None,
         )
 
     async def close(self) -> None:
-        for kept in self._kept.values():
-            await kept.machine.close()
-        self._kept.clear()
+        for entry in self._entries.values():
+            await entry.machine.close()
+        self._entries.clear()
 
-    async def _keep(self, instance: str, info: ConnectInfo) -> _Kept:
+    async def _update(self, instance: str, info: ConnectInfo) -> _Entry:
         address = await asyncio.to_thread(self._address, instance, info)
-        kept = self._kept.get(instance)
-        if kept is not None and kept.machine.address == address:
-            kept.info = info
-            return kept
+        entry = self._entries.get(instance)
+        if entry is not None and entry.machine.address == address:
+            entry.info = info
+            return entry
         group = self._groups.get(instance.partition("/")[0])
         capacity = group.limits.capacity if group is not None else 1
         frozen = Path(self._own.frozen_agent) if self._own.frozen_agent else None
         at_once = min(capacity, COMMANDS_AT_ONCE)
-        there = f"{self._base}/{instance}" if self._base else ""
-        machine = RemoteMachine(instance, address, frozen=frozen, commands_at_once=at_once, folder=there)
-        known, self._kept[instance] = kept, _Kept(machine, info)
-        if known is not None:
-            self._kept[instance].tried_at, self._kept[instance].denied_at = known.tried_at, known.denied_at
-            await known.machine.close()
-        return self._kept[instance]
+        folder = f"{self._base}/{instance}" if self._base else ""
+        machine = RemoteMachine(instance, address, frozen=frozen, commands_at_once=at_once, folder=folder)
+        new = self._entries[instance] = _Entry(machine, info)
+        if entry is not None:
+            new.tried_at, new.denied_at = entry.tried_at, entry.denied_at
+            await entry.machine.close()
+        return new
 
     def _address(self, instance: str, info: ConnectInfo) -> Address:
-        """PermanentError where nothing can be dialled."""
+        """PermanentError: the plugin gave no usable address."""
         group = self._groups.get(instance.partition("/")[0])
         login = info.connector
         if login.protocol not in ("", "ssh"):
             raise PermanentError(f"{instance} is reached by {login.protocol}, the plugin says; only ssh is supported")
         host, port = host_and_port(info.address(use_external=group is not None and group.use_external_addr))
-        pinned = self._pinned(instance)
+        pinned = self._read_pin(instance)
         return Address(
             host=host,
             port=port or login.port or SSH_PORT,
@@ -203,9 +203,9 @@ class Instances:
             keep_alive_seconds=min(login.keepalive_seconds or KEEP_ALIVE_SECONDS, KEEP_ALIVE_SECONDS),
         )
 
-    def _pinned(self, instance: str) -> str:
-        """The key it showed first; empty: it has shown none yet. PermanentError where that cannot be known: whoever
-        answers now would be believed."""
+    def _read_pin(self, instance: str) -> str:
+        """The stored host key; empty: none is stored yet. PermanentError: the file is unreadable, and a new key cannot
+        be trusted."""
         if self._own.known_hosts_file:
             return ""
         file, cause = self._pin_file(instance), "it is empty"
@@ -221,7 +221,7 @@ class Instances:
             "remove the file if the machine is to be trusted anew"
         )
 
-    def _pin(self, instance: str, shown: str) -> None:
+    def _store_pin(self, instance: str, shown: str) -> None:
         file = self._pin_file(instance)
         if shown and not self._own.known_hosts_file and not file.exists():
             file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -232,7 +232,7 @@ class Instances:
 
 
 def host_and_port(address: str) -> tuple[str, int]:
-    """Of `host`, `host:port`, `v6`, `[v6]` and `[v6]:port`; 0: none was given."""
+    """Split `host`, `host:port`, `v6`, `[v6]` or `[v6]:port`; port 0: none."""
     if address.startswith("["):
         host, _, rest = address[1:].partition("]")
         port = rest.removeprefix(":")

@@ -1,8 +1,8 @@
 """The `local` environment: jobs run on the manager's own machine, as its user, under one agent.
 
-The agent is a process of its own session: it outlives the manager, finds its jobs again when it died itself, and ends
-some time after nobody needs it any more. It is found by the socket in its data folder; its lock makes sure that there
-is never a second one. Which job runs where is the manager's decision; this only makes folders and keeps the agent up.
+The agent has its own session: it outlives the manager, resumes its jobs after its own crash, and ends some time after
+the last job. It is found by the socket in its data folder; a lock there prevents a second agent. This module creates
+folders and starts the agent.
 """
 
 import asyncio
@@ -24,20 +24,20 @@ from remuda.steps.pack.program import IDLE_EXIT_SECONDS
 from remuda.wire.agent_client import AgentClient, AgentRefusedError, AgentUnavailableError, socket_of, unix_channel
 
 PROTOCOL = 1
-"""Of the agent's service, as this manager speaks it."""
+"""Version of the agent's service that this manager speaks."""
 START_SECONDS = 20.0
-"""How long a new agent may take until it answers; many adopted jobs make it slower."""
+"""How long a new agent may take to answer; many resumed jobs make it slower."""
 HELLO_SECONDS = 5.0
-"""How long an agent that listens may take to say who it is; one that hangs must not hold up its manager for ever."""
+"""How long a listening agent may take to answer, so that a hanging one does not block the manager."""
 MACHINE = "local"
-"""Its name; there is no other."""
+"""The name of the only machine."""
 _LOOK_SECONDS = 0.02
 
 
 class LocalEnvironment:
-    """This machine. `data` is the folder of jobs: the agent's, working directories, caches."""
+    """This machine. `data` is the folder of the agent, working directories and caches."""
 
-    standing = MACHINE
+    fixed_machine = MACHINE
 
     def __init__(
         self,
@@ -49,8 +49,8 @@ class LocalEnvironment:
         around_agent: Sequence[str] = (),
         hidden: Sequence[str] = (),
     ) -> None:
-        """`agent_pid` is an agent that this process has started here already, `around_agent` what stands before the
-        command of another one. `hidden`: folders that no job sees."""
+        """`agent_pid` is an agent that this process has already started, `around_agent` a command prefix for another
+        one. `hidden` are folders that no job sees."""
         self._data = data.absolute()
         self._agent = agent_data(data)
         self._log = agent_log(data)
@@ -73,7 +73,7 @@ class LocalEnvironment:
         builds, work = self._folders(place)
         caches = self._data / (place.cache_dir or "cache") / place.run_as
         try:
-            # A job may have left much there that has to get another owner.
+            # In a thread: many files may need another owner.
             await asyncio.to_thread(self._make, place)
         except AgentError as error:
             raise EnvironmentLostError(str(error)) from error
@@ -85,11 +85,11 @@ class LocalEnvironment:
         return PreparedPlace(work_dir=str(work), builds_dir=str(builds), cache_dir=str(caches), hidden=self._hidden)
 
     def _make(self, place: JobPlace) -> None:
-        """The job's folders, as its user's own if it has one."""
+        """Create the job's folders, owned by its user if it has one."""
         base, folder = self._below(place.builds_dir, "builds", place.folder)
         is_owned = bool(place.run_as)
         if not place.may_have_begun:
-            # What somebody left there would be in the job's HOME.
+            # Leftovers would be in the job's HOME.
             remove_below(base, f"{folder}.tmp")
         with ExitStack() as stack:
             opened = {
@@ -98,22 +98,22 @@ class LocalEnvironment:
             }
             if not place.run_as:
                 return
-            # Only here: it takes time to import.
+            # Imported here because it is slow.
             from remuda.steps.policy.job_user import hand_over, parse_run_as
 
             person = parse_run_as(place.run_as)
             assert person is not None
-            # Through, not in: everything here that is not for jobs is for its owner only.
+            # Searchable, not readable: everything here that is not for jobs is closed to others.
             self._data.mkdir(mode=0o711, parents=True, exist_ok=True)
             self._data.chmod(stat.S_IMODE(self._data.stat().st_mode) | 0o011)
             above, caches = self._below(place.cache_dir, "cache", place.run_as)
-            kept = stack.enter_context(close_after(make_below(above, caches, is_owned=True)))
+            cache = stack.enter_context(close_after(make_below(above, caches, is_owned=True)))
             for name, descriptor in ((base / name, one) for name, one in opened.items()):
                 hand_over(name, person, descriptor, closed=True)
-            hand_over(above / caches, person, kept, closed=True)
+            hand_over(above / caches, person, cache, closed=True)
 
     def _below(self, configured: str, usual: str, folder: str) -> tuple[Path, str]:
-        """A folder that the operator has named, whose path may have links in it, and the rest, which must have none."""
+        """A configured folder, whose path may contain links, and the rest, which must not."""
         return (self._data / configured, folder) if configured else (self._data, f"{usual}/{folder}")
 
     async def before(self, place: JobPlace, machine: str) -> str:
@@ -126,7 +126,7 @@ class LocalEnvironment:
         has_started = False
         deadline = self._clock.monotonic() + START_SECONDS
         while self._clock.monotonic() < deadline:
-            is_alive = self._is_alive()  # looked at first: one that dies now has had its chance to answer
+            is_alive = self._is_alive()  # checked first: an agent that dies now had its chance to answer
             client = await self._reach()
             if client is not None:
                 return client
@@ -136,20 +136,19 @@ class LocalEnvironment:
                 self._spawn()
                 has_started = True
             await self._clock.sleep(_LOOK_SECONDS)
-        raise EnvironmentTemporaryError(f"the agent does not answer; its last words: {self._last_words()}")
+        raise EnvironmentTemporaryError(f"the agent does not answer; last line of its log: {self._last_log_line()}")
 
     async def recover(self) -> Sequence[str]:
         return [MACHINE] if self._agent.is_dir() else []
 
     async def usage(self, folders: Sequence[str] = ()) -> Usage:
-        named = (_first_there(self._data / name) for name in folders)
-        return Usage(disk_free_bytes=min(map(_room_in, (self._data, *named))))
+        named = (_existing_folder(self._data / name) for name in folders)
+        return Usage(disk_free_bytes=min(map(_free_bytes, (self._data, *named))))
 
     async def clean_up(self, place: JobPlace, machine: str) -> None:
-        """The checkout stays for the next job of the project; what was only for this job goes."""
+        """Remove the job's temporary folder. The checkout stays for the next job of the project."""
         with suppress(OSError):
-            # A job may have left much there.
-            await asyncio.to_thread(remove_below, *self._below(place.builds_dir, "builds", place.passing))
+            await asyncio.to_thread(remove_below, *self._below(place.builds_dir, "builds", place.temporary_folder))
 
     async def close(self) -> None:
         pass
@@ -163,7 +162,7 @@ class LocalEnvironment:
         return builds, builds / place.folder
 
     async def _reach(self) -> AgentClient | None:
-        """The agent, if one answers."""
+        """A client, if an agent answers."""
         socket = socket_of(self._agent)
         if socket is None:
             return None
@@ -191,7 +190,7 @@ class LocalEnvironment:
             raise EnvironmentTemporaryError(f"the agent cannot be started: {error}") from error
 
     def _is_alive(self) -> bool:
-        """Whether the agent that this process started is alive; reaps it when it is not."""
+        """True if the agent that this process started is alive. Reaps it if it has ended."""
         if self._pid is None:
             return False
         try:
@@ -202,7 +201,7 @@ class LocalEnvironment:
             self._pid = None
         return self._pid is not None
 
-    def _last_words(self) -> str:
+    def _last_log_line(self) -> str:
         try:
             lines = self._log.read_bytes()[-2000:].decode(errors="replace").strip().splitlines()
         except OSError:
@@ -210,13 +209,13 @@ class LocalEnvironment:
         return lines[-1] if lines else f"none in {self._log}"
 
 
-def _first_there(folder: Path) -> Path:
-    """Before its first job a folder is not there, and will be on the disk of the one above it."""
-    return next(place for place in (folder, *folder.parents) if place.exists())
+def _existing_folder(folder: Path) -> Path:
+    """The folder, or its nearest existing parent, which is on the same disk."""
+    return next(path for path in (folder, *folder.parents) if path.exists())
 
 
-def _room_in(folder: Path) -> int:
+def _free_bytes(folder: Path) -> int:
     try:
         return shutil.disk_usage(folder).free
     except OSError as error:
-        raise EnvironmentTemporaryError(f"the disk of {folder} cannot be looked at: {error.strerror}") from None
+        raise EnvironmentTemporaryError(f"cannot read the free space of {folder}: {error.strerror}") from None

@@ -1,9 +1,8 @@
-"""Environments of a plugin: keeps its program running, and turns the manager's calls into the plugin's.
+"""The environment of a plugin: keeps the plugin's program running, and passes the manager's calls to it.
 
-The program is started when the environment is first asked for anything, and again, with growing pauses, when it has
-ended; the machines, agents and jobs do not end with it. A new process is told of every job that has a machine before
-it gets other calls. While no plugin runs the capacity is 0, so that no job is asked for, and calls fail with the cause
-as something that may pass. What is decided about jobs is decided by the plugin.
+The program starts with the first call, and again with growing pauses when it has ended; machines, agents and jobs do
+not end with it. A new process is told of every job that has a machine (`adopt`) before other calls. While no plugin
+runs, the capacity is 0, so that no job is requested, and calls raise EnvironmentTemporaryError.
 """
 
 import asyncio
@@ -29,27 +28,27 @@ from remuda.telemetry.logs import logger
 from remuda.wire.agent_client import AgentClient, AgentRefusedError, AgentUnavailableError
 
 PROTOCOL = 1
-"""Of the agent's service, as this manager speaks it."""
+"""Version of the agent's service that this manager speaks."""
 HELLO_SECONDS = 60.0
 UP_SECONDS = 30.0
 """How long a call waits for a plugin that is being started."""
 STEADY_SECONDS = 60.0
-"""A plugin that ran so long has worked; what ends it then is another failure."""
+"""A plugin that ran for so long is restarted after the shortest pause."""
 _BACKOFF = Backoff(first_seconds=0.5, ceiling_seconds=60.0)
 
 
 class PluginEnvironment:
-    """Jobs where a plugin says."""
+    """Jobs on machines of a plugin."""
 
     def __init__(self, runner: RunnerConfig, jobs: Path, *, clock: Clock) -> None:
-        self._wanted = runner.remuda.environment
+        self._config = runner.remuda.environment
         self._runner = runner.name
         self._folder = jobs
         self._clock = clock
-        self._log = logger("manager").bind(plugin=self._wanted.plugin)
+        self._log = logger("manager").bind(plugin=self._config.plugin)
         self._held: dict[str, tuple[Place, str]] = {}
-        self._untold: set[str] = set()
-        """Keys of jobs of which the running plugin does not know that they have their machines."""
+        self._unreported: set[str] = set()
+        """Keys of jobs with machines that the running plugin was not told of yet."""
         self._capacity: int | None = 0
         self._client: PluginClient | None = None
         self._process: EnvironmentProcess | None = None
@@ -61,7 +60,7 @@ class PluginEnvironment:
 
     @property
     def pid(self) -> int | None:
-        """Of the plugin that runs."""
+        """Process id of the running plugin."""
         return self._process.pid if self._process is not None and self._up.is_set() else None
 
     def capacity(self) -> int | None:
@@ -69,19 +68,19 @@ class PluginEnvironment:
         return self._capacity
 
     async def acquire(self, place: JobPlace) -> str:
-        known = self._held.get(place.key)
-        if known is not None:
-            return known[1]
-        told = _told(place)
+        held = self._held.get(place.key)
+        if held is not None:
+            return held[1]
+        request = _plugin_place(place)
         client = await self._plugin()
         try:
             with self._errors():
-                machine = await client.acquire(told)
+                machine = await client.acquire(request)
         except asyncio.CancelledError:
-            # The answer may have been on its way.
-            self._give_up(client, told)
+            # The plugin may have assigned a machine already.
+            self._give_up(client, request)
             raise
-        self._held[place.key] = (told, machine)
+        self._held[place.key] = (request, machine)
         return machine
 
     def adopt(self, place: JobPlace, machine: str) -> None:
@@ -91,13 +90,13 @@ class PluginEnvironment:
     async def prepare(self, place: JobPlace, machine: str) -> PreparedPlace:
         client = await self._plugin(place, machine)
         with self._errors():
-            made = await client.prepare(_told(place), machine)
-        if place.clone_path and not made.work_dir.endswith(f"/{place.clone_path}"):
+            prepared = await client.prepare(_plugin_place(place), machine)
+        if place.clone_path and not prepared.work_dir.endswith(f"/{place.clone_path}"):
             raise EnvironmentLostError(
-                f"GIT_CLONE_PATH: the plugin {self._wanted.plugin} does not let jobs choose their folder; remove the "
+                f"GIT_CLONE_PATH: the plugin {self._config.plugin} does not let jobs choose their folder; remove the "
                 "variable, or use a newer plugin"
             )
-        return PreparedPlace(work_dir=made.work_dir, builds_dir=made.builds_dir, cache_dir=made.cache_dir)
+        return PreparedPlace(work_dir=prepared.work_dir, builds_dir=prepared.builds_dir, cache_dir=prepared.cache_dir)
 
     async def before(self, place: JobPlace, machine: str) -> str:
         if not place.before_job:
@@ -105,7 +104,7 @@ class PluginEnvironment:
         client = await self._plugin(place, machine)
         self._need_hooks("before_job")
         with self._errors():
-            return await client.before(_told(place), machine)
+            return await client.before(_plugin_place(place), machine)
 
     async def after(self, place: JobPlace, machine: str) -> str:
         if not place.after_job:
@@ -113,7 +112,7 @@ class PluginEnvironment:
         client = await self._plugin(place, machine)
         self._need_hooks("after_job")
         with self._errors():
-            return await client.after(_told(place), machine)
+            return await client.after(_plugin_place(place), machine)
 
     async def connect(self, machine: str) -> AgentClient:
         plugin = await self._plugin()
@@ -151,9 +150,9 @@ class PluginEnvironment:
     async def clean_up(self, place: JobPlace, machine: str) -> None:
         client = await self._plugin(place, machine)
         with self._errors():
-            await client.clean_up(_told(place), machine)
+            await client.clean_up(_plugin_place(place), machine)
         self._held.pop(place.key, None)
-        self._untold.discard(place.key)
+        self._unreported.discard(place.key)
 
     async def close(self) -> None:
         await asyncio.gather(*self._releasing, return_exceptions=True)
@@ -180,7 +179,7 @@ class PluginEnvironment:
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
-        name = self._wanted.plugin
+        name = self._config.plugin
         try:
             yield
         except LostError as error:
@@ -190,11 +189,11 @@ class PluginEnvironment:
 
     def _take(self, place: JobPlace, machine: str) -> None:
         if place.key not in self._held:
-            self._held[place.key] = (_told(place), machine)
-            self._untold.add(place.key)
+            self._held[place.key] = (_plugin_place(place), machine)
+            self._unreported.add(place.key)
 
     async def _plugin(self, place: JobPlace | None = None, machine: str = "") -> PluginClient:
-        """The plugin, once it runs; it knows then who has which machine."""
+        """The client of the running plugin, which was told of all jobs with machines."""
         if place is not None:
             self._take(place, machine)
         self._keep()
@@ -203,23 +202,23 @@ class PluginEnvironment:
                 await self._up.wait()
         client = self._client
         if client is None:
-            raise EnvironmentTemporaryError(f"the plugin {self._wanted.plugin} does not run: {self._cause}")
+            raise EnvironmentTemporaryError(f"the plugin {self._config.plugin} does not run: {self._cause}")
         with self._errors():
-            await self._tell(client)
+            await self._report_jobs(client)
         return client
 
-    async def _tell(self, client: PluginClient) -> None:
-        for key in list(self._untold):
+    async def _report_jobs(self, client: PluginClient) -> None:
+        for key in list(self._unreported):
             try:
                 await client.adopt(*self._held[key])
             except LostError as error:
-                # Whoever connects to the machine hears the same, and ends its jobs.
-                self._log.warning("the plugin does not know a job's machine", job=key, cause=str(error))
-            self._untold.discard(key)
+                # `connect` raises the same error, which ends the jobs of the machine.
+                self._log.warning("plugin does not know the job's machine", job=key, cause=str(error))
+            self._unreported.discard(key)
 
     def _keep(self) -> None:
         if self._keeper is None or self._keeper.done():
-            self._keeper = asyncio.create_task(self._keep_running(), name=f"plugin {self._wanted.plugin}")
+            self._keeper = asyncio.create_task(self._keep_running(), name=f"plugin {self._config.plugin}")
 
     async def _keep_running(self) -> None:
         failures = 0
@@ -232,26 +231,24 @@ class PluginEnvironment:
             failures = 1 if self._clock.monotonic() - started > STEADY_SECONDS else failures + 1
             pause = _BACKOFF.delay(failures, jitter=random.random())
             if cause != self._cause or failures == 1:
-                self._log.error(
-                    "the plugin does not run; starting it again", cause=cause, pause_seconds=round(pause, 1)
-                )
+                self._log.error("environment plugin ended; restarting it", cause=cause, pause_seconds=round(pause, 1))
             self._cause = cause
             await self._clock.sleep(pause)
 
     async def _run_once(self) -> None:
-        """Start it and stay until it has ended, which is an error."""
-        process = EnvironmentProcess(find_plugin(self._wanted.plugin), say=self._log.info)
+        """Start the plugin and wait until it ends, which is an error."""
+        process = EnvironmentProcess(find_plugin(self._config.plugin), say=self._log.info)
         client: PluginClient | None = None
         try:
             self._version = await process.start()
             client = PluginClient(process)
-            folder = self._made_folder()
-            config = msgspec.to_builtins(self._wanted.config)
+            folder = self._make_folder()
+            config = msgspec.to_builtins(self._config.config)
             await client.open(config, version=self._version, folder=folder, runner=self._runner)
-            self._untold = set(self._held)
-            await self._tell(client)
+            self._unreported = set(self._held)
+            await self._report_jobs(client)
             async with asyncio.TaskGroup() as group:
-                group.create_task(self._until_ended(process), name=f"end of plugin {self._wanted.plugin}")
+                group.create_task(self._until_ended(process), name=f"end of plugin {self._config.plugin}")
                 async for capacity in client.watch():
                     self._capacity = capacity
                     self._process, self._client = process, client
@@ -263,10 +260,10 @@ class PluginEnvironment:
             self._client, self._capacity = None, 0
             if client is not None:
                 client.close()
-            # To its end, though the environment is closed meanwhile: else nobody would wait for the process.
-            await finish_despite_cancel(process.close(), name=f"end of plugin {self._wanted.plugin}")
+            # Not cancelled when the environment is closed: somebody has to wait for the process.
+            await finish_despite_cancel(process.close(), name=f"end of plugin {self._config.plugin}")
 
-    def _made_folder(self) -> Path:
+    def _make_folder(self) -> Path:
         folder = self._folder / "plugin"
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -280,11 +277,11 @@ class PluginEnvironment:
 
 
 def _first(group: BaseExceptionGroup[Exception]) -> Exception:
-    found = group.exceptions[0]
-    return _first(found) if isinstance(found, BaseExceptionGroup) else found
+    error = group.exceptions[0]
+    return _first(error) if isinstance(error, BaseExceptionGroup) else error
 
 
-def _told(place: JobPlace) -> Place:
+def _plugin_place(place: JobPlace) -> Place:
     values = msgspec.structs.asdict(place)
     del values["manager"], values["clone_path"], values["is_protected"], values["may_have_begun"]
     return Place(**values, folder=place.folder)

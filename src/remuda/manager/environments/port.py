@@ -1,11 +1,11 @@
-"""What the manager needs of a place where jobs run; the kinds of places are in `adapters/`.
+"""The port to environments, the places where jobs run. Its implementations are in this folder, see `kinds.py`.
 
-An environment is one kind of place, configured for one runner or shared by equal ones. It knows *machines* by names
-that stay the same over restarts; each machine has one agent, which serves all jobs there. The call order for a job is
-`acquire`, `prepare`, `before`, then work through the agent behind `connect`, then `after` and `clean_up`. Every call
-may be repeated, also by a new process after the old one died, which says `adopt` for each job that has a machine.
-Calls for different jobs may overlap; the isolation of their working directories is the environment's duty. A call may
-be cancelled at any time: an `acquire` that is cancelled holds nothing, any other leaves what `clean_up` puts right.
+An environment belongs to one runner, or to several with equal configuration. It names its *machines*; names stay the
+same over restarts. Each machine has one agent, which serves all jobs there. The call order for a job is `acquire`,
+`prepare`, `before`, then work through the agent of `connect`, then `after` and `clean_up`. Every call may be repeated,
+also by a new process, which calls `adopt` for each job that has a machine. Calls for different jobs may overlap; the
+environment isolates their working directories. A call may be cancelled at any time: a cancelled `acquire` leaves
+nothing, any other call leaves only what `clean_up` removes.
 
 EnvironmentTemporaryError: try again later. EnvironmentLostError: this job can never run here; from `connect`: the
 machine is gone for good, and all its jobs end with that cause.
@@ -20,145 +20,145 @@ import msgspec
 from remuda.wire.agent_client import AgentClient
 
 UNKNOWN_BYTES = (1 << 63) - 1
-"""The room of a place that nobody has measured: jobs are taken, and no number is shown."""
+"""Free disk space that is not known: jobs are taken, and no number is shown."""
 _LIKE_TEMPORARY = re.compile(r"\.(tmp)(?=/|\Z)", re.IGNORECASE)
 
 
 class JobPlace(msgspec.Struct, frozen=True, kw_only=True):
-    """What decides where a job's files are."""
+    """The values that decide where a job's files are."""
 
     key: str
-    """The job's id for the agent: unique for this hand-out, and the same in every process."""
+    """The agent's id of the job: unique for this hand-out, and the same in every process."""
     runner: str
     """Short token of its runner."""
     slot: int
-    """No two jobs of a runner hold the same slot at the same time."""
+    """No two jobs of a runner have the same slot at the same time."""
     project: str
     """The project's path, from its repository's address."""
     builds_dir: str = ""
     """The configured folder; empty: the environment's own."""
     cache_dir: str = ""
-    """The same for caches."""
+    """The configured cache folder; empty: the environment's own."""
     job: int | None = None
-    """The job's id, where it shall have a working directory of its own that no other job uses."""
+    """The job's id, if it gets a working directory that no other job uses."""
     run_as: str = ""
-    """Whom its steps run as, who then owns its folders, with caches apart from others'; empty: the agent's user."""
+    """The user of its steps, who owns its folders and has separate caches; empty: the agent's user."""
     before_job: str = ""
-    """The operator's command before a job, for `before`; empty: none."""
+    """The operator's command for `before`; empty: none."""
     after_job: str = ""
-    """The same after it."""
+    """The operator's command for `after`; empty: none."""
     manager: str = ""
-    """Tells the folders of its manager from those of another one with the same runner; empty: there is no other."""
+    """Mark that separates the folders of managers with the same runner; empty: there is only one."""
     clone_path: str = ""
-    """Where it works below the folder of builds, if it chose that itself."""
+    """The working directory below the builds folder, if the job chose it."""
     is_protected: bool = False
-    """True if the server says that its ref is protected. It then shares no folder with jobs of other refs, which less
-    trusted people can push to: what those leave in a working directory would run with protected variables."""
+    """True if its ref is protected. It then shares no folder with jobs of other refs: files that those leave in a
+    working directory would run with protected variables."""
     may_have_begun: bool = False
-    """For `prepare`: the agent may have got the job, so that what is in its temporary folder may be its own."""
+    """For `prepare`: the agent may have the job already, so its temporary folder is not emptied."""
 
     @property
     def own_folder(self) -> str:
-        """Below the folder of builds: no two jobs have the same one at the same time."""
+        """Folder below the builds folder that no other job uses at the same time."""
         slot = f"{self.slot}-{self.manager}" if self.manager else str(self.slot)
         slot += "-protected" if self.is_protected else ""
         return f"{self.runner}/{slot if self.job is None else f'job-{self.job}'}"
 
     @property
     def folder(self) -> str:
-        """The working directory, below the folder of builds."""
+        """The working directory, below the builds folder."""
         return self.clone_path or f"{self.own_folder}/{project_folder(self.project)}"
 
     @property
-    def passing(self) -> str:
-        """What goes with the job, below the folder of builds."""
+    def temporary_folder(self) -> str:
+        """The folder below the builds folder that is removed after the job."""
         return f"{self.folder}.tmp" if self.job is None else self.own_folder
 
 
 def project_folder(project: str) -> str:
-    """The folder of a project's path. `app.tmp` becomes `app@tmp`, which no project is called: the folder with `.tmp`
-    behind its name is the temporary one of the project `app`."""
+    """The folder of a project. `app.tmp` becomes `app@tmp`, which is no project's name: the folder `app.tmp` is the
+    temporary folder of the project `app`."""
     return _LIKE_TEMPORARY.sub(r"@\1", project)
 
 
 class PreparedPlace(msgspec.Struct, frozen=True, kw_only=True):
-    """Folders as the job sees them."""
+    """The folders of a job."""
 
     work_dir: str
     builds_dir: str
     cache_dir: str
     notes: tuple[str, ...] = ()
-    """Lines for the job's log, about the place."""
+    """Lines for the job's log."""
     slot: int | None = None
-    """The slot of the machine that it has, where machines count theirs."""
+    """The job's slot on its machine, if machines have slots."""
     hidden: tuple[str, ...] = ()
     """Folders of the machine that the job must not see."""
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True):
-    """What is left where jobs run."""
+    """Free resources where jobs run."""
 
     disk_free_bytes: int
 
 
 class Environment(Protocol):
-    """Where jobs run."""
+    """The port; see the module docstring for call order and errors."""
 
     def capacity(self) -> int | None:
-        """Jobs that can be here at the same time; None: no limit of its own. Cheap; asked before every reservation."""
+        """Jobs at the same time; None: no limit. Called before every reservation, so it must be cheap."""
         ...
 
     async def acquire(self, place: JobPlace) -> str:
-        """The machine for this job, the same one when asked again with the same key; waits until there is one."""
+        """Wait for a machine for this job. The same key gets the same machine again."""
         ...
 
     def adopt(self, place: JobPlace, machine: str) -> None:
-        """A job of an earlier process has this machine: out of the journal, or found through its agent."""
+        """A job of an earlier process has this machine."""
         ...
 
     async def prepare(self, place: JobPlace, machine: str) -> PreparedPlace:
-        """Make the job's working directory, and one beside it with `.tmp` behind its name for this job alone.
+        """Create the job's working directory, and beside it a temporary one with the suffix `.tmp`.
 
-        What an earlier job of the project left in the working directory stays for the checkout. The other one is
-        empty, unless the job may have begun.
+        Files of an earlier job in the working directory stay for the checkout. The temporary directory is emptied,
+        unless the job may have begun.
         """
         ...
 
     async def before(self, place: JobPlace, machine: str) -> str:
-        """Run the operator's command before a job, on the machine and outside the job; its output."""
+        """Run the operator's command before a job, on the machine and outside the job; returns its output."""
         ...
 
     async def after(self, place: JobPlace, machine: str) -> str:
-        """The same after the job, before `clean_up`."""
+        """Run the operator's command after a job, before `clean_up`; returns its output."""
         ...
 
     async def connect(self, machine: str) -> AgentClient:
-        """A new connection to the machine's agent, which has answered on it; starts the agent where none runs."""
+        """A new connection to the machine's agent, which has answered; starts the agent if none runs."""
         ...
 
     async def recover(self) -> Sequence[str]:
-        """Machines in which jobs of an earlier process may be found; those of the journal come besides."""
+        """Machines that may have jobs of an earlier process, besides those in the journal."""
         ...
 
     async def usage(self, folders: Sequence[str] = ()) -> Usage:
-        """The least room of the machines that get the next job.
+        """The least free disk space of the machines that get the next job.
 
-        Jobs also write to these configured folders; environments that cannot tell their disks apart leave them out.
+        Jobs also write to these configured folders; an environment may ignore them.
         """
         ...
 
     async def clean_up(self, place: JobPlace, machine: str) -> None:
-        """A job is over: release its machine, remove what no later job can use; a working directory of its own, too."""
+        """A job is over: release its machine, and remove files that no later job can use."""
         ...
 
     async def close(self) -> None:
-        """The manager ends: connections and child processes go, agents and jobs stay."""
+        """The manager ends: close connections and child processes. Agents and jobs stay."""
         ...
 
 
-def standing_machine(environment: Environment) -> str:
-    """The one machine of an environment that says so in `standing`; empty: it has none that is always the same.
+def fixed_machine(environment: Environment) -> str:
+    """The only machine of an environment, from its attribute `fixed_machine`; empty: its machines vary.
 
-    Its agent is connected before the first job is asked for, and none is asked for while it cannot be reached.
+    Its agent is connected before the first request for a job, and no job is requested while it is not.
     """
-    return getattr(environment, "standing", "")
+    return getattr(environment, "fixed_machine", "")

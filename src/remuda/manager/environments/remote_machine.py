@@ -1,12 +1,11 @@
-"""What the manager does on one machine behind SSH: place the agent and connect to it, make and remove folders, hooks.
+"""Work on one machine behind SSH: install and connect to the agent, create and remove folders, run hooks.
 
-Everything is under one folder that stays the same for every manager that comes there as that user, so that another one
-finds the agent and its jobs: `/var/lib/remuda-machine` for root, whose home others may not enter, `~/.remuda` for
-anybody else. In it: `bin/agent-DIGEST` (the program; a new version is another file, since the old one may still run),
-`agent/` (the agent's data), `builds/`, `cache/`, and `uses/` with a file for every job that the machine has had, where
-its use is limited. Nothing is decided about which job goes where; `machines` does that.
+All files are in one folder, the same for every manager that logs in as that user, so that another manager finds the
+agent and its jobs: `/var/lib/remuda-machine` for root, whose home is closed to others, else `~/.remuda`. It contains
+`bin/agent-DIGEST` (the program; a new version is a new file, because the old one may still run), `agent/` (the agent's
+data), `builds/`, `cache/`, and `uses/` with a file for every job of a machine with a use count.
 
-Scripts are POSIX sh and may be repeated. `SshError`: the machine cannot be reached or does not do what it is told.
+Scripts are POSIX sh and may be repeated. SshError: the machine is unreachable, or a command failed.
 """
 
 import asyncio
@@ -47,16 +46,16 @@ from remuda.steps.pack.program import IDLE_EXIT_SECONDS, Form
 from remuda.wire.agent_client import AgentClient, AgentRefusedError, AgentUnavailableError
 
 PROTOCOL = 1
-"""Of the agent's service, as this manager speaks it."""
+"""Version of the agent's service that this manager speaks."""
 HELLO_SECONDS = 45.0
 """How long the agent may take to answer, its start included."""
 USED_UP = 9
-"""With what the script ends that counts the machine's uses."""
+"""Exit code of the use-count script: no use is left."""
 UNUSABLE = 8
-"""With what the scripts end that make folders, where somebody has to look."""
+"""Exit code of the folder scripts: an operator has to fix something."""
 
-# $1 the folder for everything or nothing, $2 ... names of programs: which of them has been seen to run is told, and all
-# the rest only where none has.
+# $1 the base folder or empty, $2 ... names of programs. Prints the first one that has run here; if there is none, the
+# facts of LOOK.
 _FIND = """
 if [ -n "$1" ]; then base=$1
 elif [ "$(id -u)" = 0 ]; then base=/var/lib/remuda-machine
@@ -68,9 +67,9 @@ for name; do [ ! -e "$base/bin/$name.runs" ] || { echo "runs $name"; exit 0; }; 
 set --
 """
 _RUN = "unset SSH_CLIENT SSH_CONNECTION SSH_TTY; exec"
-"""The agent outlives the login, so jobs should not see anything of it."""
-# The way down from a folder that no job can change, part by part, so that no link of a job's is followed; what a job
-# put in the place of a folder is replaced by one. Where the shell is then is where it works, whatever the names mean.
+"""The agent outlives the login, so jobs must not see its variables."""
+# Goes down from a folder that no job can change, part by part, and follows no link of a job; a link or file in place of
+# a folder is replaced. The scripts then work in the current folder, so that renames have no effect.
 _DOWN = r"""
 refuse() { echo "$*" >&2; exit 8; }
 check_mounts() {
@@ -79,7 +78,7 @@ check_mounts() {
     done </proc/self/mountinfo
 }
 own_uid() { ls -ldn "$1" | { read -r _ _ found _; echo "$found"; }; }
-# $1 the way, $2 "make", "own" (make, and have no folder on the way that is somebody else's) or "look".
+# $1 the path, $2 "make", "own" (make, and replace folders of other users on the way) or "look".
 down() {
     rest=$1
     while [ -n "$rest" ]; do
@@ -103,8 +102,8 @@ down() {
     done
 }
 """
-# $1 the folder of builds, $2 the way to the working directory, $3 the folder of caches, $4 the way to those of the job,
-# $5 the owner or nothing, $6 the folder for everything, $7 something if the job may have begun.
+# $1 the builds folder, $2 the path of the working directory in it, $3 the cache folder, $4 the path of the job's caches
+# in it, $5 the owner or empty, $6 the base folder, $7 not empty if the job may have begun.
 _PREPARE = (
     _DOWN
     + r"""
@@ -159,7 +158,7 @@ hand_over "$1" "$2.tmp"
 hand_over "$3" "$4"
 """
 )
-# $1 the folder of builds, $2 the way to what goes.
+# $1 the builds folder, $2 the path to remove in it.
 _REMOVE = (
     _DOWN
     + r"""
@@ -170,8 +169,8 @@ check_mounts "$(pwd -P)/${2##*/}"
 rm -rf "$gone" 2>/dev/null || { [ -L "$gone" ] || chmod -R u+rwX "$gone"; rm -rf "$gone"; } 2>/dev/null || :
 """
 )
-# $1 the folder of uses, $2 how many there may be, $3 the job or nothing. Tells how many are left. A use is a file named
-# by its number, which only one of several managers can make.
+# $1 the folder of uses, $2 the use count, $3 the job or empty. Prints the number of remaining uses. A use is a file
+# with its number as name, which only one of several managers can create.
 _USES = r"""
 mkdir -p "$1" || exit 1
 number=0
@@ -190,19 +189,19 @@ for folder in "$1"/agent/jobs/*; do [ ! -e "$folder" ] || { echo some; break; };
 
 
 class UsedUpError(Exception):
-    """The machine has had as many jobs as it may."""
+    """The machine has reached its use count."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Placed:
-    """Where things are on the machine."""
+class _Installation:
+    """The base folder and the agent's program on the machine."""
 
     base: PurePosixPath
     program: str
 
 
 class RemoteMachine:
-    """One machine."""
+    """One machine behind SSH."""
 
     def __init__(
         self,
@@ -214,43 +213,43 @@ class RemoteMachine:
         folder: str = "",
         commands_at_once: int = COMMANDS_AT_ONCE,
     ) -> None:
-        """`folder` is the one for everything there, if it shall be another one."""
+        """`folder` replaces the usual base folder."""
         self.name = name
         self._folder = folder
         self.use_count = use_count
         self._commands_at_once = commands_at_once
         self._ssh = SshConnection(address, commands_at_once=commands_at_once)
         self._frozen = frozen
-        self._placed: _Placed | None = None
-        self._placing = asyncio.Lock()
-        self._believes = True
-        """Whether a program that ran there once is taken for one that still does."""
+        self._installed: _Installation | None = None
+        self._installing = asyncio.Lock()
+        self._trusts_mark = True
+        """Whether a program that ran once is assumed to run again."""
 
     @property
     def is_up(self) -> bool:
-        return self._ssh.is_up and self._placed is not None
+        return self._ssh.is_up and self._installed is not None
 
     async def reach(self) -> None:
-        """Be connected, and have the agent's program there."""
+        """Connect, and install the agent's program."""
         await self._ssh.connect()
-        await self._place()
+        await self._install()
 
     @property
     def address(self) -> Address:
-        """How it is reached."""
+        """Address and login of the machine."""
         return self._ssh.address
 
-    def believe(self, host_key: str) -> None:
-        """From now on it is the machine only if it shows this key."""
+    def trust_host_key(self, host_key: str) -> None:
+        """Accept only this host key from now on."""
         self._ssh.address = replace(self._ssh.address, host_key=host_key, checks_host_key=True)
 
     async def log_in(self) -> str:
-        """Be connected; the key that the machine shows for itself."""
+        """Connect and return the machine's host key."""
         await self._ssh.connect()
         return self._ssh.host_key
 
     async def need_sessions(self) -> None:
-        """See that the machine's sshd lets as many commands run beside the agent as there will be. SshLastingError."""
+        """Check that sshd allows enough sessions for the commands beside the agent. SshLastingError: it does not."""
         wanted = self._commands_at_once + 1
         if (most := await self._ssh.sessions(wanted)) < wanted:
             raise SshLastingError(
@@ -259,25 +258,25 @@ class RemoteMachine:
             )
 
     async def command(self, line: str, *, seconds: float) -> None:
-        """Run an operator's command; what it says counts only where it fails."""
+        """Run an operator's command. SshLastingError: it failed."""
         done = await self._ssh.run(line, seconds=seconds)
         if done.code:
-            said = (done.err.strip() or done.out.decode(errors="replace").strip())[-OUTPUT_BYTES:]
-            raise SshLastingError(f"{self.name}: {line!r} ended with {done.code} there: {said}")
+            output = (done.err.strip() or done.out.decode(errors="replace").strip())[-OUTPUT_BYTES:]
+            raise SshLastingError(f"{self.name}: {line!r} ended with {done.code} there: {output}")
 
     def abort(self) -> None:
-        """Cut the connection at once."""
+        """Abort the connection."""
         self._ssh.abort()
 
     async def uses_left(self, claiming: str = "") -> int | None:
-        """How many jobs it may still begin; None: any number. A job that claims one is counted, once.
+        """Jobs that it may still begin; None: any number. The job `claiming` a use is counted, once.
 
-        UsedUpError: the job would be one too many.
+        UsedUpError: no use is left for that job.
         """
         if not self.use_count:
             return None
-        placed = await self._place()
-        done = await self._ssh.run(_script(_USES, f"{placed.base}/uses", str(self.use_count), claiming))
+        installed = await self._install()
+        done = await self._ssh.run(_script(_USES, f"{installed.base}/uses", str(self.use_count), claiming))
         if done.code == USED_UP:
             raise UsedUpError(self.used_up)
         try:
@@ -287,32 +286,32 @@ class RemoteMachine:
 
     @property
     def used_up(self) -> str:
-        """Why it gets no more jobs, when none are left."""
-        there = "its folder" if self._placed is None else str(self._placed.base)
-        return f"{self.name} has had its {self.use_count} jobs; remove {there}/uses there to start over"
+        """The message when no use is left."""
+        folder = "its folder" if self._installed is None else str(self._installed.base)
+        return f"{self.name} has had its {self.use_count} jobs; remove {folder}/uses there to start over"
 
     async def has_jobs(self) -> bool:
-        """Whether there is anything an agent there could know."""
-        placed = await self._place()
-        return bool((await self._ssh.run(_script(_JOBS, str(placed.base)))).out)
+        """True if the agent's data folder contains jobs."""
+        installed = await self._install()
+        return bool((await self._ssh.run(_script(_JOBS, str(installed.base)))).out)
 
     async def connect(self) -> AgentClient:
-        """A connection to the agent, which has answered: straight to its socket, or by a program that starts it."""
-        placed = await self._place()
-        socket = f"{placed.base}/agent/agent.sock"
-        if len(socket) <= LONGEST_SOCKET_PATH and (found := await self._greet(await self._ssh.socket_channel(socket))):
-            return found
-        words = ["proxy", "--start", "--idle-exit", str(IDLE_EXIT_SECONDS), "--data", str(placed.base / "agent")]
-        channel = await self._ssh.channel(f"{_RUN} {shlex.join([placed.program, *words])}")
-        if found := await self._greet(channel):
-            return found
-        # Somebody may have removed the program, or its Python; the next one looks again.
-        self._placed, self._believes = None, False
-        cause = channel.said or f"no answer within {HELLO_SECONDS:.0f} s"
+        """A connection to the agent, which has answered: to its socket, or through a program that starts it."""
+        installed = await self._install()
+        socket = f"{installed.base}/agent/agent.sock"
+        if len(socket) <= LONGEST_SOCKET_PATH and (client := await self._greet(await self._ssh.socket_channel(socket))):
+            return client
+        words = ["proxy", "--start", "--idle-exit", str(IDLE_EXIT_SECONDS), "--data", str(installed.base / "agent")]
+        channel = await self._ssh.channel(f"{_RUN} {shlex.join([installed.program, *words])}")
+        if client := await self._greet(channel):
+            return client
+        # The program or its Python may have been removed: check again at the next attempt.
+        self._installed, self._trusts_mark = None, False
+        cause = channel.error_output or f"no answer within {HELLO_SECONDS:.0f} s"
         raise SshError(f"{self.name}: the agent does not answer: {cause}")
 
     async def _greet(self, channel: Channel) -> AgentClient | None:
-        """A client, if an agent answers there."""
+        """A client, if an agent answers."""
         client = AgentClient(channel)
         try:
             async with asyncio.timeout(HELLO_SECONDS):
@@ -331,28 +330,33 @@ class RemoteMachine:
         return client
 
     async def prepare(self, place: JobPlace) -> PreparedPlace:
-        """Make the folders of a job."""
-        placed = await self._place()
-        folders = _folders(placed.base, place)
-        words = (*_below(placed.base, place.builds_dir, "builds", place.folder), *_caches_below(placed.base, place))
+        """Create the folders of a job."""
+        installed = await self._install()
+        folders = _folders(installed.base, place)
+        words = (
+            *_below(installed.base, place.builds_dir, "builds", place.folder),
+            *_caches_below(installed.base, place),
+        )
         begun = "begun" if place.may_have_begun else ""
-        done = await self._ssh.run(_script(_PREPARE, *words, place.run_as, str(placed.base), begun))
+        done = await self._ssh.run(_script(_PREPARE, *words, place.run_as, str(installed.base), begun))
         if done.code:
             cause = f"the working directory {folders.work_dir} cannot be made on {self.name}: {done.err.strip()}"
             raise EnvironmentLostError(cause) if done.code == UNUSABLE else SshError(cause)
         return folders
 
     async def remove(self, place: JobPlace) -> None:
-        """Remove what was only for this job."""
-        placed = await self._place()
-        await self._ssh.run(_script(_REMOVE, *_below(placed.base, place.builds_dir, "builds", place.passing)))
+        """Remove the job's temporary folder."""
+        installed = await self._install()
+        await self._ssh.run(
+            _script(_REMOVE, *_below(installed.base, place.builds_dir, "builds", place.temporary_folder))
+        )
 
     async def hook(self, name: str, command: str, place: JobPlace) -> str:
-        """Run the operator's command for a job; its output."""
+        """Run an operator's hook for a job and return its output."""
         if not command:
             return ""
-        placed = await self._place()
-        variables = hook_variables(place, work_dir=_folders(placed.base, place).work_dir)
+        installed = await self._install()
+        variables = hook_variables(place, work_dir=_folders(installed.base, place).work_dir)
         words = ["env", *(f"{key}={value}" for key, value in variables.items()), "sh", "-c", f"exec 2>&1\n{command}"]
         try:
             done = await self._ssh.run(shlex.join(words), seconds=HOOK_SECONDS)
@@ -364,65 +368,67 @@ class RemoteMachine:
         return output
 
     async def disk_free_bytes(self) -> int:
-        placed = await self._place()
-        done = await self._ssh.run(f"df -Pk {shlex.quote(str(placed.base))}")
+        installed = await self._install()
+        done = await self._ssh.run(f"df -Pk {shlex.quote(str(installed.base))}")
         words = done.out.decode(errors="replace").strip().splitlines()[-1:]
         try:
             return int(words[0].split()[3]) * 1024
         except (IndexError, ValueError):
-            raise SshError(f"{self.name}: its disk cannot be looked at: {done.err.strip()}") from None
+            raise SshError(f"{self.name}: cannot read its free disk space: {done.err.strip()}") from None
 
     async def close(self) -> None:
         await self._ssh.close()
 
-    async def _place(self) -> _Placed:
-        """Have the agent's program there; looked at once for every connection that had trouble."""
-        async with self._placing:
-            if self._placed is None:
+    async def _install(self) -> _Installation:
+        """Install the agent's program, once; again after a failed connection."""
+        async with self._installing:
+            if self._installed is None:
                 try:
-                    self._placed = await self._look_and_place()
+                    self._installed = await self._find_or_install()
                 except AgentError as error:
                     raise SshError(f"{self.name}: {error}") from error
-            return self._placed
+            return self._installed
 
-    async def _look_and_place(self) -> _Placed:
+    async def _find_or_install(self) -> _Installation:
         offered = {_name(offer): offer for offer in await asyncio.to_thread(_offers, self._frozen)}
-        line = _script(_FIND + LOOK, self._folder, *(offered if self._believes else ()))
+        line = _script(_FIND + LOOK, self._folder, *(offered if self._trusts_mark else ()))
         done = await self._ssh.run(line)
         text = done.out.decode(errors="replace")
         if done.code or not text.startswith("base "):
             cause = done.err.strip() or text.strip()
-            raise SshError(f"{self.name}: the machine cannot be looked at (exit code {done.code}): {cause}")
-        found = dict(told.split(" ", 1) for told in text.splitlines() if " " in told)
-        base = PurePosixPath(found["base"])
-        if "runs" not in found:
-            return _Placed(base=base, program=await self._put(f"{base}/bin", read_facts(text), list(offered.values())))
-        return _Placed(base=base, program=f"{base}/bin/{found['runs']}")
+            raise SshError(f"{self.name}: the machine cannot be examined (exit code {done.code}): {cause}")
+        facts = dict(line.split(" ", 1) for line in text.splitlines() if " " in line)
+        base = PurePosixPath(facts["base"])
+        if "runs" not in facts:
+            return _Installation(
+                base=base, program=await self._copy_program(f"{base}/bin", read_facts(text), list(offered.values()))
+            )
+        return _Installation(base=base, program=f"{base}/bin/{facts['runs']}")
 
-    async def _put(self, folder: str, facts: MachineFacts, offered: Sequence[Offer]) -> str:
-        """Place what runs there; the program's path."""
+    async def _copy_program(self, folder: str, facts: MachineFacts, offered: Sequence[Offer]) -> str:
+        """Install the first offer that runs there; returns the program's path."""
         failures = []
         for offer in choose(facts, offered):
             program = f"{folder}/{_name(offer)}"
             content = for_interpreter(offer.content, facts.python) if offer.form is Form.ZIPAPP else offer.content
             done = await self._ssh.run(command_line(PLACE, program), content)
-            said = done.out.decode(errors="replace").strip()
-            if done.code == 0 and offer.digest in said.split():
+            output = done.out.decode(errors="replace").strip()
+            if done.code == 0 and offer.digest in output.split():
                 await self._ssh.run(f": >{shlex.quote(program)}.runs")
-                self._believes = True
+                self._trusts_mark = True
                 return program
-            failures.append(f"{offer.form}: exit code {done.code} {said} {done.err.strip()}".strip())
+            failures.append(f"{offer.form}: exit code {done.code} {output} {done.err.strip()}".strip())
         raise SshError(f"{self.name}: the agent does not run there: {'; '.join(failures)}")
 
 
 @functools.cache
 def _offers(frozen: Path | None) -> tuple[Offer, ...]:
-    """What can be placed; made once, for all machines."""
+    """The programs that can be installed; created once for all machines."""
     return tuple(offers(frozen))
 
 
 def _name(offer: Offer) -> str:
-    """A program's file; another version is another file."""
+    """The file name of a program; every version has another."""
     return f"agent-{offer.digest[:16]}"
 
 
@@ -437,7 +443,7 @@ def _folders(base: PurePosixPath, place: JobPlace) -> PreparedPlace:
 
 
 def _below(base: PurePosixPath, configured: str, usual: str, folder: str) -> tuple[str, str]:
-    """A folder that the operator has named, whose path may have links in it, and the rest, which must have none."""
+    """A configured folder, whose path may contain links, and the rest, which must not."""
     return (str(base / configured), folder) if configured else (str(base), f"{usual}/{folder}")
 
 

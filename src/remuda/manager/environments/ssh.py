@@ -1,11 +1,10 @@
 """One connection to one machine over SSH: commands run there, and gRPC channels through commands and to sockets there.
 
-asyncssh stays in here. The connection is made by whoever needs it first, kept, watched by keep-alives, and made again
-by the next who needs it when it broke. Host keys are checked: by the entry's own, or a known_hosts file; one that
-nobody has said anything about is refused, unless the operator wants it otherwise. The operator's own
-`~/.ssh/config` and SSH agent do not count: the manager's configuration says all there is.
+Only this module imports asyncssh. The connection is made on first use, checked by keep-alives, and made again on the
+next use after it broke. Host keys are checked, against the machine's own or a known_hosts file; an unknown key is
+refused unless the operator disabled the check. `~/.ssh/config` and the SSH agent of the user are ignored.
 
-`SshError` is every failure, with a cause for people; whether it is lasting is for the caller, who tries again.
+Every failure is an SshError with a text for people; SshLastingError if a retry does not help.
 """
 
 import asyncio
@@ -25,39 +24,39 @@ CONNECT_SECONDS = 15.0
 LOGIN_SECONDS = 30.0
 KEEP_ALIVE_SECONDS = 10.0
 KEEP_ALIVE_COUNT = 3
-"""So many unanswered ones, and the machine is out of reach."""
+"""After so many unanswered ones the connection is closed."""
 COMMAND_SECONDS = 120.0
 COMMANDS_AT_ONCE = 4
-"""An sshd takes ten sessions of a connection where nothing else is configured; one is the agent's."""
-_SAID_BYTES = 2000
+"""An sshd allows ten sessions on a connection by default; the agent needs one."""
+_STDERR_BYTES = 2000
 
 
 class SshError(Exception):
-    """The machine cannot be reached or used; the text says why."""
+    """The machine is unreachable, or a command failed; the text says why."""
 
 
 class SshLastingError(SshError):
-    """The machine answers, and trying again does not help: it lets nobody in, is another one, or lacks something."""
+    """A retry does not help: the login is denied, the host key is wrong, or something is missing on the machine."""
 
 
 class SshTimeoutError(SshError):
-    """A command took too long there."""
+    """A command took too long."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Address:
-    """A machine, and how to log in there."""
+    """A machine and its login."""
 
     host: str
     port: int = 22
     user: str = "root"
     identity_file: str = ""
     key: bytes = field(default=b"", repr=False)
-    """A private key, in place of a file."""
+    """A private key, instead of `identity_file`."""
     password: str = field(default="", repr=False)
     known_hosts_file: str = ""
     host_key: str = ""
-    """The machine's public key; nothing else is trusted then."""
+    """The machine's public key; if set, no other is trusted."""
     checks_host_key: bool = True
     keep_alive_seconds: float = KEEP_ALIVE_SECONDS
 
@@ -71,8 +70,8 @@ class Address:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Done:
-    """How a command ended."""
+class CommandResult:
+    """Exit code and output of a command."""
 
     code: int
     out: bytes
@@ -80,7 +79,7 @@ class Done:
 
 
 class SshConnection:
-    """Keeps up one connection."""
+    """One connection, made again after it broke."""
 
     def __init__(self, address: Address, *, commands_at_once: int = COMMANDS_AT_ONCE) -> None:
         self.address = address
@@ -95,7 +94,7 @@ class SshConnection:
         return self._connection is not None and not self._connection.is_closed()
 
     async def connect(self) -> asyncssh.SSHClientConnection:
-        """The connection that is there, or a new one. Who waits while another one fails to make it fails with it."""
+        """The current connection, or a new one. Callers that wait for a failing attempt fail with it."""
         before = self._failures
         async with self._connecting:
             if self._connection is None or self._connection.is_closed():
@@ -110,12 +109,12 @@ class SshConnection:
 
     @property
     def host_key(self) -> str:
-        """The key that the machine showed, in one line; empty: nobody has been there."""
-        shown = None if self._connection is None else self._connection.get_server_host_key()
-        return "" if shown is None else shown.export_public_key("openssh").decode().strip()
+        """The machine's host key in one line; empty: there was no connection yet."""
+        key = None if self._connection is None else self._connection.get_server_host_key()
+        return "" if key is None else key.export_public_key("openssh").decode().strip()
 
     async def sessions(self, wanted: int) -> int:
-        """How many sessions there can be at the same time on one connection, of as many as are wanted."""
+        """How many sessions the connection allows at the same time, up to `wanted`."""
         connection = await self.connect()
         opened: list[asyncssh.SSHClientProcess[bytes]] = []
         try:
@@ -127,7 +126,7 @@ class SshConnection:
         except TimeoutError:
             raise SshTimeoutError(f"{self.address.host} opens no sessions") from None
         except (OSError, asyncssh.Error) as error:
-            raise self._broken(error) from error
+            raise self._lost_error(error) from error
         finally:
             for process in opened:
                 process.close()
@@ -135,8 +134,8 @@ class SshConnection:
             await process.wait_closed()
         return len(opened)
 
-    async def run(self, line: str, data: bytes = b"", *, seconds: float = COMMAND_SECONDS) -> Done:
-        """Run a command line in a shell there. One that takes too long is left alone, and told of as an error."""
+    async def run(self, line: str, data: bytes = b"", *, seconds: float = COMMAND_SECONDS) -> CommandResult:
+        """Run a command line in a shell. SshTimeoutError: it took too long; it keeps running."""
         async with self._commands:
             connection = await self.connect()
             try:
@@ -147,28 +146,28 @@ class SshConnection:
             except TimeoutError:
                 raise SshTimeoutError(f"a command took more than {seconds:.0f} s there") from None
             except (OSError, asyncssh.Error) as error:
-                raise self._broken(error) from error
+                raise self._lost_error(error) from error
         if code is None:
             raise SshError(f"the connection to {self.address.host} was lost while a command ran there")
-        return Done(code=code, out=_bytes(out), err=_bytes(err).decode(errors="replace"))
+        return CommandResult(code=code, out=_bytes(out), err=_bytes(err).decode(errors="replace"))
 
     async def channel(self, line: str) -> "StreamChannel":
-        """A gRPC channel to what talks on stdin and stdout of a command."""
+        """A gRPC channel over stdin and stdout of a command."""
         connection = await self.connect()
-        return StreamChannel(lambda made: connection.create_session(made, line, encoding=None), self._broken)
+        return StreamChannel(lambda factory: connection.create_session(factory, line, encoding=None), self._lost_error)
 
     async def socket_channel(self, path: str) -> "StreamChannel":
-        """The same to who listens on a unix socket, where the machine's sshd lets through to sockets."""
+        """A gRPC channel to a UNIX socket on the machine, if its sshd forwards to sockets."""
         connection = await self.connect()
-        return StreamChannel(lambda made: connection.create_unix_connection(made, path), self._broken)
+        return StreamChannel(lambda factory: connection.create_unix_connection(factory, path), self._lost_error)
 
     def abort(self) -> None:
-        """Cut the connection: the machine is known to be gone, and nobody needs to wait until that shows."""
+        """Abort the connection to a machine that is gone, so that nobody waits for a timeout."""
         if self._connection is not None:
             self._connection.abort()
 
     async def close(self) -> None:
-        """End the connection; what was started there and let go of goes on."""
+        """Close the connection. Detached processes on the machine continue."""
         if self._connection is not None:
             self._connection.abort()
             await self._connection.wait_closed()
@@ -185,7 +184,7 @@ class SshConnection:
                 agent_path=None,
                 client_keys=_client_keys(address),
                 password=address.password or None,
-                known_hosts=_known_hosts(address),
+                known_hosts=_trusted_keys(address),
                 x509_trusted_certs=None,
                 connect_timeout=CONNECT_SECONDS,
                 login_timeout=LOGIN_SECONDS,
@@ -193,9 +192,9 @@ class SshConnection:
                 keepalive_count_max=KEEP_ALIVE_COUNT,
             )
         except (OSError, asyncssh.Error, asyncssh.KeyImportError) as error:
-            raise self._refused(error) from error
+            raise self._connect_error(error) from error
 
-    def _refused(self, error: Exception) -> SshError:
+    def _connect_error(self, error: Exception) -> SshError:
         address = self.address
         there = f"{address.user}@{address.host}:{address.port}"
         match error:
@@ -220,17 +219,17 @@ class SshConnection:
         )
         return SshLastingError(text) if is_denied else SshError(text)
 
-    def _broken(self, error: Exception) -> SshError:
+    def _lost_error(self, error: Exception) -> SshError:
         return SshError(f"the connection to {self.address.host} is lost: {_text(error)}")
 
 
 class StreamChannel(LiveChannel):
-    """gRPC over one channel of an SSH connection; `opens` is told who makes its session."""
+    """gRPC over one channel of an SSH connection; `opens` opens it with a session factory."""
 
-    def __init__(self, opens: Callable[[Any], Awaitable[object]], broken: Callable[[Exception], SshError]) -> None:
+    def __init__(self, opens: Callable[[Any], Awaitable[object]], lost_error: Callable[[Exception], SshError]) -> None:
         super().__init__(path="ssh", config=CHANNEL_CONFIG)
         self._opens = opens
-        self._broken = broken
+        self._lost_error = lost_error
         self._session: _Session | None = None
 
     async def _create_connection(self) -> H2Protocol:
@@ -238,18 +237,18 @@ class StreamChannel(LiveChannel):
         try:
             await self._opens(lambda: session)
         except (OSError, asyncssh.Error) as error:
-            raise ConnectionError(str(self._broken(error))) from error
+            raise ConnectionError(str(self._lost_error(error))) from error
         self._session = session
         return session.protocol
 
     @property
-    def said(self) -> str:
-        """The end of what a command wrote to stderr, and how it ended."""
-        return "" if self._session is None else self._session.said
+    def error_output(self) -> str:
+        """Exit code and the end of stderr of the channel's command."""
+        return "" if self._session is None else self._session.error_output
 
 
 class _Transport(asyncio.Transport):
-    """What a protocol expects of one: writing after the end does nothing."""
+    """The transport for an H2 protocol. Writing after the end does nothing."""
 
     def __init__(self, channel: "asyncssh.SSHClientChannel[bytes]") -> None:
         super().__init__()
@@ -270,19 +269,19 @@ class _Transport(asyncio.Transport):
 
 
 class _Session(asyncssh.SSHClientSession[bytes]):
-    """Passes on what comes on one channel."""
+    """Passes the data of one channel to the H2 protocol."""
 
     def __init__(self, protocol: H2Protocol) -> None:
         self.protocol = protocol
         self._channel: asyncssh.SSHClientChannel[bytes] | None = None
         self._is_started = False
-        self._said = b""
+        self._stderr = b""
 
     @property
-    def said(self) -> str:
+    def error_output(self) -> str:
         is_command = isinstance(self._channel, asyncssh.SSHClientChannel)
         code = self._channel.get_returncode() if self._channel is not None and is_command else None
-        text = self._said.decode(errors="replace").strip()
+        text = self._stderr.decode(errors="replace").strip()
         return " ".join(filter(None, ("" if code is None else f"exit code {code}", text)))
 
     def connection_made(self, chan: "asyncssh.SSHClientChannel[bytes]") -> None:
@@ -297,7 +296,7 @@ class _Session(asyncssh.SSHClientSession[bytes]):
         if datatype is None:
             self.protocol.data_received(data)
         else:
-            self._said = (self._said + data)[-_SAID_BYTES:]
+            self._stderr = (self._stderr + data)[-_STDERR_BYTES:]
 
     def pause_writing(self) -> None:
         self.protocol.pause_writing()
@@ -311,14 +310,14 @@ class _Session(asyncssh.SSHClientSession[bytes]):
 
 
 def _client_keys(address: Address) -> Any:
-    """What asyncssh takes for the keys to log in with; None: there are none."""
+    """The private keys for asyncssh; None: there are none."""
     if address.key:
         return [asyncssh.import_private_key(address.key)]
     return [str(Path(address.identity_file).expanduser())] if address.identity_file else None
 
 
-def _known_hosts(address: Address) -> Any:
-    """What asyncssh takes for the keys to trust; None trusts any."""
+def _trusted_keys(address: Address) -> Any:
+    """The host keys that asyncssh trusts; None trusts any."""
     if not address.checks_host_key:
         return None
     if address.host_key:
@@ -326,7 +325,7 @@ def _known_hosts(address: Address) -> Any:
             return [asyncssh.import_public_key(address.host_key)], [], []
         except asyncssh.KeyImportError as error:
             raise SshError(f"host_key cannot be read: {error}; give one line such as ssh-ed25519 AAAA...") from None
-    # A file that is not there knows nobody, which the machine is then told of.
+    # A missing file trusts no key, so that the connection is refused.
     return str(address.keys_file) if address.keys_file.is_file() else b""
 
 

@@ -37,7 +37,7 @@ from remuda.manager.core.actions import (
 from remuda.manager.core.life import Life
 from remuda.manager.core.record import JobRow, Phase, Record, again_bytes
 from remuda.manager.core.relay import CHUNK_BYTES
-from remuda.manager.environments.port import Environment, PreparedPlace, standing_machine
+from remuda.manager.environments.port import Environment, PreparedPlace, fixed_machine
 from remuda.manager.errors import ConnectingError, EnvironmentLostError, EnvironmentTemporaryError
 from remuda.manager.jobs import wire_mapping
 from remuda.manager.jobs.job_context import JobContext
@@ -305,7 +305,7 @@ class ManagedJob:
         """Prepare the job's folders and run before_job. None: the server no longer wants the job."""
         environment, machine = self.environment, self.life.machine
         place_request = msgspec.structs.replace(self._place, may_have_begun=self.life.agent_may_have_it)
-        if standing_machine(environment) and not place_request.before_job:
+        if fixed_machine(environment) and not place_request.before_job:
             return await environment.prepare(place_request, machine)
         place = await self._with_keep_alive(environment.prepare(place_request, machine))
         if place is None or not self._place.before_job or self._is_ready:

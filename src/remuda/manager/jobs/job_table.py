@@ -17,7 +17,7 @@ from remuda.manager.core.folders import Folders
 from remuda.manager.core.record import JobRow, Phase, Record
 from remuda.manager.core.slots import Slot
 from remuda.manager.environments.kinds import Environments
-from remuda.manager.environments.port import Environment, standing_machine
+from remuda.manager.environments.port import Environment, fixed_machine
 from remuda.manager.errors import NotStoredError
 from remuda.manager.jobs.job import ManagedJob
 from remuda.manager.jobs.job_context import JobContext
@@ -137,7 +137,7 @@ class JobTable:
             settings=runner.settings_name,
             manager=self._context.manager_mark,
         )
-        record = Record(machine=standing_machine(runner.environment))
+        record = Record(machine=fixed_machine(runner.environment))
         try:
             await self._context.journal.add(row, record, runner.settings)
         except sqlite3.Error as error:

@@ -18,7 +18,7 @@ from remuda.manager.config.load import ManagerConfig, RunnerConfig
 from remuda.manager.core.limits import Limits
 from remuda.manager.core.slots import Slot
 from remuda.manager.environments.kinds import Environments
-from remuda.manager.environments.port import standing_machine
+from remuda.manager.environments.port import fixed_machine
 from remuda.manager.environments.scaled import end_recovery
 from remuda.manager.errors import ManagerError
 from remuda.manager.jobs.job import ManagedJob
@@ -254,7 +254,7 @@ class Manager:
             job_problem=self._context.server_health.problem,
         )
         for runner in runners:
-            if machine := standing_machine(runner.environment):
+            if machine := fixed_machine(runner.environment):
                 runner.link = self.links.use(runner.environment, machine)
             searched = partial(self._searches.wait, runner.environment, RECOVERY_SECONDS)
             ready = runner.link.wait_ready if runner.link is not None else searched

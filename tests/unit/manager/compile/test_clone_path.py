@@ -94,7 +94,7 @@ def placed(path: str, runner: RunnerConfig, *, has_own_folder: bool = False, **p
 
 def test_a_place_has_the_chosen_folder() -> None:
     found = placed("$CI_BUILDS_DIR/x/y", a_runner())
-    assert (found.folder, found.passing) == ("x/y", "x/y.tmp")
+    assert (found.folder, found.temporary_folder) == ("x/y", "x/y.tmp")
     assert placed("", a_runner()).folder == "abcdefghi/3-1a2b/group/project"
     assert placed("/etc", a_runner()).folder == "abcdefghi/3-1a2b/group/project"
 
@@ -114,7 +114,7 @@ def test_jobs_that_must_not_meet_have_no_folder_in_common() -> None:
 def test_a_folder_of_the_jobs_own_goes_with_it() -> None:
     found = placed("$CI_BUILDS_DIR/a", a_runner(), has_own_folder=True)
     assert found.folder.startswith("abcdefghi/job-5/@")
-    assert found.passing == "abcdefghi/job-5"
+    assert found.temporary_folder == "abcdefghi/job-5"
 
 
 def test_jobs_of_protected_refs_have_folders_of_their_own() -> None:
@@ -123,11 +123,11 @@ def test_jobs_of_protected_refs_have_folders_of_their_own() -> None:
     assert found[False].folder == found[None].folder == "abcdefghi/3-1a2b/group/project"
     chosen = placed("$CI_BUILDS_DIR/a", a_runner(executor="docker"), protected=True)
     assert chosen.folder.startswith("abcdefghi/3-1a2b-protected/@")
-    assert placed("", a_runner(), has_own_folder=True, protected=True).passing == "abcdefghi/job-5"
+    assert placed("", a_runner(), has_own_folder=True, protected=True).temporary_folder == "abcdefghi/job-5"
 
 
 def test_no_project_works_in_the_temporary_folder_of_another() -> None:
-    temporary = placed("", a_runner(), project="g/app").passing
+    temporary = placed("", a_runner(), project="g/app").temporary_folder
     assert temporary == "abcdefghi/3-1a2b/g/app.tmp"
     for project in ("g/app.tmp", "g/app.tmp/sub", "g/app.TMP"):
         place = placed("", a_runner(), project=project)

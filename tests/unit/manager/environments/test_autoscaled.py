@@ -52,7 +52,7 @@ async def test_a_job_on_a_machine_that_came_back_does_not_end_for_what_was_befor
         raise SshError("nobody answers")
 
     monkeypatch.setattr(Instances, "prepare", nothing)
-    monkeypatch.setattr(Instances, "reached", silent)
+    monkeypatch.setattr(Instances, "connect", silent)
     cloud = Cloud(VirtualClock(), boot_seconds=1.0)
     environment = an_environment(tmp_path, cloud)
     environment.end_recovery()
