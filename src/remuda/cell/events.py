@@ -1,21 +1,20 @@
-"""Tells those who watch how jobs, pipelines and runners stand, as soon as they change.
+"""Publishes the state of jobs, pipelines and runners to subscribers as soon as it changes.
 
-Level, not edge: that a job has changed is only a reason to read it; what is told is what the store says then. So two
-changes in a row may be told as one, and nothing is told of a state that was never stored. What this process changes it
-notes itself (`ChangedJobs`, filled by `remuda.cell.dispatch.job_changes`), what others change comes as hints; a hint
-that is lost is made up for by looking at the open jobs that were told of before. Runners are looked at all together,
-often: whether one is online is a matter of time, not of a change.
+An event has the state that the store has when it is read. So two changes in a row may become one event, and every state
+in an event was stored. `ChangedJobs` collects the changes of this process (`remuda.cell.dispatch.memory`) and hints of
+other processes. Hints may be lost, so the unfinished jobs that had an event are read again from time to time. Runners
+are read all together every few seconds, because their online status depends on time.
 
-While nobody watches nothing is noted, read or kept. What has gone out is kept for a while after the last watcher has
-left, for one that comes back. `remuda.cell.service` runs `watch`; `remuda.cell.http.remuda.events` is where watchers
-arrive.
+Nothing is collected or read while there is no subscriber. Events are kept for a while after the last one has left, for
+one that reconnects. `remuda.cell.service` runs `watch`; `remuda.cell.http.remuda.events` subscribes.
 """
 
 import asyncio
 import secrets
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from typing import TypeVar
 
 import msgspec
 
@@ -33,26 +32,28 @@ from remuda.wire.routable_token import to_base36
 from remuda.wire.user_api import JobEvent, PipelineEvent, RunnerEvent
 
 GATHER_SECONDS = 0.02
-"""What changes within so short a time is read together."""
+"""Changes within this time are read together."""
 RUNNERS_SECONDS = 2.0
 LOOK_SECONDS = 15.0
-"""How often jobs are looked at of which nothing was heard."""
+"""How often unfinished jobs are read without a hint."""
 LINGER_SECONDS = 60.0
-"""How long events are kept for when the last watcher has left."""
+"""How long events are kept after the last subscriber has left."""
 MOST_CHANGED = 20_000
-"""Jobs that wait to be read; more than that is told as a reset."""
+"""Maximum number of changed jobs that wait to be read. More of them cause a reset."""
 MOST_WATCHERS = 1000
 _REMEMBERED = 20_000
-"""Subjects of which is known what was told last."""
+"""Number of jobs and pipelines whose last event is remembered."""
 _AT_ONCE = 500
 _PAGE = 1000
+
+EventT = TypeVar("EventT", bound=msgspec.Struct)
 
 _encode = msgspec.json.Encoder().encode
 _log = logger("cell")
 
 
 class ChangedJobs:
-    """Jobs that have changed, each once, while somebody wants to know."""
+    """Ids of changed jobs, collected while there are subscribers."""
 
     def __init__(self) -> None:
         self.wanted = False
@@ -61,7 +62,7 @@ class ChangedJobs:
         self._missed = False
 
     def note(self, *jobs: JobId) -> None:
-        """These have changed. None at all: some may have changed of which nothing was heard."""
+        """Add changed jobs. Without arguments: unknown jobs may have changed."""
         if not self.wanted:
             return
         if jobs and len(self._jobs) + len(jobs) <= MOST_CHANGED:
@@ -71,7 +72,7 @@ class ChangedJobs:
         self.news.set()
 
     def take(self) -> tuple[list[JobId], bool]:
-        """Those that were noted, and whether there may be others."""
+        """Return and clear the collected ids, and whether other jobs may have changed, too."""
         self.news.clear()
         jobs, missed = list(self._jobs), self._missed
         self._jobs, self._missed = {}, False
@@ -79,7 +80,7 @@ class ChangedJobs:
 
 
 class Watcher:
-    """Somebody who watches; `wake` is set when there may be something to tell."""
+    """A subscriber; `wake` is set when there may be new events."""
 
     def __init__(self, *, runners: bool) -> None:
         self.runners = runners
@@ -87,7 +88,7 @@ class Watcher:
 
 
 class Events:
-    """The events of one process of a cell."""
+    """Reads changes and adds events to the buffer. One per process of a cell."""
 
     def __init__(self, store: Store, changed: ChangedJobs, clock: Clock) -> None:
         self.buffer = Buffer(f"{to_base36(int(clock.now()))}{secrets.token_hex(4)}")
@@ -96,12 +97,12 @@ class Events:
         self._changed = changed
         self._clock = clock
         self._watchers: set[Watcher] = set()
-        self._came = asyncio.Event()
+        self._subscribed = asyncio.Event()
         self._since = 0.0
-        """Since when changes are noted."""
-        self._told: OrderedDict[tuple[EventKind, int], bytes] = OrderedDict()
+        """Start of the collection of changes."""
+        self._published: OrderedDict[tuple[EventKind, int], bytes] = OrderedDict()
         self._open: OrderedDict[JobId, None] = OrderedDict()
-        """Jobs that were told of and are not over."""
+        """Unfinished jobs that had an event."""
         self._runners: dict[RunnerId, tuple[Runner, bytes]] | None = None
 
     def __len__(self) -> int:
@@ -109,67 +110,67 @@ class Events:
 
     @contextmanager
     def subscribe(self, *, runners: bool) -> Iterator[Watcher]:
-        """Somebody watches while the block runs, runners too or not."""
+        """Subscribe while the block runs; `runners`: also to events about runners."""
         watcher = Watcher(runners=runners)
         if not self._changed.wanted:
             self._changed.wanted = True
             self._since = self._clock.now()
         self._watchers.add(watcher)
-        self._came.set()
+        self._subscribed.set()
         try:
             yield watcher
         finally:
             self._watchers.discard(watcher)
-            self._came.set()
+            self._subscribed.set()
 
     def stop(self) -> None:
-        """Send all watchers away; the cell stops."""
+        """End all subscriptions, because the cell stops."""
         self.stopped = True
         self._wake()
 
     async def watch(self, stop: asyncio.Event) -> None:
-        """Until told to stop: read what has changed, and tell it."""
+        """Publish changes until `stop` is set."""
         now = self._clock.monotonic
         look_at = runners_at = left_at = now()
         while not stop.is_set():
             if not self._changed.wanted:
-                await wait_for_any_event(self._clock, stop, self._came, within_seconds=3600, name="events")
+                await wait_for_any_event(self._clock, stop, self._subscribed, within_seconds=3600, name="events")
                 look_at = now() + LOOK_SECONDS
-            self._came.clear()
+            self._subscribed.clear()
             if self._watchers:
                 left_at = now()
             elif now() - left_at >= LINGER_SECONDS:
-                self._rest()
+                self._clear()
                 continue
             try:
-                await self._tell_changed()
+                await self._publish_changed()
                 if now() >= look_at:
                     look_at = now() + LOOK_SECONDS
                     if self._open:
                         self._changed.note(*self._open)
                 if now() >= runners_at:
                     runners_at = now() + RUNNERS_SECONDS
-                    await self._look_at_runners()
+                    await self._publish_runners()
             except StoreError as error:
-                _log.warning("what has changed cannot be told now", error=str(error))
-                self._miss()
+                _log.warning("cannot read changes for subscribers, sent a reset", error=str(error))
+                self._reset()
                 await wait_for_any_event(self._clock, stop, within_seconds=error.retry_after_seconds, name="events")
             pause = min(look_at, runners_at) - now()
             await wait_for_any_event(self._clock, stop, self._changed.news, within_seconds=pause, name="events")
             if self._changed.news.is_set():
                 await self._clock.sleep(GATHER_SECONDS)
 
-    def _rest(self) -> None:
-        """Nobody watches: nothing is noted or kept from now on."""
+    def _clear(self) -> None:
+        """Stop collecting and drop everything, because there is no subscriber."""
         self._changed.wanted = False
         self._changed.take()
         self.buffer.forget()
-        self._told.clear()
+        self._published.clear()
         self._open.clear()
         self._runners = None
 
-    def _miss(self) -> None:
-        """Something may have changed of which nothing is known: whoever watches must read again."""
+    def _reset(self) -> None:
+        """Tell subscribers to read the state again, because changes may have been missed."""
         self.buffer.forget()
         self._wake()
 
@@ -177,34 +178,34 @@ class Events:
         for watcher in self._watchers:
             watcher.wake.set()
 
-    async def _tell_changed(self) -> None:
+    async def _publish_changed(self) -> None:
         changed, missed = self._changed.take()
         if missed:
-            self._miss()
+            self._reset()
         for start in range(0, len(changed), _AT_ONCE):
-            await self._tell_jobs(await self._store.jobs.load_jobs(changed[start : start + _AT_ONCE]))
+            await self._publish_jobs(await self._store.jobs.load_jobs(changed[start : start + _AT_ONCE]))
             self._wake()
 
-    async def _tell_jobs(self, jobs: Iterable[Job]) -> None:
+    async def _publish_jobs(self, jobs: Iterable[Job]) -> None:
         by_pipeline: dict[PipelineId, list[Job]] = {}
         for job in jobs:
             by_pipeline.setdefault(job.pipeline_id, []).append(job)
         for pipeline_id, changed in by_pipeline.items():
-            is_known = (EventKind.PIPELINE, int(pipeline_id)) in self._told
+            is_known = (EventKind.PIPELINE, int(pipeline_id)) in self._published
             pipeline = await self._store.pipelines.load_pipeline(pipeline_id)
             if pipeline is not None and not is_known:
-                self._tell_pipeline(pipeline)
-            # Of a new pipeline another process tells only the jobs that wait for a runner; and whoever watches until a
-            # pipeline is over should have heard of all its jobs by then.
+                self._publish_pipeline(pipeline)
+            # Hints about a new pipeline name only its pending jobs, and a subscriber that waits for the end of a
+            # pipeline needs an event for each of its jobs before it.
             if pipeline is not None and (pipeline.status in OVER if is_known else pipeline.created_at >= self._since):
                 family = await self._store.pipelines.load_family(pipeline_id)
                 changed = list(family.jobs) if family else changed
             for job in changed:
-                self._tell_job(job)
+                self._publish_job(job)
             if pipeline is not None and is_known:
-                self._tell_pipeline(pipeline)
+                self._publish_pipeline(pipeline)
 
-    def _tell_job(self, job: Job) -> None:
+    def _publish_job(self, job: Job) -> None:
         if job.state in FINAL:
             self._open.pop(job.id, None)
         else:
@@ -212,119 +213,69 @@ class Events:
             self._open.move_to_end(job.id)
             if len(self._open) > _REMEMBERED:
                 self._open.popitem(last=False)
-        self._tell(
+        body = _encode(_copy(JobEvent, job, status=job.status(), started_at=job.start_time()))
+        self._publish(
             job.id,
-            lambda body: Event(
-                kind=EventKind.JOB, body=body, project_id=job.project_id, pipeline_id=job.pipeline_id, job_id=job.id
-            ),
-            EventKind.JOB,
-            job_event(job),
+            Event(kind=EventKind.JOB, body=body, project_id=job.project_id, pipeline_id=job.pipeline_id, job_id=job.id),
         )
 
-    def _tell_pipeline(self, pipeline: Pipeline) -> None:
-        self._tell(
+    def _publish_pipeline(self, pipeline: Pipeline) -> None:
+        body = _encode(_copy(PipelineEvent, pipeline))
+        self._publish(
             pipeline.id,
-            lambda body: Event(
-                kind=EventKind.PIPELINE, body=body, project_id=pipeline.project_id, pipeline_id=pipeline.id
-            ),
-            EventKind.PIPELINE,
-            pipeline_event(pipeline),
+            Event(kind=EventKind.PIPELINE, body=body, project_id=pipeline.project_id, pipeline_id=pipeline.id),
         )
 
-    def _tell(self, number: int, event: Callable[[bytes], Event], kind: EventKind, value: object) -> None:
-        """Put an event into the buffer, unless it says what the last one about the same thing said."""
-        key, body = (kind, int(number)), _encode(value)
-        if self._told.get(key) == body:
+    def _publish(self, number: int, event: Event) -> None:
+        """Add an event to the buffer, unless it equals the last one of this job or pipeline."""
+        key = (event.kind, int(number))
+        if self._published.get(key) == event.body:
             return
-        self._told[key] = body
-        self._told.move_to_end(key)
-        if len(self._told) > _REMEMBERED:
-            self._told.popitem(last=False)
-        self.buffer.add(event(body))
+        self._published[key] = event.body
+        self._published.move_to_end(key)
+        if len(self._published) > _REMEMBERED:
+            self._published.popitem(last=False)
+        self.buffer.add(event)
 
     async def ready(self) -> None:
-        """Return when every change from now on is told."""
+        """Read the runners, so that every later change causes an event."""
         if self._runners is None:
-            await self._look_at_runners()
+            await self._publish_runners()
 
-    async def _look_at_runners(self) -> None:
-        """Tell which runners are another than at the last look. The first look tells nothing."""
+    async def _publish_runners(self) -> None:
+        """Publish the runners that changed since the last call. The first call publishes nothing."""
         if not any(watcher.runners for watcher in self._watchers):
             return
         contacts: dict[RunnerId, float] = {}
         for manager in await self._store.runners.list_all_managers():
             contacts[manager.runner_id] = max(manager.contacted_at, contacts.get(manager.runner_id, 0))
-        found: dict[RunnerId, tuple[Runner, bytes]] = {}
+        current: dict[RunnerId, tuple[Runner, bytes]] = {}
         now = self._clock.now()
         for number in range(1, 1_000_000):
             runners, total = await self._store.runners.list_runners(Page(number=number, size=_PAGE))
             for runner in runners:
                 status = status_of(runner.created_at, contacts.get(runner.id), now)
-                found[runner.id] = (runner, _encode(runner_event(runner, status)))
+                current[runner.id] = (runner, _runner_body(runner, status))
             if number * _PAGE >= total:
                 break
-        before, self._runners = self._runners, found
+        before, self._runners = self._runners, current
         if before is None:
             return
-        for runner_id in before.keys() - found.keys():
+        for runner_id in before.keys() - current.keys():
             runner = before[runner_id][0]
-            self.buffer.add(Event(kind=EventKind.RUNNER, body=_encode(runner_event(runner, "removed")), runner=runner))
-        for runner_id, (runner, body) in found.items():
+            self.buffer.add(Event(kind=EventKind.RUNNER, body=_runner_body(runner, "removed"), runner=runner))
+        for runner_id, (runner, body) in current.items():
             if runner_id not in before or before[runner_id][1] != body:
                 self.buffer.add(Event(kind=EventKind.RUNNER, body=body, runner=runner))
         self._wake()
 
 
-def job_event(job: Job) -> JobEvent:
-    """A job as it is told."""
-    return JobEvent(
-        id=job.id,
-        name=job.name,
-        stage=job.stage,
-        status=job.status(),
-        project_id=job.project_id,
-        pipeline_id=job.pipeline_id,
-        ref=job.ref,
-        tags=job.tags,
-        allow_failure=job.allow_failure,
-        retried=job.retried,
-        runner_id=job.runner_id,
-        created_at=job.created_at,
-        started_at=job.start_time(),
-        finished_at=job.finished_at,
-        failure_reason=job.failure_reason,
-        exit_code=job.exit_code,
-        downstream_id=job.downstream_id,
-    )
+def _runner_body(runner: Runner, status: str) -> bytes:
+    event = _copy(RunnerEvent, runner, status=status, runner_type=runner.type.value, protected=runner.protected_only)
+    return _encode(event)
 
 
-def pipeline_event(pipeline: Pipeline) -> PipelineEvent:
-    """A pipeline as it is told."""
-    return PipelineEvent(
-        id=pipeline.id,
-        iid=pipeline.iid,
-        project_id=pipeline.project_id,
-        status=pipeline.status,
-        ref=pipeline.ref,
-        sha=pipeline.sha,
-        source=pipeline.source,
-        name=pipeline.name,
-        created_at=pipeline.created_at,
-        started_at=pipeline.started_at,
-        finished_at=pipeline.finished_at,
-    )
-
-
-def runner_event(runner: Runner, status: str) -> RunnerEvent:
-    """A runner as it is told."""
-    return RunnerEvent(
-        id=runner.id,
-        description=runner.description,
-        runner_type=runner.type.value,
-        status=status,
-        paused=runner.paused,
-        locked=runner.locked,
-        protected=runner.protected_only,
-        run_untagged=runner.run_untagged,
-        tags=runner.tags,
-    )
+def _copy(kind: type[EventT], value: object, **others: object) -> EventT:
+    """An event with `others`, and with the fields of a stored value that have the same names."""
+    names = (name for name in kind.__struct_fields__ if name not in others)
+    return kind(**{name: getattr(value, name) for name in names}, **others)

@@ -1,12 +1,11 @@
-"""The life of a job: its states, the events that move it, and one table that says which moves exist.
+"""The states of a job, the events that change them, and the table of all transitions.
 
-Everything that changes a job's state asks `after(state, event)`; there is no other place that knows a transition.
-Who may cause an event (a token, an epoch) is decided by the cell; what follows for other jobs of the pipeline is in
-`remuda.model.progress`.
+All code that changes the state of a job calls `after(state, event)`. The cell checks who may cause an event (token,
+epoch); `remuda.model.progress` computes what follows for other jobs of the pipeline.
 
-The invariants that the tests check on every path through the table:
-- a final state has no way out but two: a skipped job, which never ran, is revived when what it waited for is tried
-  again, and a trigger job, which no runner ever gets, goes on when the pipeline that it stands for does;
+Invariants, which tests check on every path through the table:
+- a final state has only two ways out: a skipped job, which never ran, is revived when a job that it waited for is
+  retried; a trigger job, which gets no runner, is reopened when its downstream pipeline runs again;
 - a job is handed out again only from LEASED, never after it has started;
 - from every state that is not final there is a way to a final one.
 """
@@ -21,17 +20,17 @@ RunnerId = NewType("RunnerId", int)
 
 
 class JobState(StrEnum):
-    """Where a job stands. The values are stored; those that GitLab has too carry its names."""
+    """The state of a job. The values are stored; they are GitLab's names, if GitLab has the state."""
 
     CREATED = "created"  # waits for other jobs of its pipeline
     WAITING_FOR_RESOURCE = "waiting_for_resource"  # waits for its resource group
-    PREPARING = "preparing"  # waits for something to be made ready for it
+    PREPARING = "preparing"  # waits for its preparation
     SCHEDULED = "scheduled"  # waits for its start time
-    MANUAL = "manual"  # waits for a person
+    MANUAL = "manual"  # waits for a user to start it
     PENDING = "pending"  # waits for a runner
-    LEASED = "leased"  # handed to a runner that has not spoken yet; of one without two-phase commit it may run
+    LEASED = "leased"  # handed out, not acknowledged yet; without two-phase commit it may run
     RUNNING = "running"  # acknowledged: started, never handed out again
-    CANCELING = "canceling"  # told to stop, may still run its after_script
+    CANCELING = "canceling"  # its runner was told to stop; after_script may still run
     SUCCESS = "success"
     FAILED = "failed"
     CANCELED = "canceled"
@@ -41,21 +40,21 @@ class JobState(StrEnum):
 class JobEvent(StrEnum):
     """What can happen to a job."""
 
-    HOLD = "hold"  # its turn came, but a resource is taken
-    PREPARE = "prepare"  # its turn came, something must be made ready first
-    SCHEDULE = "schedule"  # its turn came, it starts later
-    ASK = "ask"  # its turn came, a person must start it
-    ENQUEUE = "enqueue"  # its turn came
-    SKIP = "skip"  # its turn will never come
-    LEASE = "lease"  # handed to a runner
-    RELEASE = "release"  # the runner vanished before it spoke
-    ACKNOWLEDGE = "acknowledge"  # the runner spoke
+    HOLD = "hold"  # it may start, but its resource group is occupied
+    PREPARE = "prepare"  # it may start, but must be prepared first
+    SCHEDULE = "schedule"  # it may start after a delay
+    ASK = "ask"  # it may start when a user starts it
+    ENQUEUE = "enqueue"  # it may start
+    SKIP = "skip"  # it will not start
+    LEASE = "lease"  # handed out to a runner
+    RELEASE = "release"  # the runner vanished before it acknowledged
+    ACKNOWLEDGE = "acknowledge"  # the runner started it
     SUCCEED = "succeed"
     FAIL = "fail"
-    CANCEL = "cancel"  # asked to stop; the runner can do so gracefully
-    ABORT = "abort"  # stopped without asking the runner
-    REVIVE = "revive"  # what it waited for is tried again
-    REOPEN = "reopen"  # the pipeline that this trigger job started goes on
+    CANCEL = "cancel"  # canceled; the runner can stop it gracefully
+    ABORT = "abort"  # stopped without the runner
+    REVIVE = "revive"  # a job that it waited for is retried
+    REOPEN = "reopen"  # the downstream pipeline of this trigger job runs again
 
 
 _S, _E = JobState, JobEvent
@@ -136,20 +135,20 @@ TRANSITIONS: dict[JobState, dict[JobEvent, JobState]] = {
 }
 
 FINAL = frozenset({JobState.SUCCESS, JobState.FAILED, JobState.CANCELED, JobState.SKIPPED})
-"""States in which a job is over. Only a revival leads out of SKIPPED, and out of the others only a reopening."""
+"""States of a job that has ended. Only REVIVE leads out of SKIPPED, only REOPEN out of the others."""
 
-HELD = frozenset({JobState.LEASED, JobState.RUNNING, JobState.CANCELING})
-"""States in which a runner has the job, or the cell itself a trigger job. Only here does a job token open anything."""
+ASSIGNED = frozenset({JobState.LEASED, JobState.RUNNING, JobState.CANCELING})
+"""States in which a runner, or for a trigger job the cell, has the job. Only then is its token valid."""
 
 STARTED = frozenset({JobState.RUNNING, JobState.CANCELING})
-"""States in which the job's script may be running."""
+"""States in which the script of the job may run."""
 
-OCCUPYING = frozenset({JobState.PENDING, *HELD})
-"""States in which a job has its resource group."""
+OCCUPYING = frozenset({JobState.PENDING, *ASSIGNED})
+"""States in which a job occupies its resource group."""
 
 
 class TransitionError(Exception):
-    """An event that the state does not know."""
+    """The event is not allowed in this state."""
 
     def __init__(self, state: JobState, event: JobEvent) -> None:
         super().__init__(f"a job that is {state.value} cannot {event.value}")
@@ -158,7 +157,7 @@ class TransitionError(Exception):
 
 
 def after(state: JobState, event: JobEvent) -> JobState:
-    """The state that follows, or TransitionError."""
+    """The next state. TransitionError if the event is not allowed."""
     try:
         return TRANSITIONS[state][event]
     except KeyError:
@@ -166,7 +165,7 @@ def after(state: JobState, event: JobEvent) -> JobState:
 
 
 class FailureReason(StrEnum):
-    """Why a job failed: GitLab's names, those that Remuda can produce or accept."""
+    """Why a job failed: those of GitLab's names that Remuda produces or accepts."""
 
     UNKNOWN_FAILURE = "unknown_failure"
     SCRIPT_FAILURE = "script_failure"
@@ -201,7 +200,7 @@ class FailureReason(StrEnum):
 
 
 class Fault(StrEnum):
-    """Whose failure it is."""
+    """The party that is responsible for a failure."""
 
     USER = "user"  # the job's own script or configuration
     RUNNER = "runner"  # the machine or the manager it ran under
@@ -235,7 +234,7 @@ _PLATFORM_REASONS = frozenset(
 
 
 def fault_of(reason: FailureReason) -> Fault:
-    """Whose failure a reason is."""
+    """The party that is responsible for a failure with this reason."""
     if reason in _USER_REASONS:
         return Fault.USER
     return Fault.PLATFORM if reason in _PLATFORM_REASONS else Fault.RUNNER

@@ -1,13 +1,12 @@
-"""What a pipeline does next: which of its jobs are enqueued, skipped or held, and how the whole stands.
+"""Computes what a pipeline does next: which jobs are enqueued, skipped or wait, and the status of the pipeline.
 
-Pure: it sees the newest try of each job as a `Node` and returns events for them. The cell applies them in the same
-transaction that stored the change which caused them, so a crash leaves either both or neither. Whether a resource
-group is free is decided by the cell.
+Pure: it takes the newest try of each job as a `Node` and returns events. The cell stores them in the same transaction
+as the change that caused them. The cell also checks whether a resource group is free.
 
-Everything follows from the *words* of jobs: their states, but for a failure that is allowed, which is `warned`, and a
-manual job that nobody has to start, which is `ignored`. Words and their order of precedence are GitLab's.
+All rules work on the *words* of jobs. A word is the state of a job, except that an allowed failure is `warned`, and a
+manual job that nobody has to start is `ignored`. Words and their precedence are GitLab's.
 
-Invariant: linear in jobs plus needs. A need is of the same or an earlier stage, as the compiler sees to.
+Invariant: time is linear in jobs plus needs. The compiler ensures that a need is of the same or an earlier stage.
 """
 
 from collections import defaultdict, deque
@@ -20,7 +19,7 @@ from remuda.model.job import FailureReason, JobEvent, JobState, after
 
 
 class When(StrEnum):
-    """On what a job's turn depends."""
+    """The keyword `when` of a job."""
 
     ON_SUCCESS = "on_success"
     ON_FAILURE = "on_failure"
@@ -30,11 +29,11 @@ class When(StrEnum):
 
 
 OVER = frozenset({"success", "failed", "canceled", "skipped"})
-"""Words for a pipeline in which nothing happens any more unless a person asks."""
+"""Status of pipelines that have ended. Only a user can make them run again."""
 
 
 class Node(Protocol):
-    """A job as its pipeline sees it."""
+    """The fields of a job that its pipeline depends on."""
 
     @property
     def name(self) -> str: ...
@@ -48,12 +47,12 @@ class Node(Protocol):
     def stage_index(self) -> int: ...
     @property
     def by_stage(self) -> bool:
-        """It waits for all jobs of earlier stages."""
+        """True if it waits for all jobs of earlier stages."""
         ...
 
     @property
     def waits_for(self) -> tuple[str, ...]:
-        """Names of the jobs it needs, where it does not wait by stage."""
+        """Names of the jobs that it needs, if it does not wait by stage."""
         ...
 
 
@@ -72,7 +71,7 @@ _SUCCESS, _FAILED, _CANCELED, _SKIPPED = "success", "failed", "canceled", "skipp
 _CREATED = JobState.CREATED
 
 _WORDS = {state: state.value for state in JobState} | {
-    JobState.LEASED: JobState.RUNNING.value  # nobody but the runner and the cell knows the difference
+    JobState.LEASED: JobState.RUNNING.value  # users see no difference
 }
 _WORDS_IF_ALLOWED = _WORDS | {
     JobState.FAILED: _WARNED,
@@ -80,7 +79,7 @@ _WORDS_IF_ALLOWED = _WORDS | {
     JobState.MANUAL: _IGNORED,
 }
 OPEN = frozenset(_WORDS.values()) - OVER
-"""Words for all other pipelines."""
+"""Status of pipelines that have not ended."""
 _PASSED = frozenset({_SUCCESS, _SKIPPED, _WARNED, _IGNORED})
 _ENDED = _PASSED | {_FAILED, _CANCELED}
 _DID_NOT_RUN = frozenset({_SKIPPED, _IGNORED})
@@ -93,10 +92,10 @@ _WIDER_REASONS = {
     FailureReason.SERVER_TIMEOUT_RUNNING.value: FailureReason.JOB_EXECUTION_TIMEOUT.value,
     FailureReason.SERVER_TIMEOUT_CANCELING.value: FailureReason.JOB_EXECUTION_TIMEOUT.value,
 }
-"""Reasons that a rule names by a wider word."""
+"""The wider reason by which `retry:when` also selects a failure."""
 
 _NEVER_RETRIED = frozenset({FailureReason.MISSING_DEPENDENCY_FAILURE.value})
-"""Reasons that a further try would only meet again."""
+"""Reasons for which a retry would fail again."""
 
 
 def _word(state: JobState, *, allow_failure: bool) -> str:
@@ -104,9 +103,9 @@ def _word(state: JobState, *, allow_failure: bool) -> str:
 
 
 def _sum(words: Collection[str], *, by_stage: bool) -> str | None:
-    """How the jobs that one waits for ended together; None while they have not.
+    """The combined result of the jobs that a job waits for; None while they have not all ended.
 
-    Who names a job as a need wants what it made, so a need that did not run tells; a stage goes on without it.
+    A need that did not run makes the result `skipped`, because its artifacts are missing. A stage ignores it.
     """
     words = frozenset(words)
     if not words <= _ENDED:
@@ -121,7 +120,7 @@ def _sum(words: Collection[str], *, by_stage: bool) -> str | None:
 
 
 def _turn(node: Node, ended: str) -> JobEvent:
-    """What happens to a created job once nobody holds it up, given how those it waited for ended."""
+    """The event for a created job, after the jobs that it waited for ended with a combined result."""
     goes_on = ended == _SUCCESS or (ended == _SKIPPED and node.by_stage)
     match node.when:
         case When.ON_SUCCESS:
@@ -137,7 +136,7 @@ def _turn(node: Node, ended: str) -> JobEvent:
 
 
 def next_moves(nodes: Iterable[Node]) -> list[Move]:
-    """All moves that follow now, those included that follow from one another (a skip may skip the next)."""
+    """All moves that are due, including those that follow from others (a skip may skip the next job)."""
     by_name = {node.name: node for node in nodes}
     stages: defaultdict[int, list[Node]] = defaultdict(list)
     for node in by_name.values():
@@ -149,29 +148,29 @@ def next_moves(nodes: Iterable[Node]) -> list[Move]:
         stage = stages[index]
         created = [node for node in stage if node.state is _CREATED]
         ended = _sum(before, by_stage=True)
-        found = [] if ended is None else [Move(node.name, _turn(node, ended)) for node in created if node.by_stage]
-        for move in found:
+        due = [] if ended is None else [Move(node.name, _turn(node, ended)) for node in created if node.by_stage]
+        for move in due:
             moved[move.name] = _word_after(by_name[move.name], move)
-        found += _moves_by_needs([node for node in created if not node.by_stage], by_name, moved)
+        due += _moves_by_needs([node for node in created if not node.by_stage], by_name, moved)
         before |= {_word(node.state, allow_failure=node.allow_failure) for node in stage if node.name not in moved}
-        before |= {moved[move.name] for move in found}
-        moves += found
+        before |= {moved[move.name] for move in due}
+        moves += due
     return moves
 
 
 def _moves_by_needs(created: Sequence[Node], by_name: Mapping[str, Node], moved: dict[str, str]) -> list[Move]:
-    """The moves of a stage's created jobs that have needs; `moved` has the words of those that moved before."""
+    """The moves of the created jobs of a stage that have needs. `moved` has the words of jobs that moved before."""
     behind: defaultdict[str, list[Node]] = defaultdict(list)
     names = {node.name for node in created}
-    held_up = {}
+    blockers = {}
     for node in created:
-        # A need may be of the same stage: it moves first, or this one does not move at all.
+        # A need of the same stage must move first.
         here = names.intersection(node.waits_for)
-        held_up[node.name] = len(here)
+        blockers[node.name] = len(here)
         for need in here:
             behind[need].append(node)
     moves: list[Move] = []
-    ready = deque(node for node in created if not held_up[node.name])
+    ready = deque(node for node in created if not blockers[node.name])
     while ready:
         node = ready.popleft()
         needs = [by_name[name] for name in node.waits_for if name in by_name]
@@ -183,8 +182,8 @@ def _moves_by_needs(created: Sequence[Node], by_name: Mapping[str, Node], moved:
         moved[node.name] = _word_after(node, move)
         moves.append(move)
         for other in behind[node.name]:
-            held_up[other.name] -= 1
-            if not held_up[other.name]:
+            blockers[other.name] -= 1
+            if not blockers[other.name]:
                 ready.append(other)
     return moves
 
@@ -194,7 +193,7 @@ def _word_after(node: Node, move: Move) -> str:
 
 
 def pipeline_state(nodes: Iterable[Node]) -> str:
-    """The pipeline's status in GitLab's words, which come in its order."""
+    """The status of the pipeline, by GitLab's rules of precedence."""
     words = frozenset({_word(node.state, allow_failure=node.allow_failure) for node in nodes})
     if words <= _DID_NOT_RUN:
         return _SKIPPED
@@ -210,10 +209,10 @@ def pipeline_state(nodes: Iterable[Node]) -> str:
     if "pending" in words:
         return "running"
     order = ("running", "waiting_for_resource", "manual", "scheduled", "preparing")
-    found = next((word for word in order if word in words), None)
-    if found is None and "created" in words:
+    status = next((word for word in order if word in words), None)
+    if status is None and "created" in words:
         return "running"
-    return found or ("canceling" if "canceling" in words else _FAILED)
+    return status or ("canceling" if "canceling" in words else _FAILED)
 
 
 def retries_left(
@@ -225,7 +224,7 @@ def retries_left(
     retry_exit_codes: Sequence[int] = (),
     exit_code: int | None = None,
 ) -> bool:
-    """Whether a failed job is tried again by its rules, for its reason or its exit code; `tries` counts this one."""
+    """True if a failed job is retried because of its reason or exit code. `tries` includes the failed one."""
     if tries > retry_max or reason in _NEVER_RETRIED:
         return False
     words = {"always", reason, _WIDER_REASONS.get(reason, reason)}
@@ -233,5 +232,5 @@ def retries_left(
 
 
 def waits_for_names(prerequisites: Mapping[str, Sequence[str]], name: str) -> tuple[str, ...]:
-    """The stored form of what a job waits for."""
+    """The stored names of the jobs that a job waits for."""
     return tuple(sorted(set(prerequisites.get(name, ()))))

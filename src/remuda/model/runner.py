@@ -1,7 +1,7 @@
-"""What a runner offers (its fingerprint), what a job needs (its capability key), and whether they fit.
+"""What a runner offers (its fingerprint), what a job needs (its capability key), and whether they match.
 
-Tags of the job must all be the runner's; a job without tags needs a runner that takes such jobs; a protected runner
-takes only jobs of protected refs; a runner serves an organization, a project, or all of its cell.
+The runner must have all tags of the job. A job without tags needs a runner that takes untagged jobs. A protected runner
+takes only jobs of protected refs. A runner serves an organization, a group, or projects.
 """
 
 from enum import StrEnum
@@ -10,7 +10,7 @@ from remuda.lib.dataclass import dataclass
 
 
 class RunnerType(StrEnum):
-    """How far a runner reaches. The values are GitLab's."""
+    """Scope of a runner. The values are GitLab's."""
 
     INSTANCE = "instance_type"
     GROUP = "group_type"
@@ -18,39 +18,39 @@ class RunnerType(StrEnum):
 
 
 Pool = tuple[str, int]
-"""A set of jobs that a runner may serve as a whole: of an organization, of a group, of a project."""
+"""A set of jobs that a runner serves: ("organization", id), ("group", id) or ("project", id)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CapabilityKey:
-    """What a job needs. Jobs with equal keys are interchangeable for matching."""
+    """What a job needs. A runner that can take one job can take all jobs with an equal key."""
 
     tags: frozenset[str] = frozenset()
     protected: bool = False
     project_id: int = 0
     group_ids: tuple[int, ...] = ()
-    """The groups its project is in, the nearest first."""
+    """Groups of its project, the nearest first."""
     organization_id: int = 1
 
     def pools(self) -> tuple[Pool, ...]:
-        """Everything it belongs to."""
+        """All sets of jobs that it belongs to, organization first and project last."""
         groups = tuple(("group", group_id) for group_id in self.group_ids)
         return (("organization", self.organization_id), *groups, ("project", self.project_id))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fingerprint:
-    """What a runner offers. Runners with equal ones can take exactly the same jobs."""
+    """What a runner offers. Runners with equal fingerprints can take the same jobs."""
 
     tags: frozenset[str] = frozenset()
     run_untagged: bool = True
     protected_only: bool = False
     pools: frozenset[Pool] = frozenset({("organization", 1)})
-    """Whose jobs it serves."""
+    """The sets of jobs that it serves."""
 
 
 def lacks(fingerprint: Fingerprint, tags: frozenset[str], *, is_protected: bool) -> str | None:
-    """Why the runner cannot take such a job, whosever it is; None when it can."""
+    """Why the runner cannot take a job with these tags, without regard to its project; None if it can."""
     missing = tags - fingerprint.tags
     if missing:
         return "the runner lacks the tags " + ", ".join(sorted(missing))
@@ -62,12 +62,11 @@ def lacks(fingerprint: Fingerprint, tags: frozenset[str], *, is_protected: bool)
 
 
 def misfit(fingerprint: Fingerprint, need: CapabilityKey) -> str | None:
-    """Why the runner cannot take such a job, in words; None when it can."""
+    """Why the runner cannot take the job; None if it can."""
     if fingerprint.pools.isdisjoint(need.pools()):
         return "the runner does not serve this project"
     return lacks(fingerprint, need.tags, is_protected=need.protected)
 
 
 def fits(fingerprint: Fingerprint, need: CapabilityKey) -> bool:
-    """Whether the runner can take such a job."""
     return misfit(fingerprint, need) is None

@@ -1,11 +1,10 @@
-"""The events that an agent reported of a job's steps, as the tree that they are of, and where its time went. Pure.
+"""Builds the tree of a job's steps from the events that its agent reported, and computes each step's own time. Pure.
 
-Decided here: which event is of which step, what becomes of attempts, and that time counts once. A step that called
-others has for its own only what they did not take; steps that ran at the same time share the time of the one around
-them. So the own times of a tree sum to the times of its highest steps.
+The own time of a step excludes the steps that it called. Steps that ran in parallel share the time of their caller. So
+the own times of a tree add up to the times of its top-level steps.
 
-An event of a kind that is not known is passed over, and nothing that an event says is relied upon: a newer agent may
-tell more, and not every agent is ours. The cell (`core.times`) and the command line are the callers.
+Events of unknown kinds are ignored and fields are not trusted, because newer or foreign agents may send others. The
+cell (`core.jobs.job_times`) and the command line call this.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,16 +13,16 @@ from typing import Any, NamedTuple
 from remuda.lib.clock import parse_time
 
 DEEPEST = 64
-"""Agents allow half of that; what claims to be deeper is told at the top."""
+"""Deeper steps are shown at the top level. Agents allow half of this depth."""
 _NOT_OF_THE_STEP = frozenset({"version", "seq", "event", "time", "retried", "steps", "attempts"})
 
 Step = dict[str, Any]
-"""What is known of a step: the fields of its last event; `steps`, those that it called; `attempts`, where it was tried
-several times: what is known of the earlier ones. One that runs has the status `running`."""
+"""The fields of the last event of a step; `steps`: the steps that it called; `attempts`: earlier attempts, if it was
+retried. A step that runs has the status `running`."""
 
 
 class _Place:
-    """A step on its way."""
+    """A step while its events are read."""
 
     __slots__ = ("depth", "is_over", "is_retried", "step")
 
@@ -40,10 +39,10 @@ class _Place:
 
 
 def tree_of(events: Iterable[Any]) -> list[Step]:
-    """The steps of a job's own list, in order."""
+    """The top-level steps of a job, in order."""
     top: list[Step] = []
     latest: dict[str, _Place] = {}
-    """A list may call two steps by one name: then it is the later one."""
+    """By path. If two steps have the same name, the later one."""
     for event in events:
         kind = event.get("event") if isinstance(event, Mapping) else None
         if kind not in ("started", "finished"):
@@ -58,20 +57,20 @@ def tree_of(events: Iterable[Any]) -> list[Step]:
             (top if above is None else above.step["steps"]).append(place.step)
         elif place.is_retried and event.get("attempt") != place.step.get("attempt"):
             place.next_attempt()
-        told = {name: value for name, value in event.items() if name not in _NOT_OF_THE_STEP}
+        fields = {name: value for name, value in event.items() if name not in _NOT_OF_THE_STEP}
         if kind == "started":
-            told |= {"status": "running", "started_at": event.get("time")}
-        elif told.get("finished_at") is None:
-            told["finished_at"] = event.get("time")
+            fields |= {"status": "running", "started_at": event.get("time")}
+        elif fields.get("finished_at") is None:
+            fields["finished_at"] = event.get("time")
         below = {name: place.step.pop(name) for name in ("attempts", "steps") if name in place.step}
-        place.step |= {"status": "success"} | told | below
+        place.step |= {"status": "success"} | fields | below
         place.is_retried = kind == "finished" and event.get("retried") is True
         place.is_over = kind == "finished" and not place.is_retried
     return top
 
 
 class OwnTime(NamedTuple):
-    """What a step, or an earlier attempt at it, took for itself."""
+    """Time that one attempt of a step took, without the steps that it called."""
 
     step: Step
     above: "OwnTime | None"
@@ -80,7 +79,7 @@ class OwnTime(NamedTuple):
 
 
 def own_times(steps: Sequence[Step], now: float) -> list[OwnTime]:
-    """Of all steps of a tree that have begun; one that runs takes until now."""
+    """Own times of all steps that have started. A running step takes until `now`."""
     return list(_own_times(steps, now, None, 1.0))
 
 
@@ -96,7 +95,7 @@ def _own_times(steps: Sequence[Step], now: float, above: OwnTime | None, share: 
 
 
 def attempts(steps: Sequence[Step]) -> Iterator[Step]:
-    """The steps of a list, and before each the earlier attempts at it."""
+    """The steps of a list, each after its earlier attempts."""
     for step in steps:
         yield from step.get("attempts", ())
         yield step

@@ -1,14 +1,13 @@
-"""Which job next. Pure and in memory: the store stays the truth, and any process can rebuild this from it.
+"""Waiting jobs in memory, and which one a runner gets next. Pure; any process can rebuild it from the store.
 
-Decided here is the order among the jobs that a runner can take: priority, which grows while a job waits but only by a
-few steps; then the project that has the fewest jobs with runners; then age, which is the order of ids, so a job that
-comes back keeps its place. The caller claims the chosen job in the store; when it lost the race it drops the job here
-and asks again. What a runner can take is decided in `remuda.model.runner`.
+Order of the jobs that a runner can take (`remuda.model.runner`): first priority, which grows by a few steps while a job
+waits; then the project with the fewest assigned jobs; then age, which is the order of ids, so a job that comes back
+keeps its place. The caller leases the chosen job in the store. If that fails, it drops the job here and asks again.
 
-A choice costs the same however many jobs wait. Jobs with the same needs are in one *lane*, and in it each project has
-a *line* of its jobs. A runner looks only at the first line of each lane that fits it, by the *pools* it serves: its
-organization, a group, or projects. Heaps are lazy: what has changed is pushed anew, what is out of date is dropped
-when it comes to the top.
+The cost of a choice does not depend on the number of jobs. Jobs with the same needs are in one *lane*, in which each
+project has a *line* of its jobs. A runner looks only at the first line of each lane that fits, by the *pools* that it
+serves: its organization, a group, or projects. Heaps are lazy: a change pushes a new entry, and outdated entries are
+dropped when they come to the top.
 """
 
 import heapq
@@ -24,44 +23,44 @@ from remuda.model.runner import CapabilityKey, Fingerprint, Pool, lacks
 
 AGE_STEP_SECONDS = 300.0
 AGE_STEPS = 3
-"""So much priority a job can gain by waiting: one for each step of time, and no more than this."""
+"""Maximum priority that a job gains by waiting, one for each step of time."""
 
 _SPARE = 8
-"""How many entries beyond twice what is needed a heap may have before it is made anew."""
+"""A heap is rebuilt when it has this many entries more than twice the needed ones."""
 
 _Needs = tuple[frozenset[str], bool]
 _Rank = tuple[int, int, JobId]
-"""Of a line: minus its first job's priority, how many jobs its project has with runners, and that job's id."""
+"""Rank of a line: the negative priority of its first job, the assigned jobs of its project, the id of the first job."""
 
 
 class Waiting(msgspec.Struct):
-    """How a job waits."""
+    """Position of a waiting job."""
 
     key: CapabilityKey
     line: "_Line"
     priority: int
     since: float
     level: int
-    """Its priority now, with what it gained by waiting."""
+    """Its priority, with what it gained by waiting."""
     rises_at: float
 
     @property
     def may_rise(self) -> bool:
-        """Whether waiting can still gain it something."""
+        """True if its level can still grow."""
         return self.level - self.priority < AGE_STEPS
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a job stands among those that the same runners could take."""
+    """Place of a job among the jobs that the same runners can take."""
 
     ahead: int
-    """So many would be taken before it, if none came and none ended meanwhile."""
+    """Number of jobs that would be handed out before it, if none were added and none ended."""
     competing: int
-    """How many there are, itself included."""
+    """Number of these jobs, itself included."""
     level: int
-    """Its priority now, with what it gained by waiting."""
+    """Its priority, with what it gained by waiting."""
     running: int
-    """How many jobs of its project are with runners."""
+    """Number of assigned jobs of its project."""
 
 
 class _Line:
@@ -75,11 +74,11 @@ class _Line:
         self.pools = key.pools()
         self.jobs: list[tuple[int, JobId]] = []
         self.front: list[tuple[int, JobId]] = []
-        """What comes first in the heap, in order: nothing that is not here comes before the last of these."""
+        """The first entries of the heap, sorted and without gaps."""
         self.left = 0
-        """How many jobs have left since then: so many of the front may be out of date."""
+        """Number of jobs that left since `front` was built. At most so many of its entries are outdated."""
         self.levels: dict[int, set[JobId]] = {}
-        """All of them, by their priority now."""
+        """All jobs of the line, by level."""
         self.rank: _Rank | None = None
 
     def __len__(self) -> int:
@@ -102,14 +101,14 @@ class _Line:
 
 
 class _Tally(msgspec.Struct):
-    """Of one project: how many jobs have a higher level than the one asked about, the same, and are older besides."""
+    """Jobs of a project compared with one job: with a higher level, with the same, and of these the older ones."""
 
     higher: int = 0
     equal: int = 0
     older: int = 0
 
     def before(self, turns: int) -> int:
-        """How many of the same level go before a job that has as many turns of this project before its own."""
+        """Number of jobs of the same level that go before a job which `turns` jobs of this project precede."""
         return min(max(turns, 0), self.equal) + (0 <= turns < self.equal and self.older > turns)
 
 
@@ -121,11 +120,11 @@ class _Lane:
     def __init__(self, needs: _Needs) -> None:
         self.needs = needs
         self.lines: dict[tuple[Pool, ...], _Line] = {}
-        """By all pools that each is of: a project that is in other groups by now has another line."""
+        """By pools. A project that was moved to another group gets a new line."""
         self.firsts: dict[Pool, list[tuple[_Rank, tuple[Pool, ...]]]] = {}
         """For each pool, a heap of its lines by rank."""
         self.sizes: Counter[Pool] = Counter()
-        """How many lines a pool has."""
+        """Number of lines of each pool."""
 
     def open(self, key: CapabilityKey) -> _Line:
         line = _Line(key, self)
@@ -164,18 +163,18 @@ class _Lane:
 
 
 class WaitingJobs:
-    """The pending jobs of a cell, by what they need."""
+    """The pending jobs of a cell."""
 
     def __init__(self, *, is_fair: bool = True) -> None:
         self._is_fair = is_fair
         self._jobs: dict[JobId, Waiting] = {}
         self._lanes: dict[_Needs, _Lane] = {}
         self._lines_of: dict[int, set[_Line]] = {}
-        """Where a project has jobs."""
+        """Lines of each project."""
         self._busy: dict[int, int] = {}
         self._rising: list[tuple[float, JobId]] = []
         self._fitting: dict[Fingerprint, list[_Lane]] = {}
-        """The lanes that fit, looked up once until there are other lanes."""
+        """Cache of the lanes that fit; cleared when lanes are added or removed."""
 
     def __len__(self) -> int:
         return len(self._jobs)
@@ -187,7 +186,7 @@ class WaitingJobs:
         return job_id in self._jobs
 
     def add(self, job_id: JobId, key: CapabilityKey, *, priority: int = 0, since: float = 0.0) -> None:
-        """A job waits for a runner since a time; adding it again changes nothing."""
+        """Add a job that has waited since a time. If it is there already, nothing changes."""
         if job_id in self._jobs:
             return
         line = self._line(key)
@@ -199,7 +198,7 @@ class WaitingJobs:
         self._rank(line)
 
     def _line(self, key: CapabilityKey) -> _Line:
-        """Where jobs with this key wait; made where there are none yet."""
+        """The line of jobs with this key; created if there is none."""
         needs = (key.tags, key.protected)
         lane = self._lanes.get(needs)
         if lane is None:
@@ -212,22 +211,22 @@ class WaitingJobs:
         return line
 
     def put_back(self, job_id: JobId, waiting: Waiting) -> None:
-        """The job that was taken waits again, as if nothing had been."""
+        """Add a job again that `take` removed, with its old priority and age."""
         self.add(job_id, waiting.key, priority=waiting.priority, since=waiting.since)
 
     def prioritize(self, job_id: JobId, priority: int) -> None:
-        """The job, if it waits, has this priority; it goes on waiting since when it did."""
+        """Change the priority of a waiting job. It keeps its waiting time."""
         waiting = self._jobs.get(job_id)
         if waiting is not None and waiting.priority != priority:
             self.take(job_id)
             self.add(job_id, waiting.key, priority=priority, since=waiting.since)
 
     def discard(self, job_id: JobId) -> bool:
-        """The job waits no longer; whether it did."""
+        """Remove a job; False if it did not wait."""
         return self.take(job_id) is not None
 
     def take(self, job_id: JobId) -> Waiting | None:
-        """The job waits no longer; how it waited, None when it did not."""
+        """Remove a job and return its position; None if it did not wait."""
         waiting = self._jobs.pop(job_id, None)
         if waiting is None:
             return None
@@ -250,7 +249,7 @@ class WaitingJobs:
             self._fitting.clear()
 
     def occupy(self, project_id: int, jobs: int) -> None:
-        """How many jobs of the project are with runners now."""
+        """Set the number of assigned jobs of a project."""
         if self._busy.get(project_id, 0) == jobs:
             return
         if jobs:
@@ -261,26 +260,25 @@ class WaitingJobs:
             self._rank(line)
 
     def how(self, job_id: JobId) -> Waiting | None:
-        """How a job waits; None when it does not."""
+        """Position of a job; None if it does not wait."""
         return self._jobs.get(job_id)
 
     def choose(self, fingerprint: Fingerprint, now: float = 0.0) -> JobId | None:
-        """The job this runner should get, or None."""
+        """The job that a runner with this fingerprint should get, or None."""
         self._rise(now)
         ranks = (rank for lane in self._lanes_for(fingerprint) for rank in _firsts(lane, fingerprint))
         best = min(ranks, default=None)
         return best[2] if best else None
 
     def as_good(self, job_id: JobId) -> int:
-        """How many jobs wait that are as good as this one, itself included: see `alike`."""
+        """Number of jobs that are equally good, itself included: see `alike`."""
         waiting = self._jobs[job_id]
         return len(waiting.line.levels[waiting.level])
 
     def alike(self, job_id: JobId, many: int) -> Iterator[JobId]:
-        """A job that was chosen and those after it that are as good: of its project, with its needs and its priority.
+        """The chosen job and equally good ones: of the same project, with the same needs and level.
 
-        The oldest first, at most so many; fewer where much of what is looked at is out of date. Each is looked for when
-        it is asked for.
+        The oldest first, at most `many`; fewer if many entries are outdated. Lazy.
         """
         level, line = self._jobs[job_id].level, self._jobs[job_id].line
         if len(line.front) - line.left < many:
@@ -298,15 +296,15 @@ class WaitingJobs:
         waiting = self._jobs.get(job_id)
         return waiting is not None and waiting.line is line and waiting.level == level
 
-    def waiting(self) -> dict[CapabilityKey, int]:
-        """How many jobs wait per key."""
+    def count_by_key(self) -> dict[CapabilityKey, int]:
+        """Number of waiting jobs by key."""
         return {line.key: len(line) for lane in self._lanes.values() for line in lane.lines.values()}
 
     def place(self, job_id: JobId, fingerprints: Iterable[Fingerprint], now: float = 0.0) -> Place | None:
-        """Where a job stands among all that these runners could take, or among its own kind where there are none.
+        """Place of a job among all jobs that these runners can take; without runners, among jobs with its needs.
 
-        Looks once at each of those jobs with the same priority. Of a project the n-th job to go finds n jobs more with
-        runners than now.
+        Visits each job of the same level once. It assumes that handed-out jobs do not end: before the n-th job of a
+        project is handed out, the project has n more assigned jobs than now.
         """
         self._rise(now)
         own = self._jobs.get(job_id)
@@ -314,7 +312,7 @@ class WaitingJobs:
             return None
         tallies: dict[int, _Tally] = {}
         competing = 0
-        for line in self._competing(own.line, fingerprints):
+        for line in self._lines_in_competition(own.line, fingerprints):
             tally = tallies.setdefault(line.key.project_id, _Tally())
             competing += len(line)
             equal = line.levels.get(own.level, set())
@@ -330,8 +328,8 @@ class WaitingJobs:
             ahead += tally.higher + (tally.before(turn - first) if self._is_fair else tally.older)
         return Place(ahead=ahead, competing=competing, level=own.level, running=running)
 
-    def _competing(self, own: _Line, fingerprints: Iterable[Fingerprint]) -> Iterator[_Line]:
-        """The lines of all jobs that one of the runners could take, and the job's own."""
+    def _lines_in_competition(self, own: _Line, fingerprints: Iterable[Fingerprint]) -> Iterator[_Line]:
+        """The lines of all jobs that one of the runners can take, and the job's own line."""
         served: dict[_Needs, set[Pool]] = {}
         for fingerprint in set(fingerprints):
             for lane in self._lanes_for(fingerprint):
@@ -355,7 +353,7 @@ class WaitingJobs:
         return fitting
 
     def _rank(self, line: _Line) -> None:
-        """Find the first job of a line, and tell its pools if the line's rank has changed."""
+        """Compute the rank of a line, and push it to its pools if it has changed."""
         level, job_id = line.jobs[0]
         while not self._is_in(line, job_id, -level):
             heapq.heappop(line.jobs)
@@ -366,7 +364,7 @@ class WaitingJobs:
             line.lane.push(line)
 
     def _rise(self, now: float) -> None:
-        """Let those rise that have waited long enough."""
+        """Raise the level of jobs that have waited long enough."""
         while self._rising and self._rising[0][0] <= now:
             due, job_id = heapq.heappop(self._rising)
             waiting = self._jobs.get(job_id)
@@ -384,17 +382,17 @@ class WaitingJobs:
 
 
 def _in_order(heap: list[tuple[int, JobId]]) -> Iterator[tuple[int, JobId]]:
-    """What is in a heap, the smallest first, without taking anything out; the first few cost little."""
-    next_ones = [(heap[0], 0)]
-    while next_ones:
-        entry, at = heapq.heappop(next_ones)
+    """The entries of a heap in order, without changing it. The first few are cheap."""
+    candidates = [(heap[0], 0)]
+    while candidates:
+        entry, index = heapq.heappop(candidates)
         yield entry
-        for child in range(2 * at + 1, min(2 * at + 3, len(heap))):
-            heapq.heappush(next_ones, (heap[child], child))
+        for child in range(2 * index + 1, min(2 * index + 3, len(heap))):
+            heapq.heappush(candidates, (heap[child], child))
 
 
 def _firsts(lane: _Lane, fingerprint: Fingerprint) -> Iterator[_Rank]:
-    """The first line of each pool of the lane that the runner serves."""
+    """Ranks of the first lines of the pools that the runner serves."""
     served = fingerprint.pools
     pools = [pool for pool in lane.firsts if pool in served] if len(lane.firsts) < len(served) else served
     for pool in pools:

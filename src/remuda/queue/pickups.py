@@ -1,10 +1,9 @@
-"""How fast jobs were picked up lately: the ground on which a wait is estimated.
+"""Estimates how long a job will wait, from the pick-ups of the last minutes by runners that can take it.
 
-Decided here: what counts (pick-ups of the last minutes, by runners that can take the job in question) and what an
-estimate is: so many jobs go first, and each took so long. How long one *took* is the time since the pick-up before it,
-or since it began to wait if that is later; so a queue that is always empty gives a short time, and a long queue the
-time between two pick-ups. So long as the job in question has waited since the last one counts, too: what stands still
-must not look quick. Pure, bounded, and kept in memory by the process that hands out: it begins with nothing.
+The estimate is the number of jobs ahead times the average time per pick-up. The time of a pick-up counts from the one
+before it, or from the moment when the job began to wait if that is later. So an empty queue gives a short time, and a
+long queue the interval between pick-ups. The time since the last pick-up counts, too: a queue that stands still must
+not look fast. Pure and bounded; each process starts without data.
 """
 
 from collections import OrderedDict, deque
@@ -14,15 +13,15 @@ import msgspec
 from remuda.model.runner import CapabilityKey, Fingerprint, fits
 
 WINDOW_SECONDS = 600.0
-"""Older pick-ups say nothing about now."""
+"""Older pick-ups are ignored."""
 _EACH = 64
-"""How many are kept for runners that are alike."""
+"""Number of pick-ups kept per fingerprint."""
 _KINDS = 512
-"""For how many different kinds of runners."""
+"""Number of fingerprints that are kept."""
 
 
 class Estimate(msgspec.Struct, frozen=True, kw_only=True):
-    """How long a job may still wait, and what that is based on."""
+    """The expected waiting time, and the number of pick-ups that it is based on."""
 
     seconds: float
     pick_ups: int
@@ -30,13 +29,13 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PickUps:
-    """The latest pick-ups, by what the runners offer that made them."""
+    """The latest pick-ups, by the fingerprint of the runner."""
 
     def __init__(self) -> None:
         self._made: OrderedDict[Fingerprint, deque[tuple[float, float]]] = OrderedDict()
 
     def note(self, fingerprint: Fingerprint, *, at: float, since: float) -> None:
-        """A runner got a job that had waited since a time."""
+        """Record that a runner got a job that had waited since a time."""
         made = self._made.setdefault(fingerprint, deque(maxlen=_EACH))
         made.append((at, since))
         self._made.move_to_end(fingerprint)
@@ -44,7 +43,7 @@ class PickUps:
             self._made.popitem(last=False)
 
     def estimate(self, need: CapabilityKey, ahead: int, now: float, *, since: float | None = None) -> Estimate | None:
-        """How long a job will wait before which so many go and that waits `since` then; None when nothing is known."""
+        """Estimate for a job with `ahead` jobs before it that waits `since` a time; None without pick-ups."""
         made = sorted(
             pick_up
             for fingerprint, pick_ups in self._made.items()

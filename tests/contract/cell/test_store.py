@@ -25,7 +25,7 @@ from remuda.cell.values import (
     UserToken,
 )
 from remuda.cell.values.people import ProjectFilter
-from remuda.model.job import HELD, JobId, JobState, PipelineId, ProjectId, RunnerId
+from remuda.model.job import ASSIGNED, JobId, JobState, PipelineId, ProjectId, RunnerId
 from remuda.pipeline import JobSpec, Trigger
 from remuda.testing.builders import NOW, a_pipeline, a_project, a_runner, a_spec, new_jobs
 
@@ -359,7 +359,7 @@ class TestJobs:
         for job, state in zip(family.jobs, states, strict=True):
             await store.jobs.change_job(job.id, partial(replace, state=state))
         assert [job.name for job in await store.jobs.list_jobs_in([JobState.PENDING])] == ["pending"]
-        assert [job.name for job in await store.jobs.list_jobs_in(HELD)] == ["leased", "running", "canceling"]
+        assert [job.name for job in await store.jobs.list_jobs_in(ASSIGNED)] == ["leased", "running", "canceling"]
         assert await store.jobs.count_jobs() == dict.fromkeys((state.value for state in states[:-1]), 1)
 
     async def test_many_jobs_are_read_a_piece_at_a_time(

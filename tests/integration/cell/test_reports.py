@@ -149,7 +149,7 @@ def test_a_need_of_another_project_that_is_not_there(cell: ServedCell, runner: S
     assert runner.take()["job_info"]["name"] == "other"
     jobs = {job["name"]: job for job in cell.api("GET", f"/projects/{project}/jobs").json()}
     assert jobs["use"]["failure_reason"] == "missing_dependency_failure"
-    assert 'project "root/app", which is not there' in jobs["use"]["failure_message"]
+    assert 'project "root/app", which does not exist' in jobs["use"]["failure_message"]
 
 
 def test_with_python_gitlab(cell: ServedCell, runner: ScriptedRunner, build: dict[str, Any]) -> None:

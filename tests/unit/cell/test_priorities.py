@@ -5,7 +5,7 @@ import pytest
 from remuda.cell.core.jobs import lifecycle
 from remuda.cell.core.pipelines.creation import new_jobs
 from remuda.cell.errors import InvalidError, NotFoundError
-from remuda.model.job import FINAL, HELD, JobId, JobState
+from remuda.model.job import ASSIGNED, FINAL, JobId, JobState
 from remuda.testing.builders import NOW, a_job, a_pipeline, a_project, a_spec
 from remuda.testing.memory_cell import MemoryCell
 
@@ -62,7 +62,7 @@ def test_beyond_the_range(priority: int) -> None:
         lifecycle.prioritize(a_job(), priority, NOW)
 
 
-@pytest.mark.parametrize("state", sorted(HELD | FINAL))
+@pytest.mark.parametrize("state", sorted(ASSIGNED | FINAL))
 def test_only_a_job_that_waits_can_have_another(state: JobState) -> None:
     with pytest.raises(InvalidError, match="only a job that waits"):
         lifecycle.prioritize(a_job(state=state), 1, NOW)

@@ -3,8 +3,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remuda.model.job import (
+    ASSIGNED,
     FINAL,
-    HELD,
     STARTED,
     TRANSITIONS,
     FailureReason,
@@ -74,7 +74,7 @@ def test_on_every_path_a_job_starts_once_and_is_handed_out_only_before(data: st.
 def test_a_job_that_has_started_never_waits_again() -> None:
     for state in STARTED:
         assert reachable(state) <= STARTED | FINAL
-    assert STARTED < HELD
+    assert STARTED < ASSIGNED
 
 
 def test_states_that_gitlab_has_carry_its_names() -> None:

@@ -19,7 +19,7 @@ def test_the_oldest_that_fits_comes_first() -> None:
     assert waiting.choose(ANY) == 1
     assert waiting.choose(Fingerprint(tags=frozenset({"gpu"}))) == 2
     assert waiting.choose(Fingerprint()) is None
-    assert waiting.waiting() == {LINUX: 1, GPU: 2}
+    assert waiting.count_by_key() == {LINUX: 1, GPU: 2}
 
 
 def test_a_job_that_comes_back_is_as_old_as_before() -> None:
@@ -299,7 +299,7 @@ class AgainstAPlainList(RuleBasedStateMachine):
 
     @invariant()
     def counts(self) -> None:
-        assert len(self.waiting) == len(self.plain) == sum(self.waiting.waiting().values())
+        assert len(self.waiting) == len(self.plain) == sum(self.waiting.count_by_key().values())
         assert all(job in self.waiting for job in self.plain)
 
 

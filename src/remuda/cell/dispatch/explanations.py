@@ -69,7 +69,7 @@ class Explanations:
         coming = await self._store.jobs.list_coming_jobs(demand.AHEAD, held_since=now - demand.HELD_SECONDS)
         runners, _ = await self._store.runners.list_runners(_ALL)
         managers = await self._store.runners.list_all_managers()
-        ready, running = self._memory.waiting_jobs.waiting(), list(self._memory.assigned_jobs.values())
+        ready, running = self._memory.waiting_jobs.count_by_key(), list(self._memory.assigned_jobs.values())
 
         def count() -> DemandCount:
             keys = demand.compute_demand(

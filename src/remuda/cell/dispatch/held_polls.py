@@ -1,9 +1,10 @@
-"""Requests for a job that are held until there is one: cheap futures, grouped by what their runners offer.
+"""Requests for a job that are held until a job fits, grouped by what their runners offer.
 
-Decided here is only who is woken: the runner with the highest priority, and of those the one that waits longest.
-Dispatch claims the job; a poll that was woken and took nothing, or another job than the one it was woken for, calls
-`wake` when it is through. That is the invariant: as long as a job waits and a held poll fits it, some woken poll is
-still on its way. So waking one at a time is enough, and no wake-up is lost.
+`wake` chooses the runner with the highest priority, and among those the one that has waited longest. A woken poll that
+took no job, or another job than the one it was woken for, calls `wake` again.
+
+Invariant: while a job waits and a held poll fits it, at least one woken poll is still looking for a job. So waking one
+poll at a time is enough, and no wake-up is lost.
 """
 
 import asyncio
@@ -16,14 +17,14 @@ from remuda.queue import WaitingJobs
 
 
 class HangUp(Protocol):
-    """That the client of a poll has hung up, or will. An event is one."""
+    """Tells that the client of a poll has disconnected, like an `asyncio.Event`."""
 
     def is_set(self) -> bool: ...
     async def wait(self) -> Any: ...
 
 
 _Group = tuple[int, Fingerprint]
-"""Polls that are alike: minus the priority of their runners, and what these offer."""
+"""Key of interchangeable polls: the negative priority of their runners, and what those offer."""
 
 
 class _Poll:
@@ -36,7 +37,7 @@ class _Poll:
 
 
 class HeldPolls:
-    """The held polls of a cell."""
+    """The held polls of one process of a cell."""
 
     def __init__(self, waiting: WaitingJobs, clock: Clock) -> None:
         self._waiting = waiting
@@ -49,7 +50,7 @@ class HeldPolls:
         return sum(len(group) for group in self._held.values())
 
     async def hold(self, fingerprint: Fingerprint, seconds: float, gone: HangUp, *, priority: int = 0) -> bool:
-        """Wait. True: look for a job again. False: time is up, the client is gone, or all polls end."""
+        """Wait for a job. True: try to get one. False: time is up, the client is gone, or the cell stops."""
         if self.stopped or seconds <= 0:
             return False
         poll = _Poll(next(self._numbers), (-priority, fingerprint))
@@ -70,7 +71,7 @@ class HeldPolls:
         return woken
 
     def wake(self) -> bool:
-        """Wake the first poll that some waiting job fits; False when there is none."""
+        """Wake the first poll that a waiting job fits; False if there is none."""
         while len(self._waiting) and not self.stopped:
             poll = self._first_that_fits()
             if poll is None:
@@ -84,20 +85,20 @@ class HeldPolls:
         best: _Poll | None = None
         for (_, fingerprint), polls in self._held.items():
             first = next(iter(polls.values()))
-            # Looking for a job costs more than looking who was first; so it is done only for who would be.
+            # The comparison is cheaper than the search for a job, so it comes first.
             is_before = best is None or (first.group[0], first.number) < (best.group[0], best.number)
             if is_before and self._waiting.choose(fingerprint, now) is not None:
                 best = first
         return best
 
     def stop(self) -> None:
-        """End all polls, and those to come."""
+        """End all polls, and refuse new ones."""
         self.stopped = True
         for poll in [poll for group in self._held.values() for poll in group.values()]:
             self._end(poll, woken=False)
 
     def _end(self, poll: _Poll, *, woken: bool) -> bool:
-        """Whether it was still to be ended: a poll that is being cancelled is over already."""
+        """End a poll; False if it was already over or cancelled."""
         self._remove(poll)
         if poll.woken.done():
             return False

@@ -12,7 +12,7 @@ import msgspec
 
 from remuda.cell.values import Job, Pipeline
 from remuda.lib.clock import Clock
-from remuda.model.job import HELD, JobId, PipelineId
+from remuda.model.job import ASSIGNED, JobId, PipelineId
 
 CACHE_SECONDS = 5.0
 """Delay until a cancel or an end by another process is noticed, if its hint was lost."""
@@ -41,7 +41,7 @@ class JobCache:
     def note(self, job: Job, *, in_running: bool = False) -> None:
         """Remember a job as it was just read or stored."""
         before = self._entries.pop(job.id, None)
-        if job.state not in HELD:
+        if job.state not in ASSIGNED:
             return
         until = self._clock.monotonic() + CACHE_SECONDS
         if before is not None and before.job.epoch == job.epoch:

@@ -18,7 +18,7 @@ from remuda.cell.pipelines.trigger_queue import TriggerQueue
 from remuda.cell.values import Family, Job
 from remuda.cell.values.changes import Applied
 from remuda.lib.clock import Clock
-from remuda.model.job import FINAL, HELD, OCCUPYING, JobId, JobState, ProjectId
+from remuda.model.job import ASSIGNED, FINAL, OCCUPYING, JobId, JobState, ProjectId
 from remuda.model.progress import OVER
 from remuda.queue import WaitingJobs
 from remuda.queue.pickups import PickUps
@@ -149,4 +149,4 @@ class DispatchMemory:
 
 
 def _is_assigned(job: Job) -> bool:
-    return job.state in HELD and not job.is_trigger
+    return job.state in ASSIGNED and not job.is_trigger

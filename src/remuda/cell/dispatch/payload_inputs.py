@@ -1,10 +1,9 @@
-"""Collects what a hand-out needs: the parts of a job's payload from the store, and the keys that sign its tokens.
+"""Reads what the payload of a job is made of from the store, and signs its tokens.
 
-What goes into the payload is decided in `core.payload`, whose artifacts the job gets in
-`remuda.cell.dispatch.artifact_dependencies`. Dispatch calls this for every job it hands out.
+`core.payload` builds the payload, `artifact_dependencies` finds the artifacts. `handout` calls this for every job.
 
-Invariant: jobs elsewhere whose artifacts the payload names, and the hash of an opaque token, are stored with the job
-before it goes out; only artifacts of those can be downloaded with its token.
+Invariant: the ids of jobs of other pipelines whose artifacts the payload names, and the hash of an opaque token, are
+stored with the job before the payload is sent. The job's token gives access only to artifacts of those jobs.
 """
 
 import asyncio
@@ -16,7 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from remuda.cell.core.jobs.runner_features import missing_features
-from remuda.cell.core.payload.id_tokens import claims
+from remuda.cell.core.payload.id_tokens import build_claims
 from remuda.cell.core.payload.payload import build_payload
 from remuda.cell.core.payload.step_policies import for_payload, policy_setting, scopes_of
 from remuda.cell.core.payload.variables import JobContext, applicable, cell_variables, expansion, user_variables
@@ -42,28 +41,27 @@ async def load_id_keys(store: Store) -> Sequence[IdKey]:
 
 
 async def load_variables(store: Store, project: Project, environment: str = "") -> tuple[ProjectVariable, ...]:
-    """The variables that a job of a project gets from it, from its groups and from the cell."""
-    kept = [
+    """The variables of the project, its groups and the cell that apply to a job."""
+    variables = [
         *await store.projects.list_shared_variables(project.group_ids),
         *await store.projects.list_variables(project.id),
     ]
-    return tuple(applicable(kept, group_ids=project.group_ids, environment=environment))
+    return tuple(applicable(variables, group_ids=project.group_ids, environment=environment))
 
 
 async def load_context(store: Store, job: Job, runner: Runner, *, public_url: str) -> JobContext:
-    """What is stored of a job; NotFoundError when the store lacks a part of it."""
+    """The stored parts of a job; NotFoundError if one is missing."""
     return await _build_context(store, job, runner, await store.jobs.load_belongings(job), public_url)
 
 
-async def _build_context(store: Store, job: Job, runner: Runner, has: Belongings, public_url: str) -> JobContext:
-    spec, pipeline, project = has.spec, has.pipeline, has.project
+async def _build_context(store: Store, job: Job, runner: Runner, parts: Belongings, public_url: str) -> JobContext:
+    spec, pipeline, project = parts.spec, parts.pipeline, parts.project
     if project is not None and project.removed_at is not None:
         raise ProjectDeletedError(f"the project of job {job.id} was deleted")
     if spec is None or pipeline is None or project is None:
         raise NotFoundError(f"job {job.id} lacks its spec, pipeline or project in the store")
     if project.group_ids == job.group_ids:
-        kept = has.variables
-        variables = tuple(applicable(kept, group_ids=project.group_ids, environment=job.environment))
+        variables = tuple(applicable(parts.variables, group_ids=project.group_ids, environment=job.environment))
     else:
         variables = await load_variables(store, project, job.environment)
     return JobContext(
@@ -78,12 +76,12 @@ async def _build_context(store: Store, job: Job, runner: Runner, has: Belongings
 
 
 class Draft(msgspec.Struct, frozen=True, kw_only=True):
-    """A payload that is ready but for what `keep` stores."""
+    """A payload, with what `store_draft` must store before it is sent."""
 
     context: JobContext
     payload: JobPayload
     gets: tuple[JobId, ...]
-    """Jobs elsewhere whose artifacts it names."""
+    """Jobs of other pipelines whose artifacts it names."""
     token_hash: str
 
 
@@ -92,47 +90,46 @@ async def draft_payload(
     keys: KeyRing,
     job: Job,
     runner: Runner,
-    has: Belongings,
+    parts: Belongings,
     *,
     features: Mapping[str, bool],
     public_url: str,
     now: float,
 ) -> Draft:
-    """The payload of a job that is leased, or would be just like that, for a runner with these features, made of what
-    the job has, with the `policy_settings`.
+    """Build the payload of a leased job for a runner with these features. `parts.settings` has the `policy_settings`.
 
-    NotFoundError when the store lacks a part of it, MissingDependencyError when the artifacts of another job are not
-    there that it must have, CannotStartError when something else is in its way.
+    Raises NotFoundError if a part of the job is missing in the store, MissingDependencyError if required artifacts are
+    missing, CannotStartError if the job cannot start for another reason.
     """
-    context = await _build_context(store, job, runner, has, public_url)
-    found = await find_dependencies(store, context, now=now)
+    context = await _build_context(store, job, runner, parts, public_url)
+    dependencies = await find_dependencies(store, context, now=now)
     await _check(store, context, features)
-    context = replace(context, inherited=found.variables)
+    context = replace(context, inherited=dependencies.variables)
     token = await keys.issue(job, timeout_seconds=context.timeout, user_id=context.pipeline.user_id)
     payload = build_payload(
         context,
-        dependencies=found.sources,
+        dependencies=dependencies.sources,
         token=token,
         id_tokens=await _id_tokens(store, context, now),
     )
-    payload = _with_policy(payload, job, has.settings)
-    return Draft(context=context, payload=payload, gets=found.outside, token_hash=keys.stored_hash(job, token))
+    payload = _with_policy(payload, job, parts.settings)
+    return Draft(context=context, payload=payload, gets=dependencies.outside, token_hash=keys.stored_hash(job, token))
 
 
 async def store_draft(store: Store, draft: Draft) -> Job:
-    """Store what a payload lets its job do; the job, which is leased, with that."""
+    """Store what the payload gives its leased job access to; returns the job with that."""
     job = draft.context.job
     if (draft.gets, draft.token_hash) == (job.gets, job.token_hash):
         return job
-    kept = {"gets": draft.gets, "token_hash": draft.token_hash}
+    access = {"gets": draft.gets, "token_hash": draft.token_hash}
     changed = await store.jobs.change_job(
-        job.id, lambda row: replace(row, **kept) if row.epoch == job.epoch else None, known=job
+        job.id, lambda row: replace(row, **access) if row.epoch == job.epoch else None, known=job
     )
     return changed or job
 
 
 async def _check(store: Store, context: JobContext, features: Mapping[str, bool]) -> None:
-    """CannotStartError when the runner lacks a feature, or the person behind the job may not have it run any more."""
+    """CannotStartError if the runner lacks a feature, or the user behind the job is blocked."""
     if missing := missing_features(context, features):
         raise CannotStartError(missing, FailureReason.RUNNER_UNSUPPORTED)
     # The first user cannot be blocked.
@@ -142,12 +139,12 @@ async def _check(store: Store, context: JobContext, features: Mapping[str, bool]
 
 
 def policy_settings(job: Job) -> list[str]:
-    """The names of the settings where the step policies are kept that hold for a job."""
+    """Names of the settings that hold the step policies of a job."""
     return [policy_setting(scope) for scope in scopes_of(job.key())]
 
 
 async def with_policies(store: Store, job: Job, payload: JobPayload) -> JobPayload:
-    """The payload with the step policies that hold for the job, if there are any."""
+    """The payload with the step policies of the job, if there are any."""
     return _with_policy(payload, job, await store.settings.load_settings(policy_settings(job)))
 
 
@@ -160,7 +157,7 @@ def _with_policy(payload: JobPayload, job: Job, settings: Mapping[str, str]) -> 
 
 
 async def _id_tokens(store: Store, context: JobContext, now: float) -> dict[str, str]:
-    """The identity tokens that the file asks for. The first one of a cell makes the key."""
+    """The identity tokens that the file asks for. The first one of a cell creates the signing key."""
     if not context.spec.id_tokens:
         return {}
     keys = await load_id_keys(store)
@@ -170,7 +167,7 @@ async def _id_tokens(store: Store, context: JobContext, now: float) -> dict[str,
         keys = [key]
     user = await store.people.load_user(context.pipeline.user_id)
     level = await level_of(store, context.pipeline.user_id, context.project, now) or 0
-    names = [one.name.lower() for one in Level if one <= level]
+    names = [role.name.lower() for role in Level if role <= level]
     # In a thread, because a file may ask for thousands.
     return await asyncio.to_thread(_sign_id_tokens, context, keys[-1], now, names[-1] if names else "", user)
 
@@ -180,11 +177,13 @@ def _sign_id_tokens(
 ) -> dict[str, str]:
     expand = expansion([*cell_variables(context), *user_variables(context)])
     tokens = {}
-    for name, asked in context.spec.id_tokens.items():
-        aud = asked["aud"]
-        said = _expand(expand, aud) if isinstance(aud, str) else [_expand(expand, one) for one in aud]
+    for name, request in context.spec.id_tokens.items():
+        aud = request["aud"]
+        audience = _expand(expand, aud) if isinstance(aud, str) else [_expand(expand, text) for text in aud]
         token_id = str(uuid.uuid4())
-        content = claims(context, audience=said, token_id=token_id, now=now, access_level=access_level, user=user)
+        content = build_claims(
+            context, audience=audience, token_id=token_id, now=now, access_level=access_level, user=user
+        )
         tokens[name] = sign_id_token(content, key)
     return tokens
 
@@ -193,5 +192,5 @@ def _expand(expand: Expansion, text: str) -> str:
     try:
         return expand.expand(text)
     except ExpansionError:
-        # Nobody accepts such an audience; the job learns of it where it shows the token.
+        # No service accepts such an audience, so the job fails where it presents the token.
         return text

@@ -1,7 +1,6 @@
-"""A job's payload for people: built as for a runner, without anything that opens something.
+"""Shows people the payload of a job: built as for a runner, with secrets masked.
 
-Decided here: that nothing is issued for it, no token and no identity; where one would stand, a mask stands. What else
-is a secret is decided in `core.redaction`. The HTTP edge calls this.
+No token is issued for it. `core.payload.redaction` says what a secret is. The HTTP edge calls this.
 """
 
 from typing import Any
@@ -20,33 +19,35 @@ from remuda.model.job import RunnerId
 from remuda.model.runner import RunnerType
 
 _NOBODY = Runner(id=RunnerId(0), type=RunnerType.INSTANCE, token_hash="", created_at=0)
-"""For a job that no runner has, or whose runner was removed."""
+"""Stands in for the runner of a job that has none, or whose runner was removed."""
 
 
 async def load_secrets(store: Store, job: Job) -> Secrets:
-    """The masked variables that a job may know, of its project, its groups and the cell."""
-    kept = [
+    """The masked variables of the project, the groups and the cell of a job."""
+    variables = [
         *await store.projects.list_variables(job.project_id),
         *await store.projects.list_shared_variables(job.group_ids),
     ]
-    return secrets_to_mask(variable.value for variable in kept if variable.masked)
+    return secrets_to_mask(variable.value for variable in variables if variable.masked)
 
 
 async def build_payload_view(store: Store, job: Job, *, public_url: str, now: float) -> Any:
-    """What any runner gets with a job, as JSON without secrets."""
+    """The payload as JSON without secrets."""
     if job.is_trigger:
-        raise InvalidError(f"job {job.id} starts a pipeline by itself; no runner ever gets it, so it has no payload")
+        raise InvalidError(
+            f"job {job.id} is a trigger job: it starts a pipeline, no runner gets it, so it has no payload"
+        )
     runner = await store.runners.load_runner(job.runner_id) if job.runner_id is not None else None
-    of = await load_context(store, job, runner or _NOBODY, public_url=public_url)
+    context = await load_context(store, job, runner or _NOBODY, public_url=public_url)
     try:
-        found = await find_dependencies(store, of, now=now)
+        dependencies = await find_dependencies(store, context, now=now)
     except MissingDependencyError:
-        found = Dependencies()
+        dependencies = Dependencies()
     payload = build_payload(
-        replace(of, inherited=found.variables),
-        dependencies=found.sources,
+        replace(context, inherited=dependencies.variables),
+        dependencies=dependencies.sources,
         token=MASKED,
-        id_tokens=dict.fromkeys(of.spec.id_tokens, MASKED),
+        id_tokens=dict.fromkeys(context.spec.id_tokens, MASKED),
     )
     payload = for_other_runners(await with_policies(store, job, payload))
     return mask_payload(payload, await load_secrets(store, job))

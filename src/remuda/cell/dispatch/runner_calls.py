@@ -27,7 +27,7 @@ from remuda.cell.values import Family, Job, StepResult
 from remuda.cell.values.changes import Changes
 from remuda.lib import killpoints
 from remuda.lib.clock import Clock
-from remuda.model.job import FINAL, HELD, FailureReason, JobId, JobState, PipelineId
+from remuda.model.job import ASSIGNED, FINAL, FailureReason, JobId, JobState, PipelineId
 from remuda.telemetry.logs import logger
 from remuda.wire.job_token import ExpiredError, JobClaims
 from remuda.wire.routable_token import TokenError
@@ -92,7 +92,7 @@ class RunnerCalls:
             raise ForbiddenError(f"the job token is not accepted: {error}") from None
         if job_id is not None and job.id != job_id:
             raise ForbiddenError("the job token belongs to another job")
-        if job.state not in HELD and not (ended and job.state in FINAL):
+        if job.state not in ASSIGNED and not (ended and job.state in FINAL):
             raise ForbiddenError(f"the job is {job.status()}", job_status=job.status())
         if job is not cache.get(job.id):
             cache.note(job)
@@ -101,7 +101,7 @@ class RunnerCalls:
     def authenticate_from_cache(self, token: str, job_id: int) -> Job | None:
         """The job of a token if keys and job are cached; None otherwise, and if the token may be invalid."""
         job = self._keys.find_cached_job(token, "job", self._memory.job_cache.get)
-        return job if job is not None and job.id == job_id and job.state in HELD else None
+        return job if job is not None and job.id == job_id and job.state in ASSIGNED else None
 
     async def _fail_expired(self, claims: JobClaims) -> ForbiddenError:
         """Fail a job that ran until its token expired: its runner cannot report any more.
@@ -111,7 +111,7 @@ class RunnerCalls:
         job = await self._store.jobs.load_job(JobId(claims.job_id))
         if job is None or job.epoch != claims.epoch or claims.expires_at <= (job.leased_at or 0):
             return ForbiddenError("the job token is not accepted: it has expired")
-        if job.state in HELD:
+        if job.state in ASSIGNED:
             message = "it ran on after its timeout, until its token had expired"
             await self._changes.fail(job, FailureReason.JOB_TOKEN_EXPIRED, message)
         row = await self._store.jobs.load_job(job.id) or job
@@ -196,7 +196,7 @@ class RunnerCalls:
             appended = await self._traces.append(job.id, start, data)
         if not appended.taken and start <= appended.size:
             row = await self._store.jobs.load_job(job.id)
-            if row is None or row.epoch != job.epoch or row.state not in HELD:
+            if row is None or row.epoch != job.epoch or row.state not in ASSIGNED:
                 raise _not_assigned(row)
             if job.id not in self._ending:
                 # The trace was sealed for an end that could not be stored.
@@ -232,7 +232,7 @@ class RunnerCalls:
 
     async def update_job(self, job: Job, update: UpdateJob, *, refused: str | None = None) -> Updated:
         """Apply the state that a runner reports. `refused`: why the cell turns a success into a failure."""
-        if update.state == "running" and job.state in HELD:
+        if update.state == "running" and job.state in ASSIGNED:
             return Updated(code=200, job=await self.touch(job))
         if update.state not in ("success", "failed", "running"):
             return Updated(code=400, job=job)
@@ -294,7 +294,7 @@ class RunnerCalls:
         """Remove a log that was refused, because its runner sends it again; False if it was not refused."""
         # Another process may have refused it, so the cached job is not enough.
         row = await self._store.jobs.load_job(job.id)
-        if row is None or row.epoch != job.epoch or not row.is_log_refused or row.state not in HELD:
+        if row is None or row.epoch != job.epoch or not row.is_log_refused or row.state not in ASSIGNED:
             return False
         await self._traces.remove(job.id)
         return True

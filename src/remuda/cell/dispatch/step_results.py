@@ -1,6 +1,6 @@
-"""A job's step results, read a page at a time: never all of them lie in memory, and others get their turn in between.
+"""Reads the step results of a job in pages, so that a job with many results neither fills memory nor blocks the loop.
 
-Nothing is decided here but the size of a page. Whoever wants to know of a job's steps calls this.
+Its own module because dispatch, reports and the HTTP edge use it.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ PAGE = 100
 
 
 async def read_results(store: Store, job_id: JobId, *, after: int = 0) -> AsyncGenerator[StepResult, None]:
-    """All of them with higher numbers, in order."""
+    """The results with numbers above `after`, in order."""
     while page := await store.jobs.list_results(job_id, after=after, limit=PAGE):
         for result in page:
             yield result

@@ -12,7 +12,7 @@ from remuda.cell.errors import StoreError
 from remuda.cell.store.ports import Store
 from remuda.cell.values import Job
 from remuda.lib.clock import Clock
-from remuda.model.job import HELD, JobState
+from remuda.model.job import ASSIGNED, JobState
 from remuda.telemetry.logs import logger
 
 _log = logger("cell")
@@ -35,7 +35,7 @@ class StoreSync:
     async def load_assigned(self) -> Sequence[Job]:
         """Read all jobs that runners or the cell itself have, and count them anew."""
         with self._memory.record_changes() as changes:
-            jobs = await self._store.jobs.list_jobs_in(HELD)
+            jobs = await self._store.jobs.list_jobs_in(ASSIGNED)
             newest = {job.id: job for job in jobs} | changes
         self._memory.replace_assigned(newest.values())
         return jobs

@@ -19,7 +19,7 @@ from remuda.cell.errors import ConflictError
 from remuda.cell.store.ports import Store
 from remuda.cell.values import Job
 from remuda.lib.clock import Clock
-from remuda.model.job import HELD, JobId
+from remuda.model.job import ASSIGNED, JobId
 from remuda.wire import job_token
 from remuda.wire.id_token import KEY_PREFIX as ID_KEY_PREFIX
 from remuda.wire.job_token import JobClaims, SigningKey, UnknownKeyError, load_key, new_key
@@ -60,7 +60,7 @@ async def retire(store: Store, now: float) -> list[str]:
     kids = [key.kid for key in await load_job_token_keys(store)]
     if len(kids) < 2:
         return []
-    leased = [job.leased_at for job in await store.jobs.list_jobs_in(HELD) if job.leased_at is not None]
+    leased = [job.leased_at for job in await store.jobs.list_jobs_in(ASSIGNED) if job.leased_at is not None]
     retired = retirable_keys(kids, oldest_lease=min(leased, default=None), now=now)
     for kid in retired:
         await store.settings.remove_signing_key(kid)

@@ -1,6 +1,6 @@
-"""What a cell keeps, as values. The store holds them, `core/` makes new ones from old ones, none is changed in place.
+"""Values that a cell stores. The store holds them, `core/` makes new ones from old ones, none is changed in place.
 
-Every stored value carries the version of its meaning. Times are seconds since the epoch.
+Times are seconds since the epoch.
 """
 
 from remuda.cell.values.jobs import UNDER_WAY, Artifact, Family, Job, NewJob, Pipeline, StepResult

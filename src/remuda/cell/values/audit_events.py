@@ -1,7 +1,7 @@
-"""What is remembered of actions that concern security: who did what, to what, when, from where.
+"""Audit events: who did what to what, when, and from where.
 
-Values only. Which calls of the API are remembered is decided in `remuda.cell.http.edge.auditing`; the store keeps the
-events and `remuda.cell.operations.upkeep` removes the old ones.
+`remuda.cell.http.edge.auditing` chooses the API calls that are recorded; `remuda.cell.operations.upkeep` removes old
+events.
 
 Invariant: no event holds a secret. Details are names, numbers and switches, never the value of a variable or a token.
 """
@@ -14,32 +14,32 @@ Detail = str | int | float | bool | None | list[str]
 
 
 class AuditEvent(Value, frozen=True, kw_only=True):
-    """One action, done or refused."""
+    """One action that was executed or refused."""
 
     id: int = 0
-    """Given by the store."""
+    """Set by the store."""
     created_at: float
     action: str
     """For example `project_deleted`."""
     author_id: int = 0
-    """The user; 0 when it was none."""
+    """The user; 0 if it was not a user."""
     author_name: str = ""
-    """The user's name, or what else did it: `runner 12`, `command of root`; empty when nobody knows."""
+    """Name of the user, `runner 12` or `command of root`; empty if unknown."""
     token_id: int | None = None
-    """The personal token that the user showed."""
+    """The personal access token of the request."""
     ip_address: str = ""
     entity_type: str = "Instance"
-    """Project, Group, User, Runner or Instance: whose affair it is."""
+    """Project, Group, User, Runner or Instance."""
     entity_id: int = 0
     entity_path: str = ""
     target: str = ""
-    """What of it, by its name or number: the key of a variable, the id of a member ..."""
+    """Part of the entity, by name or id: the key of a variable, the id of a member ..."""
     details: dict[str, Detail] = msgspec.field(default_factory=dict)
     request_id: str = ""
 
 
 class AuditFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which events are wanted; what is empty or None counts for nothing."""
+    """Selects events. Empty or None: any."""
 
     action: str = ""
     author_id: int | None = None
@@ -49,7 +49,6 @@ class AuditFilter(msgspec.Struct, frozen=True, kw_only=True):
     created_before: float | None = None
 
     def fits(self, event: AuditEvent) -> bool:
-        """Whether it is one of those wanted."""
         return (
             (not self.action or event.action == self.action)
             and (self.author_id is None or event.author_id == self.author_id)
@@ -60,8 +59,8 @@ class AuditFilter(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def conditions(self) -> dict[str, str | int | float]:
-        """The same for SQL: conditions with their values."""
-        compared = {
+        """SQL conditions with their values."""
+        conditions = {
             "action = ?": self.action or None,
             "author_id = ?": self.author_id,
             "entity_type = ?": self.entity_type or None,
@@ -69,7 +68,7 @@ class AuditFilter(msgspec.Struct, frozen=True, kw_only=True):
             "created_at >= ?": self.created_after,
             "created_at < ?": self.created_before,
         }
-        return {sql: value for sql, value in compared.items() if value is not None}
+        return {sql: value for sql, value in conditions.items() if value is not None}
 
 
 ALL_EVENTS = AuditFilter()

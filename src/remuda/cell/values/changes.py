@@ -19,16 +19,16 @@ class Retry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Changes(msgspec.Struct, frozen=True, kw_only=True):
-    """What a decision about a pipeline comes to."""
+    """The result of a decision about a pipeline, to be stored in one transaction."""
 
     jobs: tuple[Job, ...] = ()
-    """Jobs that changed, whole."""
+    """Changed jobs, complete."""
     retries: tuple[Retry, ...] = ()
     pipeline: Pipeline | None = None
 
 
 class Applied(msgspec.Struct, frozen=True, kw_only=True):
-    """What was stored."""
+    """What the store wrote for `Changes`."""
 
     jobs: tuple[Job, ...] = ()
     """Changed and new jobs, with their ids."""
@@ -40,17 +40,16 @@ class Leaves(msgspec.Struct, frozen=True, kw_only=True):
 
     job: Job
     artifacts: tuple[Artifact, ...]
-    """All that it still has, whole."""
+    """The artifacts that it still has."""
 
 
 class Belongings(msgspec.Struct, frozen=True, kw_only=True):
-    """What the payload of a job is made of; None is what is not there."""
+    """The stored parts of the payload of a job; None if a part is missing."""
 
     spec: JobSpec | None
     pipeline: Pipeline | None
     project: Project | None
     variables: Sequence[ProjectVariable]
-    """Of the cell, of the groups that the job names, and of the project, in the order of `shared_variables` and
-    `variables`."""
+    """Of the cell, the groups of the job and the project, in this order."""
     settings: Mapping[str, str]
-    """Those of the ones that were asked for that there are."""
+    """The requested settings that exist."""

@@ -1,4 +1,4 @@
-"""A pipeline, its jobs, and what these leave."""
+"""Stored values of pipelines and jobs: pipeline, job, artifact, step result."""
 
 import msgspec
 
@@ -9,7 +9,7 @@ from remuda.model.runner import CapabilityKey
 from remuda.pipeline import JobSpec
 
 UNDER_WAY = frozenset({JobState.PENDING, JobState.LEASED, JobState.RUNNING})
-"""States of a job while which its pipeline runs, and at whose end it is decided about the pipeline."""
+"""Job states that keep a pipeline running. When a job leaves them, the state of its pipeline is computed anew."""
 
 
 class Pipeline(Value, frozen=True, kw_only=True):
@@ -23,7 +23,7 @@ class Pipeline(Value, frozen=True, kw_only=True):
     sha: str
     before_sha: str
     source: str
-    """push, api ... in GitLab's words."""
+    """GitLab's name of the source: push, api ..."""
     status: str
     created_at: float
     updated_at: float
@@ -32,43 +32,44 @@ class Pipeline(Value, frozen=True, kw_only=True):
     yaml_errors: str | None = None
     user_id: int = USER_ID
     variables: dict[str, str] = msgspec.field(default_factory=dict)
-    """Given when the pipeline was created; they win over the file's."""
+    """Set when the pipeline was created. They override those of the file."""
     protected: bool = False
-    """Its ref is protected: its jobs get protected variables and may run on runners that take only such jobs."""
+    """Its ref is protected: its jobs get protected variables and may run on protected runners."""
     file_variables: tuple[str, ...] = ()
-    """Names among `variables` whose values a job finds in a file."""
+    """Names of `variables` that a job gets as files."""
     predefined: dict[str, str] = msgspec.field(default_factory=dict)
-    """What this pipeline alone has: CI_MERGE_REQUEST_*, CI_PIPELINE_SCHEDULE_DESCRIPTION, the commit's message ..."""
+    """Variables that cannot be computed later: CI_MERGE_REQUEST_*, the commit message ..."""
     origin: str = ""
-    """What really started it, where the caller could say what `source` is to be; empty: the source itself."""
+    """The real source, if the caller set `source` to another value for rules; empty: same as `source`."""
     is_text_given: bool = False
-    """Its file was sent along by who asked for it; `file` only names it."""
+    """The text of its file came with the request; `file` is only a name."""
     name: str = ""
-    """From the file's `workflow`."""
+    """`workflow:name` of the file."""
     file: str = ".gitlab-ci.yml"
     cancel_on_new_commit: str = "none"
-    """What a newer pipeline of the same ref stops: none, conservative or interruptible."""
+    """What a newer pipeline of the same ref cancels: none, conservative or interruptible."""
     cancel_on_job_failure: str = "none"
-    """Whether a failed job stops the others: none or all."""
+    """Which jobs a failed job cancels: none or all."""
     merge_request_iid: int | None = None
-    """Then `ref` is the whole `refs/merge-requests/<iid>/head`."""
+    """If set, `ref` is the full `refs/merge-requests/<iid>/head`."""
     upstream_job_id: JobId | None = None
-    """The trigger job that started it; no two pipelines have the same."""
+    """The trigger job that started it; unique."""
     upstream_pipeline_id: PipelineId | None = None
     is_child: bool = False
-    """It belongs to the pipeline of its trigger job: it is canceled with it, and is not listed by itself."""
+    """It belongs to the pipeline of its trigger job: it is canceled with it and not listed alone."""
     depth: int = 0
-    """How many trigger jobs led to it."""
+    """Number of upstream pipelines."""
     schedule_id: int | None = None
     organization_id: int = ORGANIZATION_ID
     group_ids: tuple[int, ...] = ()
-    """Those of its project when it was created."""
+    """Groups of its project at its creation."""
 
 
 class Job(Value, frozen=True, kw_only=True, omit_defaults=True):
-    """A job's changing part. Its unchanging part, the spec, is kept beside it and read only when it is handed out.
+    """The part of a job that changes. Its spec is stored beside it and read only when the job is handed out.
 
-    What has its default is not written: a pipeline's jobs are read together, often. So a default never changes.
+    Fields with default values are not written, because the jobs of a pipeline are often read together. So a default
+    must never be changed.
     """
 
     id: JobId
@@ -89,28 +90,28 @@ class Job(Value, frozen=True, kw_only=True, omit_defaults=True):
     by_stage: bool = False
     """It waits for all jobs of earlier stages."""
     waits_for: tuple[str, ...] = ()
-    """Names of the jobs it needs, where it does not wait by stage."""
+    """Names of the jobs that it needs, if it does not wait by stage."""
     artifacts_from: tuple[str, ...] = ()
-    """Names of the jobs whose artifacts it gets."""
+    """Names of jobs whose artifacts it gets."""
     timeout_seconds: int | None = None
     retry_max: int = 0
     retry_when: tuple[str, ...] = ("always",)
     tries: int = 1
     lost_tries: int = 0
-    """How many tries before this one the platform lost before their script had begun; they count for nobody."""
+    """Earlier tries that the platform lost before their script began. They do not count as retries."""
     lost: bool = False
-    """This try was lost so, and a further one has taken its place."""
+    """This try was lost in that way, and a new one replaces it."""
     retried: bool = False
-    """A newer job of the same name has taken its place."""
+    """A newer job of the same name replaces it."""
     epoch: int = 0
-    """Counts hand-outs; only a token of the current epoch opens the job."""
+    """Number of hand-outs. Only a token of the current epoch is valid."""
     runner_id: RunnerId | None = None
     system_id: str | None = None
     request_id: str | None = None
-    """X-Request-Id of the call that got the job: the same call again gets it again."""
+    """X-Request-Id of the request that got the job: a repeated request gets it again."""
     lease_until: float | None = None
     graceful_cancel: bool = False
-    """The manager that has the job can cancel gracefully."""
+    """Its manager can cancel gracefully."""
     pending_at: float | None = None
     leased_at: float | None = None
     started_at: float | None = None
@@ -119,53 +120,53 @@ class Job(Value, frozen=True, kw_only=True, omit_defaults=True):
     failure_message: str | None = None
     exit_code: int | None = None
     reported: str | None = None
-    """The final state that the runner sent, so that the same message sent twice is known as such."""
+    """The final state that the runner sent, to recognize a repeated message."""
     trace_bytes: int = 0
     """Set when the trace is archived."""
     trace_checksum: str | None = None
     end_put_off_at: float | None = None
-    """When the runner first said that it is over though bytes of its trace had not arrived, or were others."""
+    """When the runner first sent the end of the job while its stored trace was incomplete or wrong."""
     is_log_refused: bool = False
-    """The stored trace is not what the runner logged: it sends all of it again, from the first byte."""
+    """The stored trace is not what the runner logged, so the runner sends it again from the first byte."""
     erased: bool = False
-    """Its trace and artifacts were removed by a person, and no more will come."""
+    """A user removed its trace and artifacts; later ones are refused."""
     is_trigger: bool = False
     """It starts another pipeline; no runner ever gets it."""
     downstream_id: PipelineId | None = None
     """The pipeline that a trigger job started."""
     start_in_seconds: int | None = None
     scheduled_at: float | None = None
-    """When a delayed job starts."""
+    """Start time of a delayed job."""
     allow_failure_exit_codes: tuple[int, ...] = ()
     retry_exit_codes: tuple[int, ...] = ()
     interruptible: bool = False
     resource_group: str = ""
-    """Of the jobs of a project with the same one, only one is with a runner at a time."""
+    """Of the jobs of a project with the same resource group, only one runs at a time."""
     environment: str = ""
-    """The name of the environment it deploys to, expanded."""
+    """Expanded name of the environment that it deploys to."""
     environment_action: str = ""
     coverage: float | None = None
     priority: int = 0
-    """Jobs with a higher one go first."""
+    """Jobs with a higher priority are handed out first."""
     play_variables: dict[str, str] = msgspec.field(default_factory=dict)
-    """Given by the person who started a manual job."""
+    """Set by the user who played the manual job."""
     gets: tuple[JobId, ...] = ()
-    """Jobs elsewhere, of other pipelines or projects, whose artifacts it was told of when it was handed out."""
+    """Jobs of other pipelines whose artifacts its payload names."""
     token_hash: str = ""
-    """Of the opaque token of its hand-out; empty when that has a signed one."""
+    """Hash of its opaque token; empty if its token is signed."""
     erased_at: float | None = None
     artifacts_gone: bool = False
-    """It left an archive or variables for later jobs, and these have expired or were deleted."""
+    """Its archive or dotenv report has expired or was deleted."""
     organization_id: int = ORGANIZATION_ID
     group_ids: tuple[int, ...] = ()
     ends_alone: bool = False
-    """Nothing but its pipeline's end can follow from its success: nobody waits for it or for its resource group, and
-    neither a release nor its coverage is to be looked for. Known when it is created."""
+    """Its success can only end its pipeline: no job waits for it or its resource group, and it has no release or
+    coverage. Computed at its creation."""
     two_phase: bool = False
-    """The manager that has the job says when it begins it (two-phase commit); otherwise it began at the hand-out."""
+    """Its manager acknowledges the start (two-phase commit). Otherwise the job starts with the hand-out."""
 
     def key(self) -> CapabilityKey:
-        """What it needs of a runner."""
+        """What it needs from a runner."""
         return CapabilityKey(
             tags=frozenset(self.tags),
             protected=self.protected,
@@ -175,12 +176,12 @@ class Job(Value, frozen=True, kw_only=True, omit_defaults=True):
         )
 
     def start_time(self) -> float | None:
-        """When it started; None: it has not. Of a manager without two-phase commit it counts from the hand-out on."""
+        """When it started, or None. Without two-phase commit, a leased job has started."""
         is_begun = self.started_at is None and self.state is JobState.LEASED and not self.two_phase
         return self.leased_at if is_begun else self.started_at
 
     def status(self) -> str:
-        """The state in GitLab's words, for its API and the Job-Status header: a leased job counts as running."""
+        """GitLab's name of the state, for its API and the Job-Status header: a leased job counts as running."""
         return JobState.RUNNING.value if self.state is JobState.LEASED else self.state.value
 
 
@@ -197,39 +198,39 @@ class Artifact(Value, frozen=True, kw_only=True):
     created_at: float
     expire_in: str | None = None
     variables: dict[str, str] = msgspec.field(default_factory=dict)
-    """What a dotenv report holds."""
+    """Variables of a dotenv report."""
     expires_at: float | None = None
-    """None: never, or it was stored before this was worked out."""
+    """None: never, or stored by a version without this field."""
     look_at: float | None = None
-    """When to look whether it is to be removed: that is later than `expires_at` while something else keeps it."""
+    """When to check whether to remove it. Later than `expires_at` while another rule keeps it."""
 
 
 class StepResult(Value, frozen=True, kw_only=True):
-    """One event of a step as the agent made it."""
+    """One event of a step, as sent by the agent."""
 
     job_id: JobId
     seq: int
     body: msgspec.Raw
     total_bytes: int = 0
-    """Of the bodies of this one and all before it; 0 in those that are older than the limit."""
+    """Size of the bodies up to this one; 0 if stored by a version without the limit."""
     is_note: bool = False
-    """It says that none are kept from here on."""
+    """Marks the place after which results are dropped, because of the limit."""
 
 
 class NewJob(Value, frozen=True, kw_only=True):
-    """A job to be stored: id, pipeline id and state come from the store's transaction; the rest is here."""
+    """A job to be created. The store sets its id, pipeline id and state."""
 
     spec: JobSpec
     waits_for: tuple[str, ...]
     artifacts_from: tuple[str, ...]
     resource_group: str = ""
-    """The spec's, expanded."""
+    """Expanded name of the spec's resource group."""
     environment: str = ""
-    """The name of the spec's environment, expanded."""
+    """Expanded name of the spec's environment."""
     priority: int = 0
-    """The project's."""
+    """Priority of the project."""
     ends_alone: bool = False
-    """See `Job`."""
+    """See `Job.ends_alone`."""
 
 
 class Family(msgspec.Struct, frozen=True, kw_only=True):
@@ -238,4 +239,4 @@ class Family(msgspec.Struct, frozen=True, kw_only=True):
     pipeline: Pipeline
     jobs: tuple[Job, ...]
     taken: frozenset[str] = frozenset()
-    """Of the resource groups that its jobs name, those that a job of another pipeline has."""
+    """Resource groups of its jobs that a job of another pipeline occupies."""

@@ -1,4 +1,4 @@
-"""Which part of a list is wanted. Not stored."""
+"""Parameters of list queries: pages, and filters of pipelines. Not stored."""
 
 import msgspec
 
@@ -6,35 +6,35 @@ from remuda.cell.values.jobs import Pipeline
 
 
 class Page(msgspec.Struct, frozen=True, kw_only=True):
-    """Which part of a list is wanted."""
+    """A part of a list, by page number or by ids."""
 
     number: int = 1
     size: int = 20
     ascending: bool | None = None
-    """By ids, the lowest first or last; None: in the order that the list has of itself."""
+    """Order by id; None: the natural order of the list."""
     after: int | None = None
     """Only ids above this one."""
     before: int | None = None
     """Only ids below this one."""
     counted: bool = True
-    """Whether the number of all that fit is wanted too; where it is not, 0 is told."""
+    """Also count all matching rows. If False, the count is 0."""
 
     @property
     def order(self) -> str | None:
-        """The order in SQL, if another than the list's own is wanted."""
+        """ORDER BY clause, if it differs from the natural order."""
         return None if self.ascending is None else f"id {'ASC' if self.ascending else 'DESC'}"
 
     @property
     def bounds(self) -> dict[str, int]:
-        """What SQL asks of the ids, with the values."""
-        asked = {"id > ?": self.after, "id < ?": self.before}
-        return {sql: value for sql, value in asked.items() if value is not None}
+        """SQL conditions on the ids, with their values."""
+        conditions = {"id > ?": self.after, "id < ?": self.before}
+        return {sql: value for sql, value in conditions.items() if value is not None}
 
 
 class PipelineFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which pipelines of a project are wanted, and in which order; what is empty or None counts for nothing.
+    """Selects and orders pipelines of a project. Empty or None: any.
 
-    Child pipelines are there only when `source` asks for them, as in GitLab.
+    As in GitLab, child pipelines are listed only if `source` names them.
     """
 
     ref: str = ""
@@ -44,7 +44,7 @@ class PipelineFilter(msgspec.Struct, frozen=True, kw_only=True):
     name: str = ""
     tag: bool | None = None
     has_mistakes: bool | None = None
-    """With `yaml_errors`, or without."""
+    """With or without `yaml_errors`."""
     schedule_id: int | None = None
     user_id: int | None = None
     updated_after: float | None = None
@@ -52,16 +52,15 @@ class PipelineFilter(msgspec.Struct, frozen=True, kw_only=True):
     created_after: float | None = None
     created_before: float | None = None
     order_by: str = "id"
-    """id, status, ref, updated_at or user_id; pipelines alike in it come by their ids."""
+    """id, status, ref, updated_at or user_id; then by id."""
     ascending: bool = False
 
     @property
     def status(self) -> str | None:
-        """The only one that is wanted, if it is one: of that an index has the pipelines in order."""
+        """The only selected status, or None. An index has the pipelines of one status in order."""
         return self.statuses[0] if self.statuses is not None and len(self.statuses) == 1 else None
 
     def fits(self, pipeline: Pipeline) -> bool:
-        """Whether it is one of those wanted."""
         return (
             self.ref in ("", pipeline.ref)
             and self.sha in ("", pipeline.sha)
@@ -80,4 +79,4 @@ class PipelineFilter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 ALL_PIPELINES = PipelineFilter()
-"""All but child pipelines, newest first."""
+"""All pipelines except child pipelines, newest first."""

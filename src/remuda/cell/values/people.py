@@ -1,7 +1,7 @@
-"""Who there is and where things are: organizations, namespaces (groups, and users' own), users, members, as values.
+"""Stored values of organizations, namespaces (groups, and those of users), users and members; and filters of lists.
 
-And what lists are asked by: `ProjectFilter`, `RunnerFilter`. Their `fits` says what they mean; the stores in a database
-say the same in SQL. What a level allows is decided in `remuda.cell.core.access.rights`.
+`fits` of a filter defines its meaning; the SQL stores implement the same. `remuda.cell.core.access.rights` says what a
+level allows.
 """
 
 from collections.abc import Collection
@@ -13,17 +13,17 @@ from remuda.cell.values import NAMESPACE_ID, ORGANIZATION_ID, USER_ID, Project, 
 from remuda.model.runner import Pool
 
 ONLINE_SECONDS = 2 * 3600
-"""A runner or manager heard of within this time counts as online, as in GitLab."""
+"""A runner or manager with a contact within this time is online, as in GitLab."""
 PRESENT_SECONDS = 300
-"""One with room for a job asks at least once a minute; after so long without a word, and without jobs, it is gone."""
+"""A manager with free capacity polls at least once a minute. After this time without contact or jobs it is gone."""
 STALE_SECONDS = 7 * 24 * 3600
-"""One that was not heard of for so long counts as stale, as in GitLab."""
+"""A runner or manager without contact for this time is stale, as in GitLab."""
 NO_CONTACT = "never_contacted"
 STATUSES = ("online", "offline", "stale", NO_CONTACT)
 
 
 class Level(IntEnum):
-    """What a member may do, GitLab's roles and numbers; each may do all that those below it may."""
+    """Access levels with GitLab's names and numbers. Each includes the rights of the lower ones."""
 
     GUEST = 10
     PLANNER = 15
@@ -34,7 +34,7 @@ class Level(IntEnum):
 
 
 class Organization(Value, frozen=True, kw_only=True):
-    """People and projects that nobody outside of it sees."""
+    """Users and projects that are invisible to other organizations."""
 
     id: int
     path: str
@@ -45,7 +45,7 @@ class Organization(Value, frozen=True, kw_only=True):
 
 
 class Namespace(Value, frozen=True, kw_only=True):
-    """Where projects are: a group, perhaps inside other groups, or a user's own."""
+    """Contains projects: a group, which may be in other groups, or the namespace of a user."""
 
     id: int
     path: str
@@ -55,9 +55,9 @@ class Namespace(Value, frozen=True, kw_only=True):
     organization_id: int = ORGANIZATION_ID
     parent_id: int | None = None
     above: tuple[int, ...] = ()
-    """The groups it is in, the nearest first."""
+    """Ids of its parent groups, the nearest first."""
     owner_id: int | None = None
-    """The user whose own it is; None for a group."""
+    """The user, if it is the namespace of one; None for a group."""
     description: str = ""
     visibility: str = "private"
 
@@ -67,12 +67,12 @@ class Namespace(Value, frozen=True, kw_only=True):
 
     @property
     def group_ids(self) -> tuple[int, ...]:
-        """The groups that a project in it is in."""
+        """Groups of a project in this namespace, the nearest first."""
         return (self.id, *self.above) if self.is_group else ()
 
 
 class User(Value, frozen=True, kw_only=True):
-    """A person. Whoever is an administrator may do everything, in all organizations."""
+    """A user. Administrators may do everything in all organizations."""
 
     id: int
     username: str
@@ -88,7 +88,7 @@ class User(Value, frozen=True, kw_only=True):
 
 
 class Member(Value, frozen=True, kw_only=True):
-    """A user's level in a group (and all that is in it) or in a project."""
+    """The level of a user in a project, or in a group and everything in it."""
 
     owner: Pool
     """("group", id) or ("project", id)."""
@@ -99,7 +99,7 @@ class Member(Value, frozen=True, kw_only=True):
 
 
 class Sight(msgspec.Struct, frozen=True, kw_only=True):
-    """What a user sees: all that is not private in the organization, and whatever the user is a member of."""
+    """What a user sees: everything in the organization that is not private, and what the user is a member of."""
 
     organization_id: int
     namespace_id: int
@@ -107,7 +107,7 @@ class Sight(msgspec.Struct, frozen=True, kw_only=True):
     group_ids: frozenset[int] = frozenset()
 
     def owns(self, project: Project) -> bool:
-        """Whether the user is a member, or its owner."""
+        """True if the user is a member of the project or owns it."""
         return project.organization_id == self.organization_id and (
             project.id in self.project_ids
             or project.namespace_id == self.namespace_id
@@ -116,23 +116,22 @@ class Sight(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProjectFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which projects are wanted; what is empty or None counts for nothing."""
+    """Selects projects. Empty or None: any."""
 
     search: str = ""
     namespace_id: int | None = None
-    """In this namespace itself."""
+    """Directly in this namespace."""
     group_id: int | None = None
-    """In this group, or in one inside of it."""
+    """In this group or its subgroups."""
     visibility: str = ""
     sight: Sight | None = None
-    """What this user sees."""
+    """Visible to this user."""
     membership: bool = False
-    """Of `sight`, only where the user is a member."""
+    """Only projects of `sight` of which the user is a member."""
     removed: bool = False
-    """Those that were deleted, and no others."""
+    """Only deleted projects. If False, only existing ones."""
 
     def fits(self, project: Project) -> bool:
-        """Whether it is one of those wanted."""
         sight = self.sight
         return (
             (project.removed_at is not None) is self.removed
@@ -156,19 +155,18 @@ ALL_PROJECTS = ProjectFilter()
 
 
 class NamespaceFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which namespaces are wanted; what is empty or None counts for nothing."""
+    """Selects namespaces. Empty or None: any."""
 
     search: str = ""
     parent_id: int | None = None
-    """Those right inside of this group."""
+    """Direct subgroups of this group."""
     inside: int | None = None
-    """All inside of this group, however deep."""
+    """All subgroups of this group."""
     is_group: bool | None = None
     top_level: bool = False
     sight: Sight | None = None
 
     def fits(self, namespace: Namespace) -> bool:
-        """Whether it is one of those wanted."""
         return (
             self.search.casefold() in f"{namespace.path}\n{namespace.name}".casefold()
             and self.parent_id in (None, namespace.parent_id)
@@ -188,20 +186,20 @@ def _sees(sight: Sight, namespace: Namespace) -> bool:
 
 
 class RunnerFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which runners are wanted; what is empty or None counts for nothing."""
+    """Selects runners. Empty or None: any."""
 
     type: str = ""
     paused: bool | None = None
     tags: tuple[str, ...] = ()
-    """All of them."""
+    """Tags that a runner must all have."""
     pools: tuple[Pool, ...] | None = None
-    """Those that serve one of these."""
+    """Pools of which a runner must serve one."""
     status: str = ""
     """online, offline, stale or never_contacted, at the time `now`."""
     now: float = 0
 
     def fits(self, runner: Runner, contacted_at: float | None) -> bool:
-        """Whether it is one of those wanted; with the time when one of its managers was last heard of."""
+        """True if the filter selects the runner; `contacted_at` is the last contact of one of its managers."""
         return (
             self.type in ("", runner.type.value)
             and self.paused in (None, runner.paused)
@@ -215,7 +213,7 @@ ALL_RUNNERS = RunnerFilter()
 
 
 def status_of(created_at: float, contacted_at: float | None, now: float) -> str:
-    """How long ago a runner or a manager was heard of, in GitLab's words."""
+    """GitLab's status of a runner or manager, by its last contact."""
     if contacted_at is not None and now - contacted_at < ONLINE_SECONDS:
         return "online"
     if now - (created_at if contacted_at is None else contacted_at) >= STALE_SECONDS:
@@ -224,7 +222,7 @@ def status_of(created_at: float, contacted_at: float | None, now: float) -> str:
 
 
 def ids_of(pools: Collection[Pool], kind: str) -> list[int]:
-    """The numbers among these pools of one kind."""
+    """Ids of the pools of one kind."""
     return sorted(number for name, number in pools if name == kind)
 
 
@@ -239,4 +237,4 @@ FIRST_USER = User(
     namespace_id=NAMESPACE_ID,
     is_admin=True,
 )
-"""What every store has from the beginning."""
+"""With the first organization and namespace, in every new store."""

@@ -1,4 +1,4 @@
-"""A project and what people keep with it: variables, schedules, tokens of triggers, releases; and their own tokens."""
+"""Stored values of projects: variables, schedules, trigger tokens, releases; and personal access tokens."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from remuda.model.job import JobId, PipelineId, ProjectId
 
 
 class Project(Value, frozen=True, kw_only=True):
-    """A project and its git repository (`repo_path` is relative to the repositories' folder)."""
+    """A project and its git repository. `repo_path` is relative to the folder of repositories."""
 
     id: ProjectId
     path: str
@@ -21,30 +21,30 @@ class Project(Value, frozen=True, kw_only=True):
     repo_path: str = ""
     timeout_seconds: int = 3600
     priority: int = 0
-    """What its jobs are created with, from -MAX_PRIORITY to MAX_PRIORITY."""
+    """Initial priority of its jobs, from -MAX_PRIORITY to MAX_PRIORITY."""
     organization_id: int = ORGANIZATION_ID
     namespace_id: int = NAMESPACE_ID
     group_ids: tuple[int, ...] = ()
-    """The groups it is in, the nearest first; none for a project in a user's own namespace."""
+    """Its groups, the nearest first; none for a project in the namespace of a user."""
     visibility: str = "private"
     """private, internal or public."""
     creator_id: int = USER_ID
     allow_force_push: bool = False
-    """Whether a push may take commits away from its protected branch."""
+    """Allow force pushes to its protected branch."""
     job_token_scope_enabled: bool = True
-    """Jobs of other projects need a place in the two lists below to reach it; without, those of all may."""
+    """Only jobs of the projects and groups below may access it. If False, jobs of all projects may."""
     job_token_projects: tuple[int, ...] = ()
-    """The other projects whose jobs it lets in."""
+    """Other projects whose jobs may access it."""
     job_token_groups: tuple[int, ...] = ()
-    """The groups whose projects' jobs it lets in."""
+    """Groups whose projects' jobs may access it."""
     removed_at: float | None = None
-    """Set when it was deleted: nobody sees it any more, its path is free, and its repository goes."""
+    """Set when it was deleted: it is invisible, its path is free, and its repository will be removed."""
 
 
 class ProjectVariable(Value, frozen=True, kw_only=True):
-    """A variable that jobs get: of a project, of a group (then `project_id` is 0), or of all of the cell (both are 0).
+    """A variable of a project, of a group (`project_id` is 0), or of the whole cell (both ids are 0).
 
-    What it belongs to, its key and its environment scope together name it.
+    Unique by owner, key and environment scope.
     """
 
     project_id: ProjectId = ProjectId(0)
@@ -57,13 +57,13 @@ class ProjectVariable(Value, frozen=True, kw_only=True):
     raw: bool = False
     description: str | None = None
     environment_scope: str = "*"
-    """Jobs of which environments get it: a name, or a pattern with `*`."""
+    """Name of the environment whose jobs get it, or a pattern with `*`."""
     hidden: bool = False
-    """Its value is never shown again."""
+    """Its value is never shown after its creation."""
 
 
 class UserToken(Value, frozen=True, kw_only=True):
-    """A person's token; only its SHA-256 is kept."""
+    """A personal access token. Only its SHA-256 is stored."""
 
     token_hash: str
     name: str
@@ -78,7 +78,7 @@ class UserToken(Value, frozen=True, kw_only=True):
 
 
 class Schedule(Value, frozen=True, kw_only=True):
-    """Starts pipelines by the clock."""
+    """Creates pipelines at the times of a cron line."""
 
     id: int
     project_id: ProjectId
@@ -96,17 +96,17 @@ class Schedule(Value, frozen=True, kw_only=True):
     inputs: dict[str, Any] = msgspec.field(default_factory=dict)
     last_pipeline_id: PipelineId | None = None
     last_error: str | None = None
-    """Why the last run that was due did not start a pipeline; None: it did, or none was due yet."""
+    """Why the last due run created no pipeline; None: it did, or none was due yet."""
 
 
 class TriggerToken(Value, frozen=True, kw_only=True):
-    """Opens `POST /projects/:id/trigger/pipeline` and nothing else; only its SHA-256 is kept."""
+    """Token that is valid only for `POST /projects/:id/trigger/pipeline`. Only its SHA-256 is stored."""
 
     id: int
     project_id: ProjectId
     token_hash: str
     token_start: str
-    """Its first characters, by which people tell tokens apart."""
+    """Its first characters, shown in lists."""
     description: str
     created_at: float
     updated_at: float
@@ -115,7 +115,7 @@ class TriggerToken(Value, frozen=True, kw_only=True):
 
 
 class Release(Value, frozen=True, kw_only=True):
-    """A named state of a project, at a tag."""
+    """A release of a project, at a tag."""
 
     project_id: ProjectId
     tag: str
@@ -129,4 +129,4 @@ class Release(Value, frozen=True, kw_only=True):
     links: tuple[dict[str, str], ...] = ()
     """Assets: name, url, link_type."""
     job_id: JobId | None = None
-    """The job that made it, when it was one with `release`."""
+    """The job with the keyword `release` that created it."""

@@ -1,13 +1,13 @@
-"""A runner, and the managers that serve it."""
+"""Stored values of runners and their managers."""
 
 from remuda.cell.values.stored import ORGANIZATION_ID, USER_ID, Value
 from remuda.model.job import ProjectId, RunnerId
 from remuda.model.runner import Fingerprint, Pool, RunnerType
 
 MAX_POLL_HOLD_SECONDS = 3600
-"""gitlab-runner waits no longer than that for the answer to a request for a job."""
+"""Longer than this gitlab-runner does not wait for the response to a job request."""
 LEGACY = "<legacy>"
-"""GitLab's name for a manager that does not say its own."""
+"""GitLab's system id of a manager that sends none."""
 
 
 class Runner(Value, frozen=True, kw_only=True):
@@ -26,23 +26,23 @@ class Runner(Value, frozen=True, kw_only=True):
     tags: tuple[str, ...] = ()
     maximum_timeout: int | None = None
     project_ids: tuple[ProjectId, ...] = ()
-    """For a project runner: the projects it serves."""
+    """For a project runner: the projects that it serves."""
     priority: int = 0
-    """Of the runners that wait for a job, those with a higher one get it first."""
+    """Waiting runners with a higher priority get a job first."""
     registered: bool = False
-    """It came through a registration token."""
+    """Registered with a registration token."""
     organization_id: int = ORGANIZATION_ID
-    """The only one whose jobs it ever gets."""
+    """It gets only jobs of this organization."""
     group_id: int | None = None
-    """For a group runner: the group it serves, with all groups in it."""
+    """For a group runner: the group that it serves, with its subgroups."""
     token_expires_at: float | None = None
     user_id: int = USER_ID
-    """Who made it."""
+    """The user who created it."""
     poll_hold_seconds: int | None = None
-    """For how long its requests for a job are held at most; None: as the cell's settings say."""
+    """How long its polls are held at most; None: as in the settings of the cell."""
 
     def pools(self) -> frozenset[Pool]:
-        """Whose jobs it serves."""
+        """The sets of jobs that it serves."""
         match self.type:
             case RunnerType.INSTANCE:
                 return frozenset({("organization", self.organization_id)})
@@ -52,7 +52,6 @@ class Runner(Value, frozen=True, kw_only=True):
                 return frozenset(("project", project_id) for project_id in self.project_ids)
 
     def fingerprint(self) -> Fingerprint:
-        """What it offers."""
         return Fingerprint(
             tags=frozenset(self.tags),
             run_untagged=self.run_untagged,
@@ -62,7 +61,7 @@ class Runner(Value, frozen=True, kw_only=True):
 
 
 class RunnerManager(Value, frozen=True, kw_only=True):
-    """A process that polls with a runner's token."""
+    """A process that polls with the token of a runner."""
 
     runner_id: RunnerId
     system_id: str
@@ -76,8 +75,8 @@ class RunnerManager(Value, frozen=True, kw_only=True):
     features: tuple[str, ...] = ()
     ip_address: str = ""
     capacity: int | None = None
-    """How many jobs it says that it can run at a time."""
+    """Number of jobs that it can run at a time, as it reports."""
     load_running: int | None = None
-    """How many it says that it has, of all its servers; as of a minute ago, because it changes with every job."""
+    """Number of jobs that it runs for all its servers, as it reports. Up to a minute old."""
     load_free: int | None = None
-    """How many more it says that it has room for."""
+    """Number of further jobs that it can take, as it reports."""

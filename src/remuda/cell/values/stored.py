@@ -1,22 +1,22 @@
-"""What every stored value is, and the numbers that a cell begins with."""
+"""Base class of stored values, and the ids of the rows that every cell begins with."""
 
 import msgspec
 
 ORGANIZATION_ID = 1
-"""The organization that every cell begins with."""
+"""The first organization."""
 
 USER_ID = 1
-"""The first administrator, whom every cell begins with."""
+"""The first administrator."""
 
 NAMESPACE_ID = 1
-"""The first administrator's own namespace."""
+"""The namespace of the first administrator."""
 
 MAX_PRIORITY = 100
-"""Priorities of jobs and runners go from minus this to this."""
+"""Priorities of jobs and runners are between -MAX_PRIORITY and MAX_PRIORITY."""
 
 
 class Value(msgspec.Struct, frozen=True, kw_only=True):
-    """A stored value."""
+    """A stored value. `version` is the version of its format."""
 
-    # Not a plain default, so that it is written even where defaults are not.
+    # A factory, so that it is written even if defaults are omitted.
     version: int = msgspec.field(default_factory=lambda: 1)

@@ -110,7 +110,7 @@ async def test_a_membership_that_is_over_by_the_wall_clock_gives_nothing(cell: M
     assert (await handed_out(cell))[1] == [maker.id]
     cell.clock.set_wall(90_000.0)
     family = await push(cell, spec, user_id=user.id)
-    assert "which is not there" in (await failure(cell, family, "use"))[1]
+    assert "which does not exist" in (await failure(cell, family, "use"))[1]
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ async def test_a_membership_that_is_over_by_the_wall_clock_gives_nothing(cell: M
     [
         (
             OutsideNeed(job="build", project="acme/nowhere", ref="main"),
-            'project "acme/nowhere", which is not there',
+            'project "acme/nowhere", which does not exist',
             "check the path",
         ),
         (
@@ -126,8 +126,16 @@ async def test_a_membership_that_is_over_by_the_wall_clock_gives_nothing(cell: M
             'job "build" of project "acme/shop" on "main"',
             "run that job first",
         ),
-        (OutsideNeed(job="build", pipeline="$NOTHING"), 'pipeline "", which is no parent or child', "pass the number"),
-        (OutsideNeed(job="build", pipeline="9999"), 'pipeline "9999", which is no parent or child', "pass the number"),
+        (
+            OutsideNeed(job="build", pipeline="$NOTHING"),
+            'pipeline "", which is neither a parent nor a child',
+            "pass the number",
+        ),
+        (
+            OutsideNeed(job="build", pipeline="9999"),
+            'pipeline "9999", which is neither a parent nor a child',
+            "pass the number",
+        ),
         (OutsideNeed(job="build", pipeline="$CI_PIPELINE_ID"), "has not succeeded", "run that job first"),
     ],
 )
@@ -152,7 +160,7 @@ async def test_a_success_that_left_nothing_is_missed(cell: MemoryCell) -> None:
     _, token = await cell.start()
     await cell.put(token, "success")
     family = await push(cell, a_spec("use", outside_needs=(OutsideNeed(job="build", project="acme/shop", ref="main"),)))
-    assert "left no artifacts" in (await failure(cell, family, "use"))[1]
+    assert "has no artifacts" in (await failure(cell, family, "use"))[1]
 
 
 async def test_artifacts_of_a_parent_and_of_a_stranger(cell: MemoryCell) -> None:
@@ -164,4 +172,4 @@ async def test_artifacts_of_a_parent_and_of_a_stranger(cell: MemoryCell) -> None
     got, archives = await handed_out(cell)
     assert (got["VERSION"], archives) == ("1", [maker.id])
     stranger = await push(cell, spec, variables=variables)
-    assert "no parent or child of its own" in (await failure(cell, stranger, "use"))[1]
+    assert "neither a parent nor a child of its own" in (await failure(cell, stranger, "use"))[1]

@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from remuda.cell.errors import StoreError
 from remuda.cell.values import Job
-from remuda.model.job import FINAL, HELD, OCCUPYING, JobState
+from remuda.model.job import ASSIGNED, FINAL, OCCUPYING, JobState
 from remuda.model.progress import OVER
 from remuda.testing.builders import a_project, a_spec
 from remuda.testing.memory_cell import MemoryCell
@@ -129,7 +129,7 @@ class Pipelines(RuleBasedStateMachine):
 
     def _end(self, job: Job, token: str, state: str) -> None:
         now = self.run(self.cell.job(job.id))
-        if now.state in HELD and now.epoch == job.epoch:
+        if now.state in ASSIGNED and now.epoch == job.epoch:
             self.run(self.cell.put(token, state, reason="script_failure"))
 
     @precondition(lambda self: self.jobs())

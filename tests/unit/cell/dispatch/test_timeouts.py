@@ -9,7 +9,7 @@ from remuda.cell.errors import StoreError
 from remuda.cell.values import Family, Job
 from remuda.cell.values.changes import Applied, Changes
 from remuda.lib.clock import settle
-from remuda.model.job import HELD, JobState, PipelineId
+from remuda.model.job import ASSIGNED, JobState, PipelineId
 from remuda.testing.builders import a_spec
 from remuda.testing.memory_cell import MemoryCell
 
@@ -250,7 +250,7 @@ async def test_a_sweep_passes_on_a_group_that_nobody_passed_on(cell: MemoryCell)
 class TestMeanwhile:
     """What happens between the store's answer to a sweep and what the sweep makes of it."""
 
-    @pytest.mark.parametrize("reads", [HELD, frozenset({JobState.PENDING})])
+    @pytest.mark.parametrize("reads", [ASSIGNED, frozenset({JobState.PENDING})])
     async def test_a_job_is_handed_out(
         self, cell: MemoryCell, monkeypatch: pytest.MonkeyPatch, reads: frozenset[JobState]
     ) -> None:
@@ -264,7 +264,7 @@ class TestMeanwhile:
     async def test_a_job_ends(self, cell: MemoryCell, monkeypatch: pytest.MonkeyPatch) -> None:
         family = await cell.push(a_spec("one"), a_spec("two"))
         _, token = await cell.take()
-        await self.sweep(cell, monkeypatch, HELD, cell.put(token, "success"))
+        await self.sweep(cell, monkeypatch, ASSIGNED, cell.put(token, "success"))
         told = await cell.dispatch.explanations.explain_job((await cell.newest(family, "two")).id)
         assert told.queue is not None
         assert told.queue.project_running == 0

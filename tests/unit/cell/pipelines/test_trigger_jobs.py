@@ -200,7 +200,7 @@ class TestAGeneratedChild:
     async def test_must_be_the_only_file(self, cell: MemoryCell) -> None:
         self.text = self.text.replace("job: make}", "job: make}, child.yml")
         job = await cell.newest(await self.started(cell, {"out/child.yml": b"a: {script: x}"}), "go")
-        assert "the only one" in (job.failure_message or "")
+        assert "the only file" in (job.failure_message or "")
 
 
 class TestAnotherProject:

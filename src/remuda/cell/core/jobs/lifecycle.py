@@ -17,7 +17,7 @@ from remuda.cell.core.jobs.family import FamilyDraft, Outcome, apply_outcome
 from remuda.cell.errors import InvalidError
 from remuda.cell.values import MAX_PRIORITY, Family, Job, NewJob, Pipeline
 from remuda.cell.values.changes import Changes
-from remuda.model.job import FINAL, HELD, FailureReason, JobEvent, JobId, JobState
+from remuda.model.job import ASSIGNED, FINAL, FailureReason, JobEvent, JobId, JobState
 from remuda.model.progress import When
 
 _TRIED = frozenset({JobState.SUCCESS, JobState.FAILED, JobState.CANCELED})
@@ -90,7 +90,7 @@ def finish(family: Family, job_id: JobId, epoch: int, outcome: Outcome, now: flo
     """
     draft = FamilyDraft(family, now)
     job = draft.find(job_id)
-    if job is None or job.epoch != epoch or job.state not in HELD:
+    if job is None or job.epoch != epoch or job.state not in ASSIGNED:
         return Changes()
     # An end that the cell decided is no sign of life of the runner.
     started = leases.acknowledge(job, epoch, now) if outcome.reported is not None else None
@@ -197,7 +197,7 @@ def prioritize(job: Job, priority: int, now: float) -> Job | None:
         raise InvalidError(f"priority {priority}: it is a number from {-MAX_PRIORITY} to {MAX_PRIORITY}")
     if job.is_trigger:
         raise InvalidError(f"job {job.id} starts a pipeline by itself; no runner ever gets it, so it has no priority")
-    if job.state in HELD or job.state in FINAL:
+    if job.state in ASSIGNED or job.state in FINAL:
         raise InvalidError(f"job {job.id} is {job.status()}; only a job that waits can have another priority")
     return None if job.priority == priority else replace(job, priority=priority, updated_at=now)
 

@@ -1,9 +1,9 @@
-"""What a job's identity token says: the claims that GitLab's have, so that trust set up for GitLab works with a cell.
+"""Claims of a job's identity token. They have GitLab's names, so that trust set up for GitLab also works with a cell.
 
-Invariant: no claim comes from a variable or from what a caller told about the pipeline, except the name of a merge
-request's source branch, which is never the protected one, and the name of an environment.
+Invariant: no claim comes from a variable or from other values that a caller set for the pipeline, with two exceptions:
+the source branch of a merge request, which is never a protected branch, and the name of the environment.
 
-Pure. `remuda.wire.id_token` signs them, the hand-out puts the token into the variable that the file names.
+Pure. `remuda.wire.id_token` signs the claims; `payload_inputs` adds the tokens to the payload.
 """
 
 from collections.abc import Sequence
@@ -17,10 +17,10 @@ from remuda.cell.values.people import User
 from remuda.pipeline.predefined_variables import SOURCE_BRANCH
 
 _NOT_BEFORE_SECONDS = 5
-"""A token is good a little before it was made, for clocks that are behind."""
+"""A token is valid a little before its creation, for verifiers whose clock is behind."""
 
 
-def claims(
+def build_claims(
     context: JobContext,
     *,
     audience: str | Sequence[str],
@@ -29,25 +29,25 @@ def claims(
     access_level: str = "owner",
     user: User | None = None,
 ) -> dict[str, Any]:
-    """All claims of one token. It is good as long as its job may run. `user` started its pipeline."""
+    """All claims of one token, which is valid as long as its job may run. `user` started the pipeline."""
     job, pipeline, project = context.job, context.pipeline, context.project
-    known = of_pipeline(replace(pipeline, predefined={}), project, context.public_url) | (of_user(user) if user else {})
-    namespace = known["CI_PROJECT_NAMESPACE"]
+    values = of_pipeline(replace(pipeline, predefined={}), project, context.public_url)
+    values |= of_user(user) if user else {}
     issuer = context.public_url.rstrip("/")
     ref = pipeline.ref
     ref_type = "tag" if pipeline.tag else "branch"
     ref_path = f"refs/{'tags' if pipeline.tag else 'heads'}/{ref}"
     if pipeline.merge_request_iid is not None:
-        # Whoever pushes a merge request says what its source is called. It cannot be the protected branch, which others
-        # trust: the commit is none of that one's.
+        # The user who pushes a merge request chooses the name of its source branch. The name of the protected branch is
+        # refused, because others trust it and the commit is not on that branch.
         source = pipeline.predefined.get(SOURCE_BRANCH, ref)
         protected = {project.default_branch, pipeline.predefined.get("CI_DEFAULT_BRANCH")}
         ref = ref if source in protected else source
         ref_path = ref if ref == pipeline.ref else f"refs/heads/{ref}"
-    # The file of a child may come from anywhere, even out of an artifact.
+    # The file of a child pipeline may come from anywhere, even from an artifact.
     is_from_repository = not pipeline.is_child and not pipeline.is_text_given
     config = f"{issuer.partition('://')[2]}/{project.path}//{pipeline.file}@{ref_path}"
-    found: dict[str, Any] = {
+    claims: dict[str, Any] = {
         "iss": issuer,
         "sub": f"project_path:{project.path}:ref_type:{ref_type}:ref:{ref}",
         "aud": audience if isinstance(audience, str) else list(audience),
@@ -56,13 +56,13 @@ def claims(
         "exp": int(now) + context.timeout,
         "jti": token_id,
         "namespace_id": str(project.namespace_id),
-        "namespace_path": namespace,
+        "namespace_path": values["CI_PROJECT_NAMESPACE"],
         "project_id": str(project.id),
         "project_path": project.path,
-        "project_visibility": known["CI_PROJECT_VISIBILITY"],
+        "project_visibility": values["CI_PROJECT_VISIBILITY"],
         "user_id": str(pipeline.user_id),
-        "user_login": known["GITLAB_USER_LOGIN"],
-        "user_email": known["GITLAB_USER_EMAIL"],
+        "user_login": values["GITLAB_USER_LOGIN"],
+        "user_email": values["GITLAB_USER_EMAIL"],
         "user_access_level": access_level,
         "pipeline_id": str(pipeline.id),
         "pipeline_source": pipeline.origin or pipeline.source,
@@ -78,8 +78,8 @@ def claims(
         "ci_config_sha": pipeline.sha if is_from_repository else None,
     }
     if job.environment and context.spec.environment is not None:
-        found["environment"] = job.environment
-        found["environment_protected"] = "false"
-        found["environment_action"] = context.spec.environment.action
-        found["deployment_tier"] = context.spec.environment.deployment_tier or tier(job.environment)
-    return found
+        claims["environment"] = job.environment
+        claims["environment_protected"] = "false"
+        claims["environment_action"] = context.spec.environment.action
+        claims["deployment_tier"] = context.spec.environment.deployment_tier or tier(job.environment)
+    return claims

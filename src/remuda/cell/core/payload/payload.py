@@ -1,9 +1,8 @@
-"""What a runner gets with a job: the 201 of `POST /jobs/request`, from what the cell knows.
+"""Builds the payload that a runner gets with a job: the body of the 201 response to `POST /jobs/request`.
 
-Decided here: what git fetches, whose artifacts the job downloads and what it uploads, under which keys it caches. Which
-variables it has is decided in `core.variables`, where its secrets are in `core.secrets`. A release is no step of the
-job: the cell makes it (`remuda.cell.pipelines.releases`). `remuda.cell.dispatch.payload_inputs` calls this for every
-hand-out.
+It says what git fetches, which artifacts the job downloads and uploads, and which cache keys it uses. Variables come
+from `core.payload.variables`, the servers of secrets from `core.payload.secrets`. A release is not a step of the job:
+`remuda.cell.pipelines.releases` creates it. `payload_inputs` calls this for every hand-out.
 """
 
 import re
@@ -26,7 +25,7 @@ from remuda.wire.routable_token import REGISTERED_RUNNER_PREFIX, RUNNER_PREFIX
 
 DEFAULT_GIT_DEPTH = 20
 TOKEN_PREFIXES = ("glpat-", RUNNER_PREFIX, REGISTERED_RUNNER_PREFIX, JOB_TOKEN_PREFIX)
-"""Beginnings of tokens that the runner masks in the log wherever they come from."""
+"""Prefixes of tokens that the runner masks in the log, whatever their source."""
 
 _TOKEN_USER = "gitlab-ci-token"
 _FEATURES = api.PayloadFeatures(
@@ -37,7 +36,7 @@ _FEATURES = api.PayloadFeatures(
 
 
 class Source(NamedTuple):
-    """A job whose archive the new one downloads first."""
+    """A job whose archive another job downloads before its script."""
 
     job: Job
     archive: Artifact
@@ -46,11 +45,10 @@ class Source(NamedTuple):
 def build_payload(
     context: JobContext, *, dependencies: Sequence[Source], token: str, id_tokens: Mapping[str, str]
 ) -> api.JobPayload:
-    """The whole message."""
     spec, pipeline = context.spec, context.pipeline
     repo_url = _repo_url(context.public_url, context.project, token)
     registry = pipeline.predefined.get(REGISTRY)
-    asked = [api.Variable(key=name, value=value, masked=True, raw=True) for name, value in id_tokens.items()]
+    tokens = [api.Variable(key=name, value=value, masked=True, raw=True) for name, value in id_tokens.items()]
     own = user_variables(context)
     ours = [*cell_variables(context), *_secrets(token, repo_url, registry)]
     settings = {variable.key: variable.value for variable in own}
@@ -61,7 +59,7 @@ def build_payload(
         job_info=_job_info(context.job, context.project, pipeline.user_id),
         git_info=_git_info(pipeline, repo_url, _depth(settings.get("GIT_DEPTH"))),
         runner_info=api.RunnerTimeout(timeout=context.timeout),
-        variables=last_wins([*ours, *own, *asked]),
+        variables=last_wins([*ours, *own, *tokens]),
         steps=[] if spec.run else _steps(spec, context.timeout),
         hooks=list(spec.hooks),
         image=spec.image,
@@ -73,7 +71,7 @@ def build_payload(
         features=_FEATURES,
         secrets=with_servers(spec, settings),
         run=msgspec.json.encode(spec.run).decode() if spec.run else msgspec.UNSET,
-        remuda={"predefined": find_overridden(ours, [*own, *asked])},
+        remuda={"predefined": find_overridden(ours, [*own, *tokens])},
     )
 
 
@@ -95,45 +93,45 @@ def _job_info(job: Job, project: Project, user_id: int) -> api.JobInfo:
 
 
 def _git_info(pipeline: Pipeline, repo_url: str, depth: int) -> api.GitInfo:
-    """The pipeline's own ref first, then its branch or tag; without a limit of depth all branches and tags."""
+    """Refspecs: the pipeline's own ref first, then its branch or tag. With depth 0 (no limit) all branches and tags."""
     own = f"refs/pipelines/{pipeline.id}"
     name = pipeline.ref if depth else "*"
     branch, tag = f"+refs/heads/{name}:refs/remotes/origin/{name}", f"+refs/tags/{name}:refs/tags/{name}"
-    wanted = [branch, tag] if not depth else [tag] if pipeline.tag else [branch]
+    refspecs = [branch, tag] if not depth else [tag] if pipeline.tag else [branch]
     if depth and pipeline.merge_request_iid is not None:
-        wanted = []
+        refspecs = []
     return api.GitInfo(
         repo_url=repo_url,
         ref=pipeline.ref,
         sha=pipeline.sha,
         before_sha=pipeline.before_sha,
         ref_type="tag" if pipeline.tag else "branch",
-        refspecs=[f"+{own}:{own}", *wanted],
+        refspecs=[f"+{own}:{own}", *refspecs],
         depth=depth,
         protected=pipeline.protected,
     )
 
 
 def ref_of(payload: api.JobPayload) -> str | None:
-    """The branch or tag that the job fetches by its name; None when it fetches all that there are."""
+    """The branch or tag that the job fetches by name; None if it fetches all."""
     info = payload.git_info
     return f"refs/{'tags' if info.ref_type == 'tag' else 'heads'}/{info.ref}" if info.depth else None
 
 
 def without_ref(payload: api.JobPayload) -> api.JobPayload:
-    """The same job without its branch or tag, which is gone; the pipeline's own ref, the first one, has the commit."""
+    """The payload without its branch or tag, which was deleted. The pipeline's own ref has the commit."""
     return replace(payload, git_info=replace(payload.git_info, refspecs=payload.git_info.refspecs[:1]))
 
 
 def for_other_runners(payload: api.JobPayload) -> api.JobPayload:
-    """The same without what only Remuda's own manager reads in every payload: others get what GitLab sends."""
+    """The payload without the part that only Remuda's manager reads: other runners get what GitLab sends."""
     remuda = payload.remuda if isinstance(payload.remuda, dict) else {}
     rest = {key: value for key, value in remuda.items() if key != "predefined"}
     return replace(payload, remuda=rest or msgspec.UNSET)
 
 
 def _depth(text: str | None) -> int:
-    """The number of commits to fetch; 0 means all. A value that is no number is the runner's to complain about."""
+    """Number of commits to fetch; 0 means all. For an invalid value the default; the runner reports the mistake."""
     return int(text) if text and re.fullmatch(r"[0-9]{1,9}", text, re.ASCII) else DEFAULT_GIT_DEPTH
 
 
@@ -148,12 +146,15 @@ def _steps(spec: JobSpec, timeout: int) -> list[api.ScriptStep]:
 
 
 def _cache(cache: Mapping[str, Any], pipeline: Pipeline) -> dict[str, Any]:
-    """A cache as the runner knows it. Protected and other refs have caches of their own, as in GitLab, so that nobody
-    who may not push to a protected ref can put something into its jobs; `unprotect` gives that up."""
+    """A cache as sent to the runner.
+
+    As in GitLab, protected and other refs have separate caches. So a user who may not push to a protected ref cannot
+    put files into its jobs. `unprotect` turns this off.
+    """
     suffix = "protected" if pipeline.protected and not cache.get("unprotect") else "non_protected"
-    known = {key: value for key, value in cache.items() if key != "unprotect"}
+    sent = {key: value for key, value in cache.items() if key != "unprotect"}
     fallbacks = [f"{key}-{suffix}" for key in cache.get("fallback_keys", ())]
-    return {**known, "key": f"{cache['key']}-{suffix}", "fallback_keys": fallbacks}
+    return {**sent, "key": f"{cache['key']}-{suffix}", "fallback_keys": fallbacks}
 
 
 def _dependency(source: Source, token: str) -> api.Dependency:
@@ -162,12 +163,12 @@ def _dependency(source: Source, token: str) -> api.Dependency:
 
 
 def _credentials(registry: str, token: str) -> dict[str, Any]:
-    """By which the runner itself pulls images from the cell's registry."""
+    """Credentials with which the runner pulls images from the cell's registry."""
     return {"type": "registry", "url": registry, "username": _TOKEN_USER, "password": token}
 
 
 def _secrets(token: str, repo_url: str, registry: str | None) -> list[api.Variable]:
-    """Variables with the job token in them. The address is not masked as a whole: the token in it is."""
+    """Variables that contain the job token. In the URL only the token is masked."""
     of_registry = [
         api.Variable(key="CI_REGISTRY_USER", value=_TOKEN_USER, public=True),
         api.Variable(key="CI_REGISTRY_PASSWORD", value=token, masked=True),

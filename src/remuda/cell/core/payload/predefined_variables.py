@@ -1,10 +1,10 @@
-"""The variables that the cell itself gives: of a pipeline, and of a job.
+"""Predefined variables of a pipeline and of a job, with GitLab's names and values.
 
-Decided here: their names and values, which are GitLab's, as far as they do not follow from an address or a commit
-(`remuda.pipeline.predefined_variables`). Rules are judged with those of the pipeline before it is stored, a job gets
-them again with its payload. So that both see the same and a hand-out needs no git, what only the repository or the
-moment can tell (the commit, the merge request ...) is stored in `Pipeline.predefined` and stands over what follows from
-the other fields. Called by `remuda.cell.pipelines.compilation` and `core.payload`.
+Variables that follow from a URL or a commit are in `remuda.pipeline.predefined_variables`. Rules are evaluated with the
+variables of the pipeline before it is stored, and jobs get them again with their payload. Values that only the
+repository or the request knows (commit message, merge request ...) are stored in `Pipeline.predefined`: so both see the
+same values, and a hand-out needs no git. They override the computed ones. `remuda.cell.pipelines.compilation` and
+`core.payload` call this.
 """
 
 import hashlib
@@ -25,10 +25,10 @@ from remuda.pipeline.predefined_variables import of_project as named_project
 from remuda.wire.routable_token import to_base36
 
 GITLAB_VERSION = "18.5.0"
-"""The version of GitLab that this cell is like; clients and scripts switch features by it."""
+"""The GitLab version that this cell reports. Clients and scripts choose features by it."""
 
 REGISTRY = "CI_REGISTRY"
-"""Among what a pipeline is told when it is created: the registry, as names of images begin; without it, none."""
+"""Key in `Pipeline.predefined`: the registry host with which image names begin. Missing if there is no registry."""
 
 _GROUPED_BY_HAND = re.compile(r"[\s:]+[0-9]+[\s:/\\]+[0-9]+\s*")
 _TIERS = (
@@ -40,7 +40,7 @@ _TIERS = (
 
 
 def of_pipeline(pipeline: Pipeline, project: Project, public_url: str) -> dict[str, str]:
-    """What all jobs of a pipeline have. Of one that is not stored yet, without the numbers that the store gives."""
+    """Variables of all jobs of a pipeline. Before the pipeline is stored, those with its ids are missing."""
     base = public_url.rstrip("/")
     of_request = pipeline.merge_request_iid is not None
     ref = pipeline.predefined.get(SOURCE_BRANCH, pipeline.ref) if of_request else pipeline.ref
@@ -79,14 +79,14 @@ def of_pipeline(pipeline: Pipeline, project: Project, public_url: str) -> dict[s
 
 
 def of_user(user: User) -> dict[str, str]:
-    """Who started a pipeline; the first administrator, who is in every cell, need not be told of."""
+    """The user who started a pipeline. Empty for the first administrator, whose values `of_pipeline` has."""
     if user.id == USER_ID:
         return {}
     return {"GITLAB_USER_LOGIN": user.username, "GITLAB_USER_NAME": user.name, "GITLAB_USER_EMAIL": user.email}
 
 
 def of_spec(spec: JobSpec, environment: str = "") -> dict[str, str]:
-    """What a job has as soon as it is written; `environment` is the name with its variables expanded."""
+    """Variables that follow from the spec of a job. `environment` is the expanded name."""
     values = {
         "CI_JOB_NAME": spec.name,
         "CI_JOB_NAME_SLUG": slug(spec.name),
@@ -107,7 +107,7 @@ def of_spec(spec: JobSpec, environment: str = "") -> dict[str, str]:
 def of_job(
     *, job: Job, spec: JobSpec, project: Project, runner: Runner, public_url: str, timeout: int
 ) -> dict[str, str]:
-    """What a job has once a runner has it, beside what its pipeline has."""
+    """Variables of an assigned job, without those of its pipeline."""
     values = {
         **of_spec(spec, job.environment),
         "CI_JOB_ID": str(job.id),
@@ -122,7 +122,7 @@ def of_job(
 
 
 def environment_slug(name: str) -> str:
-    """Fit for host names with a prefix: 24 characters at most. A name that had to change gets an ending of its own."""
+    """A part of a host name, at most 24 characters. If the name had to be changed, a hash makes it unique."""
     short = re.sub(r"[^a-z0-9]", "-", name.lower())
     short = re.sub(r"-+", "-", short if short[:1].isalpha() else f"env-{short}")
     if short != name or len(short) > 24:
@@ -131,23 +131,23 @@ def environment_slug(name: str) -> str:
 
 
 def tier(environment: str) -> str:
-    """The kind of environment that a name suggests."""
+    """The deployment tier that GitLab derives from the name of an environment."""
     return next((kind for kind, names in _TIERS if names.search(environment)), "other")
 
 
 def group_name(job: str) -> str:
-    """The name that jobs such as `test 1/3` share."""
-    found = list(_GROUPED_BY_HAND.finditer(job))
-    return job[: found[-1].start()] if found and found[-1].end() == len(job) and found[-1].start() else job
+    """The common name of jobs such as `test 1/3`."""
+    endings = list(_GROUPED_BY_HAND.finditer(job))
+    return job[: endings[-1].start()] if endings and endings[-1].end() == len(job) and endings[-1].start() else job
 
 
 def is_literal(key: str, value: str) -> bool:
-    """Whether a `$` in it is no reference: only the address of an environment is written by people."""
+    """True if a `$` in the value is not a reference. Only the URL of an environment is written by users."""
     return "$" in value and key != "CI_ENVIRONMENT_URL"
 
 
 def of_project(project: Project, url: str) -> dict[str, str]:
-    """What a project of the cell is called; `url` is the cell's."""
+    """Variables of a project; `url` is the URL of the cell."""
     return {
         **named_project(path=project.path, url=f"{url}/{project.path}", number=project.id, title=project.name),
         "CI_PROJECT_DESCRIPTION": project.description,
@@ -165,7 +165,7 @@ def _as_json(tags: tuple[str, ...]) -> str:
 
 @lru_cache(maxsize=16)
 def _of_server(base: str) -> Mapping[str, str]:
-    """The same for every job of a cell; nobody changes it."""
+    """Variables that are equal for all jobs of a cell. Callers do not change the mapping."""
     major, minor, patch = GITLAB_VERSION.split(".")
     return {
         **of_server(base),

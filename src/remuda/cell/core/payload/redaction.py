@@ -1,8 +1,7 @@
-"""Secrets out of what is shown: of a job's payload, of step results.
+"""Masks secrets in what people see: payloads of jobs and step results.
 
-Decided here: what counts as a secret (tokens, credentials, masked variables, identity tokens, where secrets are
-fetched), and that a secret value is taken out wherever else it stands. What a payload holds is decided in
-`core.payload`. Pure.
+Secrets are tokens, credentials, masked variables, identity tokens, and where external secrets are fetched. The value of
+a secret is masked wherever it occurs. Pure.
 """
 
 from collections.abc import Iterable
@@ -17,16 +16,16 @@ from remuda.wire.runner_api import JobPayload, Variable
 MASKED = MASK.decode()
 MAX_DEPTH = 64
 _PLAIN = frozenset({"version", "seq", "event", "status", "time", "started_at", "finished_at", "origin", "reference"})
-"""Fields of a step result that the agent alone writes, and that must stay readable."""
+"""Fields of a step result that only the agent writes, and that must stay readable."""
 
 
 def secrets_to_mask(values: Iterable[str]) -> Secrets:
-    """What to take out: these, and whatever begins like a token."""
+    """A masker for these values, and for every text with the prefix of a token."""
     return Secrets(values, TOKEN_PREFIXES)
 
 
 def without_secrets(value: Any, secrets: Secrets, depth: int = 0) -> Any:
-    """The same JSON with secrets masked in all its texts; InvalidError when it is nested too deeply."""
+    """A copy of a JSON value with secrets masked in all strings. InvalidError if it is nested too deeply."""
     if isinstance(value, str):
         return secrets.mask_bytes(value.encode("utf-8", "surrogatepass")).decode("utf-8", "surrogatepass")
     if depth > MAX_DEPTH:
@@ -41,7 +40,7 @@ def without_secrets(value: Any, secrets: Secrets, depth: int = 0) -> Any:
 
 
 def clean_result(result: dict[str, Any], secrets: Secrets) -> dict[str, Any]:
-    """A step result that holds no secret. The agent sees to that; but not every agent is ours."""
+    """A step result without secrets. The agent masks them, too, but other agents may not."""
     plain = {name: value for name, value in result.items() if name in _PLAIN}
     return plain | {
         without_secrets(name, secrets): _clean_field(value, secrets)
@@ -51,7 +50,7 @@ def clean_result(result: dict[str, Any], secrets: Secrets) -> dict[str, Any]:
 
 
 def _clean_field(value: Any, secrets: Secrets) -> Any:
-    """One field; a job may nest its outputs as it likes, and must not lose its results by that."""
+    """One field. A field that is nested too deeply is left out, so that the rest of the result is kept."""
     try:
         return without_secrets(value, secrets, 1)
     except InvalidError as error:
@@ -64,17 +63,17 @@ def mask_payload(payload: JobPayload, secrets: Secrets) -> Any:
     values |= {payload.token, *(dependency.token for dependency in payload.dependencies or ())}
     values |= {str(entry.get("password") or "") for entry in payload.credentials or ()}
     hidden = secrets_to_mask(values - {"", MASKED})
-    told = msgspec.to_builtins(
+    document = msgspec.to_builtins(
         msgspec.structs.replace(
             payload,
             token=MASKED,
             variables=[_mask_variable(variable) for variable in payload.variables],
             credentials=[{**entry, "password": MASKED} for entry in payload.credentials or ()],
-            dependencies=[msgspec.structs.replace(one, token=MASKED) for one in payload.dependencies or ()],
+            dependencies=[msgspec.structs.replace(source, token=MASKED) for source in payload.dependencies or ()],
             secrets={name: {} for name in payload.secrets or {}},
         )
     )
-    return without_secrets(without_secrets(told, hidden), secrets)
+    return without_secrets(without_secrets(document, hidden), secrets)
 
 
 def _mask_variable(variable: Variable) -> Variable:

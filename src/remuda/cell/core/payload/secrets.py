@@ -1,7 +1,6 @@
-"""Where a runner gets a job's secrets: what the file says, and with it the provider's server.
+"""Adds the server of each secrets provider to the secrets of a job: its address, and the token that it accepts.
 
-Decided here: which variables name the server of each provider, and which token opens it; both as in GitLab. The runner
-fetches the secrets; the cell never sees them. Pure, called by `core.payload`.
+As in GitLab, the runner fetches the secrets and the cell never sees them. Pure, called by `core.payload.payload`.
 """
 
 from collections.abc import Mapping
@@ -11,14 +10,14 @@ from remuda.pipeline import JobSpec
 
 
 def with_servers(spec: JobSpec, settings: Mapping[str, str]) -> dict[str, dict[str, Any]]:
-    """The secrets by the variable each goes into, with the servers that the job's variables name."""
+    """The secrets of a job by variable name, with the servers that `settings`, its variables, name."""
     return {
         name: _with_server(secret, settings, next(iter(spec.id_tokens), "")) for name, secret in spec.secrets.items()
     }
 
 
 def _with_server(secret: Mapping[str, Any], settings: Mapping[str, str], first_token: str) -> dict[str, Any]:
-    found = dict(secret)
+    completed = dict(secret)
     token = secret.get("token") or (f"${first_token}" if first_token else None)
     servers: dict[str, dict[str, Any]] = {
         "vault": {
@@ -50,9 +49,9 @@ def _with_server(secret: Mapping[str, Any], settings: Mapping[str, str], first_t
         },
     }
     for provider, server in servers.items():
-        if isinstance(asked := secret.get(provider), Mapping):
-            found[provider] = {**asked, "server": _drop_none(**server)}
-    return found
+        if isinstance(path := secret.get(provider), Mapping):
+            completed[provider] = {**path, "server": _drop_none(**server)}
+    return completed
 
 
 def _drop_none(**values: Any) -> dict[str, Any]:

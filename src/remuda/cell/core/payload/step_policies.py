@@ -1,8 +1,8 @@
-"""Step policies: what the steps of jobs may do, as an organization, a group or a project says.
+"""Step policies of organizations, groups and projects: what the steps of their jobs may do.
 
-Decided here: under which name a policy is kept, that every change counts its version up, and which policies go out
-with a job: those of everything it belongs to, the widest first, so that whoever enforces them can let a narrower one
-only narrow. What a policy says is the step runner's matter; to the cell it is a JSON object. Pure.
+A policy is stored as a setting; every change increments its version. The payload has the policies of everything that
+the job belongs to, the widest first, so that a narrower policy can only restrict. The cell treats a policy as a JSON
+object; the step runner interprets it. Pure.
 """
 
 from collections.abc import Mapping
@@ -18,27 +18,27 @@ LIMIT_BYTES = 64 * 1024
 
 
 class StepPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """What is kept for one scope; an empty document is none."""
+    """The stored policy of one scope. An empty document means no policy."""
 
     version: int = 0
-    """Counts changes."""
+    """Number of changes so far."""
     document: dict[str, Any] = {}
     updated_at: float | None = None
 
 
 def policy_setting(scope: Pool) -> str:
-    """Where the policy of an organization, a group or a project is kept."""
+    """Name of the setting that stores the policy of an organization, a group or a project."""
     return f"step_policy/{scope[0]}/{scope[1]}"
 
 
 def read_policy(text: str | None) -> StepPolicy:
-    """The policy that was kept, or the one that says nothing."""
+    """The stored policy, or an empty one."""
     return msgspec.json.decode(text, type=StepPolicy) if text else StepPolicy()
 
 
-def change_policy(kept: str | None, document: dict[str, Any], seen: int | None, now: float) -> str:
-    """The next version, to be kept. ConflictError when it is not the version that the caller has seen."""
-    old = read_policy(kept)
+def change_policy(stored: str | None, document: dict[str, Any], seen: int | None, now: float) -> str:
+    """The next version, to be stored. ConflictError if `seen` is not the stored version."""
+    old = read_policy(stored)
     if seen is not None and seen != old.version:
         raise ConflictError(f"the policy has version {old.version} by now, not {seen}; read it and change that")
     if len(msgspec.json.encode(document)) > LIMIT_BYTES:
@@ -47,14 +47,14 @@ def change_policy(kept: str | None, document: dict[str, Any], seen: int | None, 
 
 
 def scopes_of(key: CapabilityKey) -> tuple[Pool, ...]:
-    """Everything that a job belongs to, the widest first."""
+    """Organization, groups and project of a job, the widest first."""
     organization, *groups, project = key.pools()
     return (organization, *reversed(groups), project)
 
 
-def for_payload(scopes: tuple[Pool, ...], kept: Mapping[str, str]) -> dict[str, Any] | None:
-    """What goes out with a job; None when nobody has said anything."""
-    policies = [(scope, read_policy(kept.get(policy_setting(scope)))) for scope in scopes]
+def for_payload(scopes: tuple[Pool, ...], settings: Mapping[str, str]) -> dict[str, Any] | None:
+    """The policies as sent with a job; None if there are none."""
+    policies = [(scope, read_policy(settings.get(policy_setting(scope)))) for scope in scopes]
     layers = [
         {"scope": kind, "id": number, "version": policy.version, "document": policy.document}
         for (kind, number), policy in policies

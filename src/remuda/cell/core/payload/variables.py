@@ -1,11 +1,10 @@
-"""Which variables a job has, and whose value wins.
+"""Variables of a job and their precedence.
 
-Decided here: the order, from the weakest: predefined, the file's (with the workflow's, the job's, the matrix's and the
-rule's, which the compiler has put together), those that earlier jobs left in dotenv reports, the cell's, the groups'
-from the outermost to the nearest, the project's (of several of one owner the one for the job's environment), those the
-pipeline was started with, those given to the person's play of a manual job. Tokens that the file asks for stand above
-all. `$NAME` in values is left alone, because expansion is the runner's work; what the cell itself must know (the name
-of a release, whose artifacts) is expanded with `expansion`. Called by `core.payload` and whoever acts for a job.
+From weakest to strongest: predefined; the file, merged by the compiler (workflow, job, matrix, rule); dotenv reports
+of earlier jobs; the cell; groups from the outermost to the nearest; the project (if one owner has several, the one for
+the job's environment); those the pipeline was started with; those given when a manual job was played; identity
+tokens. `$NAME` in values is left to the runner. `expansion` is for texts that the cell itself must expand, such as the
+name of a release. Called by `core.payload.payload` and by code that acts for a job.
 """
 
 import re
@@ -25,17 +24,17 @@ from remuda.wire.runner_api import Variable
 
 
 class JobContext(msgspec.Struct, frozen=True, kw_only=True):
-    """All that decides about a job's variables."""
+    """Everything that the variables of a job depend on."""
 
     job: Job
     spec: JobSpec
     pipeline: Pipeline
     project: Project
     variables: Sequence[ProjectVariable] = ()
-    """Those that people keep, the stronger ones last (`applicable`)."""
+    """Stored variables, the stronger ones last (see `applicable`)."""
     runner: Runner
     inherited: Mapping[str, str] = {}
-    """Out of the dotenv reports of the jobs whose artifacts it gets."""
+    """From the dotenv reports of the jobs whose artifacts it gets."""
     public_url: str
 
     @property
@@ -45,22 +44,24 @@ class JobContext(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def scope_fits(scope: str, environment: str) -> bool:
-    """Whether a variable with this scope is for jobs of this environment; `*` stands for any text."""
+    """True if a variable with this scope applies to jobs of this environment; `*` matches any text."""
     if scope == "*":
         return True
     return bool(environment) and re.fullmatch(".*".join(map(re.escape, scope.split("*"))), environment) is not None
 
 
 def _precision(scope: str) -> tuple[bool, int]:
-    """How well a scope that fits does so: one without `*` best, else the one that says most."""
+    """Sort key of a matching scope: one without `*` is best, then the longer one."""
     return "*" not in scope, len(scope.replace("*", ""))
 
 
 def applicable(
     variables: Iterable[ProjectVariable], *, group_ids: Sequence[int], environment: str
 ) -> list[ProjectVariable]:
-    """Of what the cell, the project's groups (the nearest first) and the project keep, what is for a job, the stronger
-    ones last; which of them it really gets depends on whether its ref is protected, too."""
+    """The variables of cell, groups and project that apply to an environment, the stronger ones last.
+
+    `group_ids` has the nearest group first. Protected variables are included; `user_variables` filters them.
+    """
 
     def strength(variable: ProjectVariable) -> tuple[int, tuple[bool, int]]:
         if variable.project_id:
@@ -69,12 +70,12 @@ def applicable(
             owner = len(group_ids) - group_ids.index(variable.group_id) if variable.group_id else 0
         return owner, _precision(variable.environment_scope)
 
-    fitting = (one for one in variables if scope_fits(one.environment_scope, environment))
+    fitting = (variable for variable in variables if scope_fits(variable.environment_scope, environment))
     return sorted(fitting, key=strength)
 
 
 def cell_variables(context: JobContext) -> list[Variable]:
-    """What the cell itself gives."""
+    """The predefined variables of a job."""
     own = of_job(
         job=context.job,
         spec=context.spec,
@@ -92,7 +93,7 @@ def cell_variables(context: JobContext) -> list[Variable]:
 
 
 class _Same(NamedTuple):
-    """A value that is told from others by being that very one: to compare two takes as long as what is remembered."""
+    """Compares a cache key by identity. Comparing two pipelines takes as long as computing their variables."""
 
     value: Any
 
@@ -105,7 +106,7 @@ class _Same(NamedTuple):
 
 @lru_cache(maxsize=64)
 def _of_pipeline(pipeline: _Same, project: _Same, public_url: str) -> Mapping[str, Variable]:
-    """The same for all jobs of a pipeline, which are handed out one after the other; nobody changes it."""
+    """Cached, because the jobs of a pipeline are often handed out one after the other. Callers do not change it."""
     return _variables(of_pipeline(pipeline.value, project.value, public_url))
 
 
@@ -117,15 +118,17 @@ def _variables(values: Mapping[str, str]) -> dict[str, Variable]:
 
 
 def user_variables(context: JobContext) -> list[Variable]:
-    """What people gave, and earlier jobs; the stronger ones last."""
+    """Variables of users and of earlier jobs, the stronger ones last."""
     raw, files = set(context.spec.raw_variables), set(context.pipeline.file_variables)
     return [
         *(Variable(key=key, value=value, public=True, raw=key in raw) for key, value in context.spec.variables.items()),
         *(Variable(key=key, value=value) for key, value in context.inherited.items()),
         *(
-            Variable(key=each.key, value=each.value, masked=each.masked, file=each.file, raw=each.raw)
-            for each in context.variables
-            if context.pipeline.protected or not each.protected
+            Variable(
+                key=variable.key, value=variable.value, masked=variable.masked, file=variable.file, raw=variable.raw
+            )
+            for variable in context.variables
+            if context.pipeline.protected or not variable.protected
         ),
         *(Variable(key=key, value=value, file=key in files) for key, value in context.pipeline.variables.items()),
         *(Variable(key=key, value=value) for key, value in context.job.play_variables.items()),
@@ -133,8 +136,10 @@ def user_variables(context: JobContext) -> list[Variable]:
 
 
 def find_overridden(ours: Iterable[Variable], theirs: Iterable[Variable]) -> dict[str, str | None]:
-    """The names of predefined variables that people have set, with the cell's own value of each; None: it has none.
-    A runner gives the cell's values to steps that a policy inserts."""
+    """The cell's values of predefined variables that users have set; None if the cell has no value.
+
+    A runner gives these values to steps that a policy inserts.
+    """
     names = {variable.key for variable in theirs if is_predefined(variable.key)}
     if not names:
         return {}
@@ -142,12 +147,12 @@ def find_overridden(ours: Iterable[Variable], theirs: Iterable[Variable]) -> dic
 
 
 def last_wins(variables: Iterable[Variable]) -> list[Variable]:
-    """One of each name."""
+    """One variable per name: the last one."""
     return list({variable.key: variable for variable in variables}.values())
 
 
 def expansion(variables: Iterable[Variable]) -> Expansion:
-    """For texts that the cell itself must read. A variable that is a file counts as not there: its path is unknown."""
-    known = [variable for variable in last_wins(variables) if not variable.file]
-    raw = frozenset(variable.key for variable in known if variable.raw)
-    return Expansion({variable.key: variable.value for variable in known}, raw=raw)
+    """Expansion of texts by the cell itself. It leaves file variables out, because the cell does not know the paths."""
+    usable = [variable for variable in last_wins(variables) if not variable.file]
+    raw = frozenset(variable.key for variable in usable if variable.raw)
+    return Expansion({variable.key: variable.value for variable in usable}, raw=raw)

@@ -1,8 +1,7 @@
-"""From a request and a compiled file to what is stored: the pipeline's first state, and its jobs.
+"""From a request and a compiled file to the pipeline and jobs that are stored.
 
-Decided here: which names a ref goes by, what is protected, how deep pipelines may start each other, and what the
-store keeps of each job. Which jobs there are is decided in `remuda.pipeline`, which of them start is `core.lifecycle`.
-Called by `remuda.cell.pipelines.creation`.
+Names of refs, protection, the limit of pipelines that start each other, and the stored part of each job. Called by
+`remuda.cell.pipelines.creation`; `remuda.pipeline` compiles the file, `core.jobs.lifecycle` starts the first jobs.
 """
 
 import re
@@ -31,9 +30,9 @@ _MAX_NAME = 255
 
 
 def merge_request_iid(ref: str) -> int | None:
-    """The number of the merge request whose head a ref is."""
-    found = _MERGE_REQUEST.fullmatch(ref)
-    return int(found[1]) if found else None
+    """The number of the merge request if the ref is the head of one."""
+    match = _MERGE_REQUEST.fullmatch(ref)
+    return int(match[1]) if match else None
 
 
 def _depth(request: PipelineRequest) -> int:
@@ -41,7 +40,7 @@ def _depth(request: PipelineRequest) -> int:
 
 
 def check_depth(request: PipelineRequest, ancestors: Sequence[Pipeline]) -> None:
-    """Refuse a pipeline that too many others led to; `ancestors` are the upstream pipeline's own, nearest first."""
+    """TooDeepError if too many pipelines started each other. `ancestors` of the upstream pipeline, nearest first."""
     if _depth(request) > MAX_DEPTH:
         raise TooDeepError(
             f"more than {MAX_DEPTH} pipelines would have started each other; check whether their trigger jobs, or jobs "
@@ -65,7 +64,7 @@ def check_depth(request: PipelineRequest, ancestors: Sequence[Pipeline]) -> None
 def new_pipeline(
     request: PipelineRequest, *, default_branch: str | None, predefined: Mapping[str, str], now: float
 ) -> Pipeline:
-    """The pipeline before its file is compiled; the store gives it numbers."""
+    """The pipeline before its file is compiled. The store sets its ids."""
     iid = merge_request_iid(request.ref)
     is_tag = request.ref.startswith(_TAGS)
     name = request.ref if iid is not None else request.ref.removeprefix(_TAGS if is_tag else _HEADS)
@@ -79,7 +78,7 @@ def new_pipeline(
         ref=name,
         tag=is_tag,
         sha=request.sha,
-        # A merge request is compared with its target, not with what it was before.
+        # A merge request is compared with its target branch, not with its previous commit.
         before_sha=before_sha if iid is None else NO_SHA,
         source=request.source,
         origin=request.origin,
@@ -89,7 +88,7 @@ def new_pipeline(
         updated_at=now,
         variables=dict(request.variables),
         file_variables=tuple(sorted(request.file_variables)),
-        # As in GitLab, where only the default branch is protected until somebody says otherwise.
+        # As in GitLab, only the default branch is protected by default.
         protected=iid is None and not is_tag and name == default_branch,
         predefined=dict(predefined),
         file=request.file,
@@ -108,14 +107,14 @@ def new_pipeline(
 def variables_for_expansion(
     pipeline: Pipeline, variables: Iterable[ProjectVariable]
 ) -> tuple[dict[str, str], frozenset[str]]:
-    """The project's variables, and over them the pipeline's own; and the names whose values hold no references."""
-    allowed = {each.key: each for each in variables if pipeline.protected or not each.protected}.values()
-    values = {each.key: each.value for each in allowed} | pipeline.variables
-    return values, frozenset(each.key for each in allowed if each.raw and each.key not in pipeline.variables)
+    """Values of project variables, overridden by those of the pipeline, and the names of raw ones."""
+    allowed = {row.key: row for row in variables if pipeline.protected or not row.protected}.values()
+    values = {row.key: row.value for row in allowed} | pipeline.variables
+    return values, frozenset(row.key for row in allowed if row.raw and row.key not in pipeline.variables)
 
 
 def with_outcome(pipeline: Pipeline, compiled: Compiled) -> Pipeline:
-    """The pipeline with what its file says about it."""
+    """The pipeline with the `workflow` settings of its file."""
     return replace(
         pipeline,
         name=compiled.name,
@@ -127,29 +126,29 @@ def with_outcome(pipeline: Pipeline, compiled: Compiled) -> Pipeline:
 def new_jobs(
     specs: Sequence[JobSpec], pipeline: Pipeline, project: Project, variables: Iterable[ProjectVariable], url: str
 ) -> list[NewJob]:
-    """The jobs to be stored, names of environments and resource groups expanded; MistakesError when some cannot be."""
+    """The jobs to store. MistakesError if the name of an environment or resource group cannot be expanded."""
     waits, sources = prerequisites(specs), artifact_sources(specs)
-    known = of_pipeline(pipeline, project, url)
-    given, raw = variables_for_expansion(pipeline, variables)
-    raw |= {key for key, value in known.items() if is_literal(key, value)}
-    found: list[NewJob] = []
+    predefined = of_pipeline(pipeline, project, url)
+    own, raw = variables_for_expansion(pipeline, variables)
+    raw |= {key for key, value in predefined.items() if is_literal(key, value)}
+    jobs: list[NewJob] = []
     mistakes: list[Mistake] = []
     followed = _prerequisite_names(specs, waits)
     for spec in specs:
         environment = resource_group = ""
         if spec.environment is not None or spec.resource_group:
-            values = {**known, **of_spec(spec), **spec.variables, **given}
-            kept = raw | set(spec.raw_variables)
+            values = {**predefined, **of_spec(spec), **spec.variables, **own}
+            raw_names = raw | set(spec.raw_variables)
             try:
                 key = "environment:name"
-                environment = _name(spec.environment.name, values, kept) if spec.environment else ""
+                environment = _name(spec.environment.name, values, raw_names) if spec.environment else ""
                 values |= of_spec(spec, environment)
                 key = "resource_group"
-                resource_group = _name(spec.resource_group, values, kept)
+                resource_group = _name(spec.resource_group, values, raw_names)
             except InvalidError as error:
                 file, key = spec.file or pipeline.file, f"{spec.name}:{key}"
                 mistakes.append(Mistake(file=file, line=spec.line, column=1, key=key, message=str(error)))
-        found.append(
+        jobs.append(
             NewJob(
                 spec=spec,
                 waits_for=() if spec.needs is None else waits_for_names(waits, spec.name),
@@ -162,11 +161,11 @@ def new_jobs(
         )
     if mistakes:
         raise MistakesError(tuple(mistakes))
-    return found
+    return jobs
 
 
 def _prerequisite_names(specs: Sequence[JobSpec], waits: Mapping[str, Sequence[str]]) -> set[str]:
-    """The jobs that others of their pipeline wait for."""
+    """Names of the jobs that other jobs of the pipeline wait for."""
     by_need = {name for spec in specs if spec.needs is not None for name in waits.get(spec.name, ())}
     last_stage = max((spec.stage_index for spec in specs if spec.needs is None), default=0)
     return by_need | {spec.name for spec in specs if spec.stage_index < last_stage}

@@ -1,11 +1,8 @@
-"""What a trigger job asks for: from its spec and its variables to a request for another pipeline.
+"""The request for a downstream pipeline, built from the spec and the variables of a trigger job.
 
-Decided here: what is handed on (the file's variables with their values, and on demand what the pipeline was given and
-what earlier jobs left in dotenv reports), how several files make one child, and which commit a child is of. Where text
-must be read first (a file in an archive, the commit of another project's branch) the caller does that. Pure;
+A trigger job forwards the variables of the file, and on demand those of its pipeline and of dotenv reports. Their total
+size is limited. The caller reads files out of archives and the commit of another project's branch. Pure;
 `remuda.cell.pipelines.trigger_jobs` calls it.
-
-Invariant: what is handed on has a limit, however variables name each other.
 """
 
 import json
@@ -29,7 +26,7 @@ _SEVERAL = "trigger:include"
 
 
 class TriggerContext(msgspec.Struct, frozen=True, kw_only=True):
-    """A trigger job with all that decides about its variables."""
+    """A trigger job with everything that its variables depend on."""
 
     job: Job
     spec: JobSpec
@@ -37,20 +34,20 @@ class TriggerContext(msgspec.Struct, frozen=True, kw_only=True):
     pipeline: Pipeline
     project: Project
     variables: Sequence[ProjectVariable] = ()
-    """The project's."""
+    """Variables of the project."""
     inherited: Mapping[str, str] = {}
-    """Out of the dotenv reports of the jobs whose artifacts it gets."""
+    """From the dotenv reports of the jobs whose artifacts it gets."""
     public_url: str
 
     def expander(self) -> Callable[[str], str]:
-        """Puts the values of variables into texts; InvalidError where those become too much."""
-        known = {
+        """A function that expands variables in texts. It raises InvalidError if the results become too long."""
+        predefined = {
             **of_pipeline(self.pipeline, self.project, self.public_url),
             **of_spec(self.spec, self.job.environment),
         }
-        given, raw = variables_for_expansion(self.pipeline, self.variables)
-        raw |= {name for name, value in known.items() if is_literal(name, value)} | set(self.spec.raw_variables)
-        values = {**known, **self.spec.variables, **self.inherited, **given, **self.job.play_variables}
+        own, raw = variables_for_expansion(self.pipeline, self.variables)
+        raw |= {name for name, value in predefined.items() if is_literal(name, value)} | set(self.spec.raw_variables)
+        values = {**predefined, **self.spec.variables, **self.inherited, **own, **self.job.play_variables}
         expansion = Expansion(values, raw=raw, one_budget=True)
 
         def expand(text: str) -> str:
@@ -62,70 +59,77 @@ class TriggerContext(msgspec.Struct, frozen=True, kw_only=True):
         return expand
 
 
-def includes(asker: TriggerContext) -> tuple[dict[str, Any], ...]:
-    """The files of a child, their names expanded."""
-    expand = asker.expander()
+def includes(context: TriggerContext) -> tuple[dict[str, Any], ...]:
+    """The files of a child pipeline, with expanded names."""
+    expand = context.expander()
 
-    def expanded(value: Any) -> Any:
+    def expand_all(value: Any) -> Any:
         if isinstance(value, list):
-            return [expanded(each) for each in value]
+            return [expand_all(item) for item in value]
         return expand(value) if isinstance(value, str) else value
 
     return tuple(
-        {key: value if key == "inputs" else expanded(value) for key, value in include.items()}
-        for include in asker.trigger.include
+        {key: value if key == "inputs" else expand_all(value) for key, value in include.items()}
+        for include in context.trigger.include
     )
 
 
-def for_child(asker: TriggerContext, files: Sequence[dict[str, Any]], texts: Mapping[str, str]) -> PipelineRequest:
-    """A child of the job's own pipeline. `texts` are the files that come out of archives, by their paths there."""
-    pipeline = asker.pipeline
-    given = {
-        "project": asker.project,
+def for_child(context: TriggerContext, files: Sequence[dict[str, Any]], texts: Mapping[str, str]) -> PipelineRequest:
+    """The request for a child pipeline. `texts` has the files from archives, by path."""
+    pipeline = context.pipeline
+    fields = {
+        "project": context.project,
         "source": PARENT,
         "ref": _whole_ref(pipeline),
         "sha": pipeline.sha,
         "before_sha": pipeline.before_sha,
-        **_request_fields(asker),
+        **_request_fields(context),
     }
     first = files[0]
-    inputs = {**asker.trigger.inputs, **first.get("inputs", {})}
+    inputs = {**context.trigger.inputs, **first.get("inputs", {})}
     if len(files) > 1 or not (first.keys() & {"local", "artifact"}) or is_glob(first.get("local", "")):
         if texts:
-            raise InvalidError("a file out of artifacts must be the only one of a child; let it include the others")
-        own = asker.trigger.inputs
+            raise InvalidError(
+                "a file from artifacts must be the only file of a child pipeline; let it include the others"
+            )
+        own = context.trigger.inputs
         included = [{**file, "inputs": {**own, **file.get("inputs", {})}} if own else file for file in files]
-        return PipelineRequest(**given, text=json.dumps({"include": included}), file=_SEVERAL)
+        return PipelineRequest(**fields, text=json.dumps({"include": included}), file=_SEVERAL)
     if "artifact" in first:
-        return PipelineRequest(**given, text=texts[first["artifact"]], file=first["artifact"], inputs=inputs)
-    return PipelineRequest(**given, file=first["local"], inputs=inputs)
+        return PipelineRequest(**fields, text=texts[first["artifact"]], file=first["artifact"], inputs=inputs)
+    return PipelineRequest(**fields, file=first["local"], inputs=inputs)
 
 
-def for_project(asker: TriggerContext, project: Project, ref: str, sha: str) -> PipelineRequest:
-    """A pipeline of another project."""
+def for_project(context: TriggerContext, project: Project, ref: str, sha: str) -> PipelineRequest:
+    """The request for a pipeline of another project."""
     return PipelineRequest(
-        project=project, source=OTHER_PROJECT, ref=ref, sha=sha, inputs=asker.trigger.inputs, **_request_fields(asker)
+        project=project,
+        source=OTHER_PROJECT,
+        ref=ref,
+        sha=sha,
+        inputs=context.trigger.inputs,
+        **_request_fields(context),
     )
 
 
-def _request_fields(asker: TriggerContext) -> dict[str, Any]:
-    trigger, spec, pipeline = asker.trigger, asker.spec, asker.pipeline
+def _request_fields(context: TriggerContext) -> dict[str, Any]:
+    trigger, spec, pipeline = context.trigger, context.spec, context.pipeline
     variables: dict[str, str] = {}
     files: frozenset[str] = frozenset()
     if trigger.forward_yaml_variables:
-        expand, raw, length = asker.expander(), frozenset(spec.raw_variables), 0
+        expand, raw, length = context.expander(), frozenset(spec.raw_variables), 0
         for name, value in spec.variables.items():
             variables[name] = value if name in raw else expand(value)
             length += len(variables[name])
             if length > MAX_HANDED_ON:
                 raise InvalidError(
-                    f"the variables that it hands on have more than {MAX_HANDED_ON} characters together; leave some "
+                    f"the variables that it forwards have more than {MAX_HANDED_ON} characters together; leave some "
                     'out with "inherit", or all with "trigger:forward"'
                 )
     if trigger.forward_pipeline_variables:
-        variables |= {**asker.inherited, **pipeline.variables}
+        variables |= {**context.inherited, **pipeline.variables}
         files = frozenset(pipeline.file_variables)
-    upstream = Upstream(job=asker.job, pipeline=pipeline)
+    upstream = Upstream(job=context.job, pipeline=pipeline)
     return {"variables": variables, "file_variables": files, "upstream": upstream, "user_id": pipeline.user_id}
 
 

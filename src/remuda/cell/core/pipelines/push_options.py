@@ -1,7 +1,7 @@
-"""What the options of a push (`git push -o`) ask for, by GitLab's names.
+"""Reads the options of a push (`git push -o`), which have GitLab's names.
 
-Decided here: which options there are and how their values are read. An option that is none of them, or that makes no
-sense, asks for nothing, as in GitLab: a push is not refused for it. Pure; `remuda.cell.projects.projects` calls it.
+As in GitLab, an unknown or invalid option is ignored and the push accepted. Pure; `remuda.cell.projects.projects` calls
+it.
 """
 
 import re
@@ -22,31 +22,31 @@ _MERGE_REQUEST = {
 
 
 class PushOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What a push asks for."""
+    """The known options of a push."""
 
     skip: bool = False
     variables: Mapping[str, str] = {}
     inputs: Mapping[str, Any] = {}
     merge_request: Mapping[str, str] = {}
-    """Predefined variables that say what the merge request is."""
+    """Predefined variables of the merge request."""
     ignored: tuple[str, ...] = ()
-    """Options with a known name and a value that makes no sense."""
+    """Options with a known name and an invalid value."""
 
 
 def read_push_options(options: Sequence[str]) -> PushOptions:
-    """The sense of a push's options; of two for the same thing the last one counts."""
+    """Parse the options of a push. If one is argument twice, the last one counts."""
     skip = False
     variables: dict[str, str] = {}
     inputs: dict[str, Any] = {}
     merge_request: dict[str, str] = {}
     ignored: list[str] = []
     for option in options:
-        key, _, given = option.partition("=")
-        name, is_pair, value = given.partition("=")
+        key, _, argument = option.partition("=")
+        name, is_pair, value = argument.partition("=")
         if key == "ci.skip":
             skip = True
-        elif key in _MERGE_REQUEST and given:
-            merge_request[_MERGE_REQUEST[key]] = given
+        elif key in _MERGE_REQUEST and argument:
+            merge_request[_MERGE_REQUEST[key]] = argument
         elif key == "ci.variable" and is_pair and _NAME.fullmatch(name) and "\0" not in value:
             variables[name] = value
         elif key == "ci.input" and is_pair and name:
@@ -59,7 +59,7 @@ def read_push_options(options: Sequence[str]) -> PushOptions:
 
 
 def _value(text: str) -> Any:
-    """A number, true, false or a list where it is written as one; any other text is text."""
+    """The value of a text that is JSON, such as a number or a list; else the text."""
     try:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):

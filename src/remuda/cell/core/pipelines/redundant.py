@@ -1,9 +1,8 @@
-"""Which pipelines a newer one of the same ref makes redundant, and what they lose.
+"""Cancels pipelines that a newer pipeline of the same ref makes redundant, as their own `workflow:auto_cancel` says.
 
-Decided here: by the older pipeline's own `workflow:auto_cancel`. `conservative` stops all of it as long as nothing has
-started that must not be interrupted; `interruptible` stops only the jobs that may be. A child pipeline is asked for
-itself, so that its parent does not stop what it would keep. Called by `remuda.cell.pipelines.creation` after a pipeline
-was stored; `cancel` runs inside the store's transaction.
+`conservative` cancels the whole pipeline unless a job that is not interruptible has started; `interruptible` cancels
+only interruptible jobs. Each child pipeline is checked for itself, so a parent does not cancel what its child would
+keep. `remuda.cell.pipelines.creation` calls this after a pipeline was stored; `cancel` runs inside the transaction.
 """
 
 from remuda.cell.core.jobs.family import FamilyDraft
@@ -12,13 +11,13 @@ from remuda.cell.values.changes import Changes
 from remuda.model.job import JobState
 
 _NOT_BY_A_COMMIT = frozenset({"schedule", "parent_pipeline"})
-"""Sources of pipelines that say nothing about a newer commit."""
+"""Sources of pipelines that do not mean that there is a newer commit."""
 ASKED_WITHIN_SECONDS = 7 * 86400
-"""A pipeline may wait for a person for ever. After so long it was asked often enough, and there may be thousands."""
+"""Older pipelines are not checked any more: some wait for a person for ever, and there may be thousands."""
 
 
 def is_replaced(old: Pipeline, newest: Pipeline) -> bool:
-    """Whether an older pipeline was about a commit that the ref has left behind, and can be asked."""
+    """True if a pipeline ran for an older commit of the ref and may be canceled."""
     return (
         newest.source not in _NOT_BY_A_COMMIT
         and old.cancel_on_new_commit != "none"
@@ -30,7 +29,7 @@ def is_replaced(old: Pipeline, newest: Pipeline) -> bool:
 
 
 def cancel(family: Family, now: float) -> Changes:
-    """Stop what may be stopped."""
+    """Cancel the jobs that the mode of the pipeline allows."""
     mode = family.pipeline.cancel_on_new_commit
     if mode == "interruptible":
         stopped = [job for job in family.jobs if job.interruptible]
@@ -40,16 +39,16 @@ def cancel(family: Family, now: float) -> Changes:
         stopped = []
     draft = FamilyDraft(family, now)
     for job in stopped:
-        if not _stands_for_another(job):
+        if not _waits_for_downstream(job):
             draft.cancel(job)
     return draft.changes() if stopped else Changes()
 
 
 def _has_started(job: Job) -> bool:
-    """A job that was handed out is taken for one that runs, as in GitLab; a trigger job runs nothing itself."""
+    """As in GitLab, a leased job counts as started. A trigger job does not run itself."""
     return not job.is_trigger and (job.started_at is not None or job.state is JobState.LEASED)
 
 
-def _stands_for_another(job: Job) -> bool:
-    """Whether the job only waits for a pipeline that was started, and ends with it."""
+def _waits_for_downstream(job: Job) -> bool:
+    """True if the job only waits for the end of its downstream pipeline."""
     return job.is_trigger and job.state is JobState.RUNNING and job.downstream_id is not None

@@ -1,11 +1,9 @@
-"""When a schedule is due next, and what becomes of it when it was due.
+"""Next run times of pipeline schedules.
 
-Decided here: which cron lines there are, that a schedule runs at most once a minute, and that runs missed while
-nobody looked are made up for by one; time zones have `core.time_zones`. The edge calls it when a schedule changes,
-`remuda.cell.pipelines.schedules` when one is due, the store when it keeps a pipeline with its schedule.
-
-Local time is the schedule's own. A time that a clock change leaves out comes at the end of the gap, a time that it
-brings twice counts once; only lines that count minutes or hours (`*/10 * * * *`) run through both.
+A schedule runs at most once a minute. Runs that were missed while the cell was down are made up for by one run. Cron
+lines count in the schedule's time zone. A time that a clock change skips runs at the end of the gap; a time that occurs
+twice runs once, except for lines that count minutes or hours (`*/10 * * * *`). The HTTP edge calls this when a schedule
+changes, `remuda.cell.pipelines.schedules` when one is due, the store when it stores a pipeline of a schedule.
 """
 
 from datetime import datetime
@@ -31,21 +29,21 @@ NICKNAMES = {
 
 
 class CronError(InvalidError):
-    """No cron line."""
+    """The cron line of a schedule is invalid."""
 
 
 class TimezoneError(InvalidError):
-    """No time zone."""
+    """The time zone of a schedule does not exist."""
 
 
 def next_time(cron: str, timezone: str, after: float) -> float:
-    """The first time after `after` at which such a schedule is due; CronError or TimezoneError say what is wrong."""
+    """The first due time after `after`. CronError or TimezoneError if the schedule is invalid."""
     line = NICKNAMES.get(cron.strip().lower(), cron)
     fields = line.split()
     advice = "write minute, hour, day of month, month and day of week, for example '0 4 * * 1-5', or @daily"
     if len(cron) > MAX_CRON or len(fields) != 5:
-        seen = f"it has {len(fields)} fields" if len(cron) <= MAX_CRON else f"it has more than {MAX_CRON} characters"
-        raise CronError(f"is invalid: {seen}; {advice}")
+        problem = f"it has {len(fields)} fields" if len(cron) <= MAX_CRON else f"it has more than {MAX_CRON} characters"
+        raise CronError(f"is invalid: {problem}; {advice}")
     zone = time_zone(timezone)
     if zone is None:
         raise TimezoneError("is invalid: give a name of the time zone database, such as UTC or Europe/Berlin")
@@ -58,27 +56,27 @@ def next_time(cron: str, timezone: str, after: float) -> float:
 
 
 def with_next_time(schedule: Schedule, now: float) -> Schedule:
-    """A schedule that was made or changed, with its next time."""
+    """A new or changed schedule with its next due time."""
     return replace(schedule, next_run_at=next_time(schedule.cron, schedule.timezone, now))
 
 
-def with_pipeline(kept: Schedule, ran: Schedule, pipeline_id: PipelineId, *, due_at: float | None = None) -> Schedule:
-    """The schedule as it is kept now, after a pipeline for the one that ran was stored.
+def with_pipeline(stored: Schedule, ran: Schedule, pipeline_id: PipelineId, *, due_at: float | None = None) -> Schedule:
+    """The stored schedule after its run `ran` created a pipeline.
 
-    Somebody may have given it other times since `ran` was read: then those count. And a run by hand that began before
-    a run by the clock must not bring the older time back. A run by the clock says for which time it is (`due_at`):
-    ConflictError when that is not when the schedule is due any more, because somebody else has run it.
+    If a user changed its cron line or time zone since `ran` was read, its new due time is kept. A manual run never sets
+    an earlier due time. A run by the clock passes the due time that it is for (`due_at`): ConflictError if the schedule
+    has another one, because another process has run it.
     """
-    if due_at is not None and kept.next_run_at != due_at:
-        raise ConflictError(f"schedule {kept.id} is not due any more")
-    next_at = kept.next_run_at
-    if (kept.cron, kept.timezone) == (ran.cron, ran.timezone) and ran.next_run_at is not None:
+    if due_at is not None and stored.next_run_at != due_at:
+        raise ConflictError(f"schedule {stored.id} is not due any more")
+    next_at = stored.next_run_at
+    if (stored.cron, stored.timezone) == (ran.cron, ran.timezone) and ran.next_run_at is not None:
         next_at = max(ran.next_run_at, next_at or ran.next_run_at)
-    return replace(kept, next_run_at=next_at, last_pipeline_id=pipeline_id, last_error=None)
+    return replace(stored, next_run_at=next_at, last_pipeline_id=pipeline_id, last_error=None)
 
 
-def without_pipeline(kept: Schedule, due: Schedule, *, next_at: float | None, reason: str) -> Schedule | None:
-    """The schedule after a run that started nothing; None when it has moved on meanwhile."""
-    if kept.next_run_at != due.next_run_at:
+def without_pipeline(stored: Schedule, due: Schedule, *, next_at: float | None, reason: str) -> Schedule | None:
+    """The schedule after a run that created no pipeline; None if its due time changed meanwhile."""
+    if stored.next_run_at != due.next_run_at:
         return None
-    return replace(kept, next_run_at=next_at, last_error=reason)
+    return replace(stored, next_run_at=next_at, last_error=reason)

@@ -1,7 +1,6 @@
-"""Which time zone a name means.
+"""Time zones by name: names of the time zone database, and those of Rails that GitLab accepts for `cron_timezone`.
 
-Decided here: a name is one of the time zone database, or one of those that GitLab takes for `cron_timezone` besides,
-which are Rails': mostly a city alone (`Berlin`), else one of the table below. Called by `core.schedules`.
+Rails names are mostly a city alone (`Berlin`); the table below has the others. Called by `core.pipelines.schedules`.
 """
 
 from datetime import UTC, tzinfo
@@ -61,16 +60,16 @@ _OTHER_NAMES = {
 
 
 def time_zone(name: str) -> tzinfo | None:
-    """The time zone, or None when the name means none."""
+    """The time zone of a name, or None if there is none."""
     if name == "UTC":
         return UTC
-    # Late, here and below: few have schedules in a time zone.
+    # Imported late, here and below, because few cells have schedules with a time zone.
     from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-    for known in (name, _OTHER_NAMES.get(name) or _by_city().get(name)):
+    for zone in (name, _OTHER_NAMES.get(name) or _by_city().get(name)):
         try:
-            if known:
-                return ZoneInfo(known)
+            if zone:
+                return ZoneInfo(zone)
         except (ZoneInfoNotFoundError, ValueError, OSError):
             continue
     return None
@@ -78,7 +77,7 @@ def time_zone(name: str) -> tzinfo | None:
 
 @cache
 def _by_city() -> dict[str, str]:
-    """The zones by the city at the end of their names. Where there are two, one is an old name of the other."""
+    """Zones by the city at the end of their names. If two have the same city, one is an old name of the other."""
     from zoneinfo import available_timezones
 
     zones = (zone for zone in sorted(available_timezones()) if zone.startswith(CONTINENTS))

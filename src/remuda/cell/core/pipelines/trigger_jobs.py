@@ -1,9 +1,8 @@
-"""Trigger jobs: jobs that no runner gets, because each stands for a pipeline that it starts.
+"""State changes of trigger jobs: jobs that start a downstream pipeline and get no runner.
 
-Decided here: how such a job follows its downstream pipeline. Without a strategy it is done once that pipeline exists;
-with `depend` or `mirror` it runs as long as that does, ends as that does, and goes on when that goes on after all.
-Which pipeline it starts is worked out by `remuda.cell.pipelines.trigger_jobs`, which calls these inside the store's
-transaction, as often as it likes: each looks at how things stand, not at what happened.
+Without a strategy such a job succeeds once its pipeline exists. With `depend` or `mirror` it runs as long as the
+pipeline, ends like it, and runs again if the pipeline does. `remuda.cell.pipelines.trigger_jobs` calls these functions
+inside the store's transaction. They look only at the current state, so they may be called any number of times.
 """
 
 from msgspec.structs import replace
@@ -18,7 +17,7 @@ MIRROR = "mirror"
 
 
 def start(family: Family, job_id: JobId, now: float) -> Changes:
-    """The cell itself takes the job, so that whoever cancels it from now on waits for what it may have started."""
+    """Start the job in the cell itself. A later cancel then waits for the pipeline that it may have started."""
     draft = FamilyDraft(family, now)
     job = draft.find(job_id)
     if job is None or job.state is not JobState.PENDING:
@@ -29,7 +28,7 @@ def start(family: Family, job_id: JobId, now: float) -> Changes:
 
 
 def fail(family: Family, job_id: JobId, reason: FailureReason, message: str, now: float) -> Changes:
-    """There will be no downstream pipeline."""
+    """Fail the job, because its downstream pipeline cannot be created."""
     draft = FamilyDraft(family, now)
     job = draft.find(job_id)
     if job is None or job.state not in (JobState.RUNNING, JobState.CANCELING):
@@ -39,7 +38,7 @@ def fail(family: Family, job_id: JobId, reason: FailureReason, message: str, now
 
 
 def stop(family: Family, job_id: JobId, now: float) -> Changes:
-    """A job that is being canceled has started nothing that it would have to wait for."""
+    """End a job that is being canceled and has no downstream pipeline to wait for."""
     draft = FamilyDraft(family, now)
     job = draft.find(job_id)
     if job is None or job.state is not JobState.CANCELING:
@@ -49,7 +48,7 @@ def stop(family: Family, job_id: JobId, now: float) -> Changes:
 
 
 def follow(family: Family, job_id: JobId, downstream: Pipeline, strategy: str, now: float) -> Changes:
-    """Let the job stand as its downstream pipeline does."""
+    """Bring the job in line with its downstream pipeline."""
     draft = FamilyDraft(family, now)
     job = draft.find(job_id)
     end = _end(strategy, downstream.status)
@@ -78,20 +77,20 @@ def follow(family: Family, job_id: JobId, downstream: Pipeline, strategy: str, n
 
 
 def _end(strategy: str, status: str) -> JobEvent | None:
-    """How a running job ends where its pipeline has this status; None: it goes on."""
+    """How a running job ends if its pipeline has this status; None: it runs on."""
     if not strategy or status == "success":
         return JobEvent.SUCCEED
     if status == "skipped":
-        # Nothing ran. Who depends on it misses something; who mirrors it shows that nothing is wrong.
+        # Nothing ran. A job that depends on the pipeline fails; a job that mirrors it shows that nothing went wrong.
         return JobEvent.SUCCEED if strategy == MIRROR else JobEvent.FAIL
     return {"failed": JobEvent.FAIL, "canceled": JobEvent.ABORT}.get(status)
 
 
 def _goes_on(job: Job, downstream: Pipeline, end: JobEvent | None) -> bool:
-    """Whether the job is over and its pipeline, retried since, says otherwise.
+    """True if the job has ended and its pipeline, which was retried since, has another status.
 
-    A canceled job waited only for a child pipeline to stop. Of another project's it never knew the end, and of a
-    child's it tells nothing that one ended otherwise than canceled: only a child that is under way again counts.
+    A canceled job goes on only if its child pipeline runs again. It did not wait for the end of a pipeline of another
+    project, and how its child pipeline ended makes no difference.
     """
     if job.downstream_id != downstream.id:
         return False

@@ -1,6 +1,6 @@
 from typing import Any
 
-from remuda.cell.core.payload.id_tokens import claims
+from remuda.cell.core.payload.id_tokens import build_claims
 from remuda.cell.core.payload.variables import JobContext
 from remuda.cell.values.people import User
 from remuda.pipeline import Environment
@@ -22,7 +22,7 @@ def of(**given: Any) -> JobContext:
 
 
 def test_all_claims() -> None:
-    assert claims(of(), audience="https://vault", token_id="unique", now=NOW) == {
+    assert build_claims(of(), audience="https://vault", token_id="unique", now=NOW) == {
         "iss": "https://ci.example:8443/root",
         "sub": "project_path:acme/shop:ref_type:branch:ref:main",
         "aud": "https://vault",
@@ -55,7 +55,7 @@ def test_all_claims() -> None:
 
 
 def test_a_tag_with_an_environment_for_two() -> None:
-    found = claims(
+    found = build_claims(
         of(
             job=a_job(environment="review/one"),
             spec=a_spec(environment=Environment(name="review/$X", action="stop")),
@@ -82,14 +82,14 @@ def test_a_merge_request_is_known_by_its_source_branch() -> None:
         merge_request_iid=3,
         predefined={"CI_MERGE_REQUEST_SOURCE_BRANCH_NAME": "feature"},
     )
-    found = claims(of(pipeline=pipeline), audience="a", token_id="", now=NOW)
+    found = build_claims(of(pipeline=pipeline), audience="a", token_id="", now=NOW)
     assert (found["ref"], found["ref_path"]) == ("feature", "refs/heads/feature")
 
 
 def test_a_merge_request_cannot_pass_for_the_protected_branch() -> None:
     def of_request(**predefined: str) -> dict[str, Any]:
         pipeline = a_pipeline(ref="refs/merge-requests/7/head", merge_request_iid=7, predefined=predefined)
-        return claims(of(pipeline=pipeline), audience="x", token_id="unique", now=NOW)
+        return build_claims(of(pipeline=pipeline), audience="x", token_id="unique", now=NOW)
 
     plain = of_request(CI_MERGE_REQUEST_SOURCE_BRANCH_NAME="feature")
     assert (plain["ref"], plain["ref_path"], plain["ref_protected"]) == ("feature", "refs/heads/feature", "false")
@@ -100,13 +100,13 @@ def test_a_merge_request_cannot_pass_for_the_protected_branch() -> None:
 
 def test_the_file_of_a_child_is_not_vouched_for() -> None:
     child = a_pipeline(source="parent_pipeline", is_child=True, file="out/.gitlab-ci.yml")
-    found = claims(of(pipeline=child), audience="x", token_id="unique", now=NOW)
+    found = build_claims(of(pipeline=child), audience="x", token_id="unique", now=NOW)
     assert (found["ci_config_ref_uri"], found["ci_config_sha"]) == (None, None)
 
 
 def test_the_source_is_what_really_started_it() -> None:
     def source(**given: Any) -> str:
-        found = claims(of(pipeline=a_pipeline(**given)), audience="x", token_id="unique", now=NOW)
+        found = build_claims(of(pipeline=a_pipeline(**given)), audience="x", token_id="unique", now=NOW)
         return str(found["pipeline_source"])
 
     assert source(source="schedule") == "schedule"
@@ -127,11 +127,11 @@ def test_what_a_caller_tells_about_a_pipeline_is_no_claim() -> None:
         ),
         "forged",
     )
-    found = claims(of(pipeline=a_pipeline(predefined=forged)), audience="x", token_id="unique", now=NOW, user=ADA)
+    found = build_claims(of(pipeline=a_pipeline(predefined=forged)), audience="x", token_id="unique", now=NOW, user=ADA)
     assert "forged" not in found.values()
     assert (found["user_login"], found["user_email"]) == ("ada", "ada@example.org")
 
 
 def test_a_file_that_was_sent_along_is_not_vouched_for() -> None:
-    found = claims(of(pipeline=a_pipeline(is_text_given=True)), audience="x", token_id="unique", now=NOW)
+    found = build_claims(of(pipeline=a_pipeline(is_text_given=True)), audience="x", token_id="unique", now=NOW)
     assert (found["ci_config_ref_uri"], found["ci_config_sha"]) == (None, None)

@@ -55,7 +55,7 @@ def test_a_generated_file_stands_alone() -> None:
     file = {"artifact": "out/a.yml", "job": "make"}
     request = for_child(an_asker(), [file], {"out/a.yml": "a: {script: x}"})
     assert (request.file, request.text) == ("out/a.yml", "a: {script: x}")
-    with pytest.raises(InvalidError, match="the only one"):
+    with pytest.raises(InvalidError, match="the only file"):
         for_child(an_asker(), [file, {"local": "b.yml"}], {"out/a.yml": ""})
 
 
