@@ -49,8 +49,8 @@ async def show(edge: Edge, request: Request) -> Response:
 async def update(edge: Edge, request: Request) -> Response:
     """PATCH /projects/:id/protected_branches/:name: allow or forbid force pushes."""
     project = await _project(edge, request)
-    asked = await parameters(request, ProtectedBranchChange, limit_bytes=edge.settings.body_limit_bytes)
-    allowed = asked.allow_force_push
+    params = await parameters(request, ProtectedBranchChange, limit_bytes=edge.settings.body_limit_bytes)
+    allowed = params.allow_force_push
     if allowed is not None:
         changed = await edge.store.projects.change_project(
             project.id, lambda row: msgspec.structs.replace(row, allow_force_push=allowed)

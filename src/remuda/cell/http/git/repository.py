@@ -50,36 +50,36 @@ class BranchShape(Shape, kw_only=True):
 async def commit(edge: Edge, request: Request) -> Response:
     """POST /projects/:id/repository/commits: create a commit with file actions."""
     project = await project_in_path(edge, request)
-    async with large_parameters(edge, request, CommitRequest, limit_bytes=edge.settings.commit_limit_bytes) as asked:
-        if not asked.commit_message.strip():
+    async with large_parameters(edge, request, CommitRequest, limit_bytes=edge.settings.commit_limit_bytes) as params:
+        if not params.commit_message.strip():
             raise bad_parameter("commit_message is empty")
         caller = caller_of(request)
-        await check_push(edge, caller, project, [f"refs/heads/{asked.branch}"])
-        sha = await edge.projects.commit(project, asked, caller.user)
+        await check_push(edge, caller, project, [f"refs/heads/{params.branch}"])
+        sha = await edge.projects.commit(project, params, caller.user)
     return json_answer(await _view(edge, project, sha), 201)
 
 
 async def put_refs(edge: Edge, request: Request) -> Response:
     """PUT /api/remuda/v1/projects/:id/refs: set refs to commits that the repository has, like a push."""
     project = await project_in_path(edge, request)
-    asked, caller = await parameters(request, NewRefs, limit_bytes=edge.settings.body_limit_bytes), caller_of(request)
-    for ref, sha in asked.refs.items():
+    params, caller = await parameters(request, NewRefs, limit_bytes=edge.settings.body_limit_bytes), caller_of(request)
+    for ref, sha in params.refs.items():
         named = _REF.fullmatch(ref)
         if not named or (named[1] and not is_branch_name(named[1])) or not _SHA.fullmatch(sha):
             raise bad_parameter(f"refs is invalid: {ref!r} cannot lead to {sha!r}")
-    await check_push(edge, caller, project, asked.refs)
+    await check_push(edge, caller, project, params.refs)
     try:
-        await edge.projects.put_refs(project, asked.refs, caller.user)
+        await edge.projects.put_refs(project, params.refs, caller.user)
     except (GitError, InvalidError) as error:
         raise bad_parameter(f"refs is invalid: {error}") from None
     return no_content()
 
 
 async def _view(edge: Edge, project: Project, sha: str) -> CommitShape:
-    found = await edge.projects.repos.commit(project.repo_path, sha)
-    if found is None:
+    commit = await edge.projects.repos.commit(project.repo_path, sha)
+    if commit is None:
         raise not_found("Commit")
-    return commit_view(found, project, edge.settings.url)
+    return commit_view(commit, project, edge.settings.url)
 
 
 async def _resolve(edge: Edge, project: Project, name: str, what: str) -> str:

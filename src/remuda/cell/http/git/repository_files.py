@@ -166,41 +166,41 @@ async def update(edge: Edge, request: Request) -> Response:
 
 async def _change(edge: Edge, request: Request, action: str, status: int) -> Response:
     path = text_in_path(request, "path")
-    async with large_parameters(edge, request, FileChange, limit_bytes=edge.settings.commit_limit_bytes) as asked:
+    async with large_parameters(edge, request, FileChange, limit_bytes=edge.settings.commit_limit_bytes) as params:
         done = FileAction(
             action=action,
             file_path=path,
-            content=asked.content,
-            encoding=asked.encoding,
-            execute_filemode=asked.execute_filemode,
+            content=params.content,
+            encoding=params.encoding,
+            execute_filemode=params.execute_filemode,
         )
         actions = [done]
-        if action == "update" and asked.execute_filemode is not None:
-            actions.append(FileAction(action="chmod", file_path=path, execute_filemode=asked.execute_filemode))
-        await _commit(edge, request, asked, actions)
-    return json_answer(ChangedFileShape(file_path=path, branch=asked.branch), status)
+        if action == "update" and params.execute_filemode is not None:
+            actions.append(FileAction(action="chmod", file_path=path, execute_filemode=params.execute_filemode))
+        await _commit(edge, request, params, actions)
+    return json_answer(ChangedFileShape(file_path=path, branch=params.branch), status)
 
 
 async def remove(edge: Edge, request: Request) -> Response:
     """DELETE /projects/:id/repository/files/:path: delete a file with a commit."""
-    asked = await parameters(request, FileRemoval, limit_bytes=edge.settings.body_limit_bytes)
+    params = await parameters(request, FileRemoval, limit_bytes=edge.settings.body_limit_bytes)
     action = FileAction(action="delete", file_path=text_in_path(request, "path"))
-    await _commit(edge, request, asked, [action])
+    await _commit(edge, request, params, [action])
     return no_content()
 
 
-async def _commit(edge: Edge, request: Request, asked: FileChange | FileRemoval, actions: list[FileAction]) -> None:
+async def _commit(edge: Edge, request: Request, params: FileChange | FileRemoval, actions: list[FileAction]) -> None:
     project, caller = await project_in_path(edge, request), caller_of(request)
-    if not asked.commit_message.strip():
+    if not params.commit_message.strip():
         raise bad_parameter("commit_message is empty")
-    await check_push(edge, caller, project, [f"refs/heads/{asked.branch}"])
+    await check_push(edge, caller, project, [f"refs/heads/{params.branch}"])
     commit = CommitRequest(
-        branch=asked.branch,
-        commit_message=asked.commit_message,
+        branch=params.branch,
+        commit_message=params.commit_message,
         actions=actions,
-        start_branch=asked.start_branch,
-        author_name=asked.author_name,
-        author_email=asked.author_email,
+        start_branch=params.start_branch,
+        author_name=params.author_name,
+        author_email=params.author_email,
     )
     await edge.projects.commit(project, commit, caller.user)
 

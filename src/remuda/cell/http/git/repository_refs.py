@@ -63,21 +63,21 @@ async def _start(edge: Edge, project: Project, name: str, what: str, ref: str) -
 async def create_branch(edge: Edge, request: Request) -> Response:
     """POST /projects/:id/repository/branches: create a branch at a commit, a tag or another branch."""
     project = await project_in_path(edge, request)
-    asked = await parameters(request, NewBranch, limit_bytes=edge.settings.body_limit_bytes)
-    caller, ref = caller_of(request), f"refs/heads/{asked.branch}"
+    params = await parameters(request, NewBranch, limit_bytes=edge.settings.body_limit_bytes)
+    caller, ref = caller_of(request), f"refs/heads/{params.branch}"
     await check_push(edge, caller, project, [ref])
-    sha = await _start(edge, project, asked.branch, "Branch", asked.ref)
+    sha = await _start(edge, project, params.branch, "Branch", params.ref)
     async with edge.projects.track_push(project):
         try:
             await edge.projects.repos.add_branch(
                 project.repo_path,
-                asked.branch,
+                params.branch,
                 sha,
                 before_move=lambda at: edge.projects.note_push(project, {ref: at}, caller.user.id),
             )
         except ConflictError as error:
             raise _bad_request(str(error)) from None
-    return json_answer(await branch_at(edge, project, asked.branch, sha), 201)
+    return json_answer(await branch_at(edge, project, params.branch, sha), 201)
 
 
 async def remove_branch(edge: Edge, request: Request) -> Response:
@@ -123,11 +123,11 @@ async def list_tags(edge: Edge, request: Request) -> Response:
 
 
 async def _tag(edge: Edge, project: Project, name: str) -> Tag:
-    known = await edge.projects.repos.tags(project.repo_path)
-    found = next((tag for tag in known if tag.name == name), None)
-    if found is None:
+    tags = await edge.projects.repos.tags(project.repo_path)
+    match = next((tag for tag in tags if tag.name == name), None)
+    if match is None:
         raise not_found("Tag")
-    return found
+    return match
 
 
 async def show_tag(edge: Edge, request: Request) -> Response:
@@ -140,11 +140,11 @@ async def show_tag(edge: Edge, request: Request) -> Response:
 async def create_tag(edge: Edge, request: Request) -> Response:
     """POST /projects/:id/repository/tags: create a tag, with a message if one is given."""
     project = await project_in_path(edge, request)
-    asked = await parameters(request, NewTag, limit_bytes=edge.settings.body_limit_bytes)
-    user, ref = caller_of(request).user, f"refs/tags/{asked.tag_name}"
-    if "\0" in asked.message:
+    params = await parameters(request, NewTag, limit_bytes=edge.settings.body_limit_bytes)
+    user, ref = caller_of(request).user, f"refs/tags/{params.tag_name}"
+    if "\0" in params.message:
         raise _bad_request("message has a NUL character")
-    sha = await _start(edge, project, asked.tag_name, "Tag", asked.ref)
+    sha = await _start(edge, project, params.tag_name, "Tag", params.ref)
     try:
         await edge.projects.check_namesake(project, ref)
     except InvalidError as error:
@@ -153,15 +153,15 @@ async def create_tag(edge: Edge, request: Request) -> Response:
         try:
             await edge.projects.repos.add_tag(
                 project.repo_path,
-                asked.tag_name,
+                params.tag_name,
                 sha,
-                message=asked.message,
+                message=params.message,
                 at=int(edge.clock.now()),
                 before_move=lambda at: edge.projects.note_push(project, {ref: at}, user.id),
             )
         except ConflictError:
-            raise _bad_request(f"Tag {asked.tag_name} already exists") from None
-    tag = await _tag(edge, project, asked.tag_name)
+            raise _bad_request(f"Tag {params.tag_name} already exists") from None
+    tag = await _tag(edge, project, params.tag_name)
     return json_answer((await _views(edge, project, [tag]))[0], 201)
 
 

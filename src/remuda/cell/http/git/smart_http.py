@@ -85,8 +85,8 @@ async def _serve(edge: Edge, path: str, service: str, scope: Scope, receive: Rec
         rules=rules,
     )
 
-    async def start(status: int, found: list[tuple[bytes, bytes]]) -> None:
-        await send({"type": "http.response.start", "status": status, "headers": found})
+    async def start(status: int, answer_headers: list[tuple[bytes, bytes]]) -> None:
+        await send({"type": "http.response.start", "status": status, "headers": answer_headers})
 
     async def send_piece(piece: bytes) -> None:
         await send({"type": "http.response.body", "body": piece, "more_body": True})

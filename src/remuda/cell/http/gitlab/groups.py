@@ -121,27 +121,27 @@ def _organization_view(organization: Organization, url: str) -> OrganizationShap
 
 async def create(edge: Edge, request: Request) -> Response:
     """POST /groups: create a group. The caller becomes its owner."""
-    asked = await parameters(request, NewGroup, limit_bytes=edge.settings.body_limit_bytes)
-    check_texts(name=asked.name, description=asked.description, visibility=asked.visibility)
+    params = await parameters(request, NewGroup, limit_bytes=edge.settings.body_limit_bytes)
+    check_texts(name=params.name, description=params.description, visibility=params.visibility)
     user, parent = caller_of(request).user, None
-    if asked.parent_id is not None:
-        parent = await edge.store.people.load_namespace(asked.parent_id)
+    if params.parent_id is not None:
+        parent = await edge.store.people.load_namespace(params.parent_id)
         if parent is None or not parent.is_group:
             raise not_found("Group")
         check_level(caller_of(request).level_in_group(parent), Level.MAINTAINER, "Group")
-    organization_id = user.organization_id if asked.organization_id is None else asked.organization_id
+    organization_id = user.organization_id if params.organization_id is None else params.organization_id
     if organization_id != user.organization_id and not user.is_admin:
         raise not_found("Organization")
     if await edge.store.people.load_organization(organization_id) is None:
         raise not_found("Organization")
     try:
         group = await edge.projects.namespaces.create(
-            asked.path,
-            name=asked.name,
+            params.path,
+            name=params.name,
             parent=parent,
             organization_id=organization_id,
-            description=asked.description,
-            visibility=asked.visibility or "private",
+            description=params.description,
+            visibility=params.visibility or "private",
             owner_id=user.id,
         )
     except ConflictError:
@@ -159,9 +159,9 @@ async def show(edge: Edge, request: Request) -> Response:
 async def update(edge: Edge, request: Request) -> Response:
     """PUT /groups/:id: change a group."""
     group = await group_in_path(edge, request)
-    asked = await parameters(request, GroupChange, limit_bytes=edge.settings.body_limit_bytes)
-    check_texts(name=asked.name, description=asked.description, visibility=asked.visibility)
-    changes = {name: value for name, value in msgspec.structs.asdict(asked).items() if value is not None}
+    params = await parameters(request, GroupChange, limit_bytes=edge.settings.body_limit_bytes)
+    check_texts(name=params.name, description=params.description, visibility=params.visibility)
+    changes = {name: value for name, value in msgspec.structs.asdict(params).items() if value is not None}
     changed = msgspec.structs.replace(group, **changes)
     await edge.store.people.put_namespace(changed)
     return json_answer(group_view(changed, edge.settings.url))
@@ -245,13 +245,15 @@ async def namespace_exists(edge: Edge, request: Request) -> Response:
 
 async def create_organization(edge: Edge, request: Request) -> Response:
     """POST /organizations: create an organization."""
-    asked = await parameters(request, NewOrganization, limit_bytes=edge.settings.body_limit_bytes)
-    check_texts(name=asked.name, description=asked.description, visibility=None)
+    params = await parameters(request, NewOrganization, limit_bytes=edge.settings.body_limit_bytes)
+    check_texts(name=params.name, description=params.description, visibility=None)
     try:
-        if "/" in asked.path:
+        if "/" in params.path:
             raise InvalidError("path has no '/'")
-        path = check_path(asked.path, least_parts=1)
-        new = Organization(id=0, path=path, name=asked.name, description=asked.description, created_at=edge.clock.now())
+        path = check_path(params.path, least_parts=1)
+        new = Organization(
+            id=0, path=path, name=params.name, description=params.description, created_at=edge.clock.now()
+        )
         added = await edge.store.people.add_organization(new)
     except ConflictError:
         raise bad_field("path", "has already been taken") from None

@@ -63,9 +63,9 @@ async def show(edge: Edge, request: Request) -> Response:
 
 async def update(edge: Edge, request: Request) -> Response:
     """PATCH /projects/:id/job_token_scope: switch the allow list on, or off to admit jobs of all projects."""
-    asked = await parameters(request, ScopeChange, limit_bytes=edge.settings.body_limit_bytes)
-    await _change(edge, request, lambda row: replace(row, job_token_scope_enabled=asked.enabled))
-    add_audit_details(request, enabled=asked.enabled)
+    params = await parameters(request, ScopeChange, limit_bytes=edge.settings.body_limit_bytes)
+    await _change(edge, request, lambda row: replace(row, job_token_scope_enabled=params.enabled))
+    add_audit_details(request, enabled=params.enabled)
     return no_content()
 
 
@@ -85,8 +85,8 @@ async def list_projects(edge: Edge, request: Request) -> Response:
 async def add_project(edge: Edge, request: Request) -> Response:
     """POST /projects/:id/job_token_scope/allowlist: add a project."""
     project = await project_in_path(edge, request)
-    asked = await parameters(request, NewProjectEntry, limit_bytes=edge.settings.body_limit_bytes)
-    target = await edge.store.projects.load_project(ProjectId(asked.target_project_id))
+    params = await parameters(request, NewProjectEntry, limit_bytes=edge.settings.body_limit_bytes)
+    target = await edge.store.projects.load_project(ProjectId(params.target_project_id))
     if target is None or target.removed_at is not None or target.organization_id != project.organization_id:
         raise not_found("Target project")
     require_visible(caller_of(request).level_in(target), "Target project")
@@ -124,8 +124,8 @@ async def list_groups(edge: Edge, request: Request) -> Response:
 async def add_group(edge: Edge, request: Request) -> Response:
     """POST /projects/:id/job_token_scope/groups_allowlist: add a group with all its projects."""
     project = await project_in_path(edge, request)
-    asked = await parameters(request, NewGroupEntry, limit_bytes=edge.settings.body_limit_bytes)
-    group = await edge.store.people.load_namespace(asked.target_group_id)
+    params = await parameters(request, NewGroupEntry, limit_bytes=edge.settings.body_limit_bytes)
+    group = await edge.store.people.load_namespace(params.target_group_id)
     if group is None or not group.is_group or group.organization_id != project.organization_id:
         raise not_found("Target group")
     require_visible(caller_of(request).level_in_group(group), "Target group")

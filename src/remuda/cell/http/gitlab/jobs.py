@@ -280,10 +280,10 @@ async def cancel(edge: Edge, request: Request) -> Response:
     """POST /projects/:id/jobs/:job_id/cancel: cancel a job."""
     job, project = await job_in_path(edge, request)
     check_acts_on(caller_of(request), project, job)
-    asked = await parameters(request, CancelJob, limit_bytes=edge.settings.body_limit_bytes)
-    if asked.force and (caller_of(request).level_in(project) or 0) < Level.MAINTAINER:
+    params = await parameters(request, CancelJob, limit_bytes=edge.settings.body_limit_bytes)
+    if params.force and (caller_of(request).level_in(project) or 0) < Level.MAINTAINER:
         raise forbidden("only maintainers of the project may force a cancel")
-    return await _answer(edge, await edge.dispatch.user_commands.cancel_job(job.id, force=bool(asked.force)), 201)
+    return await _answer(edge, await edge.dispatch.user_commands.cancel_job(job.id, force=bool(params.force)), 201)
 
 
 async def retry(edge: Edge, request: Request) -> Response:
@@ -302,8 +302,8 @@ async def play(edge: Edge, request: Request) -> Response:
     """POST /projects/:id/jobs/:job_id/play: start a manual or delayed job."""
     job, project = await job_in_path(edge, request)
     check_acts_on(caller_of(request), project, job)
-    asked = await parameters(request, Play, limit_bytes=edge.settings.body_limit_bytes)
-    variables, _ = read_given(asked.job_variables_attributes)
+    params = await parameters(request, Play, limit_bytes=edge.settings.body_limit_bytes)
+    variables, _ = read_given(params.job_variables_attributes)
     try:
         return await _answer(edge, await edge.dispatch.user_commands.play_job(job.id, variables))
     except InvalidError:

@@ -63,42 +63,42 @@ class LintShape(Shape, kw_only=True):
 async def lint_content(edge: Edge, request: Request) -> Response:
     """POST /projects/:id/ci/lint: check the pipeline file in the request."""
     project = await project_in_path(edge, request)
-    asked = await parameters(request, Content, limit_bytes=FILE_LIMIT_BYTES)
-    pipeline_request = await _request_for(edge, request, project, asked)
-    return await _answer(edge, msgspec.structs.replace(pipeline_request, text=asked.content), asked)
+    params = await parameters(request, Content, limit_bytes=FILE_LIMIT_BYTES)
+    pipeline_request = await _request_for(edge, request, project, params)
+    return await _answer(edge, msgspec.structs.replace(pipeline_request, text=params.content), params)
 
 
 async def lint_stored(edge: Edge, request: Request) -> Response:
     """GET /projects/:id/ci/lint: check the pipeline file of a commit."""
     project = await project_in_path(edge, request)
-    asked = await parameters(request, Stored, limit_bytes=edge.settings.body_limit_bytes)
-    pipeline_request = await _request_for(edge, request, project, asked)
-    if content_ref := asked.content_ref or asked.sha:
+    params = await parameters(request, Stored, limit_bytes=edge.settings.body_limit_bytes)
+    pipeline_request = await _request_for(edge, request, project, params)
+    if content_ref := params.content_ref or params.sha:
         sha = await edge.projects.repos.resolve(project.repo_path, content_ref)
         if sha is None:
             raise not_found("Commit")
         pipeline_request = msgspec.structs.replace(pipeline_request, sha=sha)
-    return await _answer(edge, pipeline_request, asked)
+    return await _answer(edge, pipeline_request, params)
 
 
-async def _request_for(edge: Edge, request: Request, project: Project, asked: Content | Stored) -> PipelineRequest:
+async def _request_for(edge: Edge, request: Request, project: Project, params: Content | Stored) -> PipelineRequest:
     """The pipeline request to check: a push to the given ref, or to the default branch."""
-    name = asked.dry_run_ref or asked.ref or default_branch(edge.projects.repos, project)
-    found = await find_ref(edge.projects.repos, project, name)
-    if found is None and (asked.dry_run_ref or asked.ref):
+    name = params.dry_run_ref or params.ref or default_branch(edge.projects.repos, project)
+    ref_and_commit = await find_ref(edge.projects.repos, project, name)
+    if ref_and_commit is None and (params.dry_run_ref or params.ref):
         raise not_found("Reference")
-    ref, sha = found or (f"refs/heads/{name}", NO_SHA)
+    ref, sha = ref_and_commit or (f"refs/heads/{name}", NO_SHA)
     return PipelineRequest(project=project, source="push", ref=ref, sha=sha, user_id=caller_of(request).user.id)
 
 
-async def _answer(edge: Edge, pipeline_request: PipelineRequest, asked: Content | Stored) -> Response:
+async def _answer(edge: Edge, pipeline_request: PipelineRequest, params: Content | Stored) -> Response:
     try:
         linted = await _lint(edge, pipeline_request)
     except InvalidError as error:
         return json_answer(LintShape(valid=False, errors=[str(error)]))
-    view = _view(linted, is_dry_run=asked.dry_run)
+    view = _view(linted, is_dry_run=params.dry_run)
     view.includes = [_include_view(edge, included, pipeline_request) for included in linted.included]
-    if asked.include_jobs:
+    if params.include_jobs:
         view.jobs = [_job_view(spec) for spec in linted.compiled.jobs] if linted.compiled else []
     return json_answer(view)
 

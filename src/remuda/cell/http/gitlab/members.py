@@ -168,14 +168,14 @@ def _check_level(level: int, place: _Place) -> None:
 async def add(edge: Edge, request: Request) -> Response:
     """POST .../members: add a member."""
     place = await _place(edge, request)
-    asked = await parameters(request, NewMember, limit_bytes=edge.settings.body_limit_bytes)
-    _check_level(asked.access_level, place)
-    if (asked.user_id is None) == (asked.username is None):
+    params = await parameters(request, NewMember, limit_bytes=edge.settings.body_limit_bytes)
+    _check_level(params.access_level, place)
+    if (params.user_id is None) == (params.username is None):
         raise bad_parameter("user_id, username are missing, exactly one parameter must be provided")
     user = await (
-        edge.store.people.find_user(asked.username or "")
-        if asked.user_id is None
-        else edge.store.people.load_user(asked.user_id)
+        edge.store.people.find_user(params.username or "")
+        if params.user_id is None
+        else edge.store.people.load_user(params.user_id)
     )
     if user is None or user.organization_id != place.organization_id:
         raise not_found("User")
@@ -184,9 +184,9 @@ async def add(edge: Edge, request: Request) -> Response:
     member = Member(
         owner=place.owner,
         user_id=user.id,
-        level=asked.access_level,
+        level=params.access_level,
         created_at=edge.clock.wall(),
-        expires_at=expiry_of(asked.expires_at),
+        expires_at=expiry_of(params.expires_at),
     )
     await edge.store.people.put_member(member)
     return json_answer(_view(edge, user, member), 201)
@@ -196,13 +196,13 @@ async def update(edge: Edge, request: Request) -> Response:
     """PUT .../members/:user_id: change the level or the expiry of a member."""
     place = await _place(edge, request)
     member = await _direct(edge, request, place)
-    asked = await parameters(request, MemberChange, limit_bytes=edge.settings.body_limit_bytes)
-    _check_level(asked.access_level, place)
+    params = await parameters(request, MemberChange, limit_bytes=edge.settings.body_limit_bytes)
+    _check_level(params.access_level, place)
     _check_level(member.level, place)
-    if asked.access_level < Level.OWNER:
+    if params.access_level < Level.OWNER:
         await _check_owners(edge, place, member)
-    expires_at = member.expires_at if asked.expires_at is None else expiry_of(asked.expires_at)
-    changed = replace(member, level=asked.access_level, expires_at=expires_at)
+    expires_at = member.expires_at if params.expires_at is None else expiry_of(params.expires_at)
+    changed = replace(member, level=params.access_level, expires_at=expires_at)
     await edge.store.people.put_member(changed)
     return json_answer((await _views(edge, [changed]))[0])
 

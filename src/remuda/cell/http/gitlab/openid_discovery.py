@@ -36,8 +36,8 @@ async def configuration(edge: Edge, request: Request) -> Response:
 
 async def keys(edge: Edge, request: Request) -> Response:
     """GET /oauth/discovery/keys: the public keys, as a JSON Web Key Set."""
-    found = [key.public_jwk() for key in await load_id_keys(edge.store)]
-    return json_answer({"keys": found + [key.public_jwk() for key in await load_job_token_keys(edge.store)]})
+    public_keys = [key.public_jwk() for key in await load_id_keys(edge.store)]
+    return json_answer({"keys": public_keys + [key.public_jwk() for key in await load_job_token_keys(edge.store)]})
 
 
 ENDPOINTS = (

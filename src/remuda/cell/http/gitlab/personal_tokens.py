@@ -142,26 +142,26 @@ async def create_own(edge: Edge, request: Request) -> Response:
 
 
 async def _create(edge: Edge, request: Request, user: User) -> Response:
-    asked = await parameters(request, NewToken, limit_bytes=edge.settings.body_limit_bytes)
-    if not asked.name.strip() or len(asked.name) > MAX_NAME:
+    params = await parameters(request, NewToken, limit_bytes=edge.settings.body_limit_bytes)
+    if not params.name.strip() or len(params.name) > MAX_NAME:
         raise bad_field("name", f"has 1 to {MAX_NAME} characters")
-    if not asked.scopes:
+    if not params.scopes:
         raise bad_parameter("scopes is empty")
-    if unknown := unknown_scopes(asked.scopes, user):
+    if unknown := unknown_scopes(params.scopes, user):
         raise bad_parameter(f"scopes does not have a valid value: {unknown[0]}")
     mine = caller_of(request).token.scopes
-    if "api" not in mine and not set(asked.scopes) <= set(mine):
+    if "api" not in mine and not set(params.scopes) <= set(mine):
         raise forbidden("a token cannot create one with scopes that it does not have itself")
     now = edge.clock.wall()
     text = new_user_token(edge.settings.cell_id, user)
     token = UserToken(
         token_hash=token_hash(text),
-        name=asked.name,
-        description=asked.description[:MAX_NAME],
+        name=params.name,
+        description=params.description[:MAX_NAME],
         user_id=user.id,
-        scopes=tuple(dict.fromkeys(asked.scopes)),
+        scopes=tuple(dict.fromkeys(params.scopes)),
         created_at=now,
-        expires_at=_future(expiry_of(asked.expires_at), now),
+        expires_at=_future(expiry_of(params.expires_at), now),
     )
     added = await edge.store.people.add_user_token(token)
     return json_answer(replace(token_view(added, now), token=text), 201)
@@ -176,14 +176,14 @@ def _future(expires_at: float | None, now: float) -> float | None:
 async def rotate(edge: Edge, request: Request) -> Response:
     """POST /personal_access_tokens/:token_id/rotate: replace a token by a new one with the same scopes."""
     old = await _find(edge, request)
-    asked = await parameters(request, Rotation, limit_bytes=edge.settings.body_limit_bytes)
+    params = await parameters(request, Rotation, limit_bytes=edge.settings.body_limit_bytes)
     user, now = await edge.store.people.load_user(old.user_id), edge.clock.wall()
     if user is None:
         raise not_found("User")
     mine = caller_of(request).token
     if mine.id != old.id and not {"api"} & set(mine.scopes):
         raise forbidden("a token without the scope api can rotate only itself")
-    expires_at = _future(expiry_of(asked.expires_at), now)
+    expires_at = _future(expiry_of(params.expires_at), now)
     if expires_at is None and old.expires_at is not None:
         expires_at = now + ROTATED_LIFE_SECONDS
     text = new_user_token(edge.settings.cell_id, user)

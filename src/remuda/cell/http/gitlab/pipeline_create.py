@@ -62,10 +62,10 @@ def pipeline_answer(
 
 async def ref_of(edge: Edge, project: Project, name: str) -> tuple[str, str]:
     """The full name of a ref and its commit; 400 in GitLab's words if there is none."""
-    found = await find_ref(edge.projects.repos, project, name)
-    if found is None:
+    ref_and_commit = await find_ref(edge.projects.repos, project, name)
+    if ref_and_commit is None:
         raise ApiError(400, {"message": {"base": ["Reference not found"]}})
-    return found
+    return ref_and_commit
 
 
 async def start_pipeline(edge: Edge, request: PipelineRequest) -> Pipeline:
@@ -79,9 +79,9 @@ async def start_pipeline(edge: Edge, request: PipelineRequest) -> Pipeline:
 async def create(edge: Edge, request: Request) -> Response:
     """POST /projects/:id/pipeline: create a pipeline for a branch or tag."""
     project = await project_in_path(edge, request)
-    asked = await parameters(request, NewPipeline, limit_bytes=edge.settings.body_limit_bytes)
-    variables, file_variables = read_given(asked.variables)
-    ref, sha = await ref_of(edge, project, asked.ref)
+    params = await parameters(request, NewPipeline, limit_bytes=edge.settings.body_limit_bytes)
+    variables, file_variables = read_given(params.variables)
+    ref, sha = await ref_of(edge, project, params.ref)
     pipeline_request = PipelineRequest(
         project=project,
         source="api",
@@ -89,7 +89,7 @@ async def create(edge: Edge, request: Request) -> Response:
         sha=sha,
         variables=variables,
         file_variables=file_variables,
-        inputs=asked.inputs,
+        inputs=params.inputs,
         user_id=caller_of(request).user.id,
     )
     return pipeline_answer(edge, await start_pipeline(edge, pipeline_request), project, 201)
@@ -98,12 +98,12 @@ async def create(edge: Edge, request: Request) -> Response:
 async def create_for_merge_request(edge: Edge, request: Request) -> Response:
     """POST /projects/:id/merge_requests/:iid/pipelines: create a merge request pipeline."""
     project = await project_in_path(edge, request)
-    found = await find_ref(edge.projects.repos, project, merge_request_ref(number_in_path(request, "iid")))
-    if found is None:
+    ref_and_commit = await find_ref(edge.projects.repos, project, merge_request_ref(number_in_path(request, "iid")))
+    if ref_and_commit is None:
         raise not_found("Merge Request")
     user_id = caller_of(request).user.id
     pipeline_request = PipelineRequest(
-        project=project, source="merge_request_event", ref=found[0], sha=found[1], user_id=user_id
+        project=project, source="merge_request_event", ref=ref_and_commit[0], sha=ref_and_commit[1], user_id=user_id
     )
     return pipeline_answer(edge, await start_pipeline(edge, pipeline_request), project, 201)
 
@@ -122,14 +122,14 @@ async def list_for_merge_request(edge: Edge, request: Request) -> Response:
 async def create_chosen(edge: Edge, request: Request) -> Response:
     """POST /api/remuda/v1/projects/:id/pipelines: create a pipeline, with all options of Remuda."""
     project = await project_in_path(edge, request)
-    asked = await parameters(request, NewPipelineRequest, limit_bytes=FILE_LIMIT_BYTES)
-    if asked.source not in SOURCES:
+    params = await parameters(request, NewPipelineRequest, limit_bytes=FILE_LIMIT_BYTES)
+    if params.source not in SOURCES:
         raise bad_parameter(f"source does not have a valid value; one of {', '.join(sorted(SOURCES))}")
-    for key, value in (*asked.variables.items(), *asked.predefined.items()):
+    for key, value in (*params.variables.items(), *params.predefined.items()):
         check_variable(key, value)
     try:
-        ref, sha = await _ref_and_commit(edge, project, asked)
-        pipeline = await edge.pipelines.start(_pipeline_request(project, asked, ref, sha, caller_of(request).user.id))
+        ref, sha = await _ref_and_commit(edge, project, params)
+        pipeline = await edge.pipelines.start(_pipeline_request(project, params, ref, sha, caller_of(request).user.id))
     except MistakesError as error:
         mistakes = [mistake_view(mistake) for mistake in error.mistakes]
         raise ApiError(400, {"message": str(error), "mistakes": mistakes}) from None
@@ -138,44 +138,46 @@ async def create_chosen(edge: Edge, request: Request) -> Response:
     return pipeline_answer(edge, pipeline, project, 201)
 
 
-async def _ref_and_commit(edge: Edge, project: Project, asked: NewPipelineRequest) -> tuple[str, str]:
+async def _ref_and_commit(edge: Edge, project: Project, params: NewPipelineRequest) -> tuple[str, str]:
     repos = edge.projects.repos
-    if not asked.sha:
-        found = await find_ref(repos, project, asked.ref)
-        if found is None:
-            raise InvalidError(f"there is no branch or tag {asked.ref!r}; push it first")
-        return found
-    if candidates(asked.ref) != (asked.ref,):
-        raise InvalidError(f"ref {asked.ref!r}: with a sha it must be a full name, such as refs/heads/main")
+    if not params.sha:
+        ref_and_commit = await find_ref(repos, project, params.ref)
+        if ref_and_commit is None:
+            raise InvalidError(f"there is no branch or tag {params.ref!r}; push it first")
+        return ref_and_commit
+    if candidates(params.ref) != (params.ref,):
+        raise InvalidError(f"ref {params.ref!r}: with a sha it must be a full name, such as refs/heads/main")
     # The next calls are about this commit, which is cached now.
-    commit = await repos.commit(project.repo_path, asked.sha)
-    if commit is None or commit.sha != asked.sha:
-        raise InvalidError(f"there is no commit {asked.sha!r}; push it first, and give its full id")
-    return asked.ref, asked.sha
+    commit = await repos.commit(project.repo_path, params.sha)
+    if commit is None or commit.sha != params.sha:
+        raise InvalidError(f"there is no commit {params.sha!r}; push it first, and give its full id")
+    return params.ref, params.sha
 
 
-def _pipeline_request(project: Project, asked: NewPipelineRequest, ref: str, sha: str, user_id: int) -> PipelineRequest:
+def _pipeline_request(
+    project: Project, params: NewPipelineRequest, ref: str, sha: str, user_id: int
+) -> PipelineRequest:
     pipeline_request = PipelineRequest(
         project=project,
-        source=asked.source,
+        source=params.source,
         # Rules see the source that the caller gives; identity tokens contain the true origin.
         origin="api",
         ref=ref,
         sha=sha,
-        variables=asked.variables,
-        file_variables=frozenset(asked.file_variables),
-        inputs=asked.inputs,
-        text=asked.text,
+        variables=params.variables,
+        file_variables=frozenset(params.file_variables),
+        inputs=params.inputs,
+        text=params.text,
         choice=(
-            Choice(jobs=asked.jobs, stages=asked.stages, with_needs=asked.with_needs)
-            if asked.jobs or asked.stages
+            Choice(jobs=params.jobs, stages=params.stages, with_needs=params.with_needs)
+            if params.jobs or params.stages
             else None
         ),
-        changes_since=asked.changes_since,
-        predefined=asked.predefined,
+        changes_since=params.changes_since,
+        predefined=params.predefined,
         user_id=user_id,
     )
-    overrides = {name: getattr(asked, name) for name in ("file", "before_sha") if getattr(asked, name)}
+    overrides = {name: getattr(params, name) for name in ("file", "before_sha") if getattr(params, name)}
     return msgspec.structs.replace(pipeline_request, **overrides)
 
 

@@ -60,22 +60,22 @@ class ProjectChange(msgspec.Struct, kw_only=True):
 
 async def create(edge: Edge, request: Request) -> Response:
     """POST /projects: create a project."""
-    asked = await parameters(request, NewProject, limit_bytes=edge.settings.body_limit_bytes)
-    if not asked.name and not asked.path:
+    params = await parameters(request, NewProject, limit_bytes=edge.settings.body_limit_bytes)
+    if not params.name and not params.path:
         raise bad_parameter("name, path are missing, at least one parameter must be provided")
     caller = caller_of(request)
-    path = asked.path or _slug(asked.name or "")
-    name = asked.name or path.rpartition("/")[2]
-    check_texts(name=name, description=asked.description, visibility=asked.visibility)
-    if asked.namespace_id is not None and "/" in path:
+    path = params.path or _slug(params.name or "")
+    name = params.name or path.rpartition("/")[2]
+    check_texts(name=name, description=params.description, visibility=params.visibility)
+    if params.namespace_id is not None and "/" in path:
         raise bad_field("path", "contains a namespace, and namespace_id is given too; give one of them")
     try:
         project = await edge.projects.create(
-            await _full_path(edge, caller, path, asked.namespace_id),
+            await _full_path(edge, caller, path, params.namespace_id),
             name=name,
-            description=asked.description or "",
-            default_branch=asked.default_branch or "main",
-            visibility=asked.visibility or "private",
+            description=params.description or "",
+            default_branch=params.default_branch or "main",
+            visibility=params.visibility or "private",
             organization_id=caller.user.organization_id,
             creator_id=caller.user.id,
         )
@@ -160,39 +160,39 @@ async def page_of_projects(edge: Edge, request: Request, project_filter: Project
 async def update(edge: Edge, request: Request) -> Response:
     """PUT /projects/:id: change a project."""
     project = await project_in_path(edge, request)
-    asked = await parameters(request, ProjectChange, limit_bytes=edge.settings.body_limit_bytes)
-    check_texts(name=asked.name, description=asked.description, visibility=asked.visibility)
-    if asked.visibility not in (None, project.visibility):
+    params = await parameters(request, ProjectChange, limit_bytes=edge.settings.body_limit_bytes)
+    check_texts(name=params.name, description=params.description, visibility=params.visibility)
+    if params.visibility not in (None, project.visibility):
         check_level(caller_of(request).level_in(project), Level.OWNER, "Project")
-    if asked.build_timeout is not None and not MIN_TIMEOUT_SECONDS <= asked.build_timeout <= MAX_TIMEOUT_SECONDS:
+    if params.build_timeout is not None and not MIN_TIMEOUT_SECONDS <= params.build_timeout <= MAX_TIMEOUT_SECONDS:
         raise bad_field("build_timeout", "is a number of seconds from 10 minutes to one month")
-    if asked.priority is not None:
+    if params.priority is not None:
         if not caller_of(request).user.is_admin:
             raise forbidden("only an administrator puts a project before others")
-        if abs(asked.priority) > MAX_PRIORITY:
+        if abs(params.priority) > MAX_PRIORITY:
             raise bad_field("priority", f"is a number from {-MAX_PRIORITY} to {MAX_PRIORITY}")
-    if asked.default_branch is not None:
-        await _put_default_branch(edge, project, asked.default_branch)
+    if params.default_branch is not None:
+        await _put_default_branch(edge, project, params.default_branch)
     try:
-        changed = await edge.store.projects.change_project(project.id, lambda row: _apply_change(row, asked))
+        changed = await edge.store.projects.change_project(project.id, lambda row: _apply_change(row, params))
     except (ConflictError, InvalidError) as error:
         raise bad_field("path", str(error)) from None
     return json_answer(describe_project(edge, changed or project))
 
 
-def _apply_change(project: Project, asked: ProjectChange) -> Project:
+def _apply_change(project: Project, params: ProjectChange) -> Project:
     given = {
-        "name": asked.name,
-        "description": asked.description,
-        "default_branch": asked.default_branch,
-        "visibility": asked.visibility,
-        "timeout_seconds": asked.build_timeout,
-        "priority": asked.priority,
+        "name": params.name,
+        "description": params.description,
+        "default_branch": params.default_branch,
+        "visibility": params.visibility,
+        "timeout_seconds": params.build_timeout,
+        "priority": params.priority,
     }
-    if asked.path is not None and asked.path != project.path.rpartition("/")[2]:
-        if "/" in asked.path:
+    if params.path is not None and params.path != project.path.rpartition("/")[2]:
+        if "/" in params.path:
             raise InvalidError("a project cannot move to another namespace")
-        given["path"] = check_path(f"{project.path.rpartition('/')[0]}/{asked.path}")
+        given["path"] = check_path(f"{project.path.rpartition('/')[0]}/{params.path}")
     return msgspec.structs.replace(project, **{name: value for name, value in given.items() if value is not None})
 
 

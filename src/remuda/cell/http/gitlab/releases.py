@@ -62,18 +62,18 @@ class ReleaseShape(Shape, kw_only=True):
 async def create(edge: Edge, request: Request) -> Response:
     """POST /projects/:id/releases: create a release."""
     project = await project_in_path(edge, request)
-    asked = await parameters(request, Asked, limit_bytes=edge.settings.body_limit_bytes)
-    if not asked.tag_name:
+    params = await parameters(request, Asked, limit_bytes=edge.settings.body_limit_bytes)
+    if not params.tag_name:
         raise bad_parameter("tag_name is missing")
     new = NewRelease(
-        tag=asked.tag_name,
-        name=asked.name or "",
-        description=asked.description or "",
-        ref=asked.ref or "",
-        tag_message=asked.tag_message or "",
-        milestones=tuple(asked.milestones or ()),
-        released_at=parse_time(asked.released_at) if asked.released_at else None,
-        links=tuple(_link(link) for link in asked.assets.links) if asked.assets else (),
+        tag=params.tag_name,
+        name=params.name or "",
+        description=params.description or "",
+        ref=params.ref or "",
+        tag_message=params.tag_message or "",
+        milestones=tuple(params.milestones or ()),
+        released_at=parse_time(params.released_at) if params.released_at else None,
+        links=tuple(_link(link) for link in params.assets.links) if params.assets else (),
         user_id=await user_of_call(edge, request),
     )
     try:
@@ -112,13 +112,13 @@ async def show_latest(edge: Edge, request: Request) -> Response:
 async def change(edge: Edge, request: Request) -> Response:
     """PUT /projects/:id/releases/:tag: change a release."""
     project, release = await _release(edge, request)
-    asked = await parameters(request, Asked, limit_bytes=edge.settings.body_limit_bytes)
+    params = await parameters(request, Asked, limit_bytes=edge.settings.body_limit_bytes)
     changed = replace(
         release,
-        name=asked.name if asked.name is not None else release.name,
-        description=asked.description if asked.description is not None else release.description,
-        milestones=tuple(asked.milestones) if asked.milestones is not None else release.milestones,
-        released_at=parse_time(asked.released_at) if asked.released_at else release.released_at,
+        name=params.name if params.name is not None else release.name,
+        description=params.description if params.description is not None else release.description,
+        milestones=tuple(params.milestones) if params.milestones is not None else release.milestones,
+        released_at=parse_time(params.released_at) if params.released_at else release.released_at,
     )
     if not await edge.store.schedules.put_release(changed, replace=True):
         raise not_found("Release")

@@ -104,9 +104,9 @@ async def show_settings(edge: Edge, request: Request) -> Response:
 
 async def change_settings(edge: Edge, request: Request) -> Response:
     """PUT /application/settings: change settings of the cell. 0 seconds mean no expiry."""
-    asked = await parameters(request, SettingsChange, limit_bytes=edge.settings.body_limit_bytes)
+    params = await parameters(request, SettingsChange, limit_bytes=edge.settings.body_limit_bytes)
     changes: dict[str, int | bool | None] = {}
-    for name, value in msgspec.structs.asdict(asked).items():
+    for name, value in msgspec.structs.asdict(params).items():
         if value is not None:
             if value < 0:
                 raise bad_parameter(f"{name} is invalid")
@@ -151,12 +151,12 @@ async def _registration_owner(edge: Edge, token: str) -> Pool:
 
 async def register(edge: Edge, request: Request) -> Response:
     """POST /runners: register a runner with a registration token."""
-    asked = await parameters(request, RegisterRunner, limit_bytes=edge.settings.body_limit_bytes)
-    if not asked.token:
+    params = await parameters(request, RegisterRunner, limit_bytes=edge.settings.body_limit_bytes)
+    if not params.token:
         raise bad_parameter("token is missing")
     if not (await application_settings(edge.store)).allow_runner_registration_token:
         raise ApiError(410, {"message": "410 Gone - runner registration disallowed"})
-    kind, number = await _registration_owner(edge, asked.token)
+    kind, number = await _registration_owner(edge, params.token)
     if kind == "group":
         group = await edge.store.people.load_namespace(number)
         if group is None:
@@ -169,7 +169,7 @@ async def register(edge: Edge, request: Request) -> Response:
         reach = _of_project(project)
     else:
         reach = Reach(type=RunnerType.INSTANCE, organization_id=ORGANIZATION_ID)
-    return await _make(edge, asked, reach, registered=True, paused=asked.active is False)
+    return await _make(edge, params, reach, registered=True, paused=params.active is False)
 
 
 def _of_project(project: Project, user_id: int = USER_ID) -> Reach:
@@ -180,30 +180,30 @@ def _of_project(project: Project, user_id: int = USER_ID) -> Reach:
 
 async def create(edge: Edge, request: Request) -> Response:
     """POST /user/runners: create a runner as a user."""
-    asked = await parameters(request, CreateRunner, limit_bytes=edge.settings.body_limit_bytes)
-    if not asked.runner_type:
+    params = await parameters(request, CreateRunner, limit_bytes=edge.settings.body_limit_bytes)
+    if not params.runner_type:
         raise bad_parameter("runner_type is missing")
-    if asked.runner_type not in tuple(RunnerType):
+    if params.runner_type not in tuple(RunnerType):
         raise bad_parameter("runner_type does not have a valid value")
-    return await _make(edge, asked, await _reach(edge, request, asked))
+    return await _make(edge, params, await _reach(edge, request, params))
 
 
-async def _reach(edge: Edge, request: Request, asked: CreateRunner) -> Reach:
+async def _reach(edge: Edge, request: Request, params: CreateRunner) -> Reach:
     """What the runner is for; 403 or 404 if the caller may not create one there."""
     caller = caller_of(request)
     user_id = caller.user.id
-    match RunnerType(asked.runner_type):
+    match RunnerType(params.runner_type):
         case RunnerType.INSTANCE:
             if not caller.user.is_admin:
                 raise forbidden("only administrators may create instance runners")
-            organization_id = asked.organization_id or caller.user.organization_id
+            organization_id = params.organization_id or caller.user.organization_id
             if await edge.store.people.load_organization(organization_id) is None:
                 raise not_found("Organization")
             return Reach(type=RunnerType.INSTANCE, organization_id=organization_id, user_id=user_id)
         case RunnerType.GROUP:
-            if asked.group_id is None:
+            if params.group_id is None:
                 raise bad_parameter("group_id is missing")
-            group = await edge.store.people.load_namespace(asked.group_id)
+            group = await edge.store.people.load_namespace(params.group_id)
             if group is None or not group.is_group:
                 raise not_found("Group")
             check_level(caller.level_in_group(group), Level.OWNER, "Group")
@@ -211,9 +211,9 @@ async def _reach(edge: Edge, request: Request, asked: CreateRunner) -> Reach:
                 type=RunnerType.GROUP, organization_id=group.organization_id, group_id=group.id, user_id=user_id
             )
         case RunnerType.PROJECT:
-            if asked.project_id is None:
+            if params.project_id is None:
                 raise bad_parameter("project_id is missing")
-            project = await edge.store.projects.load_project(ProjectId(asked.project_id))
+            project = await edge.store.projects.load_project(ProjectId(params.project_id))
             if project is None or project.removed_at is not None:
                 raise not_found("Project")
             check_level(caller.level_in(project), Level.MAINTAINER, "Project")
@@ -233,15 +233,15 @@ def _new_token(edge: Edge, reach: Reach, *, registered: bool) -> str:
     )
 
 
-async def _expiry(edge: Edge, runner_type: RunnerType, asked: str | None = None) -> float | None:
+async def _expiry(edge: Edge, runner_type: RunnerType, params: str | None = None) -> float | None:
     """When a new token expires: by the settings of the cell, or sooner if the request says so."""
     now = edge.clock.wall()
     life = (await application_settings(edge.store)).life_seconds(runner_type)
     latest = None if life is None else now + life
-    if not asked:
+    if not params:
         return latest
     try:
-        expires_at = parse_time(asked)
+        expires_at = parse_time(params)
     except InvalidError:
         expires_at = now
     if expires_at <= now:
@@ -251,7 +251,7 @@ async def _expiry(edge: Edge, runner_type: RunnerType, asked: str | None = None)
 
 async def _make(
     edge: Edge,
-    asked: RegisterRunner | CreateRunner,
+    params: RegisterRunner | CreateRunner,
     reach: Reach,
     *,
     registered: bool = False,
@@ -264,19 +264,19 @@ async def _make(
             type=reach.type,
             token_hash=token_hash(token),
             created_at=edge.clock.now(),
-            description=asked.description or "",
-            maintenance_note=asked.maintenance_note or getattr(asked, "maintainer_note", None),
-            paused=bool(asked.paused) or paused,
-            locked=bool(asked.locked),
-            protected_only=is_protected(asked.access_level),
-            run_untagged=asked.run_untagged is not False,
-            tags=tags_of(asked.tag_list),
-            maximum_timeout=asked.maximum_timeout or None,
+            description=params.description or "",
+            maintenance_note=params.maintenance_note or getattr(params, "maintainer_note", None),
+            paused=bool(params.paused) or paused,
+            locked=bool(params.locked),
+            protected_only=is_protected(params.access_level),
+            run_untagged=params.run_untagged is not False,
+            tags=tags_of(params.tag_list),
+            maximum_timeout=params.maximum_timeout or None,
             organization_id=reach.organization_id,
             group_id=reach.group_id,
             project_ids=(reach.project_id,) if reach.project_id is not None else (),
             registered=registered,
-            token_expires_at=await _expiry(edge, reach.type, getattr(asked, "token_expires_at", None)),
+            token_expires_at=await _expiry(edge, reach.type, getattr(params, "token_expires_at", None)),
             user_id=reach.user_id,
         )
     )
@@ -286,8 +286,8 @@ async def _make(
 
 async def reset_own(edge: Edge, request: Request) -> Response:
     """POST /runners/reset_authentication_token: a runner resets its own token."""
-    asked = await parameters(request, OldToken, limit_bytes=edge.settings.body_limit_bytes)
-    runner = await auth.runner_of(edge, asked.token)
+    params = await parameters(request, OldToken, limit_bytes=edge.settings.body_limit_bytes)
+    runner = await auth.runner_of(edge, params.token)
     request.state.runner_id = runner.id
     # Runners renew their tokens by themselves. That must not remove an expiry that somebody set.
     return await _reset(edge, runner, ends_at=runner.token_expires_at)

@@ -312,8 +312,8 @@ class Link(msgspec.Struct, kw_only=True):
 async def link(edge: Edge, request: Request) -> Response:
     """POST /projects/:id/runners: link a project runner to another project of its organization."""
     project, caller = await project_in_path(edge, request), caller_of(request)
-    asked = await parameters(request, Link, limit_bytes=edge.settings.body_limit_bytes)
-    runner = await edge.store.runners.load_runner(RunnerId(asked.runner_id))
+    params = await parameters(request, Link, limit_bytes=edge.settings.body_limit_bytes)
+    runner = await edge.store.runners.load_runner(RunnerId(params.runner_id))
     if runner is None or runner.organization_id != project.organization_id:
         raise not_found("Runner")
     if await runner_level(edge, caller, runner) < Level.MAINTAINER:

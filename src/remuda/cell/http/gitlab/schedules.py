@@ -71,16 +71,16 @@ class ScheduleShape(Shape, kw_only=True):
     inputs: list[dict[str, Any]] | UnsetType = UNSET
 
 
-def apply_change(old: Schedule, asked: Given, now: float) -> Schedule:
-    """The schedule with the asked fields changed; 400 if the result is not valid."""
+def apply_change(old: Schedule, params: Given, now: float) -> Schedule:
+    """The schedule with the given fields changed; 400 if the result is not valid."""
     new = replace(
         old,
-        description=old.description if asked.description is None else asked.description,
-        ref=old.ref if asked.ref is None else asked.ref,
-        cron=old.cron if asked.cron is None else asked.cron,
-        timezone=old.timezone if asked.cron_timezone is None else asked.cron_timezone,
-        active=old.active if asked.active is None else asked.active,
-        inputs=old.inputs if asked.inputs is None else {entry.name: entry.value for entry in asked.inputs},
+        description=old.description if params.description is None else params.description,
+        ref=old.ref if params.ref is None else params.ref,
+        cron=old.cron if params.cron is None else params.cron,
+        timezone=old.timezone if params.cron_timezone is None else params.cron_timezone,
+        active=old.active if params.active is None else params.active,
+        inputs=old.inputs if params.inputs is None else {entry.name: entry.value for entry in params.inputs},
         updated_at=now,
     )
     if not new.description.strip() or len(new.description) > _MAX_DESCRIPTION:
@@ -185,11 +185,11 @@ async def _change(edge: Edge, schedule: Schedule, decide: Callable[[Schedule], S
 async def create(edge: Edge, request: Request) -> Response:
     """POST /projects/:id/pipeline_schedules: create a schedule."""
     project = await project_in_path(edge, request)
-    asked = await parameters(request, Given, limit_bytes=edge.settings.body_limit_bytes)
-    missing = [name for name in ("description", "ref", "cron") if getattr(asked, name) is None]
+    params = await parameters(request, Given, limit_bytes=edge.settings.body_limit_bytes)
+    missing = [name for name in ("description", "ref", "cron") if getattr(params, name) is None]
     if missing:
         raise bad_parameter(", ".join(f"{name} is missing" for name in missing))
-    await _check_ref(edge, request, asked.ref)
+    await _check_ref(edge, request, params.ref)
     now = edge.clock.wall()
     new = Schedule(
         id=0,
@@ -201,7 +201,7 @@ async def create(edge: Edge, request: Request) -> Response:
         updated_at=now,
         user_id=caller_of(request).user.id,
     )
-    added = await edge.store.schedules.add_schedule(apply_change(new, asked, now))
+    added = await edge.store.schedules.add_schedule(apply_change(new, params, now))
     edge.schedules.look_again()
     return await _answer(edge, added, 201)
 
@@ -229,10 +229,10 @@ async def show(edge: Edge, request: Request) -> Response:
 async def update(edge: Edge, request: Request) -> Response:
     """PUT /projects/:id/pipeline_schedules/:schedule_id: change a schedule."""
     schedule = await _find_to_change(edge, request)
-    asked = await parameters(request, Given, limit_bytes=edge.settings.body_limit_bytes)
-    await _check_ref(edge, request, asked.ref)
+    params = await parameters(request, Given, limit_bytes=edge.settings.body_limit_bytes)
+    await _check_ref(edge, request, params.ref)
     now = edge.clock.wall()
-    return await _answer(edge, await _change(edge, schedule, lambda row: apply_change(row, asked, now)))
+    return await _answer(edge, await _change(edge, schedule, lambda row: apply_change(row, params, now)))
 
 
 async def remove(edge: Edge, request: Request) -> Response:
@@ -279,8 +279,8 @@ async def _find_variable(edge: Edge, request: Request) -> tuple[Schedule, str]:
     return schedule, key
 
 
-def _with_variable(schedule: Schedule, asked: GivenVariable, now: float) -> Schedule:
-    variables, files = read_given([asked])
+def _with_variable(schedule: Schedule, params: GivenVariable, now: float) -> Schedule:
+    variables, files = read_given([params])
     file_variables = (set(schedule.file_variables) - variables.keys()) | files
     return replace(
         schedule,
@@ -293,15 +293,15 @@ def _with_variable(schedule: Schedule, asked: GivenVariable, now: float) -> Sche
 async def create_variable(edge: Edge, request: Request) -> Response:
     """POST /projects/:id/pipeline_schedules/:schedule_id/variables: add a variable."""
     schedule = await _find_to_change(edge, request)
-    asked = await parameters(request, GivenVariable, limit_bytes=edge.settings.body_limit_bytes)
+    params = await parameters(request, GivenVariable, limit_bytes=edge.settings.body_limit_bytes)
     now = edge.clock.wall()
 
     def add(row: Schedule) -> Schedule:
-        if asked.key in row.variables:
-            raise bad_field("key", f"({asked.key}) has already been taken")
-        return _with_variable(row, asked, now)
+        if params.key in row.variables:
+            raise bad_field("key", f"({params.key}) has already been taken")
+        return _with_variable(row, params, now)
 
-    return json_answer(_variable(await _change(edge, schedule, add), asked.key), 201)
+    return json_answer(_variable(await _change(edge, schedule, add), params.key), 201)
 
 
 async def show_variable(edge: Edge, request: Request) -> Response:
@@ -314,7 +314,7 @@ async def update_variable(edge: Edge, request: Request) -> Response:
     """PUT /projects/:id/pipeline_schedules/:schedule_id/variables/:key: change a variable."""
     await _find_to_change(edge, request)
     schedule, key = await _find_variable(edge, request)
-    asked = await parameters(request, GivenValue, limit_bytes=edge.settings.body_limit_bytes)
+    params = await parameters(request, GivenValue, limit_bytes=edge.settings.body_limit_bytes)
     now = edge.clock.wall()
 
     def put(row: Schedule) -> Schedule:
@@ -323,8 +323,8 @@ async def update_variable(edge: Edge, request: Request) -> Response:
         old = _variable(row, key)
         variable = GivenVariable(
             key=key,
-            value=old.value if asked.value is None else asked.value,
-            variable_type=asked.variable_type or old.variable_type,
+            value=old.value if params.value is None else params.value,
+            variable_type=params.variable_type or old.variable_type,
         )
         return _with_variable(row, variable, now)
 

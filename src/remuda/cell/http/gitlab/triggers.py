@@ -163,15 +163,15 @@ async def call(edge: Edge, request: Request) -> Response:
     values = await parameters(request, dict[str, Any], limit_bytes=CALL_LIMIT_BYTES)
     if "ref" in request.path_params:
         values["ref"] = text_in_path(request, "ref")
-    asked = convert(values, Call)
-    variables = _check_variables(asked.variables)
-    project, request_by = await _authorize(edge, request, asked.token)
-    ref, sha = await ref_of(edge, project, asked.ref)
+    params = convert(values, Call)
+    variables = _check_variables(params.variables)
+    project, request_by = await _authorize(edge, request, params.token)
+    ref, sha = await ref_of(edge, project, params.ref)
     pipeline_request = replace(
         request_by,
         ref=ref,
         sha=sha,
-        inputs=asked.inputs,
+        inputs=params.inputs,
         variables={**variables, "TRIGGER_PAYLOAD": _payload(values)},
         file_variables=frozenset({"TRIGGER_PAYLOAD"}),
     )

@@ -61,28 +61,28 @@ async def show_self(edge: Edge, request: Request) -> Response:
 
 async def create(edge: Edge, request: Request) -> Response:
     """POST /users: create a user."""
-    asked = await parameters(request, NewUser, limit_bytes=edge.settings.body_limit_bytes)
-    check_texts(name=asked.name, description=None, visibility=None)
-    _check_email(asked.email)
+    params = await parameters(request, NewUser, limit_bytes=edge.settings.body_limit_bytes)
+    check_texts(name=params.name, description=None, visibility=None)
+    _check_email(params.email)
     own = caller_of(request).user.organization_id
-    organization_id = own if asked.organization_id is None else asked.organization_id
+    organization_id = own if params.organization_id is None else params.organization_id
     if await edge.store.people.load_organization(organization_id) is None:
         raise bad_field("organization_id", "there is no such organization")
     now = edge.clock.now()
     try:
-        if "/" in asked.username:
+        if "/" in params.username:
             raise InvalidError("a name cannot contain '/'")
-        name = check_path(asked.username, least_parts=1)
+        name = check_path(params.username, least_parts=1)
         user = User(
             id=0,
             username=name,
-            name=asked.name,
-            email=asked.email,
+            name=params.name,
+            email=params.email,
             created_at=now,
             organization_id=organization_id,
-            is_admin=asked.admin,
+            is_admin=params.admin,
         )
-        namespace = Namespace(id=0, path=name, name=asked.name, created_at=now, organization_id=organization_id)
+        namespace = Namespace(id=0, path=name, name=params.name, created_at=now, organization_id=organization_id)
         added = await edge.store.people.add_user(user, namespace)
     except ConflictError:
         raise ApiError(409, {"message": "Username has already been taken"}) from None
@@ -131,17 +131,17 @@ async def list_all(edge: Edge, request: Request) -> Response:
 async def update(edge: Edge, request: Request) -> Response:
     """PUT /users/:id: change a user."""
     user = await _find(edge, request)
-    asked = await parameters(request, UserChange, limit_bytes=edge.settings.body_limit_bytes)
-    check_texts(name=asked.name, description=None, visibility=None)
-    if asked.email is not None:
-        _check_email(asked.email)
-    if asked.admin is False and user.id == USER_ID:
+    params = await parameters(request, UserChange, limit_bytes=edge.settings.body_limit_bytes)
+    check_texts(name=params.name, description=None, visibility=None)
+    if params.email is not None:
+        _check_email(params.email)
+    if params.admin is False and user.id == USER_ID:
         raise bad_parameter("admin: the first user must stay an administrator")
     changed = msgspec.structs.replace(
         user,
-        name=asked.name or user.name,
-        email=asked.email or user.email,
-        is_admin=user.is_admin if asked.admin is None else asked.admin,
+        name=params.name or user.name,
+        email=params.email or user.email,
+        is_admin=user.is_admin if params.admin is None else params.admin,
     )
     await edge.store.people.put_user(changed)
     return json_answer(whole_view(edge, changed))

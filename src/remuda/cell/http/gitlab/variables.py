@@ -41,7 +41,7 @@ class GivenVariable(msgspec.Struct, kw_only=True):
     variable_type: str = "env_var"
 
     def text(self) -> str:
-        """The value as text."""
+        """The value as text; numbers and booleans as JSON."""
         return self.value if isinstance(self.value, str) else msgspec.json.encode(self.value).decode()
 
 
@@ -120,21 +120,21 @@ class Given(msgspec.Struct, kw_only=True):
     filter: dict[str, str] | None = None
 
 
-def apply_change(old: ProjectVariable, asked: Given) -> ProjectVariable:
-    """The variable with the asked fields changed; 400 if the result is not valid."""
-    if asked.variable_type not in (None, "env_var", "file"):
+def apply_change(old: ProjectVariable, params: Given) -> ProjectVariable:
+    """The variable with the given fields changed; 400 if the result is not valid."""
+    if params.variable_type not in (None, "env_var", "file"):
         raise bad_parameter("variable_type does not have a valid value")
-    if old.hidden and False in (asked.masked, asked.masked_and_hidden):
+    if old.hidden and False in (params.masked, params.masked_and_hidden):
         raise bad_field("masked", "cannot be switched off for a hidden variable")
     new = replace(
         old,
-        value=old.value if asked.value is None else asked.value,
-        file=old.file if asked.variable_type is None else asked.variable_type == "file",
-        protected=old.protected if asked.protected is None else asked.protected,
-        masked=old.masked if asked.masked is None else asked.masked,
-        raw=old.raw if asked.raw is None else asked.raw,
-        description=old.description if asked.description is None else asked.description,
-        environment_scope=old.environment_scope if asked.environment_scope is None else asked.environment_scope,
+        value=old.value if params.value is None else params.value,
+        file=old.file if params.variable_type is None else params.variable_type == "file",
+        protected=old.protected if params.protected is None else params.protected,
+        masked=old.masked if params.masked is None else params.masked,
+        raw=old.raw if params.raw is None else params.raw,
+        description=old.description if params.description is None else params.description,
+        environment_scope=old.environment_scope if params.environment_scope is None else params.environment_scope,
     )
     if not _SCOPE.fullmatch(new.environment_scope):
         raise bad_field("environment_scope", "has 1 to 255 letters, digits, blanks and -_/${}.*")
@@ -179,12 +179,12 @@ def _check_scope(variable: ProjectVariable) -> None:
 async def create(edge: Edge, request: Request) -> Response:
     """POST .../variables: create a variable."""
     blank, _ = await _load_variables(edge, request)
-    asked = await parameters(request, Given, limit_bytes=edge.settings.body_limit_bytes)
-    missing = [name for name in ("key", "value") if getattr(asked, name) is None]
+    params = await parameters(request, Given, limit_bytes=edge.settings.body_limit_bytes)
+    missing = [name for name in ("key", "value") if getattr(params, name) is None]
     if missing:
         raise bad_parameter(", ".join(f"{name} is missing" for name in missing))
-    is_hidden = bool(asked.masked_and_hidden)
-    variable = apply_change(replace(blank, key=asked.key or "", hidden=is_hidden, masked=is_hidden), asked)
+    is_hidden = bool(params.masked_and_hidden)
+    variable = apply_change(replace(blank, key=params.key or "", hidden=is_hidden, masked=is_hidden), params)
     _check_scope(variable)
     if not await edge.store.projects.put_variable(variable, replace=False):
         raise bad_field("key", f"({variable.key}) has already been taken")
@@ -220,9 +220,9 @@ async def list_all(edge: Edge, request: Request) -> Response:
 
 async def update(edge: Edge, request: Request) -> Response:
     """PUT .../variables/:key: change a variable."""
-    asked = await parameters(request, Given, limit_bytes=edge.settings.body_limit_bytes)
-    variable = await _find(edge, request, (asked.filter or {}).get("environment_scope"))
-    changed = apply_change(variable, asked)
+    params = await parameters(request, Given, limit_bytes=edge.settings.body_limit_bytes)
+    variable = await _find(edge, request, (params.filter or {}).get("environment_scope"))
+    changed = apply_change(variable, params)
     _check_scope(changed)
     is_moved = changed.environment_scope != variable.environment_scope
     # The scope is part of the key. The new row is written first: a crash in between leaves both, never none.

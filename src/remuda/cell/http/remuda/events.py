@@ -42,8 +42,8 @@ async def watch(edge: Edge, request: Request) -> Response:
     if len(edge.events) >= MOST_WATCHERS:
         raise unavailable(f"this process already has {MOST_WATCHERS} watchers, which is the limit")
     caller = caller_of(request)
-    wanted = await _read_filter(edge, caller, request.query_params)
-    sight = _Sight(edge, auth.user_token_in(request.headers), caller, wanted)
+    event_filter = await _read_filter(edge, caller, request.query_params)
+    sight = _Sight(edge, auth.user_token_in(request.headers), caller, event_filter)
     return _EventStream(edge, sight, request.headers.get("last-event-id", ""))
 
 
@@ -167,29 +167,29 @@ class _EventStream(Response):
 
     async def _pieces(self, watcher: Watcher) -> AsyncIterator[bytes]:
         events, buffer = self._events, self._events.buffer
-        at = buffer.place(self._last_event_id) if self._last_event_id else buffer.last
+        place = buffer.place(self._last_event_id) if self._last_event_id else buffer.last
         with suppress(ApiError, StoreError):
             await events.ready()
             yield b"retry: %d\n" % RETRY_MILLISECONDS
-            if at is not None and buffer.after(at, at_most=1) is not None:
-                yield buffer.heartbeat(at)
+            if place is not None and buffer.after(place, at_most=1) is not None:
+                yield buffer.heartbeat(place)
             while not (self._gone or events.stopped):
                 watcher.wake.clear()
-                found = None if at is None else buffer.after(at, at_most=_AT_ONCE)
-                if at is None or found is None:
+                batch = None if place is None else buffer.after(place, at_most=_AT_ONCE)
+                if place is None or batch is None:
                     yield buffer.reset("some events are gone; read again what matters")
                     return
                 await self._sight.renew()
                 texts = [
-                    buffer.text(at + number, event)
-                    for number, event in enumerate(found, 1)
+                    buffer.text(place + number, event)
+                    for number, event in enumerate(batch, 1)
                     if await self._sight.sees(event)
                 ]
-                at += len(found)
+                place += len(batch)
                 if texts:
                     yield b"".join(texts)
-                elif not found and not await wait_for_event(watcher.wake, within_seconds=HEARTBEAT_SECONDS):
-                    yield buffer.heartbeat(at)
+                elif not batch and not await wait_for_event(watcher.wake, within_seconds=HEARTBEAT_SECONDS):
+                    yield buffer.heartbeat(place)
 
 
 ENDPOINTS = (

@@ -46,12 +46,12 @@ async def payload(edge: Edge, request: Request) -> Response:
 async def change(edge: Edge, request: Request) -> Response:
     """PUT /api/remuda/v1/jobs/:job_id: change the priority of a waiting job."""
     job, caller = await any_job_in_path(edge, request), caller_of(request)
-    asked = await parameters(request, JobChange, limit_bytes=edge.settings.body_limit_bytes)
+    params = await parameters(request, JobChange, limit_bytes=edge.settings.body_limit_bytes)
     project = await edge.store.projects.load_project(job.project_id)
-    if asked.priority > (project.priority if project else 0) and not caller.user.is_admin:
+    if params.priority > (project.priority if project else 0) and not caller.user.is_admin:
         raise forbidden("only administrators may give a job a higher priority than its project has")
     return json_answer(
-        await with_times(edge, await edge.dispatch.user_commands.prioritize_job(job.id, asked.priority), caller)
+        await with_times(edge, await edge.dispatch.user_commands.prioritize_job(job.id, params.priority), caller)
     )
 
 

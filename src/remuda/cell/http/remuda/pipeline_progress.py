@@ -1,8 +1,7 @@
-"""A pipeline on its way, in one answer: its jobs, why those wait that wait, and the pipelines that they started.
+"""`GET /pipelines/:id/progress`: a pipeline with its jobs, what they wait for, and downstream pipelines, in one answer.
 
-Decided here: in which words a wait is told, and how much is told. Steps and files are looked up only where they are
-asked for, because whoever follows a pipeline asks often. `remuda run` does. Of steps an answer has only so much, and
-says of which jobs it has not all.
+`remuda run` and other callers that follow a pipeline ask often, so steps and files are loaded only on request. The size
+of steps in an answer is limited; a note names the jobs whose steps are not complete.
 """
 
 from collections.abc import Sequence
@@ -28,14 +27,14 @@ from remuda.wire.user_api import FileInfo, JobProgress, PipelineProgress
 
 DETAILS = ("none", "running", "all")
 NAMED_WAITS = 10
-"""A job may wait for thousands; so many are named."""
+"""How many of the jobs that a job waits for are named; there may be thousands."""
 STEPS_BYTES = 8 * 1024 * 1024
-"""So much of step results is in one answer, whichever jobs they are of."""
+"""Size of all step results in one answer."""
 _RUNNING = frozenset({JobState.LEASED, JobState.RUNNING, JobState.CANCELING})
 
 
 class StepStanding(TypedDict, total=False):
-    """Of a step's result what tells how the step stands; what it took and gave may be long, and this is asked often."""
+    """The fields of a step result about its state. Inputs and outputs, which may be long, are left out."""
 
     version: Any
     seq: Any
@@ -56,8 +55,8 @@ class StepStanding(TypedDict, total=False):
     note: Any
 
 
-class _Asked:
-    """What an answer is to tell, and how much of steps it has room for."""
+class _Query:
+    """The caller, the requested details, and how many bytes of steps still fit into the answer."""
 
     def __init__(self, caller: Caller, details: str) -> None:
         self.caller = caller
@@ -66,22 +65,22 @@ class _Asked:
 
 
 async def show(edge: Edge, request: Request) -> Response:
-    """GET /api/remuda/v1/pipelines/:pipeline_id/progress."""
+    """GET /api/remuda/v1/pipelines/:pipeline_id/progress: show how far a pipeline is."""
     details = request.query_params.get("details", "none")
     if details not in DETAILS:
         raise bad_parameter(f"details does not have a valid value; one of {', '.join(DETAILS)}")
-    asked = _Asked(caller_of(request), details)
-    found = await _pipeline(edge, asked, PipelineId(number_in_path(request, "pipeline_id")))
-    if found is None:
+    query = _Query(caller_of(request), details)
+    progress = await _pipeline(edge, query, PipelineId(number_in_path(request, "pipeline_id")))
+    if progress is None:
         raise not_found("Pipeline")
-    return json_answer(found)
+    return json_answer(progress)
 
 
-async def _pipeline(edge: Edge, asked: _Asked, pipeline_id: PipelineId) -> PipelineProgress | None:
-    """None when there is none, or none that the caller may read."""
+async def _pipeline(edge: Edge, query: _Query, pipeline_id: PipelineId) -> PipelineProgress | None:
+    """The progress of a pipeline; None if there is none that the caller may read."""
     family = await edge.store.pipelines.load_family(pipeline_id)
     project = await edge.store.projects.load_project(family.pipeline.project_id) if family else None
-    if family is None or project is None or (asked.caller.level_in(project) or 0) < Level.REPORTER:
+    if family is None or project is None or (query.caller.level_in(project) or 0) < Level.REPORTER:
         return None
     pipeline = family.pipeline
     return PipelineProgress(
@@ -92,39 +91,39 @@ async def _pipeline(edge: Edge, asked: _Asked, pipeline_id: PipelineId) -> Pipel
         ref=pipeline.ref,
         source=pipeline.source,
         name=pipeline.name,
-        jobs=tuple([await _job(edge, asked, job, family) for job in family.jobs]),
+        jobs=tuple([await _job(edge, query, job, family) for job in family.jobs]),
     )
 
 
-async def _job(edge: Edge, asked: _Asked, job: Job, family: Family) -> JobProgress:
-    shown, details = job_progress(job, family.jobs, edge.clock.now()), asked.details
+async def _job(edge: Edge, query: _Query, job: Job, family: Family) -> JobProgress:
+    progress, details = job_progress(job, family.jobs, edge.clock.now()), query.details
     if job.downstream_id is not None:
-        shown = msgspec.structs.replace(shown, downstream=await _pipeline(edge, asked, job.downstream_id))
+        progress = msgspec.structs.replace(progress, downstream=await _pipeline(edge, query, job.downstream_id))
     if details == "all" and job.started_at is not None:
-        left = await edge.store.jobs.list_artifacts(job.id)
-        files = tuple(FileInfo(type=file.type, filename=file.filename, format=file.format) for file in left)
-        shown = msgspec.structs.replace(shown, files=files)
+        artifacts = await edge.store.jobs.list_artifacts(job.id)
+        files = tuple(FileInfo(type=file.type, filename=file.filename, format=file.format) for file in artifacts)
+        progress = msgspec.structs.replace(progress, files=files)
     if job.started_at is not None and (details == "all" or (details == "running" and job.state in _RUNNING)):
-        steps, note = await _steps(edge, asked, job)
-        shown = msgspec.structs.replace(shown, steps=steps, steps_note=note)
-    return shown
+        steps, note = await _steps(edge, query, job)
+        progress = msgspec.structs.replace(progress, steps=steps, steps_note=note)
+    return progress
 
 
-async def _steps(edge: Edge, asked: _Asked, job: Job) -> tuple[tuple[StepStanding, ...], str]:
-    """How the steps stand, as far as there is room, and a note if there is not."""
-    told: list[StepStanding] = []
+async def _steps(edge: Edge, query: _Query, job: Job) -> tuple[tuple[StepStanding, ...], str]:
+    """The states of the steps, and a note if not all of them fit."""
+    steps: list[StepStanding] = []
     async with aclosing(read_results(edge.store, job.id)) as results:
         async for result in results:
             event = msgspec.json.decode(result.body, type=StepStanding)
-            asked.room -= len(msgspec.json.encode(event))
-            if asked.room < 0:
-                return tuple(told), f"there are more: GET /api/remuda/v1/jobs/{job.id}/steps tells all"
-            told.append(event)
-    return tuple(told), ""
+            query.room -= len(msgspec.json.encode(event))
+            if query.room < 0:
+                return tuple(steps), f"there are more: GET /api/remuda/v1/jobs/{job.id}/steps tells all"
+            steps.append(event)
+    return tuple(steps), ""
 
 
 def job_progress(job: Job, family: Sequence[Job], now: float) -> JobProgress:
-    """A job by itself; `family` are all jobs of its pipeline."""
+    """The progress of a job without its steps; `family` are all jobs of its pipeline."""
     return JobProgress(
         id=job.id,
         name=job.name,
@@ -147,7 +146,7 @@ def job_progress(job: Job, family: Sequence[Job], now: float) -> JobProgress:
 
 
 def jobs_ahead(job: Job, family: Sequence[Job]) -> tuple[str, ...]:
-    """The jobs that must be over before this one gets its turn, the first few of them."""
+    """Names of the first few jobs that must finish before this one can start."""
     names = frozenset(job.waits_for)
     ahead = (
         other.name

@@ -45,21 +45,21 @@ class ShellShape(Shape, kw_only=True):
 async def open_shell(edge: Edge, request: Request) -> Response:
     """POST /api/remuda/v1/jobs/:job_id/shells: open a shell, or run a command, in the environment of a job."""
     job = await any_job_in_path(edge, request)
-    asked = await parameters(request, OpenShell, limit_bytes=edge.settings.body_limit_bytes)
-    if len(asked.command) > MOST_WORDS or sum(map(len, asked.command)) > MOST_CHARACTERS:
+    params = await parameters(request, OpenShell, limit_bytes=edge.settings.body_limit_bytes)
+    if len(params.command) > MOST_WORDS or sum(map(len, params.command)) > MOST_CHARACTERS:
         raise bad_parameter(f"command may have {MOST_WORDS} words and {MOST_CHARACTERS} characters")
-    if any("\0" in word for word in (*asked.command, asked.term)) or len(asked.term) > 100:
+    if any("\0" in word for word in (*params.command, params.term)) or len(params.term) > 100:
         raise bad_parameter("command or term is invalid")
-    if not (0 < asked.columns <= LONGEST_SIDE and 0 < asked.rows <= LONGEST_SIDE):
+    if not (0 < params.columns <= LONGEST_SIDE and 0 < params.rows <= LONGEST_SIDE):
         raise bad_parameter(f"columns and rows are numbers from 1 to {LONGEST_SIDE}")
     wish = WantedShell(
         id="",
         job_id=job.id,
-        command=tuple(asked.command),
-        terminal=asked.terminal,
-        columns=asked.columns,
-        rows=asked.rows,
-        term=asked.term,
+        command=tuple(params.command),
+        terminal=params.terminal,
+        columns=params.columns,
+        rows=params.rows,
+        term=params.term,
     )
     about = edge.shells.open(job, user_id=caller_of(request).user.id, wish=wish)
     return json_answer(_shape(edge, about, connected=edge.shells.is_connected(job)), 201)

@@ -40,11 +40,11 @@ async def show(edge: Edge, request: Request) -> Response:
 async def change(edge: Edge, request: Request) -> Response:
     """PUT /api/remuda/v1/policies/:scope/:id: change a step policy."""
     scope = await _scope(edge, request)
-    asked = await parameters(request, PolicyChange, limit_bytes=edge.settings.body_limit_bytes)
-    _check(asked.document, scope)
+    params = await parameters(request, PolicyChange, limit_bytes=edge.settings.body_limit_bytes)
+    _check(params.document, scope)
     now = edge.clock.now()
     stored = await edge.store.settings.change_setting(
-        policy_setting(scope), lambda old: change_policy(old, asked.document, asked.version, now)
+        policy_setting(scope), lambda old: change_policy(old, params.document, params.version, now)
     )
     return _answer(scope, read_policy(stored))
 

@@ -83,17 +83,17 @@ def credentials(runner: Runner, token: str) -> RunnerCredentials:
 
 async def verify(edge: Edge, request: Request) -> Response:
     """POST /runners/verify: check a runner's token."""
-    asked = await parameters(request, VerifyRunner, limit_bytes=edge.settings.body_limit_bytes)
-    runner = await auth.runner_of(edge, asked.token)
+    params = await parameters(request, VerifyRunner, limit_bytes=edge.settings.body_limit_bytes)
+    runner = await auth.runner_of(edge, params.token)
     ip = request.client.host if request.client else ""
-    await edge.managers.note_call(runner.id, asked.system_id, asked.info, ip)
-    return json_answer(credentials(runner, asked.token))
+    await edge.managers.note_call(runner.id, params.system_id, params.info, ip)
+    return json_answer(credentials(runner, params.token))
 
 
 async def remove(edge: Edge, request: Request) -> Response:
     """DELETE /runners: remove the runner whose token is in the body."""
-    asked = await parameters(request, VerifyRunner, limit_bytes=edge.settings.body_limit_bytes)
-    runner = await auth.runner_of(edge, asked.token)
+    params = await parameters(request, VerifyRunner, limit_bytes=edge.settings.body_limit_bytes)
+    runner = await auth.runner_of(edge, params.token)
     request.state.runner_id = runner.id
     await edge.store.runners.remove_runner(runner.id)
     return no_content()
@@ -101,13 +101,13 @@ async def remove(edge: Edge, request: Request) -> Response:
 
 async def remove_manager(edge: Edge, request: Request) -> Response:
     """DELETE /runners/managers: remove one manager of a runner."""
-    asked = await parameters(request, VerifyRunner, limit_bytes=edge.settings.body_limit_bytes)
-    runner = await auth.runner_of(edge, asked.token)
+    params = await parameters(request, VerifyRunner, limit_bytes=edge.settings.body_limit_bytes)
+    runner = await auth.runner_of(edge, params.token)
     request.state.runner_id = runner.id
-    if not asked.system_id:
+    if not params.system_id:
         raise bad_parameter("system_id is missing")
-    edge.managers.forget(runner.id, asked.system_id)
-    if not await edge.store.runners.remove_manager(runner.id, asked.system_id):
+    edge.managers.forget(runner.id, params.system_id)
+    if not await edge.store.runners.remove_manager(runner.id, params.system_id):
         raise not_found("Runner manager")
     return no_content()
 
@@ -118,9 +118,9 @@ async def discover_router(edge: Edge, request: Request) -> Response:
     raise ApiError(501, {"message": "501 Not Implemented - this cell has no job router; ask for jobs directly"})
 
 
-def _compare(edge: Edge, asked: UpdateJob, updated: Updated) -> None:
+def _compare(edge: Edge, params: UpdateJob, updated: Updated) -> None:
     """Count a finished job whose stored trace differs from what its runner logged. The job keeps its result."""
-    reported = asked.output.checksum if asked.output else None
+    reported = params.output.checksum if params.output else None
     stored = updated.job.trace_checksum
     if updated.code == 200 and reported and stored and reported != stored:
         edge.metrics.trace_mismatches.inc()
@@ -134,18 +134,18 @@ async def update_job(edge: Edge, job_id: str, scope: Scope, receive: Receive, se
     headers = first_headers(scope)
     raw = await Body(receive).read(edge.settings.body_limit_bytes)
     content_type = headers.get(b"content-type", b"").decode("latin-1")
-    asked = decode(raw, content_type, scope["query_string"], UpdateJob)
-    token = asked.token or headers.get(b"job-token", b"").decode("latin-1")
+    params = decode(raw, content_type, scope["query_string"], UpdateJob)
+    token = params.token or headers.get(b"job-token", b"").decode("latin-1")
     if not token:
         raise bad_parameter("token is missing")
     job = await edge.dispatch.runner_calls.authenticate(token, int(job_id), ended=True)
-    await edge.managers.note_job_call(job, asked.info, scope["client"][0] if scope.get("client") else "")
+    await edge.managers.note_job_call(job, params.info, scope["client"][0] if scope.get("client") else "")
     # A job with `release` succeeds only if its release was created, so the release comes first.
-    is_end = asked.state in ("success", "failed") and job.state in _ASSIGNED and not job.ends_alone
+    is_end = params.state in ("success", "failed") and job.state in _ASSIGNED and not job.ends_alone
     spec = await edge.store.jobs.load_spec(job.id) if is_end else None
-    refused = await edge.releases.create_for_job(job, spec) if is_end and asked.state == "success" else None
-    updated = await edge.dispatch.runner_calls.update_job(job, asked, refused=refused)
-    _compare(edge, asked, updated)
+    refused = await edge.releases.create_for_job(job, spec) if is_end and params.state == "success" else None
+    updated = await edge.dispatch.runner_calls.update_job(job, params, refused=refused)
+    _compare(edge, params, updated)
     await measure_coverage(edge.store, edge.traces, updated.job, spec)
     answer = JsonBytes(b"%d" % updated.code, updated.code, job_headers(edge, updated.job))
     await answer(scope, receive, send)

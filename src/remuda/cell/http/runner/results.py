@@ -69,14 +69,14 @@ class StepTimes(TypedDict, total=False):
 async def add(edge: Edge, request: Request) -> Response:
     """POST /api/remuda/v1/jobs/:job_id/results: store step results."""
     job = await auth.job_of(edge, auth.job_token_in(request), number_in_path(request, "job_id"))
-    asked = await parameters(request, StepResultsIn, limit_bytes=edge.settings.results_limit_bytes)
-    numbers = [result["seq"] for result in asked.results if isinstance(result.get("seq"), int)]
-    if len(numbers) < len(asked.results) or any(number < 1 for number in numbers):
+    params = await parameters(request, StepResultsIn, limit_bytes=edge.settings.results_limit_bytes)
+    numbers = [result["seq"] for result in params.results if isinstance(result.get("seq"), int)]
+    if len(numbers) < len(params.results) or any(number < 1 for number in numbers):
         raise bad_parameter("results[seq] is missing or invalid: numbers begin at 1")
     if any(number > MAX_RESULTS for number in numbers):
         raise too_large(f"a job may have {MAX_RESULTS} step results")
     secrets = await load_secrets(edge.store, job)
-    bodies = [_encode(clean_result(result, secrets)) for result in asked.results]
+    bodies = [_encode(clean_result(result, secrets)) for result in params.results]
     results = [
         StepResult(job_id=job.id, seq=number, body=msgspec.Raw(body))
         for number, body in zip(numbers, bodies, strict=True)

@@ -25,15 +25,15 @@ LONGEST_REASON = 1000
 
 async def poll_requests(edge: Edge, request: Request) -> Response:
     """POST /api/remuda/v1/runners/wanted: what users want of the manager's jobs. Held until there is something."""
-    asked = await parameters(request, LookRequest, limit_bytes=edge.settings.body_limit_bytes)
-    runner = await auth.runner_of(edge, asked.token or request.headers.get("runner-token", ""))
+    params = await parameters(request, LookRequest, limit_bytes=edge.settings.body_limit_bytes)
+    runner = await auth.runner_of(edge, params.token or request.headers.get("runner-token", ""))
     ip = request.client.host if request.client else ""
-    await edge.managers.note_call(runner.id, asked.system_id, None, ip)
-    named = {JobId(job.job_id) for job in asked.held if 0 < job.job_id < 10**MAX_DIGITS}
+    await edge.managers.note_call(runner.id, params.system_id, None, ip)
+    named = {JobId(job.job_id) for job in params.held if 0 < job.job_id < 10**MAX_DIGITS}
     rows = await edge.store.jobs.load_jobs(named) if named else ()
-    manager = (runner.id, asked.system_id or LEGACY)
+    manager = (runner.id, params.system_id or LEGACY)
     theirs = {row.id for row in rows if (row.runner_id, row.system_id or LEGACY) == manager}
-    return json_answer(await edge.shells.poll(runner.id, asked, theirs=theirs))
+    return json_answer(await edge.shells.poll(runner.id, params, theirs=theirs))
 
 
 async def receive(edge: Edge, request: Request) -> Response:

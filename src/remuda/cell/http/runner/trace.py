@@ -99,10 +99,10 @@ async def get_trace(edge: Edge, request: Request) -> Response:
     headers = {"ETag": tag, "Accept-Ranges": "bytes", "Cache-Control": "private, no-cache"}
     if _has_tag(request.headers.get("if-none-match", ""), tag):
         return Response(status_code=304, headers=headers)
-    asked = _parse_range(request.headers.get("range", ""), size)
-    if asked is None or request.headers.get("if-range", tag) != tag:
+    params = _parse_range(request.headers.get("range", ""), size)
+    if params is None or request.headers.get("if-range", tag) != tag:
         return _bytes(edge, job, 0, size, 200, headers)
-    start, end = asked
+    start, end = params
     if start >= end:
         raise ApiError(416, {"message": "416 Range Not Satisfiable"}, Content_Range=f"bytes */{size}")
     return _bytes(edge, job, start, end, 206, {**headers, "Content-Range": f"bytes {start}-{end - 1}/{size}"})
