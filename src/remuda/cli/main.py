@@ -28,7 +28,8 @@ class Command(NamedTuple):
     early: str = ""
     """Called with the arguments before they are parsed."""
     without_arguments: str = ""
-    """Called in the place of `target` when there are no arguments, so that cyclopts is not imported."""
+    """Called in the place of `target` when there are no arguments, so that cyclopts is not imported. Gain: 8 % of a
+    `remuda run` with one short job (quartiles of 21 pairs: 2 and 17 %)."""
 
 
 GROUPS = {

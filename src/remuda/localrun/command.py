@@ -165,7 +165,7 @@ def _record_compared(file: PipelineFile) -> tuple[PipelineFile, set[str]]:
     def changed_files(ref: str | None) -> object:
         if ref is not None:
             compared.add(ref)
-        return facts.changed(ref)
+        return facts.changes_since(ref)
 
     return replace(file, facts=msgspec.structs.replace(facts, changed_files=changed_files)), compared
 

@@ -1,7 +1,8 @@
 """Starts the agent and the cell process of a run before the options are parsed, so that the starts overlap.
 
-Both take longer to start than anything else before the first job, and neither needs the options. `remuda run` is the
-caller.
+Both take longer to start than anything else before the first job, and neither needs the options. Gain of `begin`, over
+a start after the options are parsed: 17 % of a run with one short job (quartiles of 21 pairs: 11 and 34 %). Gain of
+the garbage collector that is off until `freeze_objects`: 25 % (12 and 37 %). `remuda run` is the caller.
 
 Invariant: when `end` returns, nothing that was started here is left. The command calls it last. Signals that arrive
 while something is started or ended are delivered afterwards.

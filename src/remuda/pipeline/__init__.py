@@ -1,9 +1,8 @@
-"""`.gitlab-ci.yml` to a graph of jobs. Pure: text and facts in, a `Pipeline` or all mistakes of its files out.
+"""Compiles `.gitlab-ci.yml` to a graph of jobs. Pure: text and facts in, a `Pipeline` or all mistakes out.
 
-`compile` leads and names the order. `document` reads YAML into a `tree` with places, `includes`, `inputs` and
-`extending` bring everything into one tree, `rules` and `conditions` judge it against `facts`, `job` and its
-neighbours decide what it means, `keywords` says which keys there are, `graph` says who waits for whom. Nothing here
-opens a file or a socket: included files come through `Sources`.
+`compile` is the entry. `syntax` reads YAML into a tree with places, `include` brings all files into one tree,
+`keywords` reads jobs, `rules` evaluates conditions for the `Facts`, `graph` finds which job waits for which. Included
+files come through the port `Sources`.
 """
 
 from remuda.pipeline.compile import compile_pipeline

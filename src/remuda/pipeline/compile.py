@@ -1,11 +1,10 @@
-"""The text of a pipeline file to a `Pipeline`: the top level, and the order in which the other modules work.
+"""Compiles the text of a pipeline file to a `Pipeline`, and reads its top level.
 
-Decided here: what a key at the top level is (a keyword, a hidden template, a job, or a keyword misspelt), which
-stages there are, and where defaults come from. Pure: the same text, facts and sources give the same value or the same
-`PipelineError`. Called by the cell for every new pipeline, by `remuda run` and by lint.
+The order: all files as one tree (`include.includes`), templates and references (`syntax.extends`), whether there is a
+pipeline (`keywords.workflow`), each job (`keywords.job`), jobs against each other (`job_checks`), which jobs are in the
+pipeline (`job_list`). Called by the cell for every new pipeline, by `remuda run` and by lint.
 
-The order: all files in one tree (`includes`), what jobs take from each other (`extending`), whether there is a pipeline
-(`workflow`), each job on its own (`job`), jobs with each other (`checking`), which of them there are (`unfolding`).
+Invariant: the same text, facts and sources give the same value or the same `PipelineError`.
 """
 
 from __future__ import annotations
@@ -15,12 +14,12 @@ from typing import Any
 
 from remuda.pipeline.errors import Place, Report
 from remuda.pipeline.facts import Facts
-from remuda.pipeline.include.includes import Found, Loader, Origin
+from remuda.pipeline.include.includes import Loader, Origin, SourceFile
 from remuda.pipeline.include.sources import MemorySources, Sources
 from remuda.pipeline.job_checks import Budget, check_jobs
-from remuda.pipeline.job_list import Part, connected, judged
+from remuda.pipeline.job_list import Part, connect_jobs, select_jobs
 from remuda.pipeline.keywords.default import Shared, read_shared
-from remuda.pipeline.keywords.job import Draft, Surroundings, read_job
+from remuda.pipeline.keywords.job import Draft, JobContext, read_job
 from remuda.pipeline.keywords.variables import Variables, read_variables
 from remuda.pipeline.keywords.workflow import Workflow, judge_workflow, read_workflow
 from remuda.pipeline.rules.clauses import Judge
@@ -54,9 +53,9 @@ def compile_pipeline(
     sources: Sources | None = None,
     inputs: Mapping[str, Any] | None = None,
 ) -> Pipeline:
-    """Compile a file, or raise `PipelineError` with all its mistakes. `file` is only the name in messages.
+    """Compile a file. Raises `PipelineError` with all its mistakes. `file` is the name in messages.
 
-    Without facts the rules are judged for a push to `main`; without sources there is nothing to include.
+    Without facts, rules are evaluated for a push to `main`. Without sources, nothing can be included.
     """
     report = Report(file)
     try:
@@ -68,22 +67,22 @@ def compile_pipeline(
 def _compile(report: Report, text: str, facts: Facts, sources: Sources, inputs: Mapping[str, Any]) -> Pipeline:
     judge = Judge(report, facts)
     root = read_tree(report, judge, text, sources, inputs)
-    keywords, found = _sort(report, root)
+    keywords, jobs = _sort(report, root)
     stages = _stages(report, keywords.get("stages"))
     variables = (
         read_variables(report, keywords["variables"].value, "variables") if "variables" in keywords else Variables()
     )
     workflow = read_workflow(report, judge, keywords["workflow"].value) if "workflow" in keywords else Workflow()
     outcome = judge_workflow(report, judge, workflow, variables)
-    around = Surroundings(
+    context = JobContext(
         default=_default(report, judge, keywords),
         stages={stage: index for index, stage in enumerate(stages)},
         variables=outcome.variables,
     )
     drafts: list[Draft] = []
     budget = Budget(report)
-    for entry in found:
-        drafts.append(read_job(report, judge, entry, around))
+    for entry in jobs:
+        drafts.append(read_job(report, judge, entry, context))
         budget.take(drafts[-1])
     _check_any(report, drafts)
     check_jobs(report, drafts, budget)
@@ -92,15 +91,15 @@ def _compile(report: Report, text: str, facts: Facts, sources: Sources, inputs: 
     left_out: list[LeftOut] = []
     skipped = outcome.skipped
     if skipped is None:
-        parts, left_out = judged(report, judge, drafts, workflow_rules=workflow.rules is not None)
+        parts, left_out = select_jobs(report, judge, drafts, workflow_rules=workflow.rules is not None)
         if all(part.spec.stage in _OUTER for part in parts):
-            left = f"only jobs in {_FIRST_STAGE} and {_LAST_STAGE}" if parts else "no job"
-            skipped, parts = f"the rules of the jobs leave {left}", []
+            rest = f"only jobs in {_FIRST_STAGE} and {_LAST_STAGE}" if parts else "no job"
+            skipped, parts = f"the rules of the jobs leave {rest}", []
     return Pipeline(
         stages=stages,
         variables=outcome.variables.values,
         raw_variables=tuple(sorted(outcome.variables.raw)),
-        jobs=connected(report, parts),
+        jobs=connect_jobs(report, parts),
         name=outcome.name,
         cancel_on_new_commit=outcome.auto_cancel.on_new_commit or "conservative",
         cancel_on_job_failure=outcome.auto_cancel.on_job_failure or "none",
@@ -110,22 +109,22 @@ def _compile(report: Report, text: str, facts: Facts, sources: Sources, inputs: 
 
 
 def read_tree(report: Report, judge: Judge, text: str, sources: Sources, inputs: Mapping[str, Any]) -> Table:
-    """All files in one tree, in which jobs have what they extend and refer to."""
+    """All files as one tree, with `extends` and references resolved."""
     place = Place()
     merger = Merger(report)
     loader = Loader(report, judge, sources, merger)
-    given = {
+    arguments = {
         name: Entry(key=Scalar(text=name, kind="text", line=1, column=1), value=node_of(value, place))
         for name, value in inputs.items()
     }
-    root = loader.load(Found(text=text, file="", origin=Origin()), given, at=place, path="inputs")
+    root = loader.load(SourceFile(text=text, file="", origin=Origin()), arguments, at=place, path="inputs")
     if root is None:
         raise report.error()
     return dereference(report, extend(report, root, merger))
 
 
 def _sort(report: Report, root: Table) -> tuple[dict[str, Entry], list[Entry]]:
-    """The top level's keywords, and its jobs; hidden templates are only there for others to take from."""
+    """The keywords of the top level, and the jobs without hidden templates."""
     keywords: dict[str, Entry] = {}
     jobs: list[Entry] = []
     for name, entry in root.entries.items():
@@ -150,7 +149,7 @@ def _sort(report: Report, root: Table) -> tuple[dict[str, Entry], list[Entry]]:
 
 
 def _is_misspelt(entry: Entry) -> bool:
-    """Whether a key looks like a keyword of the top level rather than like a job."""
+    """True if a key looks like a misspelt keyword of the top level, not like a job."""
     name, value = entry.key.text, entry.value
     if name.startswith(".") or isinstance(value, Opaque):
         return False
@@ -166,13 +165,13 @@ def _stages(report: Report, entry: Entry | None) -> tuple[str, ...]:
             report.add(entry.value, "stages", "must not be empty", "name a stage, or remove the key")
         if len(names) > MAX_STAGES:
             report.stop(entry.value, "stages", f"has more than {MAX_STAGES} entries", "use fewer stages")
-    # The outer stages keep their places wherever a file lists them, and a name listed twice counts once.
+    # The outer stages keep their places wherever a file lists them. A name that is listed twice counts once.
     inner = dict.fromkeys(name for name in names or _DEFAULT_STAGES if name not in _OUTER)
     return (_FIRST_STAGE, *inner, _LAST_STAGE)
 
 
 def _default(report: Report, judge: Judge, keywords: Mapping[str, Entry]) -> Shared:
-    """The `default` section, and the keys that older files have at the top level instead."""
+    """The `default` section, and the same keys at the top level of older files."""
     older = ("image", "services", "cache", "before_script", "after_script")
     outside = {name: entry for name, entry in keywords.items() if name in older}
     section = read_table(report, keywords["default"].value, "default", DEFAULT) if "default" in keywords else {}

@@ -1,8 +1,7 @@
-"""What is wrong with a pipeline file, as data: every mistake with its place, and the one error that carries them.
+"""The mistakes of a pipeline file, each with its place, and the error that carries all of them.
 
-Decided here: how a mistake reads on one line, that the same mistake at the same place counts once (an anchor
-used by thirty jobs is one place in the file), and that a file with very many mistakes is given up on. What
-counts as a mistake is decided by the modules that read. Every module of this package reports through `Report`.
+Every module of this package reports through `Report`. The same mistake at the same place counts once: an anchor that
+thirty jobs use is one place in the file.
 
 Invariant: `PipelineError.errors` is never empty and is ordered by file, line and column.
 """
@@ -13,8 +12,8 @@ from typing import NoReturn, Protocol
 
 import msgspec
 
-# A hostile file could hold a mistake per byte; nobody reads more than this, and suggestions cost time.
 MAX_MISTAKES = 1000
+"""A hostile file could have a mistake per byte, and suggestions take time."""
 
 _SHOWN_VALUE = 60
 _SHOWN_KEY = 160
@@ -22,7 +21,7 @@ _SHOWN_FILE = 4096
 
 
 class Placed(Protocol):
-    """Anything that knows where in the file it stands, 1-based."""
+    """A value with its place in a file; lines and columns start at 1."""
 
     @property
     def line(self) -> int: ...
@@ -35,16 +34,16 @@ class Placed(Protocol):
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
-    """A bare position, for mistakes that belong to no value."""
+    """A place without a value."""
 
     line: int = 1
     column: int = 1
-    # Empty: the file the pipeline is compiled from.
     file: str = ""
+    """Empty: the file that the pipeline is compiled from."""
 
 
 class Mistake(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing to correct in the file. `suggestion` is what to do about it, or empty."""
+    """A mistake in the file. `suggestion` says how to correct it, or is empty."""
 
     file: str
     line: int
@@ -60,7 +59,7 @@ class Mistake(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PipelineError(Exception):
-    """The pipeline file has mistakes; `errors` holds all of them in the order of the file."""
+    """The pipeline file has mistakes; `errors` has all of them in the order of the file."""
 
     def __init__(self, errors: tuple[Mistake, ...]) -> None:
         super().__init__(errors)
@@ -71,7 +70,7 @@ class PipelineError(Exception):
 
 
 class Report:
-    """Collects the mistakes of a pipeline file, and of the files it includes, while they are read."""
+    """Collects the mistakes of a pipeline file and of the files that it includes."""
 
     def __init__(self, file: str) -> None:
         self._files = {file: 0}
@@ -80,33 +79,33 @@ class Report:
     def __bool__(self) -> bool:
         return bool(self._mistakes)
 
-    def opened(self, file: str) -> None:
-        """Note that a file is read: mistakes come in the order of files."""
+    def add_file(self, file: str) -> None:
+        """Register a file that is read now. Mistakes are ordered by file."""
         self._files.setdefault(file, len(self._files))
 
     def add(self, at: Placed, key: str, message: str, suggestion: str = "") -> None:
-        """Note a mistake and read on."""
-        self._note(at, key, message, suggestion)
+        """Add a mistake. Raises `PipelineError` after `MAX_MISTAKES`."""
+        self._record(at, key, message, suggestion)
         if len(self._mistakes) >= MAX_MISTAKES:
             self.stop(at, "", f"gave up after {MAX_MISTAKES} mistakes", "correct these first")
 
     def stop(self, at: Placed, key: str, message: str, suggestion: str = "") -> NoReturn:
-        """Note a mistake after which the rest of the file cannot be judged."""
-        self._note(at, key, message, suggestion)
+        """Add a mistake after which the rest of the file cannot be checked, and raise `PipelineError`."""
+        self._record(at, key, message, suggestion)
         raise self.error()
 
     def finish(self) -> None:
-        """Raise if anything was noted."""
+        """Raise `PipelineError` if there are mistakes."""
         if self._mistakes:
             raise self.error()
 
-    def _note(self, at: Placed, key: str, message: str, suggestion: str) -> None:
+    def _record(self, at: Placed, key: str, message: str, suggestion: str) -> None:
         file = at.file or next(iter(self._files))
         mistake = Mistake(file=file, line=at.line, column=at.column, key=key, message=message, suggestion=suggestion)
         self._mistakes.setdefault((file, at.line, at.column, message), mistake)
 
     def error(self) -> PipelineError:
-        """The error with all that was noted so far."""
+        """The error with all mistakes so far."""
         ordered = sorted(
             self._mistakes.values(), key=lambda m: (self._files.get(m.file, len(self._files)), m.line, m.column)
         )
@@ -114,11 +113,11 @@ class Report:
 
 
 def printable(text: str, limit: int = _SHOWN_VALUE) -> str:
-    """The text cut to `limit` characters and free of line breaks and control characters."""
+    """The text cut to `limit` characters, with line breaks and control characters escaped."""
     short = text if len(text) <= limit else text[: limit - 3] + "..."
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in short)
 
 
 def quote(text: str) -> str:
-    """A name or value of the user's as messages show it."""
+    """A name or value of the user in quotes, for messages."""
     return f'"{printable(text)}"'

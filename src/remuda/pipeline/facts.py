@@ -1,8 +1,7 @@
-"""What a pipeline file is judged against: the ref, how the pipeline came about, variables, the repository's files.
+"""The facts that a pipeline file is compiled for: the ref, the event, variables, the files of the repository.
 
-Nothing is decided here but which variables follow from the facts and whose value wins: the file's stand over the
-predefined ones, the project's and those the pipeline was started with over the file's. The cell makes `Facts` from a
-push, `remuda run` from the work tree.
+The cell makes them from a push, `remuda run` from the work tree. The file's variables win over predefined ones; the
+project's, and those that the pipeline was started with, win over the file's.
 """
 
 from __future__ import annotations
@@ -13,13 +12,13 @@ import msgspec
 
 from remuda.pipeline.predefined_variables import slug
 
-# As GitLab calls it in CI_PIPELINE_SOURCE.
 MERGE_REQUEST = "merge_request_event"
+"""CI_PIPELINE_SOURCE of a merge request."""
 NO_SHA = "0" * 40
 
 
 class SourceProblem(msgspec.Struct, frozen=True, kw_only=True):
-    """Why something that the file asks for cannot be had, and what to do about it."""
+    """Why a file or a comparison is not available, and what to do about it."""
 
     reason: str
     suggestion: str = ""
@@ -29,33 +28,33 @@ ChangedFiles = Callable[[str | None], frozenset[str] | SourceProblem | None]
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
-    """The circumstances of one pipeline. Without any: a push to `main` of which no files are known."""
+    """The facts of one pipeline. The default is a push to `main` with unknown files."""
 
     ref: str = "main"
     is_tag: bool = False
     default_branch: str = "main"
-    # push, web, api, schedule, trigger, pipeline, parent_pipeline, merge_request_event ...
     source: str = "push"
+    """`push`, `web`, `api`, `schedule`, `trigger`, `pipeline`, `parent_pipeline`, `merge_request_event` ..."""
     sha: str = NO_SHA
-    # Variables of the pipeline that do not follow from the fields above, such as CI_PROJECT_PATH.
     predefined: Mapping[str, str] = {}
-    # The project's variables, and over them those the pipeline was started with.
+    """Predefined variables that do not follow from the fields above, such as CI_PROJECT_PATH."""
     variables: Mapping[str, str] = {}
-    # Names among `variables` whose values hold no references.
+    """The project's variables, and over them those that the pipeline was started with."""
     raw: frozenset[str] = frozenset()
-    # The files a push or merge request changes, or a way to ask: with a ref, what differs from it. None: not known, so
-    # that every `rules:changes` holds, as in GitLab for new branches and schedules.
+    """Names among `variables` whose values are not expanded."""
     changed_files: frozenset[str] | ChangedFiles | None = None
-    # The repository's files with an id of their contents. None: not known, so that every `rules:exists` holds.
+    """The files that a push or merge request changes, or a function that compares with a ref. None: unknown; then every
+    `rules:changes` holds, as in GitLab for new branches and schedules."""
     files: Mapping[str, str] | None = None
+    """The repository's files, with an id of their contents. None: unknown; then every `rules:exists` holds."""
 
     @property
     def is_merge_request(self) -> bool:
-        """Whether the pipeline is of a merge request, or a child of such a one."""
+        """True for the pipeline of a merge request, and for its child pipelines."""
         return self.source == MERGE_REQUEST or "CI_MERGE_REQUEST_IID" in self.predefined
 
-    def changed(self, compare_to: str | None) -> frozenset[str] | SourceProblem | None:
-        """What changed since `compare_to`, or since the last pipeline."""
+    def changes_since(self, compare_to: str | None) -> frozenset[str] | SourceProblem | None:
+        """The files that changed since the ref `compare_to`, or since the last pipeline."""
         return self.changed_files(compare_to) if callable(self.changed_files) else self.changed_files
 
     def pipeline_variables(self) -> dict[str, str]:

@@ -1,11 +1,9 @@
-"""Who waits for whom, and whose artifacts a job gets.
+"""The graph of a pipeline: which job waits for which, whose artifacts it gets, and circular needs.
 
-Decided here: the edges between jobs, by stages or by needs, and where needs run in a circle. When a job
-may start after its prerequisites ended is not decided here (the cell does, from states and `when`). Called
-by the cell when it stores a pipeline, and by the compiler to find circles.
+Called by the cell when it stores a pipeline, and by the compiler to find circles.
 
-Invariant: linear in jobs plus needs. All jobs of a stage that wait by stage share one tuple, so a wide
-pipeline does not cost jobs squared.
+Invariant: linear in jobs plus needs. All jobs of a stage that wait by stage share one tuple, so that a wide pipeline
+does not cost jobs squared.
 """
 
 from __future__ import annotations
@@ -26,7 +24,7 @@ def upstream(spec: JobSpec, jobs: Sequence[JobSpec]) -> tuple[str, ...]:
 
 
 def prerequisites(jobs: Sequence[JobSpec]) -> dict[str, tuple[str, ...]]:
-    """Each job's name with the names it waits for: its needs that exist, else all jobs of earlier stages."""
+    """The names that each job waits for: its needs that exist, or without `needs` all jobs of earlier stages."""
     names = {job.name for job in jobs}
     earlier = _by_stage(jobs, jobs)
     return {
@@ -38,30 +36,29 @@ def prerequisites(jobs: Sequence[JobSpec]) -> dict[str, tuple[str, ...]]:
 
 
 def artifact_sources(jobs: Sequence[JobSpec]) -> dict[str, tuple[str, ...]]:
-    """Each job's name with the jobs whose artifacts it gets before it starts.
+    """The names of the jobs whose artifacts each job gets.
 
-    Only jobs that make artifacts count: those of earlier stages, or the needs that ask for artifacts; `dependencies`
-    leaves some of them.
+    These are jobs with artifacts in earlier stages, or needs with `artifacts: true`; `dependencies` restricts them.
     """
     makers = [job for job in jobs if job.artifacts is not None]
     names = {job.name for job in makers}
     earlier = _by_stage(makers, jobs)
     sources: dict[str, tuple[str, ...]] = {}
     for job in jobs:
-        found = earlier[job.stage_index]
+        before = earlier[job.stage_index]
         if job.needs is not None:
-            found = tuple(need.job for need in job.needs if need.artifacts and need.job in names)
+            before = tuple(need.job for need in job.needs if need.artifacts and need.job in names)
         if job.dependencies is not None:
-            wanted = set(job.dependencies)
-            found = tuple(name for name in found if name in wanted)
-        sources[job.name] = found
+            dependencies = set(job.dependencies)
+            before = tuple(name for name in before if name in dependencies)
+        sources[job.name] = before
     return sources
 
 
 def circles(edges: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, ...]]:
-    """Every circle that a walk along the edges runs into: its names in order, the first one not repeated.
+    """Every circle that a walk along the edges finds, as its names in order.
 
-    A walk with its own stack: a chain of needs may be longer than Python's.
+    The explicit stack allows chains of needs that are longer than Python's recursion limit.
     """
     done: set[str] = set()
     for start in edges:
@@ -82,10 +79,10 @@ def circles(edges: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, ...]]:
                 del path[name]
 
 
-def _by_stage(counted: Sequence[JobSpec], jobs: Sequence[JobSpec]) -> dict[int, tuple[str, ...]]:
-    """For each stage that has jobs, the names of the counted jobs in stages before it."""
+def _by_stage(sources: Sequence[JobSpec], jobs: Sequence[JobSpec]) -> dict[int, tuple[str, ...]]:
+    """For each stage of `jobs`, the names of the `sources` in earlier stages."""
     before: dict[int, list[str]] = {index: [] for index in sorted({job.stage_index for job in jobs})}
-    for index, group in groupby(sorted(counted, key=_stage_index), key=_stage_index):
+    for index, group in groupby(sorted(sources, key=_stage_index), key=_stage_index):
         before[index] = [job.name for job in group]
     earlier: dict[int, tuple[str, ...]] = {}
     seen: tuple[str, ...] = ()

@@ -1,7 +1,6 @@
-"""What is wrong between jobs, whatever the circumstances: names, needs, dependencies, and the size of it all.
+"""Checks the jobs of a file against each other: names, needs, dependencies, and the size of the pipeline.
 
-Decided here: the mistakes that concern several jobs of a file and do not depend on which of them a pipeline has.
-Called by `compile` between reading the jobs and judging them.
+These mistakes do not depend on the facts. Called by `compile` before rules are evaluated.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from remuda.pipeline.errors import Report, printable, quote
 from remuda.pipeline.graph import circles
 from remuda.pipeline.job_list import part_names
 from remuda.pipeline.keywords.job import Draft
-from remuda.pipeline.keywords.needs import Needs, Wanted
+from remuda.pipeline.keywords.needs import Needs, WrittenNeed
 from remuda.pipeline.syntax.known_keys import nearest
 from remuda.pipeline.syntax.typed_values import inside
 
@@ -20,12 +19,12 @@ MAX_JOBS = 10_000
 MAX_CHARACTERS = 64 * 1024 * 1024
 MAX_NAME = 255
 
-# What a job or a list entry costs beside its characters, so that very many empty ones count too.
 _OVERHEAD = 32
+"""Added for each job and list entry, so that very many empty ones count, too."""
 
 
 class Budget:
-    """How large the pipeline has become. Asked after each job is read: inherited lines and variables multiply."""
+    """Limits the size of the pipeline while jobs are read, because inherited lines and variables multiply."""
 
     def __init__(self, report: Report) -> None:
         self._report = report
@@ -50,12 +49,12 @@ class Budget:
     def take_needs(self, draft: Draft, names: Mapping[str, Draft]) -> None:
         """Count a job's needs, each with all the parts it stands for."""
         for needs in _all_needs(draft):
-            for wanted in needs.inside or ():
-                target = names.get(wanted.need.job)
+            for written in needs.inside or ():
+                target = names.get(written.need.job)
                 times = target.parts if target else 1
-                if wanted.parallel is not None:
-                    times *= wanted.parallel.count
-                self._spend(draft, (len(wanted.need.job) + _OVERHEAD) * times * draft.parts)
+                if written.parallel is not None:
+                    times *= written.parallel.count
+                self._spend(draft, (len(written.need.job) + _OVERHEAD) * times * draft.parts)
 
     def _spend(self, draft: Draft, characters: int) -> None:
         self._characters += characters
@@ -68,7 +67,7 @@ class Budget:
 
 
 def check_jobs(report: Report, drafts: Sequence[Draft], budget: Budget) -> dict[str, Draft]:
-    """Note what is wrong; give every name a need may use with the job it belongs to."""
+    """Report mistakes. Returns the jobs by every name that a need may use."""
     names = _check_names(report, drafts)
     _check_needs(report, drafts, names)
     _check_dependencies(report, drafts, names)
@@ -78,7 +77,7 @@ def check_jobs(report: Report, drafts: Sequence[Draft], budget: Budget) -> dict[
 
 
 def _check_names(report: Report, drafts: Sequence[Draft]) -> dict[str, Draft]:
-    """Every name a need may use, of a job as written and of its parts, with the job it belongs to."""
+    """The jobs by every name that a need may use: the job's own, and those of its parts."""
     names: dict[str, Draft] = {draft.spec.name: draft for draft in drafts}
     for draft in drafts:
         name = draft.spec.name
@@ -114,54 +113,54 @@ def _check_needs(report: Report, drafts: Sequence[Draft], names: dict[str, Draft
         targets = edges.setdefault(spec.name, [])
         for needs in _all_needs(draft):
             seen: set[str] = set()
-            for wanted in needs.inside or ():
-                need, place = wanted.need, wanted.at
-                shown, target = quote(need.job), names.get(need.job)
-                if need.job in seen and wanted.parallel is None:
-                    report.add(place, path, f"needs {shown} twice", "keep one")
+            for written in needs.inside or ():
+                need, place = written.need, written.at
+                name, target = quote(need.job), names.get(need.job)
+                if need.job in seen and written.parallel is None:
+                    report.add(place, path, f"needs {name} twice", "keep one")
                 elif target is draft:
-                    report.add(place, path, f"the job {shown} needs itself", "remove it")
+                    report.add(place, path, f"the job {name} needs itself", "remove it")
                 elif target is None:
                     if not need.optional:
                         suggestion = nearest(need.job, names) or "name a job of this file, or make it optional"
-                        report.add(place, path, f"unknown job {shown}", suggestion)
+                        report.add(place, path, f"unknown job {name}", suggestion)
                 elif 0 <= spec.stage_index < target.spec.stage_index:
-                    later = f"{shown} is in the later stage {quote(target.spec.stage)}"
+                    later = f"{name} is in the later stage {quote(target.spec.stage)}"
                     report.add(place, path, later, "need jobs of the same or an earlier stage")
                 else:
-                    _check_matrix(report, wanted, target, path)
+                    _check_matrix(report, written, target, path)
                     targets.append(target.spec.name)
                 seen.add(need.job)
     _check_circles(report, drafts, names, edges)
 
 
-def _check_matrix(report: Report, wanted: Wanted, target: Draft, path: str) -> None:
-    if wanted.parallel is not None and not (target.parallel and target.parallel.matrix):
-        message = f"{quote(wanted.need.job)} has no parallel:matrix"
-        report.add(wanted.at, inside(path, "parallel"), message, "remove the matrix from the need")
+def _check_matrix(report: Report, written: WrittenNeed, target: Draft, path: str) -> None:
+    if written.parallel is not None and not (target.parallel and target.parallel.matrix):
+        message = f"{quote(written.need.job)} has no parallel:matrix"
+        report.add(written.at, inside(path, "parallel"), message, "remove the matrix from the need")
 
 
 def _check_circles(
     report: Report, drafts: Sequence[Draft], names: Mapping[str, Draft], edges: Mapping[str, Sequence[str]]
 ) -> None:
-    written = {draft.spec.name: draft for draft in drafts}
+    by_name = {draft.spec.name: draft for draft in drafts}
     for circle in circles(edges):
-        draft = written[circle[-1]]
+        draft = by_name[circle[-1]]
         place = next(
-            wanted.at
+            written.at
             for needs in _all_needs(draft)
-            for wanted in needs.inside or ()
-            if names.get(wanted.need.job) is written[circle[0]]
+            for written in needs.inside or ()
+            if names.get(written.need.job) is by_name[circle[0]]
         )
-        names_shown = (*circle[:10], "...") if len(circle) > 10 else (*circle, circle[0])
-        trail = " -> ".join(map(printable, names_shown))
+        trail_names = (*circle[:10], "...") if len(circle) > 10 else (*circle, circle[0])
+        trail = " -> ".join(map(printable, trail_names))
         report.add(place, inside(circle[-1], "needs"), f"needs run in a circle: {trail}", "remove one of them")
 
 
 def _check_dependencies(report: Report, drafts: Sequence[Draft], names: Mapping[str, Draft]) -> None:
     for draft in drafts:
         spec = draft.spec
-        needed = {wanted.need.job for wanted in draft.needs.inside or ()} if draft.needs else None
+        needed = {written.need.job for written in draft.needs.inside or ()} if draft.needs else None
         for name in spec.dependencies or ():
             at, path = draft.entries["dependencies"].value, inside(spec.name, "dependencies")
             target = names.get(name)

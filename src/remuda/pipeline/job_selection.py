@@ -1,10 +1,9 @@
-"""Some jobs of a pipeline instead of all: those that a person names, with or without what they wait for.
+"""Reduces a pipeline to the jobs that a person names, with or without the jobs that they need. Pure.
 
-Decided here: what a name may be, which jobs come along, and what becomes of the rest's place in the order. A job that
-is named itself runs even if it were to wait for a person, a delay or a failure: it was asked for. Pure; the cell
-applies it to the pipelines it starts, `remuda run` to the list it shows.
+A job that is named runs even if it is manual, delayed or `on_failure`. Used by the cell when it creates a pipeline, and
+by `remuda run`.
 
-Invariant: what is left is a pipeline by itself: no job waits for, or takes artifacts from, one that is not there.
+Invariant: no job of the result waits for, or takes artifacts from, a job outside of it.
 """
 
 from __future__ import annotations
@@ -19,84 +18,86 @@ from remuda.pipeline.spec import JobSpec, Pipeline
 
 
 class ChoiceError(Exception):
-    """There is no such job or stage; the text names those that may have been meant."""
+    """There is no such job or stage. The message suggests similar names."""
 
 
 def choose(
     pipeline: Pipeline, *, jobs: Collection[str] = (), stages: Collection[str] = (), with_needs: bool = True
 ) -> Pipeline:
-    """The pipeline with the jobs of these names and stages, and what they wait for; nothing chosen means all."""
+    """The pipeline with the jobs of these names and stages, and what they wait for. Without names: all jobs."""
     if not jobs and not stages:
         return pipeline
-    named = _named(pipeline, jobs)
-    wanted = named | _in_stages(pipeline, stages)
+    by_name = _jobs_by_name(pipeline, jobs)
+    chosen = by_name | _jobs_in_stages(pipeline, stages)
     if with_needs:
-        wanted = _with_needs(wanted, prerequisites(pipeline.jobs))
-    left = tuple(_alone(job, wanted, is_named=job.name in named) for job in pipeline.jobs if job.name in wanted)
-    return msgspec.structs.replace(pipeline, jobs=left)
+        chosen = _with_needs(chosen, prerequisites(pipeline.jobs))
+    rest = tuple(_detach(job, chosen, is_named=job.name in by_name) for job in pipeline.jobs if job.name in chosen)
+    return msgspec.structs.replace(pipeline, jobs=rest)
 
 
-def _named(pipeline: Pipeline, names: Iterable[str]) -> set[str]:
-    """The jobs of these names; a name from before `parallel` unfolded it means all its parts."""
+def _jobs_by_name(pipeline: Pipeline, names: Iterable[str]) -> set[str]:
+    """The jobs of these names. The name of a parallel job means all its parts."""
     by_name: dict[str, list[str]] = {}
     for job in pipeline.jobs:
         for name in {job.name, job.written_name or job.name}:
             by_name.setdefault(name, []).append(job.name)
     left_out = {each.name: each.reason for each in pipeline.left_out}
-    found: set[str] = set()
+    jobs: set[str] = set()
     for name in names:
         if name not in by_name:
             if name in left_out:
                 raise ChoiceError(f"the job {quote(name)} is not in this pipeline: {left_out[name]}")
-            raise ChoiceError(f"there is no job {quote(name)}{_near(name, by_name)}")
-        found.update(by_name[name])
-    return found
+            raise ChoiceError(f"there is no job {quote(name)}{_similar(name, by_name)}")
+        jobs.update(by_name[name])
+    return jobs
 
 
-def _in_stages(pipeline: Pipeline, stages: Iterable[str]) -> set[str]:
-    there = dict.fromkeys(job.stage for job in pipeline.jobs)
+def _jobs_in_stages(pipeline: Pipeline, stages: Iterable[str]) -> set[str]:
+    used = dict.fromkeys(job.stage for job in pipeline.jobs)
     for stage in stages:
-        if stage not in there:
+        if stage not in used:
             what = "no job is in the stage" if stage in pipeline.stages else "there is no stage"
-            raise ChoiceError(f"{what} {quote(stage)}{_near(stage, there)}")
-    wanted = set(stages)
-    return {job.name for job in pipeline.jobs if job.stage in wanted}
+            raise ChoiceError(f"{what} {quote(stage)}{_similar(stage, used)}")
+    names = set(stages)
+    return {job.name for job in pipeline.jobs if job.stage in names}
 
 
-def _with_needs(wanted: set[str], waits: Mapping[str, tuple[str, ...]]) -> set[str]:
-    found: set[str] = set()
-    waiting = list(wanted)
-    # The jobs of a stage share one tuple of those before them: it is walked once, not once for each.
+def _with_needs(names: set[str], prerequisites: Mapping[str, tuple[str, ...]]) -> set[str]:
+    """The names and, recursively, the jobs that they wait for."""
+    closure: set[str] = set()
+    stack = list(names)
+    # The jobs of a stage share one tuple of earlier jobs: it is walked once, not once for each job.
     walked: set[int] = set()
-    while waiting:
-        name = waiting.pop()
-        if name in found:
+    while stack:
+        name = stack.pop()
+        if name in closure:
             continue
-        found.add(name)
-        if id(waits[name]) not in walked:
-            walked.add(id(waits[name]))
-            waiting.extend(waits[name])
-    return found
+        closure.add(name)
+        if id(prerequisites[name]) not in walked:
+            walked.add(id(prerequisites[name]))
+            stack.extend(prerequisites[name])
+    return closure
 
 
-def _alone(job: JobSpec, wanted: set[str], *, is_named: bool) -> JobSpec:
-    """A job without what it would have of those that are not there."""
+def _detach(job: JobSpec, chosen: set[str], *, is_named: bool) -> JobSpec:
+    """A job without its needs and dependencies outside of the chosen jobs."""
     if job.needs is not None:
-        job = msgspec.structs.replace(job, needs=tuple(need for need in job.needs if need.job in wanted))
+        job = msgspec.structs.replace(job, needs=tuple(need for need in job.needs if need.job in chosen))
     if job.dependencies is not None:
-        kept = tuple(name for name in job.dependencies if name in wanted)
-        job = msgspec.structs.replace(job, dependencies=kept)
+        dependencies = tuple(name for name in job.dependencies if name in chosen)
+        job = msgspec.structs.replace(job, dependencies=dependencies)
     if is_named and job.when != "always":
         job = msgspec.structs.replace(job, when="on_success", start_in_seconds=None)
     return job
 
 
-def _near(name: str, there: Iterable[str]) -> str:
-    from difflib import get_close_matches  # only a mistake pays for it
+def _similar(name: str, candidates: Iterable[str]) -> str:
+    """The end of a message that names similar candidates, or the first ones."""
+    from difflib import get_close_matches  # imported only for a mistake
 
-    names = list(there)
+    names = list(candidates)
     near = get_close_matches(name, names, n=3) or [each for each in names if name.lower() in each.lower()][:3]
     if near:
         return f"; did you mean {' or '.join(map(quote, near))}?"
-    shown = ", ".join(map(quote, names[:10]))
-    return f"; there are {shown}{' and more' if len(names) > 10 else ''}" if names else ""
+    first = ", ".join(map(quote, names[:10]))
+    return f"; there are {first}{' and more' if len(names) > 10 else ''}" if names else ""

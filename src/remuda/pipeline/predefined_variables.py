@@ -1,8 +1,7 @@
-"""The predefined variables that follow from a server's address, a project's path, a commit, a tag, a merge request.
+"""GitLab's predefined variables of a server, a project, a commit, a tag and a merge request. Pure.
 
-Decided here: their names and values, which are GitLab's. The cell gives them to pipelines and jobs
-(`remuda.cell.core.payload.predefined_variables`), the command line to files that it compiles in a folder
-(`remuda.localrun.sources.predefined_variables`), so that both judge a file's rules alike. Pure.
+The cell (`remuda.cell.core.payload.predefined_variables`) and `remuda run`
+(`remuda.localrun.sources.predefined_variables`) both use them, so that rules give the same result in both.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from functools import lru_cache
 from urllib.parse import urlsplit
 
 MAX_MESSAGE_BYTES = 100_000
-"""Of a longer message only the beginning is given: no program can be started with more in one variable."""
+"""Longer commit messages are cut: Linux limits the length of one variable."""
 MAX_DESCRIPTION = 2700
 SOURCE_BRANCH = "CI_MERGE_REQUEST_SOURCE_BRANCH_NAME"
 TARGET_BRANCH = "CI_MERGE_REQUEST_TARGET_BRANCH_NAME"
@@ -23,13 +22,13 @@ _PREDEFINED = re.compile(r"CI|(CI|GITLAB)_[A-Za-z0-9_]*")
 
 
 def is_predefined(name: str) -> bool:
-    """True for names that are a server's to give. A file may use them nevertheless."""
+    """True for names that are reserved for the server. A file may set them nevertheless."""
     return _PREDEFINED.fullmatch(name) is not None
 
 
 @lru_cache(maxsize=1024)
 def slug(text: str) -> str:
-    """Fit for host names: lower case, 63 characters at most, only letters, digits and dashes."""
+    """The text for host names: lower case, at most 63 characters, only letters, digits and dashes."""
     return re.sub(r"[^a-z0-9]", "-", text.lower())[:63].strip("-")
 
 
@@ -38,7 +37,7 @@ def word(true: bool) -> str:
 
 
 def of_server(url: str) -> dict[str, str]:
-    """What the server's address tells; it has no slash at its end."""
+    """The variables of the server's address, which has no slash at its end."""
     server = urlsplit(url)
     scheme = server.scheme or "http"
     return {
@@ -52,7 +51,7 @@ def of_server(url: str) -> dict[str, str]:
 
 
 def of_project(*, path: str, url: str, number: int, title: str) -> dict[str, str]:
-    """What a project is called; `url` is its own."""
+    """The CI_PROJECT_* variables. `url` is the project's."""
     namespace, _, name = path.rpartition("/")
     return {
         "CI_PROJECT_ID": str(number),
@@ -69,23 +68,23 @@ def of_project(*, path: str, url: str, number: int, title: str) -> dict[str, str
 
 
 def of_commit(*, message: str, author: str, timestamp: str) -> dict[str, str]:
-    """What a commit says of itself."""
+    """The variables of a commit's message, author and time."""
     message = message.strip("\n")
-    given = _cut(message)
-    title, _, rest = given.partition("\n")
+    short = _cut(message)
+    title, _, rest = short.partition("\n")
     return {
-        "CI_COMMIT_MESSAGE": given,
-        "CI_COMMIT_MESSAGE_IS_TRUNCATED": word(given != message),
+        "CI_COMMIT_MESSAGE": short,
+        "CI_COMMIT_MESSAGE_IS_TRUNCATED": word(short != message),
         "CI_COMMIT_TITLE": title,
-        # As in GitLab: all of it where the title is too long to be one.
-        "CI_COMMIT_DESCRIPTION": rest.strip("\n") if len(title) < _SHORT_TITLE else given,
+        # As in GitLab, the whole message if the title is long.
+        "CI_COMMIT_DESCRIPTION": rest.strip("\n") if len(title) < _SHORT_TITLE else short,
         "CI_COMMIT_AUTHOR": author,
         "CI_COMMIT_TIMESTAMP": timestamp,
     }
 
 
 def of_tag(message: str) -> dict[str, str]:
-    """What an annotated tag says; empty for a plain one."""
+    """The variable of an annotated tag's message; empty for a lightweight tag."""
     return {"CI_COMMIT_TAG_MESSAGE": _cut(message)}
 
 
@@ -100,10 +99,10 @@ def of_merge_request(
     title: str = "",
     description: str = "",
 ) -> dict[str, str]:
-    """A merge request within a project, of which `of_project` told, its pipeline not merged with the target."""
+    """The variables of a merge request within one project. `project` is the result of `of_project`."""
     place = {name: project[f"CI_{name}"] for name in ("PROJECT_ID", "PROJECT_PATH", "PROJECT_URL")}
     values = {
-        # Nobody keeps merge requests, so the number in the project is the only one.
+        # Merge requests are not stored, so there is no global id.
         "ID": str(iid),
         "IID": str(iid),
         "REF_PATH": f"refs/merge-requests/{iid}/head",
@@ -116,7 +115,7 @@ def of_merge_request(
         **{f"SOURCE_{name}": value for name, value in place.items()},
         "SOURCE_BRANCH_NAME": source,
         "SOURCE_BRANCH_PROTECTED": word(source == default_branch),
-        # Empty unless the pipeline is of the merged result, as in GitLab.
+        # As in GitLab, empty unless the pipeline is for the merged result.
         "SOURCE_BRANCH_SHA": "",
         "TARGET_BRANCH_NAME": target,
         "TARGET_BRANCH_PROTECTED": word(target == default_branch),

@@ -1,12 +1,11 @@
-"""The values a pipeline file compiles to.
+"""The values that a pipeline file compiles to.
 
-Nothing is decided here but the form in which a runner is told of artifacts. The cell stores a `Pipeline` as JSON and
-creates one job per `JobSpec`, hence the version fields: a reader of a later release can tell what it has before it.
-Fields only ever come on top, with defaults, so that what an older release stored is read as well. `image`, `services`,
-`cache`, `hooks`, `secrets` and `run` have the form of the runner's payload already.
+The cell stores a `Pipeline` as JSON and creates one job per `JobSpec`. `version` is the version of the stored form.
+Fields are only added, with defaults, so that stored pipelines of older releases can be read. `image`, `services`,
+`cache`, `hooks`, `secrets` and `run` have the form of the runner's payload.
 
-Invariants: names are unique; `stage_index` is the position of `stage` in `Pipeline.stages`; every need that
-is not optional names a job of the same pipeline in the same or an earlier stage, and needs form no circle.
+Invariants: names are unique; `stage_index` is the position of `stage` in `Pipeline.stages`; every need that is not
+optional names a job of the same pipeline in the same or an earlier stage; needs are not circular.
 """
 
 from __future__ import annotations
@@ -20,18 +19,18 @@ ArtifactsWhen = Literal["on_success", "on_failure", "always"]
 
 
 class Need(msgspec.Struct, frozen=True, kw_only=True):
-    """One job that must be done before this one starts."""
+    """A job that must be over before this one starts."""
 
     job: str
     artifacts: bool = True
-    # An optional need that is not in the pipeline is no mistake and is not waited for.
     optional: bool = False
+    """If the job is not in the pipeline, this is not a mistake, and the need is ignored."""
 
 
 class OutsideNeed(msgspec.Struct, frozen=True, kw_only=True):
-    """Artifacts of a job elsewhere: of another project's ref, or of another pipeline. It is not waited for.
+    """Artifacts of a job of another project or of another pipeline. The job does not wait for it.
 
-    With neither `project` nor `job`, `pipeline` names a project whose latest pipeline's status this job mirrors.
+    With neither `project` nor `job`, this job mirrors the status of the latest pipeline of the project `pipeline`.
     """
 
     job: str = ""
@@ -41,7 +40,7 @@ class OutsideNeed(msgspec.Struct, frozen=True, kw_only=True):
     artifacts: bool = True
 
 
-# How a runner uploads each type of report, and under which name.
+# The format and the file name of each type of report.
 _GZIP = frozenset(("junit", "metrics", "dotenv", "cobertura", "jacoco", "cyclonedx", "annotations", "repository_xray"))
 _REPORT_NAMES = {
     "junit": "junit.xml",
@@ -66,29 +65,29 @@ _REPORT_NAMES = {
 
 
 class Artifacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What a job keeps for later jobs and for people."""
+    """The files that a job uploads."""
 
     paths: tuple[str, ...]
     exclude: tuple[str, ...] = ()
     untracked: bool = False
     when: ArtifactsWhen = "on_success"
     name: str = ""
-    # As written in the file ("1 week", "never"); empty leaves it to the cell.
     expire_in: str = ""
-    # Paths by type of report; coverage reports are under their format.
+    """As written ("1 week", "never"); empty: the cell's default."""
     reports: dict[str, tuple[str, ...]] = {}
+    """Paths by type of report; coverage reports are under their format."""
     expose_as: str = ""
-    # all, developer, maintainer or none; empty: all.
     access: str = ""
+    """`all`, `developer`, `maintainer` or `none`; empty: `all`."""
 
     @property
     def keeps_files(self) -> bool:
-        """Whether there is an archive, which is what other jobs download."""
+        """True if there is an archive, which other jobs can download."""
         return bool(self.paths or self.untracked)
 
     def uploads(self) -> list[dict[str, Any]]:
-        """What the runner uploads, in the payload's form: the archive, if there is one, and each report."""
-        found: list[dict[str, Any]] = []
+        """The archive, if there is one, and each report, in the form of the runner's payload."""
+        uploads: list[dict[str, Any]] = []
         if self.keeps_files:
             archive: dict[str, Any] = {
                 "name": self.name or None,
@@ -98,17 +97,17 @@ class Artifacts(msgspec.Struct, frozen=True, kw_only=True):
                 "when": self.when,
                 "expire_in": self.expire_in or None,
             }
-            found.append({**archive, "artifact_type": "archive", "artifact_format": "zip"})
+            uploads.append({**archive, "artifact_type": "archive", "artifact_format": "zip"})
         for kind, paths in self.reports.items():
             name = _REPORT_NAMES.get(kind, f"gl-{kind.replace('_', '-')}-report.json")
             form = "gzip" if kind in _GZIP else "zip" if kind == "lsif" else "raw"
             upload = {"name": name, "paths": list(paths), "when": "always", "expire_in": self.expire_in or None}
-            found.append({**upload, "artifact_type": kind, "artifact_format": form})
-        return found
+            uploads.append({**upload, "artifact_type": kind, "artifact_format": form})
+        return uploads
 
 
 class Environment(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a job deploys to. Texts may hold variables, which the cell expands when it creates the job."""
+    """The environment that a job deploys to. The cell expands variables when it creates the job."""
 
     name: str
     url: str = ""
@@ -119,33 +118,33 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Trigger(msgspec.Struct, frozen=True, kw_only=True):
-    """A job that starts another pipeline: of another project, or a child from the files in `include`."""
+    """The pipeline that a trigger job starts: of another project, or a child from the files in `include`."""
 
     project: str = ""
     branch: str = ""
-    # Each is a map as in the file: {"local": ...}, {"artifact": ..., "job": ...} or {"project": ..., "file": ...}.
     include: tuple[dict[str, Any], ...] = ()
-    # Empty: done once the other pipeline exists. depend: wait for it. mirror: wait, and take over its status.
+    """Maps as in the file: `{"local": ...}`, `{"artifact": ..., "job": ...}` or `{"project": ..., "file": ...}`."""
     strategy: str = ""
+    """Empty: the job ends once the pipeline exists. `depend`: it waits. `mirror`: it waits and copies the status."""
     forward_yaml_variables: bool = True
     forward_pipeline_variables: bool = False
     inputs: dict[str, Any] = {}
 
 
 class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """One job, with defaults applied, rules judged and `parallel` unfolded."""
+    """A job with defaults applied, rules evaluated and `parallel` expanded."""
 
     version: int = 1
     name: str
     stage: str
     stage_index: int
-    # before_script and script in one list: they run in one shell. Empty for a trigger and for `run`.
     script: tuple[str, ...]
+    """`before_script` and `script`, which run in one shell. Empty for `trigger` and `run`."""
     after_script: tuple[str, ...] = ()
-    # The file's variables and the job's own; the job's win, and over them those of the rule that took it in.
     variables: dict[str, str] = {}
-    # None: wait for all earlier stages. Empty: start at once.
+    """The file's, over them the job's, over them those of the rule that applied."""
     needs: tuple[Need, ...] | None = None
+    """None: wait for all earlier stages. Empty: start at once."""
     artifacts: Artifacts | None = None
     allow_failure: bool = False
     tags: tuple[str, ...] = ()
@@ -153,39 +152,38 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     timeout_seconds: int | None = None
     retry_max: int = 0
     retry_when: tuple[str, ...] = ("always",)
-    # None: the artifacts of all earlier stages, or of the needs.
     dependencies: tuple[str, ...] | None = None
-    # Where the job stands in the file.
+    """None: the artifacts of all earlier stages, or of the needs."""
     line: int
     file: str = ""
-    # The name before `parallel` unfolded it, if that differs.
     written_name: str = ""
-    # Names among `variables` whose values are not expanded.
+    """The name in the file, if this is a part of a parallel job."""
     raw_variables: tuple[str, ...] = ()
+    """Names among `variables` whose values are not expanded."""
     image: dict[str, Any] | None = None
     services: tuple[dict[str, Any], ...] = ()
     cache: tuple[dict[str, Any], ...] = ()
     hooks: tuple[dict[str, Any], ...] = ()
     run: tuple[dict[str, Any], ...] = ()
     outside_needs: tuple[OutsideNeed, ...] = ()
-    # A failure with one of these codes is allowed even where `allow_failure` is false.
     allow_failure_exit_codes: tuple[int, ...] = ()
+    """A failure with one of these codes is allowed even if `allow_failure` is false."""
     retry_exit_codes: tuple[int, ...] = ()
     start_in_seconds: int | None = None
     manual_confirmation: str = ""
     interruptible: bool = False
     resource_group: str = ""
     environment: Environment | None = None
-    # A regular expression between slashes.
     coverage: str = ""
+    """A regular expression between slashes."""
     release: dict[str, Any] | None = None
     secrets: dict[str, dict[str, Any]] = {}
     id_tokens: dict[str, dict[str, Any]] = {}
     trigger: Trigger | None = None
-    # None: not a job whose files are published as a site.
     pages: dict[str, Any] | None = None
-    # The rule that took it in, such as "rule 2 (line 14)"; empty for a job without rules.
+    """None: the job does not publish a site."""
     rule: str = ""
+    """The rule that applied, such as "rule 2 (line 14)"; empty for a job without rules."""
 
 
 class LeftOut(msgspec.Struct, frozen=True, kw_only=True):
@@ -193,26 +191,25 @@ class LeftOut(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     reason: str
-    # Where the job stands in the file.
     line: int
     file: str = ""
 
 
 class Pipeline(msgspec.Struct, frozen=True, kw_only=True):
-    """A whole file: its stages with `.pre` and `.post` around them, and its jobs in the order of the file."""
+    """A compiled file: its stages, with `.pre` first and `.post` last, and its jobs in the order of the file."""
 
     version: int = 1
     stages: tuple[str, ...]
     variables: dict[str, str]
     jobs: tuple[JobSpec, ...]
     raw_variables: tuple[str, ...] = ()
-    # From `workflow`; empty: the cell's own.
     name: str = ""
-    # none, conservative or interruptible.
+    """From `workflow`; empty: the cell's default."""
     cancel_on_new_commit: str = "conservative"
-    # none or all.
+    """`none`, `conservative` or `interruptible`."""
     cancel_on_job_failure: str = "none"
-    # Why there is no pipeline although the file is right; None: there is one.
+    """`none` or `all`."""
     skipped: str | None = None
-    # The jobs that their own rules leave out; a parallel job once, unless its parts have different reasons.
+    """Why there is no pipeline although the file is valid; None: there is one."""
     left_out: tuple[LeftOut, ...] = ()
+    """The jobs that rules leave out. A parallel job is listed once, unless its parts have different reasons."""

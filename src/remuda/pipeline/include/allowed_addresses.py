@@ -1,8 +1,8 @@
-"""Web addresses on an allow list: whether one begins with another, however it is written.
+"""The allow list of web addresses that files may be included from. Pure.
 
-Decided here: scheme, host and port must be the same, and the path must begin with the entry's, folder by folder; an
-address that can be read in two ways, or whose path goes up again, is none. The cell and `remuda pipeline` ask this
-before they fetch what a file includes, and again for every redirect. Pure.
+An address matches an entry if scheme, host and port are equal and its path begins with the entry's, folder by folder.
+An ambiguous address, or one with `..` in its path, matches nothing. The cell and `remuda pipeline` check this before
+they fetch a file, and again for every redirect.
 """
 
 from urllib.parse import unquote, urlsplit
@@ -13,7 +13,7 @@ _PORTS = {"http": 80, "https": 443}
 
 
 class Prefix(msgspec.Struct, frozen=True, kw_only=True):
-    """An address, or the beginning of some, taken apart so that two can be compared."""
+    """The parts of an address, or of an address prefix."""
 
     scheme: str
     host: str
@@ -30,7 +30,7 @@ class Prefix(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_prefix(text: str) -> Prefix | None:
-    """An address taken apart; None for one that is none, or whose path goes up again."""
+    """The parts of an address; None if it is invalid, ambiguous, or has `..` in its path."""
     try:
         parts = urlsplit(text)
         port = parts.port
@@ -38,7 +38,7 @@ def read_prefix(text: str) -> Prefix | None:
         return None
     if parts.scheme not in _PORTS or not parts.hostname or parts.username is not None:
         return None
-    # A server may undo the escapes before it looks for `..`; some take a backslash for a slash, or cut at a semicolon.
+    # Some servers decode the path before they resolve `..`, take a backslash for a slash, or cut at a semicolon.
     path = unquote(parts.path).replace("\\", "/")
     folders = tuple(name for name in path.split("/") if name)
     if "%" in path or any(name.partition(";")[0] == ".." for name in folders):

@@ -1,11 +1,10 @@
-"""All files of a pipeline in one tree: `include`, nested, with rules and inputs.
+"""Loads a pipeline file and everything that it includes into one tree, with `include:rules` and inputs.
 
-Decided here: what an include may name, relative to which repository, that included files come under the one that
-includes them and later ones over earlier ones, and how many there may be. Where text comes from is the business of
-`Sources`. Called by `compile`.
+The including file wins over included ones, and later includes win over earlier ones. `Sources` provides the texts.
+Called by `compile`.
 
-Invariants: a path never leaves its repository; at most `MAX_FILES` files are read, a file never includes itself by
-whatever way, and all files together have at most `MAX_ALL_NODES` values.
+Invariants: a path never leaves its repository; at most `MAX_FILES` files are read; no file includes itself, directly or
+through others; all files together have at most `MAX_ALL_NODES` values.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from remuda.pipeline.include.sources import Sources, parse_address
 from remuda.pipeline.keywords.variables import Variables
 from remuda.pipeline.rules.clauses import Judge, read_clauses
 from remuda.pipeline.rules.globs import is_glob, normal_path
-from remuda.pipeline.rules.job_rules import flat
+from remuda.pipeline.rules.job_rules import flatten_rules
 from remuda.pipeline.syntax.known_keys import INCLUDE, INCLUDE_RULE
 from remuda.pipeline.syntax.tree import Entry, Items, Merger, Node, Opaque, Table
 from remuda.pipeline.syntax.typed_values import inside, mistyped, read_choice, read_one_or_more, read_table, read_text
@@ -36,15 +35,15 @@ _INCLUDE = "include"
 
 
 class Origin(msgspec.Struct, frozen=True, kw_only=True):
-    """The repository a file comes from: this one, another project's at a ref, or none."""
+    """The repository of a file: this one, another project's at a ref, or none for a remote file."""
 
     project: str = ""
     ref: str | None = None
     remote: bool = False
 
 
-class Found(msgspec.Struct, frozen=True, kw_only=True):
-    """A file to read: its text, the name that messages call it by, and where its own includes are looked up."""
+class SourceFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A file to read: its text, its name in messages, and the repository of its local includes."""
 
     text: str
     file: str
@@ -64,69 +63,71 @@ class Loader:
         self._nodes = 0
 
     def load(
-        self, found: Found, given: Mapping[str, Entry], *, at: Placed, path: str, chain: tuple[str, ...] = ()
+        self, source: SourceFile, inputs: Mapping[str, Entry], *, at: Placed, path: str, chain: tuple[str, ...] = ()
     ) -> Table | None:
-        """The tree of a file with everything it includes, or None if it has none. `chain`: the files that led here."""
+        """The tree of a file with everything it includes; None if it is not a map. `chain`: the including files."""
         report = self._report
-        if found.file:
-            report.opened(found.file)
-        document = read_document(found.text, report, file=found.file)
+        if source.file:
+            report.add_file(source.file)
+        document = read_document(source.text, report, file=source.file)
         self._nodes += document.nodes
         if self._nodes > MAX_ALL_NODES:
             report.stop(at, path, f"all files together have more than {MAX_ALL_NODES} values", "include less")
-        body = self._interpolated(document.header, document.body, given, at=at, path=path, is_first=not chain)
+        body = self._interpolate(document.header, document.body, inputs, at=at, path=path, is_first=not chain)
         if not isinstance(body, Table):
             mistyped(report, body, "", "a map of keywords and jobs at the top level")
             return None
         if _INCLUDE not in body.entries:
             return body
         own = {name: entry for name, entry in body.entries.items() if name != _INCLUDE}
-        trees = self._included(body.entries[_INCLUDE].value, found.origin, (*chain, found.file))
-        return self._merger.merged(*trees, msgspec.structs.replace(body, entries=own))
+        trees = self._load_includes(body.entries[_INCLUDE].value, source.origin, (*chain, source.file))
+        return self._merger.merge(*trees, msgspec.structs.replace(body, entries=own))
 
-    def _interpolated(
-        self, header: Table | None, body: Node, given: Mapping[str, Entry], *, at: Placed, path: str, is_first: bool
+    def _interpolate(
+        self, header: Table | None, body: Node, inputs: Mapping[str, Entry], *, at: Placed, path: str, is_first: bool
     ) -> Node:
+        """The body with the inputs filled in; without a header, inputs are mistakes."""
         patterns = self._judge.patterns
         declared = read_header(self._report, header, patterns) if header is not None else {}
-        values = take_inputs(self._report, declared, given, at=at, path=path, patterns=patterns, is_first=is_first)
+        values = take_inputs(self._report, declared, inputs, at=at, path=path, patterns=patterns, is_first=is_first)
         if header is None:
             return body
-        return Interpolation(self._report, values, self._judge.known(Variables())).tree(body)
+        return Interpolation(self._report, values, self._judge.variables(Variables())).tree(body)
 
-    def _included(self, node: Node, origin: Origin, chain: tuple[str, ...]) -> list[Table]:
+    def _load_includes(self, node: Node, origin: Origin, chain: tuple[str, ...]) -> list[Table]:
         trees: list[Table] = []
         for item in node.items if isinstance(node, Items) else (node,):
-            given: Mapping[str, Entry] = {}
+            inputs: Mapping[str, Entry] = {}
             if isinstance(item, Table):
                 entries = read_table(self._report, item, _INCLUDE, INCLUDE)
-                if "rules" in entries and not self._wanted(entries["rules"].value):
+                if "rules" in entries and not self._applies(entries["rules"].value):
                     continue
-                given = self._given(entries)
+                inputs = self._inputs(entries)
                 files = self._by_map(item, entries, origin)
             else:
                 files = self._by_text(item, origin)
-            for found in files:
-                self._check(found, item, chain)
+            for source in files:
+                self._check(source, item, chain)
                 where = inside(_INCLUDE, "inputs")
-                tree = self.load(found, given, at=item, path=where, chain=chain)
+                tree = self.load(source, inputs, at=item, path=where, chain=chain)
                 if tree is not None:
                     trees.append(tree)
         return trees
 
-    def _check(self, found: Found, at: Node, chain: tuple[str, ...]) -> None:
-        if found.file in chain:
-            names = [name or "this file" for name in (*chain[chain.index(found.file) :], found.file)]
+    def _check(self, source: SourceFile, at: Node, chain: tuple[str, ...]) -> None:
+        """Report a circular include, and too many files."""
+        if source.file in chain:
+            names = [name or "this file" for name in (*chain[chain.index(source.file) :], source.file)]
             trail = " -> ".join(map(printable, names[-10:]))
             self._report.stop(at, _INCLUDE, f"files include each other in a circle: {trail}", "remove one of them")
         self._files += 1
         if self._files > MAX_FILES:
             self._report.stop(at, _INCLUDE, f"more than {MAX_FILES} files are included", "include fewer files")
 
-    def _wanted(self, node: Node) -> bool:
-        """Whether the rules of an include let it in."""
+    def _applies(self, node: Node) -> bool:
+        """True if the rules of an include apply."""
         path = inside(_INCLUDE, "rules")
-        for table in flat(self._report, node, path):
+        for table in flatten_rules(self._report, node, path):
             entries = read_table(self._report, table, path, INCLUDE_RULE)
             when = None
             if "when" in entries:
@@ -136,7 +137,7 @@ class Loader:
                 return when != "never"
         return False
 
-    def _given(self, entries: Mapping[str, Entry]) -> Mapping[str, Entry]:
+    def _inputs(self, entries: Mapping[str, Entry]) -> Mapping[str, Entry]:
         if "inputs" not in entries:
             return {}
         node = entries["inputs"].value
@@ -145,7 +146,7 @@ class Loader:
             return {}
         return node.entries
 
-    def _by_text(self, node: Node, origin: Origin) -> list[Found]:
+    def _by_text(self, node: Node, origin: Origin) -> list[SourceFile]:
         if isinstance(node, Opaque):
             return []
         text = read_text(self._report, node, _INCLUDE)
@@ -154,7 +155,7 @@ class Loader:
         remote = text.startswith(("http://", "https://"))
         return self._remote(text, node, _INCLUDE) if remote else self._local(text, node, _INCLUDE, origin)
 
-    def _by_map(self, node: Table, entries: Mapping[str, Entry], origin: Origin) -> list[Found]:
+    def _by_map(self, node: Table, entries: Mapping[str, Entry], origin: Origin) -> list[SourceFile]:
         kinds = [kind for kind in _KINDS if kind in entries]
         if len(kinds) != 1:
             message = "must have one of: " + ", ".join(_KINDS)
@@ -176,38 +177,38 @@ class Loader:
             return self._remote(text, value, path)
         if kind == "component":
             return self._component(text, value, path)
-        template = self._sources.template(self._expanded(text, value, path))
-        return self._found(template, text, Origin(remote=True), value, path)
+        template = self._sources.template(self._expand(text, value, path))
+        return self._source(template, text, Origin(remote=True), value, path)
 
-    def _local(self, text: str, at: Node, path: str, origin: Origin) -> list[Found]:
+    def _local(self, text: str, at: Node, path: str, origin: Origin) -> list[SourceFile]:
         if origin.remote:
-            message = "a file from elsewhere has no repository to include a local file from"
+            message = "a remote file has no repository to include a local file from"
             self._report.add(at, path, message, "include it by project or address")
             return []
-        name = normal_path(self._expanded(text, at, path))
+        name = normal_path(self._expand(text, at, path))
         if name is None:
             message = f"the path {quote(text)} leaves the repository"
             self._report.add(at, path, message, "name a file of this repository")
             return []
         if not name.endswith((".yml", ".yaml")):
-            self._report.add(at, path, f"{quote(name)} is no YAML file", "its name must end with .yml or .yaml")
+            self._report.add(at, path, f"{quote(name)} is not a YAML file", "its name must end with .yml or .yaml")
             return []
         names = [name]
         if is_glob(name):
-            listed = self._sources.project_glob(origin.project, origin.ref, name) if origin.project else None
-            names = list(self._sources.local_glob(name) if listed is None else listed)[: MAX_FILES + 1]
-        return [found for each in names for found in self._file(each, at, path, origin)]
+            paths = self._sources.project_glob(origin.project, origin.ref, name) if origin.project else None
+            names = list(self._sources.local_glob(name) if paths is None else paths)[: MAX_FILES + 1]
+        return [source for each in names for source in self._file(each, at, path, origin)]
 
-    def _file(self, name: str, at: Node, path: str, origin: Origin) -> list[Found]:
+    def _file(self, name: str, at: Node, path: str, origin: Origin) -> list[SourceFile]:
         if origin.project:
             text = self._sources.project(origin.project, origin.ref, name)
-            return self._found(text, f"{origin.project}:{name}", origin, at, path)
+            return self._source(text, f"{origin.project}:{name}", origin, at, path)
         own = self._sources.local(name)
         if own is None:
             own = SourceProblem(reason=f"the repository has no file {quote(name)}", suggestion="check the path")
-        return self._found(own, name, origin, at, path)
+        return self._source(own, name, origin, at, path)
 
-    def _project(self, node: Table, entries: Mapping[str, Entry]) -> list[Found]:
+    def _project(self, node: Table, entries: Mapping[str, Entry]) -> list[SourceFile]:
         value, path = entries["project"].value, inside(_INCLUDE, "project")
         project = read_text(self._report, value, path)
         ref = read_text(self._report, entries["ref"].value, inside(_INCLUDE, "ref")) if "ref" in entries else None
@@ -218,36 +219,37 @@ class Loader:
         files = read_one_or_more(self._report, at, where) or ()
         if project is None:
             return []
-        ref = self._expanded(ref, node, path) if ref else None
-        origin = Origin(project=self._expanded(project, value, path), ref=ref)
-        return [found for file in files for found in self._local(file, at, where, origin)]
+        ref = self._expand(ref, node, path) if ref else None
+        origin = Origin(project=self._expand(project, value, path), ref=ref)
+        return [source for file in files for source in self._local(file, at, where, origin)]
 
-    def _remote(self, text: str, at: Node, path: str) -> list[Found]:
-        url = self._expanded(text, at, path)
+    def _remote(self, text: str, at: Node, path: str) -> list[SourceFile]:
+        url = self._expand(text, at, path)
         if not url.startswith(("http://", "https://")):
-            self._report.add(at, path, f"{quote(url)} is no web address", "it must begin with https://")
+            self._report.add(at, path, f"{quote(url)} is not a web address", "it must begin with https://")
             return []
-        return self._found(self._sources.remote(url), url, Origin(remote=True), at, path)
+        return self._source(self._sources.remote(url), url, Origin(remote=True), at, path)
 
-    def _component(self, text: str, at: Node, path: str) -> list[Found]:
-        address = parse_address(self._expanded(text, at, path))
+    def _component(self, text: str, at: Node, path: str) -> list[SourceFile]:
+        address = parse_address(self._expand(text, at, path))
         if address is None:
-            message = f"{quote(text)} is no address of a component"
+            message = f"{quote(text)} is not an address of a component"
             self._report.add(at, path, message, "write it like host/group/project/name@version")
             return []
         component = self._sources.component(address)
         if isinstance(component, SourceProblem):
-            return self._found(component, "", Origin(), at, path)
+            return self._source(component, "", Origin(), at, path)
         origin = Origin(project=component.project, ref=component.ref)
-        return [Found(text=component.text, file=str(address), origin=origin)]
+        return [SourceFile(text=component.text, file=str(address), origin=origin)]
 
-    def _found(self, text: str | SourceProblem, file: str, origin: Origin, at: Node, path: str) -> list[Found]:
+    def _source(self, text: str | SourceProblem, file: str, origin: Origin, at: Node, path: str) -> list[SourceFile]:
+        """The file; empty, with a mistake, if there is a problem."""
         if isinstance(text, SourceProblem):
             self._report.add(at, path, text.reason, text.suggestion)
             return []
-        return [Found(text=text, file=file, origin=origin)]
+        return [SourceFile(text=text, file=file, origin=origin)]
 
-    def _expanded(self, text: str, at: Node, path: str) -> str:
+    def _expand(self, text: str, at: Node, path: str) -> str:
         try:
             return self._expansion.expand(text)
         except ExpansionError as error:

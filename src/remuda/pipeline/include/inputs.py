@@ -1,10 +1,8 @@
-"""`spec:inputs`: what a file asks for, what it is given, and `$[[ inputs.name ]]` in its tree.
+"""Reads `spec:inputs` of a file's header, checks the values, and replaces `$[[ inputs.name ]]` in its tree.
 
-Decided here: which types and limits an input may have, whether a given value fits, and what a block becomes. A value
-that is nothing but one block takes the input's type (a list stays a list); inside a longer text it becomes text. Who
-starts a pipeline cannot always say types (a form has only texts): a text given there for a number, a boolean or a list
-is read as that.
-Functions: `expand_vars`, `truncate(from,length)`, `posix_escape`. Called by `includes` for every file with a header.
+A value that is only one block gets the input's type (a list stays a list); inside a longer text it becomes text. A
+pipeline may be started with texts only, for example from a form: such a text is read as the number, boolean or list
+that the input declares. Functions: `expand_vars`, `truncate(from,length)`, `posix_escape`. Called by `includes`.
 
 Invariant: the interpolated tree has at most `MAX_ADDED` values and characters more than the file.
 """
@@ -34,7 +32,7 @@ _KINDS = {"string": ("text",), "number": ("number",), "boolean": ("true", "false
 
 
 class Input(msgspec.Struct, frozen=True, kw_only=True):
-    """One input of a header."""
+    """A declared input."""
 
     type: str
     default: Node | None
@@ -59,7 +57,7 @@ def read_header(report: Report, header: Table, patterns: Patterns) -> dict[str, 
 def _input(report: Report, name: str, entry: Entry, patterns: Patterns) -> Input:
     path = f"spec:inputs:{name}"
     entries = {} if is_null(entry.value) else read_table(report, entry.value, path, INPUT)
-    chosen = read_choice(report, entries["type"].value, f"{path}:type", INPUT_TYPES) if "type" in entries else None
+    kind = read_choice(report, entries["type"].value, f"{path}:type", INPUT_TYPES) if "type" in entries else None
     options: tuple[str, ...] | None = None
     if "options" in entries:
         node = entries["options"].value
@@ -77,29 +75,29 @@ def _input(report: Report, name: str, entry: Entry, patterns: Patterns) -> Input
             message = f"the regular expression does not work: {error} (character {error.offset + 1})"
             report.add(entries["regex"].value, f"{path}:regex", message, "correct it")
     default = entry.value.entries["default"].value if "default" in entries and isinstance(entry.value, Table) else None
-    found = Input(type=chosen or "string", default=default, options=options, regex=regex, key=entry.key)
+    declared = Input(type=kind or "string", default=default, options=options, regex=regex, key=entry.key)
     if default is not None:
-        check_value(report, found, default, f"{path}:default", patterns)
-    return found
+        check_value(report, declared, default, f"{path}:default", patterns)
+    return declared
 
 
-def check_value(report: Report, wanted: Input, node: Node, path: str, patterns: Patterns) -> bool:
-    """Whether a value fits an input; the mistake is noted at the value."""
+def check_value(report: Report, declared: Input, node: Node, path: str, patterns: Patterns) -> bool:
+    """True if a value has the type, options and pattern of the input; else the mistake is reported at the value."""
     if isinstance(node, Opaque):
         return False
-    kinds = _KINDS.get(wanted.type)
+    kinds = _KINDS.get(declared.type)
     if not (isinstance(node, Scalar) and node.kind in kinds if kinds else isinstance(node, Items)):
-        mistyped(report, node, path, f"of the type {wanted.type}")
+        mistyped(report, node, path, f"of the type {declared.type}")
         return False
     if not isinstance(node, Scalar):
         return True
-    if wanted.options is not None and node.text not in wanted.options:
-        options = ", ".join(map(printable, wanted.options))
+    if declared.options is not None and node.text not in declared.options:
+        options = ", ".join(map(printable, declared.options))
         report.add(node, path, f"{quote(node.text)} is none of the options", f"use one of: {options}")
         return False
     try:
-        if wanted.regex is not None and not patterns.is_match(wanted.regex[0], "", node.text):
-            report.add(node, path, f"{quote(node.text)} does not match {quote(wanted.regex[0])}", "correct the value")
+        if declared.regex is not None and not patterns.is_match(declared.regex[0], "", node.text):
+            report.add(node, path, f"{quote(node.text)} does not match {quote(declared.regex[0])}", "correct the value")
             return False
     except TooCostlyError:
         report.stop(node, path, "the regular expressions take too long to judge", "use simpler ones")
@@ -109,29 +107,29 @@ def check_value(report: Report, wanted: Input, node: Node, path: str, patterns: 
 def take_inputs(
     report: Report,
     declared: Mapping[str, Input],
-    given: Mapping[str, Entry],
+    inputs: Mapping[str, Entry],
     *,
     at: Placed,
     path: str,
     patterns: Patterns,
     is_first: bool,
 ) -> dict[str, Node]:
-    """A value for every declared input. What is missing is a mistake of whoever includes the file, at `at`.
+    """A value for every declared input. A missing value is a mistake of the including file, at `at`.
 
-    The first file's are given by whoever starts the pipeline, those of others stand in files.
+    `is_first`: the inputs come from whoever starts the pipeline, not from an `include`.
     """
     values: dict[str, Node] = {}
-    for name, entry in given.items():
+    for name, entry in inputs.items():
         if name not in declared:
             suggestion = nearest(name, declared) or "remove it"
             report.add(entry.key, inside(path, name), f"the file has no input {quote(name)}", suggestion)
-    for name, wanted in declared.items():
-        if name in given:
-            node = _read_as(wanted.type, given[name].value) if is_first else given[name].value
-            fits = check_value(report, wanted, node, inside(path, name), patterns)
+    for name, declaration in declared.items():
+        if name in inputs:
+            node = _read_as(declaration.type, inputs[name].value) if is_first else inputs[name].value
+            fits = check_value(report, declaration, node, inside(path, name), patterns)
             values[name] = node if fits else Opaque(line=node.line, column=node.column, file=node.file)
-        elif wanted.default is not None:
-            values[name] = wanted.default
+        elif declaration.default is not None:
+            values[name] = declaration.default
         else:
             report.add(at, path, f"the input {quote(name)} has no default and must be given", "give it a value")
             values[name] = Opaque(line=at.line, column=at.column, file=at.file)
@@ -139,7 +137,7 @@ def take_inputs(
 
 
 def _read_as(kind: str, node: Node) -> Node:
-    """A text as the number, boolean or list that it is written as, where one is wanted; else the node itself."""
+    """A text as the number, boolean or list in it, unless the type is `string`; else the node itself."""
     if kind == "string" or not isinstance(node, Scalar) or node.kind != "text":
         return node
     try:
@@ -149,7 +147,7 @@ def _read_as(kind: str, node: Node) -> Node:
 
 
 class Interpolation:
-    """Replaces the blocks of one file's tree."""
+    """Replaces the blocks in one file's tree."""
 
     def __init__(self, report: Report, values: Mapping[str, Node], variables: Mapping[str, str]) -> None:
         self._report = report
@@ -158,7 +156,7 @@ class Interpolation:
         self._added = 0
 
     def tree(self, node: Node) -> Node:
-        """The node with its blocks replaced. Positions stay those of the file."""
+        """The node with its blocks replaced. Places stay those of the file."""
         match node:
             case Scalar():
                 return self._scalar(node)
@@ -192,7 +190,7 @@ class Interpolation:
             value = self._block(node, block[1])
             if isinstance(value, Opaque):
                 return value
-            parts += (node.text[at : block.start()], _written(value))
+            parts += (node.text[at : block.start()], _text_of(value))
             at = block.end()
         return msgspec.structs.replace(node, text="".join((*parts, node.text[at:])))
 
@@ -241,8 +239,8 @@ class Interpolation:
         return Opaque(line=node.line, column=node.column, file=node.file)
 
 
-def _written(node: Node) -> str:
-    """The value inside a longer text."""
+def _text_of(node: Node) -> str:
+    """The value as text, lists as JSON."""
     return node.text if isinstance(node, Scalar) else msgspec.json.encode(plain(node)).decode()
 
 

@@ -1,8 +1,7 @@
-"""Where the text of included files comes from: the port the compiler asks, and its twin in memory.
+"""The port that provides the texts of included files, and its in-memory implementation.
 
-Decided here: what can be asked for. Whether it is allowed (which hosts, which projects of the cell) is decided by
-the implementation, which answers with a `SourceProblem`; the compiler makes a mistake of it at the include's place.
-Calls are synchronous: whoever compiles does so in a thread, or has fetched before.
+An implementation checks what is allowed (hosts, projects) and answers with a `SourceProblem`, which the compiler
+reports as a mistake of the include. Calls are synchronous, so a service compiles in a thread.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ _ADDRESS = re.compile(r"(?P<host>[^/@\s]+)/(?P<project>[^@\s]+)/(?P<name>[^/@\s]
 
 
 class ComponentAddress(msgspec.Struct, frozen=True, kw_only=True):
-    """`host/group/project/name@version`, taken apart."""
+    """The parts of `host/group/project/name@version`."""
 
     host: str
     project: str
@@ -32,7 +31,7 @@ class ComponentAddress(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Component(msgspec.Struct, frozen=True, kw_only=True):
-    """A component that was found: its text, and where it lives, which is where its own local includes are looked up."""
+    """A component's text, and the project and ref of its local includes."""
 
     text: str
     project: str
@@ -44,11 +43,11 @@ class Sources(Protocol):
     """Files that a pipeline file may include. Paths have no leading slash and never leave the repository."""
 
     def local(self, path: str) -> str | SourceProblem | None:
-        """A file of the repository at the pipeline's commit; None: there is no such file."""
+        """A file of the repository at the pipeline's commit; None if it does not exist."""
         ...
 
     def local_glob(self, pattern: str) -> Sequence[str]:
-        """The paths of the repository that fit, sorted."""
+        """The matching paths of the repository, sorted."""
         ...
 
     def project(self, project: str, ref: str | None, file: str) -> str | SourceProblem:
@@ -56,19 +55,19 @@ class Sources(Protocol):
         ...
 
     def project_glob(self, project: str, ref: str | None, pattern: str) -> Sequence[str]:
-        """The paths of another project that fit, sorted."""
+        """The matching paths of another project, sorted."""
         ...
 
     def remote(self, url: str) -> str | SourceProblem:
-        """A file behind an address, if the address is on the allow list."""
+        """A file at a web address, if the address is on the allow list."""
         ...
 
     def component(self, address: ComponentAddress) -> Component | SourceProblem:
-        """A component at a version."""
+        """A component at the version of its address."""
         ...
 
     def template(self, name: str) -> str | SourceProblem:
-        """A template that comes with the server."""
+        """A template that is part of the server."""
         ...
 
 
@@ -95,17 +94,17 @@ class MemorySources(Sources):
         return match_paths([pattern], sorted(self._files))
 
     def project(self, project: str, ref: str | None, file: str) -> str | SourceProblem:
-        # A project may be given once for all refs, or once per ref as "path@ref".
-        found = self._projects.get(f"{project}@{ref}", self._projects.get(project))
-        if found is None:
+        # The key is the project's path, or "path@ref" for the files of one ref.
+        files = self._projects.get(f"{project}@{ref}", self._projects.get(project))
+        if files is None:
             return SourceProblem(reason=f'there is no project "{project}"', suggestion="check its path")
-        if file not in found:
+        if file not in files:
             return SourceProblem(reason=f'the project "{project}" has no file "{file}"', suggestion="check its path")
-        return found[file]
+        return files[file]
 
     def project_glob(self, project: str, ref: str | None, pattern: str) -> Sequence[str]:
-        found = self._projects.get(f"{project}@{ref}", self._projects.get(project)) or {}
-        return match_paths([pattern], sorted(found))
+        files = self._projects.get(f"{project}@{ref}", self._projects.get(project)) or {}
+        return match_paths([pattern], sorted(files))
 
     def remote(self, url: str) -> str | SourceProblem:
         if url in self._remotes:
@@ -113,14 +112,14 @@ class MemorySources(Sources):
         return SourceProblem(reason="the address is not on the allow list", suggestion="ask for it to be added")
 
     def component(self, address: ComponentAddress) -> Component | SourceProblem:
-        found = self._components.get(str(address))
-        return found or SourceProblem(reason=f'there is no component "{address}"', suggestion="check path and version")
+        problem = SourceProblem(reason=f'there is no component "{address}"', suggestion="check path and version")
+        return self._components.get(str(address), problem)
 
     def template(self, name: str) -> str | SourceProblem:
         return SourceProblem(reason="templates are not available here", suggestion="copy the file, include it locally")
 
 
 def parse_address(text: str) -> ComponentAddress | None:
-    """The parts of a component's address, or None if it is none."""
-    found = _ADDRESS.fullmatch(text)
-    return ComponentAddress(**found.groupdict()) if found else None
+    """The parts of a component's address, or None if the text is not one."""
+    match = _ADDRESS.fullmatch(text)
+    return ComponentAddress(**match.groupdict()) if match else None

@@ -1,8 +1,7 @@
-"""`cache` and `artifacts`: which files outlive a job.
+"""Reads `cache` and `artifacts` of `default` and of jobs.
 
-Decided here: the keys of both and their defaults. A cache comes out in the form in which a runner gets it. A
-`cache:key:files` becomes a key from the contents of those files, so that the same contents give the same key on
-every branch; where no file fits it is `default`. Called for `default` and for jobs.
+A cache gets the form of the runner's payload. `cache:key:files` becomes a key that is a hash of the contents of those
+files, so that the same contents give the same key on every branch; without such files the key is `default`.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ from remuda.pipeline.syntax.durations import parse_duration
 from remuda.pipeline.syntax.known_keys import ARTIFACTS, CACHE, CACHE_KEY, COVERAGE_REPORT, REPORTS
 from remuda.pipeline.syntax.tree import Items, Node, Scalar, Table
 from remuda.pipeline.syntax.typed_values import (
+    Fields,
     inside,
     mistyped,
     read_choice,
@@ -39,7 +39,7 @@ _DEFAULT_KEY = "default"
 
 
 def read_cache(report: Report, node: Node, path: str, judge: Judge) -> tuple[dict[str, Any], ...]:
-    """One cache or a list of them; an empty list is none."""
+    """One cache, or a list of caches."""
     nodes = node.items if isinstance(node, Items) else (node,)
     if len(nodes) > MAX_CACHES:
         report.add(node, path, f"a job has at most {MAX_CACHES} caches", "use fewer")
@@ -50,24 +50,24 @@ def _cache(report: Report, node: Node, path: str, judge: Judge) -> dict[str, Any
     entries = read_table(report, node, path, CACHE)
     if not entries:
         return {}
-    given = {key: (entry.value, inside(path, key)) for key, entry in entries.items()}
+    fields = Fields(report, entries, path)
     cache: dict[str, Any] = {
-        "key": _key(report, *at, judge) if (at := given.get("key")) else _DEFAULT_KEY,
-        "untracked": (read_flag(report, *at) if (at := given.get("untracked")) else None) or False,
-        "policy": _policy(report, *at) if (at := given.get("policy")) else _POLICIES[0],
-        "paths": list((read_strings(report, *at) if (at := given.get("paths")) else None) or ()),
-        "when": (read_choice(report, *at, _WHEN) if (at := given.get("when")) else None) or _WHEN[0],
-        "fallback_keys": list((read_strings(report, *at) if (at := given.get("fallback_keys")) else None) or ()),
+        "key": fields.read("key", _key, judge) or _DEFAULT_KEY,
+        "untracked": fields.read("untracked", read_flag) or False,
+        "policy": fields.read("policy", _policy) or _POLICIES[0],
+        "paths": list(fields.read("paths", read_strings) or ()),
+        "when": fields.read("when", read_choice, _WHEN) or _WHEN[0],
+        "fallback_keys": list(fields.read("fallback_keys", read_strings) or ()),
     }
     if len(cache["fallback_keys"]) > MAX_FALLBACK_KEYS:
         report.add(entries["fallback_keys"].value, inside(path, "fallback_keys"), f"at most {MAX_FALLBACK_KEYS} keys")
-    if (at := given.get("unprotect")) and read_flag(report, *at):
+    if fields.read("unprotect", read_flag):
         cache["unprotect"] = True
     return cache
 
 
 def _policy(report: Report, node: Node, path: str) -> str:
-    # A variable is left for the runner to expand.
+    # The runner expands variables.
     if isinstance(node, Scalar) and node.kind == "text" and "$" in node.text:
         return node.text
     return read_choice(report, node, path, _POLICIES) or _POLICIES[0]
@@ -77,7 +77,7 @@ def _key(report: Report, node: Node, path: str, judge: Judge) -> str:
     if not isinstance(node, Table):
         key = node.text if isinstance(node, Scalar) and node.kind == "number" else read_text(report, node, path)
         if key is not None and (key.strip(".") == "" or "/" in key or "%2f" in key.lower()):
-            report.add(node, path, f"{quote(key)} is no key: it holds a / or only dots", "use a plain name")
+            report.add(node, path, f"{quote(key)} is not a key: it has a / or only dots", "use a plain name")
         return key or _DEFAULT_KEY
     entries = read_table(report, node, path, CACHE_KEY)
     prefix = read_text(report, entries["prefix"].value, inside(path, "prefix")) if "prefix" in entries else None
@@ -95,26 +95,26 @@ def _key(report: Report, node: Node, path: str, judge: Judge) -> str:
 
 
 def read_artifacts(report: Report, node: Node, path: str) -> Artifacts:
-    """What a job keeps."""
+    """`artifacts` of a job or of `default`."""
     entries = read_table(report, node, path, ARTIFACTS)
-    given = {key: (entry.value, inside(path, key)) for key, entry in entries.items()}
-    when = read_choice(report, *at, _WHEN) if (at := given.get("when")) else None
-    access = read_choice(report, *at, _ACCESS) if (at := given.get("access")) else None
-    public = read_flag(report, *at) if (at := given.get("public")) else None
+    fields = Fields(report, entries, path)
+    when = fields.read("when", read_choice, _WHEN)
+    access = fields.read("access", read_choice, _ACCESS)
+    public = fields.read("public", read_flag)
     if "public" in entries and "access" in entries:
         report.add(
             entries["public"].key, inside(path, "public"), '"public" and "access" do not go together', "keep one"
         )
     return Artifacts(
-        paths=(read_strings(report, *at) if (at := given.get("paths")) else None) or (),
-        exclude=(read_strings(report, *at) if (at := given.get("exclude")) else None) or (),
-        untracked=(read_flag(report, *at) if (at := given.get("untracked")) else None) or False,
+        paths=fields.read("paths", read_strings) or (),
+        exclude=fields.read("exclude", read_strings) or (),
+        untracked=fields.read("untracked", read_flag) or False,
         when=cast(ArtifactsWhen, when or "on_success"),
-        name=(read_text(report, *at) if (at := given.get("name")) else None) or "",
-        expire_in=_expire_in(report, *at) if (at := given.get("expire_in")) else "",
-        reports=_reports(report, *at) if (at := given.get("reports")) else {},
-        expose_as=(read_text(report, *at) if (at := given.get("expose_as")) else None) or "",
-        # `public: false` is GitLab's older way to say that developers may have them.
+        name=fields.read("name", read_text) or "",
+        expire_in=fields.read("expire_in", _expire_in) or "",
+        reports=fields.read("reports", _reports) or {},
+        expose_as=fields.read("expose_as", read_text) or "",
+        # `public: false` is GitLab's older form of `access: developer`.
         access=access or ("developer" if public is False else ""),
     )
 
@@ -122,25 +122,25 @@ def read_artifacts(report: Report, node: Node, path: str) -> Artifacts:
 def _expire_in(report: Report, node: Node, path: str) -> str:
     if isinstance(node, Scalar) and node.kind in ("text", "number"):
         if node.text != "never" and parse_duration(node.text) is None:
-            report.add(node, path, f"{quote(node.text)} is no duration", 'write it like "1 week", or "never"')
+            report.add(node, path, f"{quote(node.text)} is not a duration", 'write it like "1 week", or "never"')
         return node.text
     mistyped(report, node, path, 'a duration such as "1 week"')
     return ""
 
 
 def _reports(report: Report, node: Node, path: str) -> dict[str, tuple[str, ...]]:
-    found: dict[str, tuple[str, ...]] = {}
+    paths: dict[str, tuple[str, ...]] = {}
     for kind, entry in read_table(report, node, path, REPORTS).items():
         where = inside(path, kind)
         if kind != "coverage_report":
-            found[kind] = read_one_or_more(report, entry.value, where) or ()
+            paths[kind] = read_one_or_more(report, entry.value, where) or ()
             continue
         inner = read_table(report, entry.value, where, COVERAGE_REPORT)
-        given = {key: (each.value, inside(where, key)) for key, each in inner.items()}
-        form = read_choice(report, *at, COVERAGE_FORMATS) if (at := given.get("coverage_format")) else None
-        file = read_text(report, *at) if (at := given.get("path")) else None
+        fields = Fields(report, inner, where)
+        form = fields.read("coverage_format", read_choice, COVERAGE_FORMATS)
+        file = fields.read("path", read_text)
         if isinstance(entry.value, Table) and len(inner) < len(COVERAGE_REPORT.works):
             report.add(entry.value, where, 'must have a "coverage_format" and a "path"', "give it both")
         if form and file:
-            found[form] = (file,)
-    return found
+            paths[form] = (file,)
+    return paths

@@ -1,8 +1,4 @@
-"""The keys that both `default` and a job have.
-
-Decided here: what each of them is worth where it stands, and that a job's own value replaces the default's whole. Which
-defaults a job takes is decided in `job` (`inherit`).
-"""
+"""Reads the keys that both `default` and a job have. A job's value replaces the default's as a whole."""
 
 from __future__ import annotations
 
@@ -20,6 +16,7 @@ from remuda.pipeline.spec import Artifacts
 from remuda.pipeline.syntax.known_keys import HOOKS, RETRY, RETRY_WHEN
 from remuda.pipeline.syntax.tree import Entry, Items, Node, Table
 from remuda.pipeline.syntax.typed_values import (
+    Fields,
     inside,
     read_choice,
     read_duration,
@@ -35,7 +32,7 @@ MAX_RETRIES = 2
 
 
 class Retry(msgspec.Struct, frozen=True, kw_only=True):
-    """How often to try again, and after which failures: by their reasons, or by the exit codes of the script."""
+    """How often to retry, and after which failure reasons or exit codes of the script."""
 
     max: int = 0
     when: tuple[str, ...] = ("always",)
@@ -43,7 +40,7 @@ class Retry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Shared(msgspec.Struct, frozen=True, kw_only=True):
-    """What a job can take from `default`. None: not given."""
+    """The values that a job can take from `default`. None: the key is absent."""
 
     before_script: tuple[str, ...] | None = None
     after_script: tuple[str, ...] | None = None
@@ -59,32 +56,32 @@ class Shared(msgspec.Struct, frozen=True, kw_only=True):
     id_tokens: dict[str, dict[str, Any]] | None = None
 
     def over(self, other: Shared) -> Shared:
-        """These values, and the other's where there is none here: whole keys, nothing is merged."""
-        given = {field: getattr(self, field) for field in self.__struct_fields__}
-        return msgspec.structs.replace(other, **{k: v for k, v in given.items() if v is not None})
+        """These values, and the other's for keys that are absent here. Values are not merged."""
+        own = {field: getattr(self, field) for field in self.__struct_fields__}
+        return msgspec.structs.replace(other, **{k: v for k, v in own.items() if v is not None})
 
     def only(self, keys: Container[str]) -> Shared:
-        """Without the values of all other keys of the file."""
+        """The values of these keys of the file."""
         fields = {field: getattr(self, field) for field in self.__struct_fields__}
         return Shared(**{field: value for field, value in fields.items() if field.removesuffix("_seconds") in keys})
 
 
 def read_shared(report: Report, entries: Mapping[str, Entry], path: str, judge: Judge) -> Shared:
-    """The keys that both `default` and jobs have."""
-    values = {name: (entry.value, inside(path, name)) for name, entry in entries.items()}
+    """The shared keys of a job, or of `default`."""
+    fields = Fields(report, entries, path)
     return Shared(
-        before_script=read_script(report, *at) if (at := values.get("before_script")) else None,
-        after_script=read_script(report, *at) if (at := values.get("after_script")) else None,
-        artifacts=read_artifacts(report, *at) if (at := values.get("artifacts")) else None,
-        tags=read_strings(report, *at) if (at := values.get("tags")) else None,
-        timeout_seconds=read_duration(report, *at) if (at := values.get("timeout")) else None,
-        retry=_retry(report, *at) if (at := values.get("retry")) else None,
-        image=read_image(report, *at) if (at := values.get("image")) else None,
-        services=read_services(report, *at) if (at := values.get("services")) else None,
-        cache=read_cache(report, *at, judge) if (at := values.get("cache")) else None,
-        hooks=_hooks(report, *at) if (at := values.get("hooks")) else None,
-        interruptible=read_flag(report, *at) if (at := values.get("interruptible")) else None,
-        id_tokens=read_id_tokens(report, *at) if (at := values.get("id_tokens")) else None,
+        before_script=fields.read("before_script", read_script),
+        after_script=fields.read("after_script", read_script),
+        artifacts=fields.read("artifacts", read_artifacts),
+        tags=fields.read("tags", read_strings),
+        timeout_seconds=fields.read("timeout", read_duration),
+        retry=fields.read("retry", _retry),
+        image=fields.read("image", read_image),
+        services=fields.read("services", read_services),
+        cache=fields.read("cache", read_cache, judge),
+        hooks=fields.read("hooks", _hooks),
+        interruptible=fields.read("interruptible", read_flag),
+        id_tokens=fields.read("id_tokens", read_id_tokens),
     )
 
 
@@ -109,8 +106,8 @@ def _retry(report: Report, node: Node, path: str) -> Retry:
 
 
 def _hooks(report: Report, node: Node, path: str) -> tuple[dict[str, Any], ...]:
-    found: list[dict[str, Any]] = []
+    hooks: list[dict[str, Any]] = []
     for name, entry in read_table(report, node, path, HOOKS).items():
         script = read_script(report, entry.value, inside(path, name))
-        found.append({"name": name, "script": list(script or ())})
-    return tuple(found)
+        hooks.append({"name": name, "script": list(script or ())})
+    return tuple(hooks)

@@ -1,6 +1,6 @@
-"""What a job has to do with the world outside: `environment`, `release`, `secrets`, `id_tokens`, `pages`.
+"""Reads `environment`, `release`, `secrets`, `id_tokens` and `pages` of a job.
 
-Decided here: the forms of these keys. Variables in them are expanded when the job is created or runs. Called by `job`.
+Variables in them are expanded when the job is created or runs.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from remuda.pipeline.spec import Environment
 from remuda.pipeline.syntax.known_keys import ASSETS, ENVIRONMENT, ID_TOKEN, LINK, PAGES, RELEASE, SECRET
 from remuda.pipeline.syntax.tree import Entry, Items, Node, Scalar, Table, plain
 from remuda.pipeline.syntax.typed_values import (
+    Fields,
     inside,
     mistyped,
     read_choice,
@@ -30,7 +31,7 @@ TIERS = ("production", "staging", "testing", "development", "other")
 MAX_NAME = 255
 LINK_TYPES = ("runbook", "package", "image", "other")
 
-# The part of Vault that a short path names.
+# The engine of a Vault path without one.
 _ENGINE = {"name": "kv-v2", "path": "kv-v2"}
 
 
@@ -40,22 +41,22 @@ def read_environment(report: Report, node: Node, path: str) -> Environment | Non
         name = read_name(report, node, path)
         return None if name is None else Environment(name=name)
     entries = read_table(report, node, path, ENVIRONMENT)
-    given = {key: (entry.value, inside(path, key)) for key, entry in entries.items()}
-    action = read_choice(report, *at, ACTIONS) if (at := given.get("action")) else None
-    tier = read_choice(report, *at, TIERS) if (at := given.get("deployment_tier")) else None
+    fields = Fields(report, entries, path)
+    action = fields.read("action", read_choice, ACTIONS)
+    tier = fields.read("deployment_tier", read_choice, TIERS)
     auto_stop = entries.get("auto_stop_in")
     if auto_stop and not (isinstance(auto_stop.value, Scalar) and "$" in auto_stop.value.text):
         read_duration(report, auto_stop.value, inside(path, "auto_stop_in"), also=("never",))
-    texts = {key: read_text(report, *at) for key in ("url", "on_stop") if (at := given.get(key))}
-    name = read_name(report, *at) if (at := given.get("name")) else None
+    url, on_stop = fields.read("url", read_text), fields.read("on_stop", read_text)
+    name = fields.read("name", read_name)
     if "name" not in entries:
         if isinstance(node, Table):
             report.add(node, path, 'has no "name"', "name the environment")
         return None
     return Environment(
         name=name or "",
-        url=texts.get("url") or "",
-        on_stop=texts.get("on_stop") or "",
+        url=url or "",
+        on_stop=on_stop or "",
         action=action or "start",
         auto_stop_in=auto_stop.value.text if auto_stop and isinstance(auto_stop.value, Scalar) else "",
         deployment_tier=tier or "",
@@ -63,7 +64,7 @@ def read_environment(report: Report, node: Node, path: str) -> Environment | Non
 
 
 def read_name(report: Report, node: Node, path: str) -> str | None:
-    """The name of an environment or a resource group; how long it is with its variables is seen when it has them."""
+    """The name of an environment or a resource group. The length of a name with variables is checked later."""
     name = read_text(report, node, path)
     if name is not None and "$" not in name and len(name) > MAX_NAME:
         report.add(node, path, f"a name has at most {MAX_NAME} characters", "shorten it")
@@ -71,22 +72,22 @@ def read_name(report: Report, node: Node, path: str) -> str | None:
 
 
 def read_release(report: Report, node: Node, path: str) -> dict[str, Any] | None:
-    """What the job releases when it has succeeded."""
+    """The release that the job makes when it succeeds."""
     entries = read_table(report, node, path, RELEASE)
-    given = {key: (entry.value, inside(path, key)) for key, entry in entries.items()}
+    fields = Fields(report, entries, path)
     release: dict[str, Any] = {
-        key: read_text(report, *at)
+        key: fields.read(key, read_text)
         for key in ("tag_name", "tag_message", "name", "description", "ref", "released_at")
-        if (at := given.get(key))
+        if key in entries
     }
     if isinstance(node, Table):
         for key in ("tag_name", "description"):
             if key not in node.entries:
                 report.add(node, path, f'has no "{key}"', "give it one")
-    if at := given.get("milestones"):
-        release["milestones"] = list(read_one_or_more(report, *at) or ())
-    if at := given.get("assets"):
-        release["assets"] = {"links": _links(report, *at)}
+    if "milestones" in entries:
+        release["milestones"] = list(fields.read("milestones", read_one_or_more) or ())
+    if "assets" in entries:
+        release["assets"] = {"links": fields.read("assets", _links)}
     return release or None
 
 
@@ -98,15 +99,15 @@ def _links(report: Report, node: Node, path: str) -> list[dict[str, str]]:
     if not isinstance(links, Items):
         mistyped(report, links, where, "a list of maps")
         return []
-    found = [read_texts(report, item, where, LINK, need=("name", "url")) for item in links.items]
-    for item, link in zip(links.items, found, strict=True):
+    texts = [read_texts(report, item, where, LINK, need=("name", "url")) for item in links.items]
+    for item, link in zip(links.items, texts, strict=True):
         if link.get("link_type", "other") not in LINK_TYPES:
             report.add(item, inside(where, "link_type"), f"must be one of: {', '.join(LINK_TYPES)}")
-    return found
+    return texts
 
 
 def _by_variable(report: Report, node: Node, path: str) -> Iterator[tuple[str, str, Entry]]:
-    """What each variable gets: its name, its place in the file, and what is said of it."""
+    """The name of each variable, its path for mistakes, and its entry."""
     if not isinstance(node, Table):
         mistyped(report, node, path, "a map of variables")
         return
@@ -117,8 +118,8 @@ def _by_variable(report: Report, node: Node, path: str) -> Iterator[tuple[str, s
 
 
 def read_secrets(report: Report, node: Node, path: str) -> dict[str, dict[str, Any]]:
-    """Secrets by the variable they go into. What a provider wants to know is passed on as it is written."""
-    found: dict[str, dict[str, Any]] = {}
+    """Secrets by variable. The settings of a provider are passed on as they are written."""
+    secrets: dict[str, dict[str, Any]] = {}
     for name, where, entry in _by_variable(report, node, path):
         entries = read_table(report, entry.value, where, SECRET)
         providers = [key for key in entries if key not in ("file", "token")]
@@ -133,8 +134,8 @@ def read_secrets(report: Report, node: Node, path: str) -> dict[str, dict[str, A
         for provider in providers:
             value = entries[provider].value
             secret[provider] = _vault(report, value, inside(where, provider)) if provider == "vault" else plain(value)
-        found[name] = secret
-    return found
+        secrets[name] = secret
+    return secrets
 
 
 def _vault(report: Report, node: Node, path: str) -> object:
@@ -152,8 +153,8 @@ def _vault(report: Report, node: Node, path: str) -> object:
 
 
 def read_id_tokens(report: Report, node: Node, path: str) -> dict[str, dict[str, Any]]:
-    """Tokens by the variable they go into, each with its audience."""
-    found: dict[str, dict[str, Any]] = {}
+    """The audience of each token, by variable."""
+    tokens: dict[str, dict[str, Any]] = {}
     for name, where, entry in _by_variable(report, node, path):
         entries = read_table(report, entry.value, where, ID_TOKEN)
         if "aud" not in entries:
@@ -161,12 +162,12 @@ def read_id_tokens(report: Report, node: Node, path: str) -> dict[str, dict[str,
                 report.add(entry.value, where, 'has no "aud"', "say who the token is for")
             continue
         audience = read_one_or_more(report, entries["aud"].value, inside(where, "aud")) or ()
-        found[name] = {"aud": audience[0] if len(audience) == 1 else list(audience)}
-    return found
+        tokens[name] = {"aud": audience[0] if len(audience) == 1 else list(audience)}
+    return tokens
 
 
 def read_pages(report: Report, node: Node, path: str) -> dict[str, Any] | None:
-    """`pages` of a job: true, or a map of how to publish."""
+    """`pages` of a job: true, or a map with `publish`, `path_prefix` and `expire_in`."""
     if isinstance(node, Scalar):
         return {} if read_flag(report, node, path) else None
     entries = read_table(report, node, path, PAGES)

@@ -1,7 +1,6 @@
-"""`image` and `services`, in the form in which a runner gets them.
+"""Reads `image` and `services` of `default` and of jobs, in the form of the runner's payload.
 
-Decided here: which keys an image or a service may have. Variables in names are expanded by the runner. Called for
-`default` and for jobs.
+The runner expands variables in names.
 """
 
 from __future__ import annotations
@@ -40,15 +39,15 @@ def read_services(report: Report, node: Node, path: str) -> tuple[dict[str, Any]
     if not isinstance(node, Items):
         mistyped(report, node, path, "a list of services", "put it in a list" if isinstance(node, Scalar) else "")
         return None
-    found: list[dict[str, Any]] = []
+    services: list[dict[str, Any]] = []
     nodes: list[Node] = list(reversed(node.items))
     while nodes:
         item = nodes.pop()
         if isinstance(item, Items):
             nodes.extend(reversed(item.items))
         elif service := _service(report, item, path):
-            found.append(service)
-    return tuple(found)
+            services.append(service)
+    return tuple(services)
 
 
 def _service(report: Report, node: Node, path: str) -> dict[str, Any] | None:
@@ -70,20 +69,20 @@ def _service(report: Report, node: Node, path: str) -> dict[str, Any] | None:
 
 
 def _container(report: Report, node: Node, entries: Mapping[str, Entry], path: str) -> dict[str, Any] | None:
-    """What images and services have in common."""
+    """The keys that images and services share."""
     if "name" not in entries:
         if entries:
             report.add(node, path, 'has no "name"', "name the image")
         return None
-    found: dict[str, Any] = {"name": read_text(report, entries["name"].value, inside(path, "name"))}
+    container: dict[str, Any] = {"name": read_text(report, entries["name"].value, inside(path, "name"))}
     if "entrypoint" in entries:
         where = inside(path, "entrypoint")
-        found["entrypoint"] = list(read_one_or_more(report, entries["entrypoint"].value, where) or ())
+        container["entrypoint"] = list(read_one_or_more(report, entries["entrypoint"].value, where) or ())
     if "pull_policy" in entries:
         policies = entries["pull_policy"].value
         nodes = policies.items if isinstance(policies, Items) else (policies,)
         read = [read_choice(report, each, inside(path, "pull_policy"), PULL_POLICIES) for each in nodes]
-        found["pull_policy"] = [policy for policy in read if policy is not None]
+        container["pull_policy"] = [policy for policy in read if policy is not None]
     options: dict[str, Any] = {}
     if "docker" in entries:
         options["docker"] = read_texts(report, entries["docker"].value, inside(path, "docker"), IMAGE_DOCKER)
@@ -92,5 +91,5 @@ def _container(report: Report, node: Node, entries: Mapping[str, Entry], path: s
         inner = read_table(report, entries["kubernetes"].value, where, IMAGE_KUBERNETES)
         options["kubernetes"] = {key: read_value(report, e.value, inside(where, key)) for key, e in inner.items()}
     if options:
-        found["executor_opts"] = options
-    return found
+        container["executor_opts"] = options
+    return container

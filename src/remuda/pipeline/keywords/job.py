@@ -1,8 +1,6 @@
-"""One job out of the tree.
+"""Reads one job of the tree: its keywords, what it inherits, and mistakes that concern it alone.
 
-Decided here: what each keyword of a job means, what it inherits, and what is wrong with it on its own. What
-concerns several jobs (needs that name a job, `parallel`, sizes) and whether the job is in the pipeline is decided in
-`unfolding`. Called by `compile`.
+`job_checks` checks jobs against each other, `job_list` evaluates rules and expands `parallel`. Called by `compile`.
 """
 
 from __future__ import annotations
@@ -23,9 +21,10 @@ from remuda.pipeline.rules.clauses import Judge
 from remuda.pipeline.rules.job_rules import JOB_WHEN, AllowFailure, Conditions, read_allow_failure, read_conditions
 from remuda.pipeline.rules.regex import PatternError, split_literal
 from remuda.pipeline.spec import Artifacts, JobSpec, Trigger, When
-from remuda.pipeline.syntax.known_keys import DEFAULT, INHERIT, JOB, is_near, listed, nearest
+from remuda.pipeline.syntax.known_keys import DEFAULT, INHERIT, JOB, is_near, join_names, nearest
 from remuda.pipeline.syntax.tree import Entry, Items, Node, Scalar, Table
 from remuda.pipeline.syntax.typed_values import (
+    Fields,
     inside,
     mistyped,
     read_choice,
@@ -37,21 +36,20 @@ from remuda.pipeline.syntax.typed_values import (
 )
 
 _DEFAULT_STAGE = "test"
-# Keys that stand in for a script.
 _INSTEAD_OF_SCRIPT = ("run", "trigger")
+"""Keys that replace a script."""
 
 
-class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
-    """What a job finds around it in the file."""
+class JobContext(msgspec.Struct, frozen=True, kw_only=True):
+    """What a job takes from the rest of the file."""
 
     default: Shared
     stages: Mapping[str, int]
     variables: Variables
-    workflow_rules: bool = False
 
 
 class Draft(msgspec.Struct, frozen=True, kw_only=True):
-    """A job as the file has it: `spec` before its conditions are judged and before unfolding."""
+    """A job as the file has it: `spec` before its rules are evaluated and `parallel` is expanded."""
 
     spec: JobSpec
     key: Scalar
@@ -68,54 +66,50 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
         return self.parallel.count if self.parallel else 1
 
 
-def read_job(report: Report, judge: Judge, entry: Entry, around: Surroundings) -> Draft:
-    """A job with defaults applied. Whatever is wrong with it is noted, and it is drafted all the same."""
+def read_job(report: Report, judge: Judge, entry: Entry, context: JobContext) -> Draft:
+    """A job with defaults applied. Its mistakes are reported, and it is drafted all the same."""
     name = entry.key.text
     entries = read_table(report, entry.value, name, JOB)
-    given = {key: (each.value, inside(name, key)) for key, each in entries.items()}
-    default, inherited = around.default, around.variables
-    if at := given.get("inherit"):
-        default, inherited = _inherited(report, *at, default, inherited)
-    own = read_shared(report, entries, name, judge)
-    trigger = read_trigger(report, *at) if (at := given.get("trigger")) else None
-    run = read_run(report, *at) if (at := given.get("run")) else ()
-    # A job with steps has no scripts, and one that triggers runs nowhere: neither takes the default's.
-    shared = own.over(_fitting(default, trigger, run))
-    variables = (read_variables(report, *at) if (at := given.get("variables")) else Variables()).over(inherited)
-    stage = _stage(report, entry, entries, around.stages)
+    fields = Fields(report, entries, name)
+    context = fields.read("inherit", _inherit, context) or context
+    trigger = fields.read("trigger", read_trigger)
+    run = fields.read("run", read_run) or ()
+    shared = read_shared(report, entries, name, judge).over(_applicable(context.default, trigger, run))
+    variables = (fields.read("variables", read_variables) or Variables()).over(context.variables)
+    stage = _stage(report, entry, entries, context.stages)
     when, start_in = _when(report, entries, name)
-    pages = read_pages(report, *at) if (at := given.get("pages")) else None
-    publish = read_text(report, *at) if (at := given.get("publish")) else (pages or {}).get("publish")
+    pages = fields.read("pages", read_pages)
+    publish = fields.read("publish", read_text) or (pages or {}).get("publish")
     retry = shared.retry or Retry()
     check_alone(report, entries, name)
     spec = JobSpec(
         name=name,
         stage=stage,
-        stage_index=around.stages.get(stage, -1),
+        stage_index=context.stages.get(stage, -1),
         script=(shared.before_script or ()) + _script(report, entry, entries),
         after_script=shared.after_script or (),
         variables=variables.values,
         raw_variables=tuple(sorted(variables.raw)),
-        artifacts=_kept(shared.artifacts, publish),
+        artifacts=_artifacts(shared.artifacts, publish),
         tags=shared.tags or (),
         when=when,
         start_in_seconds=start_in,
-        manual_confirmation=(read_text(report, *at) if (at := given.get("manual_confirmation")) else None) or "",
+        manual_confirmation=fields.read("manual_confirmation", read_text) or "",
         timeout_seconds=shared.timeout_seconds,
         retry_max=retry.max,
         retry_when=retry.when,
         retry_exit_codes=retry.exit_codes,
-        dependencies=read_strings(report, *at) if (at := given.get("dependencies")) else None,
+        dependencies=fields.read("dependencies", read_strings),
         image=shared.image,
         services=shared.services or (),
         cache=shared.cache or (),
         hooks=shared.hooks or (),
         run=run,
-        resource_group=(read_name(report, *at) if (at := given.get("resource_group")) else None) or "",
-        environment=read_environment(report, *at) if (at := given.get("environment")) else None,
-        coverage=_coverage(report, judge, *at) if (at := given.get("coverage")) else "",
-        release=read_release(report, *at) if (at := given.get("release")) else None,
-        secrets=read_secrets(report, *at) if (at := given.get("secrets")) else {},
+        resource_group=fields.read("resource_group", read_name) or "",
+        environment=fields.read("environment", read_environment),
+        coverage=fields.read("coverage", _coverage, judge) or "",
+        release=fields.read("release", read_release),
+        secrets=fields.read("secrets", read_secrets) or {},
         id_tokens=shared.id_tokens or {},
         trigger=trigger,
         pages=pages,
@@ -128,14 +122,15 @@ def read_job(report: Report, judge: Judge, entry: Entry, around: Surroundings) -
         entries=entries,
         variables=variables,
         conditions=read_conditions(report, judge, entries, name),
-        needs=read_needs(report, *at) if (at := given.get("needs")) else None,
-        allow_failure=read_allow_failure(report, *at) if (at := given.get("allow_failure")) else None,
+        needs=fields.read("needs", read_needs),
+        allow_failure=fields.read("allow_failure", read_allow_failure),
         interruptible=shared.interruptible,
-        parallel=read_parallel(report, *at) if (at := given.get("parallel")) else None,
+        parallel=fields.read("parallel", read_parallel),
     )
 
 
-def _fitting(default: Shared, trigger: Trigger | None, run: tuple[dict[str, Any], ...]) -> Shared:
+def _applicable(default: Shared, trigger: Trigger | None, run: tuple[dict[str, Any], ...]) -> Shared:
+    """The defaults that apply. A job with steps has no scripts, and a trigger job runs on no machine."""
     if trigger is not None:
         return default.only(("interruptible",))
     if run:
@@ -143,36 +138,35 @@ def _fitting(default: Shared, trigger: Trigger | None, run: tuple[dict[str, Any]
     return default
 
 
-def _kept(artifacts: Artifacts | None, publish: str | None) -> Artifacts | None:
-    """What the job keeps, with what it publishes among it. Artifacts that name nothing keep nothing."""
+def _artifacts(artifacts: Artifacts | None, publish: str | None) -> Artifacts | None:
+    """The artifacts with the published folder; None if they name no files."""
     if publish and publish not in (artifacts.paths if artifacts else ()):
         artifacts = artifacts or Artifacts(paths=())
         artifacts = msgspec.structs.replace(artifacts, paths=(*artifacts.paths, publish))
     return artifacts if artifacts and (artifacts.keeps_files or artifacts.reports) else None
 
 
-def _inherited(
-    report: Report, node: Node, path: str, default: Shared, variables: Variables
-) -> tuple[Shared, Variables]:
-    """The defaults and variables that `inherit` lets through."""
+def _inherit(report: Report, node: Node, path: str, context: JobContext) -> JobContext:
+    """The context with the defaults and variables that `inherit` allows."""
+    default, variables = context.default, context.variables
     entries = read_table(report, node, path, INHERIT)
     if "default" in entries:
-        keys = _let_through(report, entries["default"].value, inside(path, "default"))
+        keys = _allowed_names(report, entries["default"].value, inside(path, "default"))
         for key in keys or ():
             if key not in DEFAULT.works:
-                suggestion = nearest(key, DEFAULT.works) or f"use some of: {listed(DEFAULT.works)}"
+                suggestion = nearest(key, DEFAULT.works) or f"use some of: {join_names(DEFAULT.works)}"
                 report.add(entries["default"].value, inside(path, "default"), f"unknown key {quote(key)}", suggestion)
         default = default if keys is None else default.only(keys)
     if "variables" in entries:
-        names = _let_through(report, entries["variables"].value, inside(path, "variables"))
+        names = _allowed_names(report, entries["variables"].value, inside(path, "variables"))
         if names is not None:
             values = {name: value for name, value in variables.values.items() if name in names}
             variables = Variables(values=values, raw=variables.raw & values.keys())
-    return default, variables
+    return msgspec.structs.replace(context, default=default, variables=variables)
 
 
-def _let_through(report: Report, node: Node, path: str) -> tuple[str, ...] | None:
-    """None for all, else the names."""
+def _allowed_names(report: Report, node: Node, path: str) -> tuple[str, ...] | None:
+    """The names that `inherit` allows; None: all."""
     if isinstance(node, Scalar) and node.kind in ("true", "false"):
         return None if node.kind == "true" else ()
     if not isinstance(node, Items):
@@ -189,14 +183,14 @@ def _stage(report: Report, job: Entry, entries: Mapping[str, Entry], stages: Map
                 job.key,
                 name,
                 f'has no "stage", and the default stage "{_DEFAULT_STAGE}" is not among the stages',
-                f"give it one of: {listed(tuple(stages))}",
+                f"give it one of: {join_names(tuple(stages))}",
             )
         return _DEFAULT_STAGE
     node, path = entries["stage"].value, inside(name, "stage")
     stage = read_text(report, node, path)
     if stage is not None and stage not in stages:
         suggestion = nearest(stage, stages)
-        message = f"unknown stage {quote(stage)}; the stages are: {listed(tuple(stages))}"
+        message = f"unknown stage {quote(stage)}; the stages are: {join_names(tuple(stages))}"
         report.add(node, path, message, suggestion or 'use one of them, or add it to "stages"')
     return stage or ""
 
@@ -210,13 +204,13 @@ def _script(report: Report, job: Entry, entries: Mapping[str, Entry]) -> tuple[s
             report.add(node, inside(name, "script"), "must not be empty", "give it at least one line")
         return script or ()
     body = job.value
-    if isinstance(body, Table) and not any(_stands_for_script(key) for key in body.entries):
+    if isinstance(body, Table) and not any(_replaces_script(key) for key in body.entries):
         report.add(job.key, name, 'the job has no "script"', "give it the lines to run")
     return ()
 
 
-def _stands_for_script(key: str) -> bool:
-    """Whether a key is there instead of a script, or is a script misspelt: its own mistake says enough."""
+def _replaces_script(key: str) -> bool:
+    """True for a key that replaces a script, and for a misspelt `script`, which is reported as such."""
     return key in _INSTEAD_OF_SCRIPT or (key not in JOB.works and is_near(key, "script"))
 
 
@@ -239,7 +233,7 @@ def _when(report: Report, entries: Mapping[str, Entry], name: str) -> tuple[When
     return cast(When, when or "on_success"), start_in
 
 
-def _coverage(report: Report, judge: Judge, node: Node, path: str) -> str:
+def _coverage(report: Report, node: Node, path: str, judge: Judge) -> str:
     text = read_text(report, node, path)
     if text is None:
         return ""

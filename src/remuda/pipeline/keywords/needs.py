@@ -1,8 +1,4 @@
-"""`needs` of a job or a rule: what it names, before anybody knows whether it is there.
-
-Decided here: the forms a need may have. Whether the job exists, in which stage, and which parts of a parallel job are
-meant is decided in `unfolding`.
-"""
+"""Reads `needs` of a job or a rule. `job_checks` and `job_list` check later whether the jobs exist."""
 
 from __future__ import annotations
 
@@ -18,8 +14,8 @@ from remuda.pipeline.syntax.typed_values import inside, is_text, mistyped, read_
 MAX_NEEDS = 50
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """A need within the pipeline as written. `parallel`: only those parts of a matrix."""
+class WrittenNeed(msgspec.Struct, frozen=True, kw_only=True):
+    """A need of a job of the same pipeline, as written. `parallel`: only these parts of a matrix."""
 
     need: Need
     parallel: Parallel | None = None
@@ -27,9 +23,9 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Needs(msgspec.Struct, frozen=True, kw_only=True):
-    """All needs of a job. `inside` is None where only jobs elsewhere are needed: the order of stages stays."""
+    """All needs of a job. `inside` is None if all are outside of the pipeline: then the order of stages applies."""
 
-    inside: tuple[Wanted, ...] | None
+    inside: tuple[WrittenNeed, ...] | None
     outside: tuple[OutsideNeed, ...] = ()
 
 
@@ -38,7 +34,7 @@ def read_needs(report: Report, node: Node, path: str) -> Needs:
     if isinstance(node, Scalar):
         mistyped(report, node, path, "a list of jobs", "put it in a list" if is_text(node) else "")
         return Needs(inside=())
-    wanted: list[Wanted] = []
+    needs: list[WrittenNeed] = []
     outside: list[OutsideNeed] = []
     nodes: list[Node] = [node]
     while nodes:
@@ -46,19 +42,19 @@ def read_needs(report: Report, node: Node, path: str) -> Needs:
         if isinstance(item, Items):
             nodes.extend(reversed(item.items))
         elif isinstance(item, Table) and ("project" in item.entries or "pipeline" in item.entries):
-            if elsewhere := _outside(report, item, path):
-                outside.append(elsewhere)
+            if outside_need := _outside(report, item, path):
+                outside.append(outside_need)
         elif need := _need(report, item, path):
-            wanted.append(need)
-    if len(wanted) + len(outside) > MAX_NEEDS:
+            needs.append(need)
+    if len(needs) + len(outside) > MAX_NEEDS:
         report.add(node, path, f"has more than {MAX_NEEDS} entries", "need fewer jobs, or order by stages")
-    return Needs(inside=None if outside and not wanted else tuple(wanted), outside=tuple(outside))
+    return Needs(inside=None if outside and not needs else tuple(needs), outside=tuple(outside))
 
 
-def _need(report: Report, node: Node, path: str) -> Wanted | None:
+def _need(report: Report, node: Node, path: str) -> WrittenNeed | None:
     if not isinstance(node, Table):
         job = read_text(report, node, path)
-        return None if job is None else Wanted(need=Need(job=job), at=node)
+        return None if job is None else WrittenNeed(need=Need(job=job), at=node)
     entries = read_table(report, node, path, NEED)
     if "job" not in entries:
         report.add(node, path, 'a need must have a "job"', "name the job to wait for")
@@ -76,7 +72,7 @@ def _need(report: Report, node: Node, path: str) -> Wanted | None:
     if job is None:
         return None
     need = Need(job=job, artifacts=artifacts is not False, optional=bool(optional))
-    return Wanted(need=need, parallel=parallel, at=node)
+    return WrittenNeed(need=need, parallel=parallel, at=node)
 
 
 def _outside(report: Report, node: Table, path: str) -> OutsideNeed | None:
@@ -97,8 +93,8 @@ def _outside(report: Report, node: Table, path: str) -> OutsideNeed | None:
         if key in entries:
             message = f'"{key}" works only for jobs of this pipeline'
             report.add(entries[key].key, inside(path, key), message, "remove it")
-    found = {key: text for key, text in texts.items() if text is not None}
-    return OutsideNeed(**found, artifacts=artifacts is not False)
+    values = {key: text for key, text in texts.items() if text is not None}
+    return OutsideNeed(**values, artifacts=artifacts is not False)
 
 
 def _flag(report: Report, entries: dict[str, Entry], path: str, key: str) -> bool | None:

@@ -1,9 +1,8 @@
-"""`parallel`: how many parts a job has, what they are called and which variables each gets.
+"""Reads `parallel`: the number of parts of a job, their names and their variables.
 
-Decided here: the parts of a number (`name 1/3`) and of a matrix (`name: [a, b]`), and that there are at most
-`MAX_PARALLEL`. Read by `job` and, to name some parts of another job, by `needs`.
+A number gives `name 1/3` and so on, a matrix gives `name: [a, b]`. `needs` uses a matrix to name parts of another job.
 
-Invariant: the number of parts is known to be within bounds before a single one is made.
+Invariant: the number of parts is checked against `MAX_PARALLEL` before any is made.
 """
 
 from __future__ import annotations
@@ -23,19 +22,19 @@ MAX_PARALLEL = 200
 
 
 class Parallel(msgspec.Struct, frozen=True, kw_only=True):
-    """The parts of a job: so many alike, or one for each set of variables."""
+    """The parts of a job: `count` equal ones, or one for each set of variables in the matrix."""
 
     count: int
     matrix: tuple[dict[str, str], ...] = ()
 
     def names(self, name: str) -> tuple[str, ...]:
-        """What the parts of a job of this name are called."""
+        """The names of the parts of a job."""
         if self.matrix:
             return tuple(f"{name}: [{', '.join(variables.values())}]" for variables in self.matrix)
         return tuple(f"{name} {part}/{self.count}" for part in range(1, self.count + 1))
 
     def variables(self, index: int) -> dict[str, str]:
-        """What the part gets; `index` counts from 0."""
+        """The variables of a part; `index` counts from 0."""
         node = {"CI_NODE_INDEX": str(index + 1), "CI_NODE_TOTAL": str(self.count)}
         return {**self.matrix[index], **node} if self.matrix else node
 

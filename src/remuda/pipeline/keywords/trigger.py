@@ -1,8 +1,7 @@
-"""`trigger` and `run`: what a job does instead of running a script.
+"""Reads `trigger` and `run`, which replace a job's script.
 
-Decided here: the forms of both. Which project or file a trigger names is looked up when the job runs, since
-variables in it may come from other jobs. The steps of `run` are checked for their form only and handed on as data.
-Called by `job`.
+The project or file of a trigger is looked up when the job runs, because its variables may come from other jobs. The
+steps of `run` are checked for their form only.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ from remuda.pipeline.spec import Trigger
 from remuda.pipeline.syntax.known_keys import FORWARD, STEP, TRIGGER, TRIGGER_INCLUDE
 from remuda.pipeline.syntax.tree import Entry, Items, Node, Scalar, Table, plain
 from remuda.pipeline.syntax.typed_values import (
+    Fields,
     inside,
     mistyped,
     read_choice,
@@ -27,7 +27,7 @@ from remuda.pipeline.syntax.typed_values import (
 
 MAX_CHILD_FILES = 3
 STRATEGIES = ("depend", "mirror")
-# What makes no sense where nothing runs on a machine.
+# Keys that have no effect without a machine.
 NOT_WITH_TRIGGER = (
     "script",
     "run",
@@ -57,20 +57,20 @@ def read_trigger(report: Report, node: Node, path: str) -> Trigger | None:
         project = read_text(report, node, path)
         return None if project is None else Trigger(project=project)
     entries = read_table(report, node, path, TRIGGER)
-    given = {key: (entry.value, inside(path, key)) for key, entry in entries.items()}
+    fields = Fields(report, entries, path)
     if isinstance(node, Table) and ("project" in node.entries) == ("include" in node.entries):
         report.add(node, path, 'must have a "project" or an "include", and not both', "say which pipeline to start")
     if "branch" in entries and "include" in entries:
         report.add(entries["branch"].key, inside(path, "branch"), '"branch" wants a "project"', "remove it")
-    forward = _flags(report, *at) if (at := given.get("forward")) else {}
+    forward = fields.read("forward", _flags) or {}
     return Trigger(
-        project=(read_text(report, *at) if (at := given.get("project")) else None) or "",
-        branch=(read_text(report, *at) if (at := given.get("branch")) else None) or "",
-        include=_includes(report, *at) if (at := given.get("include")) else (),
-        strategy=(read_choice(report, *at, STRATEGIES) if (at := given.get("strategy")) else None) or "",
+        project=fields.read("project", read_text) or "",
+        branch=fields.read("branch", read_text) or "",
+        include=fields.read("include", _includes) or (),
+        strategy=fields.read("strategy", read_choice, STRATEGIES) or "",
         forward_yaml_variables=forward.get("yaml_variables", True),
         forward_pipeline_variables=forward.get("pipeline_variables", False),
-        inputs=_inputs(report, *at) if (at := given.get("inputs")) else {},
+        inputs=fields.read("inputs", _inputs) or {},
     )
 
 
@@ -93,7 +93,7 @@ def _includes(report: Report, node: Node, path: str) -> tuple[dict[str, Any], ..
         report.add(node, path, "must not be empty", "name the file of the child pipeline")
     if len(nodes) > MAX_CHILD_FILES:
         report.add(node, path, f"a child pipeline has at most {MAX_CHILD_FILES} files", "include the others from one")
-    return tuple(found for item in nodes if (found := _include(report, item, path)))
+    return tuple(include for item in nodes if (include := _include(report, item, path)))
 
 
 def _include(report: Report, node: Node, path: str) -> dict[str, Any] | None:
@@ -101,22 +101,22 @@ def _include(report: Report, node: Node, path: str) -> dict[str, Any] | None:
         file = read_text(report, node, path)
         return _local(report, file, node, path) if file is not None else None
     entries = read_table(report, node, path, TRIGGER_INCLUDE)
-    found: dict[str, Any] = {}
+    include: dict[str, Any] = {}
     for key, entry in entries.items():
         where = inside(path, key)
         if key == "inputs":
-            found[key] = _inputs(report, entry.value, where)
+            include[key] = _inputs(report, entry.value, where)
         elif key == "file":
-            found[key] = list(read_one_or_more(report, entry.value, where) or ())
+            include[key] = list(read_one_or_more(report, entry.value, where) or ())
         elif (text := read_text(report, entry.value, where)) is not None:
-            found[key] = _local(report, text, entry.value, where)["local"] if key == "local" else text
+            include[key] = _local(report, text, entry.value, where)["local"] if key == "local" else text
     kinds = [key for key in ("local", "artifact", "project") if key in entries]
     if isinstance(node, Table) and len(kinds) != 1 and not any(key in TRIGGER_INCLUDE.later for key in node.entries):
         report.add(node, path, 'must have one of "local", "artifact" and "project"', "say where the file is")
     for key, partner in (("artifact", "job"), ("project", "file")):
         if (key in entries) != (partner in entries):
             report.add(node, path, f'"{key}" and "{partner}" go together', "give both")
-    return found
+    return include
 
 
 def _local(report: Report, file: str, at: Node, path: str) -> dict[str, Any]:
@@ -127,7 +127,7 @@ def _local(report: Report, file: str, at: Node, path: str) -> dict[str, Any]:
 
 
 def read_run(report: Report, node: Node, path: str) -> tuple[dict[str, Any], ...]:
-    """The steps of a job."""
+    """The steps of a job, as data."""
     if not isinstance(node, Items) or not node.items:
         mistyped(report, node, path, "a list of steps")
         return ()
@@ -168,7 +168,7 @@ def _env(report: Report, entry: Entry, path: str) -> str:
 
 
 def check_alone(report: Report, entries: Mapping[str, Entry], name: str) -> None:
-    """Note the keys that do not go with `trigger` or `run`."""
+    """Report keys that cannot be combined with `trigger` or `run`."""
     for leader, others in (("trigger", NOT_WITH_TRIGGER), ("run", NOT_WITH_RUN)):
         for key in others if leader in entries else ():
             if key in entries:

@@ -1,9 +1,8 @@
-"""The `variables` of a file, a job or a rule.
+"""Reads `variables` of a file, a job or a rule.
 
-Decided here: which names and values a variable may have. Numbers keep the form they are written in (`1.10` stays
-"1.10"), booleans become "true" or "false" whatever their spelling. GIT_STRATEGY and GIT_DEPTH are checked now,
-since a misspelt one would show only after a machine has been made for the job. Expansion of `$NAME` happens later,
-in the job's environment; `raw` says for which values it must not.
+Numbers keep their spelling (`1.10` stays "1.10"); booleans become "true" or "false". GIT_STRATEGY and GIT_DEPTH are
+checked here, because a misspelt value would otherwise show only after a machine was made for the job. `$NAME` is
+expanded later, in the job's environment, but for `raw` values.
 """
 
 from __future__ import annotations
@@ -24,13 +23,13 @@ _DEPTH = re.compile(r"[0-9]{1,9}", re.ASCII)
 
 
 class Variables(msgspec.Struct, frozen=True, kw_only=True):
-    """Names with values, and which of the values are taken as they are."""
+    """Names with values, and the names of those that are not expanded."""
 
     values: dict[str, str] = {}
     raw: frozenset[str] = frozenset()
 
     def over(self, other: Variables) -> Variables:
-        """Both, these values winning."""
+        """Both; these values win."""
         if not self.values:
             return other
         raw = (other.raw - self.values.keys()) | self.raw if other.raw or self.raw else self.raw
@@ -38,7 +37,7 @@ class Variables(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_variables(report: Report, node: Node, path: str) -> Variables:
-    """Names with values, as the job's environment will have them."""
+    """`variables` of a file, a job or a rule."""
     if is_null(node):
         return Variables()
     if not isinstance(node, Table):
@@ -50,7 +49,7 @@ def read_variables(report: Report, node: Node, path: str) -> Variables:
         where = inside(path, name)
         if not check_name(report, entry.key, where):
             continue
-        value = _described(report, entry.value, where, raw, name)
+        value = _read_variable(report, entry.value, where, raw, name)
         if value is not None:
             values[name] = value
             _check_git(report, name, value, entry.value, where)
@@ -58,14 +57,16 @@ def read_variables(report: Report, node: Node, path: str) -> Variables:
 
 
 def check_name(report: Report, key: Scalar, path: str) -> bool:
-    """Whether a variable may be called so: others would not reach the job's shell."""
+    """True if the key is a name that a shell accepts; else it is reported."""
     if is_text(key) and _NAME.fullmatch(key.text):
         return True
-    report.add(key, path, f"{quote(key.text)} is no name for a variable", "use letters, digits and _, no digit first")
+    suggestion = "use letters, digits and _, no digit first"
+    report.add(key, path, f"{quote(key.text)} is not a name for a variable", suggestion)
     return False
 
 
-def _described(report: Report, node: Node, path: str, raw: set[str], name: str) -> str | None:
+def _read_variable(report: Report, node: Node, path: str, raw: set[str], name: str) -> str | None:
+    """The value of a scalar, or of a map with `value` and `description`. Adds the name to `raw` for `expand: false`."""
     if not isinstance(node, Table):
         return read_value(report, node, path)
     entries = read_table(report, node, path, VARIABLE)

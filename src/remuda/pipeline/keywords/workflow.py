@@ -1,7 +1,6 @@
-"""`workflow`: whether there is a pipeline at all, what it is called, what a new commit or a failed job cancels.
+"""Reads and evaluates `workflow`: whether there is a pipeline, its name, and what cancels it.
 
-Decided here: that the first rule which applies decides, that its variables stand over the file's, and that a file whose
-rules all fail to apply makes no pipeline. Called by `compile` before any job is judged.
+The first rule that applies decides, and its variables win over the file's. If no rule applies, there is no pipeline.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ MAX_PIPELINE_NAME = 255
 
 
 class Workflow(msgspec.Struct, frozen=True, kw_only=True):
-    """`workflow`, before it is judged."""
+    """`workflow`, before it is evaluated."""
 
     name: str = ""
     name_at: Node | None = None
@@ -30,7 +29,7 @@ class Workflow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_workflow(report: Report, judge: Judge, node: Node) -> Workflow:
-    """The `workflow` of a file."""
+    """`workflow` of a file."""
     entries = read_table(report, node, "workflow", WORKFLOW)
     rules = entries.get("rules")
     name = entries.get("name")
@@ -44,16 +43,17 @@ def read_workflow(report: Report, judge: Judge, node: Node) -> Workflow:
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What `workflow` makes of a pipeline."""
+    """The result of `workflow`."""
 
     name: str
     auto_cancel: AutoCancel
     variables: Variables
     skipped: str | None
+    """Why there is no pipeline."""
 
 
 def judge_workflow(report: Report, judge: Judge, workflow: Workflow, own: Variables) -> Outcome:
-    """Whether there is a pipeline, and what it is called."""
+    """Evaluate the rules of `workflow` and expand the pipeline's name."""
     rule = next((each for each in workflow.rules or () if judge.applies(each.clauses, own)), None)
     skipped = None
     if workflow.rules is not None and rule is None:
@@ -61,7 +61,7 @@ def judge_workflow(report: Report, judge: Judge, workflow: Workflow, own: Variab
     elif rule is not None and rule.when == "never":
         skipped = f"the rule of workflow:rules on line {rule.clauses.at.line} says never"
     variables = rule.variables.over(own) if rule is not None else own
-    cancel, ruled = workflow.auto_cancel, (rule.auto_cancel if rule is not None else None) or AutoCancel()
+    cancel, by_rule = workflow.auto_cancel, (rule.auto_cancel if rule is not None else None) or AutoCancel()
     name = ""
     try:
         name = judge.expansion(variables).expand(workflow.name).strip()[:MAX_PIPELINE_NAME]
@@ -70,8 +70,8 @@ def judge_workflow(report: Report, judge: Judge, workflow: Workflow, own: Variab
     return Outcome(
         name=name,
         auto_cancel=AutoCancel(
-            on_new_commit=ruled.on_new_commit or cancel.on_new_commit,
-            on_job_failure=ruled.on_job_failure or cancel.on_job_failure,
+            on_new_commit=by_rule.on_new_commit or cancel.on_new_commit,
+            on_job_failure=by_rule.on_job_failure or cancel.on_job_failure,
         ),
         variables=variables,
         skipped=skipped,

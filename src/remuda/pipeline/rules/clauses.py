@@ -1,11 +1,10 @@
-"""Whether something is part of the pipeline: the clauses that rules of jobs, of `workflow` and of includes share.
+"""Reads and evaluates `if`, `changes` and `exists`, the clauses of rules of jobs, `workflow` and includes.
 
-Decided here: what `if`, `changes` and `exists` mean, and what they cost. `Judge` holds what one compilation judges
-against: facts, regular expressions, file patterns, each with an allowance. The keys beside the clauses (when, variables
-...) are read in `rules`.
+`Judge` evaluates them for one compilation, with limits on regular expressions and file patterns. `job_rules` reads the
+other keys of a rule.
 
-Invariant: a clause is true only if it is known to be, with GitLab's exceptions: without knowledge of changed files
-every `changes` holds, without knowledge of files, or with too many to look at, every `exists` holds.
+As in GitLab, every `changes` holds if the changed files are unknown, and every `exists` holds if the files are unknown
+or too many.
 """
 
 from __future__ import annotations
@@ -27,24 +26,24 @@ from remuda.pipeline.syntax.typed_values import inside, mistyped, read_strings, 
 from remuda.pipeline.syntax.variable_expansion import Expansion, ExpansionError
 
 MAX_PATTERNS = 50
-# As in GitLab: beyond this many comparisons `exists` is true without a look.
 MAX_EXISTS_CHECKS = 50_000
+"""As in GitLab, `exists` is true if it would need more comparisons."""
 MAX_CHECKS = 1_000_000
 MAX_JUDGED = 200_000
 
 
 class Changes(msgspec.Struct, frozen=True, kw_only=True):
-    """`changes`: patterns, and the ref to compare with."""
+    """`changes` of a rule: patterns, and the ref to compare with."""
 
     paths: tuple[str, ...]
     compare_to: str | None
     at: Node
     key: str = "changes"
-    """Where it stands, for mistakes."""
+    """The path of its key, for mistakes."""
 
 
 class Clauses(msgspec.Struct, frozen=True, kw_only=True):
-    """What must hold for a rule to apply; all that is given must."""
+    """The clauses of a rule. The rule applies if all of them hold."""
 
     condition: Expression | None = None
     changes: Changes | None = None
@@ -53,7 +52,7 @@ class Clauses(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Judge:
-    """What the rules of one pipeline are judged with."""
+    """Evaluates the rules of one pipeline."""
 
     def __init__(self, report: Report, facts: Facts) -> None:
         self.facts = facts
@@ -61,26 +60,26 @@ class Judge:
         self._report = report
         self._predefined = facts.pipeline_variables()
         self._expressions: dict[str, Expression] = {}
-        self._found: dict[tuple[tuple[str, ...], str | None], bool] = {}
+        self._answers: dict[tuple[tuple[str, ...], str | None], bool] = {}
         self._contents: dict[tuple[str, ...], list[str]] = {}
         self._checks = 0
         self._judged = 0
-        # The rules of one job ask one after the other with the same variables.
+        # Cache of `variables`: the rules of one job ask for the same ones.
         self._last: tuple[Variables, dict[str, str]] | None = None
 
-    def known(self, own: Variables) -> dict[str, str]:
-        """Every variable that is known now: predefined ones, the file's over them, the project's over both."""
+    def variables(self, own: Variables) -> dict[str, str]:
+        """All variables: predefined ones, over them `own` ones, over them those of the facts."""
         if self._last is None or self._last[0] is not own:
             self._last = own, {**self._predefined, **own.values, **self.facts.variables}
         return self._last[1]
 
     def expansion(self, own: Variables, *, keep_unknown: bool = False) -> Expansion:
-        """Expands texts with all that is known."""
+        """Expands texts with `variables`."""
         raw = (own.raw - self.facts.variables.keys()) | self.facts.raw
-        return Expansion(self.known(own), raw=raw, keep_unknown=keep_unknown)
+        return Expansion(self.variables(own), raw=raw, keep_unknown=keep_unknown)
 
     def expression(self, node: Node, path: str) -> Expression | None:
-        """A condition as written; None and a mistake if it is none."""
+        """Parse a condition; None, with a mistake, if it is invalid."""
         text = read_text(self._report, node, path)
         if text is None:
             return None
@@ -96,14 +95,14 @@ class Judge:
         return self._expressions[text]
 
     def holds(self, expression: Expression, variables: Mapping[str, str], at: Placed) -> bool:
-        """Whether a condition is true."""
+        """True if the condition is true."""
         try:
             return holds(expression, variables, self.patterns)
         except TooCostlyError:
             self.too_costly(at, "")
 
-    def found(self, text: str, flags: str, subject: str, at: Placed) -> bool:
-        """Whether a regular expression matches; one that does not work matches nothing."""
+    def is_match(self, text: str, flags: str, subject: str, at: Placed) -> bool:
+        """True if a regular expression matches; an invalid one does not."""
         try:
             return self.patterns.is_match(text, flags, subject)
         except PatternError:
@@ -112,77 +111,76 @@ class Judge:
             self.too_costly(at, "")
 
     def too_costly(self, at: Placed, path: str) -> NoReturn:
-        """Give up on a file whose regular expressions take too long."""
+        """Stop the compilation: the regular expressions take too long."""
         self._report.stop(at, path, "the regular expressions take too long to judge", "use simpler or fewer ones")
 
     def applies(self, clauses: Clauses, own: Variables) -> bool:
-        """Whether all clauses of a rule hold."""
+        """True if all clauses of a rule hold."""
         self._judged += 1
         if self._judged > MAX_JUDGED:
-            message = f"rules are judged more than {MAX_JUDGED} times"
+            message = f"rules are evaluated more than {MAX_JUDGED} times"
             self._report.stop(clauses.at, "", message, "use fewer rules in parallel jobs")
-        if clauses.condition is not None and not self.holds(clauses.condition, self.known(own), clauses.at):
+        if clauses.condition is not None and not self.holds(clauses.condition, self.variables(own), clauses.at):
             return False
-        if clauses.changes is not None and not self._changed(clauses.changes, own):
+        if clauses.changes is not None and not self.has_changes(clauses.changes, own):
             return False
         return clauses.exists is None or self._exists(clauses.exists, own, clauses.at)
 
-    def changed(self, paths: tuple[str, ...], own: Variables, at: Node) -> bool:
-        """Whether one of the files that changed fits one of the patterns."""
-        return self._changed(Changes(paths=paths, compare_to=None, at=at), own)
-
-    def _changed(self, changes: Changes, own: Variables) -> bool:
-        paths = self._expanded(changes.paths, own, changes.at)
-        compare_to = changes.compare_to and self._expanded((changes.compare_to,), own, changes.at)[0]
-        if (paths, compare_to or "") not in self._found:
-            files = self.facts.changed(compare_to)
+    def has_changes(self, changes: Changes, own: Variables) -> bool:
+        """True if a changed file matches one of the patterns."""
+        paths = self._expand(changes.paths, own, changes.at)
+        compare_to = changes.compare_to and self._expand((changes.compare_to,), own, changes.at)[0]
+        if (paths, compare_to or "") not in self._answers:
+            files = self.facts.changes_since(compare_to)
             if isinstance(files, SourceProblem):
                 self._report.add(changes.at, changes.key, files.reason, files.suggestion)
                 files = None
-            self._found[paths, compare_to or ""] = files is None or self._any(paths, files, changes.at)
-        return self._found[paths, compare_to or ""]
+            self._answers[paths, compare_to or ""] = files is None or self._any_match(paths, files, changes.at)
+        return self._answers[paths, compare_to or ""]
 
     def _exists(self, patterns: tuple[str, ...], own: Variables, at: Node) -> bool:
-        paths = self._expanded(patterns, own, at)
-        if (paths, None) not in self._found:
+        paths = self._expand(patterns, own, at)
+        if (paths, None) not in self._answers:
             files = self.facts.files
-            too_many = files is not None and len(files) * sum(Glob(p).literal is None for p in paths)
-            known = files is not None and too_many <= MAX_EXISTS_CHECKS
-            self._found[paths, None] = not known or self._any(paths, (files or {}).keys(), at)
-        return self._found[paths, None]
+            checks = 0 if files is None else len(files) * sum(Glob(path).literal is None for path in paths)
+            if files is None or checks > MAX_EXISTS_CHECKS:
+                self._answers[paths, None] = True
+            else:
+                self._answers[paths, None] = self._any_match(paths, files.keys(), at)
+        return self._answers[paths, None]
 
     def contents_of(self, patterns: tuple[str, ...], at: Node) -> list[str]:
-        """The ids of the contents of all files that fit, in the order of their paths."""
+        """The content ids of all matching files, in the order of their paths."""
         if patterns not in self._contents:
             files = self.facts.files or {}
             globs = [Glob(pattern) for pattern in patterns]
-            found = {glob.literal for glob in globs if glob.literal in files}
+            paths = {glob.literal for glob in globs if glob.literal in files}
             for glob in globs:
                 if glob.literal is None:
-                    self._check_files(len(files), at)
-                    found.update(path for path in files if glob.fits(path))
-            self._contents[patterns] = [files[path] for path in sorted(filter(None, found))]
+                    self._count_checks(len(files), at)
+                    paths.update(path for path in files if glob.fits(path))
+            self._contents[patterns] = [files[path] for path in sorted(filter(None, paths))]
         return self._contents[patterns]
 
-    def _check_files(self, count: int, at: Node) -> None:
+    def _count_checks(self, count: int, at: Node) -> None:
         self._checks += count
         if self._checks > MAX_CHECKS:
             message = f"the rules compare more than {MAX_CHECKS} files with patterns"
             self._report.stop(at, "", message, "use fewer patterns, or plain paths")
 
-    def _any(self, patterns: tuple[str, ...], files: Collection[str], at: Node) -> bool:
+    def _any_match(self, patterns: tuple[str, ...], files: Collection[str], at: Node) -> bool:
         for pattern in patterns:
             glob = Glob(pattern)
             if glob.literal is not None:
                 if glob.literal in files:
                     return True
                 continue
-            self._check_files(len(files), at)
+            self._count_checks(len(files), at)
             if any(glob.fits(path) for path in files):
                 return True
         return False
 
-    def _expanded(self, texts: tuple[str, ...], own: Variables, at: Node) -> tuple[str, ...]:
+    def _expand(self, texts: tuple[str, ...], own: Variables, at: Node) -> tuple[str, ...]:
         if not any("$" in text for text in texts):
             return texts
         expansion = self.expansion(own)
@@ -193,7 +191,7 @@ class Judge:
 
 
 def read_clauses(report: Report, judge: Judge, entries: Mapping[str, Entry], path: str, at: Node) -> Clauses:
-    """The clauses of one rule."""
+    """Read the clauses of one rule."""
     return Clauses(
         condition=judge.expression(entries["if"].value, inside(path, "if")) if "if" in entries else None,
         changes=_changes(report, entries["changes"].value, inside(path, "changes")) if "changes" in entries else None,

@@ -1,11 +1,10 @@
-"""The expressions of `rules:if` and of `only:variables`: read once, judged against variables.
+"""Parses and evaluates the expressions of `rules:if` and `only:variables`.
 
-Decided here: GitLab's small language. `==` and `!=` compare texts, `=~` and `!~` take `/.../flags` or a variable
-that holds one; `&&` binds tighter than `||`. A variable that does not exist is null; alone it is true when it
-has a value. A variable to the right of `=~` that holds no expression matches nothing. Variables inside the values of
-variables are not expanded here, as in GitLab.
+`==` and `!=` compare texts; `=~` and `!~` take `/.../flags` or a variable with such a value; `&&` binds tighter than
+`||`. A variable that does not exist is null; a variable alone is true if it has a value. A variable to the right of
+`=~` that has no regular expression matches nothing. As in GitLab, variables inside values are not expanded.
 
-Invariant: reading and judging take time linear in the text; nesting is bounded.
+Invariant: parsing and evaluation take time linear in the text; nesting is limited.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ _REST = re.compile(r"\s*(\S{1,20})")
 
 
 class ExpressionError(Exception):
-    """The text is no expression; `offset` is the character it stops making sense at, from 0."""
+    """The text is not an expression. `offset` is the character of the mistake, from 0."""
 
     def __init__(self, message: str, offset: int) -> None:
         super().__init__(message)
@@ -67,18 +66,18 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     right: Variable | Value | Regex
 
 
-class Joined(msgspec.Struct, frozen=True, kw_only=True):
-    """Several parts, all of which or any of which must hold."""
+class Combination(msgspec.Struct, frozen=True, kw_only=True):
+    """Parts joined by `&&` (all) or `||` (any)."""
 
     how: Literal["all", "any"]
     parts: tuple[Expression, ...]
 
 
-Expression = Variable | Value | Comparison | Joined
+Expression = Variable | Value | Comparison | Combination
 
 
 def parse_expression(text: str, patterns: Patterns) -> Expression:
-    """The expression, or `ExpressionError`. Regular expressions in it are checked too."""
+    """Parse the expression and compile its regular expressions. Raises `ExpressionError`."""
     if len(text) > MAX_EXPRESSION:
         raise ExpressionError(f"an expression has at most {MAX_EXPRESSION} characters", MAX_EXPRESSION)
     parser = _Parser(text, patterns)
@@ -88,17 +87,16 @@ def parse_expression(text: str, patterns: Patterns) -> Expression:
 
 
 def holds(expression: Expression, variables: Mapping[str, str], patterns: Patterns) -> bool:
-    """Whether the expression is true for these variables."""
+    """True if the expression is true for these variables."""
     match expression:
-        case Joined():
-            judge = all if expression.how == "all" else any
-            return judge(holds(part, variables, patterns) for part in expression.parts)
+        case Combination():
+            combine = all if expression.how == "all" else any
+            return combine(holds(part, variables, patterns) for part in expression.parts)
         case Comparison(op="==") | Comparison(op="!="):
             same = _text(expression.left, variables) == _text(expression.right, variables)
             return same is (expression.op == "==")
         case Comparison():
-            found = _matches(expression, variables, patterns)
-            return found is (expression.op == "=~")
+            return _matches(expression, variables, patterns) is (expression.op == "=~")
         case _:
             return bool(_text(expression, variables))
 
@@ -123,12 +121,12 @@ def _matches(comparison: Comparison, variables: Mapping[str, str], patterns: Pat
     try:
         return patterns.is_match(*literal, subject)
     except PatternError:
-        # What a variable holds is nobody's mistake in the file.
+        # The value of a variable is not a mistake of the file.
         return False
 
 
 class _Parser:
-    """Reads left to right, one token ahead."""
+    """A recursive descent parser with one token of lookahead."""
 
     def __init__(self, text: str, patterns: Patterns) -> None:
         self._text = text
@@ -142,17 +140,17 @@ class _Parser:
         parts = [self._all_of()]
         while self._took("||"):
             parts.append(self._all_of())
-        return parts[0] if len(parts) == 1 else Joined(how="any", parts=tuple(parts))
+        return parts[0] if len(parts) == 1 else Combination(how="any", parts=tuple(parts))
 
     def end(self) -> None:
         if self._next is not None:
-            raise ExpressionError(f"expected && or || before {self._shown()}", self._start())
+            raise ExpressionError(f"expected && or || before {self._next_text()}", self._start())
 
     def _all_of(self) -> Expression:
         parts = [self._single()]
         while self._took("&&"):
             parts.append(self._single())
-        return parts[0] if len(parts) == 1 else Joined(how="all", parts=tuple(parts))
+        return parts[0] if len(parts) == 1 else Combination(how="all", parts=tuple(parts))
 
     def _single(self) -> Expression:
         opened = self._start()
@@ -162,7 +160,7 @@ class _Parser:
                 raise ExpressionError(f"parentheses are nested deeper than {MAX_NESTING} levels", opened)
             inner = self.any_of()
             if not self._took(")"):
-                raise ExpressionError(f"expected ) before {self._shown()}", self._start())
+                raise ExpressionError(f"expected ) before {self._next_text()}", self._start())
             self._depth -= 1
             return inner
         start = self._start()
@@ -184,7 +182,7 @@ class _Parser:
     def _operand(self) -> Variable | Value | Regex:
         token = self._next
         if token is None or token["op"]:
-            raise ExpressionError(f"expected a variable or a text before {self._shown()}", self._start())
+            raise ExpressionError(f"expected a variable or a text before {self._next_text()}", self._start())
         start = self._start()
         self._advance()
         if name := token["name"] or token["braced"]:
@@ -219,5 +217,5 @@ class _Parser:
             return len(self._text)
         return self._next.end() - len(self._next[0].lstrip())
 
-    def _shown(self) -> str:
+    def _next_text(self) -> str:
         return "its end" if self._next is None else f'"{self._next[0].strip()[:20]}"'

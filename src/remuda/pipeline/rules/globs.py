@@ -1,10 +1,10 @@
-"""Which paths of a repository a pattern names: `rules:changes`, `rules:exists`, `include:local`, `cache:key:files`.
+"""File patterns of `rules:changes`, `rules:exists`, `include:local` and `cache:key:files`.
 
-Decided here: `*` and `?` stay within one folder, `**` spans folders, `[abc]` and `{a,b}` are sets; names that begin
-with a dot are names like others. Patterns are relative to the repository's root.
+`*` and `?` match within one folder, `**` spans folders, `[abc]` and `{a,b}` are sets. Names that begin with a dot are
+not special. Patterns are relative to the repository's root.
 
-Invariant: folders are matched one by one, and inside a name nothing backtracks, so that a pattern of many stars costs
-no more than one of few.
+Invariant: folders are matched one by one, and matching a name does not backtrack, so that many stars cost no more than
+few.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def is_glob(text: str) -> bool:
 
 
 class Glob:
-    """One pattern, ready to use."""
+    """A compiled pattern. `literal` is the path if the pattern has no wildcards."""
 
     def __init__(self, pattern: str) -> None:
         pattern = pattern.removeprefix("./").lstrip("/")
@@ -32,7 +32,7 @@ class Glob:
         self._rows = [] if self.literal is not None else [row.split("/") for row in _alternatives(pattern)]
 
     def fits(self, path: str) -> bool:
-        """Whether the path is one of those meant."""
+        """True if the path matches."""
         if self.literal is not None:
             return path == self.literal
         names = path.split("/")
@@ -40,7 +40,7 @@ class Glob:
 
 
 def match_paths(patterns: Iterable[str], paths: Iterable[str]) -> list[str]:
-    """The paths that any of the patterns names, in their order."""
+    """The paths that match any of the patterns, in their order."""
     globs = [Glob(pattern) for pattern in patterns]
     return [path for path in paths if any(glob.fits(path) for glob in globs)]
 
@@ -59,7 +59,7 @@ def normal_path(text: str) -> str | None:
 
 
 def _alternatives(pattern: str) -> list[str]:
-    """`a/{b,c}` as `a/b` and `a/c`. Of very many only the first count, so that a short text cannot make a long list."""
+    """`a/{b,c}` as `a/b` and `a/c`, at most `MAX_ALTERNATIVES`: a short text could make a very long list."""
     done: list[str] = []
     waiting = [pattern]
     while waiting and len(done) < MAX_ALTERNATIVES:
@@ -73,13 +73,13 @@ def _alternatives(pattern: str) -> list[str]:
 
 
 def _fits(row: list[str], names: list[str]) -> bool:
-    """Whether names match the pattern's parts; `**` takes any number of folders, and at the end at least a name."""
-    # reached[i]: the first i names are accounted for by the parts so far.
+    """True if the names match the parts. `**` matches any number of folders, but at the end at least one name."""
+    # reached[i]: the parts so far match the first i names.
     reached = [True] + [False] * len(names)
     for index, part in enumerate(row):
         if part == "**":
             if index == len(row) - 1:
-                # `a/**` names what is in the folder, not the folder.
+                # `a/**` matches what is in the folder, not the folder.
                 return any(reached[:-1])
             for position in range(1, len(names) + 1):
                 reached[position] = reached[position] or reached[position - 1]
@@ -95,7 +95,7 @@ def _fits(row: list[str], names: list[str]) -> bool:
 
 @lru_cache(maxsize=1000)
 def _name(part: str) -> re.Pattern[str]:
-    """The expression for one name. Text between stars is taken at its first place, for good: the group is atomic."""
+    """The expression for one name. Text between stars matches at its first place only: the group is atomic."""
     chunks: list[str] = [""]
     index = 0
     while index < len(part):

@@ -1,9 +1,8 @@
-"""`rules`, `only` and `except` of a job: what they say, and what follows for the job.
+"""Reads and evaluates `rules`, `only` and `except` of a job.
 
-Decided here: the first rule that applies decides; a job without rules is judged by `only` and `except`, and by
-default runs for branches and tags but not for merge requests, unless `workflow` has rules. What a single clause
-means is decided in `conditions`. Called by `job` to read, by `unfolding` to judge, once for each part of a parallel
-job, since the variables of a matrix count.
+The first rule that applies decides. A job without rules follows `only` and `except`; by default it runs for branches
+and tags, but not for merge requests unless `workflow` has rules. `keywords.job` reads them; `job_list` evaluates them
+for each part of a parallel job, because the variables of a matrix count.
 """
 
 from __future__ import annotations
@@ -17,13 +16,14 @@ from remuda.pipeline.errors import Report, printable, quote
 from remuda.pipeline.facts import MERGE_REQUEST, Facts
 from remuda.pipeline.keywords.needs import Needs, read_needs
 from remuda.pipeline.keywords.variables import Variables, read_variables
-from remuda.pipeline.rules.clauses import Clauses, Judge, read_clauses, read_paths
+from remuda.pipeline.rules.clauses import Changes, Clauses, Judge, read_clauses, read_paths
 from remuda.pipeline.rules.expressions import Expression
 from remuda.pipeline.rules.regex import PatternError, split_literal
 from remuda.pipeline.spec import When
 from remuda.pipeline.syntax.known_keys import ALLOW_FAILURE, AUTO_CANCEL, ONLY, RULE, Keys
 from remuda.pipeline.syntax.tree import Entry, Items, Node, Table
 from remuda.pipeline.syntax.typed_values import (
+    Fields,
     inside,
     is_null,
     mistyped,
@@ -39,7 +39,7 @@ JOB_WHEN = ("on_success", "on_failure", "always", "manual", "delayed")
 ON_NEW_COMMIT = ("conservative", "interruptible", "none")
 ON_JOB_FAILURE = ("none", "all")
 
-# Words in `only:refs` that name a way to start a pipeline.
+# Words in `only:refs` that mean a CI_PIPELINE_SOURCE.
 _SOURCES = {
     "api": "api",
     "chat": "chat",
@@ -55,21 +55,21 @@ _SOURCES = {
 
 
 class AllowFailure(msgspec.Struct, frozen=True, kw_only=True):
-    """Always or never, or only for some exit codes."""
+    """`allow_failure`: always, never, or for some exit codes."""
 
     always: bool = False
     exit_codes: tuple[int, ...] = ()
 
 
 class AutoCancel(msgspec.Struct, frozen=True, kw_only=True):
-    """`auto_cancel`; None: not given."""
+    """`auto_cancel`. None: the key is absent."""
 
     on_new_commit: str | None = None
     on_job_failure: str | None = None
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True):
-    """One entry of `rules`. None: the job's own value stays."""
+    """An entry of `rules`. None: the job's own value applies."""
 
     clauses: Clauses
     when: str | None = None
@@ -82,7 +82,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RefPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """`only` or `except`. None: not given."""
+    """`only` or `except`. None: the key is absent."""
 
     refs: tuple[str, ...] | None = None
     variables: tuple[Expression, ...] | None = None
@@ -91,7 +91,7 @@ class RefPolicy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Conditions(msgspec.Struct, frozen=True, kw_only=True):
-    """All that decides whether a job is in the pipeline."""
+    """The keys that decide whether a job is in the pipeline."""
 
     rules: tuple[Rule, ...] | None = None
     only: RefPolicy | None = None
@@ -99,7 +99,7 @@ class Conditions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_conditions(report: Report, judge: Judge, entries: Mapping[str, Entry], name: str) -> Conditions:
-    """What a job says about when it is part of a pipeline."""
+    """Read `rules`, `only` and `except` of a job."""
     rules = (
         read_rules(report, judge, entries["rules"].value, inside(name, "rules"), RULE) if "rules" in entries else None
     )
@@ -119,53 +119,53 @@ def read_conditions(report: Report, judge: Judge, entries: Mapping[str, Entry], 
 def read_auto_cancel(report: Report, node: Node, path: str) -> AutoCancel:
     """`auto_cancel` of `workflow` or of one of its rules."""
     entries = read_table(report, node, path, AUTO_CANCEL)
-    given = {key: (entry.value, inside(path, key)) for key, entry in entries.items()}
+    fields = Fields(report, entries, path)
     return AutoCancel(
-        on_new_commit=read_choice(report, *at, ON_NEW_COMMIT) if (at := given.get("on_new_commit")) else None,
-        on_job_failure=read_choice(report, *at, ON_JOB_FAILURE) if (at := given.get("on_job_failure")) else None,
+        on_new_commit=fields.read("on_new_commit", read_choice, ON_NEW_COMMIT),
+        on_job_failure=fields.read("on_job_failure", read_choice, ON_JOB_FAILURE),
     )
 
 
 def read_rules(report: Report, judge: Judge, node: Node, path: str, keys: Keys) -> tuple[Rule, ...]:
-    """Rules in their order."""
-    return tuple(_rule(report, judge, item, path, keys) for item in flat(report, node, path))
+    """Read a list of rules."""
+    return tuple(_rule(report, judge, item, path, keys) for item in flatten_rules(report, node, path))
 
 
-def flat(report: Report, node: Node, path: str) -> list[Table]:
-    """The maps of a list, lists inside it laid flat."""
+def flatten_rules(report: Report, node: Node, path: str) -> list[Table]:
+    """The maps of a list, and of lists inside it."""
     if not isinstance(node, Items):
         mistyped(report, node, path, "a list of rules", "put a - before it" if isinstance(node, Table) else "")
         return []
-    found: list[Table] = []
+    tables: list[Table] = []
     nodes: list[Node] = list(reversed(node.items))
     while nodes:
         item = nodes.pop()
         if isinstance(item, Items):
             nodes.extend(reversed(item.items))
         elif isinstance(item, Table):
-            found.append(item)
+            tables.append(item)
         else:
             mistyped(report, item, path, "a map, as every rule is")
-    return found
+    return tables
 
 
 def _rule(report: Report, judge: Judge, node: Table, path: str, keys: Keys) -> Rule:
     entries = read_table(report, node, path, keys)
-    given = {key: (entry.value, inside(path, key)) for key, entry in entries.items()}
+    fields = Fields(report, entries, path)
     choices = (*JOB_WHEN, "never") if keys is RULE else ("always", "never")
-    when = read_choice(report, *at, choices) if (at := given.get("when")) else None
-    start_in = read_duration(report, *at) if (at := given.get("start_in")) else None
+    when = fields.read("when", read_choice, choices)
+    start_in = fields.read("start_in", read_duration)
     if when == "delayed" and "start_in" not in entries:
         report.add(entries["when"].value, inside(path, "when"), '"delayed" wants a "start_in"', "say how long to wait")
     return Rule(
         clauses=read_clauses(report, judge, entries, path, node),
         when=when,
         start_in_seconds=start_in,
-        allow_failure=read_allow_failure(report, *at) if (at := given.get("allow_failure")) else None,
-        variables=read_variables(report, *at) if (at := given.get("variables")) else Variables(),
-        needs=read_needs(report, *at) if (at := given.get("needs")) else None,
-        interruptible=read_flag(report, *at) if (at := given.get("interruptible")) else None,
-        auto_cancel=read_auto_cancel(report, *at) if (at := given.get("auto_cancel")) else None,
+        allow_failure=fields.read("allow_failure", read_allow_failure),
+        variables=fields.read("variables", read_variables) or Variables(),
+        needs=fields.read("needs", read_needs),
+        interruptible=fields.read("interruptible", read_flag),
+        auto_cancel=fields.read("auto_cancel", read_auto_cancel),
     )
 
 
@@ -182,22 +182,23 @@ def read_allow_failure(report: Report, node: Node, path: str) -> AllowFailure:
 
 def _policy(report: Report, judge: Judge, node: Node, path: str) -> RefPolicy:
     if not isinstance(node, Table):
-        return RefPolicy(refs=_refs(report, judge, node, path), at=node)
+        return RefPolicy(refs=_refs(report, node, path, judge), at=node)
     entries = read_table(report, node, path, ONLY)
-    given = {key: (entry.value, inside(path, key)) for key, entry in entries.items()}
-    expressions: list[Expression] | None = None
-    if at := given.get("variables"):
-        nodes = at[0].items if isinstance(at[0], Items) else (at[0],)
-        expressions = [each for item in nodes if (each := judge.expression(item, at[1])) is not None]
+    fields = Fields(report, entries, path)
     return RefPolicy(
-        refs=_refs(report, judge, *at) if (at := given.get("refs")) else None,
-        variables=None if expressions is None else tuple(expressions),
-        changes=read_paths(report, *at) if (at := given.get("changes")) else None,
+        refs=fields.read("refs", _refs, judge),
+        variables=fields.read("variables", _expressions, judge),
+        changes=fields.read("changes", read_paths),
         at=node,
     )
 
 
-def _refs(report: Report, judge: Judge, node: Node, path: str) -> tuple[str, ...] | None:
+def _expressions(_: Report, node: Node, path: str, judge: Judge) -> tuple[Expression, ...]:
+    nodes = node.items if isinstance(node, Items) else (node,)
+    return tuple(each for item in nodes if (each := judge.expression(item, path)) is not None)
+
+
+def _refs(report: Report, node: Node, path: str, judge: Judge) -> tuple[str, ...] | None:
     nodes = (
         node if isinstance(node, Items) else Items(items=(node,), line=node.line, column=node.column, file=node.file)
     )
@@ -213,7 +214,7 @@ def _refs(report: Report, judge: Judge, node: Node, path: str) -> tuple[str, ...
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
-    """What a job becomes once its conditions are judged."""
+    """The values of a job after its rules are evaluated."""
 
     when: When
     start_in_seconds: int | None
@@ -221,14 +222,14 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     variables: Variables
     needs: Needs | None
     interruptible: bool | None
-    # Which rule decided, in words.
     rule: str = ""
+    """The rule that applied, such as "rule 2 (line 14)"."""
 
 
 def judge_job(
     judge: Judge, conditions: Conditions, own: Variables, by_job: Verdict, *, explicit: bool, workflow_rules: bool
 ) -> Verdict | str:
-    """What the job becomes, or why it is not in the pipeline. `explicit`: it says itself what failure it allows."""
+    """The job's values, or why it is left out. `by_job`: its values without rules. `explicit`: it has allow_failure."""
     if conditions.rules is None:
         return _why_not(judge, conditions, own, workflow_rules=workflow_rules) or by_job
     for number, rule in enumerate(conditions.rules, 1):
@@ -239,7 +240,7 @@ def judge_job(
             return f"{name}: when: never"
         allow_failure = rule.allow_failure or by_job.allow_failure
         if rule.allow_failure is None and rule.when is not None and not explicit:
-            # A manual job that a rule makes holds up the pipeline, unlike one that is manual by itself.
+            # As in GitLab, a job that a rule makes manual blocks the pipeline, unlike one with `when: manual`.
             allow_failure = AllowFailure()
         return Verdict(
             when=cast(When, rule.when or by_job.when),
@@ -258,7 +259,7 @@ def _place(node: Node) -> str:
 
 
 def _why_not(judge: Judge, conditions: Conditions, own: Variables, *, workflow_rules: bool) -> str:
-    """What `only` and `except` have against the job; empty: nothing."""
+    """Why `only` or `except` leave the job out; empty: they do not."""
     facts = judge.facts
     only, excluded = conditions.only, conditions.excluded
     if only is None:
@@ -270,7 +271,7 @@ def _why_not(judge: Judge, conditions: Conditions, own: Variables, *, workflow_r
             return f"only:refs ({_place(only.at)}): none fits"
         if only.variables is not None and not _any_holds(judge, only.variables, own, only.at):
             return f"only:variables ({_place(only.at)}): none holds"
-        if only.changes is not None and not judge.changed(only.changes, own, only.at):
+        if only.changes is not None and not _has_changes(judge, only.changes, own, only.at):
             return f"only:changes ({_place(only.at)}): no such file changed"
     if excluded is None:
         return ""
@@ -279,13 +280,17 @@ def _why_not(judge: Judge, conditions: Conditions, own: Variables, *, workflow_r
         return f"except:refs ({place}): one fits"
     if excluded.variables is not None and _any_holds(judge, excluded.variables, own, excluded.at):
         return f"except:variables ({place}): one holds"
-    if excluded.changes is not None and judge.changed(excluded.changes, own, excluded.at):
+    if excluded.changes is not None and _has_changes(judge, excluded.changes, own, excluded.at):
         return f"except:changes ({place}): such a file changed"
     return ""
 
 
+def _has_changes(judge: Judge, paths: tuple[str, ...], own: Variables, at: Node) -> bool:
+    return judge.has_changes(Changes(paths=paths, compare_to=None, at=at), own)
+
+
 def _any_holds(judge: Judge, expressions: tuple[Expression, ...], own: Variables, at: Node) -> bool:
-    variables = judge.known(own)
+    variables = judge.variables(own)
     return any(judge.holds(each, variables, at) for each in expressions)
 
 
@@ -302,4 +307,4 @@ def _fits_ref(judge: Judge, facts: Facts, ref: str, at: Node) -> bool:
     if facts.is_merge_request:
         return False
     literal = split_literal(ref)
-    return judge.found(*literal, facts.ref, at) if literal else ref == facts.ref
+    return judge.is_match(*literal, facts.ref, at) if literal else ref == facts.ref

@@ -1,7 +1,7 @@
-"""GitLab's way to write a span of time: "1h 30m", "90 minutes", "2 weeks and 3 days", "1:30:00", "3600".
+"""Parses GitLab's durations: "1h 30m", "90 minutes", "2 weeks and 3 days", "1:30:00", "3600".
 
-Decided here: what such a text is worth in seconds. A number without a unit is seconds; a month has 30 days
-and a year 365.25, as GitLab counts them. Number words ("one hour") are not understood.
+A number without a unit is seconds. A month has 30 days and a year 365.25, as in GitLab. Number words ("one hour") are
+not supported.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _UNITS = {
 }
 _SECONDS = {unit: seconds for units, seconds in _UNITS.items() for unit in units.split()}
 
-# Digits are bounded so that no text makes a number which a store cannot hold.
+# At most 9 digits, so that every database can store the number.
 _TERM = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)\s*([a-z]+)(?:\s*,\s*|\s+and\s+|\s*)", re.ASCII)
 _CLOCK = re.compile(r"(?:(\d{1,4}):)?(\d{1,4}):(\d{1,2})", re.ASCII)
 _PLAIN = re.compile(r"\d{1,9}", re.ASCII)
@@ -28,7 +28,7 @@ _LONGEST_SECONDS = 100 * 31_557_600
 
 
 def parse_duration(text: str) -> int | None:
-    """Whole seconds, or None when the text is no duration or longer than a hundred years."""
+    """Whole seconds; None if the text is not a duration, or longer than a hundred years."""
     words = text.strip().lower()
     if _PLAIN.fullmatch(words):
         seconds = float(words)

@@ -1,11 +1,9 @@
-"""`extends` and `!reference`: what a job takes from other parts of the tree.
+"""Resolves `extends` and `!reference` in the tree of all files. Called by `compile`.
 
-Decided here: the order (parents first, in their order, the job's own keys over them; then references are replaced
-everywhere), how deep both may go, and the mistakes: unknown parents, circles. Called by `compile` once all files are in
-one tree.
+A job's own keys win over its parents', later parents over earlier ones. References are replaced after that.
 
-Invariants: afterwards no `Reference` is left; the tree is no deeper than `MAX_HEIGHT` and, with everything shared
-counted as if it were copied, no larger than `MAX_VALUES`.
+Invariants: afterwards there is no `Reference`; the tree is no deeper than `MAX_HEIGHT` and, with shared nodes counted
+as if they were copied, no larger than `MAX_VALUES`.
 """
 
 from __future__ import annotations
@@ -28,23 +26,23 @@ MAX_HEIGHT = 2 * MAX_DEPTH
 
 
 def extend(report: Report, root: Table, merger: Merger) -> Table:
-    """The tree in which every job and template has what it extends."""
-    extending = _Extending(report, root, merger)
-    entries = {name: extending.entry(name, ()) for name in root.entries}
+    """The tree with every job and template merged with its parents."""
+    parents = _Parents(report, root, merger)
+    entries = {name: parents.entry(name, ()) for name in root.entries}
     return msgspec.structs.replace(root, entries=entries)
 
 
-class _Extending:
+class _Parents:
     def __init__(self, report: Report, root: Table, merger: Merger) -> None:
         self._report = report
         self._root = root
         self._merger = merger
         self._done: dict[str, Entry] = {}
-        # How many levels of parents stand above a finished entry.
+        # The levels of parents above a finished entry.
         self._levels: dict[str, int] = {}
 
     def entry(self, name: str, children: tuple[str, ...]) -> Entry:
-        """The entry merged with its parents. `children`: the names that led here."""
+        """The entry merged with its parents. `children`: the names that extend it, outermost first."""
         if name in self._done:
             return self._done[name]
         entry = self._root.entries[name]
@@ -52,7 +50,7 @@ class _Extending:
         if isinstance(entry.value, Table) and "extends" in entry.value.entries:
             parents, levels = self._parents(name, entry.value.entries["extends"].value, children)
             if parents:
-                merged = Entry(key=entry.key, value=self._merger.merged(*parents, entry.value))
+                merged = Entry(key=entry.key, value=self._merger.merge(*parents, entry.value))
         self._done[name], self._levels[name] = merged, levels
         return merged
 
@@ -60,7 +58,7 @@ class _Extending:
         path = inside(name, "extends")
         if is_null(node):
             return [], 0
-        found: list[Table] = []
+        parents: list[Table] = []
         levels = 0
         for item in node.items if isinstance(node, Items) else (node,):
             if not isinstance(item, Scalar) or item.kind != "text":
@@ -77,24 +75,24 @@ class _Extending:
                 if not isinstance(self._root.entries[parent].value, Opaque):
                     self._report.add(item, path, f"{quote(parent)} is not a map", "extend a job or a template")
             else:
-                # A parent that was finished before still counts with all that stands above it.
+                # A parent that is already finished counts with the levels above it.
                 value = self.entry(parent, (*children, name)).value if len(children) < MAX_EXTENDS else None
                 levels = max(levels, 1 + self._levels.get(parent, 0))
                 if value is None or levels > MAX_EXTENDS:
                     message = f"extends go deeper than {MAX_EXTENDS} levels"
                     self._report.add(item, path, message, "extend fewer templates in a row")
                 elif isinstance(value, Table):
-                    found.append(value)
-        return found, levels
+                    parents.append(value)
+        return parents, levels
 
 
 def dereference(report: Report, root: Table) -> Table:
-    """The tree in which every `!reference` is replaced by what it names."""
+    """The tree with every `!reference` replaced by its target."""
     return _References(report, root).table()
 
 
-class Measured(NamedTuple):
-    """A node without references, and what it would come to if nothing in it were shared."""
+class _Resolved(NamedTuple):
+    """A node without references, with its size and height as if nothing in it were shared."""
 
     node: Node
     values: int = 1
@@ -102,35 +100,35 @@ class Measured(NamedTuple):
 
 
 class _References:
-    """Every node is resolved once; sizes and heights are counted as if shared nodes were copied."""
+    """Resolves every node once; sizes and heights are counted as if shared nodes were copied."""
 
     def __init__(self, report: Report, root: Table) -> None:
         self._report = report
         self._root = root
-        # By id: nodes live as long as the root does, and results are kept here.
-        self._done: dict[int, Measured] = {}
+        # By id: the nodes live as long as the root.
+        self._done: dict[int, _Resolved] = {}
 
     def table(self) -> Table:
         size = 1
         entries: dict[str, Entry] = {}
         for name, entry in self._root.entries.items():
-            found = self._resolve(entry.value, 1, ())
-            size += found.values
-            entries[name] = entry if found.node is entry.value else Entry(key=entry.key, value=found.node)
+            resolved = self._resolve(entry.value, 1, ())
+            size += resolved.values
+            entries[name] = entry if resolved.node is entry.value else Entry(key=entry.key, value=resolved.node)
             if size > MAX_VALUES:
                 message = f"the pipeline has more than {MAX_VALUES} values with everything it takes over"
                 self._report.stop(entry.key, name, message, "use fewer references and templates")
         return msgspec.structs.replace(self._root, entries=entries)
 
-    def _resolve(self, node: Node, depth: int, trail: tuple[tuple[str, ...], ...]) -> Measured:
+    def _resolve(self, node: Node, depth: int, trail: tuple[tuple[str, ...], ...]) -> _Resolved:
         if isinstance(node, Scalar | Opaque):
-            return Measured(node)
+            return _Resolved(node)
         if id(node) in self._done:
             return self._done[id(node)]
-        # How deep the walk is and how high the result is differ where a part was resolved before.
+        # The depth of the walk and the height of the result differ if a part was resolved before.
         if depth > MAX_HEIGHT:
             self._too_deep(node)
-        found: Measured
+        resolved: _Resolved
         match node:
             case Reference():
                 return self._target(node, depth, trail)
@@ -139,51 +137,51 @@ class _References:
                 changed = any(part.node is not item for part, item in zip(parts, node.items, strict=True))
                 items = tuple(part.node for part in parts)
                 new: Node = msgspec.structs.replace(node, items=items) if changed else node
-                found = _around(new, parts)
+                resolved = _measure(new, parts)
             case Table():
                 values = {name: self._resolve(entry.value, depth + 1, trail) for name, entry in node.entries.items()}
                 new = node
                 if any(value.node is not node.entries[name].value for name, value in values.items()):
                     entries = {n: Entry(key=node.entries[n].key, value=value.node) for n, value in values.items()}
                     new = msgspec.structs.replace(node, entries=entries)
-                found = _around(new, list(values.values()))
-        if found.height > MAX_HEIGHT:
+                resolved = _measure(new, list(values.values()))
+        if resolved.height > MAX_HEIGHT:
             self._too_deep(node)
-        self._done[id(node)] = found
-        return found
+        self._done[id(node)] = resolved
+        return resolved
 
     def _too_deep(self, node: Node) -> None:
         message = f"values are nested deeper than {MAX_HEIGHT} levels with references replaced"
         self._report.stop(node, "!reference", message, "nest less")
 
-    def _target(self, node: Reference, depth: int, trail: tuple[tuple[str, ...], ...]) -> Measured:
-        opaque = Measured(Opaque(line=node.line, column=node.column, file=node.file))
-        shown = f"[{', '.join(map(printable, node.path))}]"
+    def _target(self, node: Reference, depth: int, trail: tuple[tuple[str, ...], ...]) -> _Resolved:
+        opaque = _Resolved(Opaque(line=node.line, column=node.column, file=node.file))
+        path = f"[{', '.join(map(printable, node.path))}]"
         if node.path in trail:
-            self._report.add(node, "!reference", f"{shown} refers to itself", "remove it from what it names")
+            self._report.add(node, "!reference", f"{path} refers to itself", "remove it from what it names")
             return opaque
         if len(trail) >= MAX_REFERENCES:
             message = f"references name references deeper than {MAX_REFERENCES} levels"
             self._report.add(node, "!reference", message, "name the value itself")
             return opaque
         inner = (*trail, node.path)
-        found: Node = self._root
+        target: Node = self._root
         for index, name in enumerate(node.path):
-            if isinstance(found, Reference):
-                found = self._resolve(found, depth + 1, inner).node
-            if isinstance(found, Opaque):
+            if isinstance(target, Reference):
+                target = self._resolve(target, depth + 1, inner).node
+            if isinstance(target, Opaque):
                 return opaque
-            if not isinstance(found, Table) or name not in found.entries:
-                names = found.entries if isinstance(found, Table) else ()
+            if not isinstance(target, Table) or name not in target.entries:
+                names = target.entries if isinstance(target, Table) else ()
                 where = f" in {quote(':'.join(node.path[:index]))}" if index else ""
                 suggestion = nearest(name, names) or "name a value of this pipeline"
                 self._report.add(node, "!reference", f"there is no {quote(name)}{where}", suggestion)
                 return opaque
-            found = found.entries[name].value
-        return self._resolve(found, depth + 1, inner)
+            target = target.entries[name].value
+        return self._resolve(target, depth + 1, inner)
 
 
-def _around(node: Node, parts: Sequence[Measured]) -> Measured:
-    """The measure of a list or map with these parts."""
+def _measure(node: Node, parts: Sequence[_Resolved]) -> _Resolved:
+    """A list or map with the size and height of its parts."""
     values = 1 + sum(1 + part.values for part in parts)
-    return Measured(node, values, 1 + max((part.height for part in parts), default=0))
+    return _Resolved(node, values, 1 + max((part.height for part in parts), default=0))

@@ -1,10 +1,7 @@
-"""Which keys a pipeline file may hold, and where.
+"""The keys of a pipeline file: for each kind of map, those that work, and those of GitLab that do not work yet.
 
-Decided here: for each place in the file, the keys that work, the keys GitLab has that do not work here yet,
-and how a key that nobody has is answered. What a key means is decided by the module that reads it. The
-tables are also what `docs/reference/pipeline-keywords.md` is checked against.
-
-To make a keyword work: move it from `later` to `works` and read it where its neighbours are read.
+A test checks `docs/reference/pipeline-keywords.md` against these tables. To add a keyword, move it from `later` to
+`works` and read it in `remuda.pipeline.keywords`.
 """
 
 from __future__ import annotations
@@ -16,7 +13,7 @@ import msgspec
 
 from remuda.pipeline.errors import printable, quote
 
-# Comparing a word with a name takes microseconds; a file may hold thousands of names and of misspelt words.
+# Comparing two words takes microseconds, and a file may have thousands of names and misspelt words.
 _COMPARED_NAMES = 100
 
 
@@ -234,18 +231,18 @@ NOT_YET = "remove it; docs/reference/pipeline-keywords.md lists what works"
 
 
 def is_near(word: str, name: str) -> bool:
-    """Whether the word could be the name misspelt."""
+    """True if the word could be a misspelling of the name."""
     return bool(nearest(word, (name,)))
 
 
 def nearest(word: str, names: Iterable[str]) -> str:
-    """'did you mean "..."?' for the closest of the names, or nothing."""
-    import difflib  # only a file with a mistake pays for it
+    """'did you mean "..."?' for the closest of the names, empty if none is close."""
+    import difflib  # imported only for a file with a mistake
 
     close = difflib.get_close_matches(word, list(islice(names, _COMPARED_NAMES)), n=1)
     return f"did you mean {quote(close[0])}?" if close else ""
 
 
-def listed(names: Sequence[str], limit: int = 20) -> str:
-    """The names for a message, cut when there are very many."""
+def join_names(names: Sequence[str], limit: int = 20) -> str:
+    """The first names, for a message."""
     return ", ".join(map(printable, names[:limit])) + (", ..." if len(names) > limit else "")

@@ -1,9 +1,8 @@
-"""A pipeline file as one text: what it includes, extends and refers to written out where it belongs.
+"""Writes a pipeline file with everything it includes, extends and refers to as one YAML text.
 
-Decided here: how the tree is written down, so that reading it gives the same values: text that would read as something
-else is quoted, numbers stay as they were written, text of several lines is a block. As in GitLab's `merge_yaml`,
-templates, `extends` and `default` stay in the text, and compiling it gives the same jobs. Called by the cell's lint
-endpoint and by `remuda pipeline show`.
+Reading the text gives the same values: text that looks like another type is quoted, numbers keep their spelling, text
+of several lines is a block. As in GitLab's `merged_yaml`, templates, `extends` and `default` stay in the text, and
+compiling it gives the same jobs. Called by the cell's lint endpoint and by `remuda pipeline show`.
 """
 
 from __future__ import annotations
@@ -36,18 +35,18 @@ def merge_yaml(
     sources: Sources | None = None,
     inputs: Mapping[str, Any] | None = None,
 ) -> str:
-    """The whole file, or `PipelineError` if its parts do not come together. What jobs mean is not looked at."""
+    """The merged text. Raises `PipelineError` if files cannot be included or merged; jobs are not checked."""
     report = Report(file)
     try:
         root = read_tree(report, Judge(report, facts or Facts()), text, sources or MemorySources(), inputs or {})
     except TooCostlyError:
         report.stop(Place(), "", "the regular expressions take too long to judge", "use simpler or fewer ones")
     report.finish()
-    return _Writing(report).text(root)
+    return _Writer(report).text(root)
 
 
-class _Writing:
-    """Writes a tree down as events, and counts: a text that many jobs share is as long as often as it stands."""
+class _Writer:
+    """Writes a tree as YAML events, and counts characters: a text that many jobs share counts for each of them."""
 
     def __init__(self, report: Report) -> None:
         self._report = report
@@ -87,7 +86,7 @@ class _Writing:
             case Scalar():
                 yield self._scalar(node)
             case _:
-                # Mistakes and references are gone once the tree is whole.
+                # `report.finish` has raised for mistakes, and `dereference` has replaced references.
                 raise AssertionError(type(node).__name__)
 
     def _scalar(self, node: Scalar) -> yaml.Event:
@@ -99,7 +98,7 @@ class _Writing:
             self._report.stop(node, "", message, "use fewer references and templates")
         if node.kind != "text":
             return yaml.ScalarEvent(None, None, (True, False), "null" if node.kind == "null" else node.text)
-        # `<<` would merge, `=` is a value of its own to some readers.
+        # Unquoted, `<<` would merge, and `=` is special to some YAML parsers.
         plain = kind_of(node.text) == "text" and node.text not in ("<<", "=")
         style = "|" if "\n" in node.text.strip("\n") else None
         return yaml.ScalarEvent(None, None, (plain, True), node.text, style=style)

@@ -1,10 +1,9 @@
-"""The tree a pipeline file is read into: values that know their file, line and column.
+"""The tree of a pipeline file: values with their file, line and column; and how maps are merged.
 
-Decided here: how two maps become one (`merged`), which is what both `include` and `extends` mean, and how a part of
-the tree becomes plain data. Where the tree comes from is decided in `document`, what it means in the other modules.
+`yaml_document` makes the tree. `include` and `extends` merge maps with `Merger`.
 
-Invariant: nodes are never changed, so that an alias, a template and a reference may share them; `Merger` counts what
-sharing would cost if it were copying.
+Invariant: nodes are immutable, so that aliases, templates and references may share them. `Merger` counts shared nodes
+as if they were copied.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ Kind = Literal["text", "number", "true", "false", "null"]
 
 
 class Scalar(msgspec.Struct, frozen=True, kw_only=True):
-    """A single value as it was written."""
+    """A single value as it is written."""
 
     text: str
     kind: Kind
@@ -32,8 +31,6 @@ class Scalar(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Items(msgspec.Struct, frozen=True, kw_only=True):
-    """A list."""
-
     items: tuple[Node, ...]
     line: int
     column: int
@@ -41,7 +38,7 @@ class Items(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Table(msgspec.Struct, frozen=True, kw_only=True):
-    """A map. Keys are held by their text; their kind (a job called `1`) is the reader's business."""
+    """A map, by the text of its keys. Readers check the kind of a key (a job called `1`)."""
 
     entries: dict[str, Entry]
     line: int
@@ -50,7 +47,7 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Opaque(msgspec.Struct, frozen=True, kw_only=True):
-    """A value that cannot be read and whose mistake is already reported: readers pass over it in silence."""
+    """A value that cannot be read and whose mistake is already reported. Readers skip it."""
 
     line: int
     column: int
@@ -67,8 +64,6 @@ class Reference(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
-    """A key with its value."""
-
     key: Scalar
     value: Node
 
@@ -77,16 +72,16 @@ Node = Scalar | Items | Table | Opaque | Reference
 
 
 class Merger:
-    """Lays maps over each other and counts the work, which templates of templates multiply."""
+    """Merges maps and limits the work, because templates of templates multiply it."""
 
     def __init__(self, report: Report) -> None:
         self._report = report
         self._work = 0
 
-    def merged(self, *tables: Table) -> Table:
-        """The maps in one, later ones over earlier ones, with the place of the last.
+    def merge(self, *tables: Table) -> Table:
+        """The maps as one, with the place of the last. Later ones win.
 
-        Maps under the same key are merged in turn; any other value replaces what was there.
+        Maps under the same key are merged; any other value replaces the earlier one.
         """
         entries: dict[str, Entry] = {}
         for table in tables:
@@ -97,14 +92,14 @@ class Merger:
             for name, entry in table.entries.items():
                 below = entries.get(name)
                 if below is not None and isinstance(below.value, Table) and isinstance(entry.value, Table):
-                    entry = Entry(key=entry.key, value=self.merged(below.value, entry.value))
+                    entry = Entry(key=entry.key, value=self.merge(below.value, entry.value))
                 entries[name] = entry
         last = tables[-1]
         return Table(entries=entries, line=last.line, column=last.column, file=last.file)
 
 
 def node_of(value: object, at: Placed) -> Node:
-    """Plain data as a node with a given place."""
+    """Plain data as a node at a place."""
     place: Any = {"line": at.line, "column": at.column, "file": at.file}
     match value:
         case bool():
@@ -128,7 +123,7 @@ def node_of(value: object, at: Placed) -> Node:
 
 
 def plain(node: Node) -> object:
-    """The node as JSON would have it. A number that is none in JSON stays the text it is written as."""
+    """The node as JSON data. A number that JSON cannot represent stays text."""
     match node:
         case Table():
             return {name: plain(entry.value) for name, entry in node.entries.items()}
@@ -145,7 +140,7 @@ def plain(node: Node) -> object:
 
 
 def number(text: str) -> int | float | str:
-    """What a number is worth, as far as JSON can hold it."""
+    """The number, or the text if JSON cannot represent it."""
     try:
         return int(text)
     except ValueError:

@@ -1,23 +1,39 @@
-"""Reading one value of an expected type out of the tree, or noting why it is not that.
+"""Readers of typed values: each takes a node of the tree and returns a value, or reports a mistake and returns None.
 
-Decided here: which kinds of values fit which type, and the words of type mistakes. Called by the modules that read
-jobs, defaults and variables.
+Used by the modules that read keywords.
 
-Invariant: a reader that returns None has noted a mistake (or met a value whose mistake is already noted), so
-that its caller can go on as if the key were absent.
+Invariant: a reader that returns None has reported a mistake, or met a value whose mistake is already reported. So its
+caller can go on as if the key were absent.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
 
 from remuda.pipeline.errors import Report, printable, quote
 from remuda.pipeline.syntax.durations import parse_duration
-from remuda.pipeline.syntax.known_keys import NOT_YET, Keys, listed, nearest
+from remuda.pipeline.syntax.known_keys import NOT_YET, Keys, join_names, nearest
 from remuda.pipeline.syntax.tree import Entry, Items, Node, Opaque, Reference, Scalar, Table
 
 _INTEGER = re.compile(r"[-+]?[0-9]{1,9}", re.ASCII)
+
+_T = TypeVar("_T")
+
+
+class Fields:
+    """The entries of a map, to be read by key."""
+
+    def __init__(self, report: Report, entries: Mapping[str, Entry], path: str) -> None:
+        self._report = report
+        self._entries = entries
+        self._path = path
+
+    def read(self, key: str, reader: Callable[..., _T | None], *arguments: object) -> _T | None:
+        """Call `reader(report, value, path, *arguments)` for the key; None if the key is absent."""
+        entry = self._entries.get(key)
+        return None if entry is None else reader(self._report, entry.value, inside(self._path, key), *arguments)
 
 
 def inside(path: str, key: str) -> str:
@@ -26,7 +42,7 @@ def inside(path: str, key: str) -> str:
 
 
 def read_table(report: Report, node: Node, path: str, keys: Keys) -> dict[str, Entry]:
-    """The entries of a map whose keys work and whose values are not null; all other keys are mistakes."""
+    """The entries of a map with supported keys and values that are not null. Other keys are reported."""
     if not isinstance(node, Table):
         mistyped(report, node, path, "a map")
         return {}
@@ -42,24 +58,24 @@ def read_table(report: Report, node: Node, path: str, keys: Keys) -> dict[str, E
 
 
 def report_name(report: Report, key: Scalar, path: str, what: str) -> None:
-    """Note that a key is a number, a boolean or nothing where a name has to stand."""
+    """Report a key that is a number, a boolean or null in the place of a name."""
     where = inside(path, key.text) if key.text else path
     report.add(key, where, f"{what} must be a string{_instead(key)}", f'write it in quotes: "{printable(key.text)}"')
 
 
 def report_key(report: Report, key: Scalar, path: str, keys: Keys) -> None:
-    """Note that a key does not work: because nobody has it, or because it does not work yet."""
+    """Report a key that is unknown, or not supported yet."""
     where = inside(path, key.text)
     if key.text in keys.later:
         report.add(key, where, f"the key {quote(key.text)} is not supported yet", NOT_YET)
     else:
         suggestion = nearest(key.text, keys.works + keys.later)
-        known = f"known here: {listed(keys.works)}" if keys.works else "remove it"
+        known = f"known here: {join_names(keys.works)}" if keys.works else "remove it"
         report.add(key, where, f"unknown key {quote(key.text)}", suggestion or known)
 
 
 def read_text(report: Report, node: Node, path: str) -> str | None:
-    """A string that is not empty."""
+    """A non-empty string."""
     if not isinstance(node, Scalar) or node.kind != "text":
         mistyped(report, node, path, "a string")
         return None
@@ -80,22 +96,21 @@ def read_choice(report: Report, node: Node, path: str, choices: Sequence[str]) -
 
 
 def read_texts(report: Report, node: Node, path: str, keys: Keys, *, need: tuple[str, ...] = ()) -> dict[str, str]:
-    """A map whose values are all strings. `need`: keys that must be there."""
+    """A map whose values are all strings. `need`: required keys."""
     entries = read_table(report, node, path, keys)
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for name, entry in entries.items():
         text = read_text(report, entry.value, inside(path, name))
         if text is not None:
-            found[name] = text
+            texts[name] = text
     if isinstance(node, Table):
         for name in need:
             if name not in entries:
                 report.add(node, path, f'has no "{name}"', "give it one")
-    return found
+    return texts
 
 
 def read_flag(report: Report, node: Node, path: str) -> bool | None:
-    """A boolean."""
     if isinstance(node, Scalar) and node.kind in ("true", "false"):
         return node.kind == "true"
     mistyped(report, node, path, "true or false")
@@ -115,16 +130,15 @@ def read_integer(report: Report, node: Node, path: str, *, low: int, high: int) 
 
 
 def read_strings(report: Report, node: Node, path: str) -> tuple[str, ...] | None:
-    """A list of strings; lists inside it are laid flat, which is what makes anchors of lists useful."""
+    """A list of strings. Lists inside it are flattened, which makes anchors of lists useful."""
     if not isinstance(node, Items):
-        one = isinstance(node, Scalar) and node.kind == "text"
-        mistyped(report, node, path, "a list of strings", "put it in a list" if one else "")
+        mistyped(report, node, path, "a list of strings", "put it in a list" if is_text(node) else "")
         return None
-    return tuple(text for item in node.items for text in _flat(report, item, path))
+    return tuple(text for item in node.items for text in _flatten(report, item, path))
 
 
 def read_one_or_more(report: Report, node: Node, path: str) -> tuple[str, ...] | None:
-    """A string that is not empty, or a list of strings."""
+    """A non-empty string, or a list of strings."""
     if isinstance(node, Items):
         return read_strings(report, node, path)
     text = read_text(report, node, path)
@@ -132,35 +146,35 @@ def read_one_or_more(report: Report, node: Node, path: str) -> tuple[str, ...] |
 
 
 def read_duration(report: Report, node: Node, path: str, *, also: tuple[str, ...] = ()) -> int | None:
-    """A span of time in seconds. The words in `also` are no mistake either and give None."""
+    """A duration in seconds. The words in `also` are allowed, too, and give None."""
     if not isinstance(node, Scalar) or node.kind not in ("text", "number"):
         mistyped(report, node, path, 'a duration such as "1h 30m"')
         return None
     seconds = parse_duration(node.text)
     if not seconds and node.text not in also:
         words = "".join(f', or "{word}"' for word in also)
-        report.add(node, path, f"{quote(node.text)} is no duration", f'write it like "1h 30m" or "90 minutes"{words}')
+        report.add(node, path, f"{quote(node.text)} is not a duration", f'write it like "1h 30m" or "90 minutes"{words}')
     return seconds or None
 
 
 def read_numbers(report: Report, node: Node, path: str, *, low: int, high: int) -> tuple[int, ...]:
-    """A whole number or a list of them."""
+    """A whole number, or a list of whole numbers."""
     nodes = node.items if isinstance(node, Items) else (node,)
     read = [read_integer(report, item, path, low=low, high=high) for item in nodes]
     return tuple(value for value in read if value is not None)
 
 
 def read_script(report: Report, node: Node, path: str) -> tuple[str, ...] | None:
-    """Lines of shell: a string, or a list of strings with lists inside."""
+    """Shell lines: a string, or a list of strings with lists inside."""
     if isinstance(node, Scalar):
         text = read_text(report, node, path)
         return None if text is None else (text,)
     return read_strings(report, node, path)
 
 
-def _flat(report: Report, node: Node, path: str) -> tuple[str, ...]:
+def _flatten(report: Report, node: Node, path: str) -> tuple[str, ...]:
     if isinstance(node, Items):
-        return tuple(text for item in node.items for text in _flat(report, item, path))
+        return tuple(text for item in node.items for text in _flatten(report, item, path))
     if isinstance(node, Scalar) and node.kind == "text":
         return (node.text,)
     hint = 'a ": " makes it a map: put the whole line in quotes' if isinstance(node, Table) else ""
@@ -168,13 +182,13 @@ def _flat(report: Report, node: Node, path: str) -> tuple[str, ...]:
     return ()
 
 
-def mistyped(report: Report, node: Node, path: str, wanted: str, suggestion: str = "") -> None:
-    """Note that a value has the wrong type. An opaque one has its mistake already."""
+def mistyped(report: Report, node: Node, path: str, expected: str, suggestion: str = "") -> None:
+    """Report a value of the wrong type. The mistake of an opaque value is already reported."""
     if isinstance(node, Opaque):
         return
-    if not suggestion and isinstance(node, Scalar) and node.kind not in ("text", "null") and "a string" in wanted:
+    if not suggestion and isinstance(node, Scalar) and node.kind not in ("text", "null") and "a string" in expected:
         suggestion = f'write it in quotes: "{printable(node.text)}"'
-    report.add(node, path, f"must be {wanted}{_instead(node)}", suggestion)
+    report.add(node, path, f"must be {expected}{_instead(node)}", suggestion)
 
 
 def is_null(node: Node) -> bool:

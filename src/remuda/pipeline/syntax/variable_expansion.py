@@ -1,10 +1,9 @@
-"""`$NAME` and `${NAME}` in texts that must be known before the jobs are: include paths, names, patterns of rules.
+"""Expands `$NAME` and `${NAME}` in texts that are needed before jobs run: include paths, names, patterns of rules.
 
-Decided here: what such a text becomes. `$$` is a plain `$`. A value may name further variables; one that leads back
-to itself is left as it is written there. What scripts and images contain is expanded later, in the job's environment.
+`$$` is a plain `$`. Values may name further variables; a circular one is left as it is written. Scripts and images are
+expanded later, in the job's environment.
 
-Invariant: no result is longer than `MAX_EXPANDED`, and none takes more than `MAX_LOOKUPS`, however variables name
-each other.
+Invariant: no result is longer than `MAX_EXPANDED` or takes more than `MAX_LOOKUPS` lookups.
 """
 
 from __future__ import annotations
@@ -19,16 +18,16 @@ _REFERENCE = re.compile(r"\$\$|\$(?P<name>[A-Za-z_]\w*)|\$\{(?P<braced>[A-Za-z_]
 
 
 class ExpansionError(Exception):
-    """The variables in a text make it too long."""
+    """A text is too long with its variables expanded, or takes too many lookups."""
 
     def __init__(self) -> None:
         super().__init__(f"is longer than {MAX_EXPANDED} characters with its variables expanded, or takes too long")
 
 
 class Expansion:
-    """Expands texts with one set of variables. `raw`: names whose values are taken as they are.
+    """Expands texts with one set of variables. `raw`: names whose values are not expanded.
 
-    With `one_budget` all texts together may take `MAX_LOOKUPS`.
+    With `one_budget`, all texts together may take `MAX_LOOKUPS`; else each of them may.
     """
 
     def __init__(
@@ -46,16 +45,16 @@ class Expansion:
         self._lookups = 0
 
     def expand(self, text: str) -> str:
-        """The text with its variables' values, or `ExpansionError`."""
+        """The text with the values of its variables. Raises `ExpansionError`."""
         self._lookups = self._lookups if self._one_budget else 0
         return self._expand(text, ()) if "$" in text else text
 
     def _expand(self, text: str, inside: tuple[str, ...]) -> str:
         parts: list[str] = []
         length = at = 0
-        for found in _REFERENCE.finditer(text):
-            parts += (text[at : found.start()], self._value(found, inside))
-            at = found.end()
+        for match in _REFERENCE.finditer(text):
+            parts += (text[at : match.start()], self._value(match, inside))
+            at = match.end()
             length += len(parts[-1]) + len(parts[-2])
             if length > MAX_EXPANDED:
                 raise ExpansionError
@@ -64,8 +63,8 @@ class Expansion:
             raise ExpansionError
         return "".join(parts)
 
-    def _value(self, found: re.Match[str], inside: tuple[str, ...]) -> str:
-        name = found["name"] or found["braced"]
+    def _value(self, match: re.Match[str], inside: tuple[str, ...]) -> str:
+        name = match["name"] or match["braced"]
         if name is None:
             return "$"
         self._lookups += 1
@@ -73,14 +72,14 @@ class Expansion:
             raise ExpansionError
         value = self._variables.get(name)
         if value is None:
-            return found[0] if self._keep_unknown else ""
+            return match[0] if self._keep_unknown else ""
         if name in self._raw or "$" not in value:
             return value
         if name in inside or len(inside) > 50:
-            return found[0]
+            return match[0]
         return self._expand(value, (*inside, name))
 
 
 def expand(text: str, variables: Mapping[str, str], *, raw: Collection[str] = ()) -> str:
-    """The text with its variables' values; a name that has none becomes nothing."""
+    """The text with the values of its variables; an unknown variable is empty."""
     return Expansion(variables, raw=raw).expand(text)

@@ -1,16 +1,12 @@
-"""YAML text to a tree of values that know their place in the file.
+"""Parses YAML text into a tree of values with places. Called by `includes` for every file of a pipeline.
 
-Decided here: what a plain scalar is (text, number, boolean, null, as Ruby's Psych sees it, because that is what
-GitLab reads files with), how anchors, aliases and `<<` unfold, and that a file stays within its bounds. What keys
-and values mean is not decided here. Called for every file of a pipeline, by `includes`.
+Plain scalars get the types of Ruby's Psych, which GitLab uses. The tree is built from parser events with an explicit
+stack, not with PyYAML's composer, which recurses, does not limit aliases, and stops at a duplicate key. An alias is the
+anchor's node itself, so that a mistake in it has the place of the anchor; it is counted as if it were copied, against
+YAML bombs.
 
-The tree is built from parser events with a stack of our own, not with PyYAML's composer: that one recurses,
-puts no bound on aliases, and cannot go on after a doubled key. An alias is the anchor's node itself, so that a
-mistake in it points to where it is written; it is counted as if it were copied, which is what a YAML bomb
-lives on.
-
-Invariants: no tree is deeper than `MAX_DEPTH` or larger than `MAX_NODES` with all aliases unfolded, so that
-readers may recurse; lines and columns start at 1; entries of a table are in the order GitLab would have them.
+Invariants: no tree is deeper than `MAX_DEPTH` or larger than `MAX_NODES` with all aliases copied, so that readers may
+recurse; lines and columns start at 1; entries of a table are in GitLab's order.
 """
 
 from __future__ import annotations
@@ -38,8 +34,8 @@ _NUMBER = re.compile(
     r"[-+]?(0x[0-9a-f_]+|0b[01_]+|([0-9][0-9_,]*(\.[0-9_]*)?|\.[0-9][0-9_]*)(e[-+]?[0-9]+)?|\.inf)|\.nan",
     re.IGNORECASE | re.ASCII,
 )
-# What YAML does not let a file contain; and the byte order mark in the middle. The second is for texts that are not
-# all ASCII, and takes longer to compile than most files to read.
+# Characters that YAML forbids, and a byte order mark in the middle. The second pattern is for texts that are not ASCII;
+# it takes longer to compile than most files to read, so it is compiled only for those.
 _FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _FORBIDDEN_ANYWHERE = "[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]"
 _REFERENCE = "!reference"
@@ -48,7 +44,7 @@ _KNOWN_TAGS = frozenset(_YAML_TAG + name for name in ("str", "int", "float", "bo
 
 
 class Document(msgspec.Struct, frozen=True, kw_only=True):
-    """A file: the header with `spec` before its `---`, if it has one, the tree, and how many values both have."""
+    """A file: the header with `spec` before `---`, if it has one, the tree, and the number of values of both."""
 
     header: Table | None
     body: Node
@@ -56,7 +52,7 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_document(text: str, report: Report, *, file: str = "") -> Document:
-    """The tree of the file. What makes the rest unreadable raises through `report` at once."""
+    """Parse the file. A mistake that makes the rest unreadable raises `PipelineError` at once."""
     text = text.removeprefix("\ufeff")
     if len(text) > MAX_BYTES or len(text.encode(errors="replace")) > MAX_BYTES:
         report.stop(
@@ -72,7 +68,7 @@ def read_document(text: str, report: Report, *, file: str = "") -> Document:
             "remove it, or write it as an escape in double quotes",
         )
 
-    import yaml  # not at the top: commands that read no pipeline should not pay for it
+    import yaml  # not at the top: commands that read no pipeline file start faster without it
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     builder = _Builder(report, file)
@@ -80,14 +76,14 @@ def read_document(text: str, report: Report, *, file: str = "") -> Document:
         for event in yaml.parse(text, Loader=loader):
             builder.take(event)
     except yaml.YAMLError as error:
-        _broken(error, text, report, file)
+        _report_syntax(error, text, report, file)
     if builder.root is None or (isinstance(builder.root, Scalar) and builder.root.kind == "null"):
         report.stop(Place(file=file), "", "the file is empty", 'write at least one job with a "script"')
     return Document(header=builder.header, body=builder.root, nodes=builder.nodes)
 
 
 class _Open(msgspec.Struct, kw_only=True):
-    """A list or map whose end has not been read yet."""
+    """A list or map whose end has not been parsed yet."""
 
     at: Place
     anchor: str | None
@@ -99,7 +95,7 @@ class _Open(msgspec.Struct, kw_only=True):
 
 
 class _Anchored(msgspec.Struct, frozen=True, kw_only=True):
-    """A finished node that aliases may name, with what a copy of it would add."""
+    """A finished node with an anchor, and the size and height of a copy."""
 
     node: Node
     nodes: int
@@ -107,7 +103,7 @@ class _Anchored(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Builder:
-    """Takes parser events one by one and leaves the finished tree in `root`."""
+    """Builds the tree in `root` from parser events."""
 
     def __init__(self, report: Report, file: str) -> None:
         self.root: Node | None = None
@@ -161,7 +157,7 @@ class _Builder:
         at = self._place(event)
         is_table = type(event).__name__ == "MappingStartEvent"
         tag = event.tag if self._readable(event.tag, at, reference=not is_table) else "?"
-        # An alias inside the value it names finds the older anchor of that name, or none.
+        # An alias inside its own anchor's value refers to an older anchor of that name, or to none.
         self._stack.append(_Open(at=at, anchor=event.anchor, is_table=is_table, tag=tag, children=[]))
         self._check_depth(at, 0)
 
@@ -193,7 +189,7 @@ class _Builder:
     def _add(
         self, node: Node, at: Place, anchor: str | None, *, nodes: int, height: int, own: int | None = None
     ) -> None:
-        """Put a finished node into what it stands in. `own`: how many of its nodes are not counted yet."""
+        """Add a finished node to its parent. `own`: how many of its nodes are not counted yet; None: all."""
         self.nodes += nodes if own is None else own
         if self.nodes > MAX_NODES:
             self._report.stop(
@@ -245,7 +241,7 @@ class _Builder:
         return Place(line=mark.line + 1, column=mark.column + 1, file=self._file) if mark else Place(file=self._file)
 
     def _entries(self, children: list[Node]) -> dict[str, Entry]:
-        """Keys with values, `<<` unfolded in the order of the file: what comes later wins, as in Psych."""
+        """Keys with values. `<<` is merged in the order of the file: as in Psych, later keys win."""
         entries: dict[str, Entry] = {}
         written: dict[str, Scalar] = {}
         for key, value in zip(children[::2], children[1::2], strict=True):
@@ -253,7 +249,7 @@ class _Builder:
                 if not isinstance(key, Opaque):
                     self._report.add(key, "", "a key must be text, not a list or a map", "use a plain name")
             elif key.text == "<<":
-                entries.update(self._merged(key, value))
+                entries.update(self._merge(key, value))
             elif key.text in written:
                 first = written[key.text].line
                 self._report.add(
@@ -264,7 +260,8 @@ class _Builder:
                 entries[key.text] = Entry(key=key, value=value)
         return entries
 
-    def _merged(self, key: Scalar, value: Node) -> dict[str, Entry]:
+    def _merge(self, key: Scalar, value: Node) -> dict[str, Entry]:
+        """The entries of the maps that `<<` names; earlier ones win."""
         sources = value.items if isinstance(value, Items) else (value,)
         merged: dict[str, Entry] = {}
         for source in reversed(sources):
@@ -276,7 +273,7 @@ class _Builder:
 
 
 def kind_of(text: str) -> Kind:
-    """What a scalar without quotes is."""
+    """The type of a scalar without quotes."""
     if text in _NULLS:
         return "null"
     lower = text.lower() if len(text) <= len("false") else text
@@ -287,7 +284,8 @@ def kind_of(text: str) -> Kind:
     return "number" if _NUMBER.fullmatch(text) else "text"
 
 
-def _broken(error: yaml.YAMLError, text: str, report: Report, file: str) -> None:
+def _report_syntax(error: yaml.YAMLError, text: str, report: Report, file: str) -> None:
+    """Report a syntax error of YAML in the form of our mistakes."""
     problem = getattr(error, "problem", None) or str(error)
     context = getattr(error, "context", None)
     context_mark = getattr(error, "context_mark", None)

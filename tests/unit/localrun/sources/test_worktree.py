@@ -28,7 +28,7 @@ def blob(text: str) -> str:
 
 
 def changed(folder: Path, compare_to: str | None = None, **asked: Any) -> Any:
-    found = facts_of(folder, **asked).changed(compare_to)
+    found = facts_of(folder, **asked).changes_since(compare_to)
     return sorted(found) if isinstance(found, frozenset) else found
 
 
@@ -73,7 +73,7 @@ def test_a_tag(make_repo: MakeRepo) -> None:
         assert (told["CI_COMMIT_TAG"], told["CI_PIPELINE_SOURCE"]) == ("v1", "push")
         assert told["CI_COMMIT_TAG_MESSAGE"] == "Release one"
         assert "CI_COMMIT_BRANCH" not in told
-        assert facts.changed(None) is None
+        assert facts.changes_since(None) is None
     with pytest.raises(BadInputError, match="no tag points at HEAD"):
         facts_of(repo.folder, event="tag")
     repo.git("tag", "v2")
@@ -105,7 +105,7 @@ def test_a_merge_request(make_repo: MakeRepo, event: str) -> None:
 def test_other_events_know_of_no_changes(cloned: Any, event: str) -> None:
     facts = facts_of(cloned.folder, event=event)
     assert facts.source == event
-    assert facts.changed(None) is None
+    assert facts.changes_since(None) is None
 
 
 def test_what_a_push_would_change(cloned: Any) -> None:
@@ -207,8 +207,8 @@ def test_a_folder_without_git(tmp_path: Path) -> None:
     assert dict(facts.files) == {"pipe": NO_SHA, "sub/file": blob("1")}
     assert (facts.ref, facts.sha) == ("main", NO_SHA)
     assert facts.predefined["CI_PROJECT_PATH"] == "root/My-shop"
-    assert facts.changed(None) is None
-    assert isinstance(facts.changed("main"), SourceProblem)
+    assert facts.changes_since(None) is None
+    assert isinstance(facts.changes_since("main"), SourceProblem)
 
 
 def test_a_repository_without_commits(tmp_path: Path, make_repo: MakeRepo) -> None:
@@ -220,7 +220,7 @@ def test_a_repository_without_commits(tmp_path: Path, make_repo: MakeRepo) -> No
     facts = facts_of(folder)
     assert (facts.ref, facts.sha, facts.default_branch) == ("first", NO_SHA, "first")
     assert list(facts.files or ()) == ["file"]
-    assert facts.changed(None) is None
+    assert facts.changes_since(None) is None
 
 
 def test_the_default_branch(make_repo: MakeRepo, cloned: Any) -> None:
@@ -255,7 +255,7 @@ def test_nothing_is_written(cloned: Any) -> None:
     index = cloned.folder / ".git" / "index"
     before = index.stat().st_mtime_ns, index.read_bytes()
     facts = facts_of(cloned.folder, event="merge_request")
-    facts.changed(None), dict(facts.files or {})
+    facts.changes_since(None), dict(facts.files or {})
     assert (index.stat().st_mtime_ns, index.read_bytes()) == before
 
 

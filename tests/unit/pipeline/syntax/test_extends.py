@@ -37,7 +37,7 @@ def read(tree: object) -> tuple[Report, Table]:
 def test_maps_are_merged_and_all_else_is_replaced(maps: list[type_of_map]) -> None:
     report, body = read({f"m{index}": each for index, each in enumerate(maps)})
     tables = [entry.value for entry in body.entries.values()]
-    merged = Merger(report).merged(*(table for table in tables if isinstance(table, Table)))
+    merged = Merger(report).merge(*(table for table in tables if isinstance(table, Table)))
     expected: type_of_map = {}
     for each in maps:
         expected = laid_over(expected, each)

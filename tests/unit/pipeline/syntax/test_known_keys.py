@@ -73,4 +73,4 @@ def test_no_key_is_listed_twice(keys: Keys) -> None:
 def test_nearest_and_listed() -> None:
     assert known_keys.nearest("artefacts", known_keys.JOB.works) == 'did you mean "artifacts"?'
     assert known_keys.nearest("zzz", known_keys.JOB.works) == ""
-    assert known_keys.listed(["a", "b", "c"], limit=2) == "a, b, ..."
+    assert known_keys.join_names(["a", "b", "c"], limit=2) == "a, b, ..."
