@@ -153,7 +153,8 @@ def read_duration(report: Report, node: Node, path: str, *, also: tuple[str, ...
     seconds = parse_duration(node.text)
     if not seconds and node.text not in also:
         words = "".join(f', or "{word}"' for word in also)
-        report.add(node, path, f"{quote(node.text)} is not a duration", f'write it like "1h 30m" or "90 minutes"{words}')
+        suggestion = f'write it like "1h 30m" or "90 minutes"{words}'
+        report.add(node, path, f"{quote(node.text)} is not a duration", suggestion)
     return seconds or None
 
 
