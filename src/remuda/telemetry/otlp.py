@@ -151,7 +151,7 @@ class SpanExporter:
             return str(error) or type(error).__name__
         if status in _LATER:
             return f"status {status}"
-        refused = len(batch) if status >= 300 else min(_rejected(said), len(batch))
+        refused = len(batch) if status >= 300 else min(_count_rejected(said), len(batch))
         if refused:
             self._counted("refused", refused)
             self._log.warning("the receiver refused spans", spans=refused, status=status)
@@ -159,7 +159,7 @@ class SpanExporter:
         return ""
 
 
-def _rejected(body: bytes) -> int:
+def _count_rejected(body: bytes) -> int:
     try:
         told = msgspec.json.decode(body[:_MOST_ANSWER_BYTES], type=_Answer)
         return int(told.partial.get("rejectedSpans", 0))

@@ -41,7 +41,7 @@ def is_wanted(environment: Mapping[str, str]) -> bool:
 def otlp_settings(environment: Mapping[str, str], *, service: str) -> OtlpSettings:
     """What the variables say; `service` is the service's name unless they give it another."""
 
-    def said(name: str) -> str:
+    def read_variable(name: str) -> str:
         return (environment.get(_TRACES + name) or environment.get(_ALL + name) or "").strip()
 
     url = environment.get(f"{_TRACES}ENDPOINT", "").strip()
@@ -50,27 +50,27 @@ def otlp_settings(environment: Mapping[str, str], *, service: str) -> OtlpSettin
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise OtlpError("the OTLP endpoint is no http or https address; write for example http://host:4318")
-    if said("PROTOCOL") not in _PROTOCOLS:
+    if read_variable("PROTOCOL") not in _PROTOCOLS:
         raise OtlpError(
-            f"the OTLP protocol {said('PROTOCOL')!r} is not spoken here; set OTEL_EXPORTER_OTLP_PROTOCOL to http/json, "
-            "and the endpoint to the receiver's port for HTTP, mostly 4318"
+            f"the OTLP protocol {read_variable('PROTOCOL')!r} is not supported; set OTEL_EXPORTER_OTLP_PROTOCOL to "
+            "http/json, and the endpoint to the receiver's port for HTTP, mostly 4318"
         )
-    if said("COMPRESSION") not in ("", "none", "gzip"):
-        raise OtlpError(f"the OTLP compression {said('COMPRESSION')!r} is none of none, gzip")
+    if read_variable("COMPRESSION") not in ("", "none", "gzip"):
+        raise OtlpError(f"the OTLP compression {read_variable('COMPRESSION')!r} is none of none, gzip")
     resource = {"service.name": service} | _pairs(environment.get("OTEL_RESOURCE_ATTRIBUTES", ""))
     if name := environment.get("OTEL_SERVICE_NAME", "").strip():
         resource["service.name"] = name
     return OtlpSettings(
         url=url,
-        headers=_pairs(said("HEADERS")),
-        is_compressed=said("COMPRESSION") == "gzip",
-        timeout_seconds=_seconds(said("TIMEOUT")),
-        ca_file=said("CERTIFICATE"),
+        headers=_pairs(read_variable("HEADERS")),
+        is_compressed=read_variable("COMPRESSION") == "gzip",
+        timeout_seconds=_seconds(read_variable("TIMEOUT")),
+        ca_file=read_variable("CERTIFICATE"),
         resource=resource,
     )
 
 
-def shown_url(url: str) -> str:
+def hide_password(url: str) -> str:
     """The address without what may be secret in it."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"

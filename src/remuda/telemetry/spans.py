@@ -72,13 +72,13 @@ def parse_traceparent(text: str) -> Context | None:
 
 def encode(spans: Sequence[Span], *, resource: Mapping[str, Value], version: str) -> bytes:
     """One request with these spans; `resource` says who sends them."""
-    scope = {"scope": {"name": "remuda", "version": version}, "spans": [_shown(span) for span in spans]}
+    scope = {"scope": {"name": "remuda", "version": version}, "spans": [_encode_span(span) for span in spans]}
     return msgspec.json.encode(
         {"resourceSpans": [{"resource": {"attributes": _attributes(resource)}, "scopeSpans": [scope]}]}
     )
 
 
-def _shown(span: Span) -> dict[str, Any]:
+def _encode_span(span: Span) -> dict[str, Any]:
     return {
         "traceId": span.trace_id,
         "spanId": span.span_id,

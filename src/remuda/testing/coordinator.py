@@ -121,10 +121,10 @@ class Coordinator:
         }
         job.payload |= changes
         self.jobs[job.id] = job
-        await self.changed()
+        await self.notify()
         return job
 
-    async def changed(self) -> None:
+    async def notify(self) -> None:
         async with self._changed:
             self._changed.notify_all()
 
@@ -150,14 +150,14 @@ class Coordinator:
             if fault[0] in name:
                 self.faults.remove(fault)
                 answer = fault[1](request)
-                await self.changed()
+                await self.notify()
                 if answer is None:
                     assert request.transport is not None
                     request.transport.close()
                     return web.Response(status=500)
                 return answer
         answer = await handler(request)
-        await self.changed()
+        await self.notify()
         return answer
 
     async def _request(self, request: web.Request) -> web.StreamResponse:
@@ -170,7 +170,7 @@ class Coordinator:
         request_id = request.headers["X-Request-Id"]
         loop = asyncio.get_running_loop()
 
-        def found() -> ServerJob | None:
+        def find_pending() -> ServerJob | None:
             for job in self.jobs.values():
                 if job.status == "leased" and loop.time() > job.leased_at + self.lease_seconds:
                     job.status = "pending"
@@ -178,16 +178,16 @@ class Coordinator:
                     return job
             return None
 
-        if found() is None and body.get("last_update"):
+        if find_pending() is None and body.get("last_update"):
             self.held += 1
             try:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(self.hold_seconds), self._changed:
-                        await self._changed.wait_for(found)
+                        await self._changed.wait_for(find_pending)
             finally:
                 self.held -= 1
-                await self.changed()
-        job = found()
+                await self.notify()
+        job = find_pending()
         # Whoever has hung up gets no job.
         if job is None or request.transport is None or request.transport.is_closing():
             return web.Response(status=204, headers=headers)

@@ -30,7 +30,7 @@ def a_demand(**numbers: Any) -> Demand:
     return Demand(keys=(KeyDemand(key="linux", **numbers),))
 
 
-def carried_out(fleet: Fleet, made: Plan, now: float) -> Fleet:
+def carry_out(fleet: Fleet, made: Plan, now: float) -> Fleet:
     """The fleet right after a plan: all that was asked for was accepted, and nothing has happened yet."""
     removed = {one.id for one in made.remove}
     drained = {one.id for one in made.drain}
@@ -139,7 +139,7 @@ class World:
             self.began[grant.holder] = self.now
         demand = a_demand(waiting=len(self.slots.waiters), ready=self.ready_jobs())
         made = self.last = plan(self.fleet(), demand, self.policy, self.now)
-        after = carried_out(self.fleet(), made, self.now)
+        after = carry_out(self.fleet(), made, self.now)
         self.groups = after.groups
         self.requests = list(after.requests)
         left = {one.id for one in after.instances}

@@ -277,7 +277,7 @@ class MemoryCell:
         return {job.name: job.status() for job in now.jobs} | {"pipeline": now.pipeline.status}
 
     @asynccontextmanager
-    async def watching(self) -> AsyncIterator[None]:
+    async def run_timeouts(self) -> AsyncIterator[None]:
         """With the sweeps going on."""
         stop = asyncio.Event()
         async with asyncio.TaskGroup() as group:

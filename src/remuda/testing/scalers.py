@@ -103,14 +103,14 @@ class Cloud:
             one = Machine(id=f"i-{self.made}", owner=owner, created_at=self.clock.now(), state=self.first_state)
             self.machines[one.id] = one
             made.append(one.id)
-        self.most = max(self.most, len(self.living()))
+        self.most = max(self.most, len(self.list_instances()))
         return made
 
     def lose(self, instance: str) -> None:
         """It is gone without a word."""
         self.machines.pop(instance, None)
 
-    def living(self) -> dict[str, InstanceState]:
+    def list_instances(self) -> dict[str, InstanceState]:
         """All that there is now."""
         now = self.clock.now()
         for one in list(self.machines.values()):
@@ -151,7 +151,7 @@ class CloudGroup(Plugin[CloudConfig]):
 
     async def update(self) -> Mapping[str, InstanceState]:
         await self._begin("update")
-        return self.cloud.living() if self.cloud.shows else {}
+        return self.cloud.list_instances() if self.cloud.shows else {}
 
     async def increase(self, count: int) -> int:
         await self._begin("increase")

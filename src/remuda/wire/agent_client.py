@@ -263,18 +263,18 @@ class Watch:
         await self._send(pb.WatchRequest(unsubscribe=pb.Unsubscribe(id=job_id)))
 
     async def __aiter__(self) -> AsyncIterator[WatchedEvent]:
-        with translated():
+        with translate_errors():
             async for event in self._stream:
                 if event.WhichOneof("event") == "results":
                     for seq, result in enumerate(event.results.json, event.results.seq):
                         yield StepResultEvent(job_id=event.id, seq=seq, json=result)
                 else:
-                    yield _watched(event)
+                    yield _read_event(event)
         raise AgentUnavailableError("the agent ended the watch stream")
 
     async def _send(self, request: pb.WatchRequest) -> None:
         async with self._sending:
-            with translated():
+            with translate_errors():
                 await self._stream.send_message(request)
 
 
@@ -287,12 +287,12 @@ class AgentClient:
         self.stub = AgentStub(channel)
 
     async def hello(self) -> AgentHello:
-        with translated():
+        with translate_errors():
             answer = await self.stub.Hello(pb.HelloRequest())
         return AgentHello(protocol=answer.protocol, version=answer.version, jobs=frozenset(answer.jobs), pid=answer.pid)
 
     async def describe(self) -> AgentDescription:
-        with translated():
+        with translate_errors():
             answer = await self.stub.Describe(pb.DescribeRequest())
         return AgentDescription(
             protocol=answer.protocol,
@@ -308,7 +308,7 @@ class AgentClient:
         )
 
     async def usage(self) -> AgentUsage:
-        with translated():
+        with translate_errors():
             answer = await self.stub.Usage(pb.UsageRequest())
         return AgentUsage(
             cpu_seconds=answer.cpu_seconds,
@@ -321,12 +321,12 @@ class AgentClient:
 
     async def start(self, job: JobStart) -> None:
         """The job is stored and runs when this returns; a known id is success and changes nothing."""
-        with translated():
+        with translate_errors():
             await self.stub.Start(_start_request(job))
 
     async def jobs(self, ids: Sequence[str]) -> AsyncIterator[KeptJob]:
         """What was said of these jobs when they were started; unknown ones are left out. No ids: all."""
-        with translated():
+        with translate_errors():
             async with self.stub.Jobs.open() as stream:
                 await stream.send_message(pb.JobsRequest(ids=ids), end=True)
                 async for kept in stream:
@@ -334,12 +334,12 @@ class AgentClient:
 
     async def cancel(self, job_id: str) -> None:
         """End the running step; what always runs still does. Repeatable."""
-        with translated():
+        with translate_errors():
             await self.stub.Cancel(pb.CancelRequest(id=job_id))
 
     async def close_job(self, job_id: str) -> None:
         """Kill what runs and forget the job, its log and results."""
-        with translated():
+        with translate_errors():
             await self.stub.Close(pb.CloseRequest(id=job_id))
 
     @asynccontextmanager
@@ -347,7 +347,7 @@ class AgentClient:
         """The stream of events, open as long as this lasts."""
         call = self.stub.Watch.open()
         async with AsyncExitStack() as stack:
-            with translated():
+            with translate_errors():
                 await allow_large_frames(self._channel)
                 stream = await call.__aenter__()
                 stack.push_async_callback(_leave, stream)
@@ -402,14 +402,14 @@ def socket_of(data: Path) -> Path | None:
 
 async def _leave(stream: "Stream[pb.WatchRequest, pb.WatchEvent]") -> None:
     """Tell the agent that nobody reads any more; where the connection is gone, there is nobody to tell."""
-    with suppress(AgentUnavailableError, AgentRefusedError), translated():
+    with suppress(AgentUnavailableError, AgentRefusedError), translate_errors():
         await stream.cancel()
-    with suppress(AgentUnavailableError, AgentRefusedError), translated():
+    with suppress(AgentUnavailableError, AgentRefusedError), translate_errors():
         await stream.__aexit__(None, None, None)
 
 
 @contextmanager
-def translated() -> Iterator[None]:
+def translate_errors() -> Iterator[None]:
     """Every error of a call as one of two kinds."""
     try:
         yield
@@ -465,7 +465,7 @@ def _start_request(job: JobStart) -> pb.StartRequest:
     )
 
 
-def _watched(event: pb.WatchEvent) -> WatchedEvent:
+def _read_event(event: pb.WatchEvent) -> WatchedEvent:
     match event.WhichOneof("event"):
         case "log":
             return LogChunk(job_id=event.id, offset=event.log.offset, data=event.log.data, is_first=event.log.is_first)

@@ -11,7 +11,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 import msgspec
 from grpclib.client import Stream
 
-from remuda.wire.agent_client import AgentClient, AgentRefusedError, AgentUnavailableError, translated
+from remuda.wire.agent_client import AgentClient, AgentRefusedError, AgentUnavailableError, translate_errors
 from remuda.wire.proto import agent_pb2 as pb
 
 
@@ -65,11 +65,11 @@ class AgentShell:
 
     async def _send(self, message: pb.ShellInput) -> None:
         async with self._sending:
-            with translated():
+            with translate_errors():
                 await self._stream.send_message(message)
 
     async def __aiter__(self) -> AsyncIterator[ShellEvent]:
-        with translated():
+        with translate_errors():
             async for message in self._stream:
                 match message.WhichOneof("output"):
                     case "opened":
@@ -97,7 +97,7 @@ async def open_shell(client: AgentClient, job_id: str, wish: ShellWish) -> Async
         term=wish.term,
     )
     async with AsyncExitStack() as stack:
-        with translated():
+        with translate_errors():
             stream = await client.stub.Shell.open().__aenter__()
             stack.push_async_callback(_leave, stream)
             await stream.send_message(pb.ShellInput(open=opening))
@@ -105,7 +105,7 @@ async def open_shell(client: AgentClient, job_id: str, wish: ShellWish) -> Async
 
 
 async def _leave(stream: "Stream[pb.ShellInput, pb.ShellOutput]") -> None:
-    with suppress(AgentUnavailableError, AgentRefusedError), translated():
+    with suppress(AgentUnavailableError, AgentRefusedError), translate_errors():
         await stream.cancel()
-    with suppress(AgentUnavailableError, AgentRefusedError), translated():
+    with suppress(AgentUnavailableError, AgentRefusedError), translate_errors():
         await stream.__aexit__(None, None, None)

@@ -136,7 +136,7 @@ def sign(claims: JobClaims, key: SigningKey, *, issuer: str, now: float) -> str:
         "epoch": claims.epoch,
         "scopes": _in_order(claims.scopes),
     }
-    text = f"{_header(key.kid)}.{_encoded(body)}"
+    text = f"{_header(key.kid)}.{_encode(body)}"
     return f"{PREFIX}{text}.{_base64url(key.private.sign(text.encode()))}"
 
 
@@ -146,7 +146,7 @@ def verify(token: str, keys: dict[str, SigningKey], *, now: float) -> JobClaims:
         raise TokenError("not a job token")
     signed, _, signature = token.removeprefix(PREFIX).rpartition(".")
     header, _, body = signed.partition(".")
-    told = _decoded(header)
+    told = _decode(header)
     if told.get("alg") != _ALGORITHM or "crit" in told:
         raise TokenError("not a valid job token: it is signed in another way")
     kid = told.get("kid")
@@ -157,7 +157,7 @@ def verify(token: str, keys: dict[str, SigningKey], *, now: float) -> JobClaims:
         key.private.public_key().verify(_bytes(signature), signed.encode())
     except InvalidSignature:
         raise TokenError("not a valid job token: Signature verification failed") from None
-    claimed = _decoded(body)
+    claimed = _decode(body)
     if claimed.get("aud") != AUDIENCE:
         raise TokenError("not a valid job token: it is for somebody else")
     claims = _claims(claimed)
@@ -215,14 +215,14 @@ def _bytes(text: str) -> bytes:
 
 @lru_cache(maxsize=16)
 def _header(kid: str) -> str:
-    return _encoded({"alg": _ALGORITHM, "kid": kid, "typ": "JWT"})
+    return _encode({"alg": _ALGORITHM, "kid": kid, "typ": "JWT"})
 
 
-def _encoded(values: dict[str, Any]) -> str:
+def _encode(values: dict[str, Any]) -> str:
     return _base64url(_json(values))
 
 
-def _decoded(text: str) -> dict[str, Any]:
+def _decode(text: str) -> dict[str, Any]:
     try:
         values = json.loads(_bytes(text))
     except (ValueError, RecursionError):

@@ -179,7 +179,7 @@ class Nearby:
         start = _start(url)
         _, host, place = _server(start)
         request = _request(method, host, url[len(start) :], headers, data)
-        connection = await self._connected(place)
+        connection = await self._connect(place)
         try:
             await connection.send(request, read_seconds)
             yield connection
@@ -198,7 +198,7 @@ class Nearby:
             while kept:
                 kept.pop().close()
 
-    async def _connected(self, place: tuple[str, int]) -> NearbyAnswer:
+    async def _connect(self, place: tuple[str, int]) -> NearbyAnswer:
         kept = self._free.setdefault(place, deque())
         while kept:
             connection = kept.pop()

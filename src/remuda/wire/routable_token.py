@@ -111,10 +111,10 @@ def decode(token: str) -> Routable:
         raw = base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4))
     except binascii.Error:
         raise TokenError("the payload is not base64url") from None
-    return _taken_apart(prefix, raw)
+    return _parse_payload(prefix, raw)
 
 
-def _taken_apart(prefix: str, raw: bytes) -> Routable:
+def _parse_payload(prefix: str, raw: bytes) -> Routable:
     routing_length = raw[-1]
     random_length = len(raw) - 1 - routing_length
     if not _MIN_ROUTING <= routing_length <= _MAX_ROUTING or not _MIN_RANDOM <= random_length <= _MAX_RANDOM:

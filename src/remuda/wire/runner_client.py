@@ -33,8 +33,8 @@ from remuda.wire.runner_server import (
     Measured,
     Response,
     Server,
-    asked_wait,
     is_retried,
+    parse_retry_after,
 )
 
 POLL_TIMEOUT_SECONDS = 300.0
@@ -177,7 +177,7 @@ class RunnerClient:
                 status=response.status,
                 is_remuda=is_remuda,
                 message=response.message,
-                retry_after_seconds=asked_wait(response.headers, self._clock.wall()),
+                retry_after_seconds=parse_retry_after(response.headers, self._clock.wall()),
             )
         try:
             if not response.is_json:

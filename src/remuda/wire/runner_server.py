@@ -162,7 +162,7 @@ class Server:
                 seconds = self._clock.monotonic() - began
                 self._measure(Measured(endpoint=endpoint, method=method.lower(), status=status, seconds=seconds))
 
-        return await self._retried(attempt, attempts, retried=lambda: self._on_retry(endpoint, method.lower()))
+        return await self._retry(attempt, attempts, retried=lambda: self._on_retry(endpoint, method.lower()))
 
     async def _exchange(self, method: str, path: str, headers: dict[str, str], data: bytes) -> Response:
         """One request with its redirects."""
@@ -173,13 +173,13 @@ class Server:
                 method, url, data=data, headers=headers, tls=tls, proxy=self._proxy
             ) as answer:
                 response = Response(status=answer.status, headers=answer.headers, body=await answer.read())
-            target = redirected(url, answer.headers.get("Location", "")) if answer.status in REDIRECTS else None
+            target = resolve_redirect(url, answer.headers.get("Location", "")) if answer.status in REDIRECTS else None
             if target is None:
                 break
             url = target
         return response
 
-    async def _retried(
+    async def _retry(
         self, attempt: Callable[[], Awaitable[Response]], attempts: int, *, retried: Callable[[], None]
     ) -> Response:
         for failures in range(1, attempts):
@@ -187,7 +187,7 @@ class Server:
             # A job that is over stays so, however often one asks.
             if not is_retried(response.status) or response.headers.get("Job-Status") in ("canceled", "failed"):
                 return response
-            wait = asked_wait(response.headers, self._clock.wall())
+            wait = parse_retry_after(response.headers, self._clock.wall())
             if wait is None:
                 wait = _BACKOFF.delay(failures, jitter=random.random())
             if wait > LONGEST_WAIT_SECONDS:
@@ -207,7 +207,7 @@ def is_retried(status: int) -> bool:
     return status in (408, 429, 500, 502, 503, 504) or status >= 512
 
 
-def redirected(url: str, location: str) -> str | None:
+def resolve_redirect(url: str, location: str) -> str | None:
     """Where a call goes on; None when that is not the same server, or worse protected."""
     try:
         old, new = urlsplit(url), urlsplit(urljoin(url, location))
@@ -219,7 +219,7 @@ def redirected(url: str, location: str) -> str | None:
     return new.geturl() if location and (same or (upgraded and standard)) else None
 
 
-def asked_wait(headers: Any, now: float) -> float | None:
+def parse_retry_after(headers: Any, now: float) -> float | None:
     """The seconds a server asks to wait: until its rate limit ends, else Retry-After; None when it does not say."""
     reset = headers.get("RateLimit-ResetTime")
     if reset:

@@ -93,7 +93,7 @@ def exit_frame(code: int) -> bytes:
     return frame(EXIT, _CODE.pack(code))
 
 
-def refused_frame(reason: str) -> bytes:
+def refusal_frame(reason: str) -> bytes:
     return frame(REFUSED, reason.encode()[: LONGEST_FRAME // 2])
 
 

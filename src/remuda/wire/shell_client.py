@@ -37,7 +37,7 @@ class LookingClient:
     def __init__(self, client: RunnerClient) -> None:
         self._client = client
 
-    async def wanted(self, asked: LookRequest) -> Wanted | int:
+    async def fetch_wanted(self, asked: LookRequest) -> Wanted | int:
         """What is wanted; a status when the cell does not say."""
         reply = await self._client.own(
             "POST",

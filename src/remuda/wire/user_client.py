@@ -156,7 +156,7 @@ class UserClient:
     async def call(self, method: str, path: str, body: object | None = None, **query: str | int) -> Any:
         """One call; the decoded JSON of the answer."""
         async with self._request(method, path, body, query) as answer:
-            return _decoded(self.url, await answer.read())
+            return _decode(self.url, await answer.read())
 
     async def pages(self, path: str, *, limit: int | None = None, **query: str | int) -> list[Any]:
         """The entries of a list, page after page, up to a limit."""
@@ -315,7 +315,7 @@ class UserClient:
                     fields[name] = value.removeprefix(" ")
                     continue
                 if "event" in fields:
-                    data = _convert(_decoded(self.url, fields.get("data", "").encode()), dict[str, Any])
+                    data = _convert(_decode(self.url, fields.get("data", "").encode()), dict[str, Any])
                     yield EventInfo(id=fields.get("id", ""), kind=fields["event"], data=data)
                 fields = {}
 
@@ -427,7 +427,7 @@ def _reason(body: bytes) -> str:
     return text if isinstance(text, str) else msgspec.json.encode(text).decode()
 
 
-def _decoded(url: str, body: bytes) -> Any:
+def _decode(url: str, body: bytes) -> Any:
     try:
         return msgspec.json.decode(body) if body else None
     except msgspec.DecodeError:

@@ -26,7 +26,7 @@ from remuda.lib.socket_folder import SocketFolder
 from remuda.testing.agent_process import until
 from remuda.testing.instance_groups import TableGroup, a_plugin, a_program
 from remuda.testing.lab import processes
-from remuda.testing.logs import logged
+from remuda.testing.logs import capture_logs
 from remuda.wire.proto import fleeting_pb2 as pb
 from remuda.wire.proto.fleeting_grpc import InstanceGroupStub
 
@@ -219,7 +219,7 @@ async def test_a_version_that_was_installed_meanwhile_is_told(host: Host, tmp_pa
     assert (await group.init({}, Settings())).version == "1.2.3"
     program.write_text(program.read_text().replace("sys.exit(", "TableGroup.version = '2.0.0'\nsys.exit("))
     assert group.pid is not None
-    with logged() as said:
+    with capture_logs() as said:
         os.kill(group.pid, signal.SIGKILL)
         await until(lambda: any(one["event"] == "the plugin runs again" for one in said))
     assert group.info is not None

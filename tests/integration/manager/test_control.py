@@ -21,7 +21,7 @@ from remuda.telemetry import logs
 from remuda.testing.agent_process import until
 from remuda.testing.coordinator import Coordinator
 from remuda.testing.environment import FakeEnvironment
-from remuda.testing.logs import logged
+from remuda.testing.logs import capture_logs
 
 
 async def started(*words: str) -> asyncio.subprocess.Process:
@@ -298,7 +298,7 @@ async def test_an_order_that_fails_is_said_to_whoever_gave_it(tmp_path: Path) ->
     serving = asyncio.create_task(manager.run(), name="control")
     await until((tmp_path / NAME).exists)
     with (
-        logged() as said,
+        capture_logs() as said,
         pytest.raises(ManagerError, match=r"the manager failed \(ExceptionGroup\); its log says why"),
     ):
         await control.ask(tmp_path, control.Command(command="sweep"), control.Refused)

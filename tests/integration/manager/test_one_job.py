@@ -113,7 +113,7 @@ async def test_an_aborted_job_is_killed_and_forgotten(bench: ManagerBench, coord
         job = await coordinator.enqueue(f"echo $$ > {number}", "while :; do echo tick; sleep 0.1; done")
         await coordinator.until(lambda: b"tick" in job.output)
         job.status = "canceled"
-        await coordinator.changed()
+        await coordinator.notify()
     assert bench.rows() == 0
     await until(lambda: not Path(f"/proc/{number.read_text().strip()}").exists())
 

@@ -30,7 +30,7 @@ async def test_another_process_learns_of_it_with_its_next_sweep(cell: MemoryCell
     family = await cell.push(a_spec("first"), a_spec("second"))
     other = await cell.reopen()
     await cell.dispatch.user_commands.prioritize_job((await cell.newest(family, "second")).id, 1)
-    async with other.watching():
+    async with other.run_timeouts():
         job, _ = await other.take()
     assert job.name == "second"
 

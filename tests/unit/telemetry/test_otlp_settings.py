@@ -2,7 +2,7 @@
 
 import pytest
 
-from remuda.telemetry.otlp_settings import OtlpError, OtlpSettings, is_wanted, otlp_settings, shown_url
+from remuda.telemetry.otlp_settings import OtlpError, OtlpSettings, hide_password, is_wanted, otlp_settings
 
 ALL, TRACES = "OTEL_EXPORTER_OTLP_", "OTEL_EXPORTER_OTLP_TRACES_"
 HERE = {f"{ALL}ENDPOINT": "http://collector:4318/"}
@@ -67,4 +67,4 @@ def test_what_cannot_be_done(name: str, value: str, words: str) -> None:
 
 
 def test_an_address_is_shown_without_its_secrets() -> None:
-    assert shown_url("https://user:secret@host:1/v1/traces?key=secret") == "https://host:1/v1/traces"
+    assert hide_password("https://user:secret@host:1/v1/traces?key=secret") == "https://host:1/v1/traces"

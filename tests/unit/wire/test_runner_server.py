@@ -2,7 +2,7 @@
 
 import pytest
 
-from remuda.wire.runner_server import api_root, asked_wait, environment_proxy, is_retried, redirected
+from remuda.wire.runner_server import api_root, environment_proxy, is_retried, parse_retry_after, resolve_redirect
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def test_which_statuses_are_tried_again() -> None:
     ],
 )
 def test_how_long_the_server_asks_to_wait(headers: dict[str, str], wait: float | None) -> None:
-    assert asked_wait(headers, now=40.0) == wait
+    assert parse_retry_after(headers, now=40.0) == wait
 
 
 def test_proxies_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,8 +72,8 @@ def test_proxies_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> N
     ],
 )
 def test_redirects_stay_on_the_server(location: str, target: str | None) -> None:
-    assert redirected("http://ci.example/api", location) == target
+    assert resolve_redirect("http://ci.example/api", location) == target
 
 
 def test_nobody_is_led_away_from_tls() -> None:
-    assert redirected("https://ci.example/api", "http://ci.example/api") is None
+    assert resolve_redirect("https://ci.example/api", "http://ci.example/api") is None

@@ -16,7 +16,7 @@ from remuda.wire.shell import (
     code_of,
     exit_frame,
     frame,
-    refused_frame,
+    refusal_frame,
     size_frame,
     size_of,
 )
@@ -52,7 +52,7 @@ def test_values() -> None:
     assert size_of(only(size_frame(80, 70_000))[1]) == (80, 65535)
     assert only(exit_frame(-1)) == (EXIT, b"\xff\xff\xff\xff")
     assert code_of(only(exit_frame(137))[1]) == 137
-    assert only(refused_frame("no")) == (REFUSED, b"no")
+    assert only(refusal_frame("no")) == (REFUSED, b"no")
     for read in (size_of, code_of):
         with pytest.raises(FrameError):
             read(b"123")

@@ -40,7 +40,7 @@ from remuda.wire.shell import (
     WantedStop,
     exit_frame,
     frame,
-    refused_frame,
+    refusal_frame,
     size_of,
 )
 from remuda.wire.shell_client import LookingClient
@@ -161,7 +161,7 @@ class _RunnerPoll:
         async def call() -> None:
             nonlocal answer
             try:
-                answer = await self._client.wanted(request)
+                answer = await self._client.fetch_wanted(request)
             except RunnerApiTemporaryError:
                 answer = 0
             self.changed.set()
@@ -314,7 +314,7 @@ class _Output:
 
     async def finish(self, reason: str) -> None:
         """Send the rest, and the reason of the end."""
-        self._waiting += refused_frame(reason)
+        self._waiting += refusal_frame(reason)
         while self._waiting:
             await self._send()
 

@@ -19,7 +19,7 @@ from remuda.manager.core.record import JobRow, Outcome
 from remuda.model.job import FailureReason
 from remuda.telemetry.logs import logger
 from remuda.telemetry.otlp import Counted, SpanExporter
-from remuda.telemetry.otlp_settings import OtlpError, otlp_settings, shown_url
+from remuda.telemetry.otlp_settings import OtlpError, hide_password, otlp_settings
 from remuda.telemetry.spans import SERVER, Context, Span, Value, parse_traceparent, span_id_of, trace_id_of
 from remuda.wire.agent_client import JobVariable
 from remuda.wire.runner_api import JobPayload
@@ -234,5 +234,5 @@ def find_exporter(environment: Mapping[str, str], clock: Clock, count: Counted, 
     except OtlpError as error:
         logger("manager").warning("cannot send spans", cause=str(error))
         return None
-    logger("manager").info("sending spans", to=shown_url(settings.url))
+    logger("manager").info("sending spans", to=hide_password(settings.url))
     return exporter

@@ -55,7 +55,7 @@ async def test_a_job_that_waits_for_a_resource_group(cell: MemoryCell) -> None:
 async def test_trigger_jobs_and_what_they_start(cell: MemoryCell) -> None:
     cell.files["acme/shop"] = {"child.yml": "inner:\n  script: x\n"}
     family = await cell.push_file("go:\n  trigger:\n    include: child.yml\n    strategy: depend\n")
-    async with cell.watching():
+    async with cell.run_timeouts():
         await settle()
         go = await cell.newest(family, "go")
         child = await cell.child(family)

@@ -50,7 +50,7 @@ class TestResourceGroups:
     async def test_a_lease_that_ends_keeps_the_group(self, cell: MemoryCell) -> None:
         await cell.push(a_spec("deploy", resource_group="prod"))
         second = await cell.push(a_spec("deploy", resource_group="prod"))
-        async with cell.watching():
+        async with cell.run_timeouts():
             await cell.take()
             await cell.clock.advance(61)
         assert (await cell.statuses(second))["deploy"] == "waiting_for_resource"
@@ -69,7 +69,7 @@ class TestResourceGroups:
             patch.setattr(cell.store.jobs, "find_first_of_group", fail)
             assert await cell.put(token, "success") == (200, "success")
         assert (await cell.statuses(second))["deploy"] == "waiting_for_resource"
-        async with cell.watching():
+        async with cell.run_timeouts():
             assert (await cell.statuses(second))["deploy"] == "pending"
 
 

@@ -17,7 +17,7 @@ from remuda.testing.memory_cell import MemoryCell
 class TestLeases:
     async def test_a_runner_that_never_speaks_loses_its_job(self, cell: MemoryCell) -> None:
         await cell.push(a_spec())
-        async with cell.watching():
+        async with cell.run_timeouts():
             first, old_token = await cell.take()
             await cell.clock.advance(59)
             assert isinstance(await cell.poll(), NoJob)
@@ -39,7 +39,7 @@ class TestLeases:
             return await change_family(pipeline_id, decide)
 
         monkeypatch.setattr(cell.store.pipelines, "change_family", change)
-        async with cell.watching():
+        async with cell.run_timeouts():
             await cell.take()
             await cell.take()
             await cell.clock.advance(61)
@@ -47,7 +47,7 @@ class TestLeases:
 
     async def test_a_held_poll_gets_the_job_when_its_lease_ends(self, cell: MemoryCell) -> None:
         await cell.push(a_spec())
-        async with cell.watching(), asyncio.TaskGroup() as group:
+        async with cell.run_timeouts(), asyncio.TaskGroup() as group:
             await cell.take()
             await cell.clock.advance(30)
             held = group.create_task(cell.poll(hold=True))
@@ -56,7 +56,7 @@ class TestLeases:
 
     async def test_a_runner_that_sends_only_traces_keeps_its_job(self, cell: MemoryCell) -> None:
         await cell.push(a_spec())
-        async with cell.watching():
+        async with cell.run_timeouts():
             job, token = await cell.take()
             size = 0
             for _ in range(60):
@@ -85,7 +85,7 @@ class TestLeases:
 
     async def test_a_silent_job_fails_and_its_log_is_kept(self, cell: MemoryCell) -> None:
         family = await cell.push(a_spec())
-        async with cell.watching():
+        async with cell.run_timeouts():
             job, token = await cell.start()
             await cell.dispatch.runner_calls.append_trace(job, 0, b"half a li")
             await cell.clock.advance(1800)
@@ -103,7 +103,7 @@ class TestLeases:
         leased, _ = await cell.take()
         await cell.clock.advance(7200)
         cell = await cell.reopen()
-        async with cell.watching():
+        async with cell.run_timeouts():
             await cell.clock.advance(59)
             assert await cell.status(leased.id) == "running"
             await cell.clock.advance(2)
@@ -120,7 +120,7 @@ class TestLeases:
             raise StoreError("away")
 
         await cell.push(a_spec("one"), a_spec("two"))
-        async with cell.watching():
+        async with cell.run_timeouts():
             running, _ = await cell.start()
             leased, _ = await cell.take()
             with monkeypatch.context() as patched:
@@ -140,7 +140,7 @@ class TestLeases:
         self, cell: MemoryCell, seconds: float
     ) -> None:
         await cell.push(a_spec("one"), a_spec("two"))
-        async with cell.watching():
+        async with cell.run_timeouts():
             running, _ = await cell.start()
             leased, _ = await cell.take()
             cell.clock.jump(seconds)
@@ -162,7 +162,7 @@ class TestLeases:
     async def test_a_sweep_finds_a_job_that_nobody_announced(self, cell: MemoryCell) -> None:
         family = await cell.push(a_spec())
         cell.dispatch.memory.waiting_jobs.discard(family.jobs[0].id)
-        async with cell.watching():
+        async with cell.run_timeouts():
             await cell.clock.advance(61)
         assert isinstance(await cell.poll(), Assignment)
 
@@ -173,7 +173,7 @@ class TestLeases:
         async def fail(*_: object) -> None:
             raise StoreError("disk full")
 
-        async with cell.watching():
+        async with cell.run_timeouts():
             with monkeypatch.context() as patch:
                 patch.setattr(cell.store.jobs, "list_jobs_in", fail)
                 await cell.clock.advance(120)
@@ -185,7 +185,7 @@ class TestDelayed:
     spec = a_spec("later", when="delayed", start_in_seconds=600)
 
     async def test_a_job_starts_at_its_very_second(self, cell: MemoryCell) -> None:
-        async with cell.watching():
+        async with cell.run_timeouts():
             await cell.clock.advance(17.5)
             family = await cell.push(self.spec)
             assert await cell.statuses(family) == {"later": "scheduled", "pipeline": "scheduled"}
@@ -196,7 +196,7 @@ class TestDelayed:
         assert (job.pending_at, job.scheduled_at) == (cell.clock.now(), None)
 
     async def test_a_job_that_is_due_sooner_does_not_wait_for_the_others(self, cell: MemoryCell) -> None:
-        async with cell.watching():
+        async with cell.run_timeouts():
             await cell.push(self.spec)
             await settle()
             family = await cell.push(a_spec("soon", when="delayed", start_in_seconds=1))
@@ -207,14 +207,14 @@ class TestDelayed:
         await cell.push(self.spec)
         await cell.clock.advance(600 + 3599)
         cell = await cell.reopen()
-        async with cell.watching():
+        async with cell.run_timeouts():
             assert isinstance(await cell.poll(), Assignment)
 
     async def test_a_job_whose_time_is_long_past_is_not_started(self, cell: MemoryCell) -> None:
         family = await cell.push(self.spec, a_spec("other", when="delayed", start_in_seconds=4300))
         await cell.clock.advance(600 + 3600)
         cell = await cell.reopen()
-        async with cell.watching():
+        async with cell.run_timeouts():
             assert isinstance(await cell.poll(), NoJob)
             job = await cell.newest(family, "later")
             assert (job.state, job.failure_reason) == (JobState.FAILED, "stale_schedule")
@@ -225,7 +225,7 @@ class TestDelayed:
         async def fail(*_: object) -> None:
             raise StoreError("disk full")
 
-        async with cell.watching():
+        async with cell.run_timeouts():
             await cell.push(self.spec)
             with monkeypatch.context() as patch:
                 patch.setattr(cell.store.pipelines, "change_family", fail)
@@ -242,7 +242,7 @@ async def test_a_sweep_passes_on_a_group_that_nobody_passed_on(cell: MemoryCell)
     )  # as by a process that died right after
     assert (await cell.statuses(second))["b"] == "waiting_for_resource"
     cell = await cell.reopen()
-    async with cell.watching():
+    async with cell.run_timeouts():
         await settle()
     assert (await cell.statuses(second))["b"] == "pending"
 
@@ -281,6 +281,6 @@ class TestMeanwhile:
             return found
 
         patch.setattr(cell.store.jobs, "list_jobs_in", reading)
-        async with cell.watching():
+        async with cell.run_timeouts():
             await settle()
         assert not left

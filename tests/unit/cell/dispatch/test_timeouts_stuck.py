@@ -20,7 +20,7 @@ async def keep_in_touch(cell: MemoryCell, hours: int) -> None:
 
 
 async def test_a_job_that_no_runner_fits_fails_after_an_hour(cell: MemoryCell) -> None:
-    async with cell.watching():
+    async with cell.run_timeouts():
         family = await cell.push(a_spec("odd", tags=("gpu",)), a_spec("plain", tags=("linux",)))
         await keep_in_touch(cell, 1)
         await cell.clock.advance(61)
@@ -32,7 +32,7 @@ async def test_a_job_that_no_runner_fits_fails_after_an_hour(cell: MemoryCell) -
 
 
 async def test_a_runner_that_is_away_does_not_count_but_a_busy_one_does(cell: MemoryCell) -> None:
-    async with cell.watching():
+    async with cell.run_timeouts():
         family = await cell.push(a_spec("first", timeout_seconds=36_000), a_spec("second"))
         _, token = await cell.start()
         for _ in range(10):
@@ -45,7 +45,7 @@ async def test_a_runner_that_is_away_does_not_count_but_a_busy_one_does(cell: Me
 
 
 async def test_a_job_that_is_never_taken_fails_after_a_day(cell: MemoryCell) -> None:
-    async with cell.watching():
+    async with cell.run_timeouts():
         family = await cell.push(a_spec("unlucky", retry_max=1, retry_when=("stuck_or_timeout_failure",)))
         await keep_in_touch(cell, 24)
         await cell.clock.advance(61)
@@ -58,7 +58,7 @@ async def test_a_cell_that_was_away_gives_runners_time_to_come_back(cell: Memory
     family = await cell.push(a_spec())
     await cell.clock.advance(48 * HOUR)
     cell = await cell.reopen()
-    async with cell.watching():
+    async with cell.run_timeouts():
         await cell.clock.advance(HOUR - 60)
         assert (await cell.statuses(family))["build"] == "pending"
         await cell.clock.advance(121)
@@ -71,7 +71,7 @@ async def test_a_cell_that_was_away_gives_runners_time_to_come_back(cell: Memory
 )
 async def test_a_job_that_outlives_its_time(cell: MemoryCell, graceful: bool, state: JobState, reason: str) -> None:
     family = await cell.push(a_spec(timeout_seconds=700))
-    async with cell.watching():
+    async with cell.run_timeouts():
         job, token = await cell.start(graceful=graceful)
         if graceful:
             await cell.dispatch.user_commands.cancel_job(job.id)
@@ -87,7 +87,7 @@ async def test_a_job_that_outlives_its_time(cell: MemoryCell, graceful: bool, st
 
 async def test_a_canceled_job_of_which_nothing_is_heard(cell: MemoryCell) -> None:
     family = await cell.push(a_spec())
-    async with cell.watching():
+    async with cell.run_timeouts():
         job, _ = await cell.start(graceful=True)
         await cell.dispatch.user_commands.cancel_job(job.id)
         await cell.clock.advance(1900)

@@ -43,7 +43,7 @@ class TestCancel:
 
     async def test_a_silent_canceling_job_ends_canceled(self, cell: MemoryCell) -> None:
         await cell.push(a_spec())
-        async with cell.watching():
+        async with cell.run_timeouts():
             job, token = await cell.start(graceful=True)
             await cell.dispatch.user_commands.cancel_job(job.id)
             for _ in range(10):
@@ -117,7 +117,7 @@ class TestCancelOfWhatWasHandedOut:
     async def test_a_manager_that_died_before_its_first_word_loses_the_job_as_before(self, cell: MemoryCell) -> None:
         """Nothing that it did can have been seen by anybody, so the job is handed out anew, once its lease is over."""
         await cell.push(a_spec())
-        async with cell.watching():
+        async with cell.run_timeouts():
             job, token = await cell.take(graceful=True, two_phase=False)
             await cell.clock.advance(61)
             again = await cell.job(job.id)
@@ -129,7 +129,7 @@ class TestCancelOfWhatWasHandedOut:
 
     async def test_a_canceled_job_of_such_a_manager_ends_with_its_lease(self, cell: MemoryCell) -> None:
         await cell.push(a_spec())
-        async with cell.watching():
+        async with cell.run_timeouts():
             job, token = await cell.take(graceful=True, two_phase=False)
             await cell.dispatch.user_commands.cancel_job(job.id)
             await cell.clock.advance(61)
@@ -179,7 +179,7 @@ class TestForce:
     async def test_a_trigger_job_waits_for_its_pipeline_all_the_same(self, cell: MemoryCell) -> None:
         cell.files[cell.project.path] = {"child.yml": "inner: {script: [sleep 1]}\n"}
         family = await cell.push_file("go: {trigger: {include: child.yml, strategy: depend}}\n")
-        async with cell.watching():
+        async with cell.run_timeouts():
             await cell.start(graceful=True)
             go = await cell.newest(family, "go")
             assert (await cell.dispatch.user_commands.cancel_job(go.id, force=True)).state is JobState.CANCELING
@@ -274,6 +274,6 @@ async def test_a_delayed_job_may_wait_for_a_person_or_start_at_once(cell: Memory
     with pytest.raises(InvalidError):
         await cell.dispatch.user_commands.unschedule_job(first.jobs[0].id)
     assert (await cell.dispatch.user_commands.play_job(second.jobs[0].id)).state is JobState.PENDING
-    async with cell.watching():
+    async with cell.run_timeouts():
         await cell.clock.advance(3600)
     assert await cell.statuses(first) == {"later": "manual", "pipeline": "manual"}

@@ -25,7 +25,7 @@ async def cell() -> MemoryCell:
 async def failure(cell: MemoryCell, text: str) -> tuple[str | None, str]:
     """Why the trigger job of a file fails."""
     family = await cell.push_file(text)
-    async with cell.watching():
+    async with cell.run_timeouts():
         await settle()
     job = await cell.newest(family, "go")
     assert job.state is JobState.FAILED
@@ -34,7 +34,7 @@ async def failure(cell: MemoryCell, text: str) -> tuple[str | None, str]:
 
 class TestAChild:
     async def test_is_started_at_once_and_never_by_a_runner(self, cell: MemoryCell) -> None:
-        async with cell.watching():
+        async with cell.run_timeouts():
             family = await cell.push_file("go: {trigger: {include: child.yml}}")
             assert len(cell.dispatch.memory.waiting_jobs) == 0
             await settle()
@@ -52,7 +52,7 @@ class TestAChild:
             variables: {ENV: prod, NAME: "$CI_PROJECT_NAME-$ENV", RAW: {value: "$ENV", expand: false}}
             go: {variables: {OWN: "$NAME"}, trigger: {include: child.yml}}
         """
-        async with cell.watching():
+        async with cell.run_timeouts():
             family = await cell.push_file(text, {"GIVEN": "x", "ENV": "test"})
             await settle()
         child = await cell.child(family)
@@ -72,7 +72,7 @@ class TestAChild:
             make: {{stage: build, script: x, artifacts: {{reports: {{dotenv: out.env}}}}}}
             go: {{trigger: {{include: child.yml, forward: {forward}}}}}
         """
-        async with cell.watching():
+        async with cell.run_timeouts():
             family = await cell.push_file(text, {"GIVEN": "x", "A": "given"})
             maker = await cell.newest(family, "make")
             await cell.store.jobs.put_artifact(an_artifact(maker, type="dotenv", variables={"C": "left"}))
@@ -95,7 +95,7 @@ class TestAChild:
                   - {project: acme/lib, file: c.yml, ref: main}
             one: {trigger: {include: [{local: a.yml, inputs: {name: small}}]}}
         """
-        async with cell.watching():
+        async with cell.run_timeouts():
             family = await cell.push_file(text)
             await settle()
         assert sorted(job.name for job in (await cell.child(family)).jobs) == ["a big", "b", "c"]
@@ -103,7 +103,7 @@ class TestAChild:
 
     @pytest.mark.parametrize(("ref", "tag"), [("refs/tags/v1", True), ("refs/merge-requests/7/head", False)])
     async def test_is_of_the_same_ref(self, cell: MemoryCell, ref: str, tag: bool) -> None:
-        async with cell.watching():
+        async with cell.run_timeouts():
             family = await cell.push_file("go: {trigger: {include: child.yml}}", ref=ref)
             await settle()
         pipeline = (await cell.child(family)).pipeline
@@ -211,7 +211,7 @@ class TestAnotherProject:
         return cell
 
     async def test_runs_its_own_file(self, cell: MemoryCell) -> None:
-        async with cell.watching():
+        async with cell.run_timeouts():
             family = await cell.push_file("go: {variables: {P: other}, trigger: {project: acme/$P, branch: main}}")
             await settle()
         started = await cell.child(family)
@@ -251,12 +251,12 @@ class TestAnotherProject:
             )
         cell.clock.set_wall(set_by)
         family = await cell.push_file("go: {trigger: {project: acme/other}}")
-        async with cell.watching():
+        async with cell.run_timeouts():
             await settle()
         assert (await cell.newest(family, "go")).state is state
 
     async def test_goes_on_when_its_trigger_job_is_canceled(self, cell: MemoryCell) -> None:
-        async with cell.watching():
+        async with cell.run_timeouts():
             family = await cell.push_file("go: {trigger: {project: acme/other, strategy: depend}}")
             await settle()
             await cell.dispatch.changes.cancel_pipeline(family.pipeline.id)

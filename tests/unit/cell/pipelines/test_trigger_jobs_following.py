@@ -30,7 +30,7 @@ class TestStrategies:
     async def test_one_that_depends_ends_as_its_pipeline_does(
         self, cell: MemoryCell, end: str, status: str, after: str
     ) -> None:
-        async with cell.watching():
+        async with cell.run_timeouts():
             family = await cell.push_file(DEPEND)
             await settle()
             assert await cell.statuses(family) == {"go": "running", "after": "created", "pipeline": "running"}
@@ -42,7 +42,7 @@ class TestStrategies:
             assert (await cell.statuses(family))["after"] == after
 
     async def test_one_that_is_allowed_to_fail_lets_the_others_go_on(self, cell: MemoryCell) -> None:
-        async with cell.watching():
+        async with cell.run_timeouts():
             family = await cell.push_file(DEPEND.replace("go: {", "go: {allow_failure: true, "))
             await settle()
             await cell.run_next("failed")
@@ -51,14 +51,14 @@ class TestStrategies:
     @pytest.mark.parametrize(("strategy", "status"), [("depend", "failed"), ("mirror", "success")])
     async def test_a_pipeline_in_which_nothing_runs(self, cell: MemoryCell, strategy: str, status: str) -> None:
         cell.files[cell.project.path]["child.yml"] = "a: {script: x, when: manual, allow_failure: true}"
-        async with cell.watching():
+        async with cell.run_timeouts():
             family = await cell.push_file(f"go: {{trigger: {{include: child.yml, strategy: {strategy}}}}}")
             await settle()
         assert (await cell.statuses(family))["go"] == status
 
     async def test_a_pipeline_that_waits_for_a_person_is_waited_for(self, cell: MemoryCell) -> None:
         cell.files[cell.project.path]["child.yml"] = "a: {script: x, when: manual, allow_failure: false}"
-        async with cell.watching():
+        async with cell.run_timeouts():
             family = await cell.push_file(DEPEND)
             await settle()
             child = await cell.child(family)
@@ -73,7 +73,7 @@ class TestStrategies:
             "child.yml": "go: {trigger: {include: grandchild.yml, strategy: depend}}",
             "grandchild.yml": CHILD,
         }
-        async with cell.watching():
+        async with cell.run_timeouts():
             family = await cell.push_file(DEPEND)
             await settle()
             await cell.run_next("failed")
@@ -81,7 +81,7 @@ class TestStrategies:
 
     @pytest.mark.parametrize("end", ["success", "failed"])
     async def test_it_goes_on_when_its_pipeline_is_retried(self, cell: MemoryCell, end: str) -> None:
-        async with cell.watching():
+        async with cell.run_timeouts():
             family = await cell.push_file(DEPEND)
             await settle()
             await cell.run_next("failed")
@@ -95,7 +95,7 @@ class TestStrategies:
             assert (await cell.statuses(family))["go"] == end
 
     async def test_a_further_try_starts_a_further_pipeline(self, cell: MemoryCell) -> None:
-        async with cell.watching():
+        async with cell.run_timeouts():
             family = await cell.push_file(DEPEND)
             await settle()
             await cell.run_next("failed")
@@ -122,7 +122,7 @@ class TestCancel:
             "child.yml": f"go: {{trigger: {{include: grandchild.yml{strategy}}}}}\nb: {{script: x}}",
             "grandchild.yml": CHILD,
         }
-        async with cell.watching():
+        async with cell.run_timeouts():
             family = await cell.push_file(f"go: {{trigger: {{include: child.yml{strategy}}}}}\na: {{script: x}}")
             await settle()
             child = await cell.child(family)
@@ -134,7 +134,7 @@ class TestCancel:
             assert await self.statuses(cell, *every) == ["canceled"] * 3
 
     async def test_a_trigger_job_takes_its_child_along_and_waits_for_it(self, cell: MemoryCell) -> None:
-        async with cell.watching():
+        async with cell.run_timeouts():
             family = await cell.push_file(DEPEND)
             await settle()
             _, token = await cell.start(graceful=True)
@@ -153,7 +153,7 @@ class TestCancel:
             bad: {stage: build, script: x, tags: [linux]}
             worse: {script: x, needs: []}
         """
-        async with cell.watching():
+        async with cell.run_timeouts():
             family = await cell.push_file(text)
             assert await cell.run_next() == "bad"
             children = [await cell.child(family, name) for name in ("go", "depends")]
@@ -170,7 +170,7 @@ class TestCancel:
     async def test_before_the_pipeline_was_started(self, cell: MemoryCell) -> None:
         family = await cell.push_file(DEPEND)
         await cell.dispatch.user_commands.cancel_job((await cell.newest(family, "go")).id)
-        async with cell.watching():
+        async with cell.run_timeouts():
             await settle()
         assert (await cell.statuses(family))["go"] == "canceled"
         assert await cell.store.pipelines.find_downstream((await cell.newest(family, "go")).id) is None
@@ -184,7 +184,7 @@ class TestCancel:
             return await start(starter, request)
 
         monkeypatch.setattr(MemoryStarter, "start", start_slowly)
-        async with cell.watching():
+        async with cell.run_timeouts():
             await settle()
         assert await cell.statuses(family) == {"go": "canceled", "after": "canceled", "pipeline": "canceled"}
         assert (await cell.child(family)).pipeline.status == "canceled"
@@ -217,7 +217,7 @@ class TestDeaths:
         assert (job.state, job.downstream_id) == (JobState.RUNNING, None)
 
         cell = await cell.reopen()
-        async with cell.watching():
+        async with cell.run_timeouts():
             await settle()
             assert (await cell.job(job.id)).downstream_id == started.id
             await cell.run_next()
@@ -234,7 +234,7 @@ class TestDeaths:
         assert await cell.run_next() == "child-job"
         assert await cell.status(job.id) == "running"
         cell = await cell.reopen()
-        async with cell.watching():
+        async with cell.run_timeouts():
             await settle()
         assert await cell.status(job.id) == "success"
 
@@ -244,7 +244,7 @@ class TestDeaths:
         await cell.trigger_jobs.advance(job.id)
         await cell.dispatch.user_commands.cancel_job(job.id)
         cell = await cell.reopen()
-        async with cell.watching():
+        async with cell.run_timeouts():
             await settle()
         assert await cell.status(job.id) == "canceled"
         assert (await cell.child(family)).pipeline.status == "canceled"
@@ -252,7 +252,7 @@ class TestDeaths:
     async def test_before_anything_was_started(self, cell: MemoryCell) -> None:
         family = await cell.push_file(DEPEND)
         cell = await cell.reopen()
-        async with cell.watching():
+        async with cell.run_timeouts():
             await settle()
         assert (await cell.child(family)).pipeline.is_child
 
@@ -263,10 +263,10 @@ class TestDeaths:
         family = await cell.push_file(DEPEND)
         with monkeypatch.context() as patch:
             patch.setattr(cell.store.jobs, "load_spec", fail)
-            async with cell.watching():
+            async with cell.run_timeouts():
                 await settle()
         assert (await cell.statuses(family))["go"] == "pending"
-        async with cell.watching():
+        async with cell.run_timeouts():
             await cell.clock.advance(61)
             assert (await cell.statuses(family))["go"] == "running"
 
@@ -277,14 +277,14 @@ class TestDeaths:
         monkeypatch.setattr(MemoryStarter, "start", fail)
         family = await cell.store.pipelines.add_pipeline(a_pipeline(project_id=cell.project.id), A_TRIGGER, now=0)
         cell.dispatch.memory.announce(family.jobs)
-        async with cell.watching():
+        async with cell.run_timeouts():
             await settle()
         assert (await cell.newest(family, "go")).failure_reason == "data_integrity_failure"
 
 
 async def test_a_trigger_job_holds_its_resource_group_until_its_pipeline_is_over(cell: MemoryCell) -> None:
     text = DEPEND.replace("go: {", "go: {resource_group: prod, ")
-    async with cell.watching():
+    async with cell.run_timeouts():
         first = await cell.push_file(text)
         await settle()
         second = await cell.push_file(text)

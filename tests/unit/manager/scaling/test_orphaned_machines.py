@@ -23,7 +23,7 @@ from remuda.taskscaler.fleet.requests import PendingRequest, Phase
 from remuda.taskscaler.fleet.stored_values import Changes, Stored, StoredInstance
 from remuda.taskscaler.loop import NoMetrics, ScalerMetrics
 from remuda.taskscaler.loop.state import StateFile, state_path
-from remuda.testing.logs import logged
+from remuda.testing.logs import capture_logs
 from remuda.testing.scalers import Cloud, CloudGroup
 
 SYSTEM = "s_1"
@@ -109,7 +109,7 @@ def site(tmp_path: Path) -> Site:
 
 async def test_machines_of_a_runner_that_is_gone_are_told_of_at_the_start(site: Site) -> None:
     made = await site.of_a_dead_manager(a_runner())
-    with logged() as said:
+    with capture_logs() as said:
         await site.left.report()
     (line,) = said
     assert line["log_level"] == "warning"
@@ -123,14 +123,14 @@ async def test_they_are_shown_first_and_removed_when_asked_to(site: Site) -> Non
     shown = await site.sweep()
     assert [one.instance for one in shown.orphans] == made
     assert not any(one.is_removed for one in shown.orphans)
-    assert (len(site.cloud.living()), site.asked) == (2, ["cloud"])
+    assert (len(site.cloud.list_instances()), site.asked) == (2, ["cloud"])
     report = await site.sweep(remove=True)
     assert all(one.is_removed for one in report.orphans)
     assert (report.problems, report.remarks) == ((), ())
-    assert site.cloud.living() == {}
+    assert site.cloud.list_instances() == {}
     assert list(site.folder.iterdir()) == []
     assert await site.left.find() == []
-    with logged() as said:
+    with capture_logs() as said:
         await site.left.report()
     assert said == []
 
@@ -189,8 +189,8 @@ async def test_machines_whose_settings_nobody_kept_are_said_with_what_to_do(site
     report = await site.sweep(remove=True)
     assert "put the runner's section back" in report.problems[0]
     assert report.problems[0].count("builder-") == 1
-    assert len(site.cloud.living()) == 2
-    with logged() as said:
+    assert len(site.cloud.list_instances()) == 2
+    with capture_logs() as said:
         await site.left.report()
     assert "put the runner's section back" in said[0]["what_to_do"]
 
@@ -271,7 +271,7 @@ async def test_what_the_next_runner_has_taken_over_is_not_removed(site: Site) ->
     site.scaling.fleets = [(a_runner("new"), environment)]
     report = await site.sweep(remove=True, runner="old")
     assert report.orphans == ()
-    assert site.cloud.living().keys() == set(made)
+    assert site.cloud.list_instances().keys() == set(made)
     site.scaling.follow([])
     await environment.close()
 
@@ -285,7 +285,7 @@ async def test_nothing_is_removed_before_a_runner_with_the_same_plugin_has_seen_
     site.scaling.fleets = [(a_runner("new"), environment)]
     report = await site.sweep(remove=True, runner="old")
     assert "new has the same plugin, and has not seen yet" in report.problems[0]
-    assert site.cloud.living().keys() == set(made)
+    assert site.cloud.list_instances().keys() == set(made)
     assert len((await site.sweep(runner="old")).orphans) == 2
     await environment.close()
 
@@ -323,7 +323,7 @@ async def test_what_is_kept_of_a_fleet_that_left_nothing_goes_with_the_next_star
     await site.of_a_dead_manager(a_runner("busy"))
     there = site.environment(a_runner("there"))
     site.scaling.fleets = [(a_runner("there"), there)]
-    with logged() as said:
+    with capture_logs() as said:
         await site.left.report()
     assert [line["runner"] for line in said] == ["busy"]
     assert sorted(file.name.partition("-")[0] for file in site.folder.glob("*.json")) == ["busy", "there"]
@@ -358,7 +358,7 @@ async def test_other_settings_of_a_plugin_that_has_machines_are_told_of_once(sit
     made = await site.of_a_dead_manager(a_runner())
     said = []
     for place in ("eu-1", "us-1", "us-1"):
-        with logged() as lines:
+        with capture_logs() as lines:
             environment = site.environment(a_runner(plugin_config={"anything": place}))
         said.append([line["machines"] for line in lines if line["log_level"] == "warning"])
         assert place not in str(lines)

@@ -94,7 +94,7 @@ def site(tmp_path: Path) -> Site:
 async def test_a_fleet_whose_runner_is_gone_is_seen_until_it_has_ended(site: Site) -> None:
     site.begin()
     await site.run(5)
-    assert len(site.cloud.living()) == 2
+    assert len(site.cloud.list_instances()) == 2
     assert [one.is_ending for one in (await site.explained()).fleets] == [False]
     site.serve()
     await site.run(1)
@@ -106,7 +106,7 @@ async def test_a_fleet_whose_runner_is_gone_is_seen_until_it_has_ended(site: Sit
     assert [one.runner.name for one in site.scaling.ending] == ["builder"]
     await site.close()
     assert site.scaling.ending == []
-    assert site.cloud.living() == {}
+    assert site.cloud.list_instances() == {}
 
 
 async def test_machines_that_come_for_nobody_go_with_their_runner_at_once(site: Site) -> None:
@@ -117,7 +117,7 @@ async def test_machines_that_come_for_nobody_go_with_their_runner_at_once(site: 
     assert len(site.environment.status().instances) == 2
     site.serve()
     await site.run(15)
-    assert site.cloud.living() == {}
+    assert site.cloud.list_instances() == {}
     site.scaling.follow([])
     await site.close()
 

@@ -11,7 +11,7 @@ from remuda.taskscaler.core.policy import Policy, PolicyRule, mistakes, resolve
 from remuda.taskscaler.core.slots import Slot, Slots
 from remuda.taskscaler.core.values import Cause, Demand, Fleet, Group, Instance, InstanceState, Limits, Request
 from remuda.testing.fleets import START as NOW
-from remuda.testing.fleets import World, a_demand, a_fleet, carried_out
+from remuda.testing.fleets import World, a_demand, a_fleet, carry_out
 
 
 def a_group(**limits: Any) -> Group:
@@ -193,7 +193,7 @@ def test_request_withdrawn() -> None:
     fleet = a_fleet(requests=[queued, sent])
     made = plan(fleet, Demand(), Policy(), NOW)
     assert [(one.because.reason, one.count, one.asked_at) for one in made.forget] == [(Reason.WITHDRAWN, 3, NOW)]
-    assert carried_out(fleet, made, NOW).requests == (sent,)
+    assert carry_out(fleet, made, NOW).requests == (sent,)
     some = plan(fleet, a_demand(waiting=4), Policy(), NOW)
     assert [(one.because.reason, one.count) for one in some.forget] == [(Reason.WITHDRAWN, 1)]
     assert not plan(fleet, a_demand(waiting=5), Policy(), NOW).forget

@@ -22,7 +22,7 @@ from remuda.taskscaler.core.values import (
     Soon,
     free_slots,
 )
-from remuda.testing.fleets import World, carried_out
+from remuda.testing.fleets import World, carry_out
 
 NOW = 100_000.0
 GROUPS = ("first", "fallback")
@@ -161,7 +161,7 @@ def test_carried_out_it_leaves_nothing_to_do(fleet: Fleet, demand: Demand, polic
     made = plan(fleet, demand, policy, NOW)
     assert made == plan(fleet, demand, policy, NOW)
     assert explain(made, now=NOW)
-    again = plan(carried_out(fleet, made, NOW), demand, policy, NOW)
+    again = plan(carry_out(fleet, made, NOW), demand, policy, NOW)
     assert again.is_empty, explain(again, now=NOW)
 
 

@@ -124,7 +124,7 @@ async def test_creations_that_fail_are_told_with_their_cause(tmp_path: Path) -> 
     mechanic.broken.clear()
     cloud.boot_seconds = 10_000.0
     while "lost" not in counts.causes:
-        for one in [name for name, state in cloud.living().items() if state is InstanceState.CREATING]:
+        for one in [name for name, state in cloud.list_instances().items() if state is InstanceState.CREATING]:
             cloud.lose(one)
         await stable.run(5)
     cloud.shows = False

@@ -35,10 +35,10 @@ async def test_scales_to_zero(tmp_path: Path) -> None:
     await stable.acquire("a", "b", "c")
     stable.release("a", "b", "c")
     await stable.run(400)
-    assert stable.cloud.living() == {}
+    assert stable.cloud.list_instances() == {}
     made = stable.cloud.made
     await stable.run(7200, step=60.0)
-    assert (stable.cloud.living(), stable.cloud.made) == ({}, made)
+    assert (stable.cloud.list_instances(), stable.cloud.made) == ({}, made)
     assert stable.scaler.status().requests == ()
     await stable.close()
 
@@ -56,9 +56,9 @@ async def test_slow_delete_does_not_block(tmp_path: Path) -> None:
     stable.cloud.hung.clear()
     stable.release("b")
     await stable.run(60)
-    assert sum(one is InstanceState.RUNNING for one in stable.cloud.living().values()) == 1
+    assert sum(one is InstanceState.RUNNING for one in stable.cloud.list_instances().values()) == 1
     await stable.run(400)
-    assert stable.cloud.living() == {}
+    assert stable.cloud.list_instances() == {}
     await stable.close()
 
 
@@ -96,7 +96,7 @@ async def test_request_withdrawn(tmp_path: Path) -> None:
     assert all(one.is_sent for one in stable.scaler.status().requests)
     stable.cloud.hung.clear()
     await stable.run(1200)
-    assert (stable.cloud.living(), stable.scaler.status().requests) == ({}, ())
+    assert (stable.cloud.list_instances(), stable.scaler.status().requests) == ({}, ())
     await stable.close()
 
 
@@ -138,7 +138,7 @@ async def test_policy_reload_acts(tmp_path: Path) -> None:
     await five_ready(stable)
     stable.policy(idle_count=0, idle_seconds=60.0)
     await stable.run(90)
-    assert stable.cloud.living() == {}
+    assert stable.cloud.list_instances() == {}
     await stable.close()
 
 
@@ -160,7 +160,7 @@ async def test_long_polls_do_not_pin(tmp_path: Path) -> None:
     stable.scaler.set_open_requests(5)
     stable.policy(idle_count=1, idle_seconds=60.0)
     await stable.run(300)
-    assert len(stable.cloud.living()) == 1
+    assert len(stable.cloud.list_instances()) == 1
     await stable.close()
 
 
@@ -185,7 +185,7 @@ async def test_never_removed_mid_job(tmp_path: Path) -> None:
     assert {holder for one in stable.instances().values() for holder in one.holders} == held
     stable.release("a", "b", "c")
     await stable.run(120)
-    assert stable.cloud.living() == {}
+    assert stable.cloud.list_instances() == {}
     assert stable.lost == []
     await stable.close()
 
@@ -301,7 +301,7 @@ async def test_an_instance_that_does_not_answer_is_replaced(tmp_path: Path) -> N
     await stable.run(70)
     assert names[0] not in stable.instances("ready")
     await stable.run(60)
-    assert names[0] not in stable.cloud.living()
+    assert names[0] not in stable.cloud.list_instances()
     assert len(stable.instances("ready")) == 5
     await stable.close()
 
@@ -402,7 +402,7 @@ async def test_shutdown_order(tmp_path: Path) -> None:
     stable.cloud.make(1, OWNER)  # on its way when the manager ends
     await stable.close()
     await stable.run(20)
-    assert stable.cloud.living() == {}
+    assert stable.cloud.list_instances() == {}
     assert stable.cloud.calls[-1] == "shutdown"
     assert stable.cloud.calls.index("shutdown") > stable.cloud.calls.index("decrease")
     await stable.start()
@@ -410,7 +410,7 @@ async def test_shutdown_order(tmp_path: Path) -> None:
     busy = (await stable.acquire("job"))["job"].instance
     await stable.close()
     await stable.run(20)
-    assert stable.cloud.living().keys() == {busy}
+    assert stable.cloud.list_instances().keys() == {busy}
 
 
 async def test_out_of_sync_heals(tmp_path: Path) -> None:
@@ -419,13 +419,13 @@ async def test_out_of_sync_heals(tmp_path: Path) -> None:
     await five_ready(stable)
     stable.cloud.make(3)
     await stable.run(120)
-    assert len(stable.instances("ready")) == len(stable.cloud.living()) == 6
+    assert len(stable.instances("ready")) == len(stable.cloud.list_instances()) == 6
     await stable.run(300)
-    assert len(stable.instances("ready")) == len(stable.cloud.living()) == 5
-    for name in list(stable.cloud.living())[:2]:
+    assert len(stable.instances("ready")) == len(stable.cloud.list_instances()) == 5
+    for name in list(stable.cloud.list_instances())[:2]:
         stable.cloud.lose(name)
     await stable.run(180)
-    assert len(stable.instances("ready")) == len(stable.cloud.living()) == 5
+    assert len(stable.instances("ready")) == len(stable.cloud.list_instances()) == 5
     await stable.close()
 
 
@@ -446,8 +446,8 @@ async def test_manager_dead_vms_reaped(tmp_path: Path) -> None:
     swept = await sweep(stable.setup, plugins, lambda: {OWNER}, folder=tmp_path, clock=stable.clock, remove=True)
     assert swept.removed == tuple(old)
     await stable.run(20)
-    assert set(stable.cloud.living()) >= {*mine, *other, *young}
-    assert not set(stable.cloud.living()) & set(old)
+    assert set(stable.cloud.list_instances()) >= {*mine, *other, *young}
+    assert not set(stable.cloud.list_instances()) & set(old)
     await stable.close()
 
 
@@ -479,7 +479,7 @@ async def test_partial_success_kept(tmp_path: Path) -> None:
     assert stable.cloud.made == 5
     stable.policy(idle_count=0, idle_seconds=0.0)
     await stable.run(400)
-    assert stable.cloud.living() == {}
+    assert stable.cloud.list_instances() == {}
     stable.cloud.accepts = 1000
     stable.cloud.broken["increase, late"] = TemporaryError("the answer was lost")
     stable.policy(idle_count=3, idle_seconds=600.0)
@@ -498,7 +498,7 @@ async def test_over_report_survived(tmp_path: Path) -> None:
     await stable.acquire("job")
     stable.cloud.make(20)
     await stable.run(240)
-    assert len(stable.cloud.living()) <= 10
+    assert len(stable.cloud.list_instances()) <= 10
     assert stable.lost == []
     await stable.close()
 
@@ -526,7 +526,7 @@ async def test_failed_update_keeps_scaling(tmp_path: Path) -> None:
     assert stable.scaler.capacity() == 5
     stable.policy(idle_count=0, idle_seconds=10.0)
     await stable.run(30)
-    assert (stable.cloud.made, len(stable.cloud.living())) == (5, 2)
+    assert (stable.cloud.made, len(stable.cloud.list_instances())) == (5, 2)
     assert stable.scaler.status().groups[0].error == "try again later"
     stable.cloud.broken.clear()
     await stable.run(120)
@@ -556,7 +556,7 @@ async def test_max_size_too_small_named(tmp_path: Path) -> None:
     stable.policy(idle_count=10, idle_seconds=300.0)
     await stable.start()
     await stable.run(60)
-    assert len(stable.cloud.living()) == 3
+    assert len(stable.cloud.list_instances()) == 3
     note = stable.scaler.status().groups[0].note
     assert "50" in note
     assert "3" in note
@@ -592,7 +592,7 @@ async def test_foreign_instances_are_left_alone(tmp_path: Path) -> None:
     await stable.acquire("job")
     stable.release("job")
     await stable.run(900)
-    assert stable.cloud.living().keys() == {"i-1", "i-2"}
+    assert stable.cloud.list_instances().keys() == {"i-1", "i-2"}
     assert stable.mechanic.prepared == ["i-3"]
     await stable.close()
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from remuda.testing.logs import logged
+from remuda.testing.logs import capture_logs
 from remuda.testing.scalers import OWNER, Mechanic, Stable
 
 
@@ -25,18 +25,18 @@ async def test_the_end_waits_no_longer_than_its_instances_take(tmp_path: Path) -
     began = stable.clock.now()
     await stable.close()
     assert stable.clock.now() - began <= 2.0 < stable.setup.shutdown_deletion_seconds
-    assert stable.cloud.living() == {}
+    assert stable.cloud.list_instances() == {}
     assert stable.cloud.calls.count("decrease") == 1
 
 
 async def test_what_does_not_go_is_asked_again_after_the_interval(tmp_path: Path) -> None:
     stable = await an_ending_fleet(tmp_path)
     stable.cloud.accepts = 0
-    with logged() as said:
+    with capture_logs() as said:
         await stable.close()
     assert stable.cloud.calls.count("decrease") == 3  # at 0, 10 and 20 of 30 seconds
     assert [one["cause"] for one in said if one["event"] == "the fleet was not ended in order"]
-    assert len(stable.cloud.living()) == 2
+    assert len(stable.cloud.list_instances()) == 2
 
 
 async def test_the_log_names_what_goes_and_what_stays_and_says_why(tmp_path: Path) -> None:
@@ -46,7 +46,7 @@ async def test_the_log_names_what_goes_and_what_stays_and_says_why(tmp_path: Pat
     idle = sorted(stable.instances().keys() - {busy})
     stable.setup = replace(stable.setup, delete_because="its runner is gone")
     stable.scaler.change(stable.setup)
-    with logged() as said:
+    with capture_logs() as said:
         await stable.close()
     removed = [one for one in said if one["event"] == "instances are removed"]
     assert [(one["instances"], one["why"]) for one in removed] == [(idle, "its runner is gone")]
@@ -60,7 +60,7 @@ async def test_what_came_for_somebody_else_meanwhile_stays(tmp_path: Path) -> No
     ours = stable.cloud.make(1, OWNER)
     await stable.close()
     await stable.run(20)
-    assert stable.cloud.living().keys() == set(theirs)
+    assert stable.cloud.list_instances().keys() == set(theirs)
     assert ours[0] not in stable.cloud.machines
 
 

@@ -11,7 +11,7 @@ from remuda.taskscaler.core.values import Demand, KeyDemand, Soon
 from remuda.taskscaler.loop import AcquireTimeoutError, FleetSetup, GroupSetup
 from remuda.taskscaler.loop.provider_scaler import ProvidedScaler
 from remuda.testing.instance_groups import TableGroup
-from remuda.testing.logs import logged
+from remuda.testing.logs import capture_logs
 from remuda.testing.providers import TableProvider
 
 
@@ -254,6 +254,6 @@ async def test_a_plugin_that_does_not_end_in_order_is_told_of_and_left() -> None
     ranch.plugin = Stubborn(ranch.provider)
     ranch.new_scaler()
     await ranch.start()
-    with logged() as said:
+    with capture_logs() as said:
         await ranch.stop()
     assert [line["cause"] for line in said if line["log_level"] == "error"] == ["OSError: it hangs"]

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from structlog.typing import EventDict
 
 from remuda.taskscaler.fleet.setup import NoMetrics
-from remuda.testing.logs import logged
+from remuda.testing.logs import capture_logs
 from remuda.testing.scalers import OWNER, Stable
 
 
@@ -41,14 +41,14 @@ async def test_accepted_means_capacity_rebalancing_is_named(tmp_path: Path) -> N
     await stable.start()
     first = (await stable.acquire("one"))["one"].instance
     await stable.run(300)
-    with logged() as said:
+    with capture_logs() as said:
         await rebalance(stable, first.removeprefix("aws/"))
     assert stable.lost == [(first, ["one"])]
     assert stable.causes[0].startswith("possibly its provider replaces instances by itself")
     assert warnings(said) == []
     second = (await stable.acquire("two"))["two"].instance
     await stable.run(300)
-    with logged() as said:
+    with capture_logs() as said:
         await rebalance(stable, second.removeprefix("aws/"))
     assert stable.lost[1:] == [(second, ["two"])]
     assert stable.causes[1].startswith("most likely its provider replaces instances by itself")
@@ -71,7 +71,7 @@ async def test_overprovisioning_is_named(tmp_path: Path) -> None:
     stable.policy(idle_count=1, idle_seconds=3600.0)
     await stable.start()
     await stable.run(5)
-    with logged() as said:
+    with capture_logs() as said:
         for number in range(2):
             stable.policy(idle_count=2 + 2 * number, idle_seconds=3600.0)
             await stable.run(5)

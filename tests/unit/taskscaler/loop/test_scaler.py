@@ -26,7 +26,7 @@ async def test_an_instance_comes_for_a_job_and_goes_after_it(tmp_path: Path) -> 
     stable.release("job")
     await stable.run(400)
     assert stable.instances() == {}
-    assert stable.cloud.living() == {}
+    assert stable.cloud.list_instances() == {}
     assert stable.mechanic.forgotten == ["i-1"]
     await stable.close()
 

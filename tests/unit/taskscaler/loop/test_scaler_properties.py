@@ -84,13 +84,13 @@ class AnyLife(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def an_instance_is_lost(self, data: st.DataObject) -> None:
-        if living := sorted(self.stable.cloud.living()):
-            self.stable.cloud.lose(data.draw(st.sampled_from(living)))
+        if list_instances := sorted(self.stable.cloud.list_instances()):
+            self.stable.cloud.lose(data.draw(st.sampled_from(list_instances)))
 
     @rule(data=st.data())
     def an_instance_is_ill(self, data: st.DataObject) -> None:
-        if living := sorted(self.stable.cloud.living()):
-            self.stable.mechanic.ill.add(data.draw(st.sampled_from(living)))
+        if list_instances := sorted(self.stable.cloud.list_instances()):
+            self.stable.mechanic.ill.add(data.draw(st.sampled_from(list_instances)))
 
     @rule(call=st.sampled_from(["increase", "increase, late", "decrease", "update", "recover", "connect_info", "*"]))
     def something_breaks(self, call: str) -> None:
@@ -173,7 +173,7 @@ class AnyLife(RuleBasedStateMachine):
             await self.end(name, True)
         self.stable.policy(idle_count=0, idle_seconds=60.0)
         await self.stable.run(1500, step=20.0)
-        assert self.stable.cloud.living() == {}
+        assert self.stable.cloud.list_instances() == {}
         assert self.stable.instances() == {}
         assert self.stable.scaler.status().requests == ()
         plugins = {"": InProcess(CloudGroup(self.stable.cloud))}

@@ -58,7 +58,7 @@ async def test_a_runner_that_comes_back_while_groups_are_asked_keeps_its_machine
 
     plugins = await plugins_of(stable)
     swept = await sweep(stable.setup, plugins, configured, folder=tmp_path, clock=stable.clock, remove=True)
-    assert (swept.found, list(stable.cloud.living())) == ((), [machine])
+    assert (swept.found, list(stable.cloud.list_instances())) == ((), [machine])
 
 
 async def test_a_plugin_that_has_not_begun_is_not_asked(tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ async def test_machines_of_a_runner_that_is_gone_are_found_by_tag_and_by_state()
     assert sorted(swept.removed) == sorted([*known, *unseen, *untagged])
     assert {one.why for one in swept.found} == {"no runner looks after it any more; it was made for old-name"}
     assert still == frozenset()
-    assert cloud.living().keys() == set(others)
+    assert cloud.list_instances().keys() == set(others)
     assert cloud.calls[-1] == "shutdown"
 
 
@@ -113,7 +113,7 @@ async def test_what_another_runner_has_taken_over_stays() -> None:
     left = AbandonedGroup(fleet="old-name", owner=OLD, group="", instances=tuple(both))
     swept, still = await left_swept(cloud, left, taken=(both[0],))
     assert (swept.removed, still) == ((both[1],), frozenset())
-    assert cloud.living().keys() == {both[0]}
+    assert cloud.list_instances().keys() == {both[0]}
 
 
 async def test_machines_that_take_their_time_to_go_are_not_forgotten() -> None:
