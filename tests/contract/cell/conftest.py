@@ -13,15 +13,17 @@ from tests.support.servers.s3_server import S3Server
 
 from remuda.cell.blobs.folder import FolderBlobs
 from remuda.cell.blobs.memory import MemoryBlobs
+from remuda.cell.blobs.port import Blobs
 from remuda.cell.secrets.sealed_store import SealedStore
 from remuda.cell.secrets.sealing import EncryptionKeys, Seals
 from remuda.cell.store.memory.store import MemoryStore
-from remuda.cell.store.ports import Blobs, Store, Traces
+from remuda.cell.store.ports import Store
 from remuda.cell.store.postgres.store import PostgresStore
 from remuda.cell.store.sqlite.store import SqliteStore
 from remuda.cell.traces.archive import ArchivedTraces
 from remuda.cell.traces.files import FileTraces
 from remuda.cell.traces.memory import MemoryTraces
+from remuda.cell.traces.port import Traces
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgres"])

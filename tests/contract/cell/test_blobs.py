@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from remuda.cell.blobs.port import Blobs
 from remuda.cell.errors import NotFoundError, TooLargeError
-from remuda.cell.store.ports import Blobs
 
 LIMIT = 10_000_000
 

@@ -134,18 +134,18 @@ def _unpack(file: BinaryIO, entry: ZipEntry) -> Iterator[bytes]:
         raise zipfile.BadZipFile(f"{entry.name!r} is damaged")
 
 
-def _pieces(file: BinaryIO, left: int) -> Iterator[bytes]:
-    while left:
-        piece = file.read(min(left, _PIECE_BYTES))
+def _pieces(file: BinaryIO, size: int) -> Iterator[bytes]:
+    while size:
+        piece = file.read(min(size, _PIECE_BYTES))
         if not piece:
             raise zipfile.BadZipFile("it ends too early")
-        left -= len(piece)
+        size -= len(piece)
         yield piece
 
 
-def _inflate(file: BinaryIO, left: int) -> Iterator[bytes]:
+def _inflate(file: BinaryIO, size: int) -> Iterator[bytes]:
     stream = zlib.decompressobj(-zlib.MAX_WBITS)
-    for packed in _pieces(file, left):
+    for packed in _pieces(file, size):
         while not stream.eof and (packed or stream.unconsumed_tail):
             piece = stream.decompress(stream.unconsumed_tail or packed, _PIECE_BYTES)
             packed = b""

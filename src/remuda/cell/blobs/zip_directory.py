@@ -87,15 +87,15 @@ def _find_directory(file: BinaryIO) -> tuple[int, int, int]:
     tail_at = max(length - _END.size - _LONGEST_COMMENT, 0)
     file.seek(tail_at)
     tail = _read(file, length - tail_at)
-    at = len(tail) - _END.size
-    if at < 0:
+    end_record = len(tail) - _END.size
+    if end_record < 0:
         raise BadZipFile("it is no zip archive")
-    if not (tail.startswith(b"PK\5\6", at) and tail.endswith(b"\0\0")):
-        at = tail.rfind(b"PK\5\6")
-        if not 0 <= at <= len(tail) - _END.size:
+    if not (tail.startswith(b"PK\5\6", end_record) and tail.endswith(b"\0\0")):
+        end_record = tail.rfind(b"PK\5\6")
+        if not 0 <= end_record <= len(tail) - _END.size:
             raise BadZipFile("it is no zip archive")
-    _, _, _, _, _, size, offset, _ = _END.unpack_from(tail, at)
-    end = tail_at + at
+    _, _, _, _, _, size, offset, _ = _END.unpack_from(tail, end_record)
+    end = tail_at + end_record
     if end >= _END64_PLACE.size + _END64.size:
         file.seek(end - _END64_PLACE.size - _END64.size)
         record = _read(file, _END64.size + _END64_PLACE.size)
@@ -135,15 +135,15 @@ class _Window:
 
 def _read_entry(window: _Window, shift: int) -> ZipEntry:
     head = _ENTRY.unpack(window.take(_ENTRY.size))
-    signature, _, _, flags, method, _, _, crc, packed_size, size, *lengths, _, _, attributes, at = head
+    signature, _, _, flags, method, _, _, crc, packed_size, size, *lengths, _, _, attributes, offset = head
     if signature != b"PK\1\2":
         raise BadZipFile("its directory is damaged")
     name_length, extra_length, comment_length = lengths
     rest = window.take(name_length + extra_length + comment_length)
     raw_name = rest[:name_length]
-    if 0xFFFFFFFF in (packed_size, size, at):
+    if 0xFFFFFFFF in (packed_size, size, offset):
         extra = rest[name_length : name_length + extra_length]
-        size, packed_size, at = _large(extra, size, packed_size, at)
+        size, packed_size, offset = _large(extra, size, packed_size, offset)
     try:
         name = raw_name.decode("utf-8" if flags & _UTF8 else "cp437")
     except UnicodeDecodeError:
@@ -157,7 +157,7 @@ def _read_entry(window: _Window, shift: int) -> ZipEntry:
         packed_size=packed_size,
         size=size,
         mode=attributes >> 16,
-        at=at + shift,
+        at=offset + shift,
     )
 
 

@@ -15,7 +15,8 @@ from remuda.cell.dispatch.user_commands import UserCommands
 from remuda.cell.operations.downtime import DowntimeFile
 from remuda.cell.secrets.key_ring import KeyRing
 from remuda.cell.settings import CellSettings
-from remuda.cell.store.ports import Store, Traces
+from remuda.cell.store.ports import Store
+from remuda.cell.traces.port import Traces
 from remuda.lib.clock import Clock
 
 

@@ -13,7 +13,8 @@ from remuda.cell.core.jobs import lifecycle
 from remuda.cell.core.jobs.family import Outcome
 from remuda.cell.dispatch.memory import DispatchMemory
 from remuda.cell.errors import NotFoundError, StoreError
-from remuda.cell.store.ports import Store, Traces
+from remuda.cell.store.ports import Store
+from remuda.cell.traces.port import Traces
 from remuda.cell.values import Family, Job, Page, Pipeline
 from remuda.cell.values.changes import Applied, Changes
 from remuda.lib.clock import Clock

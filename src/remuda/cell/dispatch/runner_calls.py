@@ -22,7 +22,8 @@ from remuda.cell.dispatch.step_results import read_results
 from remuda.cell.errors import ForbiddenError, StoreError
 from remuda.cell.secrets.key_ring import KeyRing
 from remuda.cell.settings import CellSettings
-from remuda.cell.store.ports import Appended, Store, Traces
+from remuda.cell.store.ports import Store
+from remuda.cell.traces.port import Appended, Traces
 from remuda.cell.values import Family, Job, StepResult
 from remuda.cell.values.changes import Changes
 from remuda.lib import killpoints

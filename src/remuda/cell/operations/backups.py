@@ -151,10 +151,10 @@ async def _keys_of(backup: Path) -> tuple[str, ...]:
 
 def missing_keys(manifest: Manifest, settings: CellSettings) -> tuple[str, ...]:
     """The keys that a restored cell needs and that neither the backup nor the settings have."""
-    given = [key_id(read_key(text, VARIABLE)) for text in settings.encryption_keys]
-    if not given and key_file(settings).exists():
-        given = list(read_keys(key_file(settings)).by_id)
-    return tuple(key for key in manifest.keys_wanted if key not in given)
+    available = [key_id(read_key(text, VARIABLE)) for text in settings.encryption_keys]
+    if not available and key_file(settings).exists():
+        available = list(read_keys(key_file(settings)).by_id)
+    return tuple(key for key in manifest.keys_wanted if key not in available)
 
 
 def missing_keys_advice(manifest: Manifest, settings: CellSettings) -> str:
@@ -204,7 +204,7 @@ async def _forget_removed(settings: CellSettings, to: Path) -> None:
             for job_id in {artifact.job_id for artifact in lost}
             async for (body,) in now.rows(f"SELECT body FROM artifacts WHERE job_id = {job_id}")
         }
-        kept = {
+        with_trace = {
             job_id
             for job_id in silent
             async for (body,) in now.rows(f"SELECT body FROM jobs WHERE id = {job_id}")
@@ -213,7 +213,7 @@ async def _forget_removed(settings: CellSettings, to: Path) -> None:
     snapshots.remove_missing(
         to / _ROWS,
         artifacts=[artifact for artifact in lost if artifact.blob not in existing],
-        traces=[job_id for job_id in silent if job_id not in kept],
+        traces=[job_id for job_id in silent if job_id not in with_trace],
     )
 
 

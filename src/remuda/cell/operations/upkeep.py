@@ -231,8 +231,8 @@ class Upkeep:
 
     async def _is_artifact(self, key: str) -> bool:
         job_id = job_of_artifact(key)
-        known = await self._store.jobs.list_artifacts(job_id) if job_id is not None else ()
-        return any(artifact.blob == key for artifact in known)
+        artifacts = await self._store.jobs.list_artifacts(job_id) if job_id is not None else ()
+        return any(artifact.blob == key for artifact in artifacts)
 
     async def _is_trace(self, key: str) -> bool:
         job_id = job_of_trace(key)

@@ -56,24 +56,24 @@ class CellSources(Sources):
         return match_paths([pattern], sorted(self._reader.files(self._repo, self._sha)))
 
     def project(self, project: str, ref: str | None, file: str) -> str | SourceProblem:
-        found = self._commit(project, ref)
-        if isinstance(found, SourceProblem):
-            return found
-        text = self._text(*found, file)
+        commit = self._commit(project, ref)
+        if isinstance(commit, SourceProblem):
+            return commit
+        text = self._text(*commit, file)
         if text is not None:
             return text
-        at = f" at {quote(ref)}" if ref else ""
+        suffix = f" at {quote(ref)}" if ref else ""
         return SourceProblem(
-            reason=f"the project {quote(project)} has no file {quote(file)}{at}", suggestion="check its path"
+            reason=f"the project {quote(project)} has no file {quote(file)}{suffix}", suggestion="check its path"
         )
 
     def project_glob(self, project: str, ref: str | None, pattern: str) -> Sequence[str]:
-        found = self._commit(project, ref)
+        commit = self._commit(project, ref)
         # The pattern itself as a path: reader it gives the error for the project.
         return (
             [pattern]
-            if isinstance(found, SourceProblem)
-            else match_paths([pattern], sorted(self._reader.files(*found)))
+            if isinstance(commit, SourceProblem)
+            else match_paths([pattern], sorted(self._reader.files(*commit)))
         )
 
     def remote(self, url: str) -> str | SourceProblem:
@@ -118,12 +118,12 @@ class CellSources(Sources):
 
     def _commit(self, project: str, ref: str | None) -> tuple[str, str] | SourceProblem:
         """The repository and the commit of a ref of another project."""
-        found = self._find(project)
-        if found is None:
+        row = self._find(project)
+        if row is None:
             return _no_project(project)
-        sha = self._reader.commit(found.repo_path, ref)
+        sha = self._reader.commit(row.repo_path, ref)
         if sha is not None:
-            return found.repo_path, sha
+            return row.repo_path, sha
         if ref:
             reason = f"the project {quote(project)} has no ref {quote(ref)}"
             return SourceProblem(reason=reason, suggestion="name a branch, a tag or a commit")

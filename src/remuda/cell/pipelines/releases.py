@@ -147,10 +147,10 @@ class Releases:
         if spec is None or spec.release is None:
             return None
         try:
-            context, found = await self._circumstances(job)
+            context, dependencies = await self._load_context(job)
             new = _evaluate(context, spec.release)
             await self._refuse_endless(context, new.tag)
-            new = replace(new, description=await self._text(context, found, new.description))
+            new = replace(new, description=await self._text(context, dependencies, new.description))
             await self.create(context.project, new)
         except StoreError:
             raise
@@ -158,7 +158,7 @@ class Releases:
             return f"the release could not be made: {error}"
         return None
 
-    async def _circumstances(self, job: Job) -> tuple[JobContext, Dependencies]:
+    async def _load_context(self, job: Job) -> tuple[JobContext, Dependencies]:
         runner = await self._store.runners.load_runner(job.runner_id) if job.runner_id is not None else None
         # A runner may be removed while its jobs run; then only its id is known.
         runner = runner or Runner(
@@ -166,10 +166,10 @@ class Releases:
         )
         context = await load_context(self._store, job, runner, public_url=self._public_url)
         try:
-            found = await find_dependencies(self._store, context, now=self._clock.wall())
+            dependencies = await find_dependencies(self._store, context, now=self._clock.wall())
         except MissingDependencyError:
-            found = Dependencies()
-        return replace(context, inherited=found.variables), found
+            dependencies = Dependencies()
+        return replace(context, inherited=dependencies.variables), dependencies
 
     async def _refuse_endless(self, context: JobContext, tag: str) -> None:
         """InvalidError when a pipeline of a tag that a release created would create another tag, and so on for ever."""
@@ -182,7 +182,7 @@ class Releases:
                 "would go on for ever. Add to the job: rules: [{if: $CI_COMMIT_TAG, when: never}, {when: on_success}]"
             )
 
-    async def _text(self, context: JobContext, found: Dependencies, description: str) -> str:
+    async def _text(self, context: JobContext, dependencies: Dependencies, description: str) -> str:
         """The description, or the content of the file that it names: from the job's own artifacts, from those of jobs
         it depends on, or from the repository."""
         path = description.strip().removeprefix("./")
@@ -191,7 +191,7 @@ class Releases:
         own = [
             artifact for artifact in await self._store.jobs.list_artifacts(context.job.id) if artifact.type == "archive"
         ]
-        for archive in [*own, *(source.archive for source in reversed(found.sources))]:
+        for archive in [*own, *(source.archive for source in reversed(dependencies.sources))]:
             try:
                 content = await read_small_entry(self._blobs, archive.blob, path, limit_bytes=DESCRIPTION_LIMIT_BYTES)
                 return content.decode(errors="replace")

@@ -302,18 +302,18 @@ class Projects:
     ) -> None:
         """Start pipelines up to the limit per push, the default branch first; other refs are only stored as seen."""
         default = f"refs/heads/{self.repos.head(project.repo_path)}"
-        left = dict(sorted(moved.items(), key=lambda item: item[0] != default))
+        waiting = dict(sorted(moved.items(), key=lambda item: item[0] != default))
         started = 0
-        while left and started < self._pipelines_per_push:
-            ref, sha = next(iter(left.items()))
+        while waiting and started < self._pipelines_per_push:
+            ref, sha = next(iter(waiting.items()))
             started += await self._start_pipeline(
                 project, ref, sha, before_sha=seen.get(ref, NO_COMMIT), note=notes.get(ref)
             )
-            del left[ref]
-        if left:
+            del waiting[ref]
+        if waiting:
             if self._pipelines_per_push:
-                _log.warning("too many refs in a push for a pipeline each", project=project.path, left=len(left))
-            await self._store.projects.put_seen_refs(project.id, left)
+                _log.warning("too many refs in a push for a pipeline each", project=project.path, left=len(waiting))
+            await self._store.projects.put_seen_refs(project.id, waiting)
 
     async def _follow_first_branch(self, project: Project, refs: Mapping[str, str]) -> None:
         """Make a pushed branch the default one if the default branch was never pushed."""

@@ -10,6 +10,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from remuda.cell.blobs.port import Blobs
 from remuda.cell.blobs.upload_parsers import Parsers
 from remuda.cell.dispatch.dispatcher import Dispatch
 from remuda.cell.events import Events
@@ -23,7 +24,8 @@ from remuda.cell.projects.projects import Projects
 from remuda.cell.projects.registry import Registry
 from remuda.cell.settings import CellSettings
 from remuda.cell.shells.shells import Shells
-from remuda.cell.store.ports import Blobs, Store, Traces
+from remuda.cell.store.ports import Store
+from remuda.cell.traces.port import Traces
 from remuda.lib.clock import Clock
 
 

@@ -1,11 +1,10 @@
-"""What the cell's decisions need from outside: a store, traces, blobs. Each has one contract suite in tests/contract.
+"""The ports to a cell's store, seven by subject, with one contract suite in tests/contract.
 
 The store's writes are transactions. Where a change needs a decision, the caller passes a pure function and the store
 calls it inside the transaction with the current values. The function may be called more than once and must have no
 effect but its result. So a decision and its consequences are stored together or not at all.
 """
 
-from remuda.cell.blobs.port import Blobs, StoredBlob
 from remuda.cell.store.ports.jobs import JobStore
 from remuda.cell.store.ports.people import PeopleStore
 from remuda.cell.store.ports.pipelines import PipelineStore
@@ -14,14 +13,11 @@ from remuda.cell.store.ports.runners import RunnerStore
 from remuda.cell.store.ports.schedules import ScheduleStore
 from remuda.cell.store.ports.settings import SettingStore
 from remuda.cell.store.ports.store import Store
-from remuda.cell.traces.port import Appended, Traces
 from remuda.cell.values.changes import Applied, Belongings, Changes, Leaves, Retry
 
 __all__ = [
-    "Appended",
     "Applied",
     "Belongings",
-    "Blobs",
     "Changes",
     "JobStore",
     "Leaves",
@@ -33,6 +29,4 @@ __all__ = [
     "ScheduleStore",
     "SettingStore",
     "Store",
-    "StoredBlob",
-    "Traces",
 ]
