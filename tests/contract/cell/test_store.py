@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from remuda.cell.errors import ConflictError, InvalidError, NotFoundError
 from remuda.cell.store import paging
-from remuda.cell.store.ports import Belongings, Changes, Retry, Store
+from remuda.cell.store.ports import Store
 from remuda.cell.values import (
     Artifact,
     Family,
@@ -24,6 +24,7 @@ from remuda.cell.values import (
     StepResult,
     UserToken,
 )
+from remuda.cell.values.changes import Changes, PayloadParts, Retry
 from remuda.cell.values.people import ProjectFilter
 from remuda.model.job import ASSIGNED, JobId, JobState, PipelineId, ProjectId, RunnerId
 from remuda.pipeline import JobSpec, Trigger
@@ -234,12 +235,12 @@ class TestJobs:
             assert await store.projects.put_variable(variable, replace=False)
         await store.settings.put_setting("policy", "strict")
         job = replace(family.jobs[0], group_ids=(7,))
-        found = await store.jobs.load_belongings(job, ["policy", "none"])
+        found = await store.jobs.load_payload_parts(job, ["policy", "none"])
         assert (found.spec, found.pipeline, found.project) == (spec, family.pipeline, project)
         assert [variable.key for variable in found.variables] == ["C", "G", "A", "B"]
         assert found.settings == {"policy": "strict"}
         missing = replace(job, id=JobId(99), pipeline_id=PipelineId(99), project_id=ProjectId(99), group_ids=())
-        assert await store.jobs.load_belongings(missing) == Belongings(
+        assert await store.jobs.load_payload_parts(missing) == PayloadParts(
             spec=None, pipeline=None, project=None, variables=[found.variables[0]], settings={}
         )
         runner = await store.runners.add_runner(a_runner())

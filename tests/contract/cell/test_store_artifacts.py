@@ -5,8 +5,9 @@ from collections.abc import Sequence
 import pytest
 from msgspec.structs import replace
 
-from remuda.cell.store.ports import Leaves, Store
+from remuda.cell.store.ports import Store
 from remuda.cell.values import Artifact, Job
+from remuda.cell.values.changes import JobArtifacts
 from remuda.model.job import JobId
 from remuda.testing.builders import a_pipeline, a_project, a_spec, new_jobs
 
@@ -41,11 +42,11 @@ async def jobs(store: Store) -> Sequence[Job]:
 
 
 async def test_a_job_and_its_artifacts_change_together(store: Store, jobs: Sequence[Job]) -> None:
-    def decide(job: Job, artifacts: Sequence[Artifact]) -> Leaves:
+    def decide(job: Job, artifacts: Sequence[Artifact]) -> JobArtifacts:
         assert job == jobs[0]
         assert [one.type for one in artifacts] == ["archive", "dotenv", "junit"]
         kept = replace(artifacts[2], look_at=None)
-        return Leaves(job=replace(job, artifacts_gone=True, erased_at=5.0), artifacts=(kept,))
+        return JobArtifacts(job=replace(job, artifacts_gone=True, erased_at=5.0), artifacts=(kept,))
 
     gone = await store.jobs.change_artifacts(jobs[0].id, decide)
     assert [one.blob for one in gone] == [f"artifacts/{jobs[0].id}/archive", f"artifacts/{jobs[0].id}/dotenv"]
@@ -58,12 +59,15 @@ async def test_a_job_and_its_artifacts_change_together(store: Store, jobs: Seque
 
 async def test_a_decision_may_decline(store: Store, jobs: Sequence[Job]) -> None:
     assert await store.jobs.change_artifacts(jobs[0].id, lambda job, artifacts: None) == ()
-    assert await store.jobs.change_artifacts(JobId(10**9), lambda job, artifacts: Leaves(job=job, artifacts=())) == ()
+    assert (
+        await store.jobs.change_artifacts(JobId(10**9), lambda job, artifacts: JobArtifacts(job=job, artifacts=()))
+        == ()
+    )
     assert len(await store.jobs.list_artifacts(jobs[0].id)) == 3
 
 
 async def test_a_decision_that_fails_changes_nothing(store: Store, jobs: Sequence[Job]) -> None:
-    def fail(job: Job, artifacts: Sequence[Artifact]) -> Leaves:
+    def fail(job: Job, artifacts: Sequence[Artifact]) -> JobArtifacts:
         raise ValueError
 
     with pytest.raises(ValueError):
@@ -82,8 +86,8 @@ async def test_what_is_due_comes_in_order_and_no_more_than_wanted(store: Store, 
     assert await due(100) == everything
     assert await due(100, limit=3) == everything[:3]
 
-    def put_off(job: Job, artifacts: Sequence[Artifact]) -> Leaves:
-        return Leaves(job=job, artifacts=tuple(replace(one, look_at=50.0) for one in artifacts))
+    def put_off(job: Job, artifacts: Sequence[Artifact]) -> JobArtifacts:
+        return JobArtifacts(job=job, artifacts=tuple(replace(one, look_at=50.0) for one in artifacts))
 
     await store.jobs.change_artifacts(first, put_off)
     assert await due(49) == [(second, "dotenv"), (second, "junit")]

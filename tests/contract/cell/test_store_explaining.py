@@ -7,8 +7,9 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from remuda.cell.store.ports import Changes, Store
+from remuda.cell.store.ports import Store
 from remuda.cell.values import Job, Page, Project, RunnerManager, StepResult
+from remuda.cell.values.changes import Changes
 from remuda.model.job import OCCUPYING, JobId, JobState, ProjectId, RunnerId
 from remuda.testing.builders import NOW, a_pipeline, a_project, a_runner, a_spec, new_jobs
 

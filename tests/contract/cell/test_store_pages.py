@@ -6,8 +6,9 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from remuda.cell.store.ports import Changes, Retry, Store
+from remuda.cell.store.ports import Store
 from remuda.cell.values import Artifact, Family, Page, StepResult
+from remuda.cell.values.changes import Changes, Retry
 from remuda.cell.values.people import RunnerFilter
 from remuda.model.job import JobId, PipelineId
 from remuda.testing.builders import a_pipeline, a_project, a_runner, a_spec, new_jobs

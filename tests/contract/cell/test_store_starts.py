@@ -7,8 +7,9 @@ import pytest
 from msgspec.structs import replace
 
 from remuda.cell.errors import ConflictError, NotFoundError
-from remuda.cell.store.ports import Changes, Store
+from remuda.cell.store.ports import Store
 from remuda.cell.values import Family, Job, Page, Project, Release, Schedule, TriggerToken
+from remuda.cell.values.changes import Changes
 from remuda.model.job import JobId, JobState
 from remuda.testing.builders import NOW, a_pipeline, a_project, a_spec, new_jobs
 

@@ -2,8 +2,9 @@
 
 from msgspec.structs import replace
 
-from remuda.cell.store.ports import Changes, Store
+from remuda.cell.store.ports import Store
 from remuda.cell.values import Job
+from remuda.cell.values.changes import Changes
 from remuda.model.job import JobState
 from remuda.testing.builders import NOW, a_pipeline, a_project, a_spec, new_jobs
 

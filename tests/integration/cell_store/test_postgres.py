@@ -194,7 +194,7 @@ async def test_changes_of_a_job_and_of_its_family_are_not_lost(database: str) ->
         await store.jobs.change_job(job.id, lambda row: replace(row, epoch=row.epoch + 1))
 
     async def together(store: PostgresStore) -> None:
-        from remuda.cell.store.ports import Changes
+        from remuda.cell.values.changes import Changes
 
         def decide(family: Family) -> Changes:
             return Changes(jobs=tuple(replace(row, epoch=row.epoch + 1) for row in family.jobs))

@@ -37,7 +37,7 @@ from remuda.cell.secrets.key_ring import KeyRing
 from remuda.cell.settings import CellSettings
 from remuda.cell.store.ports import Store
 from remuda.cell.values import Job, Page, Pipeline, Project, Runner
-from remuda.cell.values.changes import Belongings
+from remuda.cell.values.changes import PayloadParts
 from remuda.lib import killpoints
 from remuda.lib.clock import Clock
 from remuda.lib.waiting import wait_for_any_event
@@ -81,7 +81,7 @@ class _Leased(NamedTuple):
     """A leased job, with the parts of its payload if they were read together with the lease."""
 
     job: Job
-    parts: Belongings | None = None
+    parts: PayloadParts | None = None
 
 
 class _RunnerChangedError(Exception):
@@ -289,7 +289,7 @@ class Handout:
         job = leased.job
         killpoints.reach("cell.leased")
         try:
-            parts = leased.parts or await self._store.jobs.load_belongings(job, policy_settings(job))
+            parts = leased.parts or await self._store.jobs.load_payload_parts(job, policy_settings(job))
             assignment = await self._assignment(job, runner, features, parts)
         except ProjectDeletedError as error:
             await self._changes.fail(job, FailureReason.PROJECT_DELETED, str(error))
@@ -319,7 +319,7 @@ class Handout:
         return assignment
 
     async def _assignment(
-        self, job: Job, runner: Runner, features: Mapping[str, bool], parts: Belongings
+        self, job: Job, runner: Runner, features: Mapping[str, bool], parts: PayloadParts
     ) -> Assignment:
         draft = await draft_payload(
             self._store,

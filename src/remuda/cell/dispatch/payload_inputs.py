@@ -25,7 +25,7 @@ from remuda.cell.pipelines.cross_project_access import level_of
 from remuda.cell.secrets.key_ring import KeyRing
 from remuda.cell.store.ports import Store
 from remuda.cell.values import USER_ID, Job, Project, ProjectVariable, Runner
-from remuda.cell.values.changes import Belongings
+from remuda.cell.values.changes import PayloadParts
 from remuda.cell.values.people import Level, User
 from remuda.model.job import FailureReason, JobId
 from remuda.pipeline import ExpansionError
@@ -51,10 +51,10 @@ async def load_variables(store: Store, project: Project, environment: str = "") 
 
 async def load_context(store: Store, job: Job, runner: Runner, *, public_url: str) -> JobContext:
     """The stored parts of a job; NotFoundError if one is missing."""
-    return await _build_context(store, job, runner, await store.jobs.load_belongings(job), public_url)
+    return await _build_context(store, job, runner, await store.jobs.load_payload_parts(job), public_url)
 
 
-async def _build_context(store: Store, job: Job, runner: Runner, parts: Belongings, public_url: str) -> JobContext:
+async def _build_context(store: Store, job: Job, runner: Runner, parts: PayloadParts, public_url: str) -> JobContext:
     spec, pipeline, project = parts.spec, parts.pipeline, parts.project
     if project is not None and project.removed_at is not None:
         raise ProjectDeletedError(f"the project of job {job.id} was deleted")
@@ -90,7 +90,7 @@ async def draft_payload(
     keys: KeyRing,
     job: Job,
     runner: Runner,
-    parts: Belongings,
+    parts: PayloadParts,
     *,
     features: Mapping[str, bool],
     public_url: str,

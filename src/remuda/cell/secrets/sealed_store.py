@@ -28,7 +28,7 @@ from remuda.cell.store.ports import (
     Store,
 )
 from remuda.cell.values import Artifact, Family, Job, NewJob, Pipeline, ProjectVariable, Schedule
-from remuda.cell.values.changes import Applied, Belongings, Changes, Leaves, Retry
+from remuda.cell.values.changes import Applied, Changes, JobArtifacts, PayloadParts, Retry
 from remuda.pipeline import Environment, JobSpec, Trigger
 
 _PLAIN = frozenset({int, str, float, bool, type(None)})
@@ -97,14 +97,14 @@ class Secrets:
             JobSpec: self._seal_spec if is_sealing else self._open_spec,
             NewJob: lambda new: replace(new, spec=convert(new.spec)),
             Retry: lambda retry: replace(retry, job=convert(retry.job)),
-            Leaves: lambda leaves: replace(leaves, job=convert(leaves.job), artifacts=convert(leaves.artifacts)),
+            JobArtifacts: lambda leaves: replace(leaves, job=convert(leaves.job), artifacts=convert(leaves.artifacts)),
             Family: lambda family: replace(
                 family, pipeline=convert(family.pipeline), jobs=_convert_jobs(convert, family.jobs)
             ),
             Applied: lambda done: replace(
                 done, pipeline=convert(done.pipeline), jobs=_convert_jobs(convert, done.jobs)
             ),
-            Belongings: lambda found: replace(
+            PayloadParts: lambda found: replace(
                 found,
                 spec=convert(found.spec),
                 pipeline=convert(found.pipeline),

@@ -35,7 +35,7 @@ class Applied(msgspec.Struct, frozen=True, kw_only=True):
     pipeline: Pipeline | None = None
 
 
-class Leaves(msgspec.Struct, frozen=True, kw_only=True):
+class JobArtifacts(msgspec.Struct, frozen=True, kw_only=True):
     """A job and its artifacts after a decision about them."""
 
     job: Job
@@ -43,7 +43,7 @@ class Leaves(msgspec.Struct, frozen=True, kw_only=True):
     """The artifacts that it still has."""
 
 
-class Belongings(msgspec.Struct, frozen=True, kw_only=True):
+class PayloadParts(msgspec.Struct, frozen=True, kw_only=True):
     """The stored parts of the payload of a job; None if a part is missing."""
 
     spec: JobSpec | None

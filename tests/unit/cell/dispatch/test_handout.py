@@ -12,7 +12,7 @@ from remuda.cell.errors import StoreError
 from remuda.cell.secrets.key_ring import KeyRing
 from remuda.cell.settings import CellSettings
 from remuda.cell.values import Job, Runner
-from remuda.cell.values.changes import Belongings
+from remuda.cell.values.changes import PayloadParts
 from remuda.lib.clock import settle
 from remuda.model.job import JobState
 from remuda.testing.builders import a_project, a_runner, a_spec
@@ -328,7 +328,7 @@ class TestLongPolls:
     ) -> None:
         lease, failures = cell.store.jobs.lease_job, [StoreError("away")]
 
-        async def once(known: Job, leased: Job, runner: Runner, settings: Collection[str]) -> Belongings | None:
+        async def once(known: Job, leased: Job, runner: Runner, settings: Collection[str]) -> PayloadParts | None:
             if failures:
                 raise failures.pop()
             return await lease(known, leased, runner, settings)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from remuda.cell.values import Artifact, Job, Pipeline
-from remuda.cell.values.changes import Leaves
+from remuda.cell.values.changes import JobArtifacts
 from remuda.model.job import FINAL
 from remuda.model.progress import OVER
 from remuda.pipeline.syntax.durations import parse_duration
@@ -48,9 +48,9 @@ def keeps_artifacts(pipeline: Pipeline, *, newest: Pipeline | None, has_ref: boo
 
 def without_expired(
     job: Job, artifacts: Sequence[Artifact], *, now: float, default: str, is_kept: bool
-) -> Leaves | None:
+) -> JobArtifacts | None:
     """The artifacts of a job without the expired ones; None if nothing changes."""
-    left = []
+    kept = []
     for artifact in artifacts:
         if artifact.look_at is not None and artifact.expires_at is None:
             artifact = with_expiry(artifact, default)  # stored by a version without expiry times
@@ -58,19 +58,19 @@ def without_expired(
             if not is_kept:
                 continue
             artifact = replace(artifact, look_at=now + LOOK_AGAIN_SECONDS)
-        left.append(artifact)
-    return None if left == list(artifacts) else _leaves(job, artifacts, left)
+        kept.append(artifact)
+    return None if kept == list(artifacts) else _keep_only(job, artifacts, kept)
 
 
-def keep_for_ever(job: Job, artifacts: Sequence[Artifact]) -> Leaves:
+def keep_for_ever(job: Job, artifacts: Sequence[Artifact]) -> JobArtifacts:
     """Remove the expiry of all artifacts."""
     never = tuple(replace(artifact, expires_at=None, look_at=None) for artifact in artifacts)
-    return Leaves(job=job, artifacts=never)
+    return JobArtifacts(job=job, artifacts=never)
 
 
-def delete_all(job: Job, artifacts: Sequence[Artifact]) -> Leaves | None:
+def delete_all(job: Job, artifacts: Sequence[Artifact]) -> JobArtifacts | None:
     """Delete all artifacts of a job; None if it has none."""
-    return _leaves(job, artifacts, []) if artifacts else None
+    return _keep_only(job, artifacts, []) if artifacts else None
 
 
 def can_be_erased(job: Job, *, has_artifacts: bool) -> bool:
@@ -79,16 +79,16 @@ def can_be_erased(job: Job, *, has_artifacts: bool) -> bool:
     return job.state in FINAL and not job.is_trigger and (has_artifacts or has_trace)
 
 
-def erase(job: Job, artifacts: Sequence[Artifact], now: float) -> Leaves | None:
+def erase(job: Job, artifacts: Sequence[Artifact], now: float) -> JobArtifacts | None:
     """Delete artifacts and trace of a job; None if it cannot be erased."""
     if not can_be_erased(job, has_artifacts=bool(artifacts)):
         return None
-    return _leaves(replace(job, erased=True, erased_at=now, trace_bytes=0), artifacts, [])
+    return _keep_only(replace(job, erased=True, erased_at=now, trace_bytes=0), artifacts, [])
 
 
-def _leaves(job: Job, had: Sequence[Artifact], left: Sequence[Artifact]) -> Leaves:
-    gone = {artifact.type for artifact in had} - {artifact.type for artifact in left}
-    return Leaves(
+def _keep_only(job: Job, before: Sequence[Artifact], kept: Sequence[Artifact]) -> JobArtifacts:
+    gone = {artifact.type for artifact in before} - {artifact.type for artifact in kept}
+    return JobArtifacts(
         job=replace(job, artifacts_gone=job.artifacts_gone or not gone.isdisjoint(_FOR_LATER_JOBS)),
-        artifacts=tuple(left),
+        artifacts=tuple(kept),
     )

@@ -9,7 +9,7 @@ from remuda.cell.store.ports.projects import ProjectStore
 from remuda.cell.store.ports.settings import SettingStore
 from remuda.cell.store.ports.tables import JOBS, PIPELINES, RUNNERS
 from remuda.cell.values import UNDER_WAY, Job, Page, Runner
-from remuda.cell.values.changes import Belongings
+from remuda.cell.values.changes import PayloadParts
 from remuda.model.job import FINAL, JobId, JobState, PipelineId, ProjectId, RunnerId
 from remuda.model.progress import OVER
 from remuda.pipeline import JobSpec
@@ -33,9 +33,9 @@ class MemoryJobs(JobStore):
     async def load_spec(self, job_id: JobId) -> JobSpec | None:
         return self._database.specs.get(job_id)
 
-    async def load_belongings(self, job: Job, settings: Collection[str] = ()) -> Belongings:
+    async def load_payload_parts(self, job: Job, settings: Collection[str] = ()) -> PayloadParts:
         shared = await self._projects.list_shared_variables(job.group_ids)
-        return Belongings(
+        return PayloadParts(
             spec=await self.load_spec(job.id),
             pipeline=self._database.get(PIPELINES, job.pipeline_id),
             project=await self._projects.load_project(job.project_id),
@@ -119,11 +119,11 @@ class MemoryJobs(JobStore):
 
     async def lease_job(
         self, known: Job, leased: Job, runner: Runner, settings: Collection[str] = ()
-    ) -> Belongings | None:
+    ) -> PayloadParts | None:
         if self._database.get(JOBS, known.id) != known or self._database.get(RUNNERS, runner.id) != runner:
             return None
         if leased.request_id and await self.find_leased_job(runner.id, leased.request_id):
             return None
-        belongings = await self.load_belongings(leased, settings)
+        parts = await self.load_payload_parts(leased, settings)
         await self._database.update_job(leased)
-        return belongings
+        return parts

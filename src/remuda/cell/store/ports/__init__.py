@@ -13,18 +13,12 @@ from remuda.cell.store.ports.runners import RunnerStore
 from remuda.cell.store.ports.schedules import ScheduleStore
 from remuda.cell.store.ports.settings import SettingStore
 from remuda.cell.store.ports.store import Store
-from remuda.cell.values.changes import Applied, Belongings, Changes, Leaves, Retry
 
 __all__ = [
-    "Applied",
-    "Belongings",
-    "Changes",
     "JobStore",
-    "Leaves",
     "PeopleStore",
     "PipelineStore",
     "ProjectStore",
-    "Retry",
     "RunnerStore",
     "ScheduleStore",
     "SettingStore",

@@ -12,7 +12,7 @@ from remuda.cell.errors import NotFoundError
 from remuda.cell.store.ports.database import Database, Transaction
 from remuda.cell.store.ports.tables import ARTIFACTS, JOBS, RESULTS
 from remuda.cell.values import Artifact, Job, Page, Runner, StepResult
-from remuda.cell.values.changes import Belongings, Leaves
+from remuda.cell.values.changes import JobArtifacts, PayloadParts
 from remuda.model.job import JobId, JobState, PipelineId, ProjectId, RunnerId
 from remuda.pipeline import JobSpec
 
@@ -34,7 +34,7 @@ class JobStore(ABC):
     async def load_spec(self, job_id: JobId) -> JobSpec | None: ...
 
     @abstractmethod
-    async def load_belongings(self, job: Job, settings: Collection[str] = ()) -> Belongings:
+    async def load_payload_parts(self, job: Job, settings: Collection[str] = ()) -> PayloadParts:
         """Everything that a job's payload is made of, with these settings, in one read."""
 
     @abstractmethod
@@ -104,8 +104,8 @@ class JobStore(ABC):
     @abstractmethod
     async def lease_job(
         self, known: Job, leased: Job, runner: Runner, settings: Collection[str] = ()
-    ) -> Belongings | None:
-        """Store a hand-out and return the belongings of the job; None when it is not stored.
+    ) -> PayloadParts | None:
+        """Store a hand-out and return the payload parts of the job; None when it is not stored.
 
         It is not stored when the job or the runner differs from what is passed here, or when the same request of the
         runner has another job (`find_leased_job`).
@@ -151,18 +151,18 @@ class JobStore(ABC):
         return await self._rows.find_all(ARTIFACTS, where=("look_at", "<=", now), order=order, limit=limit)
 
     async def change_artifacts(
-        self, job_id: JobId, decide: Callable[[Job, Sequence[Artifact]], Leaves | None]
+        self, job_id: JobId, decide: Callable[[Job, Sequence[Artifact]], JobArtifacts | None]
     ) -> Sequence[Artifact]:
         """Change a job and its artifacts together. Returns the artifacts that were removed."""
 
         async def change(rows: Transaction) -> Sequence[Artifact]:
             job = await rows.find_locked(JOBS, id=job_id)
             before = await rows.find_all(ARTIFACTS, order=("type",), job_id=job_id)
-            leaves = decide(job, before) if job else None
-            if leaves is None:
+            kept = decide(job, before) if job else None
+            if kept is None:
                 return ()
-            await rows.update_job(leaves.job)
-            after = {artifact.type: artifact for artifact in leaves.artifacts}
+            await rows.update_job(kept.job)
+            after = {artifact.type: artifact for artifact in kept.artifacts}
             removed = [artifact for artifact in before if artifact.type not in after]
             for artifact in removed:
                 await rows.remove(ARTIFACTS, job_id=job_id, type=artifact.type)

@@ -15,12 +15,12 @@ import msgspec
 from msgspec.structs import replace as replaced
 
 from remuda.cell.errors import NotFoundError
-from remuda.cell.store.ports import Applied, Changes
 from remuda.cell.store.postgres import rows
 from remuda.cell.store.postgres.database import groups_by_column
 from remuda.cell.store.postgres.pool import Connection
 from remuda.cell.store.row_bodies import decode, decode_job
 from remuda.cell.values import Family, Job, Pipeline
+from remuda.cell.values.changes import Applied, Changes
 from remuda.model.job import JobId, PipelineId
 
 FAMILIES = (

@@ -9,7 +9,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from remuda.cell.store.paging import read_in_pieces
 from remuda.cell.store.ports.tables import JOBS
 from remuda.cell.store.postgres import rows
-from remuda.cell.store.postgres.belongings import BELONGINGS, BelongingsQuery, query_values, read_belongings
 from remuda.cell.store.postgres.database import (
     AWAY,
     FAILURES,
@@ -19,12 +18,13 @@ from remuda.cell.store.postgres.database import (
     shorten,
     store_error,
 )
+from remuda.cell.store.postgres.payload_parts import PAYLOAD_PARTS, PartsQuery, query_values, read_payload_parts
 from remuda.cell.store.row_bodies import decode, encode
 from remuda.cell.store.sql.filters import IS_OPEN
 from remuda.cell.store.sql.lists import SqlJobs
 from remuda.cell.store.write_batching import WriteBatcher
 from remuda.cell.values import Job, Runner
-from remuda.cell.values.changes import Belongings
+from remuda.cell.values.changes import PayloadParts
 from remuda.model.job import FINAL, JobId, JobState, ProjectId, RunnerId
 from remuda.model.progress import OPEN
 from remuda.pipeline import JobSpec
@@ -53,7 +53,7 @@ class PostgresJobs(SqlJobs):
         database.frequent |= {
             rows.STORE_JOBS: 9,
             rows.LEASE_JOBS: 14,
-            BELONGINGS: 5,
+            PAYLOAD_PARTS: 5,
             select_by_key("runners", "token_hash", str): 1,
             _LEASED: 2,
             _JOBS: 1,
@@ -69,14 +69,14 @@ class PostgresJobs(SqlJobs):
     async def load_spec(self, job_id: JobId) -> JobSpec | None:
         return await self._database.load(JobSpec, _SPECS, job_id)
 
-    async def load_belongings(self, job: Job, settings: Collection[str] = ()) -> Belongings:
-        query = BelongingsQuery.of(job, settings)
-        belongings: Belongings = await self._database.fetch_together("belongings", self._read_belongings, query)
-        return belongings
+    async def load_payload_parts(self, job: Job, settings: Collection[str] = ()) -> PayloadParts:
+        query = PartsQuery.of(job, settings)
+        parts: PayloadParts = await self._database.fetch_together("payload parts", self._read_payload_parts, query)
+        return parts
 
-    async def _read_belongings(self, queries: Sequence[BelongingsQuery]) -> Mapping[BelongingsQuery, Belongings]:
-        found = await self._database.fetch(BELONGINGS, *query_values(queries), keyed=True)
-        return read_belongings(queries, found)
+    async def _read_payload_parts(self, queries: Sequence[PartsQuery]) -> Mapping[PartsQuery, PayloadParts]:
+        found = await self._database.fetch(PAYLOAD_PARTS, *query_values(queries), keyed=True)
+        return read_payload_parts(queries, found)
 
     async def change_job(
         self, job_id: JobId, decide: Callable[[Job], Job | None], *, known: Job | None = None
@@ -109,21 +109,21 @@ class PostgresJobs(SqlJobs):
 
     async def lease_job(
         self, known: Job, leased: Job, runner: Runner, settings: Collection[str] = ()
-    ) -> Belongings | None:
+    ) -> PayloadParts | None:
         request = (runner.id, leased.request_id) if leased.request_id else None
         if request and request in self._requests:
             return None  # two hand-outs for the same request would not see each other
         self._requests.add(request)
         try:
-            query = BelongingsQuery.of(leased, settings)
+            query = PartsQuery.of(leased, settings)
             result = await self._writes.submit(rows.Write(encode(known), leased, encode(runner), query))
         finally:
             self._requests.discard(request)
         self._tell_others(known, leased if result else None)
-        return result if isinstance(result, Belongings) else None
+        return result if isinstance(result, PayloadParts) else None
 
-    async def _store_jobs(self, writes: Sequence[rows.Write]) -> Sequence[Belongings | bool | None]:
-        """Whether each job was stored; for one that is leased, its belongings.
+    async def _store_jobs(self, writes: Sequence[rows.Write]) -> Sequence[PayloadParts | bool | None]:
+        """Whether each job was stored; for one that is leased, the parts of its payload.
 
         Of two changes of one job only the first is stored, because neither has seen the other.
         """
@@ -142,12 +142,12 @@ class PostgresJobs(SqlJobs):
                 raise store_error(error) from error
             return [None] * len(writes)
         stored = {row[1] for row in found if row[0] == "stored"}
-        belongings = read_belongings(queries, found) if queries else {}
+        parts = read_payload_parts(queries, found) if queries else {}
 
-        def result(write: rows.Write) -> Belongings | bool:
+        def result(write: rows.Write) -> PayloadParts | bool:
             if write.job.id not in stored or first[write.job.id] is not write:
                 return False
-            return belongings[write.query] if write.query else True
+            return parts[write.query] if write.query else True
 
         return list(map(result, writes))
 

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from remuda.cell.store.postgres.belongings import BelongingsQuery, select_belongings
 from remuda.cell.store.postgres.database import LostRaceError, row_count, shorten
+from remuda.cell.store.postgres.payload_parts import PartsQuery, select_payload_parts
 from remuda.cell.store.postgres.pool import Connection
 from remuda.cell.store.row_bodies import encode
 from remuda.cell.store.sql.filters import in_words
@@ -55,9 +55,9 @@ leaves the key alone: then a job could end beside one that a decision had just e
 
 LEASE_JOBS = (
     STORE_JOBS.replace(" UPDATE jobs SET", ", stored AS (UPDATE jobs SET")
-    + f") SELECT 'stored', id, 0, '', NULL FROM stored UNION ALL {select_belongings(10)}"
+    + f") SELECT 'stored', id, 0, '', NULL FROM stored UNION ALL {select_payload_parts(10)}"
 )
-"""`STORE_JOBS` with the belongings of the jobs that are leased, which every hand-out needs."""
+"""`STORE_JOBS` with the payload parts of the jobs that are leased, which every hand-out needs."""
 
 
 class Write(NamedTuple):
@@ -67,7 +67,7 @@ class Write(NamedTuple):
     job: Job
     runner: bytes | None = None
     """The runner that it is leased to."""
-    query: BelongingsQuery | None = None
+    query: PartsQuery | None = None
     """Of a job that is leased."""
     is_beside: bool = False
     """Store it only while a later job of its pipeline is under way."""

@@ -22,12 +22,12 @@ from remuda.cell.store.sql.lists import SqlJobs
 from remuda.cell.store.sqlite.database import SqliteDatabase, json_list, update_job
 from remuda.cell.store.write_batching import WriteBatcher
 from remuda.cell.values import UNDER_WAY, Job, Pipeline, Project, ProjectVariable, Runner
-from remuda.cell.values.changes import Belongings
+from remuda.cell.values.changes import PayloadParts
 from remuda.model.job import FINAL, JobId, JobState, ProjectId, RunnerId
 from remuda.model.progress import OPEN
 from remuda.pipeline import JobSpec
 
-_BELONGINGS = (
+_PAYLOAD_PARTS = (
     # One line for each. No body contains a line break, because it is JSON.
     "SELECT CAST(group_concat(line, char(10)) AS BLOB) FROM ("
     + " UNION ALL ".join(
@@ -167,13 +167,13 @@ class SqliteJobs(SqlJobs):
 
     async def lease_job(
         self, known: Job, leased: Job, runner: Runner, settings: Collection[str] = ()
-    ) -> Belongings | None:
+    ) -> PayloadParts | None:
         call = (runner.id, leased.request_id) if leased.request_id else None
         if call and call in self._calls:
             return None  # two hand-outs for the same request would not see each other
         self._calls.add(call)
         try:
-            found = await self.load_belongings(leased, settings)
+            found = await self.load_payload_parts(leased, settings)
             return found if await self._writes.submit(_Write(encode(known), leased, encode(runner))) else None
         finally:
             self._calls.discard(call)
@@ -195,18 +195,18 @@ class SqliteJobs(SqlJobs):
         stored = await self._database.write(store, is_statement=True)
         return [write.job.id in stored and first[write.job.id] is write for write in writes]
 
-    async def load_belongings(self, job: Job, settings: Collection[str] = ()) -> Belongings:
+    async def load_payload_parts(self, job: Job, settings: Collection[str] = ()) -> PayloadParts:
         groups, names = json_list([0, *job.group_ids]), json_list(settings)
         keys = (job.project_id, groups, job.id, job.pipeline_id, job.project_id, names)
         found: dict[bytes, list[bytes]] = {}
-        lines: bytes = self._database.read(_BELONGINGS, *keys)[0][0] or b""
+        lines: bytes = self._database.read(_PAYLOAD_PARTS, *keys)[0][0] or b""
         for line in lines.split(b"\n"):
             kind, _, body = line.partition(b" ")
             found.setdefault(kind, []).append(body)
         variables = [decode_cached(ProjectVariable, body) for body in found.get(b"variable", ())]
         variables.sort(key=lambda row: (row.project_id, row.group_id, row.key, row.environment_scope))
         spec, pipeline, project = (found.get(kind) for kind in (b"spec", b"pipeline", b"project"))
-        return Belongings(
+        return PayloadParts(
             spec=decode(JobSpec, spec[0]) if spec else None,
             pipeline=decode_cached(Pipeline, pipeline[0]) if pipeline else None,
             project=decode_cached(Project, project[0]) if project else None,

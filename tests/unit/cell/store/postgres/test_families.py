@@ -3,9 +3,9 @@
 from msgspec.structs import replace
 
 from remuda.cell.errors import InvalidError, NotFoundError
-from remuda.cell.store.ports import Changes, Retry
 from remuda.cell.store.postgres.families import FamilyDecision, apply_decisions, lock_statement
 from remuda.cell.values import Family
+from remuda.cell.values.changes import Changes, Retry
 from remuda.model.job import JobId, PipelineId
 from remuda.testing.builders import a_family, a_job
 

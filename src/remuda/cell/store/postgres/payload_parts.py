@@ -1,4 +1,4 @@
-"""The belongings of jobs, which payloads are made of: one PostgreSQL statement for many jobs."""
+"""The stored parts of the payloads of jobs: one PostgreSQL statement for many jobs."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
@@ -6,14 +6,14 @@ from typing import Any, NamedTuple, TypeVar
 
 from remuda.cell.store.row_bodies import decode, decode_cached
 from remuda.cell.values import Job, Pipeline, Project, ProjectVariable
-from remuda.cell.values.changes import Belongings
+from remuda.cell.values.changes import PayloadParts
 from remuda.model.job import JobId, PipelineId, ProjectId
 from remuda.pipeline import JobSpec
 
 T = TypeVar("T")
 
 
-def select_belongings(first: int) -> str:
+def select_payload_parts(first: int) -> str:
     """The values are lists: jobs, pipelines, projects, groups, settings. The first has the number `first`."""
     jobs, pipelines, projects, groups = (f"ANY(${number}::bigint[])" for number in range(first, first + 4))
     return (
@@ -30,11 +30,11 @@ def select_belongings(first: int) -> str:
     )
 
 
-BELONGINGS = select_belongings(1)
+PAYLOAD_PARTS = select_payload_parts(1)
 
 
-class BelongingsQuery(NamedTuple):
-    """Selects the belongings of one job, and settings by name."""
+class PartsQuery(NamedTuple):
+    """Selects the payload parts of one job, and settings by name."""
 
     job_id: JobId
     pipeline_id: PipelineId
@@ -43,13 +43,13 @@ class BelongingsQuery(NamedTuple):
     settings: tuple[str, ...]
 
     @classmethod
-    def of(cls, job: Job, settings: Collection[str]) -> "BelongingsQuery":
+    def of(cls, job: Job, settings: Collection[str]) -> "PartsQuery":
         # Group 0 stands for the cell.
         return cls(job.id, job.pipeline_id, job.project_id, (0, *job.group_ids), tuple(settings))
 
 
-def query_values(queries: Sequence[BelongingsQuery]) -> tuple[list[Any], ...]:
-    """The values of `BELONGINGS`."""
+def query_values(queries: Sequence[PartsQuery]) -> tuple[list[Any], ...]:
+    """The values of `PAYLOAD_PARTS`."""
     return (
         list({query.job_id for query in queries}),
         list({query.pipeline_id for query in queries}),
@@ -59,8 +59,8 @@ def query_values(queries: Sequence[BelongingsQuery]) -> tuple[list[Any], ...]:
     )
 
 
-def read_belongings(queries: Iterable[BelongingsQuery], rows: Iterable[Any]) -> dict[BelongingsQuery, Belongings]:
-    """The belongings of each query in the rows of `BELONGINGS`."""
+def read_payload_parts(queries: Iterable[PartsQuery], rows: Iterable[Any]) -> dict[PartsQuery, PayloadParts]:
+    """The payload parts of each query in the rows of `PAYLOAD_PARTS`."""
     bodies: dict[tuple[str, int], Any] = {}
     variables: defaultdict[tuple[int, int], list[ProjectVariable]] = defaultdict(list)
     settings: dict[str, str] = {}
@@ -82,7 +82,7 @@ def read_belongings(queries: Iterable[BelongingsQuery], rows: Iterable[Any]) -> 
         return decode(kind, body) if name == "spec" else decode_cached(kind, body)
 
     return {
-        query: Belongings(
+        query: PayloadParts(
             spec=read(JobSpec, "spec", query.job_id),
             pipeline=read(Pipeline, "pipeline", query.pipeline_id),
             project=read(Project, "project", query.project_id),
