@@ -11,7 +11,7 @@ import pytest
 from remuda.fleeting.handshake import COOKIE
 from remuda.fleeting.sdk import capabilities
 from remuda.fleeting.serving import serve
-from remuda.manager.config.plugin_schema import mismatches
+from remuda.manager.config.plugin_schema import find_mismatches
 from remuda.testing.instance_groups import PlainGroup, TableGroup
 
 
@@ -66,10 +66,10 @@ def test_tables_within_and_spans_of_time_are_in_the_schema(capsys: pytest.Captur
 
     assert serve(Nested(), ["schema"]) == 0
     schema = json.loads(capsys.readouterr().out)
-    assert mismatches({"disks": {"a": {"size": 2}}, "wait": "30s"}, schema) == []
-    assert mismatches({"wait": 30}, schema) == []
+    assert find_mismatches({"disks": {"a": {"size": 2}}, "wait": "30s"}, schema) == []
+    assert find_mismatches({"wait": 30}, schema) == []
     wrong = {"disks": {"a": {"sise": 2}}, "wait": True}
-    assert [where for where, _ in mismatches(wrong, schema)] == ["disks.a.sise", "wait"]
+    assert [where for where, _ in find_mismatches(wrong, schema)] == ["disks.a.sise", "wait"]
 
 
 def test_a_mistake_of_the_author_is_told_at_once(capsys: pytest.CaptureFixture[str]) -> None:

@@ -32,11 +32,11 @@ def check(*, config: Config, output: Output = "text") -> int:
         remuda manager check --config config.toml --output json
     """
     from remuda.manager.config.load import inspect
-    from remuda.manager.config.plugin_checks import about_plugins
+    from remuda.manager.config.plugin_checks import warn_of_plugins
 
     text = _text(config)
     found = inspect(text, file=str(config), environment=os.environ)
-    warnings = [*found.warnings, *about_plugins(text), *_about_the_file(config), *_about_own_code(found.config, text)]
+    warnings = [*found.warnings, *warn_of_plugins(text), *_about_the_file(config), *_about_own_code(found.config, text)]
     if output == "json":
         print_json(
             {
@@ -101,9 +101,9 @@ def schema() -> None:
 
         remuda manager schema > config.schema.json
     """
-    from remuda.manager.config.schema import schema as make
+    from remuda.manager.config.schema import build_schema
 
-    print_json(make())
+    print_json(build_schema())
 
 
 def _about_the_file(config: Path) -> "list[Remark]":

@@ -1,8 +1,8 @@
 """`[runners.autoscaler]`, `[runners.instance]` and the older `[runners.machine]`: machines that come and go. Pure.
 
-The values as the file has them; `scaling_setup` says what they ask of the scaler. Where `[[runners.remuda.machines]]`
-lists machines nothing is created, and the list takes `capacity_per_instance`, `max_use_count` and the login of
-`connector_config` as its defaults. `as_autoscaler` says what a Docker Machine section means in the newer words.
+The values are as in the file; `fleet_setup.py` converts them for the scaler. A runner with a list of machines
+(`[[runners.remuda.machines]]`) creates none; the list takes `capacity_per_instance`, `max_use_count` and the login of
+`connector_config` as defaults. `as_autoscaler` converts a Docker Machine section to `[runners.autoscaler]`.
 """
 
 from typing import Any
@@ -10,16 +10,16 @@ from typing import Any
 import msgspec
 
 Span = str | float
-"""A span of time as the file has it; `remuda.lib.durations` reads it."""
+"""A duration as written in the file; `remuda.lib.durations` parses it."""
 
 
 class AutoscalerPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """One `[[runners.autoscaler.policy]]`; the last one that matches counts."""
+    """One `[[runners.autoscaler.policy]]`; the last match counts."""
 
     periods: tuple[str, ...] = ("* * * * *",)
     timezone: str = ""
     idle_count: int = 0
-    """In jobs, not machines."""
+    """Number of jobs, not of machines."""
     idle_time: Span = ""
     scale_factor: float = 0.0
     scale_factor_limit: int = 0
@@ -27,7 +27,7 @@ class AutoscalerPolicy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ConnectorConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """How a machine is logged in to."""
+    """`connector_config`: the login of machines."""
 
     os: str = ""
     arch: str = ""
@@ -62,7 +62,7 @@ class VmIsolation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AutoscalerConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """`[runners.autoscaler]`."""
+    """The section `[runners.autoscaler]`, with gitlab-runner's keys."""
 
     capacity_per_instance: int = 0
     max_use_count: int = 0
@@ -89,13 +89,13 @@ class AutoscalerConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FallbackConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """One `[[runners.remuda.fallback]]`: a group that is used for what those before it cannot give.
+    """One `[[runners.remuda.fallback]]`: a group that is used when those before it have no capacity.
 
-    The keys are those of `[runners.autoscaler]`; what is not said here is as it is there, but for the plugin's own.
+    The keys are those of `[runners.autoscaler]`, and so are their defaults, except the plugin's own settings.
     """
 
     name: str = ""
-    """What the group is called in messages and in what is kept of its instances. Default: the plugin's name."""
+    """The group's name in messages and in stored states. Default: the plugin's name."""
     plugin: str = ""
     plugin_config: dict[str, Any] = {}
     connector_config: ConnectorConfig | None = None
@@ -107,15 +107,15 @@ class FallbackConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class InstanceConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """`[runners.instance]`."""
+    """The section `[runners.instance]`, for nested virtual machines."""
 
     allowed_images: tuple[str, ...] = ()
-    """Images of nested virtual machines that a job may ask for."""
+    """Images of nested virtual machines that jobs may choose."""
     use_common_build_dir: bool = False
 
 
 class MachineAutoscaling(msgspec.Struct, frozen=True, kw_only=True, rename="pascal"):
-    """One `[[runners.machine.autoscaling]]`; the last one that matches counts."""
+    """One `[[runners.machine.autoscaling]]`; the last match counts."""
 
     periods: tuple[str, ...] = ()
     """Cron expressions with seconds and years: seven fields."""
@@ -127,7 +127,7 @@ class MachineAutoscaling(msgspec.Struct, frozen=True, kw_only=True, rename="pasc
 
 
 class MachineConfig(msgspec.Struct, frozen=True, kw_only=True, rename="pascal"):
-    """`[runners.machine]`: Docker Machine."""
+    """The section `[runners.machine]`, for Docker Machine."""
 
     max_growth_rate: int = 0
     idle_count: int = 0
@@ -148,14 +148,14 @@ class MachineConfig(msgspec.Struct, frozen=True, kw_only=True, rename="pascal"):
 
 
 def as_autoscaler(machine: MachineConfig, *, limit: int) -> AutoscalerConfig:
-    """What a Docker Machine section asks for, in the words of `[runners.autoscaler]`; only its periods are longer."""
+    """Convert a Docker Machine section. Only its periods keep their longer form."""
 
     def policy(section: MachineConfig | MachineAutoscaling, periods: tuple[str, ...], zone: str) -> AutoscalerPolicy:
         has_factor = section.idle_scale_factor > 0
         return AutoscalerPolicy(
             periods=periods,
             timezone=zone,
-            # With a factor, IdleCount is the most and IdleCountMin the least; without one it is the number itself.
+            # With a factor, IdleCount is the maximum and IdleCountMin the minimum; else IdleCount is the number itself.
             idle_count=max(section.idle_count_min, 1) if has_factor else section.idle_count,
             idle_time=f"{section.idle_time}s" if section.idle_time else "",
             scale_factor=section.idle_scale_factor,
@@ -172,7 +172,7 @@ def as_autoscaler(machine: MachineConfig, *, limit: int) -> AutoscalerConfig:
                 idle_time=f"{machine.off_peak_idle_time}s" if machine.off_peak_idle_time else "",
             )
         )
-    policies += [policy(one, one.periods, one.timezone) for one in machine.autoscaling]
+    policies += [policy(section, section.periods, section.timezone) for section in machine.autoscaling]
     return AutoscalerConfig(
         capacity_per_instance=1,
         max_use_count=machine.max_builds,

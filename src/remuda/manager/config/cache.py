@@ -1,14 +1,13 @@
-"""`[runners.cache]` of gitlab-runner's configuration: where caches are kept, other than in a folder. Pure.
+"""`[runners.cache]` of gitlab-runner's configuration: caches in an object storage. Pure.
 
-Decides which storages can be used, and what the objects of a project are called in it: as gitlab-runner calls them, so
-that runners of both kinds can share a bucket. Other kinds of storage leave the caches in the folder, with a warning.
+Only S3 is supported; with other kinds caches stay in a folder, with a warning.
 """
 
 import msgspec
 
 
 class S3Config(msgspec.Struct, frozen=True, kw_only=True):
-    """`[runners.cache.s3]`."""
+    """The section `[runners.cache.s3]`, with gitlab-runner's keys."""
 
     server_address: str = msgspec.field(default="", name="ServerAddress")
     access_key: str = msgspec.field(default="", name="AccessKey")
@@ -26,11 +25,11 @@ class S3Config(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CacheConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """`[runners.cache]`."""
+    """The section `[runners.cache]`, with gitlab-runner's keys."""
 
     type: str = msgspec.field(default="", name="Type")
     path: str = msgspec.field(default="", name="Path")
-    """What the names of all objects begin with."""
+    """Prefix of all object names."""
     shared: bool = msgspec.field(default=False, name="Shared")
     """Whether runners share the caches of a project."""
     largest_bytes: int = msgspec.field(default=0, name="MaxUploadedArchiveSize")
@@ -42,7 +41,7 @@ class CacheConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def problem(self) -> str:
-        """Why the folder is used although something else is configured; empty where nothing is wrong."""
+        """Why the configured storage is not used; empty: it is, or none is configured."""
         if not self.type:
             return ""
         if self.type.lower() != "s3":

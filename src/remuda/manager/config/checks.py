@@ -1,7 +1,7 @@
-"""What is wrong with the values of a configuration: each runner by itself, then all of them together. Pure.
+"""Checks the values of a configuration: each runner by itself, then all together. Pure.
 
-Every refusal is a ConfigError that begins with the key; `config.py` calls this and puts file and line in. A key that is
-unknown or without effect is not looked at here.
+Every error is a ConfigError that begins with the key; `load.py` is the caller and adds file and line. `keys/` handles
+unknown keys and keys without effect.
 """
 
 import re
@@ -19,17 +19,17 @@ from remuda.stdsteps.common.sizes import in_bytes
 from remuda.steps.errors import PolicyError
 
 LEAST_UID = 1000
-"""Below it are the users of the system."""
+"""Lower numbers are system users."""
 LEAST_SLOT_BYTES = 16 << 20
 MOST_SLOTS = 1_000_000
-"""Beyond it a number is a slip of the hand."""
+"""A larger number is a typing error."""
 LOG_LEVELS = {"debug": "debug", "info": "info", "warn": "warning", "warning": "warning", "error": "error"}
 LOG_LEVELS |= {"fatal": "error", "panic": "error"}
 LOG_FORMATS = {"runner": "auto", "text": "text", "json": "json"}
 
 
 def check_runner(runner: RunnerConfig, where: str) -> None:
-    """Refuse a runner that could not work."""
+    """Raise ConfigError for a runner that cannot work."""
     if not runner.url:
         raise ConfigError(f"{where}.url: is missing; give the server's address, for example https://gitlab.example.com")
     address = urlsplit(runner.url)
@@ -47,10 +47,10 @@ def check_runner(runner: RunnerConfig, where: str) -> None:
         if not re.match(r"[A-Za-z_][A-Za-z0-9_]*=", entry):
             raise ConfigError(f"{where}.environment: {entry!r} is not of the form NAME=value")
     for key in ("prepare_timeout", "get_sources_timeout"):
-        _span(getattr(runner, key), f"{where}.{key}")
-    _span(runner.artifact.upload_timeout, f"{where}.artifact.upload_timeout")
-    for number, one in enumerate(runner.monitoring.job_queuing_durations):
-        _span(one.threshold, f"{where}.monitoring.job_queuing_durations[{number}].threshold")
+        _check_duration(getattr(runner, key), f"{where}.{key}")
+    _check_duration(runner.artifact.upload_timeout, f"{where}.artifact.upload_timeout")
+    for number, duration in enumerate(runner.monitoring.job_queuing_durations):
+        _check_duration(duration.threshold, f"{where}.monitoring.job_queuing_durations[{number}].threshold")
     _check_own(runner, where)
     if runner.has_slot_cgroups and runner.slot_cgroup_template and "${slot}" not in runner.slot_cgroup_template:
         raise ConfigError(f"{where}.slot_cgroup_template: has no ${{slot}} in it, so all slots would share one")
@@ -59,7 +59,7 @@ def check_runner(runner: RunnerConfig, where: str) -> None:
 
 
 def check_whole(config: ManagerConfig) -> None:
-    """Refuse what is wrong with the file as a whole."""
+    """Raise ConfigError for global keys, and for conflicts between runners."""
     if config.concurrent < 1:
         raise ConfigError(f"concurrent: {config.concurrent} would never run a job; give at least 1")
     if config.concurrent > MOST_SLOTS:
@@ -67,7 +67,7 @@ def check_whole(config: ManagerConfig) -> None:
     for key in ("check_interval", "shutdown_timeout"):
         if getattr(config, key) < 0:
             raise ConfigError(f"{key}: {getattr(config, key)} is below 0")
-    _span(config.remuda.drain_timeout, "remuda.drain_timeout")
+    _check_duration(config.remuda.drain_timeout, "remuda.drain_timeout")
     if config.log_level not in LOG_LEVELS:
         raise ConfigError(f"log_level: {config.log_level!r} is none of {', '.join(LOG_LEVELS)}")
     if config.log_format not in LOG_FORMATS:
@@ -76,7 +76,7 @@ def check_whole(config: ManagerConfig) -> None:
     if len(set(tokens)) < len(tokens):
         raise ConfigError("the same url and token stand in two [[runners]]; use one with a higher limit")
     _check_uids(config)
-    _check_keys(config)
+    _check_fleet_keys(config)
     if config.listen_address:
         try:
             listen_address(config.listen_address)
@@ -85,10 +85,10 @@ def check_whole(config: ManagerConfig) -> None:
 
 
 def _check_executor(runner: RunnerConfig, where: str) -> None:
-    """The executor, and that what it needs is there."""
+    """The executor and the sections that it needs."""
     if runner.executor not in EXECUTORS:
-        given = repr(runner.executor) if runner.executor else "is missing"
-        raise ConfigError(f"{where}.executor: {given}; write one of {', '.join(EXECUTORS)}")
+        problem = repr(runner.executor) if runner.executor else "is missing"
+        raise ConfigError(f"{where}.executor: {problem}; write one of {', '.join(EXECUTORS)}")
     if runner.has_containers:
         check_docker(runner.docker, f"{where}.docker")
     if runner.executor == "ssh":
@@ -101,7 +101,9 @@ def _check_executor(runner: RunnerConfig, where: str) -> None:
         if runner.remuda.machines:
             check_machines(runner.remuda.machines, f"{where}.remuda.machines")
         else:
-            from remuda.manager.config.scaling_checks import check_scaling  # only here: most have none
+            from remuda.manager.config.scaling_checks import (
+                check_scaling,  # imported here because most runners have none
+            )
 
             check_scaling(runner, where)
 
@@ -123,7 +125,7 @@ def _check_own(runner: RunnerConfig, where: str) -> None:
     if own.signing_key and not own.signing_key.startswith("/"):
         raise ConfigError(f"{where}.remuda.signing_key: {own.signing_key!r}: give the whole path, from / on")
     for key in ("hold_failed", "hold_by_job", "agent_patience"):
-        _span(getattr(own, key), f"{where}.remuda.{key}")
+        _check_duration(getattr(own, key), f"{where}.remuda.{key}")
     try:
         for key in ("git_mirrors", "log_waiting_limit", "least_disk", "slot_memory"):
             in_bytes(getattr(own, key), f"{where}.remuda.{key}")
@@ -134,10 +136,12 @@ def _check_own(runner: RunnerConfig, where: str) -> None:
             f"{where}.remuda.slot_memory: {own.slot_memory!r} is too little for any job; give 16m or more"
         )
     for key, least in (("slot_cpus", 0.01), ("slot_pids", 10)):
-        if (given := getattr(own, key)) and given < least:
-            raise ConfigError(f"{where}.remuda.{key}: {given} is too little for any job; give {least} or more")
+        if (value := getattr(own, key)) and value < least:
+            raise ConfigError(f"{where}.remuda.{key}: {value} is too little for any job; give {least} or more")
     if own.policy:
-        from remuda.steps.policy.document import parse_layer  # only here: most have none, and it takes time to import
+        from remuda.steps.policy.document import (
+            parse_layer,  # imported here because it is slow, and most runners have none
+        )
 
         try:
             parse_layer(own.policy, author=f"runner {runner.name}".strip())
@@ -145,9 +149,9 @@ def _check_own(runner: RunnerConfig, where: str) -> None:
             raise ConfigError(f"{where}.remuda.policy: {error}") from None
 
 
-def _span(given: str | float, where: str) -> None:
+def _check_duration(value: str | float, where: str) -> None:
     try:
-        parse_duration(given)
+        parse_duration(value)
     except ValueError as error:
         raise ConfigError(f"{where}: {error}") from None
 
@@ -167,16 +171,16 @@ def _check_uids(config: ManagerConfig) -> None:
             )
 
 
-def _check_keys(config: ManagerConfig) -> None:
-    """Machines are told apart by the runner that they were made for."""
-    known = set()
-    for index, one in enumerate(config.runners):
-        if one.executor not in WITH_MACHINES or one.remuda.machines:
+def _check_fleet_keys(config: ManagerConfig) -> None:
+    """Machines belong to a runner by its server and its id or name, so these must be unique."""
+    keys = set()
+    for index, runner in enumerate(config.runners):
+        if runner.executor not in WITH_MACHINES or runner.remuda.machines:
             continue
-        key = (one.url, one.id or one.name or one.token)
-        if key in known:
+        key = (runner.url, runner.id or runner.name or runner.token)
+        if key in keys:
             raise ConfigError(
-                f"runners[{index}].name: two [[runners]] that create machines are called {one.name!r} at the same "
+                f"runners[{index}].name: two [[runners]] that create machines are called {runner.name!r} at the same "
                 "server; give each a name of its own, or the id that it has at the server"
             )
-        known.add(key)
+        keys.add(key)

@@ -1,7 +1,4 @@
-"""`[runners.custom]`: the programs of GitLab's custom-executor protocol. Pure.
-
-`config.py` reads the file; `custom.py` calls the programs.
-"""
+"""`[runners.custom]`: the programs of GitLab's custom-executor protocol. Pure. `compile/custom.py` uses the values."""
 
 import msgspec
 
@@ -13,7 +10,7 @@ DEFAULT_FORCE_SECONDS = 600
 
 
 class CustomConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """The section; times are in seconds, 0 is the default."""
+    """The section `[runners.custom]`. Times are in seconds; 0 means the default."""
 
     config_exec: str = ""
     config_args: tuple[str, ...] = ()
@@ -27,9 +24,9 @@ class CustomConfig(msgspec.Struct, frozen=True, kw_only=True):
     cleanup_args: tuple[str, ...] = ()
     cleanup_exec_timeout: int = 0
     graceful_kill_timeout: int = 0
-    """How long a program has to end after SIGTERM."""
+    """Time between SIGTERM and SIGKILL."""
     force_kill_timeout: int = 0
-    """How long it is waited for after SIGKILL."""
+    """How long to wait after SIGKILL."""
 
     @property
     def config_seconds(self) -> int:
@@ -53,7 +50,7 @@ class CustomConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def check(custom: CustomConfig, where: str) -> None:
-    """Refuse a section that no job could run with."""
+    """Raise ConfigError for a section with which no job can run."""
     if not custom.run_exec:
         raise ConfigError(f"{where}.run_exec: is missing; name the program that runs the parts of a job")
     for field in msgspec.structs.fields(CustomConfig):

@@ -1,7 +1,7 @@
-"""`[runners.docker]` of config.toml: how jobs of a runner with `executor = "docker"` get their containers.
+"""`[runners.docker]`: the containers of jobs. Pure.
 
-Names and meanings are gitlab-runner's; `keys.docker` says what becomes of each key. Decides which values are
-wrong. Pure; `config.py` reads the file, `containers.py` turns the values into steps.
+Names and meanings are gitlab-runner's; `keys/docker.py` documents each key. `compile/containers.py` converts the values
+to steps.
 """
 
 from collections.abc import Mapping
@@ -69,14 +69,14 @@ class ServiceConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DockerConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """The section."""
+    """The section `[runners.docker]`, with gitlab-runner's keys."""
 
     host: str = ""
     image: str = ""
-    """For jobs that name none."""
+    """Image of jobs that name none."""
     pull_policy: str | tuple[str, ...] = ()
     allowed_pull_policies: tuple[str, ...] = ()
-    """What a job may ask for; empty: what pull_policy says."""
+    """Policies that jobs may choose; empty: those of pull_policy."""
     allowed_images: tuple[str, ...] = ()
     allowed_services: tuple[str, ...] = ()
     allowed_privileged_images: tuple[str, ...] = ()
@@ -91,7 +91,7 @@ class DockerConfig(msgspec.Struct, frozen=True, kw_only=True):
     network_mode: str = ""
     container_labels: dict[str, str] = {}
     wait_for_services_timeout: int = 0
-    """Seconds; 0 is the default of 30, below 0 nobody waits."""
+    """Seconds; 0 means the default of 30, a negative number no wait."""
     services_limit: int = -1
     services: tuple[ServiceConfig, ...] = ()
     memory: str = ""
@@ -104,7 +104,7 @@ class DockerConfig(msgspec.Struct, frozen=True, kw_only=True):
     cgroup_parent: str = ""
     gpus: str = ""
     pids_limit: int = 0
-    """Processes of a container; not one of gitlab-runner's keys."""
+    """Most processes of a container; Remuda's own key."""
     service_memory: str = ""
     service_memory_swap: str = ""
     service_memory_reservation: str = ""
@@ -123,7 +123,7 @@ class DockerConfig(msgspec.Struct, frozen=True, kw_only=True):
     group_add: tuple[str, ...] = ()
     devices: tuple[str, ...] = ()
     services_devices: dict[str, tuple[str, ...]] = {}
-    """Devices of services, by the glob of their image."""
+    """Devices of services, by a glob for their image."""
     device_cgroup_rules: tuple[str, ...] = ()
     links: tuple[str, ...] = ()
     volumes_from: tuple[str, ...] = ()
@@ -144,32 +144,31 @@ class DockerConfig(msgspec.Struct, frozen=True, kw_only=True):
     userns_mode: str = ""
     isolation: str = ""
     min_free_disk: str = "1g"
-    """Disk that must be free before an image is pulled; unused images are removed for it. Not one of gitlab-runner's
-    keys."""
+    """Disk space that must be free before a pull; unused images are removed for it. Remuda's own key."""
 
     @property
     def policies(self) -> tuple[str, ...]:
-        """How images are got where a job says nothing."""
-        given = (self.pull_policy,) if isinstance(self.pull_policy, str) else self.pull_policy
-        return tuple(one for one in given if one) or ("always",)
+        """Pull policies of jobs that choose none."""
+        policies = (self.pull_policy,) if isinstance(self.pull_policy, str) else self.pull_policy
+        return tuple(policy for policy in policies if policy) or ("always",)
 
     @property
     def wait_seconds(self) -> int:
         return max(self.wait_for_services_timeout or DEFAULT_WAIT_SECONDS, 0)
 
     def job_options(self) -> dict[str, Any]:
-        """What the container of a job may use, as far as it is the same for every image."""
+        """Engine options of a job's container that do not depend on its image."""
         names = {name: name for name in (*_SAME_FOR_BOTH, *_LIMITS, *_OF_JOBS)}
         return self._options(names | {"ipc_mode": "ipcmode"})
 
     def service_options(self) -> dict[str, Any]:
-        """The same for a service."""
+        """Engine options of a service."""
         own = {"security_opt": "services_security_opt", "tmpfs": "services_tmpfs"}
         own |= {name: f"service_{name}" for name in _LIMITS}
         return self._options({name: name for name in _SAME_FOR_BOTH} | own)
 
     def network_options(self) -> dict[str, Any]:
-        """What the network of a job is like."""
+        """Engine options of a job's network."""
         return self._options({name: name for name in _NETWORK})
 
     def _options(self, names: Mapping[str, str]) -> dict[str, Any]:
@@ -178,8 +177,8 @@ class DockerConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def check(docker: DockerConfig, where: str) -> None:
-    """Refuse values that no job could run with."""
-    # Only a manager with such a runner pays for these.
+    """Raise ConfigError for values with which no job can run."""
+    # Imported here because only runners with containers need them.
     from remuda.stdsteps.common.errors import StepError
     from remuda.stdsteps.common.sizes import in_bytes
     from remuda.stdsteps.container.options import host_config, mounts, network_config
@@ -193,8 +192,8 @@ def check(docker: DockerConfig, where: str) -> None:
         in_bytes(docker.min_free_disk, "min_free_disk")
         host_config(docker.job_options())
         host_config(docker.service_options())
-        for given in docker.services_devices.values():
-            host_config({"devices": list(given)})
+        for devices in docker.services_devices.values():
+            host_config({"devices": list(devices)})
         network_config(docker.network_options())
         mounts(list(docker.volumes))
     except StepError as error:

@@ -1,8 +1,7 @@
-"""What a runner's configuration asks of the scaler: its groups, limits and policies, in the scaler's own values.
+"""Converts a runner's configuration to the scaler's values: groups, limits and policies, with their defaults.
 
-Decided here: which runners have machines created for them, what missing keys mean, and how a runner is called in what
-is kept of its machines (the same after its token was renewed). Which settings cannot work is in `scaling_checks`. The
-`autoscaled` environment is the caller. Nothing is opened but the file of a key.
+It also computes the stable key of a runner in files and tags. `scaling_checks.py` checks the settings; the `autoscaled`
+environment is the caller. Only login key files are opened.
 """
 
 import hashlib
@@ -30,25 +29,25 @@ EXPECTING_SECONDS = 2.0
 DELETION_RETRY_SECONDS = 60.0
 SHUTDOWN_RETRIES, SHUTDOWN_INTERVAL_SECONDS = 3, 10.0
 MOST_SHUTDOWN_SECONDS = 25.0
-"""The whole manager has 30 seconds to stop where nothing else is configured."""
+"""Below the default shutdown_timeout of the manager, 30 seconds."""
 
 
 def is_autoscaled(runner: RunnerConfig) -> bool:
-    """Whether machines are created for its jobs; those of a list are not."""
+    """True if machines are created for its jobs; a listed machine is not created."""
     return runner.executor in WITH_MACHINES and not runner.remuda.machines
 
 
 def autoscaler_of(runner: RunnerConfig) -> AutoscalerConfig:
-    """The section that counts, in the newer words."""
+    """The autoscaler section; for Docker Machine the converted one."""
     if runner.executor == DOCKER_MACHINE:
         return as_autoscaler(runner.machine, limit=runner.limit)
     return runner.autoscaler
 
 
 def runner_key(runner: RunnerConfig) -> str:
-    """What a runner is called in files and tags: by its id or name at its server, so that a new token changes nothing.
+    """The name of a runner in files and tags: from its id or name, so that a new token does not change it.
 
-    It stands for one server: another one may have a runner of the same number.
+    It includes a digest of the server, because runners of two servers may have the same id.
     """
     name = str(runner.id) if runner.id else runner.name or runner.short_token
     plain = re.sub(r"[^A-Za-z0-9_.-]+", "-", name).strip("-.")[:40] or "runner"
@@ -57,17 +56,17 @@ def runner_key(runner: RunnerConfig) -> str:
 
 
 def host_key_path(folder: Path, instance: str) -> Path:
-    """Where the key is kept that an instance showed first."""
+    """The file with the first host key of an instance."""
     return folder / "host-keys" / hashlib.sha256(instance.encode()).hexdigest()[:32]
 
 
 def owner_of(runner: RunnerConfig, system_id: str) -> str:
-    """Whose its machines are, as their tags say."""
+    """The owner tag of a runner's machines."""
     return f"{system_id}/{runner_key(runner)}"
 
 
 def rules_of(runner: RunnerConfig) -> tuple[PolicyRule, ...]:
-    """Its policies."""
+    """The runner's policies as rules of the scaler."""
     return tuple(
         PolicyRule(
             periods=policy.periods,
@@ -84,25 +83,25 @@ def rules_of(runner: RunnerConfig) -> tuple[PolicyRule, ...]:
 
 
 def group_names(runner: RunnerConfig) -> tuple[str, ...]:
-    """What its groups are called, in the order of their use: by their plugins, with a number where one comes again."""
-    wanted = [_plugin_name(autoscaler_of(runner).plugin)]
-    wanted += [one.name or _plugin_name(one.plugin) for one in runner.remuda.fallback]
+    """The names of its groups, in the order of their use: names of plugins, numbered if repeated."""
+    bases = [_plugin_name(autoscaler_of(runner).plugin)]
+    bases += [fallback.name or _plugin_name(fallback.plugin) for fallback in runner.remuda.fallback]
     seen: Counter[str] = Counter()
     names = []
-    for name in wanted:
+    for name in bases:
         seen[name] += 1
         names.append(name if seen[name] == 1 else f"{name}-{seen[name]}")
     return tuple(names)
 
 
 def plugins_of(runner: RunnerConfig) -> dict[str, str]:
-    """The plugin of each group, as it is configured."""
-    plugins = [autoscaler_of(runner).plugin, *(one.plugin for one in runner.remuda.fallback)]
+    """The configured plugin of each group."""
+    plugins = [autoscaler_of(runner).plugin, *(fallback.plugin for fallback in runner.remuda.fallback)]
     return dict(zip(group_names(runner), plugins, strict=True))
 
 
 def fleet_setup(runner: RunnerConfig, *, system_id: str) -> "FleetSetup":
-    """All of it. ConfigError: a key cannot be read."""
+    """The setup of a runner's fleet. ConfigError: a key file cannot be read."""
     from remuda.taskscaler.loop import FleetSetup
 
     scaling = autoscaler_of(runner)
@@ -126,7 +125,7 @@ def _groups(runner: RunnerConfig, scaling: AutoscalerConfig, owner: str) -> "tup
     from remuda.taskscaler.loop import GroupSetup
 
     first, *others = group_names(runner)
-    made = [
+    groups = [
         GroupSetup(
             name=first,
             config=scaling.plugin_config,
@@ -137,7 +136,7 @@ def _groups(runner: RunnerConfig, scaling: AutoscalerConfig, owner: str) -> "tup
     ]
     for name, fallback in zip(others, runner.remuda.fallback, strict=True):
         login = fallback.connector_config or scaling.connector_config
-        made.append(
+        groups.append(
             GroupSetup(
                 name=name,
                 config=fallback.plugin_config,
@@ -146,11 +145,11 @@ def _groups(runner: RunnerConfig, scaling: AutoscalerConfig, owner: str) -> "tup
                 use_external_addr=login.use_external_addr,
             )
         )
-    return tuple(made)
+    return tuple(groups)
 
 
 def limits_of(runner: RunnerConfig, fallback: FallbackConfig | None = None) -> "Limits":
-    """Those of its first group, or of one that it falls back to."""
+    """The limits of its first group, or of a fallback group."""
     from remuda.taskscaler.core.values import Limits
 
     scaling = autoscaler_of(runner)
@@ -169,7 +168,7 @@ def limits_of(runner: RunnerConfig, fallback: FallbackConfig | None = None) -> "
 
 
 def as_connector(login: ConnectorConfig) -> "Connector":
-    """How plugins are told of a login. ValueError where a span of time is none."""
+    """The login in the form of the plugin port. ValueError: a duration is invalid."""
     from remuda.fleeting.port import KEEPALIVE_SECONDS, TIMEOUT_SECONDS, Connector
 
     try:
@@ -191,10 +190,10 @@ def as_connector(login: ConnectorConfig) -> "Connector":
 
 
 def read_key(login: ConnectorConfig) -> bytes:
-    """The private key that it names; empty: it names none."""
+    """The content of the private key file; empty: none is configured."""
     return Path(login.key_path).expanduser().read_bytes() if login.key_path else b""
 
 
 def _plugin_name(plugin: str) -> str:
-    """`aws` of `fleeting-plugin-aws`, `/opt/bin/fleeting-plugin-aws` and `registry/group/aws:1.2`."""
+    """The short name: `aws` for `fleeting-plugin-aws`, `/opt/bin/fleeting-plugin-aws` and `registry/group/aws:1.2`."""
     return Path(plugin).name.partition(":")[0].removeprefix("fleeting-plugin-") or "group"

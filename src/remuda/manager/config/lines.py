@@ -1,7 +1,7 @@
-"""Where in a `config.toml` a key stands: tomllib tells no positions, so the text is looked through once more.
+"""Line numbers of the keys in a `config.toml`: tomllib gives no positions, so the text is scanned again.
 
-The look knows headers, keys, and which lines are inside a text or a list of several lines. `config` puts the line into
-its messages, `doctor` shows one for each key. What stands in a table that is written inline has the line of that table.
+The scan knows headers, keys, and which lines are inside a multi-line string or list. Keys of an inline table have the
+line of that table. `load.py` and `doctor.py` put the lines into their messages.
 """
 
 import re
@@ -19,8 +19,8 @@ Lines = Mapping[str, int]
 
 
 def find_lines(text: str) -> Lines:
-    """Look the text through; it is valid TOML, or what is found is of little use."""
-    found: dict[str, int] = {}
+    """Scan valid TOML."""
+    lines: dict[str, int] = {}
     arrays: dict[str, int] = {}
     section, depth, until = "", 0, ""
     for number, line in enumerate(text.split("\n"), start=1):
@@ -29,28 +29,28 @@ def find_lines(text: str) -> Lines:
             header, key = _HEADER.match(line), _KEY.match(line)
             if header is not None:
                 section = _section(_PART.findall(header[2]), arrays, is_array=header[1] == "[[")
-                for end in [at for at, letter in enumerate(section) if letter == "."] + [len(section)]:
-                    found.setdefault(section[:end], number)
+                for end in [index for index, letter in enumerate(section) if letter == "."] + [len(section)]:
+                    lines.setdefault(section[:end], number)
                 if header[1] == "[[":
-                    found.setdefault(_NUMBERED.sub("", section), number)
+                    lines.setdefault(_NUMBERED.sub("", section), number)
                 continue
             if key is None:
                 continue
             names = [part.strip("\"'") for part in _PART.findall(key[1])]
-            found.setdefault(".".join([*([section] if section else []), *names]), number)
+            lines.setdefault(".".join([*([section] if section else []), *names]), number)
             rest = line[key.end() :]
         depth, until = _after(rest, depth, until)
-    return found
+    return lines
 
 
 def line_of_message(message: str, lines: Lines) -> int | None:
-    """The line of the key that a message begins with."""
+    """The line of the key with which a message begins."""
     place = _PLACE.match(message)
     return line_of(place[0], lines) if place is not None else None
 
 
 def line_of(where: str, lines: Lines) -> int | None:
-    """The line of a key; that of the section it would stand in, where it does not stand there itself."""
+    """The line of a key; of its section, if the key itself is not in the file."""
     while where:
         where = where.rstrip(".")
         if where in lines:
@@ -60,7 +60,7 @@ def line_of(where: str, lines: Lines) -> int | None:
 
 
 def _section(parts: list[str], arrays: dict[str, int], *, is_array: bool) -> str:
-    """The name of a section, with the number of each array of tables that it stands in."""
+    """The name of a section, with the number of each array of tables around it."""
     name = ""
     for index, part in enumerate(parts):
         name = f"{name}.{part.strip(chr(34) + chr(39))}" if name else part.strip("\"'")
@@ -72,19 +72,19 @@ def _section(parts: list[str], arrays: dict[str, int], *, is_array: bool) -> str
 
 
 def _after(text: str, depth: int, until: str) -> tuple[int, str]:
-    """How deep in brackets, and in which text of several lines, the end of a line is."""
-    at = 0
-    while at < len(text):
+    """Bracket depth and open multi-line string at the end of a line."""
+    position = 0
+    while position < len(text):
         if until:
-            end = text.find(until, at)
+            end = text.find(until, position)
             if end < 0:
                 return depth, until
-            at, until = end + len(until), ""
+            position, until = end + len(until), ""
             continue
-        token = _TOKEN.search(text, at)
+        token = _TOKEN.search(text, position)
         if token is None:
             break
-        at = token.end()
+        position = token.end()
         if token[0] in ('"""', "'''"):
             until = token[0]
         elif token[0] in "[{":

@@ -1,16 +1,14 @@
-"""The configuration: gitlab-runner's `config.toml`, read once into frozen values before anything runs.
+"""Loads gitlab-runner's `config.toml` into frozen values.
 
-Decides in which order a file is read: which keys count (`keys`), then their types, then environment variables,
-then what is wrong with the values (`config_checks`); every message has file, line and key. What is only worth a
-warning: unknown keys with the nearest right name, known but unsupported ones with the effect. Nothing is opened or
-called here except the file itself; certificates beside it are found. `register.py` writes the file; `service.py` uses
-the values.
+The steps: known keys (`keys/`), their types, environment variables, then the values (`checks.py`). Every message has
+file, line and key. Unknown keys and keys without effect give warnings, with the nearest known name. Only the file
+itself and the certificates beside it are read. `service.py` uses the values; `file.py` writes the file.
 """
 
 import os
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -75,9 +73,9 @@ _REFERENCE = re.compile(r"\$(?:\{([A-Za-z_][A-Za-z0-9_]*)\}|([A-Za-z_][A-Za-z0-9
 
 
 def load(path: Path, environment: Mapping[str, str] | None = None, *, may_be_idle: bool = False) -> Loaded:
-    """Read a configuration file; ConfigError says what is wrong with it.
+    """Read a configuration file. ConfigError: it cannot be used.
 
-    With `may_be_idle` all runners may be gone from it; not everything, as for a moment when an editor writes it.
+    With `may_be_idle` it may have no runners; an empty file is still an error, because an editor may just write it.
     """
     try:
         text = read_regular(path)
@@ -95,61 +93,72 @@ def load(path: Path, environment: Mapping[str, str] | None = None, *, may_be_idl
 
 
 def read_regular(path: Path) -> str:
-    """The text of a file; a pipe or a terminal is not waited for, and could not be read again."""
+    """The text of a regular file. OSError: it is a pipe or a device, which cannot be read twice."""
     if path.exists() and not path.is_file() and not path.is_dir():
         raise OSError("it is no regular file")
     return path.read_text(encoding="utf-8")
 
 
 def parse(text: str, *, file: str, environment: Mapping[str, str], may_be_idle: bool = False) -> Loaded:
-    """The same for the text of a file."""
-    found = inspect(text, file=file, environment=environment, may_be_idle=may_be_idle)
-    if found.problems:
-        raise ConfigError(found.problems[0].in_file(file))
-    assert found.config is not None  # or there would be a problem
-    return Loaded(config=found.config, warnings=tuple(warning.in_file(file) for warning in found.warnings))
+    """Read the text of a configuration file. ConfigError: it cannot be used."""
+    inspection = inspect(text, file=file, environment=environment, may_be_idle=may_be_idle)
+    if inspection.problems:
+        raise ConfigError(inspection.problems[0].in_file(file))
+    assert inspection.config is not None
+    return Loaded(config=inspection.config, warnings=tuple(warning.in_file(file) for warning in inspection.warnings))
 
 
 def inspect(text: str, *, file: str, environment: Mapping[str, str], may_be_idle: bool = False) -> Inspection:
-    """Everything that is to be said about the text of a file; there is a configuration only where nothing is wrong."""
+    """All problems and warnings of a file's text, and the configuration if there are no problems."""
     try:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         line = re.search(r"at line (\d+)", str(error))
         return Inspection(problems=(Remark(line=int(line[1]) if line else None, text=f"not valid TOML: {error}"),))
     warnings, problems = _review(document)
-    config, wrong = _checked(document, environment)
-    if config is not None and not config.runners and not may_be_idle:
-        wrong.append("there is no [[runners]] section; add one with: remuda manager register")
+    config, value_problems = _check_values(document, environment)
+    if config is not None:
+        if not config.runners and not may_be_idle:
+            value_problems.append("there is no [[runners]] section; add one with: remuda manager register")
+        for index in range(len(config.runners)):
+            warnings += _warn_of_runner(config, index, warnings, is_valid=not value_problems)
+    # A key that already has a problem gets no second one.
+    reported = [problem.partition(":")[0] for problem in problems]
+    problems += [text for text in value_problems if not any(text.startswith(f"{key}:") for key in reported)]
     lines = find_lines(text)
-    for index, runner in enumerate(config.runners if config is not None else ()):
-        where = f"runners[{index}].cache"
-        if (problem := runner.cache.problem) and not any(warning.startswith(where) for warning in warnings):
-            warnings.append(f"{where}: {problem}; caches are kept in cache_dir on this machine instead")
-        if runner.executor in WITH_MACHINES and runner.remuda.machines:
-            at = "machine.MachineDriver" if runner.executor == "docker+machine" else "autoscaler.plugin"
-            if runner.autoscaler.plugin or runner.machine.machine_driver:
-                warnings.append(f"runners[{index}].{at} is not used: [[runners.remuda.machines]] lists the machines")
-        elif not wrong and runner.executor in WITH_MACHINES:
-            from remuda.manager.config.scaling_checks import doubts  # only here: most have none
-
-            warnings += doubts(runner, f"runners[{index}]", concurrent=config.concurrent if config is not None else 0)
-    # What one look says of a key, the other need not say again.
-    problems += [one for one in wrong if not any(one.startswith(f"{known.partition(':')[0]}:") for known in problems)]
     return Inspection(
         config=None if problems else config,
-        problems=tuple(Remark(line=line_of_message(one, lines), text=one) for one in problems),
-        warnings=tuple(Remark(line=line_of_message(one, lines), text=one) for one in warnings),
+        problems=tuple(Remark(line=line_of_message(text, lines), text=text) for text in problems),
+        warnings=tuple(Remark(line=line_of_message(text, lines), text=text) for text in warnings),
     )
 
 
-def _checked(document: Mapping[str, Any], environment: Mapping[str, str]) -> tuple[ManagerConfig | None, list[str]]:
-    """The values, and what is wrong with them: one problem of each runner, and one of the whole."""
-    counting = _what_counts(document)
+def _warn_of_runner(config: ManagerConfig, index: int, warnings: Sequence[str], *, is_valid: bool) -> Iterator[str]:
+    """Warnings about the values of one runner; `warnings` are those that exist already."""
+    runner, where = config.runners[index], f"runners[{index}]"
+    if (problem := runner.cache.problem) and not any(warning.startswith(f"{where}.cache") for warning in warnings):
+        yield f"{where}.cache: {problem}; caches are kept in cache_dir on this machine instead"
+    if runner.executor not in WITH_MACHINES:
+        return
+    if runner.remuda.machines:
+        if runner.autoscaler.plugin or runner.machine.machine_driver:
+            key = "machine.MachineDriver" if runner.executor == "docker+machine" else "autoscaler.plugin"
+            yield f"{where}.{key} is not used: [[runners.remuda.machines]] lists the machines"
+    elif is_valid:
+        from remuda.manager.config.scaling_checks import find_doubts  # imported here because most runners have none
+
+        yield from find_doubts(runner, where, concurrent=config.concurrent)
+
+
+def _check_values(
+    document: Mapping[str, Any], environment: Mapping[str, str]
+) -> tuple[ManagerConfig | None, list[str]]:
+    """The values and their problems: at most one for each runner, and one for the whole."""
+    relevant = _relevant_sections(document)
     try:
-        config = msgspec.convert(counting, ManagerConfig)
+        config = msgspec.convert(relevant, ManagerConfig)
     except msgspec.ValidationError as error:
-        return None, [_in_words(error)]
+        return None, [_describe(error)]
     runners, problems = [], []
     for index, runner in enumerate(config.runners):
         where = f"runners[{index}]"
@@ -172,7 +181,7 @@ def _checked(document: Mapping[str, Any], environment: Mapping[str, str]) -> tup
     return config, problems
 
 
-def _in_words(error: msgspec.ValidationError) -> str:
+def _describe(error: msgspec.ValidationError) -> str:
     match = _MSGSPEC_PATH.match(str(error))
     assert match is not None
     what, where = match["what"], (match["path"] or "").replace("[...]", "")
@@ -180,8 +189,8 @@ def _in_words(error: msgspec.ValidationError) -> str:
 
 
 def _review(document: Mapping[str, Any]) -> tuple[list[str], list[str]]:
-    """What to say about keys before their values count: warnings, and refusals of what must not be ignored."""
-    # Only here: whoever makes the values itself need not wait for the table.
+    """Warnings about keys, and problems with keys that must not be ignored."""
+    # Imported here because callers that make the values themselves do not need the table.
     from remuda.manager.config.keys.fact import Verdict
     from remuda.manager.config.keys.table import walk
 
@@ -197,32 +206,37 @@ def _review(document: Mapping[str, Any]) -> tuple[list[str], list[str]]:
             section = finding.where.rpartition(".")[0]
             without_effect.setdefault((section, finding.about), []).append(finding.where)
     for (section, about), (first, *others) in without_effect.items():
-        more = f" (nor are {', '.join(one[len(section) + 1 :] for one in others)})" if others else ""
+        more = f" (nor are {', '.join(where[len(section) + 1 :] for where in others)})" if others else ""
         warnings.append(f"{first} is not supported{more}: {about}")
     return warnings, problems
 
 
-def _what_counts(document: Mapping[str, Any]) -> dict[str, Any]:
-    """The document without sections that nobody looks at, and with what one section says for another."""
+def _relevant_sections(document: Mapping[str, Any]) -> dict[str, Any]:
+    """The document without sections of other executors, and with defaults for lists of machines."""
     runners = document.get("runners")
     if not isinstance(runners, list):
         return dict(document)
-    return {**document, "runners": [_counting(one) if isinstance(one, dict) else one for one in runners]}
+    return {
+        **document,
+        "runners": [_relevant_keys(runner) if isinstance(runner, dict) else runner for runner in runners],
+    }
 
 
-def _counting(runner: Mapping[str, Any]) -> dict[str, Any]:
-    """A runner without the sections of executors that it does not have: gitlab-runner does not look at them either."""
+def _relevant_keys(runner: Mapping[str, Any]) -> dict[str, Any]:
+    """A runner without the sections of other executors, which gitlab-runner ignores, too."""
     executor = runner.get("executor")
-    counting = {key: value for key, value in runner.items() if executor in SECTIONS.get(key, (executor,))}
-    own = counting.get("remuda")
+    relevant = {key: value for key, value in runner.items() if executor in SECTIONS.get(key, (executor,))}
+    own = relevant.get("remuda")
     if isinstance(own, dict) and isinstance(own.get("machines"), list):
-        machines = [with_defaults(one, counting) if isinstance(one, dict) else one for one in own["machines"]]
-        counting["remuda"] = {**own, "machines": machines}
-    return counting
+        machines = [
+            with_defaults(machine, relevant) if isinstance(machine, dict) else machine for machine in own["machines"]
+        ]
+        relevant["remuda"] = {**own, "machines": machines}
+    return relevant
 
 
 def _expand(text: str, where: str, environment: Mapping[str, str]) -> str:
-    """`$NAME` and `${NAME}` from the manager's environment; an unset one is an error, not an empty token."""
+    """Replace `$NAME` and `${NAME}` from the manager's environment. ConfigError: a variable is not set."""
 
     def value(match: re.Match[str]) -> str:
         name = match[1] or match[2]

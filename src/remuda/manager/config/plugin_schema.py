@@ -1,8 +1,8 @@
-"""What is wrong with a plugin's settings by the JSON schema that the plugin has for them. Pure.
+"""Checks a plugin's settings against the plugin's JSON schema. Pure.
 
-Decided here: which rules of a schema are understood. Those that are not count as kept, so that a newer plugin is not
-wronged; a plugin judges its settings itself when it starts. No value is ever shown: it may be a password.
-`plugin_checks` calls this.
+Unknown schema rules are ignored, so that a newer plugin gives no false warnings; the plugin checks its settings itself
+when it starts. Messages never contain a value: it may be a password. `plugin_checks.py` and `doctor.py` are the
+callers.
 """
 
 import operator
@@ -12,7 +12,7 @@ from difflib import get_close_matches
 from typing import Any
 
 DEEPEST = 64
-"""References may go round."""
+"""Limit for circular references."""
 _TYPES: Mapping[str, type | tuple[type, ...]] = {
     "object": Mapping,
     "array": list,
@@ -39,40 +39,40 @@ _LIMITS = (
 )
 
 
-def mismatches(settings: Any, schema: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """The settings that are not as the schema wants them, such as `qemu.disk`, each with what is wrong."""
-    return list(_look(settings, schema, "", schema, 0))
+def find_mismatches(settings: Any, schema: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Settings that violate the schema, such as `qemu.disk`, each with its problem."""
+    return list(_check(settings, schema, "", schema, 0))
 
 
-def _look(value: Any, rule: Any, where: str, schema: Mapping[str, Any], depth: int) -> Iterator[tuple[str, str]]:
+def _check(value: Any, rule: Any, where: str, schema: Mapping[str, Any], depth: int) -> Iterator[tuple[str, str]]:
     if not isinstance(rule, Mapping) or depth > DEEPEST:
         return
     if isinstance(rule.get("$ref"), str):
-        yield from _look(value, _referred(rule["$ref"], schema), where, schema, depth + 1)
+        yield from _check(value, _resolve(rule["$ref"], schema), where, schema, depth + 1)
     for key in ("anyOf", "oneOf"):
         if rules := _list(rule.get(key)):
-            found = [list(_look(value, one, where, schema, depth + 1)) for one in rules]
-            if all(found):
-                yield from min(found, key=len)
-    types = [one for one in (_list(rule.get("type")) or [rule.get("type")]) if isinstance(one, str)]
-    if types and not any(_is(value, one) for one in types):
-        wanted = " or ".join(_WORDS.get(one, one) for one in types)
-        yield where, f"has to be {wanted}, not {_word(value)}"
+            results = [list(_check(value, option, where, schema, depth + 1)) for option in rules]
+            if all(results):
+                yield from min(results, key=len)
+    types = [kind for kind in (_list(rule.get("type")) or [rule.get("type")]) if isinstance(kind, str)]
+    if types and not any(_is(value, kind) for kind in types):
+        expected = " or ".join(_WORDS.get(kind, kind) for kind in types)
+        yield where, f"has to be {expected}, not {_word(value)}"
         return
     if (allowed := _list(rule.get("enum"))) and value not in allowed:
         yield where, f"has to be one of {', '.join(map(str, allowed))}"
     if isinstance(value, str):
-        yield from ((where, text) for text in _of_text(value, rule))
+        yield from ((where, text) for text in _check_text(value, rule))
     elif isinstance(value, int | float) and not isinstance(value, bool):
-        yield from ((where, text) for text in _of_number(value, rule))
+        yield from ((where, text) for text in _check_number(value, rule))
     elif isinstance(value, list):
-        for number, one in enumerate(value):
-            yield from _look(one, rule.get("items"), f"{where}[{number}]", schema, depth + 1)
+        for number, item in enumerate(value):
+            yield from _check(item, rule.get("items"), f"{where}[{number}]", schema, depth + 1)
     elif isinstance(value, Mapping):
-        yield from _of_table(value, rule, where, schema, depth)
+        yield from _check_table(value, rule, where, schema, depth)
 
 
-def _of_table(
+def _check_table(
     table: Mapping[str, Any], rule: Mapping[str, Any], where: str, schema: Mapping[str, Any], depth: int
 ) -> Iterator[tuple[str, str]]:
     known = rule["properties"] if isinstance(rule.get("properties"), Mapping) else {}
@@ -80,44 +80,44 @@ def _of_table(
     for key, value in table.items():
         here = f"{where}.{key}" if where else str(key)
         if key in known:
-            yield from _look(value, known[key], here, schema, depth + 1)
+            yield from _check(value, known[key], here, schema, depth + 1)
         elif others is False:
             near = get_close_matches(str(key), list(known), n=1)
             hint = f"did you mean {near[0]}?" if near else f"known are: {', '.join(known) or 'none'}"
             yield here, f"there is no such setting; {hint}"
         else:
-            yield from _look(value, others, here, schema, depth + 1)
+            yield from _check(value, others, here, schema, depth + 1)
     for key in _list(rule.get("required")):
         if isinstance(key, str) and key not in table:
             yield f"{where}.{key}" if where else key, "is missing"
 
 
-def _of_text(value: str, rule: Mapping[str, Any]) -> Iterator[str]:
+def _check_text(value: str, rule: Mapping[str, Any]) -> Iterator[str]:
     if isinstance(pattern := rule.get("pattern"), str):
         try:
             is_right = re.search(pattern, value) is not None
         except re.error:
-            is_right = True  # patterns of other languages have more in them
+            is_right = True  # other dialects have more syntax
         if not is_right:
             yield f"is not of the form {pattern}"
     if isinstance(least := rule.get("minLength"), int) and len(value) < least:
         yield "must not be empty" if least == 1 else f"has to have at least {least} characters"
 
 
-def _of_number(value: float, rule: Mapping[str, Any]) -> Iterator[str]:
+def _check_number(value: float, rule: Mapping[str, Any]) -> Iterator[str]:
     for key, is_wrong, words in _LIMITS:
         limit = rule.get(key)
         if isinstance(limit, int | float) and is_wrong(value, limit):
             yield f"has to be {words} {limit}"
 
 
-def _referred(reference: str, schema: Mapping[str, Any]) -> Any:
-    """What a reference within the schema means; None: nothing that is known."""
-    found: Any = schema if reference.startswith("#") else None
+def _resolve(reference: str, schema: Mapping[str, Any]) -> Any:
+    """The target of a reference within the schema; None: not found."""
+    node: Any = schema if reference.startswith("#") else None
     for part in filter(None, reference.removeprefix("#").split("/")):
         name = part.replace("~1", "/").replace("~0", "~")
-        found = found.get(name) if isinstance(found, Mapping) else None
-    return found
+        node = node.get(name) if isinstance(node, Mapping) else None
+    return node
 
 
 def _is(value: Any, kind: str) -> bool:

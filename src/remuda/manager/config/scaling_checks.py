@@ -1,9 +1,8 @@
-"""What is wrong, or doubtful, about machines that a configuration wants to be created.
+"""Checks the settings of runners that create machines.
 
-Decided here: what could never create a machine or be told of, which is refused, and what works otherwise than its
-author may think, which is warned of. Each remark begins with the key it is about. `config_checks` and `config` are the
-callers; what only this host can tell, such as whether a plugin is there, is in `plugin_checks`. Nothing is opened but
-the file of a key.
+Settings with which no machine could be created are errors; settings that may not do what their author expects are
+warnings. Each message begins with its key. `checks.py` and `load.py` are the callers. `plugin_checks.py` has the checks
+that depend on this host. Only login key files are opened.
 """
 
 from collections.abc import Iterator
@@ -29,7 +28,7 @@ _NUMBERS = ("capacity_per_instance", "max_use_count", "max_instances", "failure_
 
 
 def check_scaling(runner: RunnerConfig, where: str) -> None:
-    """Refuse what could never create a machine, or nothing could be told of."""
+    """Raise ConfigError for settings with which no machine could be created."""
     scaling = autoscaler_of(runner)
     at = _section(runner, where)
     if runner.executor == DOCKER_MACHINE:
@@ -40,17 +39,17 @@ def check_scaling(runner: RunnerConfig, where: str) -> None:
             "that exist already are listed in [[runners.remuda.machines]] with host, user and identity_file"
         )
     for key in _SPANS:
-        _span(getattr(scaling, key), f"{at}.{key}")
+        _check_duration(getattr(scaling, key), f"{at}.{key}")
     for key in _NUMBERS:
         if getattr(scaling, key) < 0:
             raise ConfigError(f"{at}.{key}: {getattr(scaling, key)} is below 0")
     _check_login(scaling.connector_config, f"{at}.connector_config")
     for index, policy in enumerate(scaling.policy):
-        _span(policy.idle_time, policy_key(runner, where, index, "idle_time"))
+        _check_duration(policy.idle_time, policy_key(runner, where, index, "idle_time"))
         if policy.idle_count < 0:
             raise ConfigError(f"{policy_key(runner, where, index, 'idle_count')}: {policy.idle_count} is below 0")
-    for found in mistakes(rules_of(runner), has_demand=True):
-        raise ConfigError(f"{policy_key(runner, where, found.policy, found.key)}: {found.text}")
+    for mistake in mistakes(rules_of(runner), has_demand=True):
+        raise ConfigError(f"{policy_key(runner, where, mistake.policy, mistake.key)}: {mistake.text}")
     if runner.remuda.plugin_scales and runner.remuda.fallback:
         raise ConfigError(
             f"{where}.remuda.plugin_scales: a plugin that scales by itself has no groups to fall back to; remove "
@@ -59,20 +58,20 @@ def check_scaling(runner: RunnerConfig, where: str) -> None:
     _check_fallback(runner, f"{where}.remuda.fallback")
 
 
-def doubts(runner: RunnerConfig, where: str, *, concurrent: int) -> list[str]:
-    """What works, and perhaps not as it was meant; for a runner that is not refused."""
-    found = [*_of_policies(runner, where), *_of_surroundings(runner, where)]
-    # As files are that were just made; a higher number was chosen by somebody.
+def find_doubts(runner: RunnerConfig, where: str, *, concurrent: int) -> list[str]:
+    """Warnings about valid settings that may not do what was meant."""
+    warnings = [*_policy_doubts(runner, where), *_runner_doubts(runner, where)]
+    # 1 is the default of a new file; a higher number was chosen on purpose.
     if concurrent == 1 and (most := most_jobs(runner) or 0) > 1:
-        found.append(f"concurrent: one job runs at a time, while machines of {where} could take {most}; raise it")
-    return found
+        warnings.append(f"concurrent: one job runs at a time, while machines of {where} could take {most}; raise it")
+    return warnings
 
 
 def policy_key(runner: RunnerConfig, where: str, index: int, key: str) -> str:
-    """Where a setting of a policy stands in the file, with the name that it has there."""
+    """The key of a policy's setting in the file, under the name it has there."""
     if runner.executor != DOCKER_MACHINE:
         return f"{where}.autoscaler.policy[{index}].{key}"
-    # As `as_autoscaler` makes them: the section itself, its off-peak keys if there are any, then its list.
+    # In the order of `as_autoscaler`: the section itself, its off-peak keys if there are any, then its list.
     off_peak = bool(runner.machine.off_peak_periods)
     has_factor = autoscaler_of(runner).policy[index].scale_factor > 0
     others = {
@@ -88,36 +87,36 @@ def policy_key(runner: RunnerConfig, where: str, index: int, key: str) -> str:
     return f"{where}.machine.autoscaling[{index - 1 - off_peak}].{name}"
 
 
-def _of_policies(runner: RunnerConfig, where: str) -> Iterator[str]:
-    def at(index: int, key: str) -> str:
+def _policy_doubts(runner: RunnerConfig, where: str) -> Iterator[str]:
+    def key_of(index: int, key: str) -> str:
         return policy_key(runner, where, index, key)
 
     rules = rules_of(runner)
-    known: list[Mistake] = mistakes(rules, has_demand=True)
-    for one in mistakes(rules, has_demand=False):
-        if one not in known:
-            yield f"{at(one.policy, one.key)}: on a plain GitLab, {one.text}"
+    errors: list[Mistake] = mistakes(rules, has_demand=True)
+    for mistake in mistakes(rules, has_demand=False):
+        if mistake not in errors:
+            yield f"{key_of(mistake.policy, mistake.key)}: on a plain GitLab, {mistake.text}"
     most = most_jobs(runner)
     for index, rule in enumerate(rules):
         if most is not None and rule.idle_count > most:
             yield (
-                f"{at(index, 'idle_count')}: there can never be room for {rule.idle_count} idle jobs: all machines "
+                f"{key_of(index, 'idle_count')}: there can never be room for {rule.idle_count} idle jobs: all machines "
                 f"together take {most} (max_instances times capacity_per_instance); lower it, or raise those"
             )
         for line in rule.periods:
             if period(line, machine=rule.is_machine).is_never:
-                yield f"{at(index, 'periods')}: {line!r} never comes: no day of any month is like that"
+                yield f"{key_of(index, 'periods')}: {line!r} never comes: no day of any month is like that"
 
 
 def most_jobs(runner: RunnerConfig) -> int | None:
-    """How many jobs all its machines can have at the same time; None: the configuration does not limit it."""
-    limits = [limits_of(runner), *(limits_of(runner, one) for one in runner.remuda.fallback)]
-    if runner.remuda.plugin_scales or not all(one.max_instances for one in limits):
+    """Most jobs on all its machines at the same time; None: not limited by the configuration."""
+    limits = [limits_of(runner), *(limits_of(runner, fallback) for fallback in runner.remuda.fallback)]
+    if runner.remuda.plugin_scales or not all(group.max_instances for group in limits):
         return None
-    return sum(one.max_instances * one.fresh for one in limits)
+    return sum(group.max_instances * group.fresh for group in limits)
 
 
-def _of_surroundings(runner: RunnerConfig, where: str) -> Iterator[str]:
+def _runner_doubts(runner: RunnerConfig, where: str) -> Iterator[str]:
     if (host := urlsplit(runner.url).hostname or "") in ("localhost", "::1") or host.startswith("127."):
         yield (
             f"{where}.url: {host} is the machine itself for the machines that are created, so jobs there reach no "
@@ -166,7 +165,7 @@ def _check_login(login: ConnectorConfig, where: str) -> None:
     if not 0 <= login.protocol_port < 65536:
         raise ConfigError(f"{where}.protocol_port: {login.protocol_port} is no port")
     for key in ("keepalive", "timeout"):
-        _span(getattr(login, key), f"{where}.{key}")
+        _check_duration(getattr(login, key), f"{where}.{key}")
     if login.use_static_credentials and not login.username:
         raise ConfigError(f"{where}.username: is missing; use_static_credentials needs to know who logs in")
     try:
@@ -182,8 +181,8 @@ def _section(runner: RunnerConfig, where: str) -> str:
     return f"{where}.machine" if runner.executor == DOCKER_MACHINE else f"{where}.autoscaler"
 
 
-def _span(given: str | float, where: str) -> None:
+def _check_duration(value: str | float, where: str) -> None:
     try:
-        parse_duration(given)
+        parse_duration(value)
     except ValueError as error:
         raise ConfigError(f"{where}: {error}") from None

@@ -1,8 +1,7 @@
-"""The JSON schema of `config.toml`, for editors and for those who generate such files.
+"""The JSON schema of `config.toml`, for editors and generators of such files.
 
-Made of the values that the manager reads (`config_values`) and of the table of facts (`keys`), which also knows keys
-that have no effect; a description says the verdict. Unknown keys are allowed, as the manager allows them, except in
-Remuda's own sections. `remuda manager schema` prints it.
+Built from the values (`values.py`) and the table of keys (`keys/`), which also has keys without effect; descriptions
+contain the verdict. Unknown keys are allowed, except in Remuda's own sections. `remuda manager schema` prints it.
 """
 
 from typing import Any
@@ -24,14 +23,13 @@ _ARRAYS = frozenset(
         "runners.remuda.fallback",
     }
 )
-"""Sections of which there may be several."""
+"""Sections that may be repeated."""
 
 
-def schema() -> dict[str, Any]:
-    """The whole document."""
+def build_schema() -> dict[str, Any]:
     whole = msgspec.json.schema(ManagerConfig)
     components: dict[str, Any] = whole["$defs"]
-    root = _inlined(components[whole["$ref"].rpartition("/")[2]], components)
+    root = _inline(components[whole["$ref"].rpartition("/")[2]], components)
     for path, fact in FACTS.items():
         _place(root, path.split("."), fact)
     root["properties"]["runners"]["items"]["properties"]["executor"]["enum"] = list(EXECUTORS)
@@ -44,19 +42,19 @@ def schema() -> dict[str, Any]:
     }
 
 
-def _inlined(node: Any, components: dict[str, Any]) -> Any:
-    """Without references: every section stands where it is used, so that it can be described there."""
+def _inline(node: Any, components: dict[str, Any]) -> Any:
+    """Replace references by their targets, so that each use of a section can have its own description."""
     if isinstance(node, list):
-        return [_inlined(one, components) for one in node]
+        return [_inline(item, components) for item in node]
     if not isinstance(node, dict):
         return node
     if "$ref" in node:
-        return _inlined(components[node["$ref"].rpartition("/")[2]], components)
-    return {key: _inlined(value, components) for key, value in node.items() if key not in ("default", "title")}
+        return _inline(components[node["$ref"].rpartition("/")[2]], components)
+    return {key: _inline(value, components) for key, value in node.items() if key not in ("default", "title")}
 
 
 def _place(root: dict[str, Any], parts: list[str], fact: Fact) -> None:
-    """Put a key where it belongs, with what is known of it."""
+    """Add a key with its description."""
     node, path = root, ""
     for part in parts[:-1]:
         path = f"{path}.{part}" if path else part

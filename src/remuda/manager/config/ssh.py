@@ -1,7 +1,7 @@
 """`[runners.ssh]` and `[[runners.remuda.machines]]`: machines that jobs run on, reached by SSH. Pure.
 
-Decides which values name a machine that can be reached at all; whether it can be is seen when the first job runs.
-`config.py` reads the file; the `ssh` and `machines` environments use the values.
+The checks find incomplete values; whether a machine is reachable shows when the first job runs. The environments `ssh`
+and `machines` use the values.
 """
 
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ class SshConfig(msgspec.Struct, frozen=True, kw_only=True):
     password: str = ""
     identity_file: str = ""
     disable_strict_host_key_checking: bool | None = None
-    """Whether any host key is taken. gitlab-runner does so where nothing is said; Remuda checks unless it is true."""
+    """Whether any host key is accepted. Default: false; gitlab-runner's default is true."""
     known_hosts_file: str = ""
     """Default: `~/.ssh/known_hosts` of the manager's user."""
 
@@ -37,18 +37,18 @@ class MachineEntry(msgspec.Struct, frozen=True, kw_only=True):
 
     host: str = ""
     name: str = ""
-    """What the machine is called in the journal and in messages; stable over restarts. Default: the host."""
+    """The machine's name in the journal and in messages; must be stable. Default: the host."""
     port: int = DEFAULT_PORT
     user: str = "root"
     identity_file: str = ""
     password: str = ""
     known_hosts_file: str = ""
     host_key: str = ""
-    """The machine's public key, one line such as `ssh-ed25519 AAAA...`; nothing else is trusted then."""
+    """The machine's public key, one line such as `ssh-ed25519 AAAA...`; if set, no other is trusted."""
     capacity: int = 1
     """Jobs that run there at the same time."""
     use_count: int = 0
-    """Jobs after which the machine gets no more; 0 is no limit."""
+    """Most jobs in the machine's life; 0: no limit."""
 
     def __post_init__(self) -> None:
         if not self.name:
@@ -56,11 +56,11 @@ class MachineEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def with_defaults(machine: Mapping[str, Any], runner: Mapping[str, Any]) -> dict[str, Any]:
-    """A machine of the list with what the runner's autoscaler says of all machines, where the list does not say it."""
+    """A machine of the list, with defaults from the runner's autoscaler section."""
     autoscaler = _table(runner, "autoscaler")
     connector = _table(autoscaler, "connector_config")
     legacy = _table(runner, "machine")
-    given = {
+    defaults = {
         "capacity": autoscaler.get("capacity_per_instance"),
         "use_count": autoscaler.get("max_use_count") or legacy.get("MaxBuilds"),
         "user": connector.get("username"),
@@ -68,11 +68,11 @@ def with_defaults(machine: Mapping[str, Any], runner: Mapping[str, Any]) -> dict
         "identity_file": connector.get("key_path"),
         "port": connector.get("protocol_port"),
     }
-    return {key: value for key, value in given.items() if value} | dict(machine)
+    return {key: value for key, value in defaults.items() if value} | dict(machine)
 
 
 def check_ssh(ssh: SshConfig, where: str) -> None:
-    """Refuse a section that leads nowhere."""
+    """Raise ConfigError for an incomplete section."""
     if not ssh.host:
         raise ConfigError(f"{where}.host: is missing; name the machine that jobs run on")
     if not str(ssh.port).isdigit() or not 0 < int(ssh.port) < 65536:
@@ -82,7 +82,7 @@ def check_ssh(ssh: SshConfig, where: str) -> None:
 
 
 def check_machines(machines: tuple[MachineEntry, ...], where: str) -> None:
-    """The same for a list of machines."""
+    """Raise ConfigError for an incomplete or ambiguous list of machines."""
     for index, machine in enumerate(machines):
         at = f"{where}[{index}]"
         if not machine.host:
@@ -102,5 +102,5 @@ def check_machines(machines: tuple[MachineEntry, ...], where: str) -> None:
 
 
 def _table(owner: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    found = owner.get(key)
-    return found if isinstance(found, Mapping) else {}
+    table = owner.get(key)
+    return table if isinstance(table, Mapping) else {}

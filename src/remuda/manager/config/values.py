@@ -1,8 +1,8 @@
-"""What a configuration says, as frozen values: the whole file, a runner, and Remuda's own sections.
+"""A configuration as frozen values: the whole file, a runner, and Remuda's own sections.
 
-The fields are the keys that count, with gitlab-runner's names and defaults; `config_facts` says of every key of
-gitlab-runner what becomes of it. Spans of time and sizes stay as they are written (`config.py` has checked them) and
-are read by the property beside them. Everybody imports these through `config.py`.
+The fields are the supported keys, with gitlab-runner's names and defaults; `keys/` documents every key of
+gitlab-runner. Durations and sizes are stored as written (`checks.py` has checked them); a property beside them returns
+the number. Import these through `load.py`.
 """
 
 import re
@@ -24,9 +24,9 @@ DEFAULT_SHUTDOWN_SECONDS = 30
 DEFAULT_AGENT_PATIENCE_SECONDS = 24 * 3600
 DEFAULT_SLOT_CGROUP = "gitlab-runner/slot-${slot}"
 WITH_CONTAINERS = frozenset({"docker", "docker-autoscaler", "docker+machine"})
-"""Executors whose jobs run in containers; `[runners.docker]` counts for these only."""
+"""Executors whose jobs run in containers; only these use `[runners.docker]`."""
 WITH_MACHINES = frozenset({"instance", "docker-autoscaler", "docker+machine"})
-"""Executors that have machines of a group."""
+"""Executors whose machines come from a group or a list."""
 SECTIONS: dict[str, frozenset[str]] = {
     "docker": WITH_CONTAINERS,
     "ssh": frozenset({"ssh"}),
@@ -38,7 +38,7 @@ SECTIONS: dict[str, frozenset[str]] = {
     "parallels": frozenset(),
     "virtualbox": frozenset(),
 }
-"""For which executors a section of a runner is looked at; any other counts always."""
+"""The executors that use a section of a runner; sections not named here are always used."""
 EXECUTORS = ("shell", "docker", "ssh", "instance", "docker-autoscaler", "docker+machine", "custom", "plugin")
 
 _PREFIX = re.compile(r"^(?:[a-z0-9_]+-)*?gl[a-z]+-(?:t[123]_)?|^t[123]_|^GR1348941")
@@ -50,58 +50,57 @@ class EnvironmentConfig(msgspec.Struct, frozen=True, kw_only=True):
     plugin: str = ""
     """An installed plugin's name, or the path of its program."""
     config: dict[str, Any] = {}
-    """Handed to the plugin as it is."""
+    """The plugin's own settings."""
 
 
 class RemudaConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """`[runners.remuda]`: what gitlab-runner has no keys for."""
+    """`[runners.remuda]`: keys that gitlab-runner does not have."""
 
     run_as: str = ""
-    """Whom all jobs run as: a user's name, UID or UID:GID. Needs a manager that is root."""
+    """The user of all jobs: a name, UID or UID:GID. The manager must be root."""
     first_uid: int = 0
-    """A user for each slot instead: this number and the slot's."""
+    """A user for each slot instead: this number plus the slot's."""
     policy: dict[str, Any] = {}
     """What steps may do, see docs/reference/step-policy.md."""
     signing_key: str = ""
-    """File with the Ed25519 key, on the machine that jobs run on, that signs the artifacts of all jobs."""
+    """File with the Ed25519 key that signs artifacts, on the machine where jobs run."""
     git_mirrors: str = ""
-    """Room for copies of repositories in the cache folder that all checkouts fetch from, such as `20g`; empty: none."""
+    """Size limit of the shared repository mirrors in the cache folder, such as `20g`; empty: no mirrors."""
     machines: tuple[MachineEntry, ...] = ()
     """The machines of `instance`, `docker-autoscaler` and `docker+machine`; empty: they are created."""
     fallback: tuple[FallbackConfig, ...] = ()
-    """Groups for what that of `[runners.autoscaler]` cannot give, in the order of their use."""
+    """Groups for demand that `[runners.autoscaler]` cannot satisfy, in the order of their use."""
     plugin_scales: bool = False
     """Whether the plugin of `[runners.autoscaler]` is a provider, which scales by itself."""
     known_hosts_file: str = ""
-    """Where the keys of machines that are created are looked up; empty: the key seen first counts from then on."""
+    """Host keys of created machines; empty: the first key seen is trusted from then on."""
     environment: EnvironmentConfig = EnvironmentConfig()
     hold_failed: Span = ""
-    """How long a failed job's environment is kept for looking at it; empty: not at all."""
+    """How long a failed job stays on hold; empty: not at all."""
     hold_by_job: Span = ""
-    """The most that a job may ask for with REMUDA_HOLD_FAILED; empty: jobs may not ask."""
+    """Longest hold that a job may request with REMUDA_HOLD_FAILED; empty: none."""
     allow_shell: bool = True
-    """Whether people whom the cell lets may open shells in jobs."""
+    """Whether shells may be opened in jobs."""
     before_job: str = ""
     """Shell command on the machine before each job, as the agent's user and outside the job."""
     after_job: str = ""
-    """The same after each job."""
+    """Shell command on the machine after each job."""
     sandbox: bool = False
     """Whether jobs run in a bubblewrap sandbox."""
     slot_memory: str = ""
-    """Size: what a job may have, everything of it together; empty: no limit. With any of these three there are slots'
-    control groups."""
+    """Memory limit of a job, as a size; empty: no limit. With any of these three limits, slots have control groups."""
     slot_cpus: float = 0
-    """The same in processors; 0: no limit."""
+    """Processor limit of a job; 0: no limit."""
     slot_pids: int = 0
-    """The same in processes and threads; 0: no limit."""
+    """Limit of processes and threads of a job; 0: no limit."""
     log_waiting_limit: str = ""
-    """Size: what of a job's log may wait on the agent's disk; empty: the agent's own limit."""
+    """Most log bytes of a job on the agent's disk, as a size; empty: the agent's own limit."""
     least_disk: str = "64m"
-    """Size: with less free where jobs run no job is asked for."""
+    """With less free disk space, as a size, no job is requested."""
     frozen_agent: str = ""
-    """File with the frozen agent, for machines without a Python that runs the other form; see `make frozen`."""
+    """File with the frozen agent, for machines without a suitable Python; see `make frozen`."""
     agent_patience: Span = ""
-    """How long an agent waits for its manager before it cleans up after itself; empty: a day."""
+    """How long an agent keeps jobs without a manager before it gives them up; empty: a day."""
 
     @property
     def hold_failed_seconds(self) -> float:
@@ -133,32 +132,32 @@ class RemudaConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CustomBuildDirConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """`[runners.custom_build_dir]`."""
+    """The section `[runners.custom_build_dir]`, for GIT_CLONE_PATH."""
 
     enabled: bool | None = None
-    """Whether jobs may choose their folder; None: those in containers."""
+    """Whether jobs may choose their folder; None: only jobs in containers."""
 
 
 class ArtifactConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """`[runners.artifact]`."""
+    """The section `[runners.artifact]`, for uploads."""
 
     upload_timeout: Span = ""
     """How long one upload may take; empty: the job's timeout."""
 
     @property
     def upload_seconds(self) -> float:
-        """0: no limit of its own."""
+        """0: no separate limit."""
         return parse_duration(self.upload_timeout)
 
 
 class QueuingDuration(msgspec.Struct, frozen=True, kw_only=True):
-    """One `[[runners.monitoring.job_queuing_durations]]`; the last one that matches counts."""
+    """One `[[runners.monitoring.job_queuing_durations]]`; the last match counts."""
 
     periods: tuple[str, ...] = ("* * * * *",)
     timezone: str = ""
     threshold: Span = ""
     jobs_running_for_project: str = ""
-    """Regular expression for what the server says of the project's running jobs."""
+    """Regular expression for the server's count of the project's running jobs."""
 
     @property
     def threshold_seconds(self) -> float:
@@ -177,26 +176,26 @@ class RunnerConfig(msgspec.Struct, frozen=True, kw_only=True):
     token: str = ""
     id: int = 0
     token_obtained_at: Any = ""
-    """When the token was made, and when it ends: RFC 3339; a date of the year 1 is none."""
+    """Start and end of the token's life, RFC 3339; the year 1 means never."""
     token_expires_at: Any = ""
     executor: str = ""
     shell: str = ""
     builds_dir: str = ""
-    """Where working directories are made; relative to the data folder. Default: `builds` there."""
+    """Folder of working directories, relative to the data folder. Default: `builds`."""
     cache_dir: str = ""
-    """Where caches are kept; relative to the data folder. Default: `cache` there."""
+    """Folder of caches, relative to the data folder. Default: `cache`."""
     cache: CacheConfig = CacheConfig()
     clone_url: str = ""
-    """Address of the server as jobs reach it, in place of the one in the repository's address. A file:// one is a
-    folder of repositories on this machine."""
+    """The server's address for git, replacing the one in the repository's address. A file:// address names a folder of
+    repositories on this machine."""
     environment: tuple[str, ...] = ()
     """`NAME=value` for every job; the job's own variables win."""
     limit: int = 0
-    """Jobs of this runner at the same time; 0 is no limit of its own."""
+    """Most jobs of this runner at the same time; 0: no separate limit."""
     request_concurrency: int = 1
     """Requests for jobs that may be open at the same time."""
     strict_check_interval: bool = False
-    """Wait the check interval after a job came in, too."""
+    """Wait the check interval after a received job, too."""
     output_limit: int = 4096
     """Largest log of a job, in kilobytes."""
     pre_get_sources_script: str = ""
@@ -206,9 +205,9 @@ class RunnerConfig(msgspec.Struct, frozen=True, kw_only=True):
     labels: dict[str, str] = {}
     feature_flags: dict[str, bool] = {}
     prepare_timeout: Span = ""
-    """How long getting an environment and opening it may take; empty: the job's timeout."""
+    """How long the preparation of a job's environment may take; empty: the job's timeout."""
     get_sources_timeout: Span = ""
-    """The same for the checkout."""
+    """How long the checkout may take; empty: the job's timeout."""
     artifact: ArtifactConfig = ArtifactConfig()
     custom_build_dir: CustomBuildDirConfig = CustomBuildDirConfig()
     monitoring: MonitoringConfig = MonitoringConfig()
@@ -236,17 +235,16 @@ class RunnerConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def has_containers(self) -> bool:
-        """Whether jobs run in containers."""
         return self.executor in WITH_CONTAINERS
 
     @property
     def has_custom_build_dir(self) -> bool:
-        """Whether jobs may choose their folder."""
+        """True if jobs may choose their folder."""
         enabled = self.custom_build_dir.enabled
         return self.has_containers if enabled is None else enabled
 
     def slot_cgroup(self, slot: int) -> str:
-        """The control group of a slot, a path in every hierarchy of the machine; empty: none of its own."""
+        """The control group of a slot, a path in every hierarchy of the machine; empty: none."""
         template = self.slot_cgroup_template or DEFAULT_SLOT_CGROUP
         return template.replace("${slot}", str(slot)).strip("/") if self.has_slot_cgroups else ""
 
@@ -256,17 +254,17 @@ class RunnerConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def prepare_seconds(self) -> float:
-        """0: no limit of its own."""
+        """0: no separate limit."""
         return parse_duration(self.prepare_timeout)
 
     @property
     def get_sources_seconds(self) -> float:
-        """0: no limit of its own."""
+        """0: no separate limit."""
         return parse_duration(self.get_sources_timeout)
 
 
 class SessionServer(msgspec.Struct, frozen=True, kw_only=True):
-    """`[session_server]`."""
+    """The section `[session_server]`, which has no effect."""
 
     listen_address: str = ""
     advertise_address: str = ""
@@ -274,27 +272,27 @@ class SessionServer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OwnConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """`[remuda]`: the manager's own keys that gitlab-runner does not have."""
+    """`[remuda]`: global keys that gitlab-runner does not have."""
 
     drain_timeout: Span = ""
     """How long SIGQUIT waits for running jobs; empty: two hours."""
 
 
 class ManagerConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """The whole file."""
+    """The values of a whole configuration file."""
 
     concurrent: int = 1
-    """Jobs of all runners at the same time."""
+    """Most jobs of all runners at the same time."""
     check_interval: float = 0
-    """Seconds between two requests that were answered at once; 0 is the default of 3."""
+    """Seconds between two requests that the server does not hold; 0 means the default of 3."""
     log_level: str = "info"
     log_format: str = "runner"
     listen_address: str = ""
-    """Where metrics are served; empty: nowhere."""
+    """Address of the metrics endpoint; empty: none."""
     shutdown_timeout: int = 0
-    """Seconds that stopping may take, once it has begun; 0 is the default of 30."""
+    """Seconds that stopping may take; 0 means the default of 30."""
     labels: dict[str, str] = {}
-    """Sent to the servers for all runners; a runner's own win."""
+    """Labels sent to the servers for all runners; a runner's own take precedence."""
     session_server: SessionServer = SessionServer()
     remuda: OwnConfig = OwnConfig()
     runners: tuple[RunnerConfig, ...] = ()
@@ -313,25 +311,25 @@ class ManagerConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Loaded(msgspec.Struct, frozen=True, kw_only=True):
-    """A configuration and what its author should know about it."""
+    """A valid configuration and its warnings."""
 
     config: ManagerConfig
     warnings: tuple[str, ...] = ()
 
 
 class Remark(msgspec.Struct, frozen=True, kw_only=True):
-    """Something to be said about a file."""
+    """A problem or warning about a file."""
 
     line: int | None = None
     text: str
-    """Begins with the key, such as `runners[0].limit`, where it is about one."""
+    """Begins with the key it is about, such as `runners[0].limit`."""
 
     def in_file(self, file: str) -> str:
         return f"{file}:{self.line}: {self.text}" if self.line else f"{file}: {self.text}"
 
 
 class Inspection(msgspec.Struct, frozen=True, kw_only=True):
-    """All that is to be said about a file; a configuration where nothing is wrong."""
+    """All problems and warnings of a file; the configuration, if there are no problems."""
 
     config: ManagerConfig | None = None
     problems: tuple[Remark, ...] = ()
@@ -339,12 +337,12 @@ class Inspection(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def short_token(token: str) -> str:
-    """The part of a runner token that may be shown: it names the runner in folders, logs and metrics."""
+    """The public part of a runner token; it names the runner in folders, logs and metrics."""
     return _PREFIX.sub("", token, count=1)[:9]
 
 
 def listen_address(text: str) -> tuple[str, int]:
-    """Host and port of `host:port`, `:port` or `[v6]:port`."""
+    """Split `host:port`, `:port` or `[v6]:port`. ValueError: not an address."""
     host, _, port = text.rpartition(":")
     if not port.isascii() or not port.isdigit() or int(port) > 65535:
         raise ValueError(f"{text!r} is no address; write host:port, for example 127.0.0.1:9252")

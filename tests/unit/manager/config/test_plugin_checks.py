@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from remuda.manager.config.plugin_checks import Look, about_plugins, uses
+from remuda.manager.config.plugin_checks import Look, find_uses, warn_of_plugins
 
 HEAD = '[[runners]]\nurl = "https://x.y"\ntoken = "glrt-abcdefghijk"\n'
 LOCAL = HEAD + 'executor = "instance"\n[runners.autoscaler]\nplugin = "local"\n'
@@ -21,7 +21,7 @@ def said(text: str, *, programs: tuple[str, ...] = (), **looks: Look) -> list[st
     def look(plugin: str) -> Look:
         return looks.get(plugin.replace("-", "_"), Look())
 
-    found = about_plugins(text, look=look, has_program=programs.__contains__)
+    found = warn_of_plugins(text, look=look, has_program=programs.__contains__)
     return [one.in_file("config.toml") for one in found]
 
 
@@ -50,12 +50,12 @@ def test_a_plugin_that_cannot_even_say_its_version_is_doubtful(tmp_path: Path) -
     program = tmp_path / "fleeting-plugin-sick"
     program.write_text("#!/bin/sh\necho 'No module named boto9' >&2\nexit 1\n")
     program.chmod(0o755)
-    [one] = [one.in_file("f") for one in about_plugins(LOCAL.replace('"local"', f'"{program}"'))]
+    [one] = [one.in_file("f") for one in warn_of_plugins(LOCAL.replace('"local"', f'"{program}"'))]
     assert one.startswith(f"f:6: runners[0].autoscaler.plugin: {program} version: ended with 1")
     assert "(No module named boto9)" in one
     assert f"remuda plugin check {program}" in one
     program.write_text("#!/bin/sh\n[ $1 = version ] && printf 'Name: fleeting-plugin-sick\\nVersion: 1.0.0\\n'\n")
-    assert about_plugins(LOCAL.replace('"local"', f'"{program}"')) == []
+    assert warn_of_plugins(LOCAL.replace('"local"', f'"{program}"')) == []
 
 
 def test_variables_are_not_filled_in() -> None:
@@ -117,6 +117,6 @@ def test_a_plugin_is_looked_for_once() -> None:
         asked.append(plugin)
         return Look()
 
-    about_plugins(LOCAL + LOCAL, look=look, has_program=lambda _: True)
+    warn_of_plugins(LOCAL + LOCAL, look=look, has_program=lambda _: True)
     assert asked == ["local"]
-    assert [use.where for use in uses({"runners": [{"executor": "docker+machine"}]})] == ["runners[0].machine"]
+    assert [use.where for use in find_uses({"runners": [{"executor": "docker+machine"}]})] == ["runners[0].machine"]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from remuda.fleeting.sdk import read_config
 from remuda.fleeting.serving import config_schema
-from remuda.manager.config.plugin_schema import mismatches
+from remuda.manager.config.plugin_schema import find_mismatches
 from remuda.testing.instance_groups import PlainGroup
 
 
@@ -50,7 +50,7 @@ SCHEMA = config_schema(_Group())
     ],
 )
 def test_what_is_wrong_is_said_with_its_place(settings: dict[str, Any], expected: list[tuple[str, str]]) -> None:
-    assert mismatches(settings, SCHEMA) == expected
+    assert find_mismatches(settings, SCHEMA) == expected
 
 
 @pytest.mark.parametrize(
@@ -71,16 +71,16 @@ def test_what_is_wrong_is_said_with_its_place(settings: dict[str, Any], expected
 )
 def test_rules(rule: dict[str, Any], value: Any, expected: str) -> None:
     schema = {"type": "object", "properties": {"x": rule}}
-    assert mismatches({"x": value}, schema) == ([("x", expected)] if expected else [])
+    assert find_mismatches({"x": value}, schema) == ([("x", expected)] if expected else [])
 
 
 def test_no_value_is_shown() -> None:
     schema = {"properties": {"password": {"type": "integer", "enum": [1], "pattern": "^x"}}}
-    assert "hunter2" not in str(mismatches({"password": "hunter2"}, schema))
+    assert "hunter2" not in str(find_mismatches({"password": "hunter2"}, schema))
 
 
 def test_references_that_go_round_end() -> None:
-    assert mismatches({"a": 1}, {"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/a"}}}) == []
+    assert find_mismatches({"a": 1}, {"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/a"}}}) == []
 
 
 _ANY = st.recursive(
@@ -94,7 +94,7 @@ _ANY = st.recursive(
     schema=st.dictionaries(st.sampled_from(["type", "enum", "items", "properties", "required", "anyOf", "$ref"]), _ANY)
 )
 def test_any_schema_is_read(schema: dict[str, Any]) -> None:
-    mismatches({"a": [1, {"b": "c"}]}, schema)
+    find_mismatches({"a": [1, {"b": "c"}]}, schema)
 
 
 @given(
@@ -110,4 +110,4 @@ def test_what_is_said_to_be_right_the_plugin_takes(settings: dict[str, Any]) -> 
         is_taken = True
     except Exception:  # noqa: BLE001 - only whether it is taken counts
         is_taken = False
-    assert (mismatches(settings, SCHEMA) == []) is is_taken
+    assert (find_mismatches(settings, SCHEMA) == []) is is_taken

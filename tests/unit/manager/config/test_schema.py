@@ -6,7 +6,7 @@ from typing import Any
 import jsonschema_rs
 
 from remuda.manager.config.keys.table import FACTS
-from remuda.manager.config.schema import schema
+from remuda.manager.config.schema import build_schema
 
 
 def described(node: dict[str, Any], path: str) -> bool:
@@ -16,12 +16,12 @@ def described(node: dict[str, Any], path: str) -> bool:
 
 
 def test_every_key_is_described() -> None:
-    whole = schema()
+    whole = build_schema()
     assert all(described(whole, path) for path in FACTS)
 
 
 def test_types_are_those_of_the_values() -> None:
-    runner = schema()["properties"]["runners"]["items"]["properties"]
+    runner = build_schema()["properties"]["runners"]["items"]["properties"]
     assert runner["limit"]["type"] == "integer"
     assert runner["docker"]["properties"]["pull_policy"]["anyOf"]
     assert runner["remuda"]["properties"]["machines"]["items"]["properties"]["capacity"]["type"] == "integer"
@@ -33,6 +33,6 @@ def test_types_are_those_of_the_values() -> None:
 def test_a_usual_file_fits() -> None:
     runner = '[[runners]]\nurl = "https://x"\ntoken = "t"\nexecutor = "docker"\n[runners.docker]\nmemory = "1g"\n'
     text = f"concurrent = 2\n{runner}"
-    assert jsonschema_rs.is_valid(schema(), tomllib.loads(text))
+    assert jsonschema_rs.is_valid(build_schema(), tomllib.loads(text))
     for right, wrong in (("2", '"two"'), ("docker", "dokcer"), ('"1g"', "1")):
-        assert not jsonschema_rs.is_valid(schema(), tomllib.loads(text.replace(right, wrong, 1))), wrong
+        assert not jsonschema_rs.is_valid(build_schema(), tomllib.loads(text.replace(right, wrong, 1))), wrong

@@ -1,6 +1,6 @@
-"""What is known of one key of a configuration, and the verdicts that there are. Pure.
+"""A fact about one configuration key, and the possible verdicts. Pure.
 
-The tables beside this module are made of these; `table` puts them together and answers for a path.
+The tables in this folder consist of facts; `table.py` joins them.
 """
 
 from collections.abc import Callable, Mapping
@@ -10,7 +10,7 @@ from typing import Any
 
 
 class Verdict(StrEnum):
-    """What becomes of a key."""
+    """How Remuda treats a key."""
 
     WORKS = "works"  # as gitlab-runner does it, or Remuda's own key
     DIFFERS = "differs"  # has an effect, another one than with gitlab-runner
@@ -21,18 +21,18 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fact:
-    """A key, and what its author should know."""
+    """What the author of a key should know."""
 
     verdict: Verdict
     about: str
-    """Of a key that works: what it does; differs: how; ignored: what happens instead; refused: why, and what to do."""
+    """works: what the key does; differs: how; ignored: what happens instead; refused: why, and what to do."""
     default: str = ""
     is_own: bool = False
-    """Remuda's own: gitlab-runner has no such key and warns of it, or does nothing."""
+    """Remuda's own key, which gitlab-runner does not have."""
     is_open: bool = False
-    """The names below it are the operator's: labels, variables, options of a driver."""
+    """The names below it are free: labels, variables, options of a driver."""
     unless: Callable[[Any], "Fact | None"] | None = None
-    """Another fact for some values."""
+    """Returns another fact for some values."""
 
     def of(self, value: Any) -> "Fact":
         """The fact for this value."""
@@ -64,7 +64,7 @@ def refused(about: str) -> Fact:
 
 
 def refused_if_set(about: str) -> Fact:
-    """Refused, unless its value says what is so anyway."""
-    harmless = works("not set", "none")
+    """Refused, unless its value is empty or false."""
+    unset = works("not set", "none")
     why = f"is not supported, and ignoring it would not be safe: {about}"
-    return replace(refused(why), unless=lambda value: None if value else harmless)
+    return replace(refused(why), unless=lambda value: None if value else unset)

@@ -1,7 +1,7 @@
-"""Facts about `[runners.feature_flags]`: switches of gitlab-runner's own ways to do things. Pure.
+"""Facts about `[runners.feature_flags]`, gitlab-runner's switches. Pure.
 
-Most of them choose between two ways of which Remuda has one; then the fact says which. Flags of Kubernetes and
-PowerShell are known so that nobody takes them for misspelt ones.
+Most flags choose between two behaviours of which Remuda has one; the fact says which. Flags of Kubernetes and
+PowerShell are listed so that they are not reported as misspelt.
 """
 
 from dataclasses import replace
@@ -11,7 +11,7 @@ from remuda.manager.config.keys.fact import Fact, Facts, differs, ignored, works
 
 
 def _always(about: str) -> Fact:
-    """What is so without the flag."""
+    """A behaviour that cannot be switched off."""
 
     def off(value: Any) -> Fact | None:
         return None if value else differs(f"cannot be switched off: {about}")

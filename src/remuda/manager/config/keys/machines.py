@@ -1,6 +1,6 @@
 """Facts about the sections of other executors: ssh, instance, autoscaler, Docker Machine, custom. Pure.
 
-What creates machines counts for runners that list none; a list takes what holds for all machines as its defaults.
+The sections that create machines apply to runners without a list of machines; a list takes its defaults from them.
 """
 
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Facts about the keys of one `[[runners]]`, and of its small sections. Pure."""
+"""Facts about the keys of `[[runners]]` and its small sections. Pure."""
 
 from dataclasses import replace
 from typing import Any
@@ -14,7 +14,7 @@ FOREIGN_EXECUTORS = {
     "docker-ssh": "use docker-autoscaler with a list of machines",
     "docker-ssh+machine": "use docker-autoscaler with a list of machines",
 }
-"""Executors of gitlab-runner that there are not, and what to use."""
+"""Executors of gitlab-runner that Remuda does not have, and what to use instead."""
 
 
 def _executor(value: Any) -> Fact | None:

@@ -1,7 +1,7 @@
-"""The whole table: which fact is told of a path such as `runners.docker.image`, and what a whole document is made of.
+"""The table of all keys by path, such as `runners.docker.image`, and the walk through a document. Pure.
 
-Pure. Decides what the nearest right name of an unknown key is, and that a section which has a fact of its own speaks
-for everything below it. `config` (warnings and refusals), `doctor` (line by line) and `docs` (tables) are the readers.
+An unknown key gets the nearest known name. A section with a fact of its own speaks for everything below it. `load.py`
+(warnings and problems), `doctor.py` (each key) and the generated docs use the table.
 """
 
 import re
@@ -43,51 +43,54 @@ _MARKS = re.compile(r"\[([^\]]*)\]\([^)]*\)|`")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """A key of a document, and what is known of it."""
+    """A key of a document with its fact."""
 
     where: str
     """Such as `runners[0].docker.image`."""
     path: str
-    """The same without numbers."""
+    """`where` without numbers."""
     value: Any
     fact: Fact
     is_below: bool = False
-    """A section above it says the same of everything in it."""
+    """A section above it has the fact for everything below."""
     is_foreign: bool = False
     nearest: str = ""
-    """Of an unknown one: what was meant, perhaps."""
+    """For an unknown key: the nearest known name."""
 
     @property
     def about(self) -> str:
-        """What is to be said, without marks of the docs."""
+        """The text of its fact without markup."""
         return plain(self.fact.about)
 
 
 def plain(text: str) -> str:
-    """A text without the marks of the docs."""
+    """Remove the markup of docs from a text."""
     return _MARKS.sub(lambda match: match[1] or "", text)
 
 
 def walk(document: Mapping[str, Any]) -> Iterator[Finding]:
-    """All keys of a document, sections of other executors as one each."""
+    """All keys of a document. Each section of another executor is one finding."""
     yield from _walk(document, "", "", is_below=False)
 
 
 def _walk(table: Mapping[str, Any], path: str, where: str, *, is_below: bool) -> Iterator[Finding]:
     for key, value in table.items():
-        at, here = (f"{path}.{key}", f"{where}.{key}") if path else (key, key)
+        inner_path, here = (f"{path}.{key}", f"{where}.{key}") if path else (key, key)
         if path == "runners" and table.get("executor") not in SECTIONS.get(key, (table.get("executor"),)):
-            yield Finding(where=here, path=at, value=value, fact=_FOREIGN, is_foreign=True)
+            yield Finding(where=here, path=inner_path, value=value, fact=_FOREIGN, is_foreign=True)
             continue
-        fact = FACTS.get(at)
+        fact = FACTS.get(inner_path)
         if fact is not None:
-            yield Finding(where=here, path=at, value=value, fact=fact.of(value), is_below=is_below)
-        elif at not in _SECTIONS:
-            yield _unknown(key, at, here, value)
-        if at in _SECTIONS or (fact is not None and not fact.is_open):
+            yield Finding(where=here, path=inner_path, value=value, fact=fact.of(value), is_below=is_below)
+        elif inner_path not in _SECTIONS:
+            yield _unknown(key, inner_path, here, value)
+        if inner_path in _SECTIONS or (fact is not None and not fact.is_open):
             for number, inner in _tables(value):
                 yield from _walk(
-                    inner, at, here if number is None else f"{here}[{number}]", is_below=is_below or fact is not None
+                    inner,
+                    inner_path,
+                    here if number is None else f"{here}[{number}]",
+                    is_below=is_below or fact is not None,
                 )
 
 
@@ -95,20 +98,22 @@ def _tables(value: Any) -> Iterator[tuple[int | None, Mapping[str, Any]]]:
     if isinstance(value, Mapping):
         yield None, value
     elif isinstance(value, list):
-        yield from ((number, one) for number, one in enumerate(value) if isinstance(one, Mapping))
+        yield from ((number, item) for number, item in enumerate(value) if isinstance(item, Mapping))
 
 
 def _unknown(key: str, path: str, where: str, value: Any) -> Finding:
-    import difflib  # only a mistake pays for it
+    import difflib  # imported here because only mistakes need it
 
     section = path.rpartition(".")[0]
     known = {
-        one[len(section) :].lstrip(".").split(".")[0] for one in FACTS if not section or one.startswith(f"{section}.")
+        name[len(section) :].lstrip(".").split(".")[0]
+        for name in FACTS
+        if not section or name.startswith(f"{section}.")
     }
     names = {name.lower(): name for name in sorted(known)}
     close = difflib.get_close_matches(key.lower(), names, n=1)
     nearest = names[close[0]] if close else ""
-    # Ignoring a misspelt one of Remuda's own could run jobs with more rights than they were to have.
+    # Ignoring a misspelt key of Remuda could give jobs more rights than intended.
     is_own = "remuda" in path.split(".")[:2]
     verdict = Verdict.REFUSED if is_own else Verdict.UNKNOWN
     hint = f"; did you mean {nearest}?" if nearest else ""
