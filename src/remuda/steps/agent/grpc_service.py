@@ -216,7 +216,7 @@ class StepRunnerService(StepRunnerBase):
 
 def is_of_a_job(pid: int, jobs: Jobs) -> bool:
     """True if a process belongs to a job that runs here: by its session and ancestors, or by its mark."""
-    journals = [job.journal for job in jobs.all() if job.end is None or job.is_on_hold]
+    journals = [job.journal for job in jobs.all() if job.end is None or job.hold.is_active]
     if has_mark_of(pid, {journal.key for journal in journals}):
         return True
     return usage.is_part_of(pid, {session for journal in journals for session in usage.sessions_in(journal.folder)})

@@ -66,7 +66,7 @@ class Jobs:
             try:
                 self._keep(Job(Journal(folder), self.context, self.all))
             except Exception:
-                logger.exception("job folder %s cannot be read and is left alone", folder)
+                logger.exception("cannot read job folder %s, ignoring it", folder)
 
     async def start(self, request: StartRequest) -> None:
         """Store the request and start the job. A known id is a success and changes nothing."""
@@ -129,7 +129,7 @@ class Jobs:
         try:
             await self._stop_filler(self._folder.parent)
         except OSError as error:
-            logger.warning("the job that has filled the disk cannot be stopped: %s", error)
+            logger.warning("cannot stop the job that has filled the disk: %s", error)
         finally:
             self._reserve.release()
 
@@ -138,7 +138,7 @@ class Jobs:
         running = {job.id: job for job in self._jobs.values() if job.can_be_stopped_for_disk}
         users = {job.journal.key: job.footprint.uid for job in self._jobs.values()}
         members = await asyncio.to_thread(find_members, users)
-        searches = {job.id: await job.search_disk(members[job.journal.key]) for job in running.values()}
+        searches = {job.id: await job.footprint.search_disk(members[job.journal.key]) for job in running.values()}
         uses = await asyncio.to_thread(measure, searches, disk)
         filler = choose_filler(
             uses,
@@ -156,13 +156,13 @@ class Jobs:
         for job in [job for job in self._jobs.values() if job.presence.is_expired(now)]:
             try:
                 if job.end is None and not job.journal.cancelled:
-                    logger.warning("job %s: its client does not come back; it is cancelled", job.id)
+                    logger.warning("job %s: client has not come back, cancelling", job.id)
                     job.cancel()
                 elif job.end is not None:
-                    logger.warning("job %s: its client does not come back; it is forgotten", job.id)
+                    logger.warning("job %s: client has not come back, removing", job.id)
                     self._close(job)
             except OSError as error:
-                logger.warning("job %s cannot be cleaned up: %s", job.id, error)
+                logger.warning("job %s: cannot clean up: %s", job.id, error)
 
     async def close(self, job_id: str) -> None:
         """Kill what runs and forget the job. If its files cannot be removed it stays known, so this can be repeated.
@@ -199,13 +199,13 @@ class Jobs:
         try:
             if task is not None:
                 await asyncio.wait({task})
-            await job.kill_rest()
+            await job.footprint.kill_rest()
             self._forget(job)
         except OSError as error:
-            logger.warning("job %s cannot be closed: %s", job.id, error)
+            logger.warning("job %s: cannot close: %s", job.id, error)
             return error
         except Exception as error:
-            logger.exception("job %s cannot be closed", job.id)
+            logger.exception("job %s: cannot close", job.id)
             return error
         finally:
             del self._closing[job.id]
@@ -219,9 +219,9 @@ class Jobs:
     async def release(self, job_id: str) -> None:
         """End the hold of a failed job, and wait for that. Returns at once for any other job."""
         job = self._jobs.get(job_id)
-        if job is not None and job.is_on_hold and job_id in self._tasks:
-            job.release()
-            await job.let_go.wait()
+        if job is not None and job.hold.is_active and job_id in self._tasks:
+            job.hold.release()
+            await job.hold.has_ended.wait()
 
     def abandon(self) -> None:
         """Stop attending the jobs. They go on under their shims."""
@@ -230,11 +230,11 @@ class Jobs:
             task.cancel()
 
     def _keep(self, job: Job) -> None:
-        if job.end is not None and job.is_unwanted and not job.is_on_hold:
+        if job.end is not None and job.is_unwanted and not job.hold.is_active:
             job.destroy()
             return
         self._jobs[job.id] = job
-        if job.end is None or job.is_on_hold:
+        if job.end is None or job.hold.is_active:
             task = self._group.create_task(job.run(), name=f"job {job.id}")
             self._tasks[job.id] = task
             task.add_done_callback(lambda done: self._forget_task(job.id, done))

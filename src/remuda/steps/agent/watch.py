@@ -73,7 +73,7 @@ class Subscription:
         event.end.used.SetInParent()
         for name, value in end.used.items():
             setattr(event.end.used, name, value)
-        event.end.held_seconds = self.job.remaining_hold_seconds
+        event.end.held_seconds = self.job.hold.remaining_seconds
         return event
 
 

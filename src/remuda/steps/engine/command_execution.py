@@ -5,7 +5,8 @@ it, the results of another agent, and what the end means for the step. Everythin
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
@@ -114,12 +115,14 @@ class CommandExecution:
 
         return record_reason
 
-    def forbid_starts(self) -> None:
-        """Start no command until `allow_starts`. Commands of steps that have begun wait."""
+    @contextmanager
+    def start_nothing(self) -> Iterator[None]:
+        """Start no command meanwhile, because all processes of the job are being ended. Steps that have begun wait."""
         self._may_start.clear()
-
-    def allow_starts(self) -> None:
-        self._may_start.set()
+        try:
+            yield
+        finally:
+            self._may_start.set()
 
     async def execute(self, node: Node) -> None:
         """Run the command of a step, or adopt it, and store how the step ended."""

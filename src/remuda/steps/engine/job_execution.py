@@ -9,32 +9,31 @@ Whoever wants to follow the progress adds a listener; a call of it only means "l
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Protocol
 
 from remuda.lib.killpoints import reach
-from remuda.lib.waiting import LightEvent, unwrap_group_error, wait_for_any_event, wait_for_event
 from remuda.steps.delegation.tree import read_context
 from remuda.steps.engine import hold
 from remuda.steps.engine.client_presence import ClientPresence
 from remuda.steps.engine.job_footprint import JobFootprint
-from remuda.steps.engine.job_request import build_closing_command, read_facts, secrets_of
+from remuda.steps.engine.job_hold import JobHold
+from remuda.steps.engine.job_request import read_facts, secrets_of
 from remuda.steps.engine.job_state import JobState
 from remuda.steps.engine.process_execution import AgentContext
 from remuda.steps.engine.step_execution import StepExecutor
+from remuda.steps.engine.step_loop import StepLoop
 from remuda.steps.errors import AgentError, DamagedError, DefinitionError
 from remuda.steps.job_files.disk import describe_error
-from remuda.steps.job_files.disk_usage import DiskSearch, DiskUse, explain_stop
+from remuda.steps.job_files.disk_usage import DiskUse, explain_stop
 from remuda.steps.job_files.job_usage import folder_size
 from remuda.steps.job_files.journal import JobEnd, Journal, without_large
 from remuda.steps.job_files.log import JOB, LogFile
 from remuda.steps.job_tree import replay, sequence
-from remuda.steps.job_tree.evaluation import condition_holds
-from remuda.steps.job_tree.outcome import SKIPPED, Cause, Fault, Kind, Outcome, failure, system_failure
-from remuda.steps.job_tree.sequence import End, Enter, Run, Settle, Skip, Stop, Wait
+from remuda.steps.job_tree.outcome import Cause, Fault, Kind, Outcome, failure, system_failure
 from remuda.steps.job_tree.tree import Node, Tree, is_confined
 from remuda.steps.language.reading import read_step
 from remuda.steps.policy.enforcement import PolicyEnforcement
@@ -77,24 +76,20 @@ class Job:
             journal,
             context,
             request=lambda: self._request,
-            others=lambda: (job for job in others() if job is not self),
+            others=lambda: (job.footprint for job in others() if job is not self),
             report_survivors=self._report_survivors,
         )
-        self._wake = LightEvent()
         self._notification: asyncio.TimerHandle | None = None
         self._executor: StepExecutor | None = None
         self._work_dir_bytes: int | None = None
         self._is_killed = False
         self._has_filled_disk = False
         self.shells: set[OpenShell] = set()
-        self._unwanted = LightEvent()
-        """Set when nobody needs the hold any more."""
-        self.let_go = LightEvent()
-        """Set when the hold has ended and everything is closed."""
+        self.hold = JobHold(journal, context)
         request = self._read_request()
         self.id = request.id
         self.presence = ClientPresence(request.patience_seconds, context.clock.monotonic())
-        if journal.end is None or self.is_on_hold:
+        if journal.end is None or self.hold.is_active:
             self._request = request
         self.log = LogFile(
             journal.folder,
@@ -123,22 +118,6 @@ class Job:
     def end(self) -> JobEnd | None:
         return self.journal.end
 
-    @property
-    def is_on_hold(self) -> bool:
-        """True if the job has failed and its environments are kept for a look."""
-        return self.end is not None and self.end.held_until > 0 and not self.journal.is_released
-
-    @property
-    def remaining_hold_seconds(self) -> int:
-        """How long its environments are kept; 0 if they are not."""
-        if self.end is None or not self.is_on_hold:
-            return 0
-        return max(1, round(self.end.held_until - self._context.clock.now()))
-
-    def release(self) -> None:
-        """End the hold of a failed job."""
-        self._unwanted.set()
-
     def entrance(self, enforcement: PolicyEnforcement) -> hold.Entrance | None:
         """How to get into the job; None if it has not begun or is over. AgentError when there is no way now."""
         if self._is_killed:
@@ -147,15 +126,7 @@ class Job:
             tree, facts = self._executor.state.tree, self._executor.state.facts
             way = hold.way_now(tree, self.journal, is_inside=facts.is_inside)
             return hold.entrance(facts, way, tree.exports)
-        if not self.is_on_hold or self._unwanted.is_set():
-            return None
-        folder, request = self.journal.folder, self.journal.read_request()
-        is_inside = is_confined(read_step(request.steps, file="steps", job=True))
-        facts = read_facts(
-            request, self.journal, enforcement, self._context.base_env, is_inside=is_inside, has_begun=True
-        )
-        way = hold.way_held(folder, is_inside=is_inside)
-        return hold.entrance(facts, way, hold.exports_held(folder))
+        return self.hold.entrance(enforcement)
 
     def confirm(self, log_offset: int, result_seq: int) -> None:
         """Note what a client has stored: the log up to this offset, results up to this number."""
@@ -163,7 +134,7 @@ class Job:
         if not self.closed:
             self.log.confirm(log_offset)
             if self._executor is not None:
-                self._executor.resume_output()
+                self._executor.commands.resume_output()
 
     def cancel(self) -> None:
         """End the running steps; steps that always run still do. Repeating it changes nothing."""
@@ -173,13 +144,12 @@ class Job:
                 self._executor.cancel()
             else:
                 self.journal.past.append({"event": "cancel"})
-            self._wake.set()
 
     @property
     def must_be_closed(self) -> bool:
         """True if something is open outside of this machine, which stays if it is not closed."""
         if self._executor is None or self.end is not None:
-            return self.is_on_hold
+            return self.hold.is_active
         return any(
             node.call.origin != "user" and node.entered.inputs.get("close_seconds")
             for node in self._executor.state.tree.open.values()
@@ -194,27 +164,16 @@ class Job:
         """Cancel the job, and forget it when everything is closed."""
         (self.journal.folder / UNWANTED).touch()
         self.cancel()
-        self.release()
+        self.hold.release()
 
     def kill(self) -> None:
-        """Kill what its steps run, and let no other begin. Processes that left their sessions are for `kill_rest`."""
+        """Kill what its steps run, and let no other begin. Processes that left their sessions are for
+        `footprint.kill_rest`."""
         self._is_killed = True
         self._end_shells()
         if self._executor is not None:
-            self._executor.kill()
+            self._executor.commands.kill()
         self.footprint.kill()
-
-    async def kill_rest(self) -> None:
-        """Search all processes of the machine, and return when none of the job is left."""
-        await self.footprint.kill_rest()
-
-    def may_run_as(self, uid: int | None) -> bool:
-        """True if it may have processes of this user."""
-        return self.footprint.may_run_as(uid)
-
-    async def search_disk(self, processes: Collection[int]) -> DiskSearch:
-        """Where to look for what it has put on a disk since it began. `processes` are those of the job."""
-        return await self.footprint.search_disk(processes)
 
     @property
     def can_be_stopped_for_disk(self) -> bool:
@@ -229,8 +188,8 @@ class Job:
         if executor is None:
             return
         logger.warning("job %s has filled the disk, ending its running steps", self.id)
-        with executor.start_nothing():
-            record_reason = executor.kill_for(Cause.LIMIT, explain_stop(use))
+        with executor.commands.start_nothing():
+            record_reason = executor.commands.kill_for(Cause.LIMIT, explain_stop(use))
             leftovers.kill(self.journal.leftovers)
             # Descendants of a step become the agent's children only when everything between them is dead.
             await leftovers.end(self.footprint.find_processes(everywhere=True))
@@ -254,7 +213,7 @@ class Job:
             if self.journal.is_foreign:
                 await self._break("another version of the agent began this job, and this one cannot go on with it")
                 return
-            await (self._hold() if self.is_on_hold else self._run())
+            await (self._hold() if self.hold.is_active else self._run())
         except DefinitionError as error:
             await self._break(f"this agent cannot read the job's steps: {error}")
         except AgentError as error:
@@ -278,9 +237,9 @@ class Job:
         for node in executor.state.tree.open.values():
             executor.state.open_section(node)
         try:
-            outcome = await self._run_steps(executor)
+            outcome = await StepLoop(executor, job_id=self.id, notify=self._notify_soon).run()
         finally:
-            executor.close()
+            executor.commands.workers.dismiss()
         await executor.state.wait_for_space()
         self._work_dir_bytes = await asyncio.to_thread(folder_size, Path(request.work_dir))
         journal.account.count_whole(enforcement.usage())
@@ -294,7 +253,7 @@ class Job:
         self._end_shells()
         await self.footprint.end_processes(enforcement.sweep)
         if request.hold_failed_seconds:  # what failed may have been allowed to, or the job was cancelled since
-            await self._close_put_off(enforcement)
+            await self.hold.close(enforcement, self.id)
         self._finish(outcome)
 
     def _make_executor(self, request: StartRequest, enforcement: PolicyEnforcement) -> StepExecutor:
@@ -351,77 +310,18 @@ class Job:
 
     async def _hold(self) -> None:
         """Keep everything as it is until the hold ends; then run the closing steps that were put off."""
-        assert self.end is not None
         reach("agent.held")
         if self.is_unwanted:
-            self.release()
-        await wait_for_any_event(
-            self._context.clock,
-            self._unwanted,
-            within_seconds=self.end.held_until - self._context.clock.now(),
-            name=f"job {self.id}: hold",
-        )
-        self._unwanted.set()
+            self.hold.release()
+        await self.hold.wait(self.id)
         enforcement = await self.footprint.load_enforcement()
         self._end_shells()
         await self.footprint.end_processes(enforcement.sweep)
-        await self._close_put_off(enforcement)
+        await self.hold.close(enforcement, self.id)
         self.journal.remove_exchange()
         self.journal.record_release()
         self._request = StartRequest()
-        self.let_go.set()
-
-    async def _close_put_off(self, enforcement: PolicyEnforcement) -> None:
-        for number, closing in enumerate(hold.closings(self.journal.folder)):
-            try:
-                await hold.close(closing, *build_closing_command(enforcement, closing, self.journal.folder, number))
-            except (OSError, ValueError) as error:
-                logger.warning("job %s: cannot start a closing step: %s", self.id, error)
-        enforcement.leave_slot()
-
-    async def _run_steps(self, executor: StepExecutor) -> Outcome:
-        """Do what `sequence.next_actions` says until the job ends."""
-        state = executor.state
-        tasks: dict[tuple[int, ...], asyncio.Task[None]] = {}
-
-        def holds(node: Node, level: sequence.Level) -> bool:
-            return condition_holds(state.tree, state.facts, node, level)
-
-        async with unwrap_group_error(), asyncio.TaskGroup() as group:
-            while True:
-                self._notify_soon()
-                await state.wait_for_space()
-                self._wake.clear()
-                now = self._context.clock.now()
-                until: float | None = None
-                has_acted = False
-                actions = sequence.next_actions(state.tree, holds, now=now, job_deadline=state.facts.deadline)
-                for action in actions:
-                    match action:
-                        case End(outcome):
-                            return outcome
-                        case Wait(moment):
-                            until = moment if until is None else min(until, moment)
-                        case Enter(node) | Run(node):
-                            if len(actions) == 1 and not tasks:
-                                # The usual case, one step after the other, needs no task.
-                                await executor.execute(node)
-                                has_acted = True
-                            elif (key := tuple(node.key)) not in tasks:
-                                task = group.create_task(executor.execute(node), name=f"job {self.id}: {node.path}")
-                                tasks[key] = task
-                                task.add_done_callback(partial(self._forget_step_task, tasks, key))
-                        case _:
-                            _apply(state, action)
-                            has_acted = True
-                if not has_acted:
-                    await wait_for_event(self._wake, within_seconds=None if until is None else until - now)
-
-    def _forget_step_task(
-        self, tasks: dict[tuple[int, ...], asyncio.Task[None]], key: tuple[int, ...], _: asyncio.Task[None]
-    ) -> None:
-        tasks.pop(key, None)
-        self._wake.set()
+        self.hold.has_ended.set()
 
     def _finish(self, outcome: Outcome, *, held_until: float = 0.0) -> None:
         outcome = replace(outcome, message=self.log.secrets.mask(outcome.message))
@@ -441,11 +341,11 @@ class Job:
         if self.end is not None:  # it was on hold
             logger.warning("job %s: cannot hold it any longer: %s", self.id, error)
             self._store_or_keep(self.journal.record_release)
-            self.let_go.set()
+            self.hold.has_ended.set()
             return
         try:
             self.kill()
-            await self.kill_rest()
+            await self.footprint.kill_rest()
         except Exception:
             logger.exception("job %s: cannot end its processes", self.id)
         # The innermost steps began last, and are closed first.
@@ -496,13 +396,3 @@ class Job:
             self._notification = None
         for listener in tuple(self.listeners):
             listener()
-
-
-def _apply(state: JobState, action: Skip | Settle | Stop) -> None:
-    match action:
-        case Skip(node):
-            state.finish(node, SKIPPED)
-        case Settle(node, result):
-            state.settle(node, result)
-        case Stop(node, cause):
-            state.stop(node, cause)

@@ -8,7 +8,6 @@ import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from functools import partial
 from itertools import chain
-from typing import Protocol
 
 from remuda.lib.clock import Clock
 from remuda.steps.engine.job_request import read_enforcement
@@ -24,13 +23,6 @@ from remuda.wire.proto.agent_pb2 import StartRequest
 logger = logging.getLogger(__name__)
 
 
-class OtherJob(Protocol):
-    """A job of the agent, as far as other jobs ask about it."""
-
-    def may_run_as(self, uid: int | None) -> bool:
-        """True if it may have processes of this user."""
-
-
 class JobFootprint:
     """User, processes and files of one job."""
 
@@ -40,11 +32,11 @@ class JobFootprint:
         context: AgentContext,
         *,
         request: Callable[[], StartRequest],
-        others: Callable[[], Iterable[OtherJob]],
+        others: Callable[[], Iterable["JobFootprint"]],
         report_survivors: Callable[[Sequence[str]], None],
     ) -> None:
-        """`request` returns the part of the job's request that is still in memory, `others` the other jobs of the
-        agent. `report_survivors` is told of processes that do not end."""
+        """`request` returns the part of the job's request that is still in memory, `others` those of the other
+        jobs of the agent. `report_survivors` is told of processes that do not end."""
         self._request = request
         self._journal = journal
         self._context = context

@@ -3,8 +3,7 @@
 `job_execution` says which step's turn it is. Whatever is done here may be done again after a crash.
 """
 
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
 
 from remuda.lib.killpoints import reach
 from remuda.steps.engine import hold
@@ -37,7 +36,7 @@ class StepExecutor:
         self._end_shells = end_shells
         self._end_processes = end_processes
         self._start = StepStart(state)
-        self._commands = CommandExecution(
+        self.commands = CommandExecution(
             state,
             notify=notify,
             end_shells=end_shells,
@@ -49,30 +48,6 @@ class StepExecutor:
         self.state.tree.stop(self.state.tree.root, Cause.CANCEL)
         for callback in self.state.on_stop:
             callback()
-
-    def resume_output(self) -> None:
-        """Let steps print on that had to wait, if enough of the log is safe elsewhere."""
-        self._commands.resume_output()
-
-    def kill(self) -> None:
-        self._commands.kill()
-
-    def kill_for(self, cause: Cause, text: str) -> Callable[[], None]:
-        """Kill all running commands; returns a function that stores the reason (`CommandExecution.kill_for`)."""
-        return self._commands.kill_for(cause, text)
-
-    @contextmanager
-    def start_nothing(self) -> Iterator[None]:
-        """Start no command meanwhile: whoever ends all processes of the job would end it, too."""
-        self._commands.forbid_starts()
-        try:
-            yield
-        finally:
-            self._commands.allow_starts()
-
-    def close(self) -> None:
-        """Dismiss the processes that wait for another standard step."""
-        self._commands.workers.dismiss()
 
     async def execute(self, node: Node) -> None:
         """Begin a step unless it has begun, and run its command if it has one."""
@@ -88,7 +63,7 @@ class StepExecutor:
         if not node.has_command:
             state.open_section(node)
         elif not await self._put_off(node):
-            await self._commands.execute(node)
+            await self.commands.execute(node)
 
     async def _put_off(self, node: Node) -> bool:
         """Store the command for later, if it would end what a job on hold keeps. False if it has to run now. A

@@ -54,7 +54,7 @@ class Bench:
         return Job(Journal.create(self.folder / "jobs", request, self.clock.now()), self._context)
 
     async def has_file(self, job: Job) -> bool:
-        return measure({"1": await job.search_disk([])}, self.folder)["1"].bytes >= 100_000
+        return measure({"1": await job.footprint.search_disk([])}, self.folder)["1"].bytes >= 100_000
 
 
 @pytest.fixture

@@ -1,0 +1,74 @@
+"""The hold of a failed job: how long its environments are kept for a look, and the way into them meanwhile.
+
+`hold` decides which steps are put off and stores them; `job_execution` waits for the end of the hold.
+"""
+
+import logging
+
+from remuda.lib.waiting import LightEvent, wait_for_any_event
+from remuda.steps.engine import hold
+from remuda.steps.engine.job_request import build_closing_command, read_facts
+from remuda.steps.engine.process_execution import AgentContext
+from remuda.steps.job_files.journal import Journal
+from remuda.steps.job_tree.tree import is_confined
+from remuda.steps.language.reading import read_step
+from remuda.steps.policy.enforcement import PolicyEnforcement
+
+logger = logging.getLogger(__name__)
+
+
+class JobHold:
+    """The hold of one job, if its request asks for one and the job has failed."""
+
+    def __init__(self, journal: Journal, context: AgentContext) -> None:
+        self._journal = journal
+        self._context = context
+        self._is_released = LightEvent()
+        self.has_ended = LightEvent()
+        """Set when everything of the job is closed."""
+
+    @property
+    def is_active(self) -> bool:
+        """True if the job has failed and its environments are kept for a look."""
+        end = self._journal.end
+        return end is not None and end.held_until > 0 and not self._journal.is_released
+
+    @property
+    def remaining_seconds(self) -> int:
+        """How long the environments are kept; 0 if they are not."""
+        if self._journal.end is None or not self.is_active:
+            return 0
+        return max(1, round(self._journal.end.held_until - self._context.clock.now()))
+
+    def release(self) -> None:
+        """End the hold."""
+        self._is_released.set()
+
+    async def wait(self, job_id: str) -> None:
+        """Return when the hold is released or its time is up."""
+        assert self._journal.end is not None
+        clock = self._context.clock
+        seconds = self._journal.end.held_until - clock.now()
+        await wait_for_any_event(clock, self._is_released, within_seconds=seconds, name=f"job {job_id}: hold")
+        self._is_released.set()
+
+    def entrance(self, enforcement: PolicyEnforcement) -> hold.Entrance | None:
+        """How to get into the job; None if it is not on hold. AgentError if its environment was never opened."""
+        if not self.is_active or self._is_released.is_set():
+            return None
+        folder, request = self._journal.folder, self._journal.read_request()
+        is_inside = is_confined(read_step(request.steps, file="steps", job=True))
+        facts = read_facts(
+            request, self._journal, enforcement, self._context.base_env, is_inside=is_inside, has_begun=True
+        )
+        return hold.entrance(facts, hold.way_held(folder, is_inside=is_inside), hold.exports_held(folder))
+
+    async def close(self, enforcement: PolicyEnforcement, job_id: str) -> None:
+        """Run the closing steps that were put off."""
+        folder = self._journal.folder
+        for number, closing in enumerate(hold.closings(folder)):
+            try:
+                await hold.close(closing, *build_closing_command(enforcement, closing, folder, number))
+            except (OSError, ValueError) as error:
+                logger.warning("job %s: cannot start a closing step: %s", job_id, error)
+        enforcement.leave_slot()
