@@ -1,8 +1,8 @@
-"""Environment plugins: programs that add a kind of place where jobs run.
+"""Environment plugins: programs that add a kind of environment in which jobs run.
 
-For authors of a plugin in Python: a class with a few methods (`Plugin`) and `serve`; `on_this_machine` has what a
-plugin needs whose jobs run where it runs itself. For the manager and for `remuda environment check`: `host` starts
-such a program and speaks with it, whatever language it is written in; the protocol is `wire/proto/environment.proto`.
+For authors of a plugin in Python: the base class `Plugin`, and `serve`; `local_machine` has helpers for plugins whose
+jobs run on the plugin's machine. For the manager and `remuda environment check`: `host` starts a plugin in any
+language, and `client` calls it. The protocol is `wire/proto/environment.proto`.
 """
 
 from remuda.environments.errors import ConfigurationError, LostError, TemporaryError

@@ -1,6 +1,6 @@
-"""The host's side of the calls: plain values in and out, and the errors of a plugin's author.
+"""gRPC client of an environment plugin: calls with values, and the errors of the SDK.
 
-Short calls share one connection; one that may take long has its own. Nothing is retried here.
+Short calls share a connection; a call that may take long has its own. No call is retried.
 """
 
 import json
@@ -22,12 +22,12 @@ from remuda.wire.proto.environment_grpc import EnvironmentStub
 
 FOR_GOOD = (Status.FAILED_PRECONDITION, Status.NOT_FOUND)
 CALL_SECONDS = 600.0
-"""For a call that is no waiting for a machine; a hook may take so long."""
+"""Deadline of all calls but Watch, Acquire and Connect; a hook may take so long."""
 
 
 @contextmanager
 def translate_errors(what: str) -> Iterator[None]:
-    """Errors of a call as those of the SDK."""
+    """Turn the errors of a call into those of the SDK."""
     try:
         yield
     except GRPCError as error:
@@ -46,7 +46,7 @@ def translate_errors(what: str) -> Iterator[None]:
 
 
 class PluginClient:
-    """Calls of one running plugin."""
+    """Client of one running plugin."""
 
     def __init__(self, process: EnvironmentProcess) -> None:
         self._process = process
@@ -62,7 +62,7 @@ class PluginClient:
             await self._stub.Open(request, timeout=CALL_SECONDS)
 
     async def watch(self) -> AsyncIterator[int | None]:
-        """The capacity, now and whenever it changes. TemporaryError at the end."""
+        """Yield the capacity, now and whenever it changes. Ends with TemporaryError."""
         channel = self._process.channel()
         try:
             with translate_errors("Watch"):
@@ -91,10 +91,11 @@ class PluginClient:
 
     async def prepare(self, place: Place, machine: str) -> Folders:
         with translate_errors("Prepare"):
-            made = await self._stub.Prepare(_to_held(place, machine), timeout=CALL_SECONDS)
-        if not all(path.startswith("/") for path in (made.work_dir, made.builds_dir, made.cache_dir)):
-            raise LostError(f"the plugin gave folders that are no whole paths: {made.work_dir!r}, {made.builds_dir!r}")
-        return Folders(work_dir=made.work_dir, builds_dir=made.builds_dir, cache_dir=made.cache_dir)
+            answer = await self._stub.Prepare(_to_held(place, machine), timeout=CALL_SECONDS)
+        if not all(path.startswith("/") for path in (answer.work_dir, answer.builds_dir, answer.cache_dir)):
+            paths = f"{answer.work_dir!r}, {answer.builds_dir!r}, {answer.cache_dir!r}"
+            raise LostError(f"the plugin's folders are not absolute paths: {paths}")
+        return Folders(work_dir=answer.work_dir, builds_dir=answer.builds_dir, cache_dir=answer.cache_dir)
 
     async def before(self, place: Place, machine: str) -> str:
         with translate_errors("Before"):

@@ -1,8 +1,7 @@
-"""Tries a plugin out from outside, in any language: does it do what the protocol asks, and if not, what is wrong.
+"""Conformance checks for environment plugins in any language. `remuda environment check` prints the results.
 
-The checks are a list in the order of a job's life, with a real agent and a real job; each stands on those before it, so
-the first that fails in a life ends that life. Every life is lived once for each protocol version that both sides speak.
-`remuda environment check` prints what comes out of it.
+The checks follow the life of a job, with a real agent and a real job. Each depends on those before it, so the first
+failure ends the run. There is a run for each protocol version that both sides speak.
 """
 
 import asyncio
@@ -30,7 +29,7 @@ from remuda.wire.agent_client import (
 )
 
 SECONDS = 120.0
-"""For each check; machines may have to be made."""
+"""Time limit of a check; machines may have to be created."""
 SOON_SECONDS = 10.0
 KEY = "1-0123456789abcdef"
 _STEPS = '{"spec": {"remuda": 1}}\n---\n{"run": [{"name": "script", "step": "builtin://script", "inputs": %s}]}'
@@ -38,12 +37,12 @@ _ERRORS = (LostError, TemporaryError, ConfigurationError, PluginError, AgentUnav
 
 
 class FailedError(Exception):
-    """A check that was not passed; says what to change."""
+    """The check failed; the text says what to change."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """Of one check."""
+    """Result of one check."""
 
     name: str
     problem: str = ""
@@ -55,7 +54,7 @@ Check = tuple[str, Callable[["_Life"], Awaitable[None]]]
 
 @dataclass
 class _Life:
-    """A plugin that runs, and what is known of it so far."""
+    """State of one run of the checks."""
 
     program: str
     config: dict[str, Any]
@@ -98,7 +97,7 @@ class _Life:
 
 
 async def check_plugin(program: str, config: dict[str, Any], folder: Path) -> AsyncIterator[Result]:
-    """Results as they come. `folder` is for what the plugin keeps, and for its jobs if it has no other place."""
+    """Run the checks, and yield each result. `folder` is the folder of the plugin."""
     try:
         versions = await _versions(program)
     except PluginError as error:
@@ -149,7 +148,7 @@ async def _live(life: _Life) -> AsyncIterator[Result]:
 
 
 def _end_agent(life: _Life) -> None:
-    """Leave no agent behind whose folder goes with the check; one on another machine is not ours to end."""
+    """End an agent whose folder is deleted with the check. Agents on other machines stay."""
     with suppress(OSError):
         if life.agent_pid and os.fsencode(life.folder) in Path(f"/proc/{life.agent_pid}/cmdline").read_bytes():
             os.kill(life.agent_pid, signal.SIGTERM)
@@ -181,7 +180,7 @@ async def _acquire(life: _Life) -> None:
 
 
 async def _cancel(life: _Life) -> None:
-    """A call that was given up must not hold what it waited for."""
+    """A cancelled Acquire must not hold a machine."""
     given_up = replace(life.place, key="2-given-up", slot=1)
     for _ in range(3):
         with suppress(TimeoutError):
@@ -280,7 +279,7 @@ async def _usage(life: _Life) -> None:
 
 
 async def _die(life: _Life) -> None:
-    """Killed and started again: the machine and its jobs are still there."""
+    """Kill and restart the plugin: the machine and its jobs must survive."""
     assert life.process is not None
     life.process.kill()
     await life.stop()
@@ -306,7 +305,7 @@ async def _clean_up(life: _Life) -> None:
     for _ in range(2):
         await life.plugin.clean_up(life.place, life.machine)
     if life.capacity is not None:
-        # All of them can be had again, one after the other.
+        # All machines are available again.
         for number in range(life.capacity + 1):
             place = replace(life.place, key=f"{number + 3}-next")
             machine = await life.plugin.acquire(place)
@@ -346,4 +345,4 @@ _NEWER = frozenset(
         "the command after a job",
     }
 )
-"""What came with version 2."""
+"""Checks of calls that version 1 does not have."""

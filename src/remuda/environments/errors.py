@@ -1,17 +1,17 @@
-"""How calls of a plugin fail, on both sides of the wire; the texts are read by people."""
+"""Errors of a plugin's calls, on both sides of the wire. The texts are for people."""
 
 
 class TemporaryError(Exception):
-    """It may work later: the manager tries again."""
+    """A later try may succeed: the manager tries again."""
 
 
 class LostError(Exception):
-    """It will never work: the job ends with this cause; from `connect`: the machine is gone for good."""
+    """No later try can succeed: the job fails with this cause. From `connect`: the machine is gone."""
 
 
 class ConfigurationError(Exception):
-    """`config` of the plugin is wrong; says which key and what is right."""
+    """The plugin's `config` is wrong; the text names the key and what is right."""
 
 
 class PluginError(Exception):
-    """A plugin cannot be used: it does not start, says no handshake, or speaks no common version."""
+    """The plugin cannot be used: it does not start, prints no handshake, or has no common version."""

@@ -1,7 +1,7 @@
-"""The first line of a plugin, and which protocol version both sides speak. Pure.
+"""Handshake line of an environment plugin, and the choice of the protocol version. Pure.
 
-`remuda-environment|VERSIONS|unix|PATH`: that this is a plugin, the versions it speaks with commas between, where it
-listens. It comes on stdout, alone and first, once the plugin can be called.
+`remuda-environment|VERSIONS|unix|PATH` is the first line on stdout, printed once the plugin accepts calls. VERSIONS are
+the protocol versions that it speaks, separated by commas; PATH is its socket.
 """
 
 import re
@@ -12,19 +12,19 @@ from remuda.lib.dataclass import dataclass
 
 MAGIC = "remuda-environment"
 VERSIONS = (1, 2)
-"""What this host speaks, and what the SDK does unless a plugin says otherwise."""
+"""Versions of this host, and of the SDK unless a plugin names others."""
 HOOKS_AND_USAGE = 2
-"""The version that brought Before, After and Usage."""
+"""First version with Before, After and Usage."""
 COOKIE = "REMUDA_ENVIRONMENT_PLUGIN"
-"""The variable by which a plugin knows that a host started it: the versions that the host speaks."""
+"""Variable with the versions of the host. Without it a plugin was not started by a host."""
 SOCKETS = "REMUDA_ENVIRONMENT_SOCKETS"
-"""The variable with a folder for the plugin's socket, which only the host's user can open."""
+"""Variable with a folder for the plugin's socket, which only the host's user can open."""
 _VERSIONS = re.compile(r"[0-9]{1,6}(,[0-9]{1,6})*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Handshake:
-    """What the line says."""
+    """Fields of the handshake line."""
 
     versions: tuple[int, ...]
     path: str
@@ -35,7 +35,7 @@ class Handshake:
 
 
 def read_handshake(line: str) -> Handshake:
-    """PluginError says what is wrong with the line."""
+    """Parse the line. PluginError says what is wrong with it."""
     shape = f"the first line on stdout has to be {MAGIC}|VERSIONS|unix|PATH"
     magic, *rest = line.strip().split("|")
     if magic != MAGIC or len(rest) != 3:
@@ -45,11 +45,11 @@ def read_handshake(line: str) -> Handshake:
         raise PluginError(f"the handshake names no versions, but {versions!r}; write numbers with commas between")
     if network != "unix" or not path.startswith("/"):
         raise PluginError(f"the handshake names {network!r} and {path!r}; only unix and a whole path are known")
-    return Handshake(versions=tuple(int(one) for one in versions.split(",")), path=path)
+    return Handshake(versions=tuple(int(version) for version in versions.split(",")), path=path)
 
 
 def common_version(plugin: Collection[int], host: Collection[int] = VERSIONS) -> int:
-    """The highest that both speak."""
+    """The highest common version. PluginError if there is none."""
     shared = set(plugin) & set(host)
     if not shared:
         newer = "Remuda" if max(plugin) > max(host) else "plugin"
@@ -61,4 +61,4 @@ def common_version(plugin: Collection[int], host: Collection[int] = VERSIONS) ->
 
 
 def join_versions(versions: Collection[int], between: str = ", ") -> str:
-    return between.join(str(one) for one in sorted(versions))
+    return between.join(str(version) for version in sorted(versions))

@@ -1,6 +1,6 @@
-"""For plugins whose jobs run on the machine where the plugin runs: folders, the operator's commands, the agent.
+"""Helpers for plugins whose jobs run on the plugin's machine: folders, hooks, connection to the agent.
 
-A plugin is free to do all of this otherwise. `base` is a machine's folder: its agent, working directories, caches.
+Their use is optional. `base` is the folder of a machine, with its agent, working directories and caches.
 """
 
 import asyncio
@@ -19,11 +19,11 @@ from remuda.lib.safe_paths import make_below, remove_below
 HOOK_SECONDS = 600.0
 OUTPUT_BYTES = 64 * 1024
 IDLE_EXIT_SECONDS = 60
-"""When an agent without work ends, as those of managers do."""
+"""An idle agent ends after this time, as those of managers do."""
 
 
 def folders_of(base: Path, place: Place) -> Folders:
-    """Where a job is."""
+    """Paths of a job's folders."""
     builds = base / (place.builds_dir or "builds")
     own = str(place.slot) if place.job is None else f"job-{place.job}"
     work = builds / (place.folder or f"{place.runner}/{own}/{place.project}")
@@ -31,38 +31,38 @@ def folders_of(base: Path, place: Place) -> Folders:
 
 
 def make_folders(base: Path, place: Place) -> Folders:
-    """Make them; what is there stays. LostError."""
-    found = folders_of(base, place)
+    """Make a job's folders; existing ones stay. LostError."""
+    folders = folders_of(base, place)
     if place.run_as:
         raise LostError(f"run_as = {place.run_as}: jobs of this plugin run as its own user")
     try:
-        for folder, mode in ((found.work_dir, 0o777), (f"{found.work_dir}.tmp", 0o700)):
+        for folder, mode in ((folders.work_dir, 0o777), (f"{folders.work_dir}.tmp", 0o700)):
             os.close(make_below(*_below(base, place, folder), mode=mode))
     except OSError as error:
-        raise LostError(f"the working directory {found.work_dir} cannot be made: {error.strerror}") from error
-    return found
+        raise LostError(f"the working directory {folders.work_dir} cannot be made: {error.strerror}") from error
+    return folders
 
 
 async def remove_folders(base: Path, place: Place) -> None:
-    """What was only for this job."""
-    found = folders_of(base, place)
-    own = Path(found.builds_dir) / place.runner / f"job-{place.job}"
-    gone = Path(f"{found.work_dir}.tmp") if place.job is None else own
+    """Remove the folders that only this job used."""
+    folders = folders_of(base, place)
+    job_folder = Path(folders.builds_dir) / place.runner / f"job-{place.job}"
+    obsolete = Path(f"{folders.work_dir}.tmp") if place.job is None else job_folder
     with suppress(OSError):
-        await asyncio.to_thread(remove_below, *_below(base, place, str(gone)))
+        await asyncio.to_thread(remove_below, *_below(base, place, str(obsolete)))
 
 
 def _below(base: Path, place: Place, folder: str) -> tuple[Path, str]:
-    """A folder that is the operator's or the plugin's own, and the way from there on, in which no link is followed."""
-    known = base / place.builds_dir if place.builds_dir else base
-    return known, str(Path(folder).relative_to(known))
+    """Split a path: a trusted folder of the operator or plugin, and the rest, in which no link is followed."""
+    trusted = base / place.builds_dir if place.builds_dir else base
+    return trusted, str(Path(folder).relative_to(trusted))
 
 
 async def run_hook(name: str, command: str, place: Place, work_dir: str) -> str:
-    """Run an operator's command in a shell; its output. LostError when it fails or takes too long."""
+    """Run an operator's command in a shell and return its output. LostError if it fails or takes too long."""
     if not command:
         return ""
-    about = {
+    variables = {
         "REMUDA_JOB": place.key.partition("-")[0],
         "REMUDA_RUNNER": place.runner,
         "REMUDA_SLOT": str(place.slot),
@@ -76,7 +76,7 @@ async def run_hook(name: str, command: str, place: Place, work_dir: str) -> str:
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
-        env=os.environ | about,
+        env=os.environ | variables,
         start_new_session=True,
     )
     try:
@@ -97,7 +97,7 @@ async def run_hook(name: str, command: str, place: Place, work_dir: str) -> str:
 
 
 async def connect_agent(base: Path) -> Connection:
-    """To the agent of a machine's folder, which is started first where none runs."""
+    """Connect to the agent in a machine's folder, which is started if it does not run."""
     data = base / "agent"
     base.mkdir(parents=True, exist_ok=True)
     words = ("proxy", "--start", "--idle-exit", str(IDLE_EXIT_SECONDS), "--data", str(data))
@@ -105,5 +105,5 @@ async def connect_agent(base: Path) -> Connection:
 
 
 def has_jobs(base: Path) -> bool:
-    """Whether the agent there keeps any."""
+    """True if the agent in this folder has jobs."""
     return any((base / "agent" / "jobs").glob("*"))

@@ -1,9 +1,9 @@
-"""What the author of a plugin writes: a class with these methods.
+"""Base class of an environment plugin.
 
-Order for a job: `acquire`, `prepare`, `before`, work through the agent behind `connect`, `after`, `clean_up`. Calls for
-different jobs overlap. Each may be repeated, also in a new process: what a plugin must remember over its own end it
-keeps in `folder`, or can find out again. After a restart `adopt` comes for every job that has a machine. A call may be
-cancelled at any time: an `acquire` that is cancelled holds nothing.
+Order of calls for a job: `acquire`, `prepare`, `before`, work through the agent behind `connect`, `after`, `clean_up`.
+Calls for different jobs are concurrent. Each call may be repeated, also in a new process, so a plugin stores what it
+needs in `folder` or can find it out again. After a restart `adopt` is called for every job that has a machine. A call
+may be cancelled at any time; a cancelled `acquire` must hold nothing.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ END_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Connection:
-    """Bytes to and from an agent."""
+    """A byte stream to and from an agent."""
 
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
@@ -30,60 +30,63 @@ class Connection:
 
 
 class Plugin:
-    """A kind of environment."""
+    """A kind of environment. Methods that are not overridden are not supported by the plugin."""
 
     versions: Sequence[int] = VERSIONS
-    """Protocol versions that this plugin speaks. One without hooks and usage speaks (1,)."""
+    """Protocol versions of this plugin. One without hooks and usage has (1,)."""
 
     async def open(self, config: dict[str, Any], folder: Path) -> None:
-        """Once, first: `config` of the runner, and a folder on the manager's machine. ConfigurationError."""
+        """Called once, first, with `config` of the runner and a folder on the manager's machine.
+
+        Raise ConfigurationError for a wrong setting.
+        """
 
     def capacity(self) -> int | None:
-        """Jobs that can be here at the same time; None: no limit. Asked often."""
+        """Limit on concurrent jobs; None: no limit. Called often."""
         return None
 
     async def acquire(self, place: Place) -> str:
-        """The machine for a job, the same one for the same key; waits until there is one."""
+        """Wait for a machine for a job and return its name; the same one for the same `place.key`."""
         raise NotImplementedError
 
     async def adopt(self, place: Place, machine: str) -> None:
-        """A job of an earlier process has this machine."""
+        """A job that was started by an earlier process has this machine."""
         raise NotImplementedError
 
     async def prepare(self, place: Place, machine: str) -> Folders:
-        """The job's working directory, and one beside it with `.tmp` behind its name for this job alone."""
+        """Make the job's working directory, and a second one with the suffix `.tmp` for this job alone."""
         raise NotImplementedError
 
     async def before(self, place: Place, machine: str) -> str:
-        """Run `place.before_job` on the machine, outside the job; its output. LostError when it fails."""
+        """Run `place.before_job` on the machine, outside the job. Return its output; LostError if it fails."""
         raise NotImplementedError
 
     async def after(self, place: Place, machine: str) -> str:
-        """The same with `place.after_job`."""
+        """Run `place.after_job` on the machine, as `before` does."""
         raise NotImplementedError
 
     async def connect(self, machine: str) -> Connection:
-        """A new connection to the machine's agent, which is started first where none runs; see `through`."""
+        """Connect to the machine's agent, which is started if it does not run; see `through`."""
         raise NotImplementedError
 
     async def recover(self) -> Sequence[str]:
-        """Machines in which jobs of an earlier process may be found."""
+        """Return machines whose agents may have jobs of an earlier process."""
         raise NotImplementedError
 
     async def usage(self) -> int:
-        """Bytes that are free on the disk of the machines that get the next job."""
+        """Return the free disk space in bytes of the machines that get the next job."""
         raise NotImplementedError
 
     async def clean_up(self, place: Place, machine: str) -> None:
-        """A job is over: release its machine, remove what no later job can use."""
+        """A job has ended: release its machine, and remove what no later job can use."""
         raise NotImplementedError
 
     async def close(self) -> None:
-        """The manager ends. Machines, agents and jobs stay."""
+        """The manager ends. Machines, agents and jobs must stay."""
 
 
 async def through(*words: str) -> Connection:
-    """A connection through stdin and stdout of a command: `remuda-agent proxy --start`, here or behind `ssh HOST`."""
+    """Connect through stdin and stdout of a command, such as `ssh HOST remuda-agent proxy --start`."""
     try:
         process = await asyncio.create_subprocess_exec(
             *words, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE

@@ -1,7 +1,7 @@
-"""Makes a program of a `Plugin`: the handshake, the gRPC service, and the end.
+"""Turns a `Plugin` into a program: handshake, gRPC service, end.
 
-`serve` returns when the host has closed our stdin, which also happens when the host dies, or on SIGTERM. What the
-plugin prints goes to stderr, because stdout belongs to the handshake; the host puts stderr into its log.
+`serve` returns when the host closes our stdin, which also happens when the host dies, or on SIGTERM. What the plugin
+prints goes to stderr, which the host logs.
 """
 
 import asyncio
@@ -29,12 +29,12 @@ from remuda.wire.proto import environment_pb2 as pb
 from remuda.wire.proto.environment_grpc import EnvironmentBase
 
 LOOK_SECONDS = 0.2
-"""How often the capacity is looked at."""
+"""Interval between reads of the capacity."""
 CHUNK_BYTES = 64 * 1024
 
 
 def serve(plugin: Plugin) -> int:
-    """Run the plugin as a program; its exit code."""
+    """Run the plugin as a program. Returns its exit code."""
     if COOKIE not in os.environ:
         sys.stderr.write(
             "This is an environment plugin of Remuda: a manager starts it when a runner in its config.toml has "
@@ -84,11 +84,11 @@ def _as_status() -> Iterator[None]:
 
 
 class _Service(EnvironmentBase):
-    """The calls of the protocol, turned into those of the class."""
+    """gRPC service that calls the methods of a plugin."""
 
     def __init__(self, plugin: Plugin) -> None:
         self._plugin = plugin
-        self._given: dict[str, str] = {}  # the machine of each job that has got one here
+        self._machines: dict[str, str] = {}  # by key of a job, as acquired in this process
 
     async def Open(self, stream: Stream[pb.OpenRequest, pb.OpenResponse]) -> None:  # noqa: N802
         request = await stream.recv_message()
@@ -99,13 +99,13 @@ class _Service(EnvironmentBase):
 
     async def Watch(self, stream: Stream[pb.WatchRequest, pb.Standing]) -> None:  # noqa: N802
         await stream.recv_message()
-        told: pb.Standing | None = None
+        last: pb.Standing | None = None
         while True:
             with _as_status():
-                now = pb.Standing(capacity=self._plugin.capacity())
-            if now != told:
-                await stream.send_message(now)
-                told = now
+                standing = pb.Standing(capacity=self._plugin.capacity())
+            if standing != last:
+                await stream.send_message(standing)
+                last = standing
             await asyncio.sleep(LOOK_SECONDS)
 
     async def Acquire(self, stream: Stream[pb.AcquireRequest, pb.AcquireResponse]) -> None:  # noqa: N802
@@ -113,7 +113,7 @@ class _Service(EnvironmentBase):
         assert request is not None
         with _as_status():
             machine = await self._plugin.acquire(from_wire(request.place))
-        self._given[request.place.key] = machine
+        self._machines[request.place.key] = machine
         await stream.send_message(pb.AcquireResponse(machine=machine))
 
     async def Adopt(self, stream: Stream[pb.Held, pb.AdoptResponse]) -> None:  # noqa: N802
@@ -169,11 +169,11 @@ class _Service(EnvironmentBase):
 
     async def CleanUp(self, stream: Stream[pb.Held, pb.CleanUpResponse]) -> None:  # noqa: N802
         held = await _receive(stream)
-        machine = held.machine or self._given.get(held.place.key, "")
+        machine = held.machine or self._machines.get(held.place.key, "")
         with _as_status():
             if machine:
                 await self._plugin.clean_up(from_wire(held.place), machine)
-        self._given.pop(held.place.key, None)
+        self._machines.pop(held.place.key, None)
         await stream.send_message(pb.CleanUpResponse())
 
 
@@ -189,7 +189,7 @@ async def _inward(stream: Stream[pb.Bytes, pb.Bytes], connection: Connection) ->
             connection.writer.write(message.data)
             await connection.writer.drain()
     except ConnectionError:
-        return  # the agent is gone; the other direction sees that, too
+        return  # the agent is gone, which ends the other direction, too
     connection.writer.close()
 
 

@@ -1,6 +1,6 @@
-"""The beginning of a plugin of one's own: a program that works as it is, with its README. Pure.
+"""Template of an environment plugin: a program that works as it is, and its README. Pure.
 
-`remuda environment new` writes it; the worked example in examples/environment-plugin is the same text.
+`remuda environment new` writes it; examples/environment-plugin has the same text.
 """
 
 import re
@@ -126,19 +126,19 @@ in docs/reference/environment-plugins.md.
 
 
 def is_name(name: str) -> bool:
-    """Whether a plugin may be called so."""
+    """True for a valid name of a plugin."""
     return _NAME.fullmatch(name) is not None
 
 
 def files(name: str, *, python: str = "/usr/bin/env python3") -> dict[str, str]:
-    """The files of a new plugin, by name; the program comes first."""
+    """Files of a new plugin by name; the program comes first."""
     words = {
         "@PYTHON@": python,
         "@NAME@": name,
         "@PROGRAM@": f"{PREFIX}{name}",
         "@CLASS@": "".join(part.capitalize() for part in name.split("-")) + "Environment",
     }
-    made = {f"{PREFIX}{name}": _PROGRAM, "README.md": _README}
+    contents = {f"{PREFIX}{name}": _PROGRAM, "README.md": _README}
     for mark, word in words.items():
-        made = {path: text.replace(mark, word) for path, text in made.items()}
-    return made
+        contents = {path: text.replace(mark, word) for path, text in contents.items()}
+    return contents

@@ -1,8 +1,7 @@
-"""gRPC to a machine's agent, inside the bytes of a plugin's Connect call.
+"""gRPC channel to a machine's agent through the byte stream of a plugin's Connect call.
 
-`open_tunnel` returns when the plugin says that it is connected; its errors are those of the call. What is written waits
-in memory only up to a limit: then the connection inside is told to pause, and it is told to go on when the plugin has
-taken enough.
+`open_tunnel` returns when the plugin reports the connection; it raises the errors of the call. At most `MOST_BYTES`
+wait to be sent: then the inner connection pauses until the plugin has read enough.
 """
 
 import asyncio
@@ -20,14 +19,14 @@ from remuda.wire.proto import environment_pb2 as pb
 from remuda.wire.proto.environment_grpc import EnvironmentStub
 
 MOST_BYTES = 1024 * 1024
-"""What may wait to be sent."""
+"""Bytes that may wait to be sent."""
 CHUNK_BYTES = 256 * 1024
 CONNECT_SECONDS = 120.0
 _ENDS = (GRPCError, ProtocolError, StreamTerminatedError, OSError)
 
 
 class Tunnel(Channel):
-    """A channel whose one connection is made already."""
+    """A channel with a single connection, which exists already."""
 
     def __init__(self, outer: Channel, machine: str) -> None:
         super().__init__(path="plugin", config=CHANNEL_CONFIG)
@@ -40,7 +39,7 @@ class Tunnel(Channel):
         self._is_used = False
 
     async def wait_open(self) -> None:
-        """Return when the plugin is connected; GRPCError and the like when it is not."""
+        """Wait until the plugin reports the connection. Raises the errors of the call."""
         async with asyncio.timeout(CONNECT_SECONDS):
             await asyncio.shield(self._opened)
 
@@ -88,7 +87,7 @@ class Tunnel(Channel):
 
 
 class _Transport(asyncio.Transport):
-    """What a protocol expects of one: writing after the end does nothing."""
+    """Transport of the inner connection. Writing after the end has no effect."""
 
     def __init__(self, task: "asyncio.Task[None]") -> None:
         super().__init__()
@@ -122,7 +121,7 @@ class _Transport(asyncio.Transport):
             self._task.cancel()
 
     async def send_all(self, stream: Stream[pb.Bytes, pb.Bytes]) -> None:
-        """Until cancelled."""
+        """Send what was written until cancelled."""
         while True:
             while self._waiting:
                 data = self._waiting.popleft()
@@ -138,7 +137,7 @@ class _Transport(asyncio.Transport):
 
 
 async def open_tunnel(outer: Channel, machine: str) -> Tunnel:
-    """A channel to a machine's agent; `outer`, a connection to the plugin of its own, is closed with it."""
+    """Open a channel to a machine's agent. `outer` is a connection to the plugin for it alone, and closed with it."""
     tunnel = Tunnel(outer, machine)
     try:
         await tunnel.wait_open()

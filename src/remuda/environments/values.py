@@ -1,4 +1,4 @@
-"""What a plugin is told of a job and tells of its folders; protobuf stays in here and in `serving`."""
+"""Values of the plugin interface: the place of a job, and its folders; with their protobuf forms."""
 
 from remuda.lib.dataclass import dataclass
 from remuda.wire.proto import environment_pb2 as pb
@@ -6,36 +6,35 @@ from remuda.wire.proto import environment_pb2 as pb
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """What decides where a job's files are."""
+    """A job as a plugin sees it: identity, folders and hooks."""
 
     key: str
-    """The job's id for the agent: unique for this hand-out, and the same in every process."""
+    """The job's id for the agent: unique for this hand-out, and stable over restarts."""
     runner: str
-    """Short token of its runner."""
+    """Short token of the runner."""
     slot: int
-    """No two jobs of a runner hold the same slot at the same time."""
+    """Slot number: concurrent jobs of a runner have different ones."""
     project: str
     """The project's path."""
     builds_dir: str = ""
-    """The configured folder; empty: the plugin's own."""
+    """Configured folder for builds; empty: the plugin's default."""
     cache_dir: str = ""
-    """The same for caches."""
+    """Configured folder for caches; empty: the plugin's default."""
     job: int | None = None
-    """Where the job shall have a working directory of its own that no other job uses."""
+    """Job number if the job needs a working directory that no other job uses; otherwise None."""
     run_as: str = ""
-    """Whom its steps run as, who then owns its folders; empty: the agent's user."""
+    """User of the job's steps, who owns its folders; empty: the agent's user."""
     before_job: str = ""
-    """The operator's command before a job."""
+    """The operator's command before the job."""
     after_job: str = ""
-    """The same after it."""
+    """The operator's command after the job."""
     folder: str = ""
-    """The working directory, below the folder of builds; empty: the manager does not say, and runner, slot and project
-    make it."""
+    """Working directory below the folder for builds; empty: the plugin derives it from runner, slot and project."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Folders:
-    """Of a job, as it sees them; whole paths."""
+    """Absolute paths of a job's folders, as the job sees them."""
 
     work_dir: str
     builds_dir: str

@@ -1,8 +1,8 @@
-"""Instance groups behind plugins: groups of machines at some provider, which come and go as they are needed.
+"""Instance group plugins: groups of machines at a provider that are created and deleted on demand.
 
-For authors of a plugin in Python: a class (`Plugin`), values, errors, and `serve`, which makes a program of it that
-any host of fleeting launches. For whoever scales: `port` is what a group is, `host.HostedGroup` one in a process of its
-own, in whatever language, `InProcess` one in ours. docs/reference/fleeting-protocol.md has the protocol.
+For authors of a plugin in Python: `Plugin`, values, errors, and `serve`, which turns the class into a program for any
+fleeting host. For the scaler: `port` defines an instance group; `host.HostedGroup` is a plugin in a process of its own,
+in any language, and `InProcess` one in our process. The protocol: docs/reference/fleeting-protocol.md.
 """
 
 from remuda.fleeting.errors import PermanentError, TemporaryError, UnhealthyError, UnsupportedError

@@ -1,7 +1,7 @@
-"""The host's side of the calls: values in and out, and errors that are temporary or permanent.
+"""gRPC client of an instance group plugin: calls with values, deadlines, and temporary or permanent errors.
 
-Every call has a deadline. Nothing is retried here, and answers are not believed further than they can be: a plugin that
-accepts more than it was asked for is told so in the log. `host` makes one of these for each process.
+No call is retried. Answers are checked: a plugin that accepts more than requested is logged and cut. `host` makes one
+client for each process.
 """
 
 import json
@@ -54,13 +54,13 @@ _PERMANENT = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deadlines:
-    """Seconds that a plugin may take to answer."""
+    """Time limits of the calls in seconds."""
 
     init: float = 60.0
     update: float = 60.0
     increase: float = 300.0
     decrease: float = 300.0
-    """Of these three a plugin that has not answered is taken to hang, and is started anew."""
+    """A plugin that misses one of the limits of update, increase and decrease is restarted."""
     connect_info: float = 120.0
     heartbeat: float = 60.0
     shutdown: float = 30.0
@@ -68,12 +68,12 @@ class Deadlines:
 
 
 class HungError(TemporaryError):
-    """The plugin has not answered in time."""
+    """The plugin did not answer in time."""
 
 
 @contextmanager
 def translate_errors(what: str) -> Iterator[None]:
-    """Errors of a call as temporary and permanent ones."""
+    """Turn the errors of a call into TemporaryError and PermanentError."""
     try:
         yield
     except GRPCError as error:
@@ -102,7 +102,7 @@ class WireGroup:
         self._deadlines = deadlines
         self._capabilities: frozenset[str] = frozenset()
         self._odd: set[str] = set()
-        """Instances about whose state the log has a line."""
+        """Instances whose unknown state was logged."""
 
     async def init(self, config: Mapping[str, Any], settings: Settings) -> ProviderInfo:
         try:
@@ -117,26 +117,26 @@ class WireGroup:
         return info
 
     async def update(self) -> Mapping[str, InstanceState]:
-        found: dict[str, InstanceState] = {}
+        states: dict[str, InstanceState] = {}
         with translate_errors("Update"):
             async with self._stub.Update.open(timeout=self._deadlines.update) as stream:
                 await stream.send_message(pb.Empty(), end=True)
-                async for one in stream:
-                    found[one.instance] = state_from_wire(one.state)
-                    if found[one.instance] is InstanceState.UNKNOWN and one.instance not in self._odd:
-                        self._odd.add(one.instance)
-                        text = "an instance is in a state that its plugin or we do not know; it is left alone"
-                        self._log.warning(text, instance=one.instance, state=one.state)
-                    if len(found) > MOST_INSTANCES:
+                async for answer in stream:
+                    state = states[answer.instance] = state_from_wire(answer.state)
+                    if state is InstanceState.UNKNOWN and answer.instance not in self._odd:
+                        self._odd.add(answer.instance)
+                        text = "the state of an instance is unknown; leaving it alone"
+                        self._log.warning(text, instance=answer.instance, state=answer.state)
+                    if len(states) > MOST_INSTANCES:
                         raise TemporaryError(f"the plugin shows more than {MOST_INSTANCES} instances")
-        self._odd &= found.keys()
-        return found
+        self._odd &= states.keys()
+        return states
 
     async def increase(self, count: int) -> int:
         with translate_errors("Increase"):
             answer = await self._stub.Increase(pb.IncreaseRequest(n=count), timeout=self._deadlines.increase)
         if answer.succeeded > count:
-            self._log.warning("the plugin accepted more than asked for", asked=count, accepted=answer.succeeded)
+            self._log.warning("the plugin accepted more than requested", asked=count, accepted=answer.succeeded)
         return min(answer.succeeded, count)
 
     async def decrease(self, instances: Sequence[str]) -> Sequence[str]:
@@ -185,17 +185,17 @@ class WireGroup:
         )
 
     async def recover(self) -> Sequence[TaggedInstance]:
-        found: list[TaggedInstance] = []
+        tagged: list[TaggedInstance] = []
         self._need(Capability.RECOVER)
         with translate_errors(Capability.RECOVER):
             async with self._abilities.Recover.open(timeout=self._deadlines.other) as stream:
                 await stream.send_message(Empty(), end=True)
-                async for one in stream:
-                    made = float(one.created_at) if one.created_at > 0 else None
-                    found.append(TaggedInstance(instance=one.instance, owner=one.owner, created_at=made))
-                    if len(found) > MOST_INSTANCES:
+                async for answer in stream:
+                    created_at = float(answer.created_at) if answer.created_at > 0 else None
+                    tagged.append(TaggedInstance(instance=answer.instance, owner=answer.owner, created_at=created_at))
+                    if len(tagged) > MOST_INSTANCES:
                         raise TemporaryError(f"the plugin finds more than {MOST_INSTANCES} instances")
-        return found
+        return tagged
 
     async def room(self, wishes: Wishes) -> RoomAtProvider:
         self._need(Capability.PROVIDER)
@@ -214,7 +214,7 @@ class WireGroup:
         return RoomAtProvider(capacity=capacity, explanation=answer.explanation)
 
     async def acquire(self, holder: str, *, key: str = "", caches: Sequence[str] = ()) -> str:
-        """Waits as long as the provider lets us: there is no deadline, for an instance may have to be made first."""
+        """Wait for an instance. There is no deadline: the provider may have to create one."""
         self._need(Capability.PROVIDER)
         with translate_errors("Acquire"):
             request = provider.AcquireRequest(holder=holder, key=key, caches=caches)
@@ -256,6 +256,6 @@ class WireGroup:
     def _of_these(self, asked: Sequence[str], answered: Sequence[str]) -> Sequence[str]:
         ghosts = sorted(set(answered) - set(asked))
         if ghosts:
-            self._log.warning("the plugin named instances that it was not asked about", instances=ghosts[:10])
+            self._log.warning("the plugin answered with instances that were not in the request", instances=ghosts[:10])
         accepted = set(answered)
         return [one for one in asked if one in accepted]

@@ -1,4 +1,4 @@
-"""Values to messages and back; the one place that knows units of the wire (nanoseconds, 0 for none)."""
+"""Converts values to protobuf messages and back, with the units of the wire (nanoseconds, 0 for none)."""
 
 from remuda.fleeting.errors import TemporaryError
 from remuda.fleeting.port import (
@@ -15,12 +15,12 @@ from remuda.wire.proto import fleeting_pb2 as pb
 NANOSECONDS = 1_000_000_000
 MOST_SIZE = 2**32 - 1
 UNKNOWN_NUMBER = 1000
-"""Of an instance that its plugin could not look up; any number that upstream does not have means the same to us."""
+"""State of an instance that its plugin could not look up. Any number unknown to upstream means the same."""
 _STATES: dict[int, InstanceState] = {number: InstanceState(name) for name, number in pb.State.items()}
 
 
 def connector_to_wire(connector: Connector) -> pb.ConnectorConfig:
-    """Times of 0 become the defaults: hosts spin on one and fail at once on the other."""
+    """Times of 0 become the defaults: with 0, gitlab-runner spins (keepalive) or fails at once (timeout)."""
     return pb.ConnectorConfig(
         os=connector.os,
         arch=connector.arch,
@@ -88,7 +88,7 @@ def connect_info_to_wire(info: ConnectInfo) -> pb.ConnectInfoResponse:
 
 
 def connect_info_from_wire(sent: pb.ConnectInfoResponse) -> ConnectInfo:
-    """TemporaryError when the plugin left out how to log in."""
+    """TemporaryError if the answer does not say how to log in."""
     if not sent.HasField("connector"):
         raise TemporaryError("the plugin's ConnectInfo has no connector; it has to say how to log in")
     return ConnectInfo(
@@ -104,8 +104,8 @@ def state_from_wire(number: int) -> InstanceState:
 
 
 def state_to_wire(state: InstanceState, *, is_ours: bool) -> str | int:
-    """By name. UNKNOWN has no number of upstream's: hosts of ours get one of ours, others are told creating, with which
-    an instance takes a place and gets no job."""
+    """Name of a state. UNKNOWN does not exist upstream: our hosts get UNKNOWN_NUMBER, others `creating`, so that the
+    instance takes up a place and gets no job."""
     if state is InstanceState.UNKNOWN:
         return UNKNOWN_NUMBER if is_ours else InstanceState.CREATING
     return state.value

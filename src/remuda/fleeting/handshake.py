@@ -1,7 +1,7 @@
-"""The first line of a plugin, and the variables with which it is started. Pure.
+"""Handshake of HashiCorp's go-plugin: the first line of a plugin, and its environment variables. Pure.
 
-`1|0|unix|PATH|grpc|CERTIFICATE`, as HashiCorp's go-plugin has it: core protocol, version of the plugin's protocol,
-where it listens, what it speaks, and its certificate if the host asked for TLS. `host` reads it, `serving` writes it.
+The line is `1|0|unix|PATH|grpc|CERTIFICATE`: core protocol, version of the plugin's protocol, network, address, kind of
+calls, and the plugin's certificate if the host wants TLS. `process` reads it, `serving` writes it.
 """
 
 import base64
@@ -16,20 +16,20 @@ COOKIE = "FLEETING_INSTANCE_GROUP_PLUGIN"
 COOKIE_VALUE = "4c6410b1-cb78-4962-8c76-ab936d0ea908"
 CORE_VERSION = 1
 VERSIONS = (0,)
-"""Of the plugins' protocol."""
+"""Versions of the plugin's protocol."""
 PREFIX = "PLUGIN_"
 OFFERED = "PLUGIN_PROTOCOL_VERSIONS"
 CLIENT_CERTIFICATE = "PLUGIN_CLIENT_CERT"
 SOCKETS = "PLUGIN_UNIX_SOCKET_DIR"
 SOCKETS_GROUP = "PLUGIN_UNIX_SOCKET_GROUP"
 LEAST_CERTIFICATE = 50
-"""A shorter sixth field is none."""
+"""A shorter sixth field is not a certificate."""
 _NUMBER = re.compile(r"[0-9]{1,6}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Handshake:
-    """What the line says."""
+    """Fields of the handshake line."""
 
     version: int
     network: str
@@ -44,26 +44,26 @@ class Handshake:
 
 
 def environment(inherited: Mapping[str, str], *, sockets: str, certificate: str = "") -> dict[str, str]:
-    """That of a plugin. What go-plugin told us ourselves is not for it: a certificate would turn TLS on."""
-    kept = {name: value for name, value in inherited.items() if not name.startswith(PREFIX)}
-    told = {
+    """Environment of a plugin. PLUGIN_ variables of our own are left out: a certificate there would turn TLS on."""
+    others = {name: value for name, value in inherited.items() if not name.startswith(PREFIX)}
+    own = {
         COOKIE: COOKIE_VALUE,
         "PLUGIN_MIN_PORT": "10000",
         "PLUGIN_MAX_PORT": "25000",
-        OFFERED: ",".join(str(one) for one in VERSIONS),
+        OFFERED: ",".join(str(version) for version in VERSIONS),
         SOCKETS: sockets,
     }
-    return kept | told | ({CLIENT_CERTIFICATE: certificate} if certificate else {})
+    return others | own | ({CLIENT_CERTIFICATE: certificate} if certificate else {})
 
 
 def choose_version(offered: str, own: Collection[int] = VERSIONS) -> int:
-    """The highest that both speak, or else our lowest, which the host then refuses with both numbers."""
+    """The highest common version; without one our lowest, which the host then refuses with both numbers."""
     theirs = {int(one) for one in offered.split(",") if _NUMBER.fullmatch(one.strip())}
     return max(theirs & set(own), default=min(own))
 
 
 def read_handshake(line: str, *, asked_for_certificate: bool = False) -> Handshake:
-    """PermanentError says what is wrong with the line."""
+    """Parse the line. PermanentError says what is wrong with it."""
     fields = line.strip().split("|")
     if len(fields) < 4 or not _NUMBER.fullmatch(fields[0]):
         raise PermanentError(

@@ -1,9 +1,8 @@
-"""Keeps a plugin running, and is the instance group that it serves.
+"""An instance group whose plugin runs in a process of its own, which is kept running.
 
-`init` starts the program and fails with its cause if that does not work out; from then on a process that ends, or that
-does not answer, is replaced after a pause that grows, and told again what `init` was told. Meanwhile calls fail at once
-with the cause, as something that may pass. Instances are none of this module's business: they stay whatever happens to
-processes. Used by whoever scales groups; `close` ends everything.
+`init` starts the program and raises if that fails. Later, a process that ends or does not answer is restarted after a
+growing pause and initialised again. Meanwhile calls raise TemporaryError with the cause. Instances are not affected by
+restarts. The scaler uses this; `close` ends the process.
 """
 
 import asyncio
@@ -41,13 +40,13 @@ from remuda.wire.proto import fleeting_process_pb2 as pb
 from remuda.wire.proto.fleeting_process_grpc import GRPCControllerStub
 
 STEADY_SECONDS = 60.0
-"""A plugin that ran so long has worked; what ends it then is another failure."""
+"""A process that ran for so long was healthy: its end counts as a first failure."""
 BACKOFF = Backoff(first_seconds=0.5, ceiling_seconds=60.0)
 T = TypeVar("T")
 
 
 class HostedGroup:
-    """The instance group of a plugin in a process of its own. All Protocols of `port`."""
+    """Implements all Protocols of `port` by calls to the plugin's process."""
 
     def __init__(
         self,
@@ -75,13 +74,13 @@ class HostedGroup:
         self._cause: Exception = TemporaryError("it has not been started")
         self._keeper: asyncio.Task[None] | None = None
         self.info: ProviderInfo | None = None
-        """What the process that runs, or the last one, said of itself."""
+        """Answer of the last successful Init."""
         self.starts = 0
-        """How often a process was started."""
+        """Number of processes started."""
 
     @property
     def pid(self) -> int | None:
-        """Of the plugin that runs."""
+        """Process id of the running plugin."""
         return self._process.pid if self._process is not None and self._group is not None else None
 
     async def init(self, config: Mapping[str, Any], settings: Settings) -> ProviderInfo:
@@ -137,7 +136,7 @@ class HostedGroup:
         await self._call(lambda group: group.release(holder, is_used=is_used, warmed=warmed))
 
     async def close(self) -> None:
-        """End the plugin; may be repeated, and `init` may follow."""
+        """End the process. May be repeated, and `init` may follow."""
         if self._keeper is not None:
             self._keeper.cancel()
             await asyncio.gather(self._keeper, return_exceptions=True)
@@ -176,7 +175,7 @@ class HostedGroup:
                     self._cause = TemporaryError(hung + process.describe(f"ended with {process.exit_code}"))
             except (TemporaryError, PermanentError) as error:
                 self._cause = error
-            except Exception as error:  # noqa: BLE001 - whatever it is, nobody else would start the plugin again
+            except Exception as error:  # noqa: BLE001 - the plugin must be restarted after any error
                 kind = "" if isinstance(error, OSError) else f"{type(error).__name__}: "
                 self._cause = TemporaryError(f"it cannot be started: {kind}{error}")
             if not running.done():
@@ -189,7 +188,7 @@ class HostedGroup:
 
     @asynccontextmanager
     async def _run_process(self) -> AsyncIterator[FleetingProcess]:
-        """A process that has been told what it has to know; it is ended with the block."""
+        """Start and initialise a process, which ends with the block."""
         assert self._told is not None
         process = self._process = FleetingProcess(
             find_program(self._plugin),
@@ -220,12 +219,12 @@ class HostedGroup:
             yield process
         finally:
             self._group = None
-            # To its end, though the group is closed meanwhile: else nobody would wait for the process.
+            # Shielded from cancellation: otherwise nobody would wait for the process.
             await finish_despite_cancel(self._end(process, channel, side), name=f"end of {self._plugin}")
 
     async def _end(self, process: FleetingProcess, channel: Channel | None, side: "list[asyncio.Task[None]]") -> None:
         if channel is not None and not process.ended.is_set():
-            # Go's plugins end before they have answered.
+            # Go plugins end before they answer.
             with suppress(*ENDS):
                 await GRPCControllerStub(channel).Shutdown(pb.Empty(), timeout=self._end_seconds)
         for task in side:
@@ -250,7 +249,7 @@ class HostedGroup:
         if not self._rate_limit.allows(self._clock.monotonic()):
             return
         if dropped := self._rate_limit.take_dropped():
-            self._log.warning("the plugin writes too much; lines were left out", lines=dropped)
+            self._log.warning("the plugin writes too many lines; dropped some", lines=dropped)
         log = self._log.bind(values=line.values) if line.values else self._log
         getattr(log, line.level)(line.text)
 

@@ -1,7 +1,7 @@
-"""A plugin in our own process, as the same port that a host is: for tests, and where no second process is wanted.
+"""An instance group whose plugin runs in our process: for tests, and for plugins that need no process of their own.
 
-Configuration is read, capabilities are announced, and answers are held to what was asked, just as over the wire; what
-is of a wrong type (`answers`), or fails neither as temporary nor as permanent, becomes temporary and says where.
+Configuration, capabilities and answers are handled as over the wire. A result of a wrong type (`method_results`), or an
+unexpected exception, becomes a TemporaryError that names the line.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ _log = logging.getLogger("remuda.fleeting")
 
 
 class InProcess:
-    """The instance group of a plugin object. All Protocols of `port`."""
+    """Implements all Protocols of `port` by calls of a plugin object."""
 
     def __init__(self, plugin: Plugin[Any]) -> None:
         self._plugin = plugin
@@ -146,8 +146,8 @@ class InProcess:
             task = asyncio.current_task()
             if isinstance(error, asyncio.CancelledError) and (task is None or task.cancelling()):
                 raise
-            # Of the others a call that nobody cancelled would never be answered, and a program that lives on ended.
-            _log.exception("a fault of the plugin")
+            # SystemExit must not end the host, and a cancellation by the plugin itself must be answered.
+            _log.exception("the plugin failed unexpectedly")
             where = place(error, type(self._plugin).__module__)
             text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
             raise TemporaryError(f"{text} ({where})" if where else text) from error
@@ -155,4 +155,4 @@ class InProcess:
 
 def _of_these(asked: Sequence[str], answered: Sequence[str]) -> Sequence[str]:
     accepted = set(answered)
-    return [one for one in asked if one in accepted]
+    return [name for name in asked if name in accepted]

@@ -1,11 +1,10 @@
-"""Puts versions of plugins where `finding` finds them: from a registry, or from a file of this machine.
+"""Installs versions of plugins into the plugin folder: from a registry, or from a file.
 
-An artifact in a registry is an image for each platform, with the plugin in a layer that is marked as such and says
-which version it is; that is how upstream publishes plugins. A version appears whole or not at all: it is unpacked
-beside its place and moved there by one rename. A file with the version of one that is installed, and other content, is
-refused, or put in its place if that is asked for: what is run is never another build than was given. Who talks to the
-registry and unpacks archives comes with the call, and answers for digests and for archives that lie. `remuda plugin
-install` and a plugin's `bootstrap` use this. Blocks.
+An artifact in a registry is an image for each platform; the plugin is in a layer with an annotation that names its
+version, as upstream publishes plugins. Installation is atomic: files are unpacked beside the target and renamed. A file
+with the version of an installed one but other content is refused, unless `is_replacing` is set. The caller passes the
+registry client and the unpacker, which check digests and malicious archives. `remuda plugin install` and a plugin's
+`bootstrap` use this. Blocks.
 """
 
 import filecmp
@@ -37,28 +36,28 @@ _TEMPORARY = ".install-"
 _MACHINES = {"x86_64": "amd64", "aarch64": "arm64", "i386": "386", "i686": "386"}
 _ARCHIVES = (".tar", ".tar.gz", ".tgz")
 _PLACES = ("plugin", "Files/plugin", ".")
-"""Where in a layer, or in an archive, the files of a plugin are."""
+"""Where the files of a plugin can be in a layer or archive."""
 
 
 class Source(Protocol):
     """A repository of a registry. Raises TemporaryError, PermanentError."""
 
     def manifest(self, reference: str) -> tuple[dict[str, Any], str]:
-        """What stands under a tag or digest, and its digest."""
+        """The document of a tag or digest, and its digest."""
         ...
 
     def blob(self, digest: str, size: int, target: Path) -> None:
-        """Write a blob to a file; it has exactly this size and digest."""
+        """Write a blob to a file. Checks its size and digest."""
         ...
 
 
 Unpack = Callable[[Path, Path], None]
-"""An archive into a new folder, whatever the archive says."""
+"""Unpacks an archive into a new folder, and never outside of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Installed:
-    """What came of it."""
+    """An installed version."""
 
     reference: Reference
     version: Version
@@ -67,7 +66,7 @@ class Installed:
 
 
 def this_platform() -> tuple[str, str, str]:
-    """As Go names it: system, architecture, variant."""
+    """System, architecture and variant with Go's names."""
     name = machine.machine().lower()
     if name.startswith("armv"):
         return sys.platform, "arm", name[3:5]
@@ -75,21 +74,22 @@ def this_platform() -> tuple[str, str, str]:
 
 
 def choose_image(document: Mapping[str, Any], wanted: tuple[str, str, str]) -> Mapping[str, Any]:
-    """The entry of an index for a platform. PermanentError names those that there are. Pure."""
-    there: dict[str, Mapping[str, Any]] = {}
+    """The entry of an index for a platform. PermanentError lists the available platforms. Pure."""
+    available: set[str] = set()
     for entry in _entries(document, "manifests"):
-        told = entry.get("platform")
-        told = told if isinstance(told, Mapping) else {}
-        system, architecture, variant = (str(told.get(key, "")) for key in ("os", "architecture", "variant"))
+        platform = entry.get("platform")
+        platform = platform if isinstance(platform, Mapping) else {}
+        system, architecture, variant = (str(platform.get(key, "")) for key in ("os", "architecture", "variant"))
         if (system, architecture) == wanted[:2] and (not wanted[2] or variant in ("", wanted[2])):
             return entry
-        there["/".join(part for part in (system, architecture, variant) if part)] = entry
+        available.add("/".join(part for part in (system, architecture, variant) if part))
     name = "/".join(part for part in wanted if part)
-    raise PermanentError(f"there is nothing for this machine ({name}), only for: {', '.join(sorted(there)) or 'none'}")
+    platforms = ", ".join(sorted(available)) or "none"
+    raise PermanentError(f"there is nothing for this machine ({name}), only for: {platforms}")
 
 
 def choose_layer(document: Mapping[str, Any]) -> tuple[Mapping[str, Any], Version]:
-    """The layer with the plugin, and its version. Pure."""
+    """The layer with the plugin, and its version. PermanentError. Pure."""
     for layer in _entries(document, "layers"):
         marks = layer.get("annotations")
         if isinstance(marks, Mapping) and MARK in marks:
@@ -106,7 +106,7 @@ def choose_layer(document: Mapping[str, Any]) -> tuple[Mapping[str, Any], Versio
 def install(
     reference: Reference, source: Source, unpack: Unpack, folder: Path, *, say: Callable[[str], None]
 ) -> Installed:
-    """The version that the registry has for the constraint."""
+    """Install the version that the registry has for the constraint."""
     document, _ = source.manifest(reference.constraint.text)
     try:
         if "manifests" in document:
@@ -130,7 +130,7 @@ def install(
 def install_file(
     file: Path, unpack: Unpack, folder: Path, *, say: Callable[[str], None], is_replacing: bool = False
 ) -> Installed:
-    """A program, or an archive with one in it, under the name and version that the program tells."""
+    """Install a program, or an archive with one, under the name and version that the program reports."""
     if file.is_dir():
         raise PermanentError(f"{file} is a folder; give the program in it, or an archive with it")
     if not file.is_file():
@@ -147,13 +147,13 @@ def install_file(
                     "chmod +x it if it is the program"
                 )
             copy_program(file, files)
-        told = _ask_version(files / PROGRAM, file)
-        version = parse_version(told.version)
+        info = _ask_version(files / PROGRAM, file)
+        version = parse_version(info.version)
         if version is None:
             raise PermanentError(
-                f"{file} says that its version is {told.version!r}; only such as 1.2.3 can be installed"
+                f"{file} says that its version is {info.version!r}; only such as 1.2.3 can be installed"
             )
-        reference = parse_reference(f"{told.name}:{version.text}")
+        reference = parse_reference(f"{info.name}:{version.text}")
         target = version_folder(reference, version, folder)
         if is_program(target / PROGRAM):
             if _is_same(files, target):
@@ -167,18 +167,18 @@ def install_file(
 
 
 def looks_like_file(name: str) -> bool:
-    """Whether a bare name is rather that of a file than of a plugin. Pure."""
+    """True if a bare name looks like a file rather than a plugin. Pure."""
     return name.endswith((*_ARCHIVES, ".zip")) or name.startswith(PREFIX)
 
 
 def copy_program(program: Path, target: Path) -> None:
-    """A program into a new folder.
+    """Copy a program into a new folder.
 
-    What lies beside `plugin` belongs to it where the folder is its own, as in an artifact (`plugin/plugin`) and where a
-    version is installed (`1.2.3/plugin`). Any other folder may be somebody's home.
+    Files beside it are copied, too, if the folder belongs to the plugin: in an artifact (`plugin/plugin`) and in an
+    installed version (`1.2.3/plugin`). Any other folder may be somebody's home.
     """
-    own = program.absolute().parent.name
-    if program.name == PROGRAM and (own == PROGRAM or version_of_folder(own) is not None):
+    folder = program.absolute().parent.name
+    if program.name == PROGRAM and (folder == PROGRAM or version_of_folder(folder) is not None):
         shutil.copytree(program.parent, target)
     else:
         target.mkdir()
@@ -186,12 +186,12 @@ def copy_program(program: Path, target: Path) -> None:
 
 
 def put(files: Path, reference: Reference, version: Version, folder: Path) -> Installed:
-    """Move a folder with a plugin to its place; `files` is on the same file system."""
+    """Move a folder with a plugin to its place. `files` must be on the same file system."""
     target = version_folder(reference, version, folder)
     target.parent.mkdir(parents=True, exist_ok=True)
     if target.exists() and not is_program(target / PROGRAM):
-        remove_tree(target)  # what an installer that was killed left
-    for path in (one for one in files.rglob("*") if one.is_file()):
+        remove_tree(target)  # left by an installer that was killed
+    for path in (path for path in files.rglob("*") if path.is_file()):
         with path.open("rb") as file:
             os.fsync(file.fileno())
     files.chmod(0o755)
@@ -200,7 +200,7 @@ def put(files: Path, reference: Reference, version: Version, folder: Path) -> In
     except OSError:
         if not is_program(target / PROGRAM):
             raise
-        return _there(reference, version, folder, is_new=False)  # somebody else was quicker
+        return _there(reference, version, folder, is_new=False)  # another installer was faster
     sync_folder(target.parent)
     return _there(reference, version, folder, is_new=True)
 
@@ -215,7 +215,7 @@ def _ask_version(program: Path, file: Path) -> ProgramInfo:
 
 
 def _is_same(one: Path, other: Path) -> bool:
-    """Whether two folders have the same files."""
+    """True if two folders have the same files."""
     names = [{path.relative_to(folder) for path in folder.rglob("*") if path.is_file()} for folder in (one, other)]
     return names[0] == names[1] and all(filecmp.cmp(one / name, other / name, shallow=False) for name in names[0])
 
@@ -227,7 +227,7 @@ def _there(reference: Reference, version: Version, folder: Path, *, is_new: bool
 
 @contextmanager
 def _beside(folder: Path) -> Iterator[Path]:
-    """Room on the file system of the plugin folder, without what installers that were killed left there long ago."""
+    """A temporary folder on the file system of the plugin folder. Removes old ones of killed installers."""
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.glob(f"{_TEMPORARY}*"):
         with suppress(OSError):
@@ -241,20 +241,20 @@ def _beside(folder: Path) -> Iterator[Path]:
 
 
 def _plugin_in(files: Path) -> Path:
-    """The folder with the program, which is called `plugin` in the end."""
+    """The folder with the program, which is renamed to `plugin`."""
     for path in files.rglob("*"):
         if path.is_symlink():
             raise PermanentError(f"the archive holds a link, {path.relative_to(files)}; such a plugin is not installed")
     for place in _PLACES:
         here = files / place
-        named = [one for one in here.glob(f"{PREFIX}*") if is_program(one)] if here.is_dir() else []
-        if len(named) == 1 and not (here / PROGRAM).exists():
-            named[0].rename(here / PROGRAM)
+        programs = [path for path in here.glob(f"{PREFIX}*") if is_program(path)] if here.is_dir() else []
+        if len(programs) == 1 and not (here / PROGRAM).exists():
+            programs[0].rename(here / PROGRAM)
         if is_program(here / PROGRAM):
             return here
     raise PermanentError("the archive holds no program called plugin/plugin, or it may not be executed")
 
 
 def _entries(document: Mapping[str, Any], key: str) -> Sequence[Mapping[str, Any]]:
-    found = document.get(key)
-    return [one for one in found if isinstance(one, Mapping)] if isinstance(found, list) else []
+    entries = document.get(key)
+    return [entry for entry in entries if isinstance(entry, Mapping)] if isinstance(entries, list) else []

@@ -1,8 +1,8 @@
-"""Whether what a plugin's methods return is what they have to return, and in which line they failed. Pure.
+"""Checks the results of a plugin's methods, and finds the line in which a method failed. Pure.
 
-A plugin is somebody else's code, mostly not checked for types, and a wrong value would fail wherever it is used first,
-in words of ours. So it is looked at here, before anybody uses it, and refused in the words of the plugin's author.
-`in_process` calls this. What was returned is not shown but by its type: it may hold a password.
+Plugins are often written without a type checker. A wrong result is refused here, with a message for the plugin's author
+that names the method, before other code fails with it. Messages show types and not values, which may be passwords.
+`in_process` calls this.
 """
 
 import inspect
@@ -23,14 +23,14 @@ T = TypeVar("T")
 
 
 async def wait_for(method: str, answer: "Awaitable[T]") -> T:
-    """What comes of a call."""
+    """Await a method's result. TemporaryError if the method is not a coroutine."""
     if not inspect.isawaitable(answer):
         raise TemporaryError(f"{method}() is no coroutine; write `async def {method}`")
     return await answer
 
 
 def a_value(method: str, given: object, kind: type[T]) -> T:
-    """A dataclass of the port, or a text."""
+    """Check that a result is of this type; of a dataclass, all fields."""
     if not isinstance(given, kind):
         raise TemporaryError(f"{method}() returned {_type_name(given)}; it has to return {_article(kind.__name__)}")
     if is_dataclass(kind):
@@ -48,18 +48,18 @@ def a_count(method: str, given: object) -> int:
 
 
 def instances(method: str, given: object) -> Sequence[str]:
-    """Names."""
+    """Check that a result is a list of names."""
     if isinstance(given, str) or not isinstance(given, Iterable):
         raise TemporaryError(f"{method}() returned {_type_name(given)}; it has to return the names that were accepted")
-    found = list(given)
-    for one in found:
-        if not isinstance(one, str):
-            raise TemporaryError(f"{method}() returned {_type_name(one)} as a name of an instance; it has to be a str")
-    return found
+    names = list(given)
+    for name in names:
+        if not isinstance(name, str):
+            raise TemporaryError(f"{method}() returned {_type_name(name)} as a name of an instance; it has to be a str")
+    return names
 
 
 def several(method: str, given: object, kind: type[T]) -> Sequence[T]:
-    """A list of values."""
+    """Check that a result is a list of values of this type."""
     if isinstance(given, str | Mapping) or not isinstance(given, Iterable):
         raise TemporaryError(f"{method}() returned {_type_name(given)}; it has to return a list of {kind.__name__}")
     return [a_value(method, one, kind) for one in given]
@@ -79,23 +79,23 @@ def states(method: str, given: object) -> Mapping[str, InstanceState]:
 
 
 def halves(plugin: object) -> Iterator[str]:
-    """Abilities of which a plugin has some methods but not all, so that it has none of it."""
+    """Abilities of which a plugin has only some methods. They are not announced."""
     for ability in CAPABILITIES.values():
         names = [name for name in vars(ability) if not name.startswith("_")]
-        there = [name for name in names if callable(getattr(plugin, name, None))]
-        if there and there != names:
-            missing = ", ".join(name for name in names if name not in there)
-            yield f"{', '.join(there)} without {missing}"
+        present = [name for name in names if callable(getattr(plugin, name, None))]
+        if present and present != names:
+            missing = ", ".join(name for name in names if name not in present)
+            yield f"{', '.join(present)} without {missing}"
 
 
 def place(error: BaseException, package: str) -> str:
-    """The innermost line of the author's: `plugin.py:45 in increase`; empty where none of that package took part."""
+    """The innermost line of the author's package: `plugin.py:45 in increase`; empty if there is none."""
     top = package.partition(".")[0]
-    found = ""
+    line_of_author = ""
     for frame, line in walk_tb(error.__traceback__):
         if str(frame.f_globals.get("__name__", "")).partition(".")[0] == top:
-            found = f"{PurePath(frame.f_code.co_filename).name}:{line} in {frame.f_code.co_name}"
-    return found
+            line_of_author = f"{PurePath(frame.f_code.co_filename).name}:{line} in {frame.f_code.co_name}"
+    return line_of_author
 
 
 def _check_field(method: str, name: str, value: object, hint: Any) -> None:
@@ -108,7 +108,7 @@ def _check_field(method: str, name: str, value: object, hint: Any) -> None:
             _check_field(method, f"{name}.{inner}", getattr(value, inner), kind)
         return
     if isinstance(value, str) and hint is str:
-        return  # also a member of an enum of texts
+        return  # a StrEnum member is a str, too
     try:
         msgspec.convert(value, hint)
     except msgspec.ValidationError as error:

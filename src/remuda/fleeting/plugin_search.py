@@ -1,10 +1,9 @@
-"""Which program stands behind the name of a plugin, and which plugins there are.
+"""Finds the program of a plugin by its name, and lists all plugins.
 
-`plugin = "aws"` is an installed version, else `fleeting-plugin-aws` on PATH or beside our own Python, where pip puts
-it; `fleeting-plugin-aws` is looked for the other way round, as gitlab-runner does. A name with a repository or a `:` is
-an installed version, unless it is a path of a program. Only executable files are programs: a folder that has a plugin's
-name is none, and a bare name is never a file of the working directory. The host looks through this at each start of a
-plugin, `remuda plugin list` shows all of it.
+`plugin = "aws"` is an installed version, else `fleeting-plugin-aws` on PATH or beside our Python, where pip installs
+it. `fleeting-plugin-aws` is searched in the opposite order, as gitlab-runner does. A name with a repository or a `:` is
+an installed version, unless it is the path of a program. A bare name is never a file of the working directory. The host
+searches at each start of a plugin; `remuda plugin list` shows all.
 """
 
 import os
@@ -32,34 +31,34 @@ from remuda.plugins.programs import find_on_path, is_program, path_folders
 
 PREFIX = "fleeting-plugin-"
 PROGRAM = "plugin"
-"""The file in a version's folder."""
+"""Name of the program in a version's folder."""
 FOLDER = "FLEETING_PLUGIN_PATH"
 ENTRY_POINTS = "remuda.fleeting"
 _PATH = re.compile(r"(/|\./|\.\./|~/)")
 
 
 class Where(StrEnum):
-    """Where programs of plugins are."""
+    """Kinds of places for programs."""
 
-    PATH = "path"  # at a place that was named
-    INSTALLED = "installed"  # in the plugin folder, by version
-    ON_PATH = "on PATH"  # fleeting-plugin-NAME there
-    DISTRIBUTION = "distribution"  # of Python, installed beside us
+    PATH = "path"  # a path in the configuration
+    INSTALLED = "installed"  # a version in the plugin folder
+    ON_PATH = "on PATH"  # fleeting-plugin-NAME on PATH
+    DISTRIBUTION = "distribution"  # a Python distribution beside us
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundPlugin:
-    """A plugin that is there."""
+    """A plugin on this machine."""
 
     name: str
     where: Where
     program: Path
     version: str = ""
-    """Empty: only the program itself can tell."""
+    """Empty: only the program knows it."""
 
 
 def places(name: str) -> tuple[Where, ...]:
-    """Where to look for it, in order. Pure."""
+    """Where to search for a name, in order. Pure."""
     if _PATH.match(name):
         return (Where.PATH,)
     if "/" in name:
@@ -72,33 +71,33 @@ def places(name: str) -> tuple[Where, ...]:
 
 
 def plugin_folder(env: Mapping[str, str] = os.environ) -> Path:
-    """Where versions are installed, ours and those of gitlab-runner."""
-    if given := env.get(FOLDER):
-        return Path(given)
+    """Folder of installed versions, shared with gitlab-runner."""
+    if folder := env.get(FOLDER):
+        return Path(folder)
     return Path(env.get("HOME") or Path.home(), ".config/fleeting/plugins")
 
 
 def find_program(name: str, env: Mapping[str, str] = os.environ) -> str:
-    """The program, by its whole path. PermanentError says where it was looked for, and what to do."""
-    wanted = name if name.startswith(PREFIX) else f"{PREFIX}{name}"
+    """Absolute path of the program. PermanentError says where it was searched, and what to do."""
+    full_name = name if name.startswith(PREFIX) else f"{PREFIX}{name}"
     for where in places(name):
-        found = None
+        program = None
         if where is Where.PATH:
-            found = Path(os.path.expanduser(name))
+            program = Path(os.path.expanduser(name))
         elif where is Where.INSTALLED:
-            with suppress(PermanentError):  # no such name is installed; on PATH there may be one
-                found = find_installed(parse_reference(name), plugin_folder(env))
+            with suppress(PermanentError):  # not a valid reference, but it may be on PATH
+                program = find_installed(parse_reference(name), plugin_folder(env))
         elif where is Where.ON_PATH:
-            found = find_on_path(wanted, env)
-        elif _find_entry_point(wanted):
-            found = program_of_distribution(wanted)
-        if found is not None and is_program(found):
-            return str(found.absolute())
-    raise PermanentError(_explain_missing(name, wanted, env))
+            program = find_on_path(full_name, env)
+        elif _find_entry_point(full_name):
+            program = program_of_distribution(full_name)
+        if program is not None and is_program(program):
+            return str(program.absolute())
+    raise PermanentError(_explain_missing(name, full_name, env))
 
 
 def find_installed(reference: Reference, folder: Path) -> Path | None:
-    """Of the highest installed version that fits."""
+    """Program of the highest installed version that fits."""
     best = reference.constraint.best(versions(reference, folder))
     return None if best is None else version_folder(reference, best, folder) / PROGRAM
 
@@ -108,17 +107,17 @@ def version_folder(reference: Reference, version: Version, folder: Path) -> Path
 
 
 def versions(reference: Reference, folder: Path) -> list[Version]:
-    """That are installed and have a program."""
+    """Installed versions with a program, in order."""
     try:
         names = os.listdir(folder / reference.place)
     except OSError:
         return []
     found = [version_of_folder(name) for name in names if is_program(folder / reference.place / name / PROGRAM)]
-    return sorted((one for one in found if one is not None), key=lambda one: one.order)
+    return sorted((version for version in found if version is not None), key=lambda version: version.order)
 
 
 def list_plugins(env: Mapping[str, str] = os.environ) -> list[FoundPlugin]:
-    """All that there are, by name; first what is found first. Each program once."""
+    """All plugins by name, each program once. Of one name, the one that `find_program` prefers comes first."""
     every: dict[Path, FoundPlugin] = {}
     for one in (*_list_installed(plugin_folder(env)), *_list_on_path(env), *_list_distributions()):
         first = every.setdefault(one.program, one)
@@ -128,13 +127,12 @@ def list_plugins(env: Mapping[str, str] = os.environ) -> list[FoundPlugin]:
 
 
 def program_of_distribution(program: str) -> Path:
-    """Where pip puts programs of distributions that are installed with us."""
+    """Where pip installs programs of distributions beside us."""
     return Path(sys.executable).parent / program
 
 
 def _find_entry_point(program: str) -> EntryPoint | None:
-    known = entry_points(group=ENTRY_POINTS)
-    return next((one for one in known if f"{PREFIX}{one.name}" == program), None)
+    return next((one for one in entry_points(group=ENTRY_POINTS) if f"{PREFIX}{one.name}" == program), None)
 
 
 def _list_installed(folder: Path) -> Iterator[FoundPlugin]:
@@ -168,22 +166,22 @@ def _list_on_path(env: Mapping[str, str]) -> Iterator[FoundPlugin]:
 
 
 def _version_order(one: FoundPlugin) -> tuple[Any, ...]:
-    """Of installed ones; others have the order of PATH."""
+    """Sort key of installed versions; others keep the order of PATH."""
     version = parse_version(one.version) if one.where is Where.INSTALLED else None
     return version.order if version is not None else ()
 
 
-def _explain_missing(name: str, wanted: str, env: Mapping[str, str]) -> str:
+def _explain_missing(name: str, full_name: str, env: Mapping[str, str]) -> str:
     if places(name) == (Where.PATH,):
         return f"{name}: there is no such program, or it may not be executed; is the path right?"
     reference, folder = parse_reference(name), plugin_folder(env)
-    there = ", ".join(one.text for one in versions(reference, folder))
-    looked = [
-        f"a version of {reference.text} in {folder / reference.place} ({there or 'none'} installed)",
-        *([f"a program {wanted} on PATH and beside {sys.executable}"] if Where.ON_PATH in places(name) else []),
+    installed = ", ".join(version.text for version in versions(reference, folder))
+    searched = [
+        f"a version of {reference.text} in {folder / reference.place} ({installed or 'none'} installed)",
+        *([f"a program {full_name} on PATH and beside {sys.executable}"] if Where.ON_PATH in places(name) else []),
     ]
     advice = [f"install it, by `remuda plugin install {name}` or with pip"]
-    if (distribution := _find_entry_point(wanted)) is not None and distribution.dist is not None:
-        advice = [f"{program_of_distribution(wanted)} is missing: install {distribution.dist.name} anew"]
+    if (distribution := _find_entry_point(full_name)) is not None and distribution.dist is not None:
+        advice = [f"{program_of_distribution(full_name)} is missing: install {distribution.dist.name} anew"]
     advice.append(f"write ./{name} for the file of this folder" if Path(name).is_file() else "or give its path")
-    return f"there is no plugin {name}. Looked for: {'; '.join(looked)}. To do: {', '.join(advice)}"
+    return f"there is no plugin {name}. Looked for: {'; '.join(searched)}. To do: {', '.join(advice)}"

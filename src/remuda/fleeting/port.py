@@ -1,12 +1,11 @@
-"""What an instance group is to whoever scales it: a few calls, and abilities that only some groups have.
+"""Port of an instance group: its calls, its values, and optional abilities.
 
-`host.HostedGroup` is a plugin in a process of its own, `in_process.InProcess` one in ours; both are all of the
-Protocols here, and their `ProviderInfo` says by its capabilities which of the optional ones mean anything. Nothing
-is decided here. Protobuf stays in `codec`.
+`host.HostedGroup` (a plugin in a process of its own) and `in_process.InProcess` (one in ours) implement all Protocols
+here; the capabilities in their `ProviderInfo` say which optional ones work.
 
-Call order: `init` once, first; then any of the others, any number of them at the same time; `shutdown` last. `increase`
-and `decrease` only ask: what came of it is what the next `update` shows, above all after an error. Every call raises
-TemporaryError or PermanentError with the cause.
+Call order: `init` once, first; then any others, also concurrently; `shutdown` last. `increase` and `decrease` are only
+requests: the next `update` shows their result, also after an error. Every call raises TemporaryError or PermanentError
+with the cause.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,28 +19,28 @@ from remuda.lib.dataclass import dataclass
 KEEPALIVE_SECONDS = 30.0
 TIMEOUT_SECONDS = 600.0
 MOST_INSTANCES = 100_000
-"""A group that shows more is taken to be broken."""
+"""A group that shows more is treated as broken."""
 
 
 class InstanceState(StrEnum):
-    """How far the provider is with an instance. Order: creating, running, (suspending, suspended, resuming, running,)
+    """State of an instance at its provider. Order: creating, running, (suspending, suspended, resuming, running,)
     deleting, deleted."""
 
-    CREATING = "creating"  # asked for, does not run yet
-    RUNNING = "running"  # can be connected to, or soon
-    DELETING = "deleting"  # on its way out
+    CREATING = "creating"  # requested, does not run yet
+    RUNNING = "running"  # accepts connections, or will soon
+    DELETING = "deleting"  # being deleted
     DELETED = "deleted"  # gone
     TIMEOUT = "timeout"  # gone, after the provider gave up
-    SUSPENDING = "suspending"  # on its way to suspended
-    SUSPENDED = "suspended"  # stopped, and kept
-    RESUMING = "resuming"  # on its way back to running
-    UNKNOWN = "unknown"  # nobody can say, or no state that we know: it takes a place, gets no new job, and stays
+    SUSPENDING = "suspending"  # becomes suspended
+    SUSPENDED = "suspended"  # stopped and kept
+    RESUMING = "resuming"  # becomes running again
+    UNKNOWN = "unknown"  # cannot be looked up, or not a state we know: it takes a place, gets no new job, and stays
 
 
 class Capability(StrEnum):
-    """Abilities by the names under which plugins announce them. Others that a plugin names are kept and not used."""
+    """Names of abilities that plugins announce. Other names are ignored."""
 
-    HEARTBEAT = "heartbeat"  # upstream's plugins have it without saying so, so it is always tried
+    HEARTBEAT = "heartbeat"  # always tried: upstream's plugins do not announce it
     SUSPEND_RESUME = "suspend_resume"
     STATS = "remuda.stats"
     RECOVER = "remuda.recover"
@@ -50,40 +49,40 @@ class Capability(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Connector:
-    """How instances are logged in to: as the operator says in Init, as the plugin says for one instance."""
+    """How to log in to instances: from the operator in Init, from the plugin for one instance."""
 
     os: str = ""
     arch: str = ""
     protocol: str = ""
-    """`ssh`, which empty means, too; `winrm`, `winrm+https`."""
+    """`ssh` (also if empty), `winrm`, `winrm+https`."""
     port: int = 0
-    """0: the protocol's own."""
+    """0: the default of the protocol."""
     username: str = ""
     password: str = field(default="", repr=False)
     key: bytes = field(default=b"", repr=False)
-    """A private key, PEM or OpenSSH's."""
+    """A private key in the format of PEM or OpenSSH."""
     use_static_credentials: bool = False
-    """The operator's user with password or key; otherwise they are the plugin's to make."""
+    """Use the operator's user and password or key; otherwise the plugin makes credentials."""
     keepalive_seconds: float = KEEPALIVE_SECONDS
     timeout_seconds: float = TIMEOUT_SECONDS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What every plugin is told beside its own configuration."""
+    """Settings that every plugin gets in addition to its configuration."""
 
     connector: Connector = field(default_factory=Connector)
     owner: str = ""
-    """Whose instances they will be: a plugin that can, tags them with it, and `recover` tells it."""
+    """Owner of new instances. A plugin that can tags them with it, and `recover` returns it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderInfo:
-    """What a group says of itself."""
+    """What a group reports about itself."""
 
     id: str
     max_size: int
-    """Instances that it can have at most."""
+    """Maximum number of instances."""
     version: str = ""
     build_info: str = ""
     capabilities: frozenset[str] = frozenset()
@@ -91,38 +90,37 @@ class ProviderInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectInfo:
-    """How one instance is reached."""
+    """How to connect to one instance."""
 
     connector: Connector
     internal_addr: str = ""
     external_addr: str = ""
-    """Addresses may have a port of their own."""
+    """Addresses may contain a port."""
     expires_at: float | None = None
     """Seconds since the epoch; None: never."""
 
     def address(self, *, use_external: bool = False) -> str:
-        """The one to dial. PermanentError where there is none: an empty one would lead to this very machine."""
-        found = self.external_addr if use_external and self.external_addr else self.internal_addr
-        found = found or (self.external_addr if use_external else "")
-        if not found:
+        """The address to dial. PermanentError without one: an empty address would be this machine."""
+        address = self.external_addr if use_external and self.external_addr else self.internal_addr
+        if not address:
             other = "; it has an external one: set use_external_addr" if self.external_addr else ""
             raise PermanentError(f"the plugin gave no address that can be dialled{other}")
-        return found
+        return address
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupStats:
-    """What the provider says about a group as a whole; None: it does not."""
+    """Numbers of a whole group from its provider; None: unknown."""
 
     quota: int | None = None
-    """Instances that we may have at present, those that we have included."""
+    """Maximum number of instances at present, existing ones included."""
     hourly_price: float | None = None
-    """Of one instance."""
+    """Price of one instance."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaggedInstance:
-    """An instance with the tag of an owner, found at the provider."""
+    """An instance with the tag of an owner, as found at the provider."""
 
     instance: str
     owner: str
@@ -131,123 +129,125 @@ class TaggedInstance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What jobs of one kind ask of a provider."""
+    """Demand of the jobs of one capability key."""
 
     key: str = ""
     running: int = 0
     waiting: int = 0
-    """They were accepted, and wait for an instance."""
+    """Accepted jobs that wait for an instance."""
     ready: int = 0
-    """They wait at the server."""
+    """Jobs that wait at the server."""
     soon: int = 0
-    """They will be ready when what they wait for has ended."""
+    """Jobs that will be ready when the jobs before them have ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wishes:
-    """What a host tells a provider, all of it each time."""
+    """Complete demand and holders, sent to a provider with every call."""
 
     wanted: Sequence[Wanted] = ()
     open_requests: int = 0
-    """Requests for jobs at the server; each may bring one."""
+    """Open requests for jobs; each may bring one."""
     held: Mapping[str, str] = field(default_factory=dict)
-    """Instances by who has them."""
+    """Instances by holder."""
     is_complete: bool = False
-    """Nobody else has one: who is not in `held` and does not wait in `acquire` has ended."""
+    """`held` is complete: a holder that is not in it and does not wait in `acquire` has ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoomAtProvider:
-    """How many jobs there may be."""
+    """A provider's answer: how many jobs it can take."""
 
     capacity: int | None = None
-    """At the same time, those that are there included; None: any number."""
+    """Concurrent jobs, present ones included; None: any number."""
     explanation: str = ""
-    """For people: what the provider is doing, and why."""
+    """Text for people: what the provider does, and why."""
 
 
 class InstanceGroup(Protocol):
-    """Instances that are alike, at one provider."""
+    """A group of equal instances at one provider."""
 
     async def init(self, config: Mapping[str, Any], settings: Settings) -> ProviderInfo:
-        """Once, first: the plugin's own configuration, and what every plugin is told."""
+        """Called once, first, with the plugin's configuration and common settings."""
         ...
 
     async def update(self) -> Mapping[str, InstanceState]:
-        """All instances."""
+        """States of all instances by name."""
         ...
 
     async def increase(self, count: int) -> int:
-        """Ask for that many more; how many the provider accepted."""
+        """Request `count` more instances. Returns how many the provider accepted."""
         ...
 
     async def decrease(self, instances: Sequence[str]) -> Sequence[str]:
-        """Ask for these to go; those that the provider accepted."""
+        """Request the deletion of instances. Returns those that the provider accepted."""
         ...
 
     async def connect_info(self, instance: str) -> ConnectInfo:
-        """How to reach one. It may take effect there: a key is installed."""
+        """How to connect to an instance. May change it: some plugins install a key."""
         ...
 
     async def shutdown(self) -> None:
-        """Clean up what was made for all instances together. They stay."""
+        """Clean up what was made for all instances together. Instances stay."""
         ...
 
 
 @runtime_checkable
 class HasHeartbeat(Protocol):
-    """Can say whether an instance is well."""
+    """Can check the health of an instance."""
 
     async def heartbeat(self, instance: str) -> None:
-        """UnhealthyError says that it is not. A group without this ability finds all of them well."""
+        """Raises UnhealthyError for an unhealthy instance. Without this ability all are healthy."""
         ...
 
 
 @runtime_checkable
 class CanSuspend(Protocol):
-    """Can stop instances and keep them."""
+    """Can stop and restart instances."""
 
     async def suspend(self, instances: Sequence[str]) -> Sequence[str]:
-        """Those that were accepted; a suspended one is."""
+        """Returns the accepted instances; one that is suspended already is accepted."""
         ...
 
     async def resume(self, instances: Sequence[str]) -> Sequence[str]:
-        """The same the other way."""
+        """Returns the accepted instances; one that runs already is accepted."""
         ...
 
 
 @runtime_checkable
 class HasStats(Protocol):
-    """Knows what the provider allows."""
+    """Can report the provider's quota and price."""
 
     async def stats(self) -> GroupStats: ...
 
 
 @runtime_checkable
 class CanRecover(Protocol):
-    """Can find instances by the tags of their owners, also those that `update` does not show."""
+    """Can find instances by their owners' tags, also those that `update` does not show."""
 
     async def recover(self) -> Sequence[TaggedInstance]: ...
 
 
 @runtime_checkable
 class Provides(Protocol):
-    """Scales by itself, and says which instance a job gets. Its `increase` and `decrease` are never called.
+    """Scales by itself and assigns instances to jobs. Its `increase` and `decrease` are never called.
 
     A holder is one job of one hand-out. Every call may be repeated, also to a new process.
     """
 
     async def room(self, wishes: Wishes) -> RoomAtProvider:
-        """Told every few seconds what is wanted and who holds what, it says how many jobs there may be."""
+        """Called every few seconds with demand and holders. Returns how many jobs there may be."""
         ...
 
     async def acquire(self, holder: str, *, key: str = "", caches: Sequence[str] = ()) -> str:
-        """An instance, the same one when asked again; waits until there is one. Who is cancelled has none.
-        PermanentError: there will never be one."""
+        """Wait for an instance; a repeated call returns the same one. A cancelled call holds nothing.
+
+        PermanentError: there will never be one.
+        """
         ...
 
     async def release(self, holder: str, *, is_used: bool = True, warmed: Sequence[str] = ()) -> None:
-        """A job is over, or has not begun (`is_used`); the caches that it left there."""
+        """A job has ended. `is_used`: false if it did not begin. `warmed`: caches that it left there."""
         ...
 
 

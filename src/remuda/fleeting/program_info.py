@@ -1,8 +1,7 @@
-"""Asks the program of a plugin about itself: `PROGRAM version`, as all plugins of upstream's SDK and of ours answer,
-and `PROGRAM schema`, which ours do.
+"""Asks a plugin's program for its version and schema.
 
-The program is run with a deadline, and with nothing of a host's environment, so that it does not begin to serve.
-Blocks.
+`PROGRAM version` works with upstream's SDK and ours, `PROGRAM schema` with ours. The program runs with a deadline, and
+without a host's variables, so that it does not start to serve. Blocks.
 """
 
 import os
@@ -26,34 +25,34 @@ from remuda.plugins.launch import explain_start_error
 SECONDS = 10.0
 SCHEMA_SECONDS = 5.0
 CAPABILITIES_KEY = "x-capabilities"
-"""Of a schema: what the plugin can, a list of names."""
+"""Key of a schema: list of the plugin's capabilities."""
 _LINE = re.compile(r"^(Name|Version):[ \t]*(.*?)[ \t]*$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramInfo:
-    """What a program says of itself."""
+    """Name and version that a program reports."""
 
     name: str
-    """Without the prefix."""
+    """Without the prefix `fleeting-plugin-`."""
     version: str
 
 
 def by_hand(env: Mapping[str, str]) -> dict[str, str]:
-    """An environment in which a plugin does not take us for a host."""
+    """An environment without the variables by which a plugin recognises a host."""
     return {name: value for name, value in env.items() if name != COOKIE and not name.startswith(TOLD)}
 
 
 def read_version(printed: str) -> ProgramInfo | None:
-    """None: it does not say. Pure."""
-    found = dict(_LINE.findall(printed))
-    if not found.get("Name") or not found.get("Version"):
+    """Parse the output of `PROGRAM version`. None if a line is missing. Pure."""
+    lines = dict(_LINE.findall(printed))
+    if not lines.get("Name") or not lines.get("Version"):
         return None
-    return ProgramInfo(name=PurePath(found["Name"]).name.removeprefix(PREFIX), version=found["Version"])
+    return ProgramInfo(name=PurePath(lines["Name"]).name.removeprefix(PREFIX), version=lines["Version"])
 
 
 def ask_version(program: Path, *, named: Path | None = None) -> ProgramInfo:
-    """PermanentError, with the name that people know it by, where no answer comes that can be used."""
+    """Ask a program for its version. PermanentError; its text names the program as `named`."""
     name = named or program
     try:
         done = _answer(program, "version", SECONDS)
@@ -61,18 +60,18 @@ def ask_version(program: Path, *, named: Path | None = None) -> ProgramInfo:
         raise PermanentError(f"{name} version: no answer within {SECONDS:.0f} s; is it a plugin?") from None
     except OSError as error:
         raise PermanentError(f"{name} cannot be started: {explain_start_error(str(program), error)}") from None
-    told = read_version(done.stdout.decode(errors="replace"))
-    if done.returncode != 0 or told is None:
+    info = read_version(done.stdout.decode(errors="replace"))
+    if done.returncode != 0 or info is None:
         lines = (done.stderr or done.stdout).decode(errors="replace").strip().splitlines()
         said = f" ({lines[-1][:200]})" if lines else ""
         raise PermanentError(
             f"{name} version: ended with {done.returncode} and without lines Name: and Version:{said}; is it a plugin?"
         )
-    return told
+    return info
 
 
 def ask_schema(program: Path) -> dict[str, Any] | None:
-    """The JSON schema of its `plugin_config`; None: it does not say, as most that are not made with our SDK."""
+    """JSON schema of the plugin's `plugin_config`; None: it has none, as most plugins of other SDKs."""
     try:
         done = _answer(program, "schema", SCHEMA_SECONDS)
         return msgspec.json.decode(done.stdout, type=dict[str, Any]) if done.returncode == 0 else None
@@ -81,7 +80,7 @@ def ask_schema(program: Path) -> dict[str, Any] | None:
 
 
 def _answer(program: Path, word: str, seconds: float) -> "subprocess.CompletedProcess[bytes]":
-    """All of a process that takes too long is ended, and TimeoutExpired raised."""
+    """Run a program with one argument. After the deadline its process group is killed; TimeoutExpired."""
     with subprocess.Popen(
         [str(program.absolute()), word],
         env=by_hand(os.environ),

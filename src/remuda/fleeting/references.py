@@ -1,8 +1,8 @@
-"""What a plugin is called where versions of it can be installed: `[[registry/]repository/]name[:constraint]`. Pure.
+"""References to plugins in a registry: `[[registry/]repository/]name[:constraint]`. Pure.
 
-The defaults and the rules are those of upstream's fleeting-artifact, so both tools find what either has installed.
-Versions are semantic ones without build metadata; a pre-release fits only a constraint that names it in full. `finding`
-and `installing` use this.
+Defaults and rules are those of upstream's fleeting-artifact, so each tool finds what the other has installed. Versions
+are semantic versions without build metadata; a pre-release fits only a constraint that names it in full.
+`plugin_search` and `install` use this.
 """
 
 import re
@@ -25,25 +25,25 @@ _PART = re.compile(r"[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Version:
-    """Of a plugin."""
+    """A semantic version."""
 
     numbers: tuple[int, ...]
     pre: tuple[str, ...] = ()
 
     @property
     def text(self) -> str:
-        return ".".join(str(one) for one in self.numbers) + (f"-{'.'.join(self.pre)}" if self.pre else "")
+        return ".".join(str(number) for number in self.numbers) + (f"-{'.'.join(self.pre)}" if self.pre else "")
 
     @property
     def order(self) -> tuple[Any, ...]:
-        """To sort by: a pre-release comes before its release, numbers before words."""
-        parts = tuple((0, int(one), "") if one.isdigit() else (1, 0, one) for one in self.pre)
+        """Sort key: a pre-release comes before its release, numbers before words."""
+        parts = tuple((0, int(part), "") if part.isdigit() else (1, 0, part) for part in self.pre)
         return (self.numbers, not self.pre, parts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Constraint:
-    """Which versions will do: all (`latest`), `1`, `1.2`, or one of them."""
+    """Which versions fit: all (`latest`), those of `1` or `1.2`, or exactly one."""
 
     numbers: tuple[int, ...] = ()
     pre: tuple[str, ...] = ()
@@ -56,27 +56,26 @@ class Constraint:
         return version.pre == self.pre and version.numbers[: len(self.numbers)] == self.numbers
 
     def best(self, versions: Iterable[Version]) -> Version | None:
-        """The highest that fits."""
-        return max((one for one in versions if self.fits(one)), key=lambda one: one.order, default=None)
+        """The highest version that fits, if any."""
+        return max((version for version in versions if self.fits(version)), key=lambda one: one.order, default=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reference:
-    """A plugin in a registry, whole."""
+    """A plugin in a registry, with all defaults filled in."""
 
     registry: str
     repository: str
-    """With the plugin's own name at the end."""
+    """Ends with the plugin's name."""
     constraint: Constraint
 
     @property
     def name(self) -> str:
-        """The plugin's own."""
         return self.repository.rpartition("/")[2]
 
     @property
     def place(self) -> str:
-        """Without the constraint: also the folder that its versions are in."""
+        """The reference without its constraint; also the folder of its versions."""
         return f"{self.registry}/{self.repository}"
 
     @property
@@ -85,24 +84,24 @@ class Reference:
 
     @property
     def short(self) -> str:
-        """As somebody would write it, without what is the default anyway."""
+        """The reference without defaults and constraint, as people write it."""
         return self.place.removeprefix(f"{REGISTRY}/").removeprefix(f"{REPOSITORY}/")
 
 
 def parse_version(text: str) -> Version | None:
-    """None: it is none."""
-    found = _VERSION.fullmatch(text)
-    if found is None:
+    """Parse a semantic version; None if the text is not one."""
+    match = _VERSION.fullmatch(text)
+    if match is None:
         return None
-    major, minor, patch, pre = found.groups()
+    major, minor, patch, pre = match.groups()
     return Version(numbers=(int(major), int(minor), int(patch)), pre=tuple(pre.split(".")) if pre else ())
 
 
 def parse_reference(text: str) -> Reference:
-    """PermanentError says what is wrong with it."""
-    path, colon, asked = text.rpartition(":")
-    if not colon or "/" in asked:  # a colon before a slash is that of a port
-        path, asked = text, LATEST
+    """Parse a reference. PermanentError says what is wrong with it."""
+    path, colon, constraint = text.rpartition(":")
+    if not colon or "/" in constraint:  # a colon before a slash belongs to a port
+        path, constraint = text, LATEST
     first, slash, rest = path.partition("/")
     if not slash:
         registry, repository = REGISTRY, f"{REPOSITORY}/{path}"
@@ -114,26 +113,26 @@ def parse_reference(text: str) -> Reference:
         raise PermanentError(
             f"{text!r} names no plugin; write NAME, NAME:VERSION or REGISTRY/REPOSITORY/NAME:VERSION in small letters"
         )
-    return Reference(registry=registry, repository=repository, constraint=_constraint(asked))
+    return Reference(registry=registry, repository=repository, constraint=_constraint(constraint))
 
 
 def _constraint(text: str) -> Constraint:
     if text == LATEST:
         return Constraint()
-    found = _CONSTRAINT.fullmatch(text)
-    if found is None:
+    match = _CONSTRAINT.fullmatch(text)
+    if match is None:
         raise PermanentError(f"{text!r} is no version of a plugin; write latest, 1, 1.2, 1.2.3 or 1.2.3-rc.1")
-    *numbers, pre = found.groups()
+    *numbers, pre = match.groups()
     return Constraint(
-        numbers=tuple(int(one) for one in numbers if one is not None), pre=tuple(pre.split(".")) if pre else ()
+        numbers=tuple(int(number) for number in numbers if number is not None), pre=tuple(pre.split(".")) if pre else ()
     )
 
 
 def folder_name(version: Version) -> str:
-    """Of a version; capital letters are written as upstream writes them, for file systems that know none."""
-    return re.sub("[A-Z]", lambda found: f"!{found[0].lower()}", version.text)
+    """Folder of a version. Capital letters are escaped as upstream does, for case-insensitive file systems."""
+    return re.sub("[A-Z]", lambda letter: f"!{letter[0].lower()}", version.text)
 
 
 def version_of_folder(name: str) -> Version | None:
-    """None: the folder is no version's."""
-    return parse_version(re.sub("!([a-z])", lambda found: found[1].upper(), name))
+    """Version of a folder name; None if it is not one."""
+    return parse_version(re.sub("!([a-z])", lambda letter: letter[1].upper(), name))

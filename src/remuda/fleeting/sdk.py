@@ -1,12 +1,12 @@
-"""What the author of a plugin in Python writes: one class, a few small methods, and a struct with its configuration.
+"""SDK for plugins in Python: the base class `Plugin`, and reading its configuration.
 
-Methods may be called at the same time as others, all of them in one event loop: a library that blocks is called by
-`asyncio.to_thread`. What a method raises the host gets as its text: TemporaryError what may work later, PermanentError
-what will not, anything else as a fault of the plugin's. `update` shows an instance that cannot be looked up as UNKNOWN
-rather than to fail for it or to leave it out: what is left out a few times in a row counts as gone, and its jobs are
-lost. `increase` and `decrease` that half succeed return what succeeded and log the rest, for nothing is returned by a
-method that raises. Optional abilities are further methods: `heartbeat`, `suspend` and `resume`, `stats`, `recover` (the
-Protocols of `port`); having them is announcing them.
+Methods are called concurrently in one event loop: call a library that blocks with `asyncio.to_thread`. The host gets
+the text of an exception: raise TemporaryError for what may work later and PermanentError for what will not; anything
+else is reported as a fault of the plugin. `update` should return an instance that cannot be looked up as UNKNOWN,
+instead of failing or leaving it out: an instance that is missing several times in a row counts as gone, and its jobs
+are lost. `increase` and `decrease` that succeed in part should return that part and log the rest. Optional abilities
+are further methods: `heartbeat`, `suspend` and `resume`, `stats`, `recover` (the Protocols of `port`). A plugin that
+has them announces them.
 """
 
 import re
@@ -41,51 +41,51 @@ ConfigT = TypeVar("ConfigT", bound=msgspec.Struct)
 
 
 class NoConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Of a plugin that has nothing to be configured."""
+    """`config_type` of a plugin without settings."""
 
 
 class Plugin(ABC, Generic[ConfigT]):
-    """An instance group."""
+    """Base class of an instance group plugin."""
 
     name: ClassVar[str]
     """`aws` of `fleeting-plugin-aws`."""
     version: ClassVar[str] = "0.0.0"
     config_type: type[ConfigT]
-    """The struct of `plugin_config`; a key that it does not have is refused, in tables within it, too. A `timedelta` is
-    written `30s` or `1h30m`, as everywhere in config.toml, or as a number of seconds."""
+    """The struct of `plugin_config`. Unknown keys are refused, also in nested tables. A `timedelta` is written `30s` or
+    `1h30m`, as everywhere in config.toml, or as a number of seconds."""
 
     @abstractmethod
     async def init(self, config: ConfigT, settings: Settings) -> ProviderInfo:
-        """Once, first. PermanentError says which setting is wrong, and what is right. Version and capabilities are
-        filled in."""
+        """Called once, first. Raise PermanentError for a wrong setting, with what is right. Version and capabilities of
+        the result are filled in."""
 
     @abstractmethod
     async def update(self) -> Mapping[str, InstanceState]:
-        """All instances."""
+        """Return the states of all instances by name."""
 
     @abstractmethod
     async def increase(self, count: int) -> int:
-        """Ask the provider for that many more, without waiting for them; how many it accepted."""
+        """Request `count` more instances without waiting for them. Return how many the provider accepted."""
 
     @abstractmethod
     async def decrease(self, instances: Sequence[str]) -> Sequence[str]:
-        """Ask the provider to delete these; those that it accepted. One that is gone already is accepted."""
+        """Request the deletion of instances. Return the accepted ones; one that is gone already is accepted."""
 
     @abstractmethod
     async def connect_info(self, instance: str) -> ConnectInfo:
-        """How to reach one; `settings.connector` of `init`, completed, is the connector to return."""
+        """Return how to connect to an instance. Start from `settings.connector` of `init` and complete it."""
 
     async def shutdown(self) -> None:
-        """Clean up what was made for all instances together. They stay."""
+        """Clean up what was made for all instances together. Instances stay."""
 
 
 def capabilities(plugin: object) -> frozenset[str]:
-    """What a plugin can, by its methods."""
+    """Names of a plugin's abilities, by its methods."""
     return frozenset(name.value for name, ability in CAPABILITIES.items() if isinstance(plugin, ability))
 
 
 def complete_info(info: ProviderInfo, plugin: Plugin[Any]) -> ProviderInfo:
-    """What is the same for all plugins."""
+    """Fill in version and capabilities."""
     return ProviderInfo(
         id=info.id,
         max_size=info.max_size,
@@ -96,7 +96,7 @@ def complete_info(info: ProviderInfo, plugin: Plugin[Any]) -> ProviderInfo:
 
 
 def find_mistake(plugin: object) -> str:
-    """What is wrong with a plugin before anybody asks it for anything; empty: nothing. Pure."""
+    """A text if the plugin's class is not usable; empty if it is. Pure."""
     if isinstance(plugin, type):
         return f"{plugin.__name__} is a class; an object of it is wanted: {plugin.__name__}()"
     kind = type(plugin).__name__
@@ -109,7 +109,7 @@ def find_mistake(plugin: object) -> str:
 
 
 def read_config(kind: type[ConfigT], given: Any) -> ConfigT:
-    """`plugin_config` as the plugin's struct. PermanentError names the key."""
+    """Read `plugin_config` into the plugin's struct. PermanentError names the key."""
     if wrong := _find_struct_mistake(kind):
         raise PermanentError(wrong)
     values = {} if given is None else given
@@ -130,17 +130,17 @@ def _find_struct_mistake(kind: object) -> str:
 
 
 def _prepare(kind: inspect.Type, value: Any, where: str) -> Any:
-    """A value with spans of time read; PermanentError for what the library does not see, or says badly."""
+    """Parse durations. PermanentError for what msgspec does not check, or reports badly."""
     match kind:
         case inspect.UnionType(types=kinds):
-            fitting = [one for one in kinds if _may_be(one, value)]
+            fitting = [option for option in kinds if _may_be(option, value)]
             return _prepare(fitting[0], value, where) if len(fitting) == 1 else value
         case inspect.TimeDeltaType():
             return _span(value, where)
         case inspect.LiteralType(values=allowed):
             _choose(value, allowed, where)
         case inspect.EnumType(cls=choices):
-            _choose(value, [one.value for one in choices], where)
+            _choose(value, [choice.value for choice in choices], where)
         case inspect.DictType(value_type=inner) if isinstance(value, Mapping):
             return {key: _prepare(inner, one, _below(where, key)) for key, one in value.items()}
         case inspect.ListType(item_type=inner) | inspect.VarTupleType(item_type=inner) if isinstance(value, list):
@@ -159,7 +159,7 @@ def _prepare(kind: inspect.Type, value: Any, where: str) -> Any:
 
 
 def _may_be(kind: inspect.Type, value: Any) -> bool:
-    """Whether a value can be meant to be of this one of several kinds."""
+    """True if a value may be meant as this type of a union."""
     if isinstance(value, Mapping):
         return isinstance(kind, inspect.StructType | inspect.DictType)
     if isinstance(value, list):
@@ -170,7 +170,7 @@ def _may_be(kind: inspect.Type, value: Any) -> bool:
 def _span(value: Any, where: str) -> Any:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if not is_number and (not isinstance(value, str) or value.lstrip("+-").startswith("P")):
-        return value  # the library knows ISO 8601
+        return value  # msgspec reads ISO 8601
     try:
         return timedelta(seconds=parse_duration(value))
     except (ValueError, OverflowError) as error:
@@ -195,7 +195,8 @@ def _below(where: str, key: object) -> str:
 
 
 def _with_keys(kind: type[ConfigT], values: Any, text: str) -> str:
-    """What the library says, with the keys of tables that it leaves out: found by leaving out all others."""
+    """A message of msgspec, with the table keys that it shows as `[...]`. They are found by trial: all other keys are
+    removed."""
     problem, _, place = text.partition("`$")
     *parts, last = place.split("[...]")
     values = here = deepcopy(values)
@@ -223,14 +224,14 @@ def _problem(kind: type[ConfigT], values: Any) -> str:
 
 
 def in_words(text: str) -> str:
-    """What the library says about a value, for somebody who wrote it into a file. Pure."""
+    """A message of msgspec, rewritten for the author of a configuration file. Pure."""
     problem, _, place = text.partition(" - at `$")
     where = place.rstrip("`").lstrip(".")
-    if found := _EXPECTED.fullmatch(problem):
-        kinds, got, more = found.groups()
-        wanted = " or ".join(_KINDS.get(kind, kind) for kind in kinds.split(" | "))
-        return f"{where or 'it'} has to be {wanted}" + (f", not {_KINDS.get(got, got)}" if got else more)
-    if found := _FIELD.fullmatch(problem):
-        name = f"{where}.{found[2]}" if where else found[2]
-        return f"{name} is missing" if found[1] == "missing required" else f"there is no setting {name}"
+    if match := _EXPECTED.fullmatch(problem):
+        kinds, got, more = match.groups()
+        expected = " or ".join(_KINDS.get(kind, kind) for kind in kinds.split(" | "))
+        return f"{where or 'it'} has to be {expected}" + (f", not {_KINDS.get(got, got)}" if got else more)
+    if match := _FIELD.fullmatch(problem):
+        name = f"{where}.{match[2]}" if where else match[2]
+        return f"{name} is missing" if match[1] == "missing required" else f"there is no setting {name}"
     return f"{where}: {problem}" if where else problem

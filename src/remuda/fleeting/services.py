@@ -1,6 +1,6 @@
-"""The calls of the protocol, turned into those of a plugin, and go-plugin's own services beside them.
+"""gRPC services of a plugin's program: the instance group, and the services of go-plugin.
 
-A plugin reached over the wire is exactly the one in `in_process`, so both give the same answers. `serving` runs these.
+Calls go to an `InProcess`, so a plugin answers the same over the wire and in our process. `serving` runs these.
 """
 
 import asyncio
@@ -55,13 +55,13 @@ def _as_status() -> Iterator[None]:
 
 
 class GroupService(InstanceGroupBase):
-    """The instance group."""
+    """Service of the fleeting protocol."""
 
     def __init__(self, plugin: Plugin[Any]) -> None:
         self._plugin = plugin
         self.group = InProcess(plugin)
         self._is_ours = False
-        """Whether the host is: only ours name an owner."""
+        """True if the host is Remuda: only Remuda names an owner."""
 
     async def Init(self, stream: "Stream[pb.InitRequest, pb.InitResponse]") -> None:  # noqa: N802
         request = await _request(stream)
@@ -70,7 +70,7 @@ class GroupService(InstanceGroupBase):
         except ValueError as error:
             raise GRPCError(Status.INVALID_ARGUMENT, f"plugin_config is no JSON: {error}") from error
         if not request.HasField("settings") or not request.settings.HasField("connector_config"):
-            # Without it nobody would know how to log in, and only the first login would say so.
+            # Otherwise the first login would fail, without a clear cause.
             what = "Init came without settings.connector_config; a host has to send it, even if nothing is set in it"
             raise GRPCError(Status.INVALID_ARGUMENT, what)
         settings = settings_from_wire(request.settings)
@@ -136,7 +136,7 @@ class GroupService(InstanceGroupBase):
 
 
 class AbilitiesService(AbilitiesBase):
-    """What only our hosts ask for."""
+    """Abilities that only Remuda calls."""
 
     def __init__(self, group: InProcess) -> None:
         self._group = group
@@ -160,7 +160,7 @@ class AbilitiesService(AbilitiesBase):
 
 
 class ProviderService(ProviderBase):
-    """Of a plugin that scales by itself."""
+    """Calls of a plugin that scales by itself."""
 
     def __init__(self, group: InProcess) -> None:
         self._group = group
@@ -198,7 +198,7 @@ class ProviderService(ProviderBase):
 
 
 class StdioService(GRPCStdioBase):
-    """Held open and idle: what the plugin prints goes to stderr, where hosts log it."""
+    """A stream without messages: what the plugin prints goes to stderr, which hosts log."""
 
     async def StreamStdio(self, stream: "Stream[Empty, process.StdioData]") -> None:  # noqa: N802
         await _request(stream)
@@ -206,7 +206,7 @@ class StdioService(GRPCStdioBase):
 
 
 class BrokerService(GRPCBrokerBase):
-    """Held open and idle until the host ends it."""
+    """A stream without messages, until the host ends it."""
 
     async def StartStream(self, stream: "Stream[process.ConnInfo, process.ConnInfo]") -> None:  # noqa: N802
         while await stream.recv_message() is not None:
@@ -214,7 +214,7 @@ class BrokerService(GRPCBrokerBase):
 
 
 class ControllerService(GRPCControllerBase):
-    """Ends the process after it has answered."""
+    """Shutdown ends the process after the answer."""
 
     def __init__(self, end: Callable[[], None]) -> None:
         self._end = end
@@ -227,7 +227,7 @@ class ControllerService(GRPCControllerBase):
 
 
 class HealthService(HealthBase):
-    """Well as long as it answers."""
+    """Always SERVING."""
 
     async def Check(self, stream: Any) -> None:  # noqa: N802
         request = await _request(stream)
@@ -242,7 +242,7 @@ class HealthService(HealthBase):
 
 
 def services(plugin: Plugin[Any], end: Callable[[], None]) -> list[Any]:
-    """All that a plugin's server serves."""
+    """All services of a plugin's server."""
     group = GroupService(plugin)
     return [
         group,

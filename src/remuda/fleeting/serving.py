@@ -1,8 +1,7 @@
-"""Makes a program of a `Plugin`: what a host launches, ours or upstream's in Go, and what tells people of the plugin.
+"""Turns a `Plugin` into a program that a host launches, Remuda or gitlab-runner, and that people can ask.
 
-stdout belongs to the handshake, so what the plugin prints goes to stderr, and what it logs goes there in the form that
-hosts read. The process ends when its host tells it to, on SIGTERM, or when its parent is gone; none of that deletes an
-instance. Ctrl-C is the host's to decide about.
+Output goes to stderr, logs in the format that hosts read. The process ends on GRPCController.Shutdown, on SIGTERM, or
+when its parent is gone. Instances stay in every case.
 """
 
 import asyncio
@@ -41,16 +40,16 @@ from remuda.fleeting.status_details import Details
 from remuda.plugins.serving import listen, reserve_stdout
 
 LOOK_SECONDS = 0.5
-"""How often the parent is looked for."""
+"""Interval between checks that the parent is alive."""
 BOOTSTRAP_FOLDER = "/plugins"
 PACKED_VERSION = "FLEETING_PLUGIN_PKG_VERSION"
-"""Of the image that the program came in."""
+"""Version of the image that contains the program."""
 _WORDS = "version, schema, serve, bootstrap REPOSITORY"
 _LEVELS = ((logging.ERROR, "error"), (logging.WARNING, "warn"), (logging.INFO, "info"), (logging.DEBUG, "debug"))
 
 
 def serve(plugin: Plugin[Any], arguments: Sequence[str] | None = None) -> int:
-    """Run the plugin as a program; its exit code."""
+    """Run the plugin as a program. Returns its exit code."""
     if wrong := find_mistake(plugin):
         sys.stderr.write(f"remuda.fleeting.serve: {wrong}\n")
         return 2
@@ -84,16 +83,16 @@ def serve(plugin: Plugin[Any], arguments: Sequence[str] | None = None) -> int:
 
 
 def config_schema(plugin: Plugin[Any]) -> dict[str, Any]:
-    """JSON schema of what may stand in `plugin_config`; other keys are refused. It says, too, what the plugin can."""
-    made = msgspec.json.schema(plugin.config_type)
-    for one in _parts(made):
-        if "properties" in one:
-            one["additionalProperties"] = False
-        if one.get("format") == "duration":
-            del one["format"]  # ours are `30s`, which the format does not allow
-            one["type"] = ["string", "number"]
-    able = {CAPABILITIES_KEY: sorted(capabilities(plugin))}
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **made, **able}
+    """JSON schema of `plugin_config`, which refuses other keys, with the plugin's capabilities."""
+    schema = msgspec.json.schema(plugin.config_type)
+    for part in _parts(schema):
+        if "properties" in part:
+            part["additionalProperties"] = False
+        if part.get("format") == "duration":
+            del part["format"]  # ours are `30s`, which the format does not allow
+            part["type"] = ["string", "number"]
+    announced = {CAPABILITIES_KEY: sorted(capabilities(plugin))}
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, **announced}
 
 
 def _parts(schema: Any) -> Iterator[dict[str, Any]]:
@@ -104,7 +103,7 @@ def _parts(schema: Any) -> Iterator[dict[str, Any]]:
 
 
 def _bootstrap(plugin: Plugin[Any], repository: str) -> int:
-    """Install the program that runs, as one in a container does into a folder that it was given."""
+    """Install the running program into the plugin folder, as a container with a plugin does at its start."""
     from remuda.fleeting.install import copy_program, put
     from remuda.fleeting.references import parse_reference, parse_version
 
@@ -133,7 +132,7 @@ async def _serve(plugin: Plugin[Any], stdout: TextIO, parent: int) -> None:
     server = Server(services(plugin, ended.set), status_details_codec=Details())
     context, certificate = None, b""
     if shown := os.environ.get(CLIENT_CERTIFICATE):
-        # Only here: most hosts do not ask, and the library takes a while to import.
+        # Imported only here: most hosts do not want TLS, and the import takes long.
         from remuda.plugins.certificates import new_identity, server_context
 
         identity = new_identity()
@@ -172,5 +171,5 @@ def _log_as_hosts_read(stream: TextIO) -> None:
     handler = logging.StreamHandler(stream)
     handler.setFormatter(_HostFormat())
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
-    # It tells of every stream that a host ends.
+    # grpclib logs every stream that a host ends.
     logging.getLogger("grpclib").setLevel(logging.WARNING)

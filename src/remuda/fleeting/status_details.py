@@ -1,4 +1,4 @@
-"""What a status says beside its text: how Suspend and Resume tell which instances succeeded although others failed."""
+"""Details of a gRPC status: Suspend and Resume report in them which instances succeeded although others failed."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,17 +14,17 @@ _KNOWN: dict[str, type[Message]] = {kind.DESCRIPTOR.full_name: kind for kind in 
 
 
 class Details(StatusDetailsCodecBase):
-    """google.rpc.Status with messages of the protocol in it; others are left out."""
+    """Codec for google.rpc.Status with messages of the protocol; other details are dropped."""
 
     def encode(self, status: Status, message: str | None, details: Sequence[Message]) -> bytes:
-        made = StatusDetails(code=status.value, message=message or "")
+        packed = StatusDetails(code=status.value, message=message or "")
         for detail in details:
-            made.details.add().Pack(detail)
-        return made.SerializeToString()
+            packed.details.add().Pack(detail)
+        return packed.SerializeToString()
 
     def decode(self, status: Status, message: str | None, data: bytes) -> Sequence[Any]:
         try:
             packed = [one for one in StatusDetails.FromString(data).details if one.TypeName() in _KNOWN]
             return [_KNOWN[one.TypeName()].FromString(one.value) for one in packed]
         except DecodeError:
-            return []  # the status itself says what is wrong
+            return []  # the status itself names the error

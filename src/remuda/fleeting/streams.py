@@ -1,7 +1,6 @@
-"""The streams that go-plugin's hosts keep open beside the calls, and the errors with which a plugin's end shows there.
+"""Streams of go-plugin that a host keeps open, and the errors by which calls fail when a plugin ends.
 
-A plugin in Go that prints may wait until somebody reads, so its output is read always. `host` logs it; `conformance`
-does as hosts do.
+A Go plugin may block until its output is read, so it is always read. `host` logs it; `conformance` drops it.
 """
 
 from collections.abc import Callable
@@ -18,7 +17,7 @@ ENDS = (GRPCError, ProtocolError, StreamTerminatedError, OSError, TimeoutError)
 
 
 async def read_stdio(channel: Channel, hear: Callable[[bytes], None]) -> None:
-    """What the plugin prints, piece by piece, until it ends."""
+    """Pass on what the plugin prints until it ends."""
     with suppress(*ENDS):
         async with GRPCStdioStub(channel).StreamStdio.open() as stream:
             await stream.send_message(Empty(), end=True)
@@ -28,7 +27,7 @@ async def read_stdio(channel: Channel, hear: Callable[[bytes], None]) -> None:
 
 
 async def hold_broker(channel: Channel) -> None:
-    """Nothing comes."""
+    """Keep the broker stream open until the plugin ends; no message is expected."""
     with suppress(*ENDS):
         async with GRPCBrokerStub(channel).StartStream.open() as stream:
             await stream.send_request()

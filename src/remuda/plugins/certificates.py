@@ -1,8 +1,7 @@
-"""Certificates for hosts and plugins that ask each other for TLS, as go-plugin's AutoMTLS makes them.
+"""Certificates for mutual TLS between host and plugin, compatible with go-plugin's AutoMTLS.
 
-Each side makes one of its own, tells it to the other over the pipe or the environment, and trusts exactly the other's.
-Nothing here is kept: the files that the library wants to read are gone when this returns. Everything else works without
-this module, and without the library that it needs.
+Each side makes a certificate, passes it to the other through the pipe or the environment, and trusts only the other's.
+No file remains after a call. The module is imported only when TLS is on, because `cryptography` takes long to import.
 """
 
 import ssl
@@ -19,14 +18,14 @@ from remuda.lib.dataclass import dataclass
 from remuda.plugins.errors import PermanentError
 
 NAME = "localhost"
-"""The name that both sides' certificates have."""
+"""Common name of both certificates."""
 _LIFE = timedelta(hours=262_980)
 _LATE = timedelta(seconds=30)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """A certificate of our own with its key."""
+    """Our certificate and its key."""
 
     certificate: bytes
     """PEM."""
@@ -55,7 +54,7 @@ def new_identity() -> Identity:
         encipher_only=False,
         decipher_only=False,
     )
-    made = (
+    certificate = (
         x509.CertificateBuilder()
         .subject_name(name)
         .issuer_name(name)
@@ -69,22 +68,26 @@ def new_identity() -> Identity:
         .add_extension(x509.ExtendedKeyUsage(uses), critical=False)
         .sign(key, hashes.SHA512())
     )
-    kept = key.private_bytes(
+    private_key = key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
     encoding = serialization.Encoding
-    return Identity(certificate=made.public_bytes(encoding.PEM), key=kept, der=made.public_bytes(encoding.DER))
+    return Identity(
+        certificate=certificate.public_bytes(encoding.PEM),
+        key=private_key,
+        der=certificate.public_bytes(encoding.DER),
+    )
 
 
 def server_context(own: Identity, client: str) -> ssl.SSLContext:
-    """For a plugin whose host gave this certificate (PEM)."""
+    """TLS context of a plugin whose host has this certificate (PEM)."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.verify_mode = ssl.CERT_REQUIRED
     return _complete(context, own, client)
 
 
 def client_context(own: Identity, server: bytes) -> ssl.SSLContext:
-    """For a host whose plugin gave this certificate (DER) in its handshake."""
+    """TLS context of a host whose plugin has this certificate (DER). PermanentError if it cannot be read."""
     try:
         shown = ssl.DER_cert_to_PEM_cert(server)
         return _complete(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), own, shown)

@@ -73,7 +73,7 @@ BROKEN = {
     "forgets": ({"if place.key not in self.held:": "if True:"}, "it has to be the same machine"),
     "gives other folders": (
         {"return make_folders(": 'return Folders(work_dir="a", builds_dir="b", cache_dir="c") or make_folders('},
-        "folders that are no whole paths",
+        "folders are not absolute paths",
     ),
     "lets hooks fail": (
         {'return await run_hook("before_job", place.before_job, place, work_dir)': 'return "before of 1"'},

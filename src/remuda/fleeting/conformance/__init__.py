@@ -1,8 +1,8 @@
-"""Tries a plugin out from outside, in any language: does it do what hosts rely on, and if not, what is wrong.
+"""Conformance checks for instance group plugins in any language. `remuda plugin check` prints the results.
 
-The checks are lists in the order of a plugin's life: `program` has what needs no host, `table` what a host asks of a
-plugin that runs, `ending` how it ends. One that fails ends its life only if the others stand on it. Whatever happens,
-instances that were made are deleted, and what cannot be deleted is named. `remuda plugin check` prints the results.
+Checks run in the order of a plugin's life: `program` has those that need no host, `table` those of a running plugin,
+`ending` those of its end. A failed check stops the rest only if they depend on it. Created instances are deleted in any
+case; those that cannot be deleted are listed.
 """
 
 from collections.abc import AsyncGenerator
@@ -15,13 +15,13 @@ __all__ = ["Check", "Outcome", "Result", "Trial", "names", "try_out"]
 
 
 def names(trial: Trial) -> list[str]:
-    """Of all checks, in order; those that stand on one that fails are not tried."""
+    """Names of all checks in order. Checks that depend on a failed one do not run."""
     every = (*program.CHECKS, *table.checks(trial), table.NOTHING_LEFT, *ending.CHECKS)
     return [check.name for check in every]
 
 
 async def try_out(trial: Trial) -> AsyncGenerator[Result, None]:
-    """Results as they come."""
+    """Run the checks, and yield each result."""
     for check in program.CHECKS:
         result = await _alone(check, trial)
         yield result
@@ -43,7 +43,7 @@ async def try_out(trial: Trial) -> AsyncGenerator[Result, None]:
 
 
 async def _alone(check: Check, trial: Trial) -> Result:
-    """With processes of its own."""
+    """Run a check with its own process."""
     life = Life(trial)
     try:
         return await run_check(check, life)

@@ -1,4 +1,4 @@
-"""What a host asks of a plugin that runs, in the order of an instance's life; `table` says what for."""
+"""Checks of a running plugin, in the order of an instance's life. `table` has their descriptions."""
 
 import asyncio
 import os
@@ -22,7 +22,7 @@ NOBODY = "remuda-check-there-is-no-such-instance"
 AT_ONCE = 20
 HELD_UP_SECONDS = 5.0
 ONCE_MORE_SECONDS = 5.0
-"""For instances to go that were waited for before, in vain."""
+"""Time limit for deletions that did not succeed in time before."""
 PROTOCOLS = ("", "ssh", "winrm", "winrm+https")
 _CREATING, _RUNNING = pb.State.Value("creating"), pb.State.Value("running")
 
@@ -134,7 +134,7 @@ async def heartbeat(life: Life) -> None:
             raise
         except (TemporaryError, PermanentError):
             return
-        raise NotedError("an instance that is not there is well, too")
+        raise NotedError("Heartbeat of a missing instance must be an error")
 
 
 async def suspend(life: Life) -> None:
@@ -171,7 +171,7 @@ async def own_abilities(life: Life) -> None:
 
 
 async def meanwhile(life: Life) -> None:
-    """Looks at what `increase`, `shows` and `runs` have seen."""
+    """Evaluate the health calls that ran during `increase`, `shows` and `runs`."""
     held_up = [f"{what} for {seconds:.1f} s" for what, seconds in life.held_up.items() if seconds >= HELD_UP_SECONDS]
     if held_up:
         raise NotedError(f"it answered nobody during {', during '.join(held_up)}")

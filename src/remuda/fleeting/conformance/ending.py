@@ -1,4 +1,4 @@
-"""How a plugin ends: when it is told to, and when its host is gone."""
+"""Checks of a plugin's end: on Shutdown, and when its host dies."""
 
 import asyncio
 import os
@@ -25,11 +25,11 @@ print(plugin.pid, flush=True)
 print(plugin.stdout.readline().decode(errors="replace").strip(), flush=True)
 time.sleep(3600)
 """
-"""A host that only starts a plugin, so that it can be killed."""
+"""A host that starts a plugin and waits to be killed."""
 
 
 async def _end_on_shutdown(life: Life) -> None:
-    await life.start()  # without Init, whose faults have been told
+    await life.start()  # without Init, which has a check of its own
     assert life.process is not None
     await life.end()
     try:
@@ -71,7 +71,7 @@ async def _end_with_host(life: Life) -> None:
 
 
 async def _silence(network: str, address: str) -> None:
-    """Wait until nobody listens there."""
+    """Wait until the address refuses connections."""
     name, _, port = address.rpartition(":")
     try:
         async with asyncio.timeout(ORPHAN_SECONDS):

@@ -1,4 +1,4 @@
-"""A plugin that is tried out: its process, its calls as they are on the wire, and what is known of it so far."""
+"""State of a conformance run: the plugin's process, its calls on the wire, and what is known so far."""
 
 import asyncio
 import json
@@ -38,7 +38,7 @@ _FIRST_PAUSE_SECONDS, _PAUSE_SECONDS = 0.05, 2.0
 
 
 class Life:
-    """One after the other, several processes of the same plugin may belong to it."""
+    """One run of the checks; may use several processes of the plugin in turn."""
 
     def __init__(self, trial: Trial) -> None:
         self.trial = trial
@@ -46,19 +46,19 @@ class Life:
         self.channel: Channel | None = None
         self.info = pb.InitResponse()
         self.before: dict[str, int] | None = None
-        """What was there before we made anything."""
+        """Instances that existed before the first Increase."""
         self.made: list[str] = []
         self.accepted = 0
         self.is_in_doubt = False
-        """Whether instances may come that nobody has told us of: an Increase has not been answered."""
+        """True if further instances may appear: an Increase was not answered."""
         self.held_up: dict[str, float] = {}
-        """Calls by name, with the most seconds that the plugin answered nothing else while they went on."""
+        """For each call, the longest time in which the plugin answered nothing else meanwhile."""
         self.can_connect = True
-        """ConnectInfo has worked; where it has not, it is not asked again for other reasons."""
+        """ConnectInfo works. If not, other checks do not call it."""
         self.going: set[str] = set()
         """Instances whose deletion was accepted."""
         self.is_given_up = False
-        """They were waited for, and did not go."""
+        """Instances were not deleted in time."""
         self.logged: deque[str] = deque(maxlen=MOST_LOGGED)
         self.stray: list[str] = []
         self._side: list[asyncio.Task[None]] = []
@@ -78,7 +78,7 @@ class Life:
         return AbilitiesStub(self.channel)
 
     async def start(self) -> None:
-        """A process, with what hosts keep open besides."""
+        """Start a process, with the streams that hosts keep open."""
         await self.stop()
         self.process = FleetingProcess(self.trial.program, say=self._hear, stray=self.stray.append)
         self.channel = await self.process.start()
@@ -100,12 +100,12 @@ class Life:
         return answer
 
     async def begin(self) -> None:
-        """Start and Init."""
+        """Start a process and call Init."""
         await self.start()
         self.info = await self.init(dict(self.trial.config))
 
     async def call(self, what: str, method: Any, request: Any) -> Any:
-        """TemporaryError, PermanentError, UnsupportedError."""
+        """Call with the deadline of the trial. TemporaryError, PermanentError, UnsupportedError."""
         with translate_errors(what):
             return await method(request, timeout=self.trial.call_seconds)
 
@@ -123,20 +123,19 @@ class Life:
         return answer
 
     async def update(self) -> dict[str, int]:
-        found: dict[str, int] = {}
+        states: dict[str, int] = {}
         with translate_errors("Update"):
             async with self._measure_health("Update"), self.stub.Update.open(timeout=self.trial.call_seconds) as stream:
                 await stream.send_message(pb.Empty(), end=True)
-                async for one in stream:
-                    if one.instance in found:
-                        raise FailedError(f"Update names {one.instance!r} twice")
-                    found[one.instance] = one.state
-        return found
+                async for answer in stream:
+                    if answer.instance in states:
+                        raise FailedError(f"Update names {answer.instance!r} twice")
+                    states[answer.instance] = answer.state
+        return states
 
     @asynccontextmanager
     async def _measure_health(self, what: str) -> AsyncIterator[None]:
-        """Ask something small meanwhile, and note how long that takes. Any answer is one, also that there is no such
-        service."""
+        """Call Health repeatedly meanwhile, and record the longest delay. Any answer counts, also UNIMPLEMENTED."""
         loop, asked = asyncio.get_running_loop(), [math.inf]
 
         async def ask() -> None:
@@ -162,23 +161,23 @@ class Life:
             await asyncio.wait([asking])
 
     async def new(self) -> dict[str, int]:
-        """Instances that are there now and were not before."""
+        """Instances that did not exist before the first Increase."""
         before = self.before or {}
         return {name: state for name, state in (await self.update()).items() if name not in before}
 
     async def until(self, is_so: Callable[[dict[str, int]], bool], seconds: float) -> dict[str, int]:
-        """The new instances as soon as they are so, or as they are in the end."""
-        pause, found = _FIRST_PAUSE_SECONDS, await self.new()
+        """New instances as soon as `is_so` holds, or after the time limit."""
+        pause, states = _FIRST_PAUSE_SECONDS, await self.new()
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                while not is_so(found):
+                while not is_so(states):
                     await asyncio.sleep(pause)
                     pause = min(pause * 2, _PAUSE_SECONDS)
-                    found = await self.new()
-        return found
+                    states = await self.new()
+        return states
 
     async def end(self) -> None:
-        """Have the process end as hosts do, without waiting for it."""
+        """Call Shutdown as hosts do, without waiting for the end of the process."""
         if self.channel is not None and self.is_running:
             with suppress(*ENDS):
                 await GRPCControllerStub(self.channel).Shutdown(own.Empty(), timeout=self.trial.end_seconds)
@@ -202,7 +201,7 @@ class Life:
         return answer
 
     async def has_died(self, *, wait: bool) -> bool:
-        """Without having been told to. A process that dies of a call may answer it first, so that it is waited for."""
+        """True if the process died by itself. `wait`: for a moment, because it may answer a call before it dies."""
         if self.channel is None or self.process is None:
             return False
         with suppress(TimeoutError):
@@ -218,7 +217,7 @@ class Life:
 
 
 def is_going(state: int) -> bool:
-    """Whether an instance is on its way out, or gone."""
+    """True if an instance is being deleted or gone."""
     return state in _GOING
 
 
@@ -230,7 +229,7 @@ def state_name(state: int) -> str:
 
 
 def format_states(states: dict[str, int]) -> str:
-    """Some of them, for people."""
+    """The first instances with their states as text."""
     some = [f"{name} {state_name(state)}" for name, state in list(states.items())[:MOST_SHOWN]]
     return ", ".join(some + (["..."] if len(states) > MOST_SHOWN else [])) or "nothing"
 
@@ -241,7 +240,7 @@ def need(is_so: object, happened: str) -> None:
 
 
 async def run_check(check: Check, life: Life) -> Result:
-    """Run a check; what came of it."""
+    """Run a check and return its result."""
     outcome, happened, was_running = Outcome.PASSED, "", life.is_running
     to_do = check.to_do
     life.logged.clear()
@@ -254,7 +253,7 @@ async def run_check(check: Check, life: Life) -> Result:
         outcome, happened = Outcome.FAILED, str(error) or type(error).__name__
     except OSError as error:
         outcome, happened = Outcome.FAILED, f"the program cannot be run: {error}"
-    # Waiting for an end is waiting for what it logs, too, which comes in another way than its answers.
+    # Waiting for the end also collects the log, which arrives independently of the answers.
     is_dead = outcome is not Outcome.NOTED and await life.has_died(wait=outcome is Outcome.FAILED)
     if was_running and is_dead:
         assert life.process is not None

@@ -1,4 +1,4 @@
-"""Logs in to an instance as a manager does, by SSH, and runs a command there."""
+"""Check that an SSH login to an instance works and runs a command. Imported only for it: asyncssh is slow to import."""
 
 import asyncio
 
@@ -13,7 +13,7 @@ WORDS = "remuda was here"
 
 
 async def log_in(info: ConnectInfo, *, seconds: float) -> None:
-    """FailedError where that did not work out within this time."""
+    """Log in, with retries until the time limit. FailedError."""
     connector = info.connector
     if connector.protocol not in ("", "ssh"):
         raise NotedError(f"only SSH is tried out, not {connector.protocol}", to_do=ONLY_SSH)
@@ -24,21 +24,21 @@ async def log_in(info: ConnectInfo, *, seconds: float) -> None:
         async with asyncio.timeout(seconds):
             while True:
                 try:
-                    said = await _summarize(info, host, port)
+                    printed = await _run_echo(info, host, port)
                 except (asyncssh.PermissionDenied, asyncssh.KeyImportError) as error:
                     raise FailedError(f"{connector.username or 'nobody'}@{host}:{port}: {error}") from None
                 except (OSError, asyncssh.Error, TimeoutError) as error:
                     cause = str(error) or type(error).__name__
                     await asyncio.sleep(PAUSE_SECONDS)
                     continue
-                if said.strip() != WORDS:
-                    raise FailedError(f"a command that prints {WORDS!r} printed {said[:100]!r}")
+                if printed.strip() != WORDS:
+                    raise FailedError(f"a command that prints {WORDS!r} printed {printed[:100]!r}")
                 return
     except TimeoutError:
         raise FailedError(f"no login at {host}:{port} within {seconds:.0f} s: {cause}") from None
 
 
-async def _summarize(info: ConnectInfo, host: str, port: int) -> str:
+async def _run_echo(info: ConnectInfo, host: str, port: int) -> str:
     connector = info.connector
     keys = [asyncssh.import_private_key(connector.key)] if connector.key else []
     async with (
@@ -49,7 +49,7 @@ async def _summarize(info: ConnectInfo, host: str, port: int) -> str:
             username=connector.username or (),
             password=connector.password or None,
             client_keys=keys or None,
-            known_hosts=None,  # a machine that was made a minute ago is known to nobody
+            known_hosts=None,  # a new machine has an unknown key
             agent_path=None,
             config=None,
         ) as connection,
@@ -59,7 +59,7 @@ async def _summarize(info: ConnectInfo, host: str, port: int) -> str:
 
 
 def _split(address: str, port: int) -> tuple[str, int]:
-    host, colon, given = address.rpartition(":")
-    if colon and given.isdigit() and (":" not in host or host.endswith("]")):
-        return host.strip("[]"), int(given)
+    host, colon, own_port = address.rpartition(":")
+    if colon and own_port.isdigit() and (":" not in host or host.endswith("]")):
+        return host.strip("[]"), int(own_port)
     return address.strip("[]"), port

@@ -1,4 +1,4 @@
-"""What a plugin's program does before anybody calls it, and what it makes of configurations that are none."""
+"""Checks of a plugin's program: version, start without a host, handshake, missing and wrong configuration."""
 
 import asyncio
 import os
@@ -17,10 +17,10 @@ from remuda.plugins.launch import explain_start_error
 
 
 async def _version(life: Life) -> None:
-    told = await asyncio.to_thread(ask_version, Path(life.trial.program))
-    if parse_version(told.version) is None:
+    info = await asyncio.to_thread(ask_version, Path(life.trial.program))
+    if parse_version(info.version) is None:
         raise NotedError(
-            f"its version is {told.version!r}",
+            f"its version is {info.version!r}",
             to_do="make it one such as 1.2.3; `remuda plugin install` refuses it else",
         )
 

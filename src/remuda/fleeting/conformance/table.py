@@ -1,12 +1,12 @@
-"""The checks of a plugin that runs: what is expected, and what to do where it is not so."""
+"""Descriptions of the checks of a running plugin: what is expected, and what to do otherwise."""
 
 from remuda.fleeting.conformance import calls
 from remuda.fleeting.conformance.values import Check, Trial
 
 
 def checks(trial: Trial) -> tuple[Check, ...]:
-    """In order."""
-    return tuple(one for one in _CHECKS if trial.is_connecting or one.run is not calls.log_in)
+    """The checks of a trial in their order; the login only if it is wanted."""
+    return tuple(check for check in _CHECKS if trial.is_connecting or check.run is not calls.log_in)
 
 
 _CHECKS = (

@@ -1,4 +1,4 @@
-"""What is tried out, what a check is, and what comes of it."""
+"""Values of the conformance checks: trial, check, result, and the errors of a check."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import field
@@ -16,15 +16,15 @@ ONLY_SSH = "let machines be reached by ssh; Remuda's managers log in in no other
 
 
 class Outcome(StrEnum):
-    """Of a check."""
+    """How a check ended."""
 
     PASSED = "passed"
     FAILED = "failed"
-    NOTED = "noted"  # hosts get along with it, but it may not be what the author wants
+    NOTED = "noted"  # works with hosts, but may not be what the author wants
 
 
 class CheckError(Exception):
-    """What happened, and what to do if that is not what the check says."""
+    """What happened; `to_do` overrides that of the check."""
 
     def __init__(self, happened: str, *, to_do: str = "") -> None:
         super().__init__(happened)
@@ -32,47 +32,47 @@ class CheckError(Exception):
 
 
 class FailedError(CheckError):
-    """A check that was not passed."""
+    """The check failed."""
 
 
 class NotedError(CheckError):
-    """A check that has something to say and fails nothing."""
+    """The check passed with a remark."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """How a plugin is tried out."""
+    """Parameters of a conformance run."""
 
     program: str
     config: Mapping[str, Any] = field(default_factory=dict)
     connector: Connector = field(default_factory=Connector)
     instances: int = 1
     boot_seconds: float = 300.0
-    """0: instances need not come to run."""
+    """Time limit until instances run; 0: they need not run."""
     is_connecting: bool = False
     call_seconds: float = 60.0
     least_seconds: float = 60.0
-    """For instances to show, and to go, however soon they boot."""
+    """Least time limit for instances to appear and to go."""
     end_seconds: float = END_SECONDS
-    """For the process to end once it is told to. Hosts wait no longer than the default."""
+    """Time limit for the process to end on Shutdown. Hosts use the default."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """One thing that a plugin has to do."""
+    """One requirement for a plugin."""
 
     name: str
     expected: str
     to_do: str
-    """Where it does not."""
+    """Advice for a plugin that fails the check."""
     run: "Callable[[Life], Awaitable[None]]"
     is_needed: bool = False
-    """What comes after it stands on it."""
+    """Later checks depend on it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """Of one check."""
+    """Result of one check."""
 
     name: str
     outcome: Outcome
@@ -80,4 +80,4 @@ class Result:
     happened: str = ""
     to_do: str = ""
     logged: Sequence[str] = ()
-    """What the plugin wrote meanwhile, where it failed."""
+    """Log lines of the plugin during a failed check."""

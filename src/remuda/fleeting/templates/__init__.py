@@ -1,7 +1,7 @@
-"""The beginning of a plugin of one's own, in Python or in Go: files that work as they are.
+"""Templates for a new plugin in Python or Go. The plugin works as it is.
 
-They lie beside this module as `*.template`, with marks in place of the name; `remuda plugin new` writes them, and
-docs/how-to/write-a-plugin.md goes on from there.
+The files beside this module end with `.template` and have marks in place of the name. `remuda plugin new` writes them;
+docs/how-to/write-a-plugin.md continues from there.
 """
 
 import re
@@ -38,7 +38,7 @@ _FILES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class File:
-    """Of a new plugin."""
+    """A file of a new plugin."""
 
     path: str
     text: str
@@ -46,7 +46,7 @@ class File:
 
 
 def is_name(name: str) -> bool:
-    """Whether a plugin may be called so."""
+    """True for a valid name of a plugin."""
     return len(name) <= _LONGEST and _NAME.fullmatch(name) is not None
 
 
