@@ -21,7 +21,7 @@ from remuda.fleeting import Connector, InstanceState, Settings
 from remuda.fleeting.host import HostedGroup
 from remuda.testing.agent_process import until as so
 from remuda.testing.lab import processes
-from remuda_plugin_local.testing import PROGRAM, Yard, on, running, until
+from remuda_plugin_local.testing import PROGRAM, Yard, on, start_machines, until
 
 BUILT = Path(__file__).parents[2] / "build/interop"
 REMUDA = Path(sys.executable).parent / "remuda"
@@ -116,7 +116,7 @@ async def test_a_plugin_on_upstreams_sdk_under_our_host() -> None:
     try:
         info = await group.init({"max_size": 3}, Settings(connector=Connector(keepalive_seconds=12)))
         assert (info.id, info.max_size, info.version) == ("interop/ports", 3, "1.0.0")
-        one, other = await running(group, 2)
+        one, other = await start_machines(group, 2)
         connect = await group.connect_info(one)
         assert (connect.connector.username, connect.connector.keepalive_seconds) == ("ci", 12)
         assert await on(group, one, "echo one; exit 3", check=False) == "one"
@@ -156,7 +156,7 @@ async def test_our_local_plugin_under_the_real_host_library(yard: Yard, program:
 
 async def test_our_static_plugin_under_the_real_host_library(yard: Yard, tmp_path: Path) -> None:
     local = await yard.group()
-    [machine] = await running(local, 1)
+    [machine] = await start_machines(local, 1)
     connect = await local.connect_info(machine)
     key = tmp_path / "key"
     key.write_bytes(connect.connector.key)

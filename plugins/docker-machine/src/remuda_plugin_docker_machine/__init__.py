@@ -1,8 +1,7 @@
-"""A fleeting plugin that has machines made by docker-machine, with whatever driver and options there are for it.
+"""A fleeting plugin that makes machines with docker-machine and any of its drivers.
 
-`group` is the plugin; `config` what can be set; `store` what is known of the machines, on disk beside docker-machine's
-own, which is the only state there is; `program` the command lines, and what docker-machine wrote about a machine;
-`pacing` decides how fast machines are asked for when they fail.
+`group` is the plugin, `config` its settings, `store` the state on disk beside docker-machine's own. `program` runs
+docker-machine and reads its files; `pacing` limits creation after failures.
 """
 
 from remuda_plugin_docker_machine.group import DockerMachineGroup

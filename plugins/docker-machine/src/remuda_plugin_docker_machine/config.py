@@ -1,4 +1,4 @@
-"""What can be set, and what is wrong with it: the struct of `plugin_config`. Every mistake is a PermanentError."""
+"""Settings of the plugin (`plugin_config`), and their checks. A wrong setting is a PermanentError."""
 
 import os
 import re
@@ -12,7 +12,7 @@ from msgspec import Meta
 from remuda.fleeting import PermanentError
 
 PREFIX = "remuda-"
-"""How the names of all machines begin, so that people know at the provider whose they are."""
+"""Prefix of all machines' names, to recognise them at the provider."""
 PROGRAMS = ("setsid", "sh", "timeout")
 MOST_NAME = 63
 _SAMPLE = "0123456789"
@@ -57,15 +57,15 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def place(self) -> Path:
-        given = self.storage_path or os.environ.get("MACHINE_STORAGE_PATH")
-        return Path(given).expanduser() if given else Path.home() / ".docker/machine"
+        path = self.storage_path or os.environ.get("MACHINE_STORAGE_PATH")
+        return Path(path).expanduser() if path else Path.home() / ".docker/machine"
 
     def new_name(self, mark: str) -> str:
         return PREFIX + self.machine_name.replace("%s", mark)
 
 
 def check(config: Config) -> None:
-    """PermanentError for what cannot work here."""
+    """Check the settings on this host. PermanentError."""
     if not config.machine_driver:
         raise PermanentError("machine_driver is missing: name the driver of docker-machine that makes the machines")
     if "%s" not in config.machine_name:

@@ -1,8 +1,8 @@
-"""The plugin: what is asked of the group, and the tasks that have machines made and removed.
+"""The plugin: calls of the group, and tasks that make and remove machines.
 
-Everything is read from `store` and compared with what should be (level, not edge): `update` starts what is missing, so
-a process that died in the middle is continued by the next one that looks. Nothing is remembered here but tasks, one for
-a machine at most, and how well creates went of late. Looking costs the provider nothing: only local files are read.
+The state is in `store`. `update` compares it with what should be and starts the missing tasks, so work that a killed
+process left is continued by the next one. In memory are only tasks, at most one for each machine, and the pace of
+creation. `update` reads local files only, and does not call the provider.
 """
 
 import asyncio
@@ -38,16 +38,16 @@ from remuda_plugin_docker_machine.program import Login, Ran
 from remuda_plugin_docker_machine.store import TRIAL_PREFIX, Draft, Machine, Seen, Store
 
 LOOK_SECONDS = 0.25
-"""How often what docker-machine does is looked at."""
+"""Interval between checks of a running docker-machine."""
 ANSWER_SECONDS = 5.0
 HALF_MADE_ATTEMPTS = 3
-"""To remove a machine that was never one: often its driver does not know what to remove."""
+"""Tries to remove a machine whose creation failed: often its driver does not know what to remove."""
 AGAIN = Backoff(first_seconds=5.0, ceiling_seconds=300.0)
 _log = logging.getLogger("fleeting-plugin-docker-machine")
 
 
 class DockerMachineGroup(Plugin[Config]):
-    """Machines made by docker-machine."""
+    """A group of machines made by docker-machine."""
 
     name = "docker-machine"
     version = "0.1.0"
@@ -56,7 +56,7 @@ class DockerMachineGroup(Plugin[Config]):
     def __init__(self) -> None:
         self._tasks: dict[str, asyncio.Task[Any]] = {}
         self._gone: set[str] = set()
-        """Machines that were removed and not shown as deleted yet: one that is only missing may be back."""
+        """Machines that were removed and not shown as deleted yet. One that is only missing would be suspect."""
         self._making: set[str] = set()
         self._ending = asyncio.Event()
 
@@ -79,7 +79,7 @@ class DockerMachineGroup(Plugin[Config]):
     async def update(self) -> Mapping[str, InstanceState]:
         found = await asyncio.to_thread(self._store.look_all)
         for seen in found:
-            # What is marked goes whosever it is: its owner may be gone, and whoever swept it as well.
+            # A marked machine is removed whoever owns it: its owner, and whoever swept it, may be gone.
             if seen.is_deleting or (seen.is_half_made and self._is_ours(seen)):
                 self._begin(seen.machine.name, self._remove(seen.machine.name))
             elif seen.state is InstanceState.CREATING and self._is_ours(seen):
@@ -96,7 +96,7 @@ class DockerMachineGroup(Plugin[Config]):
                 f"docker-machine could not make a machine {self._pace.failures} times in a row "
                 f"({self._pace.cause}); {f'in {again} s' if again else 'after the one under way'} it is tried again"
             )
-        # Who asks may give up, but what has been added is made.
+        # A cancelled caller does not stop the creation of added machines.
         work = self._increase(min(count, room))
         return await asyncio.shield(self._begin(f"increase {time.monotonic_ns()}", work))
 
@@ -139,7 +139,7 @@ class DockerMachineGroup(Plugin[Config]):
         ]
 
     async def shutdown(self) -> None:
-        """What docker-machine has begun goes on without us, and the next process looks after it."""
+        """Stop following docker-machine. Its runs continue, and the next process follows them."""
         self._ending.set()
         try:
             while self._tasks:
@@ -161,48 +161,48 @@ class DockerMachineGroup(Plugin[Config]):
         return seen
 
     async def _have_certificates(self) -> None:
-        """Of the store, and made by one process."""
+        """Have docker-machine make the certificates of its store, by one process at a time."""
         async with wait_for_lock(self._store.place(".certificates")):
-            for left in self._store.left_trials():
-                await program.run(self._config, ["rm", "-f", left], seconds=60)
+            for trial in self._store.list_trials():
+                await program.run(self._config, ["rm", "-f", trial], seconds=60)
             if not self._store.has_certificates:
                 await program.make_certificates(self._config, f"{TRIAL_PREFIX}{token_hex(4)}")
 
     async def _address(self, name: str, login: Login) -> str:
-        if address := login.address or self._store.kept_address(name):
+        if address := login.address or self._store.read_address(name):
             return address
-        address = await program.asked_address(self._config, name)
-        self._store.keep_address(name, address)
+        address = await program.ask_address(self._config, name)
+        self._store.write_address(name, address)
         return address
 
     def _connector(self, name: str, login: Login) -> Connector:
-        asked = self._settings.connector
-        made = replace(asked, os=asked.os or "linux", protocol="ssh", port=asked.port or login.port)
-        if asked.use_static_credentials:
-            return made
+        default = self._settings.connector
+        connector = replace(default, os=default.os or "linux", protocol="ssh", port=default.port or login.port)
+        if default.use_static_credentials:
+            return connector
         try:
             key = login.key_path.read_bytes()
         except FileNotFoundError:
-            # Of a driver that makes no keys, such as `none`.
-            if not (asked.key or asked.password):
+            # Some drivers make no keys, such as `none`.
+            if not (default.key or default.password):
                 raise PermanentError(
                     f"the driver made no key for {name}: set username and key_path in connector_config"
                 ) from None
-            return replace(made, username=asked.username or login.username or program.SSH_USER)
+            return replace(connector, username=default.username or login.username or program.SSH_USER)
         except OSError as error:
             raise PermanentError(f"the key of {name}, {login.key_path}: {error.strerror}") from error
-        return replace(made, username=login.username or program.SSH_USER, password="", key=key)
+        return replace(connector, username=login.username or program.SSH_USER, password="", key=key)
 
     def _begin(self, name: str, work: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
-        """A task of this name; the one that there is goes on."""
+        """Start a task, unless one of this name runs already."""
         if name in self._tasks:
             work.close()
             return self._tasks[name]
         task = self._tasks[name] = asyncio.create_task(work, name=f"docker-machine {name}")
-        task.add_done_callback(lambda task: self._done(name, task))
+        task.add_done_callback(lambda task: self._finish(name, task))
         return task
 
-    def _done(self, name: str, task: "asyncio.Task[Any]") -> None:
+    def _finish(self, name: str, task: "asyncio.Task[Any]") -> None:
         del self._tasks[name]
         if not task.cancelled() and (error := task.exception()) is not None:
             _log.error("%s: %s: %s", name, type(error).__name__, error)
@@ -248,7 +248,7 @@ class DockerMachineGroup(Plugin[Config]):
         await self._follow(name)
 
     async def _turn(self, name: str) -> bool:
-        """Wait until it may be asked for; False: it is not wanted any more, or we end."""
+        """Wait until the machine may be created. False: it is to be removed, or we end."""
         while not self._pace.may_begin(self._now):
             if not await self._rest(LOOK_SECONDS):
                 return False
@@ -257,7 +257,7 @@ class DockerMachineGroup(Plugin[Config]):
         return True
 
     async def _follow(self, name: str) -> None:
-        """Until it is made, or never will be."""
+        """Wait until the machine is made, or remove it if that failed."""
         self._making.add(name)
         self._pace.under_way += 1
         try:
@@ -268,7 +268,7 @@ class DockerMachineGroup(Plugin[Config]):
             self._pace.under_way -= 1
             self._making.discard(name)
         if seen is not None and seen.state is InstanceState.RUNNING:
-            self._pace.succeeded()
+            self._pace.note_success()
         elif seen is not None and not self._ending.is_set():
             await self._remove(name)
 
@@ -276,26 +276,26 @@ class DockerMachineGroup(Plugin[Config]):
         attempts = 0
         while (seen := self._store.look(name)) is not None:
             if seen.is_half_made and not seen.is_deleting:
-                self._tell(seen)
+                self._note_failed_create(seen)
                 await asyncio.to_thread(self._store.mark_deleting, name)
             lock = None
             with suppress(FileNotFoundError):
-                # Whoever makes it is not disturbed: what a provider is asked for comes, and has to be known to go.
-                lock = self._store.take(name)
+                # A running create is not interrupted: the provider would make the machine, and nobody would know it.
+                lock = self._store.take_lock(name)
             if lock is None:
                 if not await self._rest(LOOK_SECONDS):
                     return
                 continue
             attempts += 1
-            if cause := await self._removed_once(seen, lock, attempts):
+            if cause := await self._try_remove(seen, lock, attempts):
                 pause = AGAIN.delay(attempts, jitter=random.random())
-                _log.warning("%s could not be removed, and will be again in %.0f s: %s", name, pause, cause)
+                _log.warning("cannot remove %s; next try in %.0f s: %s", name, pause, cause)
                 if not await self._rest(pause):
                     return
         self._gone.add(name)
 
-    async def _removed_once(self, seen: Seen, lock: int, attempt: int) -> str:
-        """Try once; what went wrong, or nothing."""
+    async def _try_remove(self, seen: Seen, lock: int, attempt: int) -> str:
+        """Try once to remove a machine. Returns the cause of a failure, or an empty text."""
         name, config = seen.machine.name, self._config
         try:
             if not self._store.machine_place(name).exists():
@@ -319,7 +319,7 @@ class DockerMachineGroup(Plugin[Config]):
         return Ran(code=-1 if code is None else code, output=self._store.words(name, "rm")).cause
 
     def _is_hopeless(self, seen: Seen, attempt: int) -> bool:
-        """Whether docker-machine shall forget a machine even if the provider does not remove it."""
+        """True if docker-machine should forget the machine even if the provider does not remove it."""
         name = seen.machine.name
         most = self._config.remove_attempts if seen.exit_code == 0 else HALF_MADE_ATTEMPTS
         try:
@@ -335,18 +335,18 @@ class DockerMachineGroup(Plugin[Config]):
             )
         return attempt > most
 
-    def _tell(self, seen: Seen) -> None:
-        """Why there is no machine; and go slower."""
+    def _note_failed_create(self, seen: Seen) -> None:
+        """Log why a machine was not made, and slow down."""
         name = seen.machine.name
         if seen.exit_code is None:
-            _log.warning("%s is half made, for whoever made it was killed; it is removed", name)
+            _log.warning("%s is half made, because its create was killed; removing it", name)
             return
         cause = Ran(code=seen.exit_code, output=self._store.words(name, "create")).cause
-        pause = self._pace.failed(cause, now=self._now, jitter=random.random())
-        _log.warning("%s could not be made and is removed; no other is made for %.0f s: %s", name, pause, cause)
+        pause = self._pace.note_failure(cause, now=self._now, jitter=random.random())
+        _log.warning("cannot make %s; removing it, next try in %.0f s: %s", name, pause, cause)
 
     async def _rest(self, seconds: float) -> bool:
-        """False: we end."""
+        """Sleep. False if the plugin ends."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._ending.wait()
@@ -354,7 +354,7 @@ class DockerMachineGroup(Plugin[Config]):
 
 
 async def _answers(host: str, port: int) -> bool:
-    """Whether an SSH server says its line."""
+    """True if an SSH server answers."""
     try:
         async with asyncio.timeout(ANSWER_SECONDS):
             reader, writer = await asyncio.open_connection(host, port)

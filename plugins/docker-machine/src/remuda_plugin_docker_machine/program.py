@@ -1,8 +1,7 @@
-"""docker-machine as a program: its command lines, how it is run, and what it wrote down about a machine.
+"""Runs docker-machine, and reads its files of a machine.
 
-Every run has a deadline, which `timeout` keeps even when this process is gone. What makes and removes machines is run
-so that it outlives us: a provider that is asked for a machine and then hung up on makes it all the same, and nobody
-knows of it.
+Every run has a deadline, which `timeout` enforces even if this process is gone. Creates and removes run detached from
+us: an interrupted create would leave a machine at the provider that nobody knows.
 """
 
 import asyncio
@@ -20,7 +19,7 @@ from remuda.lib.dataclass import dataclass
 from remuda_plugin_docker_machine.config import Config
 
 KILL_SECONDS = 10
-"""After which a run that was told to end is killed."""
+"""A run that was asked to end is killed after this time."""
 TIMED_OUT = (124, 137)
 LIST_SECONDS = 5
 SSH_PORT = 22
@@ -35,25 +34,25 @@ echo "$code" >"$exit.new" && mv "$exit.new" "$exit"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ran:
-    """A run that has ended."""
+    """Result of a run."""
 
     code: int
     output: str
 
     @property
     def cause(self) -> str:
-        """What went wrong, as one line."""
+        """The error as one line."""
         lines = [line.strip() for line in self.output.splitlines() if line.strip()]
-        told = " / ".join(lines[-3:])[-500:] or "it said nothing"
-        return f"it took too long: {told}" if self.code in TIMED_OUT else f"exit code {self.code}: {told}"
+        text = " / ".join(lines[-3:])[-500:] or "it said nothing"
+        return f"it took too long: {text}" if self.code in TIMED_OUT else f"exit code {self.code}: {text}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Login:
-    """How a machine is logged in to, as docker-machine knows it."""
+    """docker-machine's data for the login to a machine."""
 
     address: str
-    """Empty: it has not written it down."""
+    """Empty: docker-machine has not stored it."""
     port: int
     username: str
     key_path: Path
@@ -71,19 +70,19 @@ class _Machine(msgspec.Struct, rename="pascal"):
 
 
 def create_words(config: Config, name: str) -> list[str]:
-    """The words that make a machine."""
-    options = [*config.machine_options, *(one.replace("%s", name) for one in config.machine_options_with_name)]
-    words = [one if one.startswith("-") else f"--{one}" for one in options]
+    """Arguments of docker-machine that make a machine."""
+    options = [*config.machine_options, *(text.replace("%s", name) for text in config.machine_options_with_name)]
+    words = [option if option.startswith("-") else f"--{option}" for option in options]
     return ["create", "--driver", config.machine_driver, *words, name]
 
 
 def environment(store: Path) -> Mapping[str, str]:
-    """A create that fails is not reported to anybody outside."""
+    """Environment of docker-machine, without crash reports to third parties."""
     return os.environ | {"MACHINE_STORAGE_PATH": str(store), "MACHINE_BUGSNAG_API_TOKEN": "no-report"}
 
 
 async def run(config: Config, words: Sequence[str], *, seconds: int) -> Ran:
-    """Run docker-machine with these words, until it has ended; it ends with us."""
+    """Run docker-machine and wait for its end."""
     process = await asyncio.create_subprocess_exec(
         *("timeout", "-k", str(KILL_SECONDS), str(seconds), config.program, *words),
         env=environment(config.place),
@@ -96,8 +95,11 @@ async def run(config: Config, words: Sequence[str], *, seconds: int) -> Ran:
 
 
 def start(config: Config, words: Sequence[str], *, seconds: int, folder: Path, verb: str, lock: int) -> None:
-    """The same by a process that is nobody's child: `lock` is held until it has ended, and then there are a file
-    `VERB.exit` with its exit code and `VERB.log` with its words in the folder. Blocking, but not for long."""
+    """Start docker-machine detached from this process.
+
+    `lock` is held until its end. Then the folder has `VERB.exit` with the exit code and `VERB.log` with the output.
+    Blocks for a moment.
+    """
     line = ["setsid", "--fork", "sh", "-c", _DETACHED, verb, str(folder / f"{verb}.exit")]
     with (folder / f"{verb}.log").open("wb") as log:
         subprocess.run(
@@ -111,7 +113,7 @@ def start(config: Config, words: Sequence[str], *, seconds: int, folder: Path, v
 
 
 async def make_certificates(config: Config, name: str) -> None:
-    """By one machine that is none: several creates at once would each make their own."""
+    """Make the certificates with a dummy machine. Concurrent creates would each make their own."""
     made = await run(config, ["create", "--driver", "none", "--url", "tcp://127.0.0.1:2376", name], seconds=60)
     await run(config, ["rm", "-f", name], seconds=60)
     if made.code != 0:
@@ -119,14 +121,14 @@ async def make_certificates(config: Config, name: str) -> None:
 
 
 async def state_of(config: Config, name: str) -> str:
-    """What docker-machine says of a machine; only this one is looked at."""
+    """State of one machine in the words of docker-machine."""
     words = ["ls", "-t", str(LIST_SECONDS), "--filter", f"name=^{re.escape(name)}$", "--format", "{{.State}}"]
     ran = await run(config, words, seconds=3 * LIST_SECONDS)
     return ran.output.strip() if ran.code == 0 and ran.output.strip() else "nothing"
 
 
-async def asked_address(config: Config, name: str) -> str:
-    """Of a machine whose driver does not write it down."""
+async def ask_address(config: Config, name: str) -> str:
+    """Address of a machine whose driver does not store it. TemporaryError."""
     ran = await run(config, ["ip", name], seconds=30)
     address = ran.output.strip().rpartition("\n")[2]
     if ran.code != 0 or not address:
@@ -135,7 +137,7 @@ async def asked_address(config: Config, name: str) -> str:
 
 
 def read_login(folder: Path) -> Login:
-    """Of docker-machine's folder of a machine. TemporaryError: it is not there yet, or broken."""
+    """Read docker-machine's folder of a machine. TemporaryError if it is missing or broken."""
     try:
         driver = msgspec.json.decode((folder / "config.json").read_bytes(), type=_Machine).driver
     except (OSError, msgspec.DecodeError) as error:
@@ -149,5 +151,5 @@ def read_login(folder: Path) -> Login:
 
 
 def host_of(address: str) -> str:
-    """Without the engine's port, which the driver `none` leaves there."""
+    """The host of an address, without the port of the engine that the driver `none` adds."""
     return urlsplit(f"//{address}").hostname or "" if address.count(":") == 1 else address

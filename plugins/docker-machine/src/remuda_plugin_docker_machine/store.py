@@ -1,12 +1,10 @@
-"""What is known of the machines, as folders in docker-machine's store: the only state there is, so that any process of
-the plugin sees the same.
+"""State of the machines: folders in docker-machine's store, shared by all processes of the plugin.
 
-A machine is the folder `remuda/NAME`, beside docker-machine's `machines/NAME`. It is on the disk, with the owner,
-before docker-machine hears of the machine, and goes after docker-machine's own is gone: nothing is ever made that
-nobody can find again. Whoever makes or removes a machine holds the `lock` in it, which docker-machine inherits;
-`create.exit` and `rm.exit` have what came of it. A machine that nobody makes any more and that was not made is half
-made, and has to go. `deleting`: it is to go. `address`: asked for, since docker-machine had not written it down.
-Blocking, but only local files.
+A machine is the folder `remuda/NAME`, beside docker-machine's `machines/NAME`. It is on disk, with the owner, before
+docker-machine makes the machine, and is removed after docker-machine's folder, so every machine can be found again.
+Whoever makes or removes a machine holds its `lock`, which docker-machine inherits; `create.exit` and `rm.exit` have the
+exit codes. A machine without a successful create whose lock is free is half made, and is removed. `deleting`: it is to
+be removed. `address`: its address, if docker-machine did not store it. Blocking, but reads local files only.
 """
 
 import fcntl
@@ -24,24 +22,24 @@ from remuda.lib.safe_paths import remove_tree
 
 FOLDER = "remuda"
 TRIAL_PREFIX = "remuda-certificates-"
-"""Of the machine without a machine that has the certificates made."""
+"""Prefix of the dummy machine with which the certificates are made."""
 CERTIFICATES = ("ca.pem", "ca-key.pem", "cert.pem", "key.pem")
 _NEW, _GONE = ".new-", ".gone-"
 
 
 class Machine(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a machine before it is made: `machine.json`."""
+    """Content of `machine.json`, written before the machine is made."""
 
     name: str
     owner: str = ""
     group: str = ""
-    """Settings that name machines: two groups of one owner may share a store."""
+    """Name of the group: two groups of one owner may share a store."""
     created_at: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """A machine as it is now."""
+    """Current state of a machine."""
 
     machine: Machine
     exit_code: int | None = None
@@ -61,21 +59,21 @@ class Seen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draft:
-    """A machine that is about to be made, and its lock, held by us: pass it on, then close it."""
+    """A machine to be made, and its lock, which we hold: pass it on, then close it."""
 
     machine: Machine
     lock: int
 
 
 class Store:
-    """docker-machine's, and ours in it."""
+    """docker-machine's store, and our folders in it."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
         self._folder = root / FOLDER
 
     def prepare(self) -> None:
-        """Make the folder, for this user only, and clear what processes that died were about to add or to remove."""
+        """Make the folder, for this user only, and remove half-added and half-removed machines of killed processes."""
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         with self.alone():
             for folder in self._folder.iterdir():
@@ -90,28 +88,28 @@ class Store:
         return self._folder / name
 
     def machine_place(self, name: str) -> Path:
-        """docker-machine's own folder of it."""
+        """docker-machine's folder of a machine."""
         return self.root / "machines" / name
 
-    def left_trials(self) -> list[str]:
+    def list_trials(self) -> list[str]:
         with suppress(FileNotFoundError):
             return [name for name in os.listdir(self.root / "machines") if name.startswith(TRIAL_PREFIX)]
         return []
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """No other process of the plugin adds machines, or has certificates made, meanwhile."""
+        """Hold the lock of the store: no other process of the plugin adds machines meanwhile."""
         with (self._folder / ".lock").open("a") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
 
     def add(self, machines: Sequence[Machine], *, max_size: int) -> list[Draft]:
-        """As many of them as there is room for in their group."""
+        """Add machines, as many as `max_size` allows in their group."""
         drafts = []
         with self.alone():
             groups = {(machine.owner, machine.group) for machine in machines}
-            there = sum((seen.machine.owner, seen.machine.group) in groups for seen in self.look_all())
-            for machine in machines[: max(0, max_size - there)]:
+            present = sum((seen.machine.owner, seen.machine.group) in groups for seen in self.look_all())
+            for machine in machines[: max(0, max_size - present)]:
                 new = self._folder / f"{_NEW}{machine.name}"
                 new.mkdir(mode=0o700)
                 lock = os.open(new / "lock", os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -127,11 +125,11 @@ class Store:
         return [seen for name in sorted(names) if (seen := self.look(name)) is not None]
 
     def look(self, name: str) -> Seen | None:
-        """None: there is no such machine of ours."""
+        """Read a machine; None if there is none of this name."""
         folder = self.place(name)
         if not name or name.startswith(".") or "/" in name or not folder.is_dir():
             return None
-        # The lock first: whoever has it writes the exit code before it is free.
+        # The lock is read first: its holder writes the exit code before it releases it.
         is_held = not _is_free(folder)
         return Seen(
             machine=_read_machine(folder),
@@ -144,8 +142,8 @@ class Store:
         with suppress(FileNotFoundError):
             write_whole(self.place(name) / "deleting", b"", durable=True)
 
-    def take(self, name: str) -> int | None:
-        """The lock of a machine, which nobody has now but us; None: somebody has. FileNotFoundError: it is gone."""
+    def take_lock(self, name: str) -> int | None:
+        """Lock a machine; None if another process holds the lock. FileNotFoundError if the machine is gone."""
         lock = os.open(self.place(name) / "lock", os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -155,18 +153,18 @@ class Store:
         return lock
 
     def exit_code(self, name: str, verb: str) -> int | None:
-        """Of docker-machine; None: it has not ended, or was killed."""
+        """Exit code of a run of docker-machine; None if it has not ended or was killed."""
         code = _text(self.place(name) / f"{verb}.exit").strip()
         return int(code) if code.isdecimal() else None
 
     def words(self, name: str, verb: str) -> str:
-        """What docker-machine said when it made or removed the machine."""
+        """Output of docker-machine when it made or removed the machine."""
         return _text(self.place(name) / f"{verb}.log")
 
-    def kept_address(self, name: str) -> str:
+    def read_address(self, name: str) -> str:
         return _text(self.place(name) / "address").strip()
 
-    def keep_address(self, name: str, address: str) -> None:
+    def write_address(self, name: str, address: str) -> None:
         with suppress(FileNotFoundError):
             write_whole(self.place(name) / "address", address.encode())
 

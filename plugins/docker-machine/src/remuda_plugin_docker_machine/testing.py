@@ -136,7 +136,7 @@ async def until(group: Group, true: Callable[[Mapping[str, InstanceState]], bool
             await asyncio.sleep(0.02)
 
 
-async def running(group: Group, count: int) -> list[str]:
+async def start_machines(group: Group, count: int) -> list[str]:
     """Ask for machines and wait until all run."""
     assert await group.increase(count) == count
     return await until(group, lambda states: [*states.values()] == [InstanceState.RUNNING] * count)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from remuda.fleeting import InstanceState, TemporaryError
-from remuda_plugin_docker_machine.testing import Yard, running, until
+from remuda_plugin_docker_machine.testing import Yard, start_machines, until
 
 pytestmark = pytest.mark.long
 
@@ -64,7 +64,7 @@ async def test_killed_while_machines_are_made(yard: Yard, tmp_path: Path, count:
 async def test_killed_while_machines_are_removed(yard: Yard, tmp_path: Path, count: int) -> None:
     program, armed, died = dying(tmp_path, count)
     group = await yard.group("hosted", plugin=program)
-    one, two, three = await running(group, 3)
+    one, two, three = await start_machines(group, 3)
     armed.touch()
     try:
         assert await group.decrease([one, two]) == [one, two]

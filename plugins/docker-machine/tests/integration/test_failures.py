@@ -12,7 +12,7 @@ from remuda.fleeting.host import HostedGroup
 from remuda.lib.backoff import Backoff
 from remuda_plugin_docker_machine import group as group_module
 from remuda_plugin_docker_machine.group import DockerMachineGroup
-from remuda_plugin_docker_machine.testing import PROGRAM, Yard, running, until
+from remuda_plugin_docker_machine.testing import PROGRAM, Yard, start_machines, until
 
 RUNNING, DELETING, DELETED = InstanceState.RUNNING, InstanceState.DELETING, InstanceState.DELETED
 
@@ -25,7 +25,7 @@ async def test_leaked_machines_swept(yard: Yard, caplog: pytest.LogCaptureFixtur
     await until(group, lambda states: DELETED in states.values())
     await until(group, lambda states: not states)
     assert yard.machines() == yard.records() == []
-    assert "could not be made and is removed" in caplog.text
+    assert "cannot make " in caplog.text
     # It is not asked again at once, and whoever asks hears why.
     asked = len(yard.calls("create"))
     for _ in range(5):
@@ -36,7 +36,7 @@ async def test_leaked_machines_swept(yard: Yard, caplog: pytest.LogCaptureFixtur
     yard.let("fail-create")
     # A runner that is not configured any more has left one; a sweep finds it by its owner.
     former = await yard.group(settings=Settings(owner="s_0123456789ab/former"))
-    [left] = await running(former, 1)
+    [left] = await start_machines(former, 1)
     assert left not in await group.update()
     assert [one.owner for one in await group.recover()] == ["s_0123456789ab/former"]
     assert await group.decrease([left]) == [left]
@@ -86,7 +86,7 @@ async def test_a_create_that_is_killed_is_swept(yard: Yard, caplog: pytest.LogCa
     [name] = await until(group, lambda states: len(yard.machines()) == 1)
     _kill_all(yard.store / "remuda" / name / "lock")
     await until(group, lambda states: not states)
-    assert "is half made, for whoever made it was killed" in caplog.text
+    assert "is half made, because its create was killed" in caplog.text
     assert yard.machines() == yard.records() == []
 
 
@@ -108,18 +108,18 @@ async def test_a_removal_is_tried_again_and_then_forced(
 ) -> None:
     monkeypatch.setattr(group_module, "AGAIN", Backoff(first_seconds=0.01, ceiling_seconds=0.01))
     group = await yard.group(remove_attempts=2)
-    [name] = await running(group, 1)
+    [name] = await start_machines(group, 1)
     yard.say("fail-rm", "the provider is busy")
     assert await group.decrease([name]) == [name]
     await until(group, lambda states: not states)
     assert yard.calls("rm -")[-3:] == [f"rm -y {name}", f"rm -y {name}", f"rm -f {name}"]
-    assert "could not be removed, and will be again in 0 s: exit code 1: the provider is busy" in caplog.text
+    assert f"cannot remove {name}; next try in 0 s: exit code 1: the provider is busy" in caplog.text
     assert f"{name} is given up after 2 tries to remove it: look at the provider" in caplog.text
 
 
 async def test_a_broken_machine_is_removed_by_force(yard: Yard) -> None:
     group = await yard.group()
-    [name] = await running(group, 1)
+    [name] = await start_machines(group, 1)
     (yard.store / "machines" / name / "config.json").write_text("{")
     with pytest.raises(TemporaryError, match="cannot be read"):
         await group.connect_info(name)
@@ -131,7 +131,7 @@ async def test_a_broken_machine_is_removed_by_force(yard: Yard) -> None:
 async def test_a_removal_survives_the_plugin(yard: Yard) -> None:
     first = InProcess(DockerMachineGroup())
     await first.init(yard.config(), Settings(owner="me"))
-    [name] = await running(first, 1)
+    [name] = await start_machines(first, 1)
     yard.say("fail-rm", "busy")
     assert await first.decrease([name]) == [name]
     await first.shutdown()

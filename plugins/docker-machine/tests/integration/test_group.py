@@ -11,7 +11,7 @@ import pytest
 
 from remuda.fleeting import Connector, InstanceState, PermanentError, Settings, TemporaryError, UnhealthyError
 from remuda.fleeting.conformance import Outcome, Trial, try_out
-from remuda_plugin_docker_machine.testing import KEY, OWNER, PROGRAM, Yard, running, until
+from remuda_plugin_docker_machine.testing import KEY, OWNER, PROGRAM, Yard, start_machines, until
 
 both = pytest.mark.parametrize("how", ["in process", "hosted"])
 CREATING, RUNNING, DELETING, DELETED = (
@@ -77,7 +77,7 @@ async def test_a_program_that_fails_is_an_error_with_its_cause(yard: Yard) -> No
 @both
 async def test_how_to_connect_is_what_docker_machine_wrote_down(yard: Yard, how: str) -> None:
     group = await yard.group(how, machine_options=["stand-in-address=10.9.8.7", "stand-in-port=2022"])
-    [one] = await running(group, 1)
+    [one] = await start_machines(group, 1)
     info = await group.connect_info(one)
     assert (info.address(), info.address(use_external=True)) == ("10.9.8.7", "10.9.8.7")
     assert (info.connector.port, info.connector.username, info.connector.key) == (2022, "docker-user", KEY.encode())
@@ -86,7 +86,7 @@ async def test_how_to_connect_is_what_docker_machine_wrote_down(yard: Yard, how:
 
 async def test_an_address_that_is_not_written_down_is_asked_for_once(yard: Yard) -> None:
     group = await yard.group(machine_options=["stand-in-address="])
-    [one] = await running(group, 1)
+    [one] = await start_machines(group, 1)
     with pytest.raises(TemporaryError, match=f"{one} has no address yet"):
         await group.connect_info(one)
     yard.say("ip", "10.1.1.1\n")
@@ -98,14 +98,14 @@ async def test_an_address_that_is_not_written_down_is_asked_for_once(yard: Yard)
 async def test_the_operators_login_counts(yard: Yard) -> None:
     connector = Connector(use_static_credentials=True, username="ci", key=b"own", keepalive_seconds=7)
     group = await yard.group(settings=Settings(connector=connector))
-    [one] = await running(group, 1)
+    [one] = await start_machines(group, 1)
     made = (await group.connect_info(one)).connector
     assert (made.username, made.key, made.keepalive_seconds) == ("ci", b"own", 7)
 
 
 async def test_a_driver_without_keys_needs_the_operators(yard: Yard) -> None:
     group = await yard.group()
-    [one] = await running(group, 1)
+    [one] = await start_machines(group, 1)
     (yard.store / "machines" / one / "id_rsa").unlink()
     with pytest.raises(PermanentError, match="set username and key_path in connector_config"):
         await group.connect_info(one)
@@ -114,7 +114,7 @@ async def test_a_driver_without_keys_needs_the_operators(yard: Yard) -> None:
 async def test_a_machine_that_does_not_answer_is_not_well(yard: Yard, server: asyncio.Server) -> None:
     port = server.sockets[0].getsockname()[1]
     group = await yard.group(machine_options=[f"stand-in-port={port}"])
-    [one] = await running(group, 1)
+    [one] = await start_machines(group, 1)
     await group.heartbeat(one)
     assert yard.calls("ls") == []
     server.close()
@@ -147,7 +147,7 @@ async def test_no_more_are_made_at_once_than_allowed(yard: Yard) -> None:
 async def test_owners_are_known(yard: Yard, how: str) -> None:
     began = time.time()
     group = await yard.group(how)
-    mine = await running(group, 1)
+    mine = await start_machines(group, 1)
     theirs = await yard.group(how, settings=Settings(owner="another/1"))
     assert await theirs.update() == {}
     assert await theirs.increase(1) == 1

@@ -19,14 +19,14 @@ def test_all_goes_well() -> None:
 
 def test_failures_make_pauses_that_grow_and_one_success_ends_them() -> None:
     pace = Pace(5, PAUSES)
-    assert pace.failed("quota", now=100.0, jitter=1.0) == 10.0
+    assert pace.note_failure("quota", now=100.0, jitter=1.0) == 10.0
     assert (pace.failures, pace.cause) == (1, "quota")
     assert (pace.may_begin(109.0), pace.room(109.0, 0)) == (False, 0)
     assert (pace.may_begin(110.0), pace.room(110.0, 0), pace.room(110.0, 1)) == (True, 1, 0)
     pace.under_way = 1
     assert not pace.may_begin(110.0)
-    assert pace.failed("quota", now=120.0, jitter=1.0) == 20.0
-    pace.succeeded()
+    assert pace.note_failure("quota", now=120.0, jitter=1.0) == 20.0
+    pace.note_success()
     assert pace.may_begin(120.0)
     assert pace.failures == 0
 
@@ -34,7 +34,7 @@ def test_failures_make_pauses_that_grow_and_one_success_ends_them() -> None:
 def test_machines_that_fail_together_are_one_failure() -> None:
     pace = Pace(5, PAUSES)
     for _ in range(5):
-        pace.failed("quota", now=100.0, jitter=1.0)
+        pace.note_failure("quota", now=100.0, jitter=1.0)
     assert pace.failures == 1
     assert pace.pause(100.0) == 10.0
 
@@ -46,7 +46,7 @@ def test_asking_as_soon_as_it_is_allowed_is_never_faster_than_the_pauses(gaps: l
         now += gap
         if pace.may_begin(now):
             begun.append(now)
-            pace.failed("no", now=now, jitter=0.0)
+            pace.note_failure("no", now=now, jitter=0.0)
     waits = [after - before for before, after in pairwise(begun)]
     assert all(wait >= 5.0 - 1e-9 for wait in waits)
     assert all(wait >= 30.0 - 1e-9 for wait in waits[3:])

@@ -54,13 +54,13 @@ def test_states(store: Store, code: str | None, is_held: bool, is_deleting: bool
 
 def test_the_lock_is_had_by_one(store: Store) -> None:
     draft = added(store)
-    assert store.take("m") is None
+    assert store.take_lock("m") is None
     os.close(draft.lock)
-    lock = store.take("m")
+    lock = store.take_lock("m")
     assert lock is not None
     os.close(lock)
     with pytest.raises(FileNotFoundError):
-        store.take("nobody")
+        store.take_lock("nobody")
 
 
 def test_each_group_has_its_own_limit(store: Store) -> None:

@@ -1,8 +1,7 @@
-"""A fleeting plugin whose instances are real machines on this host: namespaces with an sshd of their own, or QEMU.
+"""A fleeting plugin for machines on this host: namespaces with an sshd of their own, or QEMU.
 
-`group` is the plugin; `config` what can be set; `store` the machines' state on disk, which is the only state there is;
-`processes` ends them; `namespace` and `qemu` say how a machine of either kind is started, `addresses` which addresses
-it may have, `cgroups` its limits, `keys` who may log in.
+`group` is the plugin, `config` its settings, `store` the state on disk, `processes` ends machines. `namespace` and
+`qemu` make the start command of each kind; `addresses`, `cgroups` and `keys` serve them.
 """
 
 from remuda_plugin_local.group import LocalGroup

@@ -1,8 +1,7 @@
-"""Which addresses machines may have. Pure but for `routes`.
+"""Addresses that a machine can use. Pure, except for `routes`.
 
-Each machine has a link of its own to this host, and this host a route to its one address, so nothing is shared between
-machines or groups. The route is the claim: the kernel lets only one be added for an address, and it goes with the
-machine. Here are the addresses to try.
+Each machine has its own link to this host, and this host has a route to its address, so machines and groups share
+nothing. The route reserves the address: the kernel accepts only one for an address, and it goes with the machine.
 """
 
 import json
@@ -16,12 +15,12 @@ from typing import Any
 from remuda.fleeting import PermanentError
 
 LINK_PREFIX = "rl-"
-"""How the links to machines are called on this host."""
+"""Prefix of the names of links to machines."""
 _TRIES = 200
 
 
-def checked_network(text: str) -> IPv4Network:
-    """PermanentError."""
+def parse_network(text: str) -> IPv4Network:
+    """Parse and check the setting `network`. PermanentError."""
     try:
         network = IPv4Network(text)
     except ValueError as error:
@@ -32,12 +31,12 @@ def checked_network(text: str) -> IPv4Network:
 
 
 def host_address(network: IPv4Network) -> str:
-    """This host's, as machines see it."""
+    """Address of this host as machines see it."""
     return str(network[1])
 
 
 def candidates(network: IPv4Network, seed: str) -> tuple[str, ...]:
-    """Addresses for a machine, in the order in which it tries them; others begin elsewhere."""
+    """Addresses for a machine in the order of its tries; the seed makes the order different for each machine."""
     last = network.num_addresses - 2
     return tuple(str(network[number]) for number in _sample(2, last, seed))
 
@@ -50,10 +49,10 @@ _REMOVED = re.compile(r"if[0-9]+")
 
 
 def clash(network: IPv4Network, rows: Iterable[Mapping[str, Any]]) -> str:
-    """Which route of this host, other than to our machines, leads to the same addresses; empty: none."""
+    """A route of this host to the same addresses, other than those to our machines; empty: none."""
     for row in rows:
         to, device = str(row.get("dst", "default")), str(row.get("dev", ""))
-        # `ip` writes if7 for a device that was removed while it listed the routes, as that of a machine which ends.
+        # `ip` writes if7 for a device that is removed while it lists the routes.
         is_ours = device.startswith(LINK_PREFIX) or _REMOVED.fullmatch(device)
         if to != "default" and not is_ours and network.overlaps(IPv4Network(to, strict=False)):
             return f"{to} dev {device}"
@@ -61,7 +60,7 @@ def clash(network: IPv4Network, rows: Iterable[Mapping[str, Any]]) -> str:
 
 
 def routes() -> list[Mapping[str, Any]]:
-    """This host's, as `ip -json` tells them."""
-    told = subprocess.run(["ip", "-json", "-4", "route", "show"], capture_output=True, text=True, check=True).stdout
-    found: list[Mapping[str, Any]] = json.loads(told or "[]")
-    return found
+    """Routes of this host in the form of `ip -json`."""
+    printed = subprocess.run(["ip", "-json", "-4", "route", "show"], capture_output=True, text=True, check=True).stdout
+    rows: list[Mapping[str, Any]] = json.loads(printed or "[]")
+    return rows

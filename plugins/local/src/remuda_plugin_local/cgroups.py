@@ -1,8 +1,8 @@
-"""Control groups of machines, version 1 and 2: limits, and a place outside of the manager's own group.
+"""Control groups of machines, version 1 and 2: limits, and a group outside of the manager's own.
 
-A machine is in a group of its own in every hierarchy that lets us, so that a service manager that ends all of the
-manager's processes does not end machines, and sees only what is below (`boot.sh` mounts it). Without any such hierarchy
-machines run without; that is an error only where limits were asked for.
+A machine has a group of its own in every usable hierarchy, so a service manager that ends all processes of the manager
+does not end machines. The machine sees only its part of the hierarchy (`boot.sh` mounts it). Without a hierarchy
+machines run without groups; that is an error only if limits are configured.
 """
 
 import time
@@ -20,16 +20,16 @@ _GONE_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hierarchy:
-    """One that is mounted."""
+    """A mounted hierarchy."""
 
     path: Path
     options: str
-    """With which it is mounted again; empty: version 2."""
+    """Mount options of version 1; empty: version 2."""
     controllers: frozenset[str]
 
 
 def hierarchies(mounts: str, unified: Mapping[str, str]) -> tuple[Hierarchy, ...]:
-    """Out of /proc/mounts, and the controllers of each mount of version 2 by its path."""
+    """Parse /proc/mounts. `unified`: controllers of each mount of version 2 by its path."""
     found = []
     for line in mounts.splitlines():
         _, path, kind, options, *_ = [*line.split(), "", "", "", ""]
@@ -43,7 +43,7 @@ def hierarchies(mounts: str, unified: Mapping[str, str]) -> tuple[Hierarchy, ...
 
 
 def here() -> tuple[Hierarchy, ...]:
-    """Those of this host in which groups can be made."""
+    """Hierarchies of this host in which groups can be made."""
     mounts = Path("/proc/mounts").read_text()
     unified = {}
     for line in mounts.splitlines():
@@ -59,7 +59,7 @@ def here() -> tuple[Hierarchy, ...]:
 
 
 def missing_for(found: tuple[Hierarchy, ...], *, memory_bytes: int, cpus: float) -> str:
-    """Which limit cannot be set; empty: none."""
+    """Names of limits that cannot be set; empty: none."""
     known = frozenset[str]().union(*(one.controllers for one in found))
     wanted = {"memory": bool(memory_bytes), "cpu": bool(cpus)}
     return ", ".join(name for name, is_wanted in wanted.items() if is_wanted and name not in known)
@@ -80,7 +80,7 @@ def settings(one: Hierarchy, *, memory_bytes: int, cpus: float) -> dict[str, str
 
 
 def make(found: tuple[Hierarchy, ...], machine: str, *, memory_bytes: int, cpus: float) -> list[tuple[Hierarchy, Path]]:
-    """The groups of a machine. OSError where a limit cannot be set; a hierarchy that is of no use is left out."""
+    """Make the groups of a machine. OSError if a limit cannot be set."""
     made = []
     for one in found:
         parent, group = one.path / PARENT, one.path / PARENT / machine
@@ -101,7 +101,7 @@ def make(found: tuple[Hierarchy, ...], machine: str, *, memory_bytes: int, cpus:
 
 
 def remove(found: tuple[Hierarchy, ...], machine: str) -> None:
-    """The groups of a machine that has ended, with all inside of them; the kernel takes a moment to see its end."""
+    """Remove the groups of an ended machine. Retries, because the kernel notices the end with a delay."""
     deadline = time.monotonic() + _GONE_SECONDS
     for one in found:
         group = one.path / PARENT / machine
@@ -119,7 +119,7 @@ def remove(found: tuple[Hierarchy, ...], machine: str) -> None:
 
 
 def tidy(found: tuple[Hierarchy, ...]) -> None:
-    """The group that holds all machines, once it holds none."""
+    """Remove the parent group if it has no machine."""
     for one in found:
         with suppress(OSError):
             (one.path / PARENT).rmdir()

@@ -1,6 +1,6 @@
-"""What can be set, and what is wrong with it: the struct of `plugin_config`, and checks that need no machine.
+"""Settings of the plugin (`plugin_config`), and their checks.
 
-Pure but for looking whether files and programs are there. Every mistake is a PermanentError that says what is right.
+A wrong setting is a PermanentError that says what is right. The checks only read the file system.
 """
 
 import os
@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Meta
 
 from remuda.fleeting import PermanentError
-from remuda_plugin_local.addresses import checked_network
+from remuda_plugin_local.addresses import parse_network
 
 PROGRAMS = ("env", "hostname", "ip", "mount", "nsenter", "pivot_root", "setsid", "unshare")
 SSHD = "usr/sbin/sshd"
@@ -26,7 +26,7 @@ _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 
 class QemuConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Of machines of kind `qemu`."""
+    """Settings of machines of kind `qemu`."""
 
     disk: Annotated[
         str,
@@ -106,7 +106,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def check(config: Config) -> None:
-    """PermanentError for what cannot work here."""
+    """Check the settings on this host. PermanentError."""
     if not config.place.is_absolute():
         raise PermanentError(f"folder = {config.folder!r}: an absolute path is needed")
     if "," in str(config.place) or ":" in str(config.place) or re.search(r"\s", str(config.place)):
@@ -127,7 +127,7 @@ def _check_namespace(config: Config) -> None:
             'kind = "namespace" needs root, and this is user '
             f'{os.geteuid()}: run the runner manager as root, or use kind = "qemu"'
         )
-    checked_network(config.network)
+    parse_network(config.network)
     if absent := [program for program in PROGRAMS if shutil.which(program) is None]:
         raise PermanentError(f"programs are missing: {', '.join(absent)}; install util-linux, iproute2 and coreutils")
     root = Path(config.root or "/")

@@ -1,8 +1,8 @@
-"""The plugin: what is asked of the group, and the tasks that make, watch and remove its machines.
+"""The plugin: calls of the group, and tasks that make, watch and remove machines.
 
-Everything is read from `store` and compared with what should be (level, not edge): `update` starts what is missing, so
-a process that died in the middle is continued by the next one that looks. Nothing is remembered here but tasks, one for
-a machine at most. Machines are no children of this process and hear nothing of its end.
+The state is in `store`. `update` compares it with what should be and starts the missing tasks, so work that a killed
+process left is continued by the next one. In memory are only tasks, at most one for each machine. Machines are no
+children of this process and survive it.
 """
 
 import asyncio
@@ -34,14 +34,14 @@ from remuda.fleeting import (
 from remuda_plugin_local import cgroups, namespace, qemu
 from remuda_plugin_local.addresses import clash, routes
 from remuda_plugin_local.config import Config, check
-from remuda_plugin_local.keys import kept_key, public_half
+from remuda_plugin_local.keys import load_key, public_half
 from remuda_plugin_local.processes import end
 from remuda_plugin_local.store import Draft, Seen, Store
 
 AT_ONCE = 8
-"""Machines that are started at the same time."""
+"""Concurrent starts of machines."""
 LOOK_SECONDS = {"namespace": 0.05, "qemu": 0.5}
-"""How often a machine that starts is looked at."""
+"""Interval between checks of a starting machine."""
 ANSWER_SECONDS = 5.0
 END_SECONDS = 60.0
 """After which the next `update` tries again to remove a machine."""
@@ -52,7 +52,7 @@ _log = logging.getLogger("fleeting-plugin-local")
 
 
 class LocalGroup(Plugin[Config]):
-    """Machines on this host."""
+    """A group of machines on this host."""
 
     name = "local"
     version = "0.1.0"
@@ -61,7 +61,7 @@ class LocalGroup(Plugin[Config]):
     def __init__(self) -> None:
         self._tasks: dict[str, asyncio.Task[Any]] = {}
         self._gone: set[str] = set()
-        """Machines that were removed and not shown as deleted yet: one that is only missing may be back."""
+        """Machines that were removed and not shown as deleted yet. One that is only missing would be suspect."""
         self._ending = asyncio.Event()
         self._starting = asyncio.Semaphore(AT_ONCE)
 
@@ -74,7 +74,7 @@ class LocalGroup(Plugin[Config]):
             await asyncio.to_thread(self._store.prepare)
         except OSError as error:
             raise PermanentError(f"folder = {str(config.place)!r} cannot be used: {error.strerror}") from error
-        self._connector = await asyncio.to_thread(self._made_connector, settings.connector)
+        self._connector = await asyncio.to_thread(self._make_connector, settings.connector)
         self._authorized = public_half(self._connector.key)
         if config.kind == "namespace":
             network = IPv4Network(config.network)
@@ -82,7 +82,7 @@ class LocalGroup(Plugin[Config]):
                 raise PermanentError(
                     f"network = {config.network!r} is in use: this host has a route to {other}; choose another one"
                 )
-        # QEMU has its own limits, and need not be run by root.
+        # QEMU sets its own limits and may run without root.
         self._cgroups = cgroups.here() if os.geteuid() == 0 else ()
         if config.kind == "namespace" and (missing := cgroups.missing_for(self._cgroups, **self._limits)):
             raise PermanentError(f"this host has no control groups for {missing}: leave memory and cpus out")
@@ -102,7 +102,7 @@ class LocalGroup(Plugin[Config]):
         return shown
 
     async def increase(self, count: int) -> int:
-        # Who asks may give up, but what has been added is made.
+        # A cancelled caller does not stop the creation of added machines.
         return await asyncio.shield(self._begin(f"increase {time.monotonic_ns()}", self._increase(count)))
 
     async def decrease(self, instances: Sequence[str]) -> Sequence[str]:
@@ -136,7 +136,7 @@ class LocalGroup(Plugin[Config]):
         ]
 
     async def shutdown(self) -> None:
-        """What has begun is finished; machines stay."""
+        """Wait for running tasks. Machines stay."""
         self._ending.set()
         try:
             while self._tasks:
@@ -149,7 +149,7 @@ class LocalGroup(Plugin[Config]):
     def _limits(self) -> dict[str, Any]:
         return {"memory_bytes": self._config.memory_bytes, "cpus": self._config.cpus}
 
-    def _made_connector(self, asked: Connector) -> Connector:
+    def _make_connector(self, asked: Connector) -> Connector:
         if asked.protocol not in ("", "ssh"):
             raise PermanentError(f"protocol = {asked.protocol!r}: machines are reached by ssh")
         if asked.use_static_credentials and not asked.key:
@@ -158,7 +158,7 @@ class LocalGroup(Plugin[Config]):
                 "plugin makes a key"
             )
         with self._store.alone():
-            key = asked.key if asked.use_static_credentials else kept_key(self._store.folder / "key")
+            key = asked.key if asked.use_static_credentials else load_key(self._store.folder / "key")
         return replace(
             asked,
             os="linux",
@@ -177,15 +177,15 @@ class LocalGroup(Plugin[Config]):
         return seen
 
     def _begin(self, name: str, work: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
-        """A task of this name; the one that there is goes on."""
+        """Start a task, unless one of this name runs already."""
         if name in self._tasks:
             work.close()
             return self._tasks[name]
         task = self._tasks[name] = asyncio.create_task(work, name=f"local {name}")
-        task.add_done_callback(lambda task: self._done(name, task))
+        task.add_done_callback(lambda task: self._finish(name, task))
         return task
 
-    def _done(self, name: str, task: "asyncio.Task[Any]") -> None:
+    def _finish(self, name: str, task: "asyncio.Task[Any]") -> None:
         del self._tasks[name]
         if not task.cancelled() and (error := task.exception()) is not None:
             _log.error("%s: %s: %s", name, type(error).__name__, error)
@@ -242,7 +242,7 @@ class LocalGroup(Plugin[Config]):
                     check=True,
                 )
         except (OSError, subprocess.SubprocessError, TemporaryError) as error:
-            _log.warning("%s could not be started: %s", machine, error)
+            _log.warning("cannot start %s: %s", machine, error)
         finally:
             os.close(draft.lock)
 
@@ -251,7 +251,7 @@ class LocalGroup(Plugin[Config]):
         return {int(address.rpartition(":")[2]) for address in addresses if ":" in address}
 
     async def _watch(self, machine: str) -> None:
-        """Until somebody can log in, or never will."""
+        """Wait until login works, or remove a machine that failed."""
         while True:
             seen = self._store.look(machine)
             if seen is None or seen.state is InstanceState.RUNNING:
@@ -275,19 +275,19 @@ class LocalGroup(Plugin[Config]):
 
     def _remove_now(self, machine: str) -> None:
         deadline = time.monotonic() + END_SECONDS
-        while (lock := self._store.take(machine)) is None:
+        while (lock := self._store.take_lock(machine)) is None:
             if time.monotonic() > deadline:
                 raise TemporaryError("it does not end; the next update tries again")
             process = self._store.process(machine)
             if process is None or end(process):
-                time.sleep(0.01)  # it is about to be started, or to be gone
+                time.sleep(0.01)  # it is just starting or ending
         try:
             seen = self._store.look(machine)
             if seen is not None and not seen.is_deleting:
                 how = "ended by itself" if seen.is_up else "ended before anybody could log in"
                 _log.warning("%s %s; its last words: %s", machine, how, self._store.last_words(machine) or "none")
             if self._config.kind == "namespace":
-                # It goes with the machine's network, of which the kernel disposes when it finds the time.
+                # The kernel would remove it with the machine's network, but with a delay.
                 link = ["ip", "link", "delete", namespace.link_name(machine)]
                 subprocess.run(link, stderr=subprocess.DEVNULL, check=False)
             cgroups.remove(self._cgroups, machine)
@@ -297,7 +297,7 @@ class LocalGroup(Plugin[Config]):
 
 
 async def _answers(address: str) -> bool:
-    """Whether an SSH server says its line."""
+    """True if an SSH server answers."""
     host, _, port = address.partition(":")
     try:
         async with asyncio.timeout(ANSWER_SECONDS):

@@ -1,4 +1,4 @@
-"""Keys for SSH: the group's, a machine's own, and the public half of the operator's."""
+"""SSH keys: of the group, of a machine, and the public key of the operator's."""
 
 from pathlib import Path
 
@@ -17,12 +17,12 @@ from remuda.lib.files import write_whole
 
 
 def new_key() -> bytes:
-    """A private key as OpenSSH writes it."""
+    """A new private key in OpenSSH's format."""
     return Ed25519PrivateKey.generate().private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
 
 
 def public_half(key: bytes) -> str:
-    """As one line of `authorized_keys`. PermanentError."""
+    """Public key as a line of `authorized_keys`. PermanentError."""
     load = load_ssh_private_key if b"OPENSSH PRIVATE KEY" in key else load_pem_private_key
     try:
         public = load(key, None).public_key()
@@ -31,8 +31,8 @@ def public_half(key: bytes) -> str:
         raise PermanentError(f"the key of connector_config cannot be used: {error}") from error
 
 
-def kept_key(path: Path) -> bytes:
-    """The key of a file, which is made if there is none; call it under the group's lock."""
+def load_key(path: Path) -> bytes:
+    """Read a key file, which is made if missing. The caller holds the group's lock."""
     if not path.exists():
         write_whole(path, new_key(), durable=True)
     return path.read_bytes()

@@ -1,4 +1,4 @@
-"""How a machine of kind `namespace` is started: the files that it reads, and the command that becomes it."""
+"""Start of a machine of kind `namespace`: its files, and its command."""
 
 from importlib.resources import files
 from ipaddress import IPv4Network
@@ -10,8 +10,8 @@ from remuda_plugin_local.config import Config
 from remuda_plugin_local.keys import new_key
 
 _BOOT = (files(__package__) / "boot.sh").read_text()
-# In version 2 a group that has processes cannot be divided. The machine's own, which is the top of what it sees from
-# here on, has to be: for its jobs, or an engine. So whoever is there moves on, and all that it starts is born there.
+# In version 2 a group with processes cannot have subgroups with controllers. The machine's own group, which is the top
+# of what it sees, needs them for its jobs. So its processes move into a subgroup, and their children start there.
 _LEAVE_TOP = """
 for top in $TOPS; do
     mkdir -p "$top/machine"
@@ -40,12 +40,12 @@ Subsystem sftp internal-sftp
 
 
 def link_name(machine: str) -> str:
-    """Of its link on this host, where 15 characters are all there is room for."""
+    """Name of a machine's link on this host, at most 15 characters."""
     return f"{LINK_PREFIX}{machine.rpartition('-')[2]}"
 
 
 def prepare(folder: Path, authorized: str) -> None:
-    """Write what `boot.sh` reads."""
+    """Write the files that `boot.sh` reads."""
     (folder / "host_key").write_bytes(new_key())
     (folder / "host_key").chmod(0o600)
     (folder / "authorized_keys").write_text(f"{authorized}\n")
@@ -55,7 +55,7 @@ def prepare(folder: Path, authorized: str) -> None:
 def command(
     config: Config, machine: str, folder: Path, *, login: str, cgroups: tuple[Hierarchy, ...]
 ) -> tuple[dict[str, str], list[str]]:
-    """The environment and the words of the command."""
+    """Environment and arguments of the command."""
     network = IPv4Network(config.network)
     environment = {
         "MACHINE": machine,
@@ -77,7 +77,7 @@ def command(
 
 
 def _mounts(cgroups: tuple[Hierarchy, ...]) -> list[str]:
-    """Where each is on the machine, below /sys/fs/cgroup as on this host, and with which options."""
+    """Mount point of each hierarchy below /sys/fs/cgroup, and its options."""
     above = Path("/sys/fs/cgroup")
     found = []
     for one in cgroups:

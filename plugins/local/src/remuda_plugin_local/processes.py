@@ -1,7 +1,7 @@
-"""Whether processes live, and how they end. Blocking: called in threads.
+"""Identifies and ends processes of machines. Blocking: called in threads.
 
-A machine is one process on this host, which `launch.sh` became, and for the kind `namespace` its child, the first in
-the machine's own process namespace: with that one all others end, and it is gone only after them.
+A machine is the process that `launch.sh` becomes. For the kind `namespace` its child is the first process in the
+machine's process namespace: all others end with it, and it is gone only after them.
 """
 
 import os
@@ -17,15 +17,15 @@ GONE_SECONDS = 20.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessId:
-    """A process, also after its number was given to another one."""
+    """Identity of a process that stays unique when its number is reused."""
 
     pid: int
     start_ticks: int
-    """When it was started, as the kernel counts since this host's own start."""
+    """Start time in clock ticks since the boot of this host."""
 
 
 def read_process_id(text: str) -> ProcessId | None:
-    """As `launch.sh` writes it; None: it is not that."""
+    """Parse what `launch.sh` writes; None if it is something else."""
     words = text.split()
     if len(words) != 2 or not all(word.isdigit() for word in words):
         return None
@@ -33,24 +33,24 @@ def read_process_id(text: str) -> ProcessId | None:
 
 
 def start_ticks(stat: str) -> int:
-    """Out of /proc/PID/stat; the name in brackets may hold anything."""
+    """Start time from /proc/PID/stat. The name in brackets may contain any character."""
     return int(stat.rpartition(")")[2].split()[19])
 
 
 def end(process: ProcessId) -> bool:
-    """Kill it with all that is its machine, and wait for that; False: it is not gone yet."""
+    """Kill a process and its machine, and wait. False if it is not gone yet."""
     opened: list[int] = []
     try:
-        leader = _opened(process.pid)
+        leader = _open_process(process.pid)
         if leader is None:
             return True
         opened.append(leader)
         if not _is(process):
             return True
-        # It is to make no more children while they are looked for.
+        # Stopped, it cannot start further children while they are listed.
         _send(leader, signal.SIGSTOP)
         for child in _children(process.pid):
-            if (inner := _opened(child)) is not None:
+            if (inner := _open_process(child)) is not None:
                 opened.append(inner)
                 _send(inner, signal.SIGKILL)
         with suppress(ProcessLookupError):
@@ -68,7 +68,7 @@ def _is(process: ProcessId) -> bool:
         return False
 
 
-def _opened(pid: int) -> int | None:
+def _open_process(pid: int) -> int | None:
     try:
         return os.pidfd_open(pid)
     except ProcessLookupError:

@@ -1,8 +1,8 @@
-"""How a machine of kind `qemu` is started: a drive that tells it who it is, and the command that becomes it.
+"""Start of a machine of kind `qemu`: its cloud-init drive, and its command.
 
-The drive is cloud-init's (NoCloud: a FAT file system labelled CIDATA with `meta-data` and `user-data`), so images of
-clouds need nothing added; others read the same files. The network is QEMU's own, for which nobody has to be root: a
-port of this host's loopback leads to the machine's port 22, and the machine reaches this host's loopback as 10.0.2.2.
+The drive is cloud-init's NoCloud (a FAT file system labelled CIDATA with `meta-data` and `user-data`), so cloud images
+work unchanged. The network is QEMU's user network, which needs no root: a port of this host's loopback leads to the
+machine's port 22, and the machine reaches this host's loopback as 10.0.2.2.
 """
 
 import json
@@ -18,26 +18,26 @@ from remuda_plugin_local.keys import new_key, public_half
 
 MEMORY_BYTES = 1 << 30
 PORTS = range(20_000, 30_000)
-"""Below those that the kernel gives to clients."""
+"""Below the kernel's ephemeral ports."""
 _TRIES = 200
 
 
 def user_data(machine: str, *, login: str, authorized: str, host_key: bytes) -> str:
-    """For cloud-init, in YAML's part that is JSON."""
+    """`user-data` of cloud-init, as JSON, which is valid YAML."""
     user: dict[str, object] = {"name": login, "ssh_authorized_keys": [authorized], "lock_passwd": True}
     if login != "root":
         user |= {"sudo": "ALL=(ALL) NOPASSWD:ALL", "shell": "/bin/bash"}
-    told = {
+    data = {
         "hostname": machine,
         "disable_root": login != "root",
         "users": [user],
         "ssh_keys": {"ed25519_private": host_key.decode(), "ed25519_public": public_half(host_key)},
     }
-    return f"#cloud-config\n{json.dumps(told, indent=2)}\n"
+    return f"#cloud-config\n{json.dumps(data, indent=2)}\n"
 
 
 def prepare(folder: Path, machine: str, *, login: str, authorized: str) -> None:
-    """Write the drive's files."""
+    """Write the files of the drive."""
     seed = folder / "seed"
     seed.mkdir(exist_ok=True)
     (seed / "meta-data").write_text(json.dumps({"instance-id": machine, "local-hostname": machine}) + "\n")
@@ -45,12 +45,12 @@ def prepare(folder: Path, machine: str, *, login: str, authorized: str) -> None:
 
 
 def free_port(taken: Collection[int]) -> int:
-    """One that nobody listens on. TemporaryError. Two may find the same: one machine then ends at once."""
+    """A port without a listener. TemporaryError. On a race of two machines one of them ends at once."""
     for port in random.sample(PORTS, _TRIES):
         if port not in taken:
-            with closing(socket.socket()) as tried:
+            with closing(socket.socket()) as probe:
                 try:
-                    tried.bind(("127.0.0.1", port))
+                    probe.bind(("127.0.0.1", port))
                 except OSError:
                     continue
                 return port
@@ -58,7 +58,7 @@ def free_port(taken: Collection[int]) -> int:
 
 
 def command(config: Config, machine: str, folder: Path, *, port: int) -> tuple[dict[str, str], list[str]]:
-    """The environment and the words of the command."""
+    """Environment and arguments of the command."""
     qemu = config.qemu
     network = f"user,id=net0,restrict={'on' if qemu.restrict else 'off'},hostfwd=tcp:127.0.0.1:{port}-:22"
     words = [qemu.program, "-name", machine, "-nodefaults", "-no-user-config", "-display", "none"]
@@ -73,5 +73,5 @@ def command(config: Config, machine: str, folder: Path, *, port: int) -> tuple[d
     words += ["-drive", f"driver=vvfat,dir={folder / 'seed'},label=CIDATA,read-only=on,if=virtio"]
     words += ["-netdev", network, "-device", "virtio-net-pci,netdev=net0,romfile=", "-device", "virtio-rng-pci"]
     words += ["-serial", f"file:{folder / 'console'}", *qemu.arguments]
-    # Where QEMU puts what the machine writes; the file has no name, and goes with it.
+    # QEMU keeps the machine's writes in an unnamed file there, which vanishes with it.
     return {"TMPDIR": str(folder)}, words

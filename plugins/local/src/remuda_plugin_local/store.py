@@ -1,10 +1,10 @@
-"""The machines of a group as folders on disk: the only state there is, so that any process of the plugin sees the same.
+"""State of a group on disk: one folder for each machine, shared by all processes of the plugin.
 
-A machine is the folder `machines/ID`, which appears whole (`add`) and disappears whole (`remove`), and lives exactly as
-long as its `lock` is held: first by the process that adds it, then by what becomes the machine, which inherits it. So
-whoever dies on whatever line, nobody else has to be asked, and no number of a process is mistaken for another's. Files
-in it are facts: `pid` and `address`, written by the machine's first process; `up`, somebody could log in; `deleting`,
-it is to go. Blocking: called in threads, but for what only looks at one machine.
+A machine is the folder `machines/ID`, which appears (`add`) and disappears (`remove`) atomically. The machine is alive
+exactly as long as its `lock` is held: first by the process that adds it, then by the machine's process, which inherits
+it. So liveness is right after any crash, and needs no process ids. Files in the folder are facts: `pid` and `address`,
+written by the machine's first process; `up`: login worked; `deleting`: it is to be removed. Blocking: called in
+threads, except for reads of one machine.
 """
 
 import fcntl
@@ -27,7 +27,7 @@ _TAIL_BYTES = 2000
 
 
 class Machine(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a machine before it is made: `machine.json`."""
+    """Content of `machine.json`, written before the machine is made."""
 
     id: str
     owner: str = ""
@@ -36,7 +36,7 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """A machine as it is now."""
+    """Current state of a machine."""
 
     machine: Machine
     is_alive: bool
@@ -55,7 +55,7 @@ class Seen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draft:
-    """A machine that is about to be made, and its lock, held by us: pass it on, then close it."""
+    """A machine to be made, and its lock, which we hold: pass it on, then close it."""
 
     machine: Machine
     lock: int
@@ -69,7 +69,7 @@ class Store:
         self._machines = folder / "machines"
 
     def prepare(self) -> None:
-        """Make the folder, for this user only, and clear what processes that died were about to add or to remove."""
+        """Make the folder, for this user only, and remove half-added and half-removed machines of killed processes."""
         self._machines.mkdir(parents=True, exist_ok=True)
         self.folder.chmod(0o700)
         with self.alone():
@@ -82,13 +82,13 @@ class Store:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """No other process adds a machine meanwhile."""
+        """Hold the lock of the group: no other process adds a machine meanwhile."""
         with (self.folder / "lock").open("a") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
 
     def add(self, count: int, *, group: str, owner: str, now: float, max_size: int) -> list[Draft]:
-        """As many machines as there is room for."""
+        """Add up to `count` machines, as `max_size` allows."""
         drafts = []
         with self.alone():
             living = sum(seen.is_alive for seen in self.look_all())
@@ -109,7 +109,7 @@ class Store:
         return [seen for name in sorted(names) if (seen := self.look(name)) is not None]
 
     def look(self, machine: str) -> Seen | None:
-        """None: there is no such machine."""
+        """Read a machine; None if there is none of this name."""
         folder = self.place(machine)
         if not machine or machine.startswith(".") or "/" in machine or not folder.is_dir():
             return None
@@ -122,7 +122,7 @@ class Store:
         )
 
     def mark(self, machine: str, fact: str) -> None:
-        """`up`, `deleting` or `lease`, whose time says that somebody asked. A machine that is gone is left so."""
+        """Touch the file `up`, `deleting` or `lease` of a machine. `lease` records the time. Ignores gone machines."""
         with suppress(FileNotFoundError, NotADirectoryError):
             (self.place(machine) / fact).touch()
 
@@ -132,19 +132,19 @@ class Store:
     def last_words(self, machine: str) -> str:
         return _text(self.place(machine) / "log")[-_TAIL_BYTES:].strip()
 
-    def take(self, machine: str) -> int | None:
-        """The lock of a machine that has ended, for `remove`; None: it lives. FileNotFoundError: it is gone."""
-        return _taken(self.place(machine) / "lock")
+    def take_lock(self, machine: str) -> int | None:
+        """Lock an ended machine for `remove`; None if it is alive. FileNotFoundError if it is gone."""
+        return _take_lock(self.place(machine) / "lock")
 
     def remove(self, machine: str) -> None:
-        """Whoever calls this has taken its lock."""
+        """Remove a machine. The caller holds its lock."""
         gone = self._machines / f"{_GONE}{machine}"
         self.place(machine).rename(gone)
         _clear(gone)
 
 
 def _clear(folder: Path) -> None:
-    """The lock goes last, so that others leave a folder alone that somebody clears."""
+    """Remove a folder, its lock last, so that other processes ignore it meanwhile."""
     with suppress(FileNotFoundError):
         for entry in folder.iterdir():
             if entry.is_dir() and not entry.is_symlink():
@@ -154,7 +154,7 @@ def _clear(folder: Path) -> None:
         remove_tree(folder)
 
 
-def _taken(path: Path) -> int | None:
+def _take_lock(path: Path) -> int | None:
     lock = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -172,7 +172,7 @@ def _taken(path: Path) -> int | None:
 
 def _is_free(folder: Path) -> bool:
     try:
-        lock = _taken(folder / "lock")
+        lock = _take_lock(folder / "lock")
     except FileNotFoundError:
         return True
     if lock is not None:
@@ -181,7 +181,7 @@ def _is_free(folder: Path) -> bool:
 
 
 def _read_machine(folder: Path) -> Machine:
-    """Of a folder that lost its file with this host's power, only the name is left, and nothing lives in it."""
+    """Read `machine.json`. If a power failure lost it, only the name is known, and the machine is dead."""
     try:
         return msgspec.json.decode((folder / "machine.json").read_bytes(), type=Machine)
     except (OSError, msgspec.MsgspecError):

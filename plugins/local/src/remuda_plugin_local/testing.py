@@ -49,7 +49,7 @@ class Yard:
     async def __aexit__(self, *_: object) -> None:
         async with self._stack:
             if self.folder.exists():
-                await emptied(await self.group())
+                await remove_all(await self.group())
         assert not self.left(), self.left()
 
     async def group(
@@ -102,13 +102,13 @@ async def until(group: Group, true: Callable[[Mapping[str, InstanceState]], bool
             await asyncio.sleep(0.02)
 
 
-async def running(group: Group, count: int) -> list[str]:
+async def start_machines(group: Group, count: int) -> list[str]:
     """Ask for machines and wait until all run."""
     assert await group.increase(count) == count
     return await until(group, lambda states: [*states.values()] == [InstanceState.RUNNING] * count)
 
 
-async def emptied(group: Group) -> None:
+async def remove_all(group: Group) -> None:
     """Remove all machines."""
     names = await until(group, lambda states: True)
     assert await group.decrease(names) == names

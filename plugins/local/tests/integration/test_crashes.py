@@ -11,7 +11,7 @@ import pytest
 from remuda.fleeting import InstanceState, TemporaryError
 from remuda.fleeting.host import HostedGroup
 from remuda_plugin_local.store import Store
-from remuda_plugin_local.testing import Yard, emptied, on, running, until
+from remuda_plugin_local.testing import Yard, on, remove_all, start_machines, until
 
 pytestmark = pytest.mark.long
 
@@ -61,14 +61,14 @@ async def test_killed_while_machines_are_made(yard: Yard, tmp_path: Path, count:
         assert await on(group, name, "hostname") == name
     assert await group.increase(3) == 3 - len(names)
     await until(group, lambda states: [*states.values()] == [RUNNING] * 3)
-    await emptied(group)
+    await remove_all(group)
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 6, 9, 14, 20])
 async def test_killed_while_machines_are_removed(yard: Yard, tmp_path: Path, count: int) -> None:
     program, armed, died = dying(tmp_path, count)
     group = await yard.group("hosted", program=program)
-    one, two, three = await running(group, 3)
+    one, two, three = await start_machines(group, 3)
     armed.touch()
     try:
         assert await group.decrease([one, two]) == [one, two]
@@ -85,7 +85,7 @@ async def test_killed_while_machines_are_removed(yard: Yard, tmp_path: Path, cou
 async def test_machines_outlive_the_plugin(yard: Yard) -> None:
     group = await yard.group("hosted")
     assert isinstance(group, HostedGroup)
-    names = await running(group, 2)
+    names = await start_machines(group, 2)
     for name in names:
         await on(group, name, "nohup sleep 1000 >/dev/null 2>&1 & touch /root/mine")
     assert group.pid is not None
@@ -102,7 +102,7 @@ async def test_machines_outlive_the_plugin(yard: Yard) -> None:
 
 async def test_a_machine_that_died_with_the_plugin_is_cleared(yard: Yard) -> None:
     group = await yard.group("hosted")
-    one, other = await running(group, 2)
+    one, other = await start_machines(group, 2)
     await group.close()
     process = Store(yard.folder).process(one)
     assert process is not None
@@ -113,7 +113,7 @@ async def test_a_machine_that_died_with_the_plugin_is_cleared(yard: Yard) -> Non
 
 async def test_a_file_that_is_broken_costs_one_machine(yard: Yard) -> None:
     group = await yard.group()
-    [one] = await running(group, 1)
+    [one] = await start_machines(group, 1)
     broken = Store(yard.folder).place("broken")
     broken.mkdir()
     (broken / "machine.json").write_bytes(b"\0\0\0")
@@ -124,10 +124,10 @@ async def test_a_file_that_is_broken_costs_one_machine(yard: Yard) -> None:
 async def test_groups_side_by_side(yard: Yard, tmp_path: Path) -> None:
     async with Yard(tmp_path) as other_yard:
         group, other = await yard.group("hosted"), await other_yard.group("hosted")
-        [one, _], [another, _] = await asyncio.gather(running(group, 2), running(other, 2))
+        [one, _], [another, _] = await asyncio.gather(start_machines(group, 2), start_machines(other, 2))
         assert set(await group.update()).isdisjoint(await other.update())
         for there, name in ((group, one), (other, another)):
             assert await on(there, name, "hostname") == name
-        await emptied(other)
+        await remove_all(other)
         assert set((await group.update()).values()) == {RUNNING}
         assert await on(group, one, "hostname") == one

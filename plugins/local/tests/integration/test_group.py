@@ -16,7 +16,7 @@ from remuda.fleeting import Connector, InstanceState, PermanentError, Settings, 
 from remuda_plugin_local.addresses import routes
 from remuda_plugin_local.keys import new_key
 from remuda_plugin_local.store import Store
-from remuda_plugin_local.testing import OWNER, PROGRAM, Yard, on, running, until
+from remuda_plugin_local.testing import OWNER, PROGRAM, Yard, on, start_machines, until
 
 both = pytest.mark.parametrize("kind", ["in process", "hosted"])
 CREATING, RUNNING, DELETED = InstanceState.CREATING, InstanceState.RUNNING, InstanceState.DELETED
@@ -64,7 +64,7 @@ async def test_there_are_never_more_than_allowed(yard: Yard, kind: str) -> None:
 @both
 async def test_a_machine_that_is_killed_is_deleted(yard: Yard, kind: str) -> None:
     group = await yard.group(kind)
-    one, other = await running(group, 2)
+    one, other = await start_machines(group, 2)
     process = Store(yard.folder).process(one)
     assert process is not None
     await asyncio.to_thread(_wait_for_end, process.pid, by=signal.SIGKILL)
@@ -79,7 +79,7 @@ async def test_a_machine_that_is_killed_is_deleted(yard: Yard, kind: str) -> Non
 @both
 async def test_a_machine_that_powers_off_is_deleted(yard: Yard, kind: str) -> None:
     group = await yard.group(kind)
-    [one] = await running(group, 1)
+    [one] = await start_machines(group, 1)
     await on(group, one, "kill 1", check=False)
     await until(group, lambda states: states == {one: DELETED})
     await until(group, lambda states: not states)
@@ -87,7 +87,7 @@ async def test_a_machine_that_powers_off_is_deleted(yard: Yard, kind: str) -> No
 
 async def test_a_machine_without_sshd_is_not_well(yard: Yard) -> None:
     group = await yard.group()
-    [one] = await running(group, 1)
+    [one] = await start_machines(group, 1)
     address = (await group.connect_info(one)).address()
     link = f"rl-{one.rpartition('-')[2]}"
     await asyncio.to_thread(subprocess.run, ["ip", "link", "set", link, "down"], check=True)
@@ -99,7 +99,7 @@ async def test_a_machine_without_sshd_is_not_well(yard: Yard) -> None:
 async def test_owners_are_known(yard: Yard, kind: str) -> None:
     began = time.time()
     group = await yard.group(kind)
-    mine = await running(group, 1)
+    mine = await start_machines(group, 1)
     theirs = await yard.group(kind, settings=Settings(owner="another/1"))
     assert await theirs.increase(1) == 1
     found = {one.instance: one for one in await group.recover()}
@@ -153,7 +153,7 @@ async def test_the_operators_key_and_user(yard: Yard) -> None:
     key = new_key()
     connector = Connector(use_static_credentials=True, username="ci", key=key, keepalive_seconds=7, timeout_seconds=9)
     group = await yard.group(settings=Settings(connector=connector))
-    [one] = await running(group, 1)
+    [one] = await start_machines(group, 1)
     info = await group.connect_info(one)
     assert (info.connector.key, info.connector.username, info.connector.os) == (key, "ci", "linux")
     assert (info.connector.keepalive_seconds, info.connector.timeout_seconds) == (7, 9)
@@ -162,7 +162,7 @@ async def test_the_operators_key_and_user(yard: Yard) -> None:
 
 async def test_limits_hold_and_can_be_divided(yard: Yard) -> None:
     group = await yard.group(memory="64m", cpus=0.5)
-    [one] = await running(group, 1)
+    [one] = await start_machines(group, 1)
     seen = await on(group, one, "cat /sys/fs/cgroup/memory/memory.limit_in_bytes /sys/fs/cgroup/cpu/cpu.cfs_quota_us")
     assert seen.split() == [str(64 << 20), "50000"]
     job = "/sys/fs/cgroup/memory/job"
@@ -177,7 +177,7 @@ async def test_nobody_is_at_the_top_of_version_2(yard: Yard) -> None:
     if "cgroup2" not in Path("/proc/mounts").read_text():
         pytest.skip("this host has no control groups of version 2")
     group = await yard.group(lease_seconds=180)
-    [one] = await running(group, 1)
+    [one] = await start_machines(group, 1)
     top = "$(sed -n 's/^[^ ]* \\([^ ]*\\) cgroup2 .*/\\1/p' /proc/mounts)"
     told = await on(group, one, f"cat {top}/cgroup.procs; echo; grep ^0: /proc/self/cgroup; mkdir {top}/job")
     assert told.split() == ["0::/machine"]
@@ -185,7 +185,7 @@ async def test_nobody_is_at_the_top_of_version_2(yard: Yard) -> None:
 
 async def test_a_root_of_its_own(yard: Yard, small_root: Path) -> None:
     group = await yard.group(root=str(small_root), start="echo begun >/root/started")
-    [one] = await running(group, 1)
+    [one] = await start_machines(group, 1)
     assert await on(group, one, "cat /root/started; ls /; touch /root/mine") != ""
     assert await on(group, one, "cat /root/started") == "begun"
     assert "work" not in (await on(group, one, "ls /")).split()
@@ -202,7 +202,7 @@ async def test_a_machine_that_cannot_start_tells_why(yard: Yard, caplog: pytest.
 
 async def test_nothing_of_the_group_is_seen_inside(yard: Yard) -> None:
     group = await yard.group()
-    [one] = await running(group, 1)
+    [one] = await start_machines(group, 1)
     assert await on(group, one, f"cat {yard.folder}/key", check=False) == ""
     assert await on(group, one, "ls -A /root /home /tmp | grep -v :", check=False) == ""
     assert await on(group, one, "ls /dev/vda /dev/sda /dev/mem 2>/dev/null", check=False) == ""
@@ -210,7 +210,7 @@ async def test_nothing_of_the_group_is_seen_inside(yard: Yard) -> None:
 
 async def test_the_host_is_reached_and_names_are_not_waited_for(yard: Yard) -> None:
     group = await yard.group()
-    [one] = await running(group, 1)
+    [one] = await start_machines(group, 1)
     server = await asyncio.start_server(lambda _, writer: writer.close(), "10.250.0.1", 0)
     async with server:
         port = server.sockets[0].getsockname()[1]
@@ -230,7 +230,7 @@ async def test_machines_are_removed_while_they_are_made(yard: Yard, kind: str) -
 async def test_a_machine_ends_with_its_lease(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("remuda_plugin_local.group.check", lambda _: None)
     group = await yard.group(lease_seconds=1)
-    [one] = await running(group, 1)
+    [one] = await start_machines(group, 1)
     folder = Store(yard.folder).place(one)
     process = Store(yard.folder).process(one)
     assert process is not None

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remuda.fleeting import PermanentError
-from remuda_plugin_local.addresses import candidates, checked_network, clash, host_address
+from remuda_plugin_local.addresses import candidates, clash, host_address, parse_network
 
 networks = st.builds(
     lambda number, length: IPv4Network((number, length), strict=False), st.integers(0, 2**32 - 1), st.integers(8, 29)
@@ -30,7 +30,7 @@ def test_a_small_network_is_used_up() -> None:
 @pytest.mark.parametrize("text", ["", "10.0.0.0/33", "10.0.0.1/24", "fd00::/64", "10.0.0.0/30"])
 def test_what_is_no_network(text: str) -> None:
     with pytest.raises(PermanentError, match="network = "):
-        checked_network(text)
+        parse_network(text)
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ def test_states(is_alive: bool, is_up: bool, is_deleting: bool, expected: Instan
 
 def test_a_machine_lives_as_long_as_its_lock_is_held(store: Store) -> None:
     [(name, lock)] = add(store).items()
-    assert store.take(name) is None
+    assert store.take_lock(name) is None
     assert [seen.state for seen in store.look_all()] == [InstanceState.CREATING]
     heir = os.dup(lock)
     os.close(lock)
@@ -67,14 +67,14 @@ def test_removing_leaves_nothing_and_marks_nobody(store: Store) -> None:
     [(name, lock)] = add(store).items()
     (store.place(name) / "disk" / "deep").mkdir(parents=True)
     os.close(lock)
-    taken = store.take(name)
+    taken = store.take_lock(name)
     assert taken is not None
     store.remove(name)
     os.close(taken)
     store.mark(name, "up")
     assert (store.look(name), store.look_all()) == (None, [])
     with pytest.raises(FileNotFoundError):
-        store.take(name)
+        store.take_lock(name)
     assert os.listdir(store.folder / "machines") == []
 
 

@@ -1,7 +1,7 @@
-"""A fleeting plugin whose instances are machines that exist already: it hands them out, and takes them back.
+"""A fleeting plugin for machines that exist already: it hands them out and takes them back.
 
-`group` is the plugin; `config` what can be set; `loans` who has which machine, on disk, which is the only state there
-is; `reach` says where a machine is, and whether it answers.
+`group` is the plugin, `config` its settings, `loans` the state on disk (who has which machine). `reach` parses
+addresses and checks that a machine answers.
 """
 
 from remuda_plugin_static.group import StaticGroup

@@ -1,4 +1,4 @@
-"""What can be set, and what is wrong with it: the struct of `plugin_config`. Every mistake is a PermanentError."""
+"""Settings of the plugin (`plugin_config`), and their checks. A wrong setting is a PermanentError."""
 
 import os
 from pathlib import Path
@@ -14,7 +14,7 @@ MOST_NAME = 80
 
 
 class Instance(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A machine of the list."""
+    """A machine in `instances`."""
 
     username: Annotated[str, Meta(description="Who logs in; empty: as connector_config says.")] = ""
     password: Annotated[str, Meta(description="That user's password.")] = ""
@@ -24,8 +24,8 @@ class Instance(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     @property
     def addresses(self) -> tuple[str, ...]:
-        """Those that there are, in the order of their use."""
-        return tuple(dict.fromkeys(one for one in (self.internal_addr, self.external_addr) if one))
+        """The configured addresses in the order of their use."""
+        return tuple(dict.fromkeys(address for address in (self.internal_addr, self.external_addr) if address))
 
     def __repr__(self) -> str:
         return f"Instance({', '.join(self.addresses)})"
@@ -56,7 +56,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def check(config: Config) -> None:
-    """PermanentError for what cannot work."""
+    """Check the settings. PermanentError."""
     if not config.instances:
         raise PermanentError("instances is empty: list the machines, by name, with external_addr or internal_addr")
     if not config.place.is_absolute():

@@ -1,7 +1,7 @@
-"""The plugin: hands out machines of the list that answer and that nobody has, and takes them back.
+"""The plugin: hands out configured machines that answer and that nobody has, and takes them back.
 
-What is handed out is read from `loans` each time; remembered here is only which machines came back last, so that they
-are given last, and what has to be shown as deleted once. Nothing is started, stopped or cleaned on a machine.
+The loans are read from disk each time. In memory are only the order in which machines came back, because the last ones
+are handed out last, and instances that must be shown as deleted once. Nothing is changed on a machine.
 """
 
 import asyncio
@@ -29,12 +29,12 @@ from remuda_plugin_static.loans import Loan, Loans
 from remuda_plugin_static.reach import PORTS, answers, parse_address
 
 PROBES = 32
-"""Machines that are looked for at the same time."""
+"""Concurrent connection attempts."""
 _log = logging.getLogger("fleeting-plugin-static")
 
 
 class StaticGroup(Plugin[Config]):
-    """Machines of a list."""
+    """A group of configured machines."""
 
     name = "static"
     version = "0.1.0"
@@ -42,9 +42,9 @@ class StaticGroup(Plugin[Config]):
 
     def __init__(self) -> None:
         self._gone: set[str] = set()
-        """Instances that were taken back and not shown as deleted yet: one that is only missing may be back."""
+        """Instances that were taken back and not shown as deleted yet. One that is only missing would be suspect."""
         self._returned: dict[str, int] = {}
-        """Which machines came back, numbered: one that failed is not the first to be given again."""
+        """Return number of each machine: one that failed is not the first to be handed out again."""
         self._probes = asyncio.Semaphore(PROBES)
 
     async def init(self, config: Config, settings: Settings) -> ProviderInfo:
@@ -73,13 +73,13 @@ class StaticGroup(Plugin[Config]):
         well = await asyncio.gather(*(self._answers(self._config.instances[name]) for name in free))
         silent = [name for name, is_well in zip(free, well, strict=True) if not is_well]
         if silent:
-            _log.warning("machines do not answer and are not handed out: %s", ", ".join(silent))
+            _log.warning("not handing out machines that do not answer: %s", ", ".join(silent))
 
-        def wanted(loans: Sequence[Loan]) -> Sequence[Loan]:
+        def choose(loans: Sequence[Loan]) -> Sequence[Loan]:
             names = [name for name in self._free(loans) if name in free and name not in silent]
             return [self._loan(name) for name in names[:count]]
 
-        given = await asyncio.to_thread(self._loans.give, wanted)
+        given = await asyncio.to_thread(self._loans.give, choose)
         if not given and silent and count:
             raise TemporaryError(f"no machine that is free answers: {', '.join(silent)}")
         return len(given)
@@ -107,7 +107,7 @@ class StaticGroup(Plugin[Config]):
             raise UnhealthyError(f"{instance} does not answer at {' and '.join(machine.addresses)}")
 
     async def stats(self) -> GroupStats:
-        """Machines that others have are not ours to use."""
+        """The quota: our machines plus the free ones."""
         found = await asyncio.to_thread(self._loans.all)
         ours = sum(self._is_ours(loan) for loan in found)
         return GroupStats(quota=ours + len(self._free(found)))
@@ -134,10 +134,10 @@ class StaticGroup(Plugin[Config]):
         )
 
     def _free(self, loans: Sequence[Loan]) -> list[str]:
-        """Those that were never given back come first, in the order of the list."""
+        """Free machines: first those that were never given back, in the order of the configuration."""
         out = {(loan.machine, loan.addresses) for loan in loans}
         broken = {loan.machine for loan in loans if loan.is_broken}
-        # A machine of ours may have got another address while it was out.
+        # The address of a machine may have changed while it was handed out.
         ours = {loan.machine for loan in loans if self._is_ours(loan)}
         free = [
             name
@@ -155,19 +155,19 @@ class StaticGroup(Plugin[Config]):
         return machine
 
     def _connector(self, instance: str, machine: Instance) -> Connector:
-        asked = self._settings.connector
-        made = replace(asked, os=asked.os or "linux", protocol=asked.protocol or "ssh")
+        default = self._settings.connector
+        connector = replace(default, os=default.os or "linux", protocol=default.protocol or "ssh")
         if machine.username:
-            made = replace(made, username=machine.username)
+            connector = replace(connector, username=machine.username)
         if machine.password or machine.key_path:
-            # What a machine says of its own is all of it: the operator's key may be another user's.
-            made = replace(made, password=machine.password, key=b"")
+            # Credentials of a machine replace all others: the operator's key may be another user's.
+            connector = replace(connector, password=machine.password, key=b"")
         if machine.key_path:
             try:
-                made = replace(made, key=Path(machine.key_path).expanduser().read_bytes())
+                connector = replace(connector, key=Path(machine.key_path).expanduser().read_bytes())
             except OSError as error:
                 raise PermanentError(f"key_path of {instance}, {machine.key_path}: {error.strerror}") from error
-        return made
+        return connector
 
     async def _answers(self, machine: Instance) -> bool:
         usual = self._settings.connector.port or PORTS[self._settings.connector.protocol]

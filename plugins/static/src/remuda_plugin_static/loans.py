@@ -1,9 +1,9 @@
-"""Who has which machine: a file for each that is handed out, so that any process of the plugin sees the same.
+"""Loans on disk: one file for each machine that is handed out, shared by all processes of the plugin.
 
-A file `NAME-1a2b3c4d.json` appears whole and is on the disk before anybody is told of it. The name of a file is the id
-of an instance, new each time that a machine is handed out: so a late call for an earlier instance never meets the job
-that has the machine now. A file that cannot be read keeps its machine back until somebody removes it, since nobody can
-say who has the machine. Only one process at a time takes or gives. Blocking: called in threads.
+A file `NAME-1a2b3c4d.json` is written atomically and durably before the instance is reported. The file name is the id
+of the instance, and new for each loan, so a late call for an earlier instance never affects the job that has the
+machine now. A file that cannot be read blocks its machine until somebody removes the file. A lock lets one process at a
+time change loans. Blocking: called in threads.
 """
 
 import fcntl
@@ -27,7 +27,7 @@ class Loan(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     machine: str
     addresses: tuple[str, ...] = ()
-    """Machines of different groups may have one name."""
+    """Machines of different groups may have the same name."""
     group: str = ""
     owner: str = ""
     given_at: float | None = None
@@ -35,7 +35,7 @@ class Loan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Loans:
-    """Those kept in one folder, of all groups and owners."""
+    """The loans in one folder, of all groups and owners."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -51,18 +51,18 @@ class Loans:
         path = self._path(instance)
         return self._read(path) if path is not None and path.exists() else None
 
-    def give(self, wanted: Callable[[Sequence[Loan]], Sequence[Loan]]) -> list[Loan]:
-        """Hand out what `wanted` makes of those that are out; their ids are made here."""
+    def give(self, choose: Callable[[Sequence[Loan]], Sequence[Loan]]) -> list[Loan]:
+        """Hand out the machines that `choose` picks, given all present loans. Returns the loans with their ids."""
         with self._alone():
             given = []
-            for loan in wanted(self.all()):
+            for loan in choose(self.all()):
                 loan = msgspec.structs.replace(loan, id=f"{loan.machine}-{token_hex(4)}")
                 write_whole(self.folder / f"{loan.id}{_END}", msgspec.json.encode(loan), durable=True)
                 given.append(loan)
         return given
 
     def take_back(self, instance: str) -> bool:
-        """False: it was not out."""
+        """End a loan. False if there was none."""
         path = self._path(instance)
         with self._alone():
             if path is None or not path.exists():
@@ -81,7 +81,7 @@ class Loans:
         except (OSError, msgspec.DecodeError) as error:
             if path.exists():
                 _log.error(
-                    "%s cannot be read, so its machine is kept back: %s. Remove the file when nobody uses the machine",
+                    "cannot read %s; not handing out its machine: %s. Remove the file when nobody uses the machine",
                     path,
                     error,
                 )

@@ -1,4 +1,4 @@
-"""Where a machine is, and whether anything answers there. Only connects, and says nothing."""
+"""Addresses of machines, and the check that something accepts connections there. Sends nothing."""
 
 import asyncio
 
@@ -18,7 +18,7 @@ def parse_address(address: str, port: int) -> tuple[str, int]:
 
 
 async def answers(host: str, port: int) -> bool:
-    """Whether something accepts connections there."""
+    """True if something accepts connections there."""
     try:
         async with asyncio.timeout(CONNECT_SECONDS):
             _, writer = await asyncio.open_connection(host, port)

@@ -115,7 +115,7 @@ async def test_a_silent_machine_is_not_well_and_not_given(
     silent = {"internal_addr": "127.0.0.1:1"}
     group = await make(instances={"dead": silent} | a_list(address, "a"))
     assert await group.increase(2) == 1
-    assert "machines do not answer and are not handed out: dead" in caplog.text
+    assert "not handing out machines that do not answer: dead" in caplog.text
     with pytest.raises(TemporaryError, match="no machine that is free answers: dead"):
         await group.increase(1)
     [one] = await group.update()
