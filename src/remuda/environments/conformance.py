@@ -42,8 +42,6 @@ class FailedError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """Result of one check."""
-
     name: str
     problem: str = ""
     """Empty: passed."""

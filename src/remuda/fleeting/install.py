@@ -57,7 +57,7 @@ Unpack = Callable[[Path, Path], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Installed:
-    """An installed version."""
+    """A version in the plugin folder, and whether this call put it there."""
 
     reference: Reference
     version: Version

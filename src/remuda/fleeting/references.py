@@ -25,8 +25,6 @@ _PART = re.compile(r"[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Version:
-    """A semantic version."""
-
     numbers: tuple[int, ...]
     pre: tuple[str, ...] = ()
 

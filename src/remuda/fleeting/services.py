@@ -227,7 +227,7 @@ class ControllerService(GRPCControllerBase):
 
 
 class HealthService(HealthBase):
-    """Always SERVING."""
+    """Health of the service `plugin`: SERVING as long as the process answers."""
 
     async def Check(self, stream: Any) -> None:  # noqa: N802
         request = await _request(stream)

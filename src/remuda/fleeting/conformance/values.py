@@ -16,8 +16,6 @@ ONLY_SSH = "let machines be reached by ssh; Remuda's managers log in in no other
 
 
 class Outcome(StrEnum):
-    """How a check ended."""
-
     PASSED = "passed"
     FAILED = "failed"
     NOTED = "noted"  # works with hosts, but may not be what the author wants
@@ -32,7 +30,7 @@ class CheckError(Exception):
 
 
 class FailedError(CheckError):
-    """The check failed."""
+    """The plugin does not meet the requirement."""
 
 
 class NotedError(CheckError):
@@ -72,8 +70,6 @@ class Check:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """Result of one check."""
-
     name: str
     outcome: Outcome
     expected: str

@@ -14,7 +14,7 @@ from remuda.taskscaler.core.values import Fleet, Group, Instance, InstanceState,
 
 
 class Tally:
-    """Counts of one group."""
+    """Counts of the instances and requests of one group."""
 
     __slots__ = ("capacity", "coming", "group", "instances", "leaving", "rank", "requested", "starting", "threshold")
 

@@ -49,8 +49,6 @@ _SHAPES = {5: _FIVE, 6: (*_FIVE, _YEAR), 7: (_SECOND, *_FIVE, _YEAR)}
 
 
 class Period(msgspec.Struct, frozen=True, kw_only=True):
-    """A parsed cron line."""
-
     text: str
     seconds: frozenset[int]
     minutes: frozenset[int]

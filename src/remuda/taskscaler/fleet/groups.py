@@ -73,7 +73,6 @@ class GroupState(msgspec.Struct, kw_only=True):
             self.verdict = judge(self.sightings)
 
     def note_failure(self, now: float, error: str) -> None:
-        """Record a failed creation."""
         self.failures += 1
         self.failed_at = now
         self.error = error

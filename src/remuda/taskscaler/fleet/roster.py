@@ -46,7 +46,7 @@ class Gone(msgspec.Struct, frozen=True):
 
 
 class Roster:
-    """State of one fleet."""
+    """State of one fleet; see the module for its invariants."""
 
     def __init__(self, setup: FleetSetup, metrics: ScalerMetrics) -> None:
         self.setup = setup

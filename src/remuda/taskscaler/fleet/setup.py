@@ -37,8 +37,6 @@ class GroupSetup(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FleetSetup(msgspec.Struct, frozen=True, kw_only=True):
-    """Configuration of one fleet."""
-
     name: str
     """Stable key of the runner; names the state file."""
     owner: str
@@ -134,7 +132,7 @@ class ScalerMetrics(Protocol):
     """
 
     def set_gauges(self, gauges: Gauges) -> None:
-        """Called after every plan."""
+        """Replace the gauges. Called after every plan."""
         ...
 
     def count_instance_operation(self, operation: str, count: int = 1) -> None:
@@ -192,7 +190,7 @@ class ScalerMetrics(Protocol):
 
 
 class NoMetrics:
-    """`ScalerMetrics` that drops everything."""
+    """`ScalerMetrics` without effect, for tests and for managers without metrics."""
 
     def set_gauges(self, gauges: Gauges) -> None:
         pass

@@ -16,8 +16,6 @@ FOREIGN = "foreign"
 
 
 class InstanceStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """Status of one instance."""
-
     name: str
     """GROUP/ID, or the id alone in a group without a name."""
     id: str
@@ -43,8 +41,6 @@ class InstanceStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GroupStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """Status of one group."""
-
     name: str
     plugin: str
     """Name and version of the plugin."""

@@ -90,7 +90,7 @@ class GroupWatch:
         return int(getattr(self.plugin, "starts", self.is_begun))
 
     def look(self) -> None:
-        """Update the group now."""
+        """Update the group now instead of at its next interval."""
         self._look.set()
 
     def act(self) -> None:

@@ -189,7 +189,7 @@ class ProvidedScaler:
             self._wake.set()
 
     def look(self) -> None:
-        """Do an exchange now."""
+        """Do an exchange now instead of at the next interval."""
         self._wake.set()
 
     def drain(self, *, is_draining: bool = True, is_ending: bool = False) -> None:

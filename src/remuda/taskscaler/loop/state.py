@@ -42,7 +42,7 @@ T = TypeVar("T")
 
 
 class Writing(Protocol):
-    """Interface of `lib.sqlite_writer.Writer`."""
+    """Interface of `lib.sqlite_writer.Writer`, for which tests have fakes."""
 
     async def run(self, operation: Callable[[sqlite3.Connection], T]) -> T: ...
 
@@ -75,7 +75,7 @@ class StateFile:
         except sqlite3.DatabaseError as error:
             if _code(error) not in _NO_DATABASE:
                 raise _unusable(path, error) from error
-            aside = _unused(path)
+            aside = _free_name(path)
             self._log.error("cannot read the state file; renamed it", cause=str(error), aside=str(aside))
             for ending in ("", "-wal", "-shm"):
                 with suppress(FileNotFoundError):
@@ -140,7 +140,6 @@ class StateWriter:
         await done.wait()
 
     async def run(self) -> None:
-        """Write changes until cancelled."""
         while True:
             await self._wanted.wait()
             self._wanted.clear()
@@ -207,7 +206,7 @@ def _unusable(path: Path, error: sqlite3.Error) -> StateError:
     return StateError(f"{path} cannot be used: {error}; look whether its disk is full, or another process has it")
 
 
-def _unused(path: Path) -> Path:
+def _free_name(path: Path) -> Path:
     """An unused name for a broken file; earlier ones are kept."""
     names = (f"{path.name}.broken{f'-{n}' if n else ''}" for n in count())
     return next(aside for name in names if not (aside := path.with_name(name)).exists())

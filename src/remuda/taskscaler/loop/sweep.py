@@ -47,8 +47,6 @@ class Orphan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SweepResult(msgspec.Struct, frozen=True, kw_only=True):
-    """Result of a sweep."""
-
     found: tuple[Orphan, ...] = ()
     removed: tuple[str, ...] = ()
     """Ids of instances whose deletion was accepted."""
@@ -178,7 +176,7 @@ class _Calls:
         return await self.within(self._plugin.recover(), ASK_SECONDS, "Recover")
 
     async def update(self) -> set[str]:
-        """Ids of existing instances."""
+        """Ids of instances that the group does not report as deleted."""
         shown = await self.within(self._plugin.update(), ASK_SECONDS, "Update")
         return {one for one, state in shown.items() if not is_gone(state)}
 
