@@ -16,7 +16,7 @@ from remuda.pipeline import JobSpec
 
 
 class MemoryJobs(JobStore):
-    """Jobs of a `MemoryDatabase`."""
+    """The port of jobs over a `MemoryDatabase`."""
 
     def __init__(self, database: MemoryDatabase) -> None:
         super().__init__(database)

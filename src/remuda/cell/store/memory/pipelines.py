@@ -16,7 +16,7 @@ from remuda.model.progress import OVER
 
 
 class MemoryPipelines(PipelineStore):
-    """Pipelines of a `MemoryDatabase`."""
+    """The port of pipelines over a `MemoryDatabase`."""
 
     def __init__(self, database: MemoryDatabase) -> None:
         super().__init__(database)

@@ -1,4 +1,4 @@
-"""Run by Alembic: renders revisions as SQL. Nothing is decided here; transactions are the caller's business."""
+"""Alembic runs this file to render revisions as SQL. The caller of the statements begins the transaction."""
 
 from alembic import context
 

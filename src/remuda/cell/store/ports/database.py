@@ -174,3 +174,18 @@ class Database(Rows, Protocol):
     async def check_writable(self) -> None: ...
 
     def watch_changes(self) -> AsyncGenerator[Collection[JobId], None]: ...
+
+
+async def change_row(
+    database: Database, table: Table[T], row_id: int, decide: Callable[[T], T | None], lock: Lock | None = None
+) -> T | None:
+    """Store and return what `decide` returns for a row; None when it returns None or the row does not exist."""
+
+    async def change(rows: Transaction) -> T | None:
+        value = await rows.find_locked(table, id=row_id)
+        changed = decide(value) if value is not None else None
+        if changed is not None:
+            await rows.update(table, changed)
+        return changed
+
+    return await database.change(change, lock)

@@ -18,7 +18,7 @@ from remuda.pipeline import JobSpec
 
 
 class JobStore(ABC):
-    """Jobs, results and artifacts."""
+    """Stores and finds jobs, their step results and their artifacts."""
 
     def __init__(self, database: Database) -> None:
         self._rows = database

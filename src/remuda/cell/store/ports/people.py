@@ -7,7 +7,7 @@ import msgspec
 from msgspec.structs import replace
 
 from remuda.cell.errors import ConflictError, NotFoundError
-from remuda.cell.store.ports.database import PATHS, TOKENS, Database, Table, Transaction
+from remuda.cell.store.ports.database import PATHS, TOKENS, Database, Table, Transaction, change_row
 from remuda.cell.store.ports.tables import (
     MEMBERS,
     NAMESPACES,
@@ -61,7 +61,7 @@ class PeopleStore:
         return await self._database.find(ORGANIZATIONS, id=organization_id)
 
     async def list_organizations(self) -> Sequence[Organization]:
-        """Ordered by id."""
+        """All organizations, ordered by id."""
         return await self._database.find_all(ORGANIZATIONS, order=("id",))
 
     async def add_namespace(self, namespace: Namespace, *, first: Member | None = None) -> Namespace:
@@ -141,7 +141,7 @@ class PeopleStore:
         return bool(await self._database.remove(MEMBERS, kind=owner[0], owner_id=owner[1], user_id=user_id))
 
     async def list_members(self, owner: Pool) -> Sequence[Member]:
-        """Ordered by user."""
+        """Members of a group or project, ordered by user."""
         return await self._database.find_all(MEMBERS, order=("user_id",), kind=owner[0], owner_id=owner[1])
 
     async def list_memberships(self, user_id: int) -> Sequence[Member]:
@@ -190,15 +190,7 @@ class PeopleStore:
         self, token_id: int, decide: Callable[[UserToken], UserToken | None]
     ) -> UserToken | None:
         """Store and return what `decide` returns; None when it returns None or the token does not exist."""
-
-        async def change(rows: Transaction) -> UserToken | None:
-            token = await rows.find(USER_TOKENS, id=token_id)
-            changed = decide(token) if token else None
-            if changed is not None:
-                await rows.update(USER_TOKENS, changed)
-            return changed
-
-        return await self._database.change(change, TOKENS)
+        return await change_row(self._database, USER_TOKENS, token_id, decide, TOKENS)
 
 
 async def check_path_is_free(rows: Transaction, path: str, *, but: int | None = None) -> None:

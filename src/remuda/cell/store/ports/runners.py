@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from msgspec.structs import replace
 
 from remuda.cell.errors import ConflictError, NotFoundError
-from remuda.cell.store.ports.database import Database, Transaction
+from remuda.cell.store.ports.database import Database, Transaction, change_row
 from remuda.cell.store.ports.tables import MANAGERS, RUNNERS
 from remuda.cell.values import Page, Runner, RunnerManager
 from remuda.cell.values.people import ALL_RUNNERS, RunnerFilter
@@ -13,7 +13,7 @@ from remuda.model.job import RunnerId
 
 
 class RunnerStore:
-    """Runners and runner managers."""
+    """Stores and finds runners and their managers."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -46,15 +46,7 @@ class RunnerStore:
 
     async def change_runner(self, runner_id: RunnerId, decide: Callable[[Runner], Runner | None]) -> Runner | None:
         """Store and return what `decide` returns; None when it returns None or the runner does not exist."""
-
-        async def change(rows: Transaction) -> Runner | None:
-            runner = await rows.find_locked(RUNNERS, id=runner_id)
-            changed = decide(runner) if runner else None
-            if changed is not None:
-                await rows.update(RUNNERS, changed)
-            return changed
-
-        return await self._database.change(change)
+        return await change_row(self._database, RUNNERS, runner_id, decide)
 
     async def remove_runner(self, runner_id: RunnerId) -> bool:
         """Remove the runner with its managers."""

@@ -5,14 +5,14 @@ from collections.abc import Callable, Sequence
 from msgspec.structs import replace as with_fields
 
 from remuda.cell.errors import ConflictError, NotFoundError
-from remuda.cell.store.ports.database import Database, Transaction
+from remuda.cell.store.ports.database import Database, Transaction, change_row
 from remuda.cell.store.ports.tables import RELEASES, SCHEDULES, TRIGGERS
 from remuda.cell.values import Release, Schedule, TriggerToken
 from remuda.model.job import ProjectId
 
 
 class ScheduleStore:
-    """Schedules, trigger tokens and releases."""
+    """Stores and finds schedules, trigger tokens and releases."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -35,15 +35,7 @@ class ScheduleStore:
 
     async def change_schedule(self, schedule_id: int, decide: Callable[[Schedule], Schedule | None]) -> Schedule | None:
         """Store and return what `decide` returns; None when it returns None or the schedule does not exist."""
-
-        async def change(rows: Transaction) -> Schedule | None:
-            schedule = await rows.find_locked(SCHEDULES, id=schedule_id)
-            changed = decide(schedule) if schedule else None
-            if changed is not None:
-                await rows.update(SCHEDULES, changed)
-            return changed
-
-        return await self._database.change(change)
+        return await change_row(self._database, SCHEDULES, schedule_id, decide)
 
     async def remove_schedule(self, schedule_id: int) -> bool:
         return bool(await self._database.remove(SCHEDULES, id=schedule_id))
@@ -84,7 +76,7 @@ class ScheduleStore:
         return await put(RELEASES, release)
 
     async def list_releases(self, project_id: ProjectId) -> Sequence[Release]:
-        """Newest first."""
+        """Releases of a project, newest first."""
         order = ("released_at DESC", "tag DESC")
         return await self._database.find_all(RELEASES, order=order, project_id=project_id)
 

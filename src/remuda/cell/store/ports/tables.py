@@ -22,14 +22,14 @@ from remuda.cell.values.people import Member, Namespace, Organization, User
 
 
 class Setting(NamedTuple):
-    """A row of `settings`."""
+    """A row of the table `settings`."""
 
     name: str
     value: str
 
 
 class StoredKey(NamedTuple):
-    """A row of `signing_keys`."""
+    """A row of the table `signing_keys`."""
 
     kid: str
     pem: bytes

@@ -182,7 +182,7 @@ itself, and what follows them is plain text."""
 
 
 class PostgresDialect:
-    """SQL of PostgreSQL."""
+    """What PostgreSQL says in its own way, for filters."""
 
     def field(self, name: str, kind: str = "bigint") -> str:
         return f"({_BODY} ->> '{name}')::{kind}"
@@ -286,7 +286,7 @@ def groups_by_column(jobs: Iterable[Job]) -> dict[str, str]:
 
 
 def group_query_values(pipeline: Pipeline, groups: Collection[str]) -> tuple[Any, ...]:
-    """The values of `TAKEN_GROUPS`."""
+    """The values to pass to the statement `TAKEN_GROUPS`."""
     return pipeline.project_id, pipeline.id, list(groups), [state.value for state in OCCUPYING]
 
 

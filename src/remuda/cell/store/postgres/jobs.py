@@ -41,7 +41,7 @@ _OPTIMISTIC_TRIES = 3
 
 
 class PostgresJobs(SqlJobs):
-    """Jobs of a `PostgresDatabase`."""
+    """The port of jobs over a `PostgresDatabase`."""
 
     def __init__(self, database: PostgresDatabase) -> None:
         super().__init__(database)

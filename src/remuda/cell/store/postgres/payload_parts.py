@@ -49,7 +49,7 @@ class PartsQuery(NamedTuple):
 
 
 def query_values(queries: Sequence[PartsQuery]) -> tuple[list[Any], ...]:
-    """The values of `PAYLOAD_PARTS`."""
+    """The values to pass to the statement `PAYLOAD_PARTS`."""
     return (
         list({query.job_id for query in queries}),
         list({query.pipeline_id for query in queries}),

@@ -51,7 +51,7 @@ _OPTIMISTIC_TRIES = 3
 
 
 class PostgresPipelines(SqlPipelines):
-    """Pipelines of a `PostgresDatabase`."""
+    """The port of pipelines over a `PostgresDatabase`."""
 
     def __init__(self, database: PostgresDatabase) -> None:
         super().__init__(database)

@@ -73,7 +73,7 @@ class Write(NamedTuple):
     """Store it only while a later job of its pipeline is under way."""
 
     def values(self) -> tuple[Any, ...]:
-        """The values of `STORE_JOBS`."""
+        """The values to pass to the statement `STORE_JOBS`."""
         return (
             *update_values(self.before, self.job),
             self.runner,

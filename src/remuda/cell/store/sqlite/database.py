@@ -54,7 +54,7 @@ def json_list(values: Collection[Any]) -> str:
 
 
 class SqliteDialect:
-    """SQL of SQLite."""
+    """What SQLite says in its own way, for filters."""
 
     def field(self, name: str, kind: str = "bigint") -> str:
         return f"json_extract(CAST(body AS TEXT), '$.{name}')"

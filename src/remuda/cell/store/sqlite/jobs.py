@@ -83,7 +83,7 @@ def _store_jobs(many: int) -> str:
 
 
 class SqliteJobs(SqlJobs):
-    """Jobs of a `SqliteDatabase`."""
+    """The port of jobs over a `SqliteDatabase`."""
 
     def __init__(self, database: SqliteDatabase) -> None:
         super().__init__(database)

@@ -20,7 +20,7 @@ _PIPELINE = "SELECT body FROM pipelines WHERE id = ?"
 
 
 class SqlitePipelines(SqlPipelines):
-    """Pipelines of a `SqliteDatabase`."""
+    """The port of pipelines over a `SqliteDatabase`."""
 
     def __init__(self, database: SqliteDatabase) -> None:
         super().__init__(database)

@@ -1,7 +1,7 @@
-"""The first tables.
+"""Creates the first tables.
 
-A row is light columns that queries need, and a body: the whole value as JSON with its own version. The columns are
-copies of what the body says; the store writes both together. `spec_id` lets all tries of a job share one spec.
+A row has a few columns that queries need, and a body: the whole value as JSON with its own version. The columns are
+copies of fields of the body; the store writes both together. `spec_id` lets all tries of a job share one spec.
 """
 
 import sqlalchemy as sa
@@ -13,7 +13,7 @@ revision = "0001"
 down_revision = None
 
 _BUSY = {"fillfactor": 80}
-"""Rows that change often find room for their next version beside them."""
+"""Leaves room in each page of PostgreSQL, because these rows are updated often."""
 
 
 def upgrade() -> None:

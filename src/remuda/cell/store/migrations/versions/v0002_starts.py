@@ -1,4 +1,4 @@
-"""What pipelines of every origin need: upstream jobs, resource groups, schedules, trigger tokens, releases, lists."""
+"""Adds upstream jobs, resource groups, schedules, trigger tokens and releases, and indexes for lists."""
 
 from typing import Any
 

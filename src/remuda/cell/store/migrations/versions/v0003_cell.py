@@ -1,4 +1,4 @@
-"""The version of the tables is Alembic's; what is left of the old record of it is whose tables they are."""
+"""Replaces the old version table: Alembic has the schema version, the table `cell` has the id of the owning cell."""
 
 import sqlalchemy as sa
 from alembic import op

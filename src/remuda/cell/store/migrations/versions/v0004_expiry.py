@@ -1,4 +1,4 @@
-"""Artifacts expire: when to look at one."""
+"""Adds the time at which an artifact must be checked for expiry."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""Lists and counts that cost what they tell, however long the history of a project, a ref or a runner is."""
+"""Adds indexes, so that lists and counts stay fast with a long history of a project, a ref or a runner."""
 
 import sqlalchemy as sa
 from alembic import op
