@@ -172,9 +172,9 @@ def _service(image: str, service: Mapping[str, Any], job: Containers, taken: set
     privileged = wants and _may_be_privileged(image, docker.allowed_privileged_services, job.configured)
     devices = [
         device
-        for pattern, given in docker.services_devices.items()
+        for pattern, names in docker.services_devices.items()
         if _fits_any(image, [pattern], job.configured)
-        for device in given
+        for device in names
     ]
     return _entry(
         _step_name(alias or image, taken),

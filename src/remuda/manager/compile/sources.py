@@ -83,8 +83,8 @@ def _git_options(variables: Variables) -> dict[str, Any]:
 def _submodules(variables: Variables, depth: int) -> dict[str, Any]:
     strategy = variables["GIT_SUBMODULE_STRATEGY"] or "none"
     if strategy not in SUBMODULE_STRATEGIES:
-        known = ", ".join(SUBMODULE_STRATEGIES)
-        raise CompileError(f"GIT_SUBMODULE_STRATEGY: {strategy!r} is not supported; use one of {known}")
+        strategies = ", ".join(SUBMODULE_STRATEGIES)
+        raise CompileError(f"GIT_SUBMODULE_STRATEGY: {strategy!r} is not supported; use one of {strategies}")
     if strategy == "none":
         return {}
     own_depth = _number(variables["GIT_SUBMODULE_DEPTH"])

@@ -57,8 +57,8 @@ def examine(
     settings = {f"{use.where}.plugin_config": _settings(use, looks[use.plugin], lines) for use in uses}
     diagnoses: list[Diagnosis] = []
     for finding in walk(document):
-        if known := settings.get(finding.where):
-            diagnoses += known
+        if of_plugin := settings.get(finding.where):
+            diagnoses += of_plugin
         elif not _is_header(finding):
             diagnoses.append(_diagnosis(finding, lines))
     return Report(
@@ -110,7 +110,6 @@ def _is_header(finding: Finding) -> bool:
 
 
 def _advice(document: Mapping[str, Any], config: ManagerConfig | None) -> Iterator[str]:
-    """Advice for the switch."""
     runners = [runner for runner in document.get("runners") or () if isinstance(runner, Mapping)]
     yield (
         "let gitlab-runner finish its jobs first (SIGQUIT), and stop it: two managers with one configuration both take "

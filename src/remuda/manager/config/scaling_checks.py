@@ -30,20 +30,20 @@ _NUMBERS = ("capacity_per_instance", "max_use_count", "max_instances", "failure_
 def check_scaling(runner: RunnerConfig, where: str) -> None:
     """Raise ConfigError for settings with which no machine could be created."""
     scaling = autoscaler_of(runner)
-    at = _section(runner, where)
+    section = _section(runner, where)
     if runner.executor == DOCKER_MACHINE:
-        _check_machine(runner, at)
+        _check_machine(runner, section)
     elif not scaling.plugin:
         raise ConfigError(
-            f'{at}.plugin: is missing; name the plugin that creates machines, for example plugin = "aws". Machines '
-            "that exist already are listed in [[runners.remuda.machines]] with host, user and identity_file"
+            f'{section}.plugin: is missing; name the plugin that creates machines, for example plugin = "aws". '
+            "Machines that exist already are listed in [[runners.remuda.machines]] with host, user and identity_file"
         )
     for key in _SPANS:
-        _check_duration(getattr(scaling, key), f"{at}.{key}")
+        _check_duration(getattr(scaling, key), f"{section}.{key}")
     for key in _NUMBERS:
         if getattr(scaling, key) < 0:
-            raise ConfigError(f"{at}.{key}: {getattr(scaling, key)} is below 0")
-    _check_login(scaling.connector_config, f"{at}.connector_config")
+            raise ConfigError(f"{section}.{key}: {getattr(scaling, key)} is below 0")
+    _check_login(scaling.connector_config, f"{section}.connector_config")
     for index, policy in enumerate(scaling.policy):
         _check_duration(policy.idle_time, policy_key(runner, where, index, "idle_time"))
         if policy.idle_count < 0:
@@ -134,15 +134,15 @@ def _runner_doubts(runner: RunnerConfig, where: str) -> Iterator[str]:
         )
 
 
-def _check_machine(runner: RunnerConfig, at: str) -> None:
+def _check_machine(runner: RunnerConfig, section: str) -> None:
     for key, value in (("MachineDriver", runner.machine.machine_driver), ("MachineName", runner.machine.machine_name)):
         if not value:
             raise ConfigError(
-                f"{at}.{key}: is missing; Docker Machine creates nothing without it. Machines that exist already "
+                f"{section}.{key}: is missing; Docker Machine creates nothing without it. Machines that exist already "
                 "are listed in [[runners.remuda.machines]]"
             )
     if "%s" not in runner.machine.machine_name:
-        raise ConfigError(f"{at}.MachineName: has no %s in it, so all machines would have one name; add it")
+        raise ConfigError(f"{section}.MachineName: has no %s in it, so all machines would have one name; add it")
 
 
 def _check_fallback(runner: RunnerConfig, where: str) -> None:

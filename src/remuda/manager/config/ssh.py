@@ -84,17 +84,17 @@ def check_ssh(ssh: SshConfig, where: str) -> None:
 def check_machines(machines: tuple[MachineEntry, ...], where: str) -> None:
     """Raise ConfigError for an incomplete or ambiguous list of machines."""
     for index, machine in enumerate(machines):
-        at = f"{where}[{index}]"
+        place = f"{where}[{index}]"
         if not machine.host:
-            raise ConfigError(f"{at}.host: is missing; name the machine")
+            raise ConfigError(f"{place}.host: is missing; name the machine")
         if not 0 < machine.port < 65536:
-            raise ConfigError(f"{at}.port: {machine.port} is no port")
+            raise ConfigError(f"{place}.port: {machine.port} is no port")
         if machine.capacity < 1:
-            raise ConfigError(f"{at}.capacity: {machine.capacity} would never run a job; give at least 1")
+            raise ConfigError(f"{place}.capacity: {machine.capacity} would never run a job; give at least 1")
         if machine.use_count < 0:
-            raise ConfigError(f"{at}.use_count: {machine.use_count} is below 0; 0 is no limit")
+            raise ConfigError(f"{place}.use_count: {machine.use_count} is below 0; 0 is no limit")
         if not machine.password and not machine.identity_file:
-            raise ConfigError(f"{at}: has neither identity_file nor password; nobody could log in")
+            raise ConfigError(f"{place}: has neither identity_file nor password; nobody could log in")
     names = [machine.name for machine in machines]
     for name in names:
         if names.count(name) > 1:

@@ -146,7 +146,7 @@ class ArtifactConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def upload_seconds(self) -> float:
-        """0: no separate limit."""
+        """Seconds; 0 means no separate limit."""
         return parse_duration(self.upload_timeout)
 
 
@@ -254,12 +254,12 @@ class RunnerConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def prepare_seconds(self) -> float:
-        """0: no separate limit."""
+        """Seconds; 0 means no separate limit."""
         return parse_duration(self.prepare_timeout)
 
     @property
     def get_sources_seconds(self) -> float:
-        """0: no separate limit."""
+        """Seconds; 0 means no separate limit."""
         return parse_duration(self.get_sources_timeout)
 
 

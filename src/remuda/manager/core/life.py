@@ -110,7 +110,7 @@ class Life:
 
     @property
     def record(self) -> Record:
-        """The state to store."""
+        """The state that must survive the process."""
         return Record(
             phase=Phase.ENDED if self.phase is Phase.OVER and self.outcome else self.phase,
             log_offset=self.trace.confirmed,
@@ -270,7 +270,7 @@ class Life:
         self.fail(FailureReason.RUNNER_SYSTEM_FAILURE, "the agent lost the job: its files are gone", now)
 
     def on_agent_back(self) -> None:
-        """The agent is connected."""
+        """The agent is connected again: no more waiting."""
         self._agent_failures, self._agent_down_since, self._agent_at = 0, None, 0.0
 
     def on_agent_failed(self, cause: str, now: float) -> None:

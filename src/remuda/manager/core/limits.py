@@ -1,10 +1,10 @@
-"""Time limits of a job in the manager. A module of its own because `life.py`, its callers and tests share it."""
+"""Time limits of a job in the manager. `life.py` applies them."""
 
 import msgspec
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """All in seconds."""
+    """Limits of a job, in seconds."""
 
     keep_alive: float = 30.0
     """Longest time between two calls to the server."""

@@ -35,7 +35,7 @@ _RELAYED = (Phase.STARTED, Phase.ENDED)
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """How a job ended."""
+    """The result of a job, stored until the server has it."""
 
     state: str
     """success or failed."""

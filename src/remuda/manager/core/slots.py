@@ -66,11 +66,6 @@ class Slots:
         """Free slots; never negative, even if the journal has more jobs than a lowered limit allows."""
         return max(0, self._concurrent - self._taken)
 
-    @property
-    def taken(self) -> int:
-        """Slots of jobs and of requests."""
-        return self._taken
-
     def in_place(self, runner: str) -> int:
         """Taken slots in the runner's environment."""
         return self._in_place[self._place(runner)]

@@ -108,7 +108,7 @@ class LocalEnvironment:
             self._data.chmod(stat.S_IMODE(self._data.stat().st_mode) | 0o011)
             above, caches = self._below(place.cache_dir, "cache", place.run_as)
             cache = stack.enter_context(close_after(make_below(above, caches, is_owned=True)))
-            for name, descriptor in ((base / name, one) for name, one in opened.items()):
+            for name, descriptor in ((base / name, handle) for name, handle in opened.items()):
                 hand_over(name, person, descriptor, closed=True)
             hand_over(above / caches, person, cache, closed=True)
 

@@ -82,20 +82,20 @@ class MachinesEnvironment:
         self._hold(place.key, machine)
 
     async def prepare(self, place: JobPlace, machine: str) -> PreparedPlace:
-        with self._use(machine) as there:
-            return await there.prepare(place)
+        with self._use(machine) as remote:
+            return await remote.prepare(place)
 
     async def before(self, place: JobPlace, machine: str) -> str:
-        with self._use(machine) as there:
-            return await there.hook("before_job", place.before_job, place)
+        with self._use(machine) as remote:
+            return await remote.hook("before_job", place.before_job, place)
 
     async def after(self, place: JobPlace, machine: str) -> str:
-        with self._use(machine) as there:
-            return await there.hook("after_job", place.after_job, place)
+        with self._use(machine) as remote:
+            return await remote.hook("after_job", place.after_job, place)
 
     async def connect(self, machine: str) -> AgentClient:
-        with self._use(machine) as there:
-            client = await there.connect()
+        with self._use(machine) as remote:
+            client = await remote.connect()
         await self._mark_usable(self._machines[machine])
         return client
 
@@ -119,16 +119,16 @@ class MachinesEnvironment:
 
     async def usage(self, folders: Sequence[str] = ()) -> Usage:
         """The least free space of the machines with enough of it; full ones count only if all are full."""
-        known = await self._look_at_all()
-        if not known:
+        free_bytes = await self._look_at_all()
+        if not free_bytes:
             raise EnvironmentTemporaryError(self._causes())
-        enough = [free for free in known if free >= self._least_disk_bytes]
-        return Usage(disk_free_bytes=min(enough) if enough else max(known))
+        enough = [free for free in free_bytes if free >= self._least_disk_bytes]
+        return Usage(disk_free_bytes=min(enough) if enough else max(free_bytes))
 
     async def clean_up(self, place: JobPlace, machine: str) -> None:
         try:
-            with self._use(machine) as there:
-                await there.remove(place)
+            with self._use(machine) as remote:
+                await remote.remove(place)
         finally:
             self._let_go(place.key)
             await self._notify()
@@ -234,7 +234,7 @@ class MachinesEnvironment:
                 if is_new or (member.machine.is_up and self._is_stale(member)):
                     group.create_task(self._look(member), name=f"look at the disk of {member.machine.name}")
         while not (
-            known := [
+            free_bytes := [
                 member.disk_free_bytes for member in self._machines.values() if member.disk_free_bytes is not None
             ]
         ):
@@ -242,7 +242,7 @@ class MachinesEnvironment:
             if name is None:
                 break
             await self._look(self._machines[name])
-        return known
+        return free_bytes
 
     async def _look(self, member: _Member) -> None:
         try:

@@ -201,7 +201,7 @@ class _Installation:
 
 
 class RemoteMachine:
-    """One machine behind SSH."""
+    """One machine behind SSH, with its agent."""
 
     def __init__(
         self,
@@ -250,10 +250,10 @@ class RemoteMachine:
 
     async def need_sessions(self) -> None:
         """Check that sshd allows enough sessions for the commands beside the agent. SshLastingError: it does not."""
-        wanted = self._commands_at_once + 1
-        if (most := await self._ssh.sessions(wanted)) < wanted:
+        needed = self._commands_at_once + 1
+        if (most := await self._ssh.sessions(needed)) < needed:
             raise SshLastingError(
-                f"{self.name}: its sshd allows {most} sessions on one connection, and {wanted} are needed for so many "
+                f"{self.name}: its sshd allows {most} sessions on one connection, and {needed} are needed for so many "
                 "jobs at the same time; raise MaxSessions in sshd_config there, or lower capacity_per_instance"
             )
 
@@ -265,7 +265,6 @@ class RemoteMachine:
             raise SshLastingError(f"{self.name}: {line!r} ended with {done.code} there: {output}")
 
     def abort(self) -> None:
-        """Abort the connection."""
         self._ssh.abort()
 
     async def uses_left(self, claiming: str = "") -> int | None:

@@ -196,24 +196,24 @@ class SshConnection:
 
     def _connect_error(self, error: Exception) -> SshError:
         address = self.address
-        there = f"{address.user}@{address.host}:{address.port}"
+        name = f"{address.user}@{address.host}:{address.port}"
         match error:
             case asyncssh.HostKeyNotVerifiable() if address.host_key:
-                text = f"{there} has another host key than its host_key says; find out why before you change that"
+                text = f"{name} has another host key than its host_key says; find out why before you change that"
             case asyncssh.HostKeyNotVerifiable():
                 text = (
-                    f"the host key of {there} is not in {address.keys_file}, or is another one there; see what "
+                    f"the host key of {name} is not in {address.keys_file}, or is another one there; see what "
                     f"`ssh-keyscan -p {address.port} {address.host}` prints, and add it if it is the machine's"
                 )
             case asyncssh.PermissionDenied():
                 by = f"the key {address.identity_file}".strip() if address.has_key else "the password"
-                text = f"{there} does not accept {by}"
+                text = f"{name} does not accept {by}"
             case asyncssh.KeyImportError():
                 text = f"the key {address.identity_file}".strip() + f" cannot be used: {error}"
             case FileNotFoundError() | PermissionError():
                 text = f"{error.filename} cannot be read: {error.strerror}"
             case _:
-                text = f"{there} cannot be reached: {_text(error)}"
+                text = f"{name} cannot be reached: {_text(error)}"
         is_denied = isinstance(
             error, asyncssh.HostKeyNotVerifiable | asyncssh.PermissionDenied | asyncssh.KeyImportError
         )

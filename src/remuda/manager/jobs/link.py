@@ -199,7 +199,7 @@ class AgentLink:
             self._post(job_id, "confirm", self._presence_message(job_id))
 
     def forget(self, job_id: str) -> None:
-        """Unregister a job."""
+        """Unregister a job: it gets no more events."""
         self.unsubscribe(job_id)
         self._listeners.pop(job_id, None)
 
@@ -209,7 +209,7 @@ class AgentLink:
         self._post(job_id, "place", self._subscribe_message(job_id))
 
     def unsubscribe(self, job_id: str) -> None:
-        """Stop the job's events."""
+        """Tell the agent to send no more events of the job."""
         if job_id in self._subscribed:
             self._subscribed.discard(job_id)
             self._post(job_id, "place", lambda watch: watch.unsubscribe(job_id))

@@ -33,7 +33,7 @@ class Note(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def owner_note(row: JobRow, system_id: str) -> bytes:
-    """The value of `JobStart.owner`."""
+    """Encode the note for `JobStart.owner`."""
     head = Note(system_id=system_id, row=msgspec.structs.replace(row, payload=b""))
     return msgspec.json.encode(head) + b"\n" + row.payload
 

@@ -37,7 +37,7 @@ _LEVELS = ("warning", "error", "fatal", "panic")
 
 
 def mode_of(payload: JobPayload) -> str:
-    """TRADITIONAL or STEPS."""
+    """The mode label of a job: TRADITIONAL or STEPS."""
     return STEPS if payload.run else TRADITIONAL
 
 
@@ -201,7 +201,7 @@ class ManagerMetrics:
         self.counter(f"gitlab_runner_configuration_{name}").inc()
 
     def count_received(self, runner: RunnerConfig, about: JobInfo, *, mode: str, now: float) -> None:
-        """A job was received."""
+        """Count a received job and its time in the queue."""
         labels = self.labels(runner)
         queued, running = about.time_in_queue_seconds, about.project_jobs_running_on_instance_runners_count
         self.counter("gitlab_runner_jobs_total").labels(*labels).inc()
@@ -250,7 +250,7 @@ class ManagerMetrics:
                 self.histogram(f"remuda_manager_job_{name}_bytes").labels(*labels.values()).observe(size)
 
     def poller_events(self) -> PollerEvents:
-        """The callbacks of pollers."""
+        """Callbacks with which pollers report to the metrics."""
         return PollerEvents(
             opened=self._count_request,
             limited=self._set_limits,

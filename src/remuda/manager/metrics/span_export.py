@@ -1,6 +1,6 @@
 """Creates the span exporter if the environment asks for spans (OTEL_EXPORTER_OTLP_*).
 
-A module of its own, so that a manager without spans does not import `spans.py` and its dependencies.
+It stands alone, so that a manager without spans does not import `spans.py` and its dependencies.
 """
 
 import os

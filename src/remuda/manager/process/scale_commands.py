@@ -34,7 +34,7 @@ class FleetReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ScaleReport(msgspec.Struct, frozen=True, kw_only=True):
-    """Answer of `scale`."""
+    """Answer to the command `scale`."""
 
     fleets: tuple[FleetReport, ...]
 
@@ -53,7 +53,7 @@ class FoundOrphan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SweepReport(msgspec.Struct, frozen=True, kw_only=True):
-    """Answer of `sweep`."""
+    """Answer to the command `sweep`."""
 
     orphans: tuple[FoundOrphan, ...]
     problems: tuple[str, ...]

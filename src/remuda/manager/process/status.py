@@ -122,7 +122,7 @@ class MachineStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ManagerStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """The whole document."""
+    """The status document of a manager."""
 
     format: int = VERSION
     version: str = __version__

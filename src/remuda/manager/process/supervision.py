@@ -218,10 +218,10 @@ class Manager:
         # Requests contain the manager's capacity and share the check interval; if these change, all pollers restart.
         is_wide = config.concurrent != old.concurrent or config.check_interval != old.check_interval
         is_wide = is_wide or len(config.runners) != len(old.runners)
-        known = {(served.config.url, served.config.token): served for served in self._runners}
+        current = {(served.config.url, served.config.token): served for served in self._runners}
         runners: list[ServedRunner] = []
         for runner in config.runners:
-            served = known.get((runner.url, runner.token))
+            served = current.get((runner.url, runner.token))
             if served is None or served.config != runner or is_wide:
                 served = self._make_runner(runner, config.concurrent)
             runners.append(served)
@@ -351,7 +351,7 @@ class Manager:
         task.add_done_callback(lambda _: self._quiet.set())
 
     def _start_task(self, name: str, work: Callable[[], Awaitable[None]]) -> asyncio.Task[None]:
-        """Start a supervised task."""
+        """Start a task that is restarted after a failure."""
         return self._group.create_task(restart_on_failure(name, work, self._clock), name=name)
 
 

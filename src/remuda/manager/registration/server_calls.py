@@ -54,8 +54,8 @@ async def open_client(
 def refusal(url: str, reply: RunnerReply, causes: Mapping[int, str] | None = None) -> RegisterError:
     """An error that explains an unexpected answer."""
     said = f" ({reply.message})" if reply.message else ""
-    known = _CAUSES | dict(causes or {})
-    cause = known.get(reply.status, "the answer is not what a GitLab server or a Remuda cell sends")
+    texts = _CAUSES | dict(causes or {})
+    cause = texts.get(reply.status, "the answer is not what a GitLab server or a Remuda cell sends")
     return RegisterError(f"{url} answered {reply.status}{said}: {cause}")
 
 

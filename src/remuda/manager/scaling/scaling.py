@@ -31,7 +31,9 @@ class Scaling:
     def ending(self) -> list[Scaled]:
         """Scalers of runners that are no longer configured: they wait for their last jobs, or remove their machines."""
         configured = {id(scaled) for _, scaled in self.fleets}
-        scalers = {id(scaled): scaled for scaled in (*(one for one, _ in self._running.values()), *self._discarded)}
+        scalers = {
+            id(scaled): scaled for scaled in (*(running for running, _ in self._running.values()), *self._discarded)
+        }
         return [scaled for key, scaled in scalers.items() if key not in configured and not scaled.is_closed]
 
     @property
@@ -68,8 +70,8 @@ class Scaling:
         setups = [environment.setup_for(runner.config) for runner, environment in scaled]
         for (runner, environment), setup in zip(scaled, setups, strict=True):
             environment.change(runner.config, setup)
-            known = self._demands.get(id(environment))
-            if known is None or known[1].client is not runner.client:
+            former = self._demands.get(id(environment))
+            if former is None or former[1].client is not runner.client:
                 environment.demand = CellDemand(runner.client)
                 self._demands[id(environment)] = environment, environment.demand
         room.observers = {runner.config.short_token: environment.set_taken for runner, environment in scaled}

@@ -105,12 +105,12 @@ def _unknown(key: str, path: str, where: str, value: Any) -> Finding:
     import difflib  # imported here because only mistakes need it
 
     section = path.rpartition(".")[0]
-    known = {
+    siblings = {
         name[len(section) :].lstrip(".").split(".")[0]
         for name in FACTS
         if not section or name.startswith(f"{section}.")
     }
-    names = {name.lower(): name for name in sorted(known)}
+    names = {name.lower(): name for name in sorted(siblings)}
     close = difflib.get_close_matches(key.lower(), names, n=1)
     nearest = names[close[0]] if close else ""
     # Ignoring a misspelt key of Remuda could give jobs more rights than intended.
