@@ -1,8 +1,8 @@
 """The keys that sign a cell's tokens: list them, and replace the one for job tokens.
 
 The keys are in the store, and the processes of a running cell see a new one within seconds
-(`remuda.cell.secrets.key_ring`). `remuda cell keys` calls it. A module of its own beside `encryption_keys`, because
-the two kinds of keys have nothing in common.
+(`remuda.cell.secrets.key_ring`). `remuda cell keys` calls it. It stands alone because the keys in `encryption_keys`
+are of another kind and have nothing in common with these.
 """
 
 import msgspec
