@@ -244,7 +244,7 @@ class TestChosen:
         [
             ({}, "ref is missing"),
             ({"ref": "nowhere"}, "there is no branch or tag 'nowhere'"),
-            ({"ref": "main", "sha": "0" * 40}, "whole name"),
+            ({"ref": "main", "sha": "0" * 40}, "full name"),
             ({"ref": "refs/heads/main", "sha": "1" * 40}, "there is no commit"),
             ({"ref": "refs/heads/main", "sha": "HEAD"}, "there is no commit"),
             ({"ref": "main", "source": "magic"}, "source"),

@@ -7,6 +7,7 @@ caller can make the cell hold an unbounded request in memory.
 import asyncio
 import re
 from collections.abc import AsyncIterator, Iterable
+from contextlib import suppress
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
@@ -131,6 +132,17 @@ class Body:
 def first_headers(scope: Scope) -> dict[bytes, bytes]:
     """Headers by lower-case name; the first one where a name is repeated."""
     return dict(reversed(scope["headers"]))
+
+
+def decode_fast(raw: bytes, scope: Scope, content_type: bytes, decoder: msgspec.json.Decoder[T], kind: type[T]) -> T:
+    """Like `decode`, but first tries `decoder`, which takes a quarter of the time for the JSON that runners send.
+
+    Forms of old runners, and errors that need a description, take the ordinary way.
+    """
+    if not scope["query_string"]:
+        with suppress(msgspec.DecodeError):
+            return decoder.decode(raw)
+    return decode(raw, content_type.decode("latin-1"), scope["query_string"], kind)
 
 
 async def parameters(request: Request, kind: type[T], *, limit_bytes: int) -> T:

@@ -40,14 +40,24 @@ class ApiError(Exception):
 
 
 class JsonBytes(Response):
-    """Encoded JSON, which is sent in one step where the connection can (`connections.send_whole`)."""
+    """Encoded JSON, which is sent in one step where the connection can (`connections.send_whole`).
+
+    Sets its headers without Starlette's `init_headers`, because every call of a runner creates one.
+    """
 
     def __init__(self, body: bytes, status: int = 200, headers: Mapping[str, str] | None = None) -> None:
-        super().__init__(body, status, headers, "application/json")
+        self.body = body
+        self.status_code = status
+        self.background = None
+        self.raw_headers = [
+            *((name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in (headers or {}).items()),
+            (b"content-length", b"%d" % len(body)),
+            (b"content-type", b"application/json"),
+        ]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         send_whole = getattr(getattr(send, "__self__", None), "send_whole", None)
-        if send_whole is None or not send_whole(self.status_code, self.raw_headers, bytes(self.body)):
+        if send_whole is None or not send_whole(self.status_code, self.raw_headers, self.body):
             await super().__call__(scope, receive, send)
 
 

@@ -10,13 +10,14 @@ a store that does not answer is 503.
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import msgspec
 from msgspec.structs import replace
 from starlette.types import Receive, Scope, Send
 
 from remuda.cell.core.payload.payload import for_other_runners, ref_of, without_ref
 from remuda.cell.dispatch.handout import Assignment, NoJob
 from remuda.cell.http.edge import auth
-from remuda.cell.http.edge.bodies import Body, HangUp, decode, first_headers
+from remuda.cell.http.edge.bodies import Body, HangUp, decode_fast, first_headers
 from remuda.cell.http.edge.endpoints import Edge
 from remuda.cell.http.edge.errors import ClientGoneError, json_answer, no_content
 from remuda.model.runner import RunnerType
@@ -26,6 +27,7 @@ from remuda.wire.runner_api import MANAGER_NAME, RequestJob
 
 ROUTE = "/api/v4/jobs/request"
 
+_decoder = msgspec.json.Decoder(RequestJob)
 _log = logger("cell")
 
 
@@ -36,8 +38,7 @@ async def request_job(edge: Edge, scope: Scope, receive: Receive, send: Send, *,
     """
     body = Body(receive)
     raw = await body.read(edge.settings.request_limit_bytes)
-    content_type = first_headers(scope).get(b"content-type", b"").decode("latin-1")
-    message = decode(raw, content_type, scope["query_string"], RequestJob)
+    message = decode_fast(raw, scope, first_headers(scope).get(b"content-type", b""), _decoder, RequestJob)
     ip = scope["client"][0] if scope.get("client") else ""
     outcome = await _outcome(edge, message, request_id=client_id, ip=ip, gone=body.hang_up)
     if isinstance(outcome, Assignment):

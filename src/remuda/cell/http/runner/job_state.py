@@ -6,6 +6,7 @@
 
 import re
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -13,7 +14,7 @@ from starlette.types import Receive, Scope, Send
 from remuda.cell.dispatch.runner_calls import Updated
 from remuda.cell.http.edge import auth
 from remuda.cell.http.edge.access import RUNNER
-from remuda.cell.http.edge.bodies import Body, decode, first_headers, parameters
+from remuda.cell.http.edge.bodies import Body, decode_fast, first_headers, parameters
 from remuda.cell.http.edge.endpoints import Edge, Endpoint
 from remuda.cell.http.edge.errors import (
     ApiError,
@@ -45,6 +46,7 @@ MAX_TAG = 255
 MIN_TIMEOUT_SECONDS = 600
 
 _log = logger("cell")
+_update_decoder = msgspec.json.Decoder(UpdateJob)
 
 _ASSIGNED = frozenset({JobState.LEASED, JobState.RUNNING})
 
@@ -133,8 +135,7 @@ async def update_job(edge: Edge, job_id: str, scope: Scope, receive: Receive, se
         raise bad_parameter("job_id is invalid")
     headers = first_headers(scope)
     raw = await Body(receive).read(edge.settings.body_limit_bytes)
-    content_type = headers.get(b"content-type", b"").decode("latin-1")
-    params = decode(raw, content_type, scope["query_string"], UpdateJob)
+    params = decode_fast(raw, scope, headers.get(b"content-type", b""), _update_decoder, UpdateJob)
     token = params.token or headers.get(b"job-token", b"").decode("latin-1")
     if not token:
         raise bad_parameter("token is missing")
