@@ -197,13 +197,13 @@ async def _cancel(life: _Life) -> None:
 
 
 async def _prepare(life: _Life) -> None:
-    made = await life.plugin.prepare(life.place, life.machine)
+    folders = await life.plugin.prepare(life.place, life.machine)
     _need(
-        made.work_dir.startswith(made.builds_dir.rstrip("/") + "/"),
-        f"work_dir {made.work_dir} has to be in builds_dir {made.builds_dir}",
+        folders.work_dir.startswith(folders.builds_dir.rstrip("/") + "/"),
+        f"work_dir {folders.work_dir} has to be in builds_dir {folders.builds_dir}",
     )
-    _need(await life.plugin.prepare(life.place, life.machine) == made, "Prepare gave other folders the second time")
-    life.folders = made
+    _need(await life.plugin.prepare(life.place, life.machine) == folders, "Prepare gave other folders the second time")
+    life.folders = folders
 
 
 async def _before(life: _Life) -> None:
@@ -268,8 +268,10 @@ async def _follow(client: AgentClient) -> tuple[bytes, str]:
 
 
 async def _recover(life: _Life) -> None:
-    found = await life.plugin.recover()
-    _need(life.machine in found, f"Recover has to name {life.machine}, whose agent keeps a job, not {list(found)}")
+    machines = await life.plugin.recover()
+    _need(
+        life.machine in machines, f"Recover has to name {life.machine}, whose agent keeps a job, not {list(machines)}"
+    )
 
 
 async def _usage(life: _Life) -> None:
@@ -283,8 +285,11 @@ async def _die(life: _Life) -> None:
     await life.stop()
     await life.start()
     await life.plugin.open(life.config, version=life.version, folder=life.folder, runner="check")
-    found = await life.plugin.recover()
-    _need(life.machine in found, f"after a kill and a new start Recover has to name {life.machine}, not {list(found)}")
+    machines = await life.plugin.recover()
+    _need(
+        life.machine in machines,
+        f"after a kill and a new start Recover has to name {life.machine}, not {list(machines)}",
+    )
     await life.plugin.adopt(life.place, life.machine)
     again = await life.plugin.acquire(life.place)
     _need(again == life.machine, f"a job that was adopted with {life.machine} got {again}")

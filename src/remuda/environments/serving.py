@@ -125,9 +125,9 @@ class _Service(EnvironmentBase):
     async def Prepare(self, stream: Stream[pb.Held, pb.Folders]) -> None:  # noqa: N802
         held = await _receive(stream)
         with _as_status():
-            made = await self._plugin.prepare(from_wire(held.place), held.machine)
+            folders = await self._plugin.prepare(from_wire(held.place), held.machine)
         await stream.send_message(
-            pb.Folders(work_dir=made.work_dir, builds_dir=made.builds_dir, cache_dir=made.cache_dir)
+            pb.Folders(work_dir=folders.work_dir, builds_dir=folders.builds_dir, cache_dir=folders.cache_dir)
         )
 
     async def Before(self, stream: Stream[pb.Held, pb.HookOutput]) -> None:  # noqa: N802

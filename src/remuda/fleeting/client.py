@@ -253,9 +253,9 @@ class WireGroup:
         if ability not in self._capabilities:
             raise UnsupportedError(f"the plugin does not have {ability}")
 
-    def _of_these(self, asked: Sequence[str], answered: Sequence[str]) -> Sequence[str]:
-        ghosts = sorted(set(answered) - set(asked))
+    def _of_these(self, requested: Sequence[str], answered: Sequence[str]) -> Sequence[str]:
+        ghosts = sorted(set(answered) - set(requested))
         if ghosts:
             self._log.warning("the plugin answered with instances that were not in the request", instances=ghosts[:10])
         accepted = set(answered)
-        return [one for one in asked if one in accepted]
+        return [one for one in requested if one in accepted]

@@ -74,9 +74,9 @@ def read_handshake(line: str, *, asked_for_certificate: bool = False) -> Handsha
     if core != str(CORE_VERSION):
         raise PermanentError(f"the plugin speaks go-plugin's core protocol {core[:20]}, this Remuda {CORE_VERSION}")
     if version not in {str(one) for one in VERSIONS}:
-        known = ", ".join(str(one) for one in VERSIONS)
+        versions = ", ".join(str(one) for one in VERSIONS)
         raise PermanentError(
-            f"no protocol version in common: the plugin speaks {version[:20]!r}, this Remuda {known}; "
+            f"no protocol version in common: the plugin speaks {version[:20]!r}, this Remuda {versions}; "
             "use another version of one of them"
         )
     speaks = rest[0] if rest else "netrpc"

@@ -46,8 +46,8 @@ class InProcess:
             _log.warning("the plugin has %s; that ability is not announced", half)
         with self._classify_errors():
             read = read_config(self._plugin.config_type, config)
-            told = a_value("init", await wait_for("init", self._plugin.init(read, settings)), ProviderInfo)
-            self.info = a_value("init", complete_info(told, self._plugin), ProviderInfo)
+            info = a_value("init", await wait_for("init", self._plugin.init(read, settings)), ProviderInfo)
+            self.info = a_value("init", complete_info(info, self._plugin), ProviderInfo)
         return self.info
 
     async def update(self) -> Mapping[str, InstanceState]:
@@ -67,8 +67,8 @@ class InProcess:
 
     async def connect_info(self, instance: str) -> ConnectInfo:
         with self._ready():
-            told = await wait_for("connect_info", self._plugin.connect_info(instance))
-            return a_value("connect_info", told, ConnectInfo)
+            info = await wait_for("connect_info", self._plugin.connect_info(instance))
+            return a_value("connect_info", info, ConnectInfo)
 
     async def shutdown(self) -> None:
         with self._ready():
@@ -113,8 +113,8 @@ class InProcess:
 
     async def acquire(self, holder: str, *, key: str = "", caches: Sequence[str] = ()) -> str:
         with self._ready():
-            told = await wait_for("acquire", self._provider.acquire(holder, key=key, caches=caches))
-            return a_value("acquire", told, str)
+            answer = await wait_for("acquire", self._provider.acquire(holder, key=key, caches=caches))
+            return a_value("acquire", answer, str)
 
     async def release(self, holder: str, *, is_used: bool = True, warmed: Sequence[str] = ()) -> None:
         with self._ready():
@@ -153,6 +153,6 @@ class InProcess:
             raise TemporaryError(f"{text} ({where})" if where else text) from error
 
 
-def _of_these(asked: Sequence[str], answered: Sequence[str]) -> Sequence[str]:
+def _of_these(requested: Sequence[str], answered: Sequence[str]) -> Sequence[str]:
     accepted = set(answered)
-    return [name for name in asked if name in accepted]
+    return [name for name in requested if name in accepted]

@@ -73,17 +73,17 @@ def this_platform() -> tuple[str, str, str]:
     return sys.platform, _MACHINES.get(name, name), ""
 
 
-def choose_image(document: Mapping[str, Any], wanted: tuple[str, str, str]) -> Mapping[str, Any]:
+def choose_image(document: Mapping[str, Any], target: tuple[str, str, str]) -> Mapping[str, Any]:
     """The entry of an index for a platform. PermanentError lists the available platforms. Pure."""
     available: set[str] = set()
     for entry in _entries(document, "manifests"):
         platform = entry.get("platform")
         platform = platform if isinstance(platform, Mapping) else {}
         system, architecture, variant = (str(platform.get(key, "")) for key in ("os", "architecture", "variant"))
-        if (system, architecture) == wanted[:2] and (not wanted[2] or variant in ("", wanted[2])):
+        if (system, architecture) == target[:2] and (not target[2] or variant in ("", target[2])):
             return entry
         available.add("/".join(part for part in (system, architecture, variant) if part))
-    name = "/".join(part for part in wanted if part)
+    name = "/".join(part for part in target if part)
     platforms = ", ".join(sorted(available)) or "none"
     raise PermanentError(f"there is nothing for this machine ({name}), only for: {platforms}")
 

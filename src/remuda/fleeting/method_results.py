@@ -29,53 +29,53 @@ async def wait_for(method: str, answer: "Awaitable[T]") -> T:
     return await answer
 
 
-def a_value(method: str, given: object, kind: type[T]) -> T:
+def a_value(method: str, result: object, kind: type[T]) -> T:
     """Check that a result is of this type; of a dataclass, all fields."""
-    if not isinstance(given, kind):
-        raise TemporaryError(f"{method}() returned {_type_name(given)}; it has to return {_article(kind.__name__)}")
+    if not isinstance(result, kind):
+        raise TemporaryError(f"{method}() returned {_type_name(result)}; it has to return {_article(kind.__name__)}")
     if is_dataclass(kind):
         for name, hint in _hints(kind).items():
-            _check_field(method, name, getattr(given, name), hint)
-    return given
+            _check_field(method, name, getattr(result, name), hint)
+    return result
 
 
-def a_count(method: str, given: object) -> int:
-    if not isinstance(given, int):
+def a_count(method: str, result: object) -> int:
+    if not isinstance(result, int):
         raise TemporaryError(
-            f"{method}() returned {_type_name(given)}; it has to return how many were accepted, an int"
+            f"{method}() returned {_type_name(result)}; it has to return how many were accepted, an int"
         )
-    return given
+    return result
 
 
-def instances(method: str, given: object) -> Sequence[str]:
+def instances(method: str, result: object) -> Sequence[str]:
     """Check that a result is a list of names."""
-    if isinstance(given, str) or not isinstance(given, Iterable):
-        raise TemporaryError(f"{method}() returned {_type_name(given)}; it has to return the names that were accepted")
-    names = list(given)
+    if isinstance(result, str) or not isinstance(result, Iterable):
+        raise TemporaryError(f"{method}() returned {_type_name(result)}; it has to return the names that were accepted")
+    names = list(result)
     for name in names:
         if not isinstance(name, str):
             raise TemporaryError(f"{method}() returned {_type_name(name)} as a name of an instance; it has to be a str")
     return names
 
 
-def several(method: str, given: object, kind: type[T]) -> Sequence[T]:
+def several(method: str, result: object, kind: type[T]) -> Sequence[T]:
     """Check that a result is a list of values of this type."""
-    if isinstance(given, str | Mapping) or not isinstance(given, Iterable):
-        raise TemporaryError(f"{method}() returned {_type_name(given)}; it has to return a list of {kind.__name__}")
-    return [a_value(method, one, kind) for one in given]
+    if isinstance(result, str | Mapping) or not isinstance(result, Iterable):
+        raise TemporaryError(f"{method}() returned {_type_name(result)}; it has to return a list of {kind.__name__}")
+    return [a_value(method, one, kind) for one in result]
 
 
-def states(method: str, given: object) -> Mapping[str, InstanceState]:
-    if not isinstance(given, Mapping):
-        wanted = "a dict of names of instances and their InstanceState"
-        raise TemporaryError(f"{method}() returned {_type_name(given)}; it has to return {wanted}")
-    for name, state in given.items():
+def states(method: str, result: object) -> Mapping[str, InstanceState]:
+    if not isinstance(result, Mapping):
+        expected = "a dict of names of instances and their InstanceState"
+        raise TemporaryError(f"{method}() returned {_type_name(result)}; it has to return {expected}")
+    for name, state in result.items():
         if not isinstance(name, str):
             raise TemporaryError(f"{method}() returned {name!r} as a name of an instance; it has to be a str")
         if not isinstance(state, InstanceState):
             what = f"{method}() returned {state!r} as the state of {name}"
             raise TemporaryError(f"{what}; it has to be an InstanceState, such as InstanceState.RUNNING")
-    return dict(given)
+    return dict(result)
 
 
 def halves(plugin: object) -> Iterator[str]:

@@ -112,8 +112,8 @@ def versions(reference: Reference, folder: Path) -> list[Version]:
         names = os.listdir(folder / reference.place)
     except OSError:
         return []
-    found = [version_of_folder(name) for name in names if is_program(folder / reference.place / name / PROGRAM)]
-    return sorted((version for version in found if version is not None), key=lambda version: version.order)
+    candidates = [version_of_folder(name) for name in names if is_program(folder / reference.place / name / PROGRAM)]
+    return sorted((version for version in candidates if version is not None), key=lambda version: version.order)
 
 
 def list_plugins(env: Mapping[str, str] = os.environ) -> list[FoundPlugin]:

@@ -108,11 +108,11 @@ def find_mistake(plugin: object) -> str:
     return _find_struct_mistake(plugin.config_type)
 
 
-def read_config(kind: type[ConfigT], given: Any) -> ConfigT:
+def read_config(kind: type[ConfigT], config: Any) -> ConfigT:
     """Read `plugin_config` into the plugin's struct. PermanentError names the key."""
     if wrong := _find_struct_mistake(kind):
         raise PermanentError(wrong)
-    values = {} if given is None else given
+    values = {} if config is None else config
     if not isinstance(values, Mapping):
         raise PermanentError(f"plugin_config has to be a table, not {type(values).__name__}")
     prepared = _prepare(inspect.type_info(kind), dict(values), "")

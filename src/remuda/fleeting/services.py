@@ -144,18 +144,18 @@ class AbilitiesService(AbilitiesBase):
     async def Stats(self, stream: "Stream[Empty, own.StatsResponse]") -> None:  # noqa: N802
         await _request(stream)
         with _as_status():
-            found = await self._group.stats()
-            answer = own.StatsResponse(quota=found.quota, hourly_price=found.hourly_price)
+            stats = await self._group.stats()
+            answer = own.StatsResponse(quota=stats.quota, hourly_price=stats.hourly_price)
         await stream.send_message(answer)
 
     async def Recover(self, stream: "Stream[Empty, own.TaggedInstance]") -> None:  # noqa: N802
         await _request(stream)
         with _as_status():
-            found = [
+            tagged = [
                 own.TaggedInstance(instance=one.instance, owner=one.owner, created_at=int(one.created_at or 0))
                 for one in await self._group.recover()
             ]
-        for one in found:
+        for one in tagged:
             await stream.send_message(one)
 
 
@@ -187,8 +187,8 @@ class ProviderService(ProviderBase):
     async def Acquire(self, stream: "Stream[provider.AcquireRequest, provider.AcquireResponse]") -> None:  # noqa: N802
         request = await _request(stream)
         with _as_status():
-            found = await self._group.acquire(request.holder, key=request.key, caches=list(request.caches))
-        await stream.send_message(provider.AcquireResponse(instance=found))
+            instance = await self._group.acquire(request.holder, key=request.key, caches=list(request.caches))
+        await stream.send_message(provider.AcquireResponse(instance=instance))
 
     async def Release(self, stream: "Stream[provider.ReleaseRequest, Empty]") -> None:  # noqa: N802
         request = await _request(stream)

@@ -35,9 +35,9 @@ async def try_out(trial: Trial) -> AsyncGenerator[Result, None]:
             if result.outcome is Outcome.FAILED and (check.is_needed or not life.is_running):
                 break
     finally:
-        left = await run_check(table.NOTHING_LEFT, life)
+        cleanup = await run_check(table.NOTHING_LEFT, life)
         await life.stop()
-    yield left
+    yield cleanup
     for check in ending.CHECKS:
         yield await _alone(check, trial)
 

@@ -31,8 +31,8 @@ async def init(life: Life) -> None:
     await life.begin()
     need(life.info.id, "the answer has no id")
     need(life.info.max_size > 0, "the answer has max_size 0: nothing would ever be made")
-    wanted = life.trial.instances
-    need(life.info.max_size >= wanted, f"max_size is {life.info.max_size}, and {wanted} instances are to be made")
+    count = life.trial.instances
+    need(life.info.max_size >= count, f"max_size is {life.info.max_size}, and {count} instances are to be made")
 
 
 async def health(life: Life) -> None:
@@ -48,27 +48,29 @@ async def update(life: Life) -> None:
 
 
 async def increase(life: Life) -> None:
-    wanted = life.trial.instances
-    answer = await life.increase(wanted)
-    life.accepted = min(answer.succeeded, wanted)
-    need(answer.succeeded <= wanted, f"asked for {wanted} it accepted {answer.succeeded}")
-    need(answer.succeeded > 0, f"asked for {wanted} it accepted none, and gave no reason")
+    count = life.trial.instances
+    answer = await life.increase(count)
+    life.accepted = min(answer.succeeded, count)
+    need(answer.succeeded <= count, f"asked for {count} it accepted {answer.succeeded}")
+    need(answer.succeeded > 0, f"asked for {count} it accepted none, and gave no reason")
 
 
 async def shows(life: Life) -> None:
-    found = await life.until(lambda new: len(new) >= life.accepted, _patience(life.trial))
-    life.made = list(found)
-    need(len(found) <= life.accepted, f"{life.accepted} were accepted, and {len(found)} came: {format_states(found)}")
-    need(len(found) == life.accepted, f"{life.accepted} were accepted, Update shows of them: {format_states(found)}")
-    _check_states(found)
+    states = await life.until(lambda new: len(new) >= life.accepted, _patience(life.trial))
+    life.made = list(states)
+    need(
+        len(states) <= life.accepted, f"{life.accepted} were accepted, and {len(states)} came: {format_states(states)}"
+    )
+    need(len(states) == life.accepted, f"{life.accepted} were accepted, Update shows of them: {format_states(states)}")
+    _check_states(states)
 
 
 async def runs(life: Life) -> None:
     past: dict[str, int] = {}
 
-    def is_over(found: dict[str, int]) -> bool:
+    def is_over(states: dict[str, int]) -> bool:
         for name in life.made:
-            state = found.get(name, -1)
+            state = states.get(name, -1)
             if state == UNKNOWN_NUMBER:
                 continue
             if past.get(name) == _RUNNING != state:
@@ -78,9 +80,9 @@ async def runs(life: Life) -> None:
             past[name] = state
         return all(past.get(name) == _RUNNING for name in life.made)
 
-    found = await life.until(is_over, life.trial.boot_seconds)
-    if not is_over(found):
-        text = f"{format_states(found)}, after {life.trial.boot_seconds:.0f} s"
+    states = await life.until(is_over, life.trial.boot_seconds)
+    if not is_over(states):
+        text = f"{format_states(states)}, after {life.trial.boot_seconds:.0f} s"
         raise NotedError(text) if not life.trial.boot_seconds else FailedError(text)
 
 
@@ -214,10 +216,10 @@ async def kill(life: Life) -> None:
     life.process.kill()
     await life.process.ended.wait()
     await life.begin()
-    left = set(await life.new())
-    lost = sorted(set(life.made) - left)
+    remaining = set(await life.new())
+    lost = sorted(set(life.made) - remaining)
     if lost:
-        life.made = [name for name in life.made if name in left]
+        life.made = [name for name in life.made if name in remaining]
         if not life.made:
             await life.increase(1)
             life.made = list(await life.until(bool, _patience(life.trial)))
@@ -252,15 +254,15 @@ async def decrease_nobody(life: Life) -> None:
 async def disappear(life: Life) -> None:
     past: set[str] = set()
 
-    def are_gone(found: dict[str, int]) -> bool:
-        past.update(name for name in life.made if name not in found or is_going(found[name]))
-        back = sorted(name for name in past if name in found and not is_going(found[name]))
+    def are_gone(states: dict[str, int]) -> bool:
+        past.update(name for name in life.made if name not in states or is_going(states[name]))
+        back = sorted(name for name in past if name in states and not is_going(states[name]))
         need(not back, f"{', '.join(back)} is back after it was going")
-        return all(found.get(name) in (None, *_ENDED) for name in life.made)
+        return all(states.get(name) in (None, *_ENDED) for name in life.made)
 
-    found = await life.until(are_gone, _patience(life.trial) if life.going else 0.0)
-    life.is_given_up = not are_gone(found)
-    need(not life.is_given_up, f"there still are: {format_states(found)}")
+    states = await life.until(are_gone, _patience(life.trial) if life.going else 0.0)
+    life.is_given_up = not are_gone(states)
+    need(not life.is_given_up, f"there still are: {format_states(states)}")
 
 
 async def others(life: Life) -> None:
@@ -285,14 +287,14 @@ async def clean_up(life: Life) -> None:
     if not life.is_running:
         await life.begin()
     patience = _patience(life.trial) if life.is_in_doubt else 0.0
-    found = await life.until(lambda new: any(not is_going(state) for state in new.values()), patience)
-    left, patience = [name for name, state in found.items() if not is_going(state)], 0.0
-    if left:
+    states = await life.until(lambda new: any(not is_going(state) for state in new.values()), patience)
+    remaining, patience = [name for name, state in states.items() if not is_going(state)], 0.0
+    if remaining:
         with suppress(TemporaryError, PermanentError):
-            if (await life.decrease(left)).succeeded:
+            if (await life.decrease(remaining)).succeeded:
                 patience = ONCE_MORE_SECONDS if life.is_given_up else _patience(life.trial)
-    found = await life.until(lambda new: all(is_going(state) for state in new.values()), patience)
-    still = {name: state for name, state in found.items() if not is_going(state)}
+    states = await life.until(lambda new: all(is_going(state) for state in new.values()), patience)
+    still = {name: state for name, state in states.items() if not is_going(state)}
     need(not still, f"there still are: {format_states(still)}")
 
 
@@ -313,7 +315,7 @@ def _or_missing(state: int) -> str:
     return "missing" if state < 0 else state_name(state)
 
 
-async def _reach(life: Life, wanted: int) -> None:
-    found = await life.until(lambda new: all(new.get(name) == wanted for name in life.made), _patience(life.trial))
+async def _reach(life: Life, target: int) -> None:
+    found = await life.until(lambda new: all(new.get(name) == target for name in life.made), _patience(life.trial))
     states = {name: found.get(name, -1) for name in life.made}
-    need(set(states.values()) == {wanted}, f"not {state_name(wanted)} in the end: {format_states(states)}")
+    need(set(states.values()) == {target}, f"not {state_name(target)} in the end: {format_states(states)}")

@@ -29,9 +29,9 @@ class Boots(msgspec.Struct, frozen=True, kw_only=True):
 def estimate(boots: Boots, under_way: Iterable[float] = (), *, quantile: float = QUANTILE) -> float:
     """Seconds until most new instances are ready. `under_way`: ages of instances that are not ready yet."""
     weighed = [(seconds, DECAY**age) for age, seconds in enumerate(reversed(boots.seconds))]
-    known = _quantile(weighed, quantile) if weighed else DEFAULT_BOOT_SECONDS
-    late = [(age, 1.0) for age in under_way if age > known]
-    return _quantile([*weighed, *late], quantile) if late else known
+    learned = _quantile(weighed, quantile) if weighed else DEFAULT_BOOT_SECONDS
+    late = [(age, 1.0) for age in under_way if age > learned]
+    return _quantile([*weighed, *late], quantile) if late else learned
 
 
 def _quantile(weighed: list[tuple[float, float]], quantile: float) -> float:

@@ -64,23 +64,23 @@ def grow(fleet: Fleet, census: Census, missing: Mapping[Reason, int], now: float
         fresh = group.limits.fresh
         wanted = -(-need // fresh)
         hard = _room(fleet, tally, places, now)
-        given = hard.fit(wanted)
+        possible = hard.fit(wanted)
         bucket = throttle.refill(group, now)
         soft = _pace(tally, bucket)
-        count = soft.fit(given)
-        for room, lacking in ((hard, wanted - given), (soft, given - count)):
+        count = soft.fit(possible)
+        for room, lacking in ((hard, wanted - possible), (soft, possible - count)):
             if lacking and room.because is not None:
                 hindered.append(Hindrance(group=group.name, because=room.because, count=lacking))
                 changes_at += [room.changes_at] if room.changes_at is not None else []
         if bucket is not None:
             buckets[group.name] = bucket = Bucket(tokens=bucket.tokens - count, at=bucket.at)
-            if count < given and soft.because is not None and soft.because.reason is Reason.THROTTLED:
+            if count < possible and soft.because is not None and soft.because.reason is Reason.THROTTLED:
                 changes_at.append(throttle.next_token_at(bucket, group.limits))
         if count:
             create.append(Creation(group=group.name, count=count, because=_spend(parts, count * fresh)))
         places += count
         # What only waits for its turn in this group is not requested from the next one.
-        need = max(need - given * fresh, 0)
+        need = max(need - possible * fresh, 0)
         spare.append((None if hard.instances is None else hard.instances - count, fresh))
     overall = max(fleet.max_instances - places, 0) if fleet.max_instances else None
     return Growth(

@@ -83,7 +83,7 @@ def remove_idle(fleet: Fleet, census: Census, terms: Terms, policy: Policy, now:
     for pair in census.idle:
         (due if _idle_since(pair[0]) <= longest else young).append(pair)
     due.sort(key=lambda pair: order(pair[0]))
-    reserved_slots, kept = 0, dict[tuple[str, Reason], int]()
+    reserved_slots, staying = 0, dict[tuple[str, Reason], int]()
     for instance, slots in due:
         if slots > surplus:
             continue
@@ -92,7 +92,7 @@ def remove_idle(fleet: Fleet, census: Census, terms: Terms, policy: Policy, now:
         if policy.preemptive and free - slots < fleet.reserved and now < until:
             reserved_slots += slots
             census.changes_at.append(until)
-            kept[instance.group, Reason.RESERVED] = kept.get((instance.group, Reason.RESERVED), 0) + 1
+            staying[instance.group, Reason.RESERVED] = staying.get((instance.group, Reason.RESERVED), 0) + 1
             continue
         free -= slots
         census.free -= slots
@@ -103,7 +103,7 @@ def remove_idle(fleet: Fleet, census: Census, terms: Terms, policy: Policy, now:
         if slots <= surplus:
             surplus -= slots
             census.changes_at.append(_idle_since(instance) + policy.idle_seconds)
-            kept[instance.group, Reason.NOT_IDLE_LONG] = kept.get((instance.group, Reason.NOT_IDLE_LONG), 0) + 1
+            staying[instance.group, Reason.NOT_IDLE_LONG] = staying.get((instance.group, Reason.NOT_IDLE_LONG), 0) + 1
     numbers: dict[Reason, dict[str, Number]] = {
         Reason.RESERVED: {"reserved": fleet.reserved},
         Reason.NOT_IDLE_LONG: {"idle_seconds": policy.idle_seconds},
@@ -111,7 +111,7 @@ def remove_idle(fleet: Fleet, census: Census, terms: Terms, policy: Policy, now:
     return Unneeded(
         hindered=tuple(
             Hindrance(group=group, because=Because(reason=reason, numbers=numbers[reason]), count=count)
-            for (group, reason), count in kept.items()
+            for (group, reason), count in staying.items()
         ),
         reserved_slots=reserved_slots,
     )

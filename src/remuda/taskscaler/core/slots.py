@@ -109,16 +109,16 @@ class Slots:
 
     def update(self, instance: Instance) -> None:
         """Add or change an instance. Used slots, uses and warm caches of a known one stay."""
-        known = self._instances.get(instance.id)
-        if known is not None:
-            became_ready = instance.state is InstanceState.READY is not known.state
-            idle_since = instance.since if became_ready and not known.is_busy else known.idle_since
+        previous = self._instances.get(instance.id)
+        if previous is not None:
+            became_ready = instance.state is InstanceState.READY is not previous.state
+            idle_since = instance.since if became_ready and not previous.is_busy else previous.idle_since
             instance = replace(
                 instance,
-                slots_used=known.slots_used,
-                uses=max(known.uses, instance.uses),
+                slots_used=previous.slots_used,
+                uses=max(previous.uses, instance.uses),
                 idle_since=idle_since,
-                warm=known.warm | instance.warm,
+                warm=previous.warm | instance.warm,
             )
         else:
             instance = replace(instance, slots_used=0)
@@ -127,11 +127,11 @@ class Slots:
 
     def lose(self, instance_id: str) -> tuple[str, ...]:
         """Remove an instance. Returns the holders of its slots, who have no slot any more."""
-        known = self._instances.pop(instance_id, None)
-        if known is None:
+        lost = self._instances.pop(instance_id, None)
+        if lost is None:
             return ()
         self._open.pop(instance_id, None)
-        self._forget_warm(known)
+        self._forget_warm(lost)
         holders = tuple(self._taken.pop(instance_id).values())
         for holder in holders:
             del self._held[holder]
@@ -187,13 +187,13 @@ class Slots:
             return None
         del self._taken[slot.instance][slot.number]
         instance = self._instances[slot.instance]
-        left = instance.slots_used - 1
+        remaining = instance.slots_used - 1
         self._put(
             replace(
                 instance,
-                slots_used=left,
+                slots_used=remaining,
                 uses=instance.uses - (not is_used),
-                idle_since=instance.idle_since if left else now,
+                idle_since=instance.idle_since if remaining else now,
                 warm=instance.warm.union(warmed),
             )
         )
@@ -226,10 +226,10 @@ class Slots:
         self._put(replace(instance, slots_used=used, uses=max(instance.uses + uses, used)))
 
     def _put(self, instance: Instance) -> None:
-        known = self._instances.get(instance.id)
-        if known is None or known.warm != instance.warm:
-            if known is not None:
-                self._forget_warm(known)
+        previous = self._instances.get(instance.id)
+        if previous is None or previous.warm != instance.warm:
+            if previous is not None:
+                self._forget_warm(previous)
             for key in instance.warm:
                 self._warm.setdefault(key, set()).add(instance.id)
         self._instances[instance.id] = instance

@@ -48,7 +48,7 @@ def fleet_of(roster: Roster, now: float, *, reserved: int) -> Fleet:
 
 
 def gauges_of(
-    roster: Roster, made: Plan, open_requests: int, *, at: float = 0.0, starts: Mapping[str, int] | None = None
+    roster: Roster, plan: Plan, open_requests: int, *, at: float = 0.0, starts: Mapping[str, int] | None = None
 ) -> Gauges:
     """Gauges after a plan. `at`: time of the monotonic clock; `starts`: number of starts of each group's plugin."""
     instances = Counter(dict.fromkeys(INSTANCE_STATES, 0))
@@ -57,8 +57,8 @@ def gauges_of(
         shown = Shown.DELETING if member.is_removing else member.shown
         if shown is not None and shown.value in instances:
             instances[shown.value] += 1
-    for asked in roster.requests.all.values():
-        instances["requested" if asked.phase is Phase.QUEUED else "pending"] += asked.missing
+    for request in roster.requests.all.values():
+        instances["requested" if request.phase is Phase.QUEUED else "pending"] += request.missing
     first = next(iter(roster.groups.values())).limits
     for one in roster.slots.instances:
         limits = roster.groups[one.group].limits
@@ -72,28 +72,28 @@ def gauges_of(
             tasks["unavailable"] += free
     tasks["pending"] = len(roster.slots.waiters)
     tasks["reserved"] = open_requests + len(roster.slots.waiters)
-    most = made.terms.max_instances
+    most = plan.terms.max_instances
     return Gauges(
         instances=dict(instances),
         tasks=dict(tasks),
         max_instances=most,
         max_tasks_per_instance=first.capacity,
         max_use_count_per_instance=first.max_use_count,
-        desired_instances=made.creation_count - len(made.remove),
+        desired_instances=plan.creation_count - len(plan.remove),
         at=at,
         open_requests=open_requests,
-        may_grow=not most or made.terms.instances + made.creation_count < most,
-        groups={name: _group(roster, name, made, (starts or {}).get(name, 0)) for name in roster.groups},
+        may_grow=not most or plan.terms.instances + plan.creation_count < most,
+        groups={name: _group(roster, name, plan, (starts or {}).get(name, 0)) for name in roster.groups},
     )
 
 
-def _group(roster: Roster, name: str, made: Plan, starts: int) -> GroupGauges:
+def _group(roster: Roster, name: str, plan: Plan, starts: int) -> GroupGauges:
     owner = roster.setup.owner
     ours = {key: one for key, one in roster.members.items() if one.group == name and not one.is_foreign(owner)}
     machines = Counter(dict.fromkeys(MACHINE_USES, 0))
-    machines.update(_use(known) for key in ours if (known := roster.slots.instance(key)) is not None)
+    machines.update(_use(instance) for key in ours if (instance := roster.slots.instance(key)) is not None)
     hindered = Counter(dict.fromkeys(HINDRANCES, 0))
-    for one in made.hindered:
+    for one in plan.hindered:
         if one.group == name and one.because.reason in hindered:
             hindered[one.because.reason] += one.count
     return GroupGauges(

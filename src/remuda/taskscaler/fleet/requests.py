@@ -55,27 +55,27 @@ class PendingRequests:
         """Numbers of requests whose stored form is out of date."""
         self._last = 0
 
-    def load(self, asked: PendingRequest, *, is_known: bool = True) -> None:
+    def load(self, request: PendingRequest, *, is_known: bool = True) -> None:
         """Restore a request of an earlier process.
 
         One that was not sent is dropped: the next plan makes it again if needed. One of a group that is not configured
         any more (`is_known` is false) is ignored and stays stored, as its instances do.
         """
-        self._last = max(self._last, asked.number)
-        if asked.phase is Phase.QUEUED:
-            self.changed.add(asked.number)
+        self._last = max(self._last, request.number)
+        if request.phase is Phase.QUEUED:
+            self.changed.add(request.number)
             return
         if not is_known:
             return
-        if asked.phase is Phase.SENDING:
-            asked.phase = Phase.DOUBTFUL
-        self.all[asked.number] = asked
+        if request.phase is Phase.SENDING:
+            request.phase = Phase.DOUBTFUL
+        self.all[request.number] = request
 
     def add(self, group: str, count: int, now: float) -> PendingRequest:
         self._last += 1
-        asked = self.all[self._last] = PendingRequest(number=self._last, group=group, count=count, asked_at=now)
-        self.changed.add(asked.number)
-        return asked
+        request = self.all[self._last] = PendingRequest(number=self._last, group=group, count=count, asked_at=now)
+        self.changed.add(request.number)
+        return request
 
     def of(self, group: str) -> list[PendingRequest]:
         return [one for one in self.all.values() if one.group == group]
@@ -83,18 +83,18 @@ class PendingRequests:
     def next_queued(self, group: str) -> PendingRequest | None:
         return next((one for one in self.of(group) if one.phase is Phase.QUEUED), None)
 
-    def begin(self, asked: PendingRequest) -> None:
-        asked.phase = Phase.SENDING
-        self.changed.add(asked.number)
+    def begin(self, request: PendingRequest) -> None:
+        request.phase = Phase.SENDING
+        self.changed.add(request.number)
 
-    def note_answer(self, asked: PendingRequest, accepted: int) -> None:
+    def note_answer(self, request: PendingRequest, accepted: int) -> None:
         """Record how many were accepted. Some may be shown already."""
-        asked.count, asked.phase = accepted, Phase.SENT
-        self._settle(asked)
+        request.count, request.phase = accepted, Phase.SENT
+        self._settle(request)
 
-    def mark_doubtful(self, asked: PendingRequest, now: float) -> None:
-        asked.phase, asked.ended_at = Phase.DOUBTFUL, now
-        self._settle(asked)
+    def mark_doubtful(self, request: PendingRequest, now: float) -> None:
+        request.phase, request.ended_at = Phase.DOUBTFUL, now
+        self._settle(request)
 
     def interrupt(self, group: str, now: float) -> None:
         """Calls of the group that were in progress will not be answered any more."""
@@ -133,12 +133,12 @@ class PendingRequests:
                 one.count -= dropped
                 self._settle(one)
 
-    def _settle(self, asked: PendingRequest) -> None:
+    def _settle(self, request: PendingRequest) -> None:
         """Drop a request without missing instances, unless its call is in progress."""
-        self.changed.add(asked.number)
-        if not asked.missing and asked.phase is not Phase.SENDING:
-            self._drop(asked)
+        self.changed.add(request.number)
+        if not request.missing and request.phase is not Phase.SENDING:
+            self._drop(request)
 
-    def _drop(self, asked: PendingRequest) -> None:
-        self.all.pop(asked.number, None)
-        self.changed.add(asked.number)
+    def _drop(self, request: PendingRequest) -> None:
+        self.all.pop(request.number, None)
+        self.changed.add(request.number)

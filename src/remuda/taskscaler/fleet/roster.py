@@ -69,11 +69,11 @@ class Roster:
         Returns the names of instances whose group is not configured any more; they are left alone.
         """
         for group in stored.groups:
-            if known := self.groups.get(group.name):
-                known.bucket, known.boots = group.bucket, group.boots
-                known.failures, known.failed_at = group.failures, group.failed_at
-        for asked in stored.requests:
-            self.requests.load(asked, is_known=asked.group in self.groups)
+            if state_of_group := self.groups.get(group.name):
+                state_of_group.bucket, state_of_group.boots = group.bucket, group.boots
+                state_of_group.failures, state_of_group.failed_at = group.failures, group.failed_at
+        for request in stored.requests:
+            self.requests.load(request, is_known=request.group in self.groups)
         strangers = []
         for one in stored.instances:
             name = instance_name(one.group, one.id)
@@ -239,21 +239,21 @@ class Roster:
 
     def refresh(self, name: str, now: float) -> None:
         """Pass the state of an instance to the slots."""
-        member, known = self.members[name], self.slots.instance(name)
-        assert known is not None
+        member, instance = self.members[name], self.slots.instance(name)
+        assert instance is not None
         state = state_of(member, threshold=self._limits[member.group].failure_threshold)
-        since = known.since
+        since = instance.since
         if state is InstanceState.DELETING and member.removing_at is not None:
             since = member.removing_at
-        elif state is not known.state:
+        elif state is not instance.state:
             since = now
             if state is InstanceState.CREATING:
                 since = member.begun_at
-            elif state is InstanceState.READY and known.state is not InstanceState.CREATING:
+            elif state is InstanceState.READY and instance.state is not InstanceState.CREATING:
                 # It was only suspect for a moment, so its idle time goes on.
-                since = known.since if known.idle_since is None else known.idle_since
-        fresh = replace(known, state=state, since=since, failures=member.failures, owner=member.owner)
-        if fresh != known:
+                since = instance.since if instance.idle_since is None else instance.idle_since
+        fresh = replace(instance, state=state, since=since, failures=member.failures, owner=member.owner)
+        if fresh != instance:
             self.slots.update(fresh)
             self._changed.add(name)
 
@@ -262,12 +262,12 @@ class Roster:
         if any(self.requests.of(group)):
             return True
         for name, member in self.members.items():
-            known = self.slots.instance(name)
-            if member.group != group or known is None:
+            instance = self.slots.instance(name)
+            if member.group != group or instance is None:
                 continue
             # Of another owner's instance only its end matters: it takes up a place.
             is_ours = not member.is_foreign(self.setup.owner)
-            if member.missed or (is_ours and known.state in _PASSING):
+            if member.missed or (is_ours and instance.state in _PASSING):
                 return True
         return False
 
@@ -327,7 +327,7 @@ class Roster:
         self._changed.add(name)
 
     def _to_stored(self, name: str) -> StoredInstance | None:
-        member, known = self.members.get(name), self.slots.instance(name)
-        if member is None or known is None:
+        member, instance = self.members.get(name), self.slots.instance(name)
+        if member is None or instance is None:
             return None
-        return to_stored_instance(member, known, self.slots.holders(name))
+        return to_stored_instance(member, instance, self.slots.holders(name))

@@ -23,7 +23,7 @@ REMEMBERED_SECONDS = 600.0
 def apply_update(
     roster: Roster,
     group: str,
-    found: Mapping[str, Shown],
+    states: Mapping[str, Shown],
     *,
     now: float,
     began_at: float,
@@ -32,7 +32,7 @@ def apply_update(
     """Apply an update that began at `began_at`. Returns instances whose requested deletion is complete."""
     state = roster.groups[group]
     gone = []
-    for one, shown in found.items():
+    for one, shown in states.items():
         name = instance_name(group, one)
         if name not in roster.members:
             if is_gone(shown):
@@ -46,7 +46,7 @@ def apply_update(
         _see(roster, member, shown, now)
         roster.refresh(name, now)
     for name, member in list(roster.members.items()):
-        if member.group != group or member.id in found:
+        if member.group != group or member.id in states:
             continue
         if member.is_removing:
             gone.append(roster.lose(name, now))
@@ -74,10 +74,10 @@ def _note_unseen_end(roster: Roster, group: GroupState, one: str, now: float, ta
     group.gone = {name: at for name, at in group.gone.items() if now - at < REMEMBERED_SECONDS}
     is_foreign = tag is not None and tag.owner not in ("", roster.setup.owner)
     was_lost = any(seen.what is Seen.LOST and seen.instance == name for seen in group.sightings)
-    if not is_news or is_foreign or was_lost or (asked := roster.requests.take(group.name)) is None:
+    if not is_news or is_foreign or was_lost or (request := roster.requests.take(group.name)) is None:
         return
     text = f"{name} came to nothing before anybody saw it; what its provider, or the plugin's log, says of it tells why"
-    roster.note_failed_creation(group.name, text, now, cause="lost", asked_at=asked.asked_at)
+    roster.note_failed_creation(group.name, text, now, cause="lost", asked_at=request.asked_at)
 
 
 def _discover(roster: Roster, group: GroupState, one: str, now: float, tag: TaggedInstance | None) -> None:
@@ -86,10 +86,10 @@ def _discover(roster: Roster, group: GroupState, one: str, now: float, tag: Tagg
     name = instance_name(group.name, one)
     is_back = any(one.what is Seen.LOST and one.instance == name for one in group.sightings)
     is_new = not is_back and not member.is_foreign(roster.setup.owner)
-    asked = roster.requests.take(group.name) if is_new else None
-    if asked is not None:
-        member.cause, member.asked_at = Cause.REQUESTED, asked.asked_at
-        roster.metrics.observe("instance_creation", now - asked.asked_at)
+    request = roster.requests.take(group.name) if is_new else None
+    if request is not None:
+        member.cause, member.asked_at = Cause.REQUESTED, request.asked_at
+        roster.metrics.observe("instance_creation", now - request.asked_at)
     elif not group.was_shown:
         member.cause = Cause.PREEXISTED
         member.created_at = now if tag is None or tag.created_at is None else tag.created_at

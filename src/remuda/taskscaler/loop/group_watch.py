@@ -118,12 +118,12 @@ class GroupWatch:
     async def update(self) -> None:
         """Update the roster once. TemporaryError, PermanentError."""
         began_at = self._clock.now()
-        found = await self._call(self.plugin.update(), self._deadlines.update, "Update")
+        states = await self._call(self.plugin.update(), self._deadlines.update, "Update")
         if isinstance(info := getattr(self.plugin, "info", None), ProviderInfo):
             self._roster.groups[self.name].info = info  # a restart may have brought another version
-        tags = await self._tags(found)
+        tags = await self._tags(states)
         self._metrics.count_internal_operation("reconcile")
-        gone = apply_update(self._roster, self.name, found, now=self._clock.now(), began_at=began_at, tags=tags)
+        gone = apply_update(self._roster, self.name, states, now=self._clock.now(), began_at=began_at, tags=tags)
         self._state_writer.mark_changed()
         self._ended(gone)
         self._warn()
@@ -208,47 +208,47 @@ class GroupWatch:
         while True:
             await self._asked.wait()
             self._asked.clear()
-            while self._increases < CALLS and (asked := self._roster.requests.next_queued(self.name)):
-                self._roster.requests.begin(asked)
+            while self._increases < CALLS and (request := self._roster.requests.next_queued(self.name)):
+                self._roster.requests.begin(request)
                 self._increases += 1
-                tasks.create_task(self._increase(asked), name=f"{asked.count} more of group {self.name}")
+                tasks.create_task(self._increase(request), name=f"{request.count} more of group {self.name}")
             if self._doomed and self._decreases < CALLS:
                 names, self._doomed = sorted(self._doomed), set()
                 self._under_way |= set(names)
                 self._decreases += 1
                 tasks.create_task(self._delete(names), name=f"{len(names)} fewer of group {self.name}")
 
-    async def _increase(self, asked: PendingRequest) -> None:
+    async def _increase(self, request: PendingRequest) -> None:
         await self._state_writer.flush()
-        requests, wanted = self._roster.requests, asked.count
-        if not wanted:  # it was given up before it could be stored
-            requests.note_answer(asked, 0)
+        requests, count = self._roster.requests, request.count
+        if not count:  # it was given up before it could be stored
+            requests.note_answer(request, 0)
             self._finish_increase()
             return
         self._metrics.count_internal_operation("provision")
         try:
-            call = self.plugin.increase(wanted)
+            call = self.plugin.increase(count)
             accepted = await self._call(call, self._deadlines.change, "Increase")
         except (TemporaryError, PermanentError) as error:
             now = self._clock.now()
-            requests.mark_doubtful(asked, now)
+            requests.mark_doubtful(request, now)
             self._roster.note_failed_creation(
-                self.name, str(error), now, cause="refused", count=wanted, asked_at=asked.asked_at
+                self.name, str(error), now, cause="refused", count=count, asked_at=request.asked_at
             )
-            self._log.warning("cannot create instances", count=wanted, cause=str(error))
+            self._log.warning("cannot create instances", count=count, cause=str(error))
         else:
-            accepted = min(max(accepted, 0), wanted)
-            requests.note_answer(asked, accepted)
+            accepted = min(max(accepted, 0), count)
+            requests.note_answer(request, accepted)
             self._metrics.count_instance_operation("create", accepted)
-            if accepted < wanted:
-                self._log.warning("the group accepted fewer instances than requested", count=wanted, accepted=accepted)
+            if accepted < count:
+                self._log.warning("the group accepted fewer instances than requested", count=count, accepted=accepted)
             if not accepted:
                 text, now = "the group accepted no instance", self._clock.now()
                 self._roster.note_failed_creation(
-                    self.name, text, now, cause="refused", count=wanted, asked_at=asked.asked_at
+                    self.name, text, now, cause="refused", count=count, asked_at=request.asked_at
                 )
-            elif accepted < wanted:
-                self._metrics.count_failed_creation(self.name, "refused", count=wanted - accepted)
+            elif accepted < count:
+                self._metrics.count_failed_creation(self.name, "refused", count=count - accepted)
         self._finish_increase()
         self._changed()
         self.look()
@@ -266,10 +266,10 @@ class GroupWatch:
         self._asked.set()
         self.look()
 
-    async def _tags(self, found: Mapping[str, Shown]) -> Mapping[str, TaggedInstance]:
+    async def _tags(self, states: Mapping[str, Shown]) -> Mapping[str, TaggedInstance]:
         """Owners' tags of new instances, if the plugin can report them."""
         info = self._roster.groups[self.name].info
-        is_new = any(instance_name(self.name, one) not in self._roster.members for one in found)
+        is_new = any(instance_name(self.name, one) not in self._roster.members for one in states)
         if not is_new or info is None or Capability.RECOVER not in info.capabilities:
             return {}
         assert isinstance(self.plugin, CanRecover)

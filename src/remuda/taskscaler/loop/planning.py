@@ -67,52 +67,52 @@ class Planner:
         if self.is_draining:
             policy = policy_for_draining(policy, is_ending=self.is_ending)
         fleet = fleet_of(roster, now, reserved=open_requests + len(roster.slots.waiters))
-        made = plan(fleet, self._demand_tracker.demand(), policy, now)
-        gone = self._forget(made, now)
-        self._remove(made, now)
-        for one in made.drain:
+        new_plan = plan(fleet, self._demand_tracker.demand(), policy, now)
+        gone = self._forget(new_plan, now)
+        self._remove(new_plan, now)
+        for one in new_plan.drain:
             roster.drain(one.id, now)
             self._decide("drain", one.group, one.because, instance=one.id)
-        for creation in made.create:
+        for creation in new_plan.create:
             roster.requests.add(creation.group, creation.count, now)
             for because in creation.because[:1]:
                 self._decide("create", creation.group, because, count=creation.count, all_of=creation.because)
             self._watches[creation.group].act()
-        for name, bucket in made.buckets.items():
+        for name, bucket in new_plan.buckets.items():
             roster.groups[name].bucket = bucket
-        for name in {one.group for one in made.create}:
+        for name in {one.group for one in new_plan.create}:
             roster.mark_group_changed(name)
-        for hindrance in made.hindered:
+        for hindrance in new_plan.hindered:
             self._metrics.count_decision("hindered", hindrance.because.reason, hindrance.count)
-        for operation, is_done in (("up", made.create), ("down", made.remove)):
+        for operation, is_done in (("up", new_plan.create), ("down", new_plan.remove)):
             if is_done:
                 self._metrics.count_scale_operation(operation)
-        roster.slots.allow(made.reservable)
-        self.last, self.granted = made, 0
+        roster.slots.allow(new_plan.reservable)
+        self.last, self.granted = new_plan, 0
         # Only now, when all removals are marked: holders of slots of gone instances get other slots.
         self._ended(gone)
         starts = {name: watch.starts for name, watch in self._watches.items()}
-        self._metrics.set_gauges(gauges_of(roster, made, open_requests, at=self._clock.monotonic(), starts=starts))
-        return made
+        self._metrics.set_gauges(gauges_of(roster, new_plan, open_requests, at=self._clock.monotonic(), starts=starts))
+        return new_plan
 
-    def _remove(self, made: Plan, now: float) -> None:
-        for one in made.remove:
+    def _remove(self, new_plan: Plan, now: float) -> None:
+        for one in new_plan.remove:
             if one.because.reason is Reason.STUCK:
                 asked_at = self._roster.members[one.id].asked_at
                 text = f"{one.id} {describe(one.because)}"
                 self._roster.note_failed_creation(one.group, text, now, cause="stuck", asked_at=asked_at)
             self._roster.remove(one.id, now)
             self._watches[one.group].delete(one.id)
-        for one in made.remove[:LOGGED]:
+        for one in new_plan.remove[:LOGGED]:
             self._decide("remove", one.group, one.because, instance=one.id)
-        for one in made.remove[LOGGED:]:
+        for one in new_plan.remove[LOGGED:]:
             self._metrics.count_decision("remove", one.because.reason)
-        if len(made.remove) > LOGGED:
-            self._log.info("removing more instances", count=len(made.remove) - LOGGED)
+        if len(new_plan.remove) > LOGGED:
+            self._log.info("removing more instances", count=len(new_plan.remove) - LOGGED)
 
-    def _forget(self, made: Plan, now: float) -> list[Gone]:
+    def _forget(self, new_plan: Plan, now: float) -> list[Gone]:
         gone = []
-        for one in made.forget:
+        for one in new_plan.forget:
             suspicion = ""
             if one.id:
                 member = self._roster.members[one.id]

@@ -140,17 +140,17 @@ class ProvidedScaler:
         self._demand_tracker.add(holder, key)
         self._wake.set()
         try:
-            found = await self._acquire_instance(holder, key, sorted(caches))
+            instance = await self._acquire_instance(holder, key, sorted(caches))
         except BaseException:
             self._forget(holder, is_used=False)
             raise
         finally:
             self._waits.discard(holder)
             self._demand_tracker.remove(holder)
-        self._held[holder] = found
-        self._since.setdefault(found, self._clock.now())
+        self._held[holder] = instance
+        self._since.setdefault(instance, self._clock.now())
         self._metrics.count_task_operation("acquire")
-        return Slot(instance_name(self._group, found), 0)
+        return Slot(instance_name(self._group, instance), 0)
 
     def slot_number(self, holder: str) -> int | None:
         """Always None: providers do not number slots."""
@@ -273,8 +273,8 @@ class ProvidedScaler:
         before = set(self._held.values()) | self._shown.keys()
         shown = await within(self._clock, CALL_SECONDS, self._update(), what="Update")
         self._updated_at = self._clock.now()
-        there = {one for one, state in shown.items() if not is_gone(state)}
-        missed = {one: self._missed.get(one, 0) + 1 for one in before - there}
+        existing = {one for one, state in shown.items() if not is_gone(state)}
+        missed = {one: self._missed.get(one, 0) + 1 for one in before - existing}
         gone = [one for one, times in missed.items() if times >= MISSES or (one in shown and is_gone(shown[one]))]
         self._missed = {one: times for one, times in missed.items() if one not in gone}
         self._shown = {**{one: state for one, state in self._shown.items() if one in self._missed}, **shown}

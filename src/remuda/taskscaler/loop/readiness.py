@@ -128,8 +128,8 @@ class Readiness:
         """Begin the checks that are due. Returns the seconds until the next one."""
         now, soonest = self._clock.now(), self._roster.setup.heartbeat_seconds
         for name, member in self._roster.members.items():
-            known = self._roster.slots.instance(name)
-            if known is None or known.state not in _CHECKED or member.missed or name in self._checking:
+            instance = self._roster.slots.instance(name)
+            if instance is None or instance.state not in _CHECKED or member.missed or name in self._checking:
                 continue
             if member.check_at <= now:
                 self._checking.add(name)

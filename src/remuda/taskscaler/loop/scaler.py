@@ -208,24 +208,24 @@ class Scaler:
         member = self._roster.members.get(instance)
         if member is None:
             raise GoneError(f"there is no instance {instance} any more")
-        known = member.info
-        is_lasting = known is not None and (
-            known.expires_at is None or known.expires_at - self._clock.now() > EXPIRING_SECONDS
+        info = member.info
+        is_lasting = info is not None and (
+            info.expires_at is None or info.expires_at - self._clock.now() > EXPIRING_SECONDS
         )
-        if known is None or not is_lasting or member.failures:
+        if info is None or not is_lasting or member.failures:
             watch = self._watches[member.group]
             # After a start of the manager the plugin may still be starting.
             if not watch.is_settled.is_set():
                 await within(self._clock, CONNECT_SECONDS, watch.is_settled.wait(), what=f"the plugin of {instance}")
             call = watch.plugin.connect_info(member.id)
             try:
-                known = await within(self._clock, CONNECT_SECONDS, call, what=f"ConnectInfo of {instance}")
+                info = await within(self._clock, CONNECT_SECONDS, call, what=f"ConnectInfo of {instance}")
             except TemporaryError:
                 # A provider outage must not keep a job from an existing machine.
-                if known is None or not is_lasting:
+                if info is None or not is_lasting:
                     raise
-            member.info = known
-        return known
+            member.info = info
+        return info
 
     def report(self, instance: str, *, is_well: bool) -> None:
         """Record what a job observed of its instance."""
@@ -268,14 +268,14 @@ class Scaler:
     async def _plan_again_and_again(self) -> None:
         while True:
             self._wake.clear()
-            made = self._planner.plan(self._open)
-            self._give_up(made.terms.coming)
+            plan = self._planner.plan(self._open)
+            self._give_up(plan.terms.coming)
             self._readiness.look()
             if self._hand_out():
                 self._wake.set()
             now = self._clock.now()
             ends = [one.since + self._roster.setup.acquire_seconds for one in self._roster.slots.waiters[:1]]
-            times = [at for at in (*ends, made.look_again_at) if at is not None and at > now]
+            times = [at for at in (*ends, plan.look_again_at) if at is not None and at > now]
             await self._clock.sleep(PACE_SECONDS)
             pause = min([LOOK_SECONDS, *(at - now for at in times)]) - PACE_SECONDS
             await wait_for_any_event(self._clock, self._wake, within_seconds=max(pause, 0.0), name="next plan")
@@ -291,8 +291,8 @@ class Scaler:
                 wait.future.set_exception(AcquireTimeoutError(self._why_not(seconds)))
 
     def _why_not(self, seconds: float) -> str:
-        made = self._planner.last
-        causes = [describe(one.because) for one in made.hindered] if made is not None else []
+        plan = self._planner.last
+        causes = [describe(one.because) for one in plan.hindered] if plan is not None else []
         causes += [f"{one.name or 'the group'}: {one.error}" for one in self._roster.groups.values() if one.error]
         return f"no slot became free within {seconds:g} seconds, and none is on its way: " + (
             "; ".join(causes) or "all that may be are in use"

@@ -214,12 +214,12 @@ def _free_name(path: Path) -> Path:
 
 def _read(db: sqlite3.Connection, log: Logger, broken: list[tuple[str, str | int]]) -> Stored:
     lost: list[str] = []
-    found = Stored(
+    stored = Stored(
         instances=tuple(_rows(db, "instances", StoredInstance, log, broken, lost)),
         requests=tuple(_rows(db, "requests", PendingRequest, log, broken, lost)),
         groups=tuple(_rows(db, "groups", StoredGroup, log, broken, lost)),
     )
-    return msgspec.structs.replace(found, is_whole=not (broken or lost))
+    return msgspec.structs.replace(stored, is_whole=not (broken or lost))
 
 
 def _rows(

@@ -94,8 +94,8 @@ async def sweep(
             shown = await calls.update()
             # State and owners are read last: new instances are stored before they exist, and runners may come back.
             stored = await asyncio.to_thread(read_state, state_path(folder, setup.name))
-            found = _orphans_of(setup, group, tagged, shown, stored, known_owners(), clock.now() - grace_seconds)
-            return await calls.remove_orphans(found, remove=remove)
+            orphans = _orphans_of(setup, group, tagged, shown, stored, known_owners(), clock.now() - grace_seconds)
+            return await calls.remove_orphans(orphans, remove=remove)
         except UnsupportedError:
             return SweepResult(passed_over=(group,))
         except (TemporaryError, PermanentError, StateError, OSError) as error:
@@ -107,43 +107,50 @@ async def sweep(
 
 
 async def sweep_abandoned(
-    left: AbandonedGroup, plugin: InstanceGroup, *, taken: Callable[[], Collection[str]], clock: Clock, remove: bool
+    abandoned: AbandonedGroup,
+    plugin: InstanceGroup,
+    *,
+    taken: Callable[[], Collection[str]],
+    clock: Clock,
+    remove: bool,
 ) -> tuple[SweepResult, frozenset[str] | None]:
     """Sweep a group that is not configured any more; its plugin is started and ended.
 
     `taken` returns ids that belong to other fleets by now. Returns the result and the ids that still exist; None:
     unknown.
     """
-    calls = _Calls(left.group, plugin, clock)
+    calls = _Calls(abandoned.group, plugin, clock)
     try:
-        await calls.within(plugin.init(left.config, left.settings), INIT_SECONDS, "Init")
+        await calls.within(plugin.init(abandoned.config, abandoned.settings), INIT_SECONDS, "Init")
         owners: dict[str, TaggedInstance] = {}
         with suppress(UnsupportedError):
             owners = {one.instance: one for one in await calls.recover()}
         shown = await calls.update()
         # Called last: an instance may have been taken over meanwhile.
         theirs = taken()
-        ours = [one for one in sorted(shown) if _is_left(left, one, owners.get(one)) and one not in theirs]
-        ours += [one for one, tag in sorted(owners.items()) if tag.owner == left.owner and one not in (*shown, *theirs)]
-        why = f"no runner looks after it any more; it was made for {left.fleet}"
-        found = [
+        ours = [one for one in sorted(shown) if _is_left(abandoned, one, owners.get(one)) and one not in theirs]
+        ours += [
+            one for one, tag in sorted(owners.items()) if tag.owner == abandoned.owner and one not in (*shown, *theirs)
+        ]
+        why = f"no runner looks after it any more; it was made for {abandoned.fleet}"
+        orphans = [
             Orphan(
                 instance=one,
-                group=left.group,
-                owner=left.owner,
+                group=abandoned.group,
+                owner=abandoned.owner,
                 created_at=owners[one].created_at if one in owners else None,
                 why=why,
             )
             for one in ours
         ]
-        remove_orphans = await calls.remove_orphans(found, remove=remove)
+        remove_orphans = await calls.remove_orphans(orphans, remove=remove)
         still = set(ours)
         if remove_orphans.removed:
             with suppress(TemporaryError, PermanentError):
                 still = await calls.until_gone(ours)
         return remove_orphans, None if remove_orphans.errors else frozenset(still)
     except (TemporaryError, PermanentError) as error:
-        return SweepResult(errors=(f"group {left.group}: {error}",)), None
+        return SweepResult(errors=(f"group {abandoned.group}: {error}",)), None
     finally:
         await calls.end()
 
@@ -180,18 +187,18 @@ class _Calls:
         shown = await self.within(self._plugin.update(), ASK_SECONDS, "Update")
         return {one for one, state in shown.items() if not is_gone(state)}
 
-    async def remove_orphans(self, found: Sequence[Orphan], *, remove: bool) -> SweepResult:
+    async def remove_orphans(self, orphans: Sequence[Orphan], *, remove: bool) -> SweepResult:
         """Remove orphans if `remove` is set. The result lists them also if that fails."""
-        if not remove or not found:
-            return SweepResult(found=tuple(found))
+        if not remove or not orphans:
+            return SweepResult(found=tuple(orphans))
         try:
-            call = self._plugin.decrease([one.instance for one in found])
+            call = self._plugin.decrease([one.instance for one in orphans])
             removed = await self.within(call, REMOVE_SECONDS, "Decrease")
         except (TemporaryError, PermanentError) as error:
-            return SweepResult(found=tuple(found), errors=(f"group {self._group}: {error}",))
-        why = sorted({one.why for one in found})
+            return SweepResult(found=tuple(orphans), errors=(f"group {self._group}: {error}",))
+        why = sorted({one.why for one in orphans})
         logger("scaler").info("removed orphans", group=self._group, instances=list(removed), why="; ".join(why))
-        return SweepResult(found=tuple(found), removed=tuple(removed))
+        return SweepResult(found=tuple(orphans), removed=tuple(removed))
 
     async def until_gone(self, instances: Collection[str]) -> set[str]:
         """Wait for the end of instances. Returns those that still exist after `GONE_SECONDS`."""
@@ -207,8 +214,8 @@ class _Calls:
         await close_plugin(self._group, self._plugin)
 
 
-def _is_left(left: AbandonedGroup, instance: str, tag: TaggedInstance | None) -> bool:
-    return tag.owner == left.owner if tag is not None and tag.owner else instance in left.instances
+def _is_left(abandoned: AbandonedGroup, instance: str, tag: TaggedInstance | None) -> bool:
+    return tag.owner == abandoned.owner if tag is not None and tag.owner else instance in abandoned.instances
 
 
 def _orphans_of(
@@ -220,21 +227,25 @@ def _orphans_of(
     known_owners: Collection[str],
     before: float,
 ) -> list[Orphan]:
-    known = {one.id for one in stored.instances if one.group == group}
+    stored_ids = {one.id for one in stored.instances if one.group == group}
     is_asking = any(one.group == group for one in stored.requests)
     system = setup.owner.partition("/")[0]
-    found = []
+    orphans = []
     for one in tagged:
         if one.created_at is not None and one.created_at > before:
             continue
         why = ""
         if one.owner == setup.owner:
-            if one.instance not in shown and one.instance not in known and not (is_asking and one.created_at is None):
+            if (
+                one.instance not in shown
+                and one.instance not in stored_ids
+                and not (is_asking and one.created_at is None)
+            ):
                 why = "it is ours by its tag, but its group does not show it, and nothing here knows it"
         elif one.owner.partition("/")[0] == system and one.owner not in known_owners:
             why = f"its owner, {one.owner}, is not configured here any more"
         if why:
-            found.append(
+            orphans.append(
                 Orphan(instance=one.instance, group=group, owner=one.owner, created_at=one.created_at, why=why)
             )
-    return found
+    return orphans
