@@ -100,7 +100,7 @@ class Pipelines(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.loop = asyncio.Runner()
-        self.cell = self.run(MemoryCell.open())
+        self.cell: MemoryCell = self.run(MemoryCell.open())
         self.held: list[tuple[Job, str]] = []
 
     def teardown(self) -> None:
@@ -162,7 +162,7 @@ class Pipelines(RuleBasedStateMachine):
     @rule(seconds=st.sampled_from([10, 31]))
     def pass_time(self, seconds: int) -> None:
         async def watch() -> None:
-            async with self.cell.watching():
+            async with self.cell.run_timeouts():
                 await self.cell.clock.advance(seconds)
 
         self.run(watch())
