@@ -34,10 +34,12 @@ class Dispatch:
     ) -> None:
         self.memory = DispatchMemory(clock, cell_id=settings.cell_id)
         self.sync = StoreSync(store, self.memory, clock)
-        self.changes = JobChanges(store, traces, self.memory, clock)
+        self.changes = JobChanges(store.jobs, store.pipelines, traces, self.memory, clock)
         self.handout = Handout(store, self.memory, self.changes, keys, clock, settings)
-        self.runner_calls = RunnerCalls(store, traces, self.memory, self.changes, keys, clock, settings)
-        self.user_commands = UserCommands(store, self.memory, self.changes, clock)
+        self.runner_calls = RunnerCalls(
+            store.jobs, store.pipelines, traces, self.memory, self.changes, keys, clock, settings
+        )
+        self.user_commands = UserCommands(store.jobs, store.pipelines, self.memory, self.changes, clock)
         self.timeouts = Timeouts(
             store, self.memory, self.sync, self.changes, presence or DowntimeFile(clock), clock, settings
         )

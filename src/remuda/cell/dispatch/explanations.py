@@ -91,11 +91,9 @@ class Explanations:
 
     async def explain_job(self, job_id: int, *, sees: Callable[[Project], bool] = lambda _project: True) -> JobWhy:
         """Why a job waits, or ended as it did. Paths and jobs of projects that the caller does not see are left out."""
-        job = await load_job(self._store, job_id)
-        family, project = (
-            await self._store.pipelines.load_family(job.pipeline_id),
-            await self._store.projects.load_project(job.project_id),
-        )
+        job = await load_job(self._store.jobs, job_id)
+        family = await self._store.pipelines.load_family(job.pipeline_id)
+        project = await self._store.projects.load_project(job.project_id)
         if family is None or project is None:
             raise NotFoundError(f"job {job_id} lacks its pipeline or project in the store")
         downstream = await self._store.pipelines.find_downstream(job.id) if job.is_trigger else None

@@ -250,13 +250,10 @@ class Handout:
         try:
             pending = pending or await self._read_ahead(job_id, ahead)
             row = leases.lease(pending, terms, now) if pending else None
-            if (
-                pending
-                and row
-                and (parts := await self._store.jobs.lease_job(pending, row, runner, policy_settings(row)))
-            ):
-                leased = _Leased(row, parts)
-            elif not use_cache_only:
+            if pending and row:
+                parts = await self._store.jobs.lease_job(pending, row, runner, policy_settings(row))
+                leased = _Leased(row, parts) if parts else None
+            if leased is None and not use_cache_only:
                 if is_woken and (current := await self._store.runners.load_runner(runner.id)) != runner:
                     raise _RunnerChangedError(current)
                 row = await self._store.jobs.change_job(job_id, lambda job: leases.lease(job, terms, now))
@@ -291,18 +288,8 @@ class Handout:
         try:
             parts = leased.parts or await self._store.jobs.load_payload_parts(job, policy_settings(job))
             assignment = await self._assignment(job, runner, features, parts)
-        except ProjectDeletedError as error:
-            await self._changes.fail(job, FailureReason.PROJECT_DELETED, str(error))
-            return NoJob(cursor=self._memory.cursor)
-        except NotFoundError as error:
-            await self._changes.fail(job, FailureReason.DATA_INTEGRITY_FAILURE, str(error))
-            return NoJob(cursor=self._memory.cursor)
-        except MissingDependencyError as error:
-            await self._changes.fail(job, FailureReason.MISSING_DEPENDENCY_FAILURE, str(error))
-            return NoJob(cursor=self._memory.cursor)
-        except CannotStartError as error:
-            await self._changes.fail(job, error.reason, str(error))
-            return NoJob(cursor=self._memory.cursor)
+        except (NotFoundError, MissingDependencyError, CannotStartError) as error:
+            await self._changes.fail(job, _failure_reason(error), str(error))
         except StoreError:
             with contextlib.suppress(StoreError):
                 await self._changes.release(job)
@@ -311,12 +298,14 @@ class Handout:
             _log.error("cannot build the payload of a job", job=job.id, exc_info=error)
             message = "the cell failed to build its payload; the log of the cell has the error"
             await self._changes.fail(job, FailureReason.SCHEDULER_FAILURE, message, before_script=True)
-            return NoJob(cursor=self._memory.cursor)
-        if gone.is_set():
+        else:
+            if not gone.is_set():
+                _log.debug(
+                    "job handed out", job=job.id, runner=runner.id, system_id=job.system_id, ip=ip, epoch=job.epoch
+                )
+                return assignment
             await self._changes.release(job)
-            return NoJob(cursor=self._memory.cursor)
-        _log.debug("job handed out", job=job.id, runner=runner.id, system_id=job.system_id, ip=ip, epoch=job.epoch)
-        return assignment
+        return NoJob(cursor=self._memory.cursor)
 
     async def _assignment(
         self, job: Job, runner: Runner, features: Mapping[str, bool], parts: PayloadParts
@@ -347,3 +336,15 @@ class Handout:
 
 def _features(request: RequestJob) -> Mapping[str, bool]:
     return (request.info.features if request.info else None) or {}
+
+
+def _failure_reason(error: NotFoundError | MissingDependencyError | CannotStartError) -> FailureReason:
+    match error:
+        case CannotStartError():
+            return error.reason
+        case MissingDependencyError():
+            return FailureReason.MISSING_DEPENDENCY_FAILURE
+        case ProjectDeletedError():
+            return FailureReason.PROJECT_DELETED
+        case _:
+            return FailureReason.DATA_INTEGRITY_FAILURE

@@ -13,7 +13,7 @@ from remuda.cell.core.jobs import lifecycle
 from remuda.cell.core.jobs.family import Outcome
 from remuda.cell.dispatch.memory import DispatchMemory
 from remuda.cell.errors import NotFoundError, StoreError
-from remuda.cell.store.ports import Store
+from remuda.cell.store.ports import JobStore, PipelineStore
 from remuda.cell.traces.port import Traces
 from remuda.cell.values import Family, Job, Page, Pipeline
 from remuda.cell.values.changes import Applied, Changes
@@ -28,8 +28,11 @@ _log = logger("cell")
 class JobChanges:
     """Stores a change, then lets everything else follow."""
 
-    def __init__(self, store: Store, traces: Traces, memory: DispatchMemory, clock: Clock) -> None:
-        self._store = store
+    def __init__(
+        self, jobs: JobStore, pipelines: PipelineStore, traces: Traces, memory: DispatchMemory, clock: Clock
+    ) -> None:
+        self._jobs = jobs
+        self._pipelines = pipelines
         self._traces = traces
         self._memory = memory
         self._clock = clock
@@ -48,7 +51,7 @@ class JobChanges:
             before = family
             return decide(family)
 
-        applied = await self._store.pipelines.change_family(pipeline_id, decide_and_remember)
+        applied = await self._pipelines.change_family(pipeline_id, decide_and_remember)
         self._memory.count_ends(before, applied)
         self._memory.announce(applied.jobs)
         for job in applied.jobs:
@@ -67,9 +70,7 @@ class JobChanges:
         """Seal the trace of a job that ended without its runner. If that fails, the trace stays readable as it is."""
         try:
             size, checksum = await self._traces.seal(job.id)
-            await self._store.jobs.change_job(
-                job.id, lambda row: replace(row, trace_bytes=size, trace_checksum=checksum)
-            )
+            await self._jobs.change_job(job.id, lambda row: replace(row, trace_bytes=size, trace_checksum=checksum))
         except StoreError as error:
             _log.warning("trace not archived", job=job.id, error=str(error))
 
@@ -82,7 +83,7 @@ class JobChanges:
             if group:
                 await self._hand_on_resource_group(project_id, group)
         if any(job.state is JobState.FAILED and not (job.allow_failure or job.retried) for job in ended):
-            pipeline = applied.pipeline or await self._store.pipelines.load_pipeline(pipeline_id)
+            pipeline = applied.pipeline or await self._pipelines.load_pipeline(pipeline_id)
             if pipeline is not None and pipeline.cancel_on_job_failure == "all":
                 await self.cancel_children(pipeline_id)
 
@@ -91,7 +92,7 @@ class JobChanges:
 
         If that job does not take it, another job has it, or this one stopped waiting, which hands the group on again.
         """
-        oldest = await self._store.jobs.find_first_of_group(project_id, group, [JobState.WAITING_FOR_RESOURCE])
+        oldest = await self._jobs.find_first_of_group(project_id, group, [JobState.WAITING_FOR_RESOURCE])
         if oldest is not None:
             await self.resume(oldest.pipeline_id)
 
@@ -106,7 +107,7 @@ class JobChanges:
         """
         now = self._clock.now()
         alone = lifecycle.finish_alone(job, job.epoch, outcome, now)
-        if alone is not None and await self._store.jobs.end_beside(job, alone):
+        if alone is not None and await self._jobs.end_beside(job, alone):
             self._memory.ended_jobs[alone.state.value] += 1
             self._memory.announce([alone])
             return alone
@@ -135,17 +136,17 @@ class JobChanges:
         number = PipelineId(pipeline_id)
         await self.change(number, lambda family: lifecycle.cancel_all(family, self._clock.now()))
         await self.cancel_children(number)
-        return await load_pipeline(self._store, number)
+        return await load_pipeline(self._pipelines, number)
 
     async def cancel_children(self, pipeline_id: PipelineId) -> None:
         """Cancel the child pipelines of all trigger jobs of a pipeline, retried ones included."""
         page = 1
         while True:
-            jobs, total = await self._store.jobs.list_jobs(
+            jobs, total = await self._jobs.list_jobs(
                 Page(number=page, size=100), pipeline_id=pipeline_id, with_retried=True, is_trigger=True
             )
             for job in jobs:
-                child = await self._store.pipelines.find_downstream(job.id)
+                child = await self._pipelines.find_downstream(job.id)
                 if child is not None and child.is_child and child.status not in OVER:
                     await self.cancel_pipeline(child.id)
             if page * 100 >= total:
@@ -153,17 +154,17 @@ class JobChanges:
             page += 1
 
 
-async def load_job(store: Store, job_id: int) -> Job:
+async def load_job(jobs: JobStore, job_id: int) -> Job:
     """The stored job; NotFoundError if there is none."""
-    job = await store.jobs.load_job(JobId(job_id))
+    job = await jobs.load_job(JobId(job_id))
     if job is None:
         raise NotFoundError(f"there is no job {job_id}")
     return job
 
 
-async def load_pipeline(store: Store, pipeline_id: PipelineId) -> Pipeline:
+async def load_pipeline(pipelines: PipelineStore, pipeline_id: PipelineId) -> Pipeline:
     """The stored pipeline; NotFoundError if there is none."""
-    pipeline = await store.pipelines.load_pipeline(pipeline_id)
+    pipeline = await pipelines.load_pipeline(pipeline_id)
     if pipeline is None:
         raise NotFoundError(f"there is no pipeline {pipeline_id}")
     return pipeline

@@ -22,7 +22,7 @@ from remuda.cell.dispatch.step_results import read_results
 from remuda.cell.errors import ForbiddenError, StoreError
 from remuda.cell.secrets.key_ring import KeyRing
 from remuda.cell.settings import CellSettings
-from remuda.cell.store.ports import Store
+from remuda.cell.store.ports import JobStore, PipelineStore
 from remuda.cell.traces.port import Appended, Traces
 from remuda.cell.values import Family, Job, StepResult
 from remuda.cell.values.changes import Changes
@@ -54,7 +54,8 @@ class RunnerCalls:
 
     def __init__(
         self,
-        store: Store,
+        jobs: JobStore,
+        pipelines: PipelineStore,
         traces: Traces,
         memory: DispatchMemory,
         changes: JobChanges,
@@ -62,7 +63,8 @@ class RunnerCalls:
         clock: Clock,
         settings: CellSettings,
     ) -> None:
-        self._store = store
+        self._jobs = jobs
+        self._pipelines = pipelines
         self._traces = traces
         self._memory = memory
         self._changes = changes
@@ -109,13 +111,13 @@ class RunnerCalls:
 
         A token that expired before the job was handed out belongs to an earlier hand-out and changes nothing.
         """
-        job = await self._store.jobs.load_job(JobId(claims.job_id))
+        job = await self._jobs.load_job(JobId(claims.job_id))
         if job is None or job.epoch != claims.epoch or claims.expires_at <= (job.leased_at or 0):
             return ForbiddenError("the job token is not accepted: it has expired")
         if job.state in ASSIGNED:
             message = "it ran on after its timeout, until its token had expired"
             await self._changes.fail(job, FailureReason.JOB_TOKEN_EXPIRED, message)
-        row = await self._store.jobs.load_job(job.id) or job
+        row = await self._jobs.load_job(job.id) or job
         return ForbiddenError("the job token has expired", job_status=row.status())
 
     async def touch(self, job: Job) -> Job:
@@ -128,7 +130,7 @@ class RunnerCalls:
         else:
             touched = await self._acknowledge(job, now)
         if touched is None:
-            raise _not_assigned(await self._store.jobs.load_job(job.id))
+            raise _not_assigned(await self._jobs.load_job(job.id))
         self._memory.job_cache.note(touched)
         if job.state is JobState.LEASED:
             killpoints.reach("cell.acknowledged")
@@ -137,7 +139,7 @@ class RunnerCalls:
 
     async def _acknowledge(self, job: Job, now: float) -> Job | None:
         """Store the sign of life in the job alone."""
-        return await self._store.jobs.change_job(job.id, lambda row: leases.acknowledge(row, job.epoch, now), known=job)
+        return await self._jobs.change_job(job.id, lambda row: leases.acknowledge(row, job.epoch, now), known=job)
 
     async def _start(self, job: Job, now: float) -> Job | None:
         """Store the start of a job; None if it was handed out again since (its epoch differs).
@@ -152,7 +154,7 @@ class RunnerCalls:
         done = self._starting[job.pipeline_id] = asyncio.Event()
         try:
             moment = self._memory.job_cache.next_moment()
-            pipeline = await self._store.pipelines.load_pipeline(job.pipeline_id)
+            pipeline = await self._pipelines.load_pipeline(job.pipeline_id)
             if pipeline is None or not has_begun(pipeline):
                 return await self._start_first(job, now)
             self._memory.job_cache.note_running(pipeline.id, since=moment)
@@ -196,7 +198,7 @@ class RunnerCalls:
         if _restarts_log(start, data, appended) and await self._drop_refused_log(job):
             appended = await self._traces.append(job.id, start, data)
         if not appended.taken and start <= appended.size:
-            row = await self._store.jobs.load_job(job.id)
+            row = await self._jobs.load_job(job.id)
             if row is None or row.epoch != job.epoch or row.state not in ASSIGNED:
                 raise _not_assigned(row)
             if job.id not in self._ending:
@@ -227,7 +229,7 @@ class RunnerCalls:
             raise _not_assigned(job)
         await self.touch(job)
         limit = self._settings.results_total_limit_bytes
-        following = await self._store.jobs.add_results(job.id, results, limit_bytes=limit)
+        following = await self._jobs.add_results(job.id, results, limit_bytes=limit)
         killpoints.reach("cell.result_stored")
         return following
 
@@ -266,7 +268,7 @@ class RunnerCalls:
         )
         ended = await self._changes.finish(job, outcome)
         if ended is None:
-            row = await self._store.jobs.load_job(job.id)
+            row = await self._jobs.load_job(job.id)
             if row is None or row.epoch != job.epoch or row.reported != update.state:
                 raise _not_assigned(row)
             return Updated(code=200, job=row)
@@ -286,7 +288,7 @@ class RunnerCalls:
         if job.end_put_off_at is not None and now - job.end_put_off_at >= _TRACE_PATIENCE_SECONDS:
             return False
         _log.warning("log checksum differs from the runner's; asked for the log again", job=job.id, said=said)
-        changed = await self._store.jobs.change_job(job.id, lambda row: leases.refuse_log(row, job.epoch, now))
+        changed = await self._jobs.change_job(job.id, lambda row: leases.refuse_log(row, job.epoch, now))
         if changed is not None:
             self._memory.job_cache.note(changed)
         return True
@@ -294,7 +296,7 @@ class RunnerCalls:
     async def _drop_refused_log(self, job: Job) -> bool:
         """Remove a log that was refused, because its runner sends it again; False if it was not refused."""
         # Another process may have refused it, so the cached job is not enough.
-        row = await self._store.jobs.load_job(job.id)
+        row = await self._jobs.load_job(job.id)
         if row is None or row.epoch != job.epoch or not row.is_log_refused or row.state not in ASSIGNED:
             return False
         await self._traces.remove(job.id)
@@ -305,7 +307,7 @@ class RunnerCalls:
         if update.remuda_may_have_begun:
             return True
         if update.info is not None and update.info.name == REPORTS_STEPS:
-            async with aclosing(read_results(self._store, job.id)) as stored:
+            async with aclosing(read_results(self._jobs, job.id)) as stored:
                 async for result in stored:
                     if lost_attempts.has_begun_script(msgspec.json.decode(result.body)):
                         return True
@@ -325,7 +327,7 @@ class RunnerCalls:
         now = self._clock.now()
         if job.end_put_off_at is None:
             # Stored, because the runner's next call may reach another process.
-            await self._store.jobs.change_job(job.id, lambda row: leases.put_off_end(row, job.epoch, now))
+            await self._jobs.change_job(job.id, lambda row: leases.put_off_end(row, job.epoch, now))
             return True
         return now - job.end_put_off_at < _TRACE_PATIENCE_SECONDS
 

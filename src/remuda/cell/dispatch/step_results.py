@@ -6,16 +6,16 @@ Its own module because dispatch, reports and the HTTP edge use it.
 import asyncio
 from collections.abc import AsyncGenerator
 
-from remuda.cell.store.ports import Store
+from remuda.cell.store.ports import JobStore
 from remuda.cell.values import StepResult
 from remuda.model.job import JobId
 
 PAGE = 100
 
 
-async def read_results(store: Store, job_id: JobId, *, after: int = 0) -> AsyncGenerator[StepResult, None]:
+async def read_results(jobs: JobStore, job_id: JobId, *, after: int = 0) -> AsyncGenerator[StepResult, None]:
     """The results with numbers above `after`, in order."""
-    while page := await store.jobs.list_results(job_id, after=after, limit=PAGE):
+    while page := await jobs.list_results(job_id, after=after, limit=PAGE):
         for result in page:
             yield result
         if len(page) < PAGE:

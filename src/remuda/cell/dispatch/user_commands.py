@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from remuda.cell.core.jobs import lifecycle
 from remuda.cell.dispatch.job_changes import JobChanges, load_job, load_pipeline
 from remuda.cell.dispatch.memory import DispatchMemory
-from remuda.cell.store.ports import Store
+from remuda.cell.store.ports import JobStore, PipelineStore
 from remuda.cell.values import Family, Job, Pipeline
 from remuda.cell.values.changes import Changes
 from remuda.lib.clock import Clock
@@ -19,8 +19,11 @@ from remuda.model.job import JobId, PipelineId
 class UserCommands:
     """Executes what users ask for. Each command returns the job or pipeline as it is stored afterwards."""
 
-    def __init__(self, store: Store, memory: DispatchMemory, changes: JobChanges, clock: Clock) -> None:
-        self._store = store
+    def __init__(
+        self, jobs: JobStore, pipelines: PipelineStore, memory: DispatchMemory, changes: JobChanges, clock: Clock
+    ) -> None:
+        self._jobs = jobs
+        self._pipelines = pipelines
         self._memory = memory
         self._changes = changes
         self._clock = clock
@@ -42,16 +45,16 @@ class UserCommands:
 
     async def prioritize_job(self, job_id: int, priority: int) -> Job:
         """Set the priority of a job that has no runner yet."""
-        await load_job(self._store, job_id)
+        await load_job(self._jobs, job_id)
         now = self._clock.now()
-        changed = await self._store.jobs.change_job(JobId(job_id), lambda job: lifecycle.prioritize(job, priority, now))
+        changed = await self._jobs.change_job(JobId(job_id), lambda job: lifecycle.prioritize(job, priority, now))
         if changed is not None:
             self._memory.announce([changed])
-        return await load_job(self._store, job_id)
+        return await load_job(self._jobs, job_id)
 
     async def retry_job(self, job_id: int) -> Job:
         """Run a job once more, as a new job, which is returned."""
-        old = await load_job(self._store, job_id)
+        old = await load_job(self._jobs, job_id)
         applied = await self._changes.change(
             old.pipeline_id, lambda family: lifecycle.retry(family, old.id, self._clock.now())
         )
@@ -61,9 +64,9 @@ class UserCommands:
         """Run the failed and canceled jobs of a pipeline once more."""
         number = PipelineId(pipeline_id)
         await self._changes.change(number, lambda family: lifecycle.retry_all(family, self._clock.now()))
-        return await load_pipeline(self._store, number)
+        return await load_pipeline(self._pipelines, number)
 
     async def _change(self, job_id: int, decide: Callable[[Family, JobId, float], Changes]) -> Job:
-        job = await load_job(self._store, job_id)
+        job = await load_job(self._jobs, job_id)
         await self._changes.change(job.pipeline_id, lambda family: decide(family, job.id, self._clock.now()))
-        return await load_job(self._store, job_id)
+        return await load_job(self._jobs, job_id)

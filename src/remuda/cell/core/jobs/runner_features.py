@@ -2,7 +2,7 @@
 
 GitLab's rules, except for releases: the cell creates those itself, so no runner needs `multi_build_steps`. A runner
 lists its features with every request. Without a needed one it would silently run the job wrongly, so the job fails with
-`runner_unsupported` instead. `remuda.cell.dispatch.payload_inputs` calls this.
+`runner_unsupported` instead. `remuda.cell.dispatch.payload_inputs` calls this. Its own module, because it is pure.
 """
 
 from collections.abc import Mapping

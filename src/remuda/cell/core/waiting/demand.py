@@ -193,7 +193,7 @@ def _of_key(
 def shares(total: int, weights: Mapping[ManagerId, int], seed: str) -> dict[ManagerId, int]:
     """Divide a number by weights; empty if there is no weight.
 
-    Each manager gets the integer part of its quota. The rest is parts out one by one to the manager with the lowest
+    Each manager gets the integer part of its quota. The rest is given one by one to the manager with the lowest
     quotient (D'Hondt's method, so no share shrinks when the total grows). The seed decides between equals, so that it
     is not always the same manager that comes first.
     """

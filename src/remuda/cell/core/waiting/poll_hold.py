@@ -3,7 +3,8 @@
 A request is held for the usual time of the cell only if its manager says how long it can wait (`hold_seconds`), as
 Remuda's manager does. In gitlab-runner a held request occupies one of the `concurrent` workers and counts as demand for
 a machine, so other managers are answered at once, unless the cell or the runner is set to hold them. No request is held
-longer than the `poll_hold_seconds` of the cell. `remuda.cell.dispatch.handout` calls this.
+longer than the `poll_hold_seconds` of the cell. `remuda.cell.dispatch.handout` calls this. Its own module, because it
+is pure.
 """
 
 import math

@@ -2,7 +2,7 @@
 
 A runner is better if it is online, fits the job and has a higher priority. If all runners have the same priority, there
 is no delay. Within one process no delay is needed: `remuda.cell.dispatch.held_polls` wakes the best runner first.
-`remuda.cell.dispatch.handout` calls this.
+`remuda.cell.dispatch.handout` calls this. Its own module, because it is pure.
 """
 
 from collections.abc import Iterable

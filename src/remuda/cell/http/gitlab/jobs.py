@@ -238,7 +238,7 @@ def _hold_end(edge: Edge, job_id: JobId) -> str | None:
 async def _events(edge: Edge, job: Job) -> tuple[list[StepTimes], str | None]:
     """Start and end events of steps, and a note if some are missing."""
     events: list[StepTimes] = []
-    async with aclosing(read_results(edge.store, job.id)) as results:
+    async with aclosing(read_results(edge.store.jobs, job.id)) as results:
         async for result in results:
             event = msgspec.json.decode(result.body, type=StepTimes)
             if result.is_note:

@@ -112,7 +112,7 @@ async def _job(edge: Edge, query: _Query, job: Job, family: Family) -> JobProgre
 async def _steps(edge: Edge, query: _Query, job: Job) -> tuple[tuple[StepStanding, ...], str]:
     """The states of the steps, and a note if not all of them fit."""
     steps: list[StepStanding] = []
-    async with aclosing(read_results(edge.store, job.id)) as results:
+    async with aclosing(read_results(edge.store.jobs, job.id)) as results:
         async for result in results:
             event = msgspec.json.decode(result.body, type=StepStanding)
             query.room -= len(msgspec.json.encode(event))

@@ -113,7 +113,7 @@ async def show(edge: Edge, request: Request) -> Response:
     after, limit = _number(request, "after", 0), max(min(_number(request, "limit", PAGE), PAGE), 1)
     page: list[StepResult] = []
     size, following = 0, None
-    async with aclosing(read_results(edge.store, job.id, after=after)) as results:
+    async with aclosing(read_results(edge.store.jobs, job.id, after=after)) as results:
         async for result in results:
             size += len(bytes(result.body))
             if page and (len(page) == limit or size > PAGE_BYTES):
