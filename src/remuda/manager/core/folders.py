@@ -15,12 +15,12 @@ class Folders:
     """The slots of jobs, by the jobs' keys."""
 
     def __init__(self) -> None:
-        self._held: dict[str, Slot] = {}
+        self._slots: dict[str, Slot] = {}
         self._displaced: dict[str, Slot] = {}  # the slot of the folder they use, if it is not their own slot
 
-    def hold(self, key: str, slot: Slot, number: int) -> None:
+    def assign(self, key: str, slot: Slot, number: int) -> None:
         """Give a slot to a job that uses the folder of this number."""
-        self._held[key] = slot
+        self._slots[key] = slot
         if slot.number != number:
             self._displaced[key] = Slot(slot.runner, number)
 
@@ -28,15 +28,15 @@ class Folders:
         """The folder number for a job that begins; `is_beside` is true for keys of jobs on the same machine."""
         self._displaced.pop(key, None)
         while rival := self._rival(key, is_beside):
-            self._held[key], self._held[rival] = self._held[rival], self._held[key]
+            self._slots[key], self._slots[rival] = self._slots[rival], self._slots[key]
             del self._displaced[rival]
-        return self._held[key].number
+        return self._slots[key].number
 
     def _rival(self, key: str, is_beside: Callable[[str], bool]) -> str:
-        held = self._held[key]
-        return next((other for other, slot in self._displaced.items() if slot == held and is_beside(other)), "")
+        own = self._slots[key]
+        return next((other for other, slot in self._displaced.items() if slot == own and is_beside(other)), "")
 
     def let_go(self, key: str) -> Slot:
         """Remove a job that is over, and return its slot."""
         self._displaced.pop(key, None)
-        return self._held.pop(key)
+        return self._slots.pop(key)

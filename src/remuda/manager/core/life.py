@@ -5,7 +5,7 @@ returns what to do, one action at a time. `remuda.manager.jobs.job` performs the
 process: it is stored before the next action, so that a new process with a `Life` of that record continues there.
 
     received --PUT running: 200--> acknowledged --agent took it--> started --it ended--> ended --PUT final--> over
-    found --PUT running: 200--> started   ended --PUT final, hold wanted--> held --released, or time is up--> over
+    found --PUT running: 200--> started   ended --PUT final, hold wanted--> on hold --released, or time is up--> over
 
 Invariants: nothing starts before the server has confirmed; a job's machine is stored before anything happens there; the
 agent is told to forget a job only when the server has its final state or no longer wants the job, and then its folders
@@ -135,9 +135,9 @@ class Life:
         match self.phase:
             case Phase.RECEIVED | Phase.FOUND:
                 return Acknowledge() if now >= self._server_at else Wait(self._server_at)
-            case Phase.HELD if (seconds := self.hold_seconds(now)) > 0:
+            case Phase.ON_HOLD if (seconds := self.hold_seconds(now)) > 0:
                 return Wait(now + seconds)
-            case Phase.HELD:
+            case Phase.ON_HOLD:
                 self._drop("")
                 return self.next_action(now)
             case Phase.OVER:
@@ -477,7 +477,7 @@ class Life:
 
     def _finish(self, now: float) -> None:
         """The server has everything: put the job on hold, or end it."""
-        self.phase = Phase.HELD if self.hold_seconds(now) else Phase.OVER
+        self.phase = Phase.ON_HOLD if self.hold_seconds(now) else Phase.OVER
 
     def _drop(self, problem: str) -> None:
         """End the job without its final state: the server needs nothing more."""

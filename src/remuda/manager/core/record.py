@@ -26,7 +26,7 @@ class Phase(StrEnum):
     FOUND = "found"  # recovered from an agent; the server has not confirmed it yet
     STARTED = "started"  # the agent has it
     ENDED = "ended"  # its outcome is known; log, results and final state are being sent
-    HELD = "held"  # on hold: the server has everything; the environment stays for shells
+    ON_HOLD = "held"  # the server has everything; the environment stays for shells
     OVER = "over"  # the server needs nothing more
 
 

@@ -201,8 +201,8 @@ class Environments:
         return self._known[name]
 
     @contextmanager
-    def hold(self, fleet: str) -> Iterator[None]:
-        """Create no environment for this fleet within the block. ClosingError: it is held already."""
+    def block(self, fleet: str) -> Iterator[None]:
+        """Create no environment for this fleet within the block. ClosingError: it is blocked already."""
         name = fleet_identity(fleet)
         if name in self._closing:
             raise ClosingError(f"machines of {fleet} are being removed; try again when that is done")

@@ -127,7 +127,7 @@ class ManagedJob:
                 return "pending"
             case Phase.STARTED | Phase.FOUND:
                 return "running"
-            case Phase.ENDED | Phase.HELD | Phase.OVER:
+            case Phase.ENDED | Phase.ON_HOLD | Phase.OVER:
                 return "finished"
 
     async def run(self) -> None:
@@ -135,7 +135,7 @@ class ManagedJob:
         self._connect()
         self._context.server_health.add_job(self.runner)
         try:
-            if self.life.phase is Phase.HELD:
+            if self.life.phase is Phase.ON_HOLD:
                 self._context.on_hold_change(self)
             while True:
                 if not await self._save():
@@ -244,7 +244,7 @@ class ManagedJob:
             case SendFinal(), 200:
                 reach("manager.finished")
         self.life.on_reply(call, reply, self._context.clock.monotonic())
-        if self.life.phase is Phase.HELD and before is not Phase.HELD:
+        if self.life.phase is Phase.ON_HOLD and before is not Phase.ON_HOLD:
             self._log.info("failed job is on hold", seconds=round(self.hold_seconds))
             reach("manager.held")
             self._context.on_hold_change(self)
@@ -380,7 +380,7 @@ class ManagedJob:
     @property
     def hold_seconds(self) -> float:
         """Seconds until its hold ends; 0: it is not on hold."""
-        return self.life.hold_seconds(self._context.clock.monotonic()) if self.life.phase is Phase.HELD else 0.0
+        return self.life.hold_seconds(self._context.clock.monotonic()) if self.life.phase is Phase.ON_HOLD else 0.0
 
     def is_on(self, url: str) -> bool:
         """True if the job came from this server."""
@@ -424,7 +424,7 @@ class ManagedJob:
             case JobEnded():
                 self.used = event.used
                 self.life.on_ended(
-                    outcome_of(event, now=self._context.clock.now(), is_held=not self._is_released),
+                    outcome_of(event, now=self._context.clock.now(), may_hold=not self._is_released),
                     self._context.clock.monotonic(),
                 )
             case UnknownJob():

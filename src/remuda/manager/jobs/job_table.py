@@ -167,7 +167,7 @@ class JobTable:
             if is_waiting and (identity := identity_in(row.payload)):
                 self._start(f"refusal of {row.key}", partial(refuse_job, client, *identity))
             return False
-        self._folders.hold(row.key, slot or self._room.adopt(Slot(row.runner, row.slot)), row.slot)
+        self._folders.assign(row.key, slot or self._room.adopt(Slot(row.runner, row.slot)), row.slot)
         if is_waiting and self._runners.is_placeholder(runner):
             cause = f"its runner {row.runner} is not configured any more, and nobody knows how it was"
             job.life.fail(FailureReason.RUNNER_SYSTEM_FAILURE, cause, self._clock.monotonic())

@@ -54,8 +54,8 @@ def step_name(document: bytes) -> str:
         return ""
 
 
-def outcome_of(event: JobEnded, *, now: float, is_held: bool) -> Outcome:
-    """The outcome that the agent reports; `is_held`: the job may go on hold."""
+def outcome_of(event: JobEnded, *, now: float, may_hold: bool) -> Outcome:
+    """The outcome that the agent reports; `may_hold`: the job may go on hold."""
     succeeded = event.status == "success"
     fallback = FailureReason.JOB_CANCELED if event.status == "cancelled" else FailureReason.UNKNOWN_FAILURE
     return Outcome(
@@ -66,5 +66,5 @@ def outcome_of(event: JobEnded, *, now: float, is_held: bool) -> Outcome:
         log_bytes=event.log_bytes,
         results=event.results,
         checksum=event.log_checksum,
-        held_until=now + event.held_seconds if event.held_seconds and is_held else 0.0,
+        held_until=now + event.held_seconds if event.held_seconds and may_hold else 0.0,
     )

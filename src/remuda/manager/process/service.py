@@ -153,7 +153,7 @@ class ManagerService:
             self._environment_context.folder,
             scaling=manager.scaling,
             plugins=plugin_factory(self._environment_context, self._clock),
-            hold=self._environments.hold,
+            block=self._environments.block,
             clock=self._clock,
         )
 

@@ -163,7 +163,7 @@ def status_of(manager: "Manager", config: ConfigStatus) -> ManagerStatus:
             JobStatus(
                 id=job.job_id,
                 runner=job.runner,
-                state="held" if job.life.phase is Phase.HELD else job.state,
+                state="held" if job.life.phase is Phase.ON_HOLD else job.state,
                 stage=job.stage,
                 stage_since=rfc3339(job.stage_since),
                 received_at=rfc3339(job.received_at),

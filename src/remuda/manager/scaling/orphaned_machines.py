@@ -4,7 +4,7 @@ A fleet that is removed from the configuration of a running manager removes its 
 already gone at the next start, `remuda scale sweep` finds and removes them with the stored plugin settings
 (`environments/fleet_record.py`). `service.py` logs such machines at the start; `scale_commands.py` sweeps them.
 
-Invariant: while machines of a fleet are being removed here, no environment is created for that fleet (`hold`).
+Invariant: while machines of a fleet are being removed here, no environment is created for that fleet (`block`).
 """
 
 import asyncio
@@ -73,14 +73,14 @@ class OrphanedMachines:
         *,
         scaling: Scaling,
         plugins: Callable[[str], InstanceGroup],
-        hold: Callable[[str], AbstractContextManager[None]],
+        block: Callable[[str], AbstractContextManager[None]],
         clock: Clock,
     ) -> None:
-        """`plugins` creates the group of a plugin. Within `hold(fleet)` no environment is created for that fleet."""
+        """`plugins` creates the group of a plugin. Within `block(fleet)` no environment is created for that fleet."""
         self._folder = folder
         self._scaling = scaling
         self._plugins = plugins
-        self._hold = hold
+        self._block = block
         self._clock = clock
         self._log = logger("manager")
 
@@ -91,7 +91,7 @@ class OrphanedMachines:
     async def report(self) -> None:
         """Log the machines that are left, and remove the records of fleets without machines."""
         for file in await asyncio.to_thread(lambda: sorted(self._folder.glob("*.json"))):
-            with suppress(ClosingError), self._hold(file.stem):
+            with suppress(ClosingError), self._block(file.stem):
                 if file.stem not in {fleet.setup.name for fleet in self._scaling.all}:
                     await asyncio.to_thread(remove_record, self._folder, file.stem)
         for fleet in await self.find():
@@ -111,7 +111,7 @@ class OrphanedMachines:
         if not remove:
             return await self._sweep(fleet, remove=False)
         try:
-            with self._hold(fleet.name):
+            with self._block(fleet.name):
                 # Its runner may have come back a moment ago.
                 if fleet not in await self.find():
                     return SweepResult(errors=("something has changed meanwhile; try again",)), ()

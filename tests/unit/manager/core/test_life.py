@@ -705,7 +705,7 @@ def held(seconds: float = 600) -> Book:
 
 def test_a_failed_job_is_held_when_the_server_knows_its_end() -> None:
     book = held()
-    assert book.life.record.phase is Phase.HELD
+    assert book.life.record.phase is Phase.ON_HOLD
     book.waits(600)
     book.passes(599)
     book.waits(1)

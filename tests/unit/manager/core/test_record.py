@@ -23,7 +23,7 @@ ENDED = replace(STARTED, phase=Phase.ENDED, outcome=Outcome(state="success", log
         (ENDED, replace(ENDED, log_offset=ENDED.log_offset + AGAIN_BYTES), True),
         (ENDED, replace(ENDED, log_offset=50, cancel_told=True), True),
         (ENDED, replace(ENDED, outcome=Outcome(state="failed")), True),
-        (ENDED, replace(ENDED, phase=Phase.HELD), True),
+        (ENDED, replace(ENDED, phase=Phase.ON_HOLD), True),
         (ENDED, replace(ENDED, log_offset=50, phase=Phase.OVER), True),
     ],
 )

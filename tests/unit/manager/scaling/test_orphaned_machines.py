@@ -56,7 +56,7 @@ class Site:
             folder,
             scaling=self.scaling,
             plugins=self.plugin,
-            hold=self.environments.hold,
+            block=self.environments.block,
             clock=self.clock,
         )
 

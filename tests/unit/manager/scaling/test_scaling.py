@@ -44,7 +44,7 @@ class Site:
             folder,
             scaling=self.scaling,
             plugins=lambda _: InProcess(CloudGroup(self.cloud)),
-            hold=environments.hold,
+            block=environments.block,
             clock=self.clock,
         )
         self.scaling.fleets = [(self.runner, self.environment)]
