@@ -48,7 +48,7 @@ async def reseal(settings: CellSettings, seals: Seals) -> int:
         for table, key, column, kind in TABLES:
             async for batch in _batches(db, table, key, column):
                 changes = [(*row, new) for row in batch if (new := _reseal(secrets, kind, row[-1])) is not None]
-                names = " AND ".join(f"{name} = ${at}" for at, name in enumerate((*key, column), 1))
+                names = " AND ".join(f"{name} = ${number}" for number, name in enumerate((*key, column), 1))
                 if changes:
                     await db.update(f"UPDATE {table} SET {column} = ${len(key) + 2} WHERE {names}", changes)
                 changed += len(changes)
@@ -57,13 +57,13 @@ async def reseal(settings: CellSettings, seals: Seals) -> int:
 
 async def count_keys_in_use(settings: CellSettings) -> Counter[str]:
     """The number of rows sealed with each key. The empty name counts secrets that are not sealed."""
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     async with _open_database(settings) as db:
         for table, key, column, kind in TABLES:
             async for batch in _batches(db, table, key, column):
                 for row in batch:
-                    found.update(_keys(kind, row[-1]))
-    return found
+                    counts.update(_keys(kind, row[-1]))
+    return counts
 
 
 def _keys(kind: type[Any] | str, stored: Any) -> set[str]:
@@ -98,7 +98,7 @@ async def _batches(
     batch = await db.rows(f"SELECT {names}, {column} FROM {table} {ordered}")
     while batch:
         yield batch
-        places = ", ".join(f"${at}" for at in range(1, len(key) + 1))
+        places = ", ".join(f"${number}" for number in range(1, len(key) + 1))
         sql = f"SELECT {names}, {column} FROM {table} WHERE ({names}) > ({places}) {ordered}"
         batch = await db.rows(sql, *batch[-1][: len(key)])
 

@@ -84,12 +84,12 @@ class MemoryDatabase:
         limit: int | None = None,
         **columns: Any,
     ) -> list[T]:
-        found = list(self._match(table, columns, where))
+        values = list(self._match(table, columns, where))
         for column in reversed(order):
             name, _, direction = column.partition(" ")
             if name != "number":
-                found = sorted(found, key=_reader(table, name), reverse=bool(direction))
-        return found[:limit]
+                values = sorted(values, key=_reader(table, name), reverse=bool(direction))
+        return values[:limit]
 
     def _match(self, table: Table[T], columns: Mapping[str, Any], where: Comparison | None = None) -> Iterator[T]:
         in_key = [(table.key.index(name), wanted) for name, wanted in columns.items() if name in table.key]
@@ -104,22 +104,22 @@ class MemoryDatabase:
                 yield value
 
     async def find_page(
-        self, table: Table[T], page: Page, wanted: Any, *, order: str | None = None
+        self, table: Table[T], page: Page, selection: Any, *, order: str | None = None
     ) -> tuple[list[T], int]:
-        found = self._fit(table, wanted)
-        return cut_page(sorted(found, key=_reader(table, order)) if order else found[::-1], page)
+        values = self._fit(table, selection)
+        return cut_page(sorted(values, key=_reader(table, order)) if order else values[::-1], page)
 
-    async def has_match(self, table: Table[Any], wanted: Any) -> bool:
-        return bool(self._fit(table, wanted))
+    async def has_match(self, table: Table[Any], selection: Any) -> bool:
+        return bool(self._fit(table, selection))
 
-    def _fit(self, table: Table[T], wanted: Any) -> list[T]:
-        if not isinstance(wanted, RunnerFilter):
-            return [value for value in self.values(table) if wanted.fits(value)]
+    def _fit(self, table: Table[T], selection: Any) -> list[T]:
+        if not isinstance(selection, RunnerFilter):
+            return [value for value in self.values(table) if selection.fits(value)]
         contacts: dict[RunnerId, float] = {}
         for manager in self.values(MANAGERS):
             contacts[manager.runner_id] = max(contacts.get(manager.runner_id, 0), manager.contacted_at)
         runners: list[Any] = self.values(table)
-        return [runner for runner in runners if wanted.fits(runner, contacts.get(runner.id))]
+        return [runner for runner in runners if selection.fits(runner, contacts.get(runner.id))]
 
     async def add(self, table: Table[T], *values: T) -> None:
         for value in values:
@@ -221,12 +221,12 @@ def _reader(table: Table[T], name: str) -> Callable[[T], Any]:
 
 def cut_page(ordered: list[T], page: Page) -> tuple[list[T], int]:
     """One page of a list of values that have ids, and the total."""
-    found: list[Any] = ordered
+    values: list[Any] = ordered
     if page.ascending is not None:
-        found = sorted(found, key=lambda value: value.id, reverse=not page.ascending)
+        values = sorted(values, key=lambda value: value.id, reverse=not page.ascending)
     if page.after is not None:
-        found = [value for value in found if value.id > page.after]
+        values = [value for value in values if value.id > page.after]
     if page.before is not None:
-        found = [value for value in found if value.id < page.before]
+        values = [value for value in values if value.id < page.before]
     start = (page.number - 1) * page.size
-    return found[start : start + page.size], len(found) if page.counted else 0
+    return values[start : start + page.size], len(values) if page.counted else 0

@@ -82,22 +82,22 @@ class MemoryJobs(JobStore):
     async def find_newest_success(
         self, project_id: ProjectId, ref: str, name: str, *, tag: bool | None = None
     ) -> Job | None:
-        wanted = (project_id, ref, name)
+        key = (project_id, ref, name)
         for job in sorted(await self.list_jobs_in([JobState.SUCCESS]), key=lambda job: job.id, reverse=True):
             pipeline = self._database.get(PIPELINES, job.pipeline_id)
-            if (job.project_id, job.ref, job.name) == wanted and pipeline and tag in (None, pipeline.tag):
+            if (job.project_id, job.ref, job.name) == key and pipeline and tag in (None, pipeline.tag):
                 return job
         return None
 
     async def find_first_of_group(self, project_id: ProjectId, group: str, states: Collection[JobState]) -> Job | None:
-        wanted = (project_id, group)
+        key = (project_id, group)
         jobs = await self.list_jobs_in(states)
-        return next((job for job in jobs if (job.project_id, job.resource_group) == wanted), None)
+        return next((job for job in jobs if (job.project_id, job.resource_group) == key), None)
 
     async def find_leased_job(self, runner_id: RunnerId, request_id: str) -> Job | None:
-        wanted = (runner_id, request_id)
+        key = (runner_id, request_id)
         jobs = await self.list_jobs_in([JobState.LEASED])
-        return next((job for job in jobs if (job.runner_id, job.request_id) == wanted), None)
+        return next((job for job in jobs if (job.runner_id, job.request_id) == key), None)
 
     async def change_job(
         self, job_id: JobId, decide: Callable[[Job], Job | None], *, known: Job | None = None

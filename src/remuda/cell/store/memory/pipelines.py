@@ -26,10 +26,10 @@ class MemoryPipelines(PipelineStore):
         return self._database.get(PIPELINES, pipeline_id)
 
     async def list_pipelines(
-        self, project_id: ProjectId, page: Page, wanted: PipelineFilter = ALL_PIPELINES
+        self, project_id: ProjectId, page: Page, selection: PipelineFilter = ALL_PIPELINES
     ) -> tuple[Sequence[Pipeline], int]:
-        rows = [row for row in self._database.values(PIPELINES) if row.project_id == project_id and wanted.fits(row)]
-        rows.sort(key=lambda row: (getattr(row, wanted.order_by), row.id), reverse=not wanted.ascending)
+        rows = [row for row in self._database.values(PIPELINES) if row.project_id == project_id and selection.fits(row)]
+        rows.sort(key=lambda row: (getattr(row, selection.order_by), row.id), reverse=not selection.ascending)
         return cut_page(rows, page)
 
     async def list_open_pipelines(self, project_id: ProjectId, ref: str) -> Sequence[Pipeline]:

@@ -117,7 +117,7 @@ class Transaction(Rows, Protocol):
         """As `find`; no other transaction changes the row until this one ends."""
         ...
 
-    async def has_match(self, table: Table[Any], wanted: Any) -> bool:
+    async def has_match(self, table: Table[Any], selection: Any) -> bool:
         """Whether a row fits a filter."""
         ...
 
@@ -154,7 +154,7 @@ class Database(Rows, Protocol):
         ...
 
     async def find_page(
-        self, table: Table[T], page: Page, wanted: Any, *, order: str | None = None
+        self, table: Table[T], page: Page, selection: Any, *, order: str | None = None
     ) -> tuple[list[T], int]:
         """One page of the rows that fit a filter, newest first or ordered by a column, and the total."""
         ...

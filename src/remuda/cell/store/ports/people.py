@@ -30,7 +30,7 @@ class UserFilter(msgspec.Struct, frozen=True, kw_only=True):
     organization_id: int | None = None
 
     def fits(self, user: User) -> bool:
-        """Whether it is one of those wanted."""
+        """Whether it is one of those selection."""
         search = self.search.casefold()
         return self.organization_id in (None, user.organization_id) and (
             search in f"{user.username}\n{user.name}".casefold() or search == user.email.casefold()
@@ -81,9 +81,9 @@ class PeopleStore:
     async def find_namespace(self, path: str) -> Namespace | None:
         return await self._database.find(NAMESPACES, path_key=path.casefold())
 
-    async def list_namespaces(self, page: Page, wanted: NamespaceFilter) -> tuple[Sequence[Namespace], int]:
+    async def list_namespaces(self, page: Page, selection: NamespaceFilter) -> tuple[Sequence[Namespace], int]:
         """One page, ordered by path, and the total."""
-        return await self._database.find_page(NAMESPACES, page, wanted, order="path_key")
+        return await self._database.find_page(NAMESPACES, page, selection, order="path_key")
 
     async def put_namespace(self, namespace: Namespace) -> None:
         """Change a namespace except for its path. NotFoundError when it does not exist."""

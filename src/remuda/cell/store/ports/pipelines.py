@@ -73,7 +73,7 @@ class PipelineStore(ABC):
 
     @abstractmethod
     async def list_pipelines(
-        self, project_id: ProjectId, page: Page, wanted: PipelineFilter = ALL_PIPELINES
+        self, project_id: ProjectId, page: Page, selection: PipelineFilter = ALL_PIPELINES
     ) -> tuple[Sequence[Pipeline], int]:
         """One page and the total."""
 

@@ -35,9 +35,9 @@ class ProjectStore:
     async def find_project(self, path: str) -> Project | None:
         return await self._database.find(PROJECTS, path_key=path.casefold())
 
-    async def list_projects(self, page: Page, wanted: ProjectFilter = ALL_PROJECTS) -> tuple[Sequence[Project], int]:
+    async def list_projects(self, page: Page, selection: ProjectFilter = ALL_PROJECTS) -> tuple[Sequence[Project], int]:
         """One page, newest first, and the total."""
-        return await self._database.find_page(PROJECTS, page, wanted)
+        return await self._database.find_page(PROJECTS, page, selection)
 
     async def change_project(
         self, project_id: ProjectId, decide: Callable[[Project], Project | None]

@@ -35,9 +35,9 @@ class RunnerStore:
     async def find_runner(self, token_hash: str) -> Runner | None:
         return await self._database.find(RUNNERS, token_hash=token_hash)
 
-    async def list_runners(self, page: Page, wanted: RunnerFilter = ALL_RUNNERS) -> tuple[Sequence[Runner], int]:
+    async def list_runners(self, page: Page, selection: RunnerFilter = ALL_RUNNERS) -> tuple[Sequence[Runner], int]:
         """One page, newest first, and the total."""
-        return await self._database.find_page(RUNNERS, page, wanted)
+        return await self._database.find_page(RUNNERS, page, selection)
 
     async def put_runner(self, runner: Runner) -> None:
         """Raises NotFoundError when the runner does not exist."""

@@ -67,9 +67,11 @@ class SettingStore:
     async def load_audit_event(self, event_id: int) -> AuditEvent | None:
         return await self._database.find(AUDIT_EVENTS, id=event_id)
 
-    async def list_audit_events(self, page: Page, wanted: AuditFilter = ALL_EVENTS) -> tuple[Sequence[AuditEvent], int]:
+    async def list_audit_events(
+        self, page: Page, selection: AuditFilter = ALL_EVENTS
+    ) -> tuple[Sequence[AuditEvent], int]:
         """One page, newest first, and the total."""
-        return await self._database.find_page(AUDIT_EVENTS, page, wanted)
+        return await self._database.find_page(AUDIT_EVENTS, page, selection)
 
     async def remove_audit_events(self, before: float, *, limit: int) -> int:
         """Remove at most `limit` events that are older than `before`. Returns how many were removed."""

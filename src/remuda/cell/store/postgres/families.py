@@ -58,8 +58,8 @@ def lock_statement(pipeline_ids: Iterable[PipelineId]) -> str:
 
 async def change_families(db: Connection, decisions: Sequence[FamilyDecision]) -> Sequence[FamilyChange | None]:
     """Make and store decisions about locked pipelines. None: this decision must be stored alone."""
-    found = await db.fetch(FAMILIES, sorted({decision.pipeline_id for decision in decisions}))
-    families, bodies = read_families(found)
+    fetched = await db.fetch(FAMILIES, sorted({decision.pipeline_id for decision in decisions}))
+    families, bodies = read_families(fetched)
     changes, jobs, pipelines = apply_decisions(decisions, families)
     await rows.update_jobs(db, jobs, bodies)
     await rows.update_pipelines(db, pipelines)

@@ -75,8 +75,8 @@ class PostgresJobs(SqlJobs):
         return parts
 
     async def _read_payload_parts(self, queries: Sequence[PartsQuery]) -> Mapping[PartsQuery, PayloadParts]:
-        found = await self._database.fetch(PAYLOAD_PARTS, *query_values(queries), keyed=True)
-        return read_payload_parts(queries, found)
+        fetched = await self._database.fetch(PAYLOAD_PARTS, *query_values(queries), keyed=True)
+        return read_payload_parts(queries, fetched)
 
     async def change_job(
         self, job_id: JobId, decide: Callable[[Job], Job | None], *, known: Job | None = None
@@ -134,15 +134,15 @@ class PostgresJobs(SqlJobs):
         try:
             async with self._database.borrow(keyed=True) as db:
                 if queries:
-                    found = await db.fetch(rows.LEASE_JOBS, *columns, *query_values(queries))
+                    fetched = await db.fetch(rows.LEASE_JOBS, *columns, *query_values(queries))
                 else:
-                    found = await db.fetch(rows.STORE_JOBS, *columns)
+                    fetched = await db.fetch(rows.STORE_JOBS, *columns)
         except FAILURES as error:
             if isinstance(error, AWAY):
                 raise store_error(error) from error
             return [None] * len(writes)
-        stored = {row[1] for row in found if row[0] == "stored"}
-        parts = read_payload_parts(queries, found) if queries else {}
+        stored = {row[1] for row in fetched if row[0] == "stored"}
+        parts = read_payload_parts(queries, fetched) if queries else {}
 
         def result(write: rows.Write) -> PayloadParts | bool:
             if write.job.id not in stored or first[write.job.id] is not write:
@@ -198,10 +198,10 @@ class PostgresJobs(SqlJobs):
             f" {of} AND status = 'manual' AND updated_at > $2) AS moving"
             " JOIN jobs ON jobs.pipeline_id = moving.id WHERE jobs.state = ANY($3::text[]) ORDER BY 1"
         )
-        found = await self._database.fetch(
+        fetched = await self._database.fetch(
             sql, sorted(OPEN - {"manual"}), held_since, [state.value for state in states]
         )
-        return await read_in_pieces([JobId(row[0]) for row in found], self.load_jobs, states)
+        return await read_in_pieces([JobId(row[0]) for row in fetched], self.load_jobs, states)
 
     async def count_jobs(self) -> Mapping[str, int]:
         sql = "SELECT state, count(*) FROM jobs WHERE state = ANY($1::text[]) GROUP BY state"

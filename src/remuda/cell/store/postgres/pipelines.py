@@ -79,8 +79,8 @@ class PostgresPipelines(SqlPipelines):
 
     async def list_open_pipelines(self, project_id: ProjectId, ref: str) -> Sequence[Pipeline]:
         sql = "SELECT body FROM pipelines WHERE project_id = $1 AND ref = $2 AND status = ANY($3::text[]) ORDER BY id"
-        found = await self._database.fetch(sql, project_id, shorten(ref), sorted(OPEN))
-        return [decode(Pipeline, row[0]) for row in found]
+        fetched = await self._database.fetch(sql, project_id, shorten(ref), sorted(OPEN))
+        return [decode(Pipeline, row[0]) for row in fetched]
 
     async def find_downstream(self, upstream_job_id: JobId) -> Pipeline | None:
         return await self._database.find(PIPELINES, upstream_job_id=upstream_job_id)
@@ -89,8 +89,8 @@ class PostgresPipelines(SqlPipelines):
         families, _ = read_families(await self._database.fetch(FAMILIES, [pipeline_id]))
         family = families.get(pipeline_id)
         if family and (groups := groups_by_column(family.jobs)):
-            found = await self._database.fetch(TAKEN_GROUPS, *group_query_values(family.pipeline, groups))
-            family = replace(family, taken=frozenset(groups[row[0]] for row in found))
+            fetched = await self._database.fetch(TAKEN_GROUPS, *group_query_values(family.pipeline, groups))
+            family = replace(family, taken=frozenset(groups[row[0]] for row in fetched))
         return family
 
     async def change_family(self, pipeline_id: PipelineId, decide: Callable[[Family], Changes]) -> Applied:

@@ -16,11 +16,11 @@ R = TypeVar("R")
 
 
 class _Batch(Generic[K, R]):
-    __slots__ = ("failed", "found", "keys", "ready")
+    __slots__ = ("failed", "keys", "ready", "rows")
 
     def __init__(self) -> None:
         self.keys: dict[K, None] = {}
-        self.found: Mapping[K, R] = {}
+        self.rows: Mapping[K, R] = {}
         self.failed = False
         self.ready = asyncio.Event()
 
@@ -41,7 +41,7 @@ class ReadBatcher(Generic[K, R]):
         batch.keys[key] = None
         await batch.ready.wait()
         # The failure may concern only the request that read for all, so try again alone.
-        return (await self._fetch([key]) if batch.failed else batch.found).get(key)
+        return (await self._fetch([key]) if batch.failed else batch.rows).get(key)
 
     async def _lead(self, key: K) -> R | None:
         batch = self._next = _Batch[K, R]()
@@ -50,7 +50,7 @@ class ReadBatcher(Generic[K, R]):
             async with self._turn:
                 # A later request must not join: it could miss its own writes.
                 self._next = None
-                batch.found = await self._fetch(list(batch.keys))
+                batch.rows = await self._fetch(list(batch.keys))
         except BaseException:
             batch.failed = True
             raise
@@ -58,4 +58,4 @@ class ReadBatcher(Generic[K, R]):
             if self._next is batch:
                 self._next = None
             batch.ready.set()
-        return batch.found.get(key)
+        return batch.rows.get(key)

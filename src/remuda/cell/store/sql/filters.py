@@ -62,39 +62,39 @@ class Dialect(Protocol):
 
 
 @singledispatch
-def conditions(wanted: Any, dialect: Dialect) -> Conditions:
+def conditions(selection: Any, dialect: Dialect) -> Conditions:
     """The conditions of a filter."""
-    raise TypeError(f"no SQL for {type(wanted).__name__}")
+    raise TypeError(f"no SQL for {type(selection).__name__}")
 
 
 @conditions.register
-def _(wanted: AuditFilter, dialect: Dialect) -> Conditions:
-    return dict(wanted.conditions())
+def _(selection: AuditFilter, dialect: Dialect) -> Conditions:
+    return dict(selection.conditions())
 
 
 @conditions.register
-def _(wanted: UserFilter, dialect: Dialect) -> Conditions:
+def _(selection: UserFilter, dialect: Dialect) -> Conditions:
     where: Conditions = {}
-    if wanted.organization_id is not None:
-        where["organization_id = ?"] = wanted.organization_id
-    if wanted.search:
-        where[f"({dialect.contains('search_text')} OR email_key = ?)"] = wanted.search.casefold()
+    if selection.organization_id is not None:
+        where["organization_id = ?"] = selection.organization_id
+    if selection.search:
+        where[f"({dialect.contains('search_text')} OR email_key = ?)"] = selection.search.casefold()
     return where
 
 
 @conditions.register
-def _(wanted: ProjectFilter, dialect: Dialect) -> Conditions:
-    where: Conditions = {f"{dialect.field('removed_at', 'text')} IS {'NOT ' if wanted.removed else ''}NULL": None}
-    if wanted.search:
-        where[dialect.contains("search_text")] = wanted.search.casefold()
-    if wanted.namespace_id is not None:
-        where[f"{_namespace(dialect)} = ?"] = wanted.namespace_id
-    if wanted.group_id is not None:
-        where[dialect.has_one_of("group_ids", [wanted.group_id])] = None
-    if wanted.visibility:
-        where[f"{_visibility(dialect)} = ?"] = wanted.visibility
-    if wanted.sight is not None:
-        where |= _visible_projects(wanted.sight, dialect, membership=wanted.membership)
+def _(selection: ProjectFilter, dialect: Dialect) -> Conditions:
+    where: Conditions = {f"{dialect.field('removed_at', 'text')} IS {'NOT ' if selection.removed else ''}NULL": None}
+    if selection.search:
+        where[dialect.contains("search_text")] = selection.search.casefold()
+    if selection.namespace_id is not None:
+        where[f"{_namespace(dialect)} = ?"] = selection.namespace_id
+    if selection.group_id is not None:
+        where[dialect.has_one_of("group_ids", [selection.group_id])] = None
+    if selection.visibility:
+        where[f"{_visibility(dialect)} = ?"] = selection.visibility
+    if selection.sight is not None:
+        where |= _visible_projects(selection.sight, dialect, membership=selection.membership)
     return where
 
 
@@ -108,20 +108,20 @@ def _visible_projects(sight: Sight, dialect: Dialect, *, membership: bool) -> Co
 
 
 @conditions.register
-def _(wanted: NamespaceFilter, dialect: Dialect) -> Conditions:
+def _(selection: NamespaceFilter, dialect: Dialect) -> Conditions:
     where: Conditions = {}
-    if wanted.search:
-        where[dialect.contains("search_text")] = wanted.search.casefold()
-    if wanted.parent_id is not None:
-        where["parent_id = ?"] = wanted.parent_id
-    if wanted.inside is not None:
-        where[dialect.has_one_of("above", [wanted.inside])] = None
-    if wanted.is_group is not None:
-        where[f"{dialect.field('owner_id')} IS {'' if wanted.is_group else 'NOT '}NULL"] = None
-    if wanted.top_level:
+    if selection.search:
+        where[dialect.contains("search_text")] = selection.search.casefold()
+    if selection.parent_id is not None:
+        where["parent_id = ?"] = selection.parent_id
+    if selection.inside is not None:
+        where[dialect.has_one_of("above", [selection.inside])] = None
+    if selection.is_group is not None:
+        where[f"{dialect.field('owner_id')} IS {'' if selection.is_group else 'NOT '}NULL"] = None
+    if selection.top_level:
         where["parent_id IS NULL"] = None
-    if wanted.sight is not None:
-        where |= _visible_namespaces(wanted.sight, dialect)
+    if selection.sight is not None:
+        where |= _visible_namespaces(selection.sight, dialect)
     return where
 
 
@@ -135,18 +135,18 @@ def _visible_namespaces(sight: Sight, dialect: Dialect) -> Conditions:
 
 
 @conditions.register
-def _(wanted: RunnerFilter, dialect: Dialect) -> Conditions:
+def _(selection: RunnerFilter, dialect: Dialect) -> Conditions:
     where: Conditions = {}
-    if wanted.type:
-        where[f"{dialect.field('type', 'text')} = ?"] = wanted.type
-    if wanted.paused is not None:
-        where[f"{dialect.field('paused', 'boolean')} = ?"] = wanted.paused
-    if wanted.tags:
-        where |= dialect.has_all_texts("tags", wanted.tags)
-    if wanted.pools is not None:
-        where |= _runners_of_pools(wanted.pools, dialect)
-    if wanted.status:
-        where |= _in_status(wanted.status, wanted.now, dialect)
+    if selection.type:
+        where[f"{dialect.field('type', 'text')} = ?"] = selection.type
+    if selection.paused is not None:
+        where[f"{dialect.field('paused', 'boolean')} = ?"] = selection.paused
+    if selection.tags:
+        where |= dialect.has_all_texts("tags", selection.tags)
+    if selection.pools is not None:
+        where |= _runners_of_pools(selection.pools, dialect)
+    if selection.status:
+        where |= _in_status(selection.status, selection.now, dialect)
     return where
 
 
@@ -177,32 +177,34 @@ def _in_status(status: str, now: float, dialect: Dialect) -> Conditions:
 
 
 @conditions.register
-def _(wanted: PipelineFilter, dialect: Dialect) -> Conditions:
+def _(selection: PipelineFilter, dialect: Dialect) -> Conditions:
     compared = {
-        "ref = ?": dialect.text(wanted.ref) or None,
-        "sha = ?": dialect.text(wanted.sha) or None,
-        "source = ?": dialect.text(wanted.source) or None,
-        "name = ?": dialect.text(wanted.name) or None,
-        "tag = ?": None if wanted.tag is None else int(wanted.tag),
-        "(yaml_errors IS NOT NULL) = ?": wanted.has_mistakes,
-        "schedule_id = ?": wanted.schedule_id,
-        "user_id = ?": wanted.user_id,
-        "updated_at > ?": wanted.updated_after,
-        "updated_at < ?": wanted.updated_before,
-        "created_at > ?": wanted.created_after,
-        "created_at < ?": wanted.created_before,
-        "status = ?": wanted.status,
+        "ref = ?": dialect.text(selection.ref) or None,
+        "sha = ?": dialect.text(selection.sha) or None,
+        "source = ?": dialect.text(selection.source) or None,
+        "name = ?": dialect.text(selection.name) or None,
+        "tag = ?": None if selection.tag is None else int(selection.tag),
+        "(yaml_errors IS NOT NULL) = ?": selection.has_mistakes,
+        "schedule_id = ?": selection.schedule_id,
+        "user_id = ?": selection.user_id,
+        "updated_at > ?": selection.updated_after,
+        "updated_at < ?": selection.updated_before,
+        "created_at > ?": selection.created_after,
+        "created_at < ?": selection.created_before,
+        "status = ?": selection.status,
     }
     where: Conditions = {sql: value for sql, value in compared.items() if value is not None}
-    if wanted.statuses is not None and not wanted.status:
-        where |= dialect.among("status", wanted.statuses)
-    return where if wanted.source else {**where, "is_child = 0": None}
+    if selection.statuses is not None and not selection.status:
+        where |= dialect.among("status", selection.statuses)
+    return where if selection.source else {**where, "is_child = 0": None}
 
 
-def pipeline_order(wanted: PipelineFilter) -> str:
+def pipeline_order(selection: PipelineFilter) -> str:
     """The order of a list of pipelines."""
-    direction = "ASC" if wanted.ascending else "DESC"
-    column = {"status": "status", "ref": "ref", "updated_at": "updated_at", "user_id": "user_id"}.get(wanted.order_by)
+    direction = "ASC" if selection.ascending else "DESC"
+    column = {"status": "status", "ref": "ref", "updated_at": "updated_at", "user_id": "user_id"}.get(
+        selection.order_by
+    )
     return f"{column} {direction}, id {direction}" if column else f"id {direction}"
 
 

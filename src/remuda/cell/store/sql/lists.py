@@ -62,7 +62,7 @@ class SqlPipelines(PipelineStore, ABC):
         self._sql = database
 
     async def list_pipelines(
-        self, project_id: ProjectId, page: Page, wanted: PipelineFilter = ALL_PIPELINES
+        self, project_id: ProjectId, page: Page, selection: PipelineFilter = ALL_PIPELINES
     ) -> tuple[Sequence[Pipeline], int]:
-        where: Conditions = {"project_id = ?": project_id, **conditions(wanted, self._sql.dialect)}
-        return await self._sql.select_page(Pipeline, "pipelines", where, page, pipeline_order(wanted))
+        where: Conditions = {"project_id = ?": project_id, **conditions(selection, self._sql.dialect)}
+        return await self._sql.select_page(Pipeline, "pipelines", where, page, pipeline_order(selection))

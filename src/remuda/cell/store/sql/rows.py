@@ -44,8 +44,8 @@ class SqlRows(ABC):
         """The columns that this database stores for a value."""
 
     async def find(self, table: Table[T], **columns: Any) -> T | None:
-        found = await self.find_all(table, **columns)
-        return found[0] if found else None
+        values = await self.find_all(table, **columns)
+        return values[0] if values else None
 
     async def find_all(
         self,
@@ -62,9 +62,9 @@ class SqlRows(ABC):
         return [table.read(row) for row in rows]
 
     async def find_page(
-        self, table: Table[T], page: Page, wanted: Any, *, order: str | None = None
+        self, table: Table[T], page: Page, selection: Any, *, order: str | None = None
     ) -> tuple[list[T], int]:
-        where = conditions(wanted, self.dialect)
+        where = conditions(selection, self.dialect)
         return await self.select_page(table.kind, table.name, where, page, order or "id DESC")
 
     async def select_page(
@@ -75,9 +75,9 @@ class SqlRows(ABC):
         total = sum(row[0] for row in await self.fetch(count, *values)) if page.counted else 0
         return [decode(kind, row[0]) for row in await self.fetch(sql, *values)], total
 
-    async def has_match(self, table: Table[Any], wanted: Any) -> bool:
+    async def has_match(self, table: Table[Any], selection: Any) -> bool:
         page = Page(size=1, counted=False)
-        return bool((await self.find_page(table, page, wanted))[0])
+        return bool((await self.find_page(table, page, selection))[0])
 
     async def add(self, table: Table[T], *values: T) -> None:
         await self._insert(table, [self.row(table, value) for value in values])

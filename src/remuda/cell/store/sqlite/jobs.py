@@ -138,8 +138,8 @@ class SqliteJobs(SqlJobs):
             " CROSS JOIN jobs ON jobs.pipeline_id = moving.id"
             " WHERE +jobs.state IN (SELECT value FROM json_each(?)) ORDER BY 1"
         )
-        moving, wanted = json_list(OPEN - {"manual"}), json_list(states)
-        job_ids = [JobId(row[0]) for row in await self._database.read_in_thread(sql, moving, held_since, wanted)]
+        moving, in_states = json_list(OPEN - {"manual"}), json_list(states)
+        job_ids = [JobId(row[0]) for row in await self._database.read_in_thread(sql, moving, held_since, in_states)]
         return await read_in_pieces(job_ids, self.load_jobs, states)
 
     async def count_jobs(self) -> Mapping[str, int]:
@@ -173,8 +173,8 @@ class SqliteJobs(SqlJobs):
             return None  # two hand-outs for the same request would not see each other
         self._calls.add(call)
         try:
-            found = await self.load_payload_parts(leased, settings)
-            return found if await self._writes.submit(_Write(encode(known), leased, encode(runner))) else None
+            parts = await self.load_payload_parts(leased, settings)
+            return parts if await self._writes.submit(_Write(encode(known), leased, encode(runner))) else None
         finally:
             self._calls.discard(call)
 
@@ -198,18 +198,18 @@ class SqliteJobs(SqlJobs):
     async def load_payload_parts(self, job: Job, settings: Collection[str] = ()) -> PayloadParts:
         groups, names = json_list([0, *job.group_ids]), json_list(settings)
         keys = (job.project_id, groups, job.id, job.pipeline_id, job.project_id, names)
-        found: dict[bytes, list[bytes]] = {}
+        bodies: dict[bytes, list[bytes]] = {}
         lines: bytes = self._database.read(_PAYLOAD_PARTS, *keys)[0][0] or b""
         for line in lines.split(b"\n"):
             kind, _, body = line.partition(b" ")
-            found.setdefault(kind, []).append(body)
-        variables = [decode_cached(ProjectVariable, body) for body in found.get(b"variable", ())]
+            bodies.setdefault(kind, []).append(body)
+        variables = [decode_cached(ProjectVariable, body) for body in bodies.get(b"variable", ())]
         variables.sort(key=lambda row: (row.project_id, row.group_id, row.key, row.environment_scope))
-        spec, pipeline, project = (found.get(kind) for kind in (b"spec", b"pipeline", b"project"))
+        spec, pipeline, project = (bodies.get(kind) for kind in (b"spec", b"pipeline", b"project"))
         return PayloadParts(
             spec=decode(JobSpec, spec[0]) if spec else None,
             pipeline=decode_cached(Pipeline, pipeline[0]) if pipeline else None,
             project=decode_cached(Project, project[0]) if project else None,
             variables=variables,
-            settings=dict(map(_setting, found.get(b"setting", ()))),
+            settings=dict(map(_setting, bodies.get(b"setting", ()))),
         )
