@@ -5,7 +5,7 @@ in an event was stored. `ChangedJobs` collects the changes of this process (`rem
 other processes. Hints may be lost, so the unfinished jobs that had an event are read again from time to time. Runners
 are read all together every few seconds, because their online status depends on time.
 
-Nothing is collected or read while there is no subscriber. Events are kept for a while after the last one has left, for
+Without subscribers it neither collects nor reads changes. Events are kept for a while after the last one has left, for
 one that reconnects. `remuda.cell.service` runs `watch`; `remuda.cell.http.remuda.events` subscribes.
 """
 
@@ -56,14 +56,14 @@ class ChangedJobs:
     """Ids of changed jobs, collected while there are subscribers."""
 
     def __init__(self) -> None:
-        self.wanted = False
+        self.enabled = False
         self.news = asyncio.Event()
         self._jobs: dict[JobId, None] = {}
         self._missed = False
 
     def note(self, *jobs: JobId) -> None:
         """Add changed jobs. Without arguments: unknown jobs may have changed."""
-        if not self.wanted:
+        if not self.enabled:
             return
         if jobs and len(self._jobs) + len(jobs) <= MOST_CHANGED:
             self._jobs.update(dict.fromkeys(jobs))
@@ -112,8 +112,8 @@ class Events:
     def subscribe(self, *, runners: bool) -> Iterator[Watcher]:
         """Subscribe while the block runs; `runners`: also to events about runners."""
         watcher = Watcher(runners=runners)
-        if not self._changed.wanted:
-            self._changed.wanted = True
+        if not self._changed.enabled:
+            self._changed.enabled = True
             self._since = self._clock.now()
         self._watchers.add(watcher)
         self._subscribed.set()
@@ -133,7 +133,7 @@ class Events:
         now = self._clock.monotonic
         look_at = runners_at = left_at = now()
         while not stop.is_set():
-            if not self._changed.wanted:
+            if not self._changed.enabled:
                 await wait_for_any_event(self._clock, stop, self._subscribed, within_seconds=3600, name="events")
                 look_at = now() + LOOK_SECONDS
             self._subscribed.clear()
@@ -162,7 +162,7 @@ class Events:
 
     def _clear(self) -> None:
         """Stop collecting and drop everything, because there is no subscriber."""
-        self._changed.wanted = False
+        self._changed.enabled = False
         self._changed.take()
         self.buffer.forget()
         self._published.clear()

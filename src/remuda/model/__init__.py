@@ -1,1 +1,1 @@
-"""Values and pure state machines of the domain. Nothing here awaits, reads a clock or opens a file."""
+"""Values and pure state machines of the domain: synchronous, without access to clocks or files."""

@@ -88,7 +88,7 @@ async def test_all_jobs_are_told_before_the_end_of_their_pipeline(cell: MemoryCe
 async def test_nothing_is_noted_or_kept_while_nobody_watches(cell: MemoryCell) -> None:
     async with telling(cell) as events:
         await cell.push(a_spec("build"))
-        assert not cell.dispatch.memory.changed_jobs.wanted
+        assert not cell.dispatch.memory.changed_jobs.enabled
         assert cell.dispatch.memory.changed_jobs.take() == ([], False)
         with events.subscribe(runners=False):
             await settle()
@@ -97,7 +97,7 @@ async def test_nothing_is_noted_or_kept_while_nobody_watches(cell: MemoryCell) -
         at = events.buffer.last
         assert at
         await cell.clock.advance(LINGER_SECONDS + LOOK_SECONDS)
-        assert not cell.dispatch.memory.changed_jobs.wanted
+        assert not cell.dispatch.memory.changed_jobs.enabled
         assert events.buffer.after(at, at_most=1) is None
 
 

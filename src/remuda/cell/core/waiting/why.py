@@ -136,9 +136,9 @@ def _explain_state(situation: Situation) -> _Answer:
         case JobState.CANCELED:
             return _explain_canceled(situation)
         case JobState.SKIPPED:
-            found = blocking_jobs.explain_skip(job, situation.family)
-            because = tuple(ref(other) for other in found.jobs)
-            return _Answer(summary=f"was skipped: {found.text}", since=job.finished_at, because=because)
+            cause = blocking_jobs.explain_skip(job, situation.family)
+            because = tuple(ref(other) for other in cause.jobs)
+            return _Answer(summary=f"was skipped: {cause.text}", since=job.finished_at, because=because)
         case _:
             assert_never(job.state)
 
@@ -223,15 +223,15 @@ def _explain_pending(situation: Situation) -> _Answer:
         text = "the cell is about to start its pipeline" if job.is_trigger else "waits for a runner"
         kind = "cell" if job.is_trigger else "runner"
         return _Answer(summary=text, since=job.pending_at, waits_for=(WaitInfo(kind=kind, text=text),))
-    found = explain_no_runner(job, situation.explain_no_runner, situation.now)
+    reason = explain_no_runner(job, situation.explain_no_runner, situation.now)
     return _Answer(
-        summary=f"waits for a runner: {found.text}",
+        summary=f"waits for a runner: {reason.text}",
         since=job.pending_at,
-        waits_for=(WaitInfo(kind="runner", text=found.text),),
-        runners=found.runners,
-        queue=found.queue,
-        estimate=found.estimate,
-        advice=found.advice,
+        waits_for=(WaitInfo(kind="runner", text=reason.text),),
+        runners=reason.runners,
+        queue=reason.queue,
+        estimate=reason.estimate,
+        advice=reason.advice,
     )
 
 
