@@ -1,5 +1,5 @@
-"""The command line, and the only place where the services are put together. One file a command group.
+"""The command line: one module per command group, with options, help and output. Other packages do the work.
 
-Command modules are imported when their command is called, and import what is heavy when they run: `remuda version`
-and `remuda --help` load neither an HTTP library nor a service.
+The module of a command is imported when the command is called, and imports services when it runs, so that
+`remuda version` and `remuda --help` load neither an HTTP library nor a service.
 """

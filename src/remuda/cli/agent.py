@@ -1,4 +1,4 @@
-"""`remuda agent`: hands over to the agent's own program, which runs without the rest of Remuda."""
+"""`remuda agent`: replaces this process by the agent's own program, which runs without the rest of Remuda."""
 
 import os
 import sys
@@ -20,7 +20,7 @@ def serve(*options: Rest) -> None:
         remuda agent serve -- --help
         remuda agent serve --data /tmp/agent
     """
-    _hand_over("serve", options)
+    _exec_agent("serve", options)
 
 
 def proxy(*options: Rest) -> None:
@@ -33,7 +33,7 @@ def proxy(*options: Rest) -> None:
         remuda agent proxy -- --help
         ssh HOST remuda-agent proxy --start
     """
-    _hand_over("proxy", options)
+    _exec_agent("proxy", options)
 
 
 def bootstrap(*options: Rest) -> None:
@@ -46,7 +46,7 @@ def bootstrap(*options: Rest) -> None:
         remuda agent bootstrap /opt/remuda-agent
         remuda agent bootstrap --through 'ssh HOST' --frozen build/remuda-agent-linux-x86_64 /opt/remuda-agent
     """
-    _hand_over("bootstrap", options)
+    _exec_agent("bootstrap", options)
 
 
 def pack(*options: Rest) -> None:
@@ -57,11 +57,11 @@ def pack(*options: Rest) -> None:
         remuda agent pack -o remuda-agent.pyz
         python3 remuda-agent.pyz serve --help
     """
-    _hand_over("pack", options)
+    _exec_agent("pack", options)
 
 
-def _hand_over(command: str, options: tuple[str, ...]) -> None:
-    """Become the agent: same process, same signals, its own exit code."""
+def _exec_agent(command: str, options: tuple[str, ...]) -> None:
+    """Replace this process by the agent: same signals, its own exit code."""
     sys.stdout.flush()
-    # -P: modules in the current folder must not come before ours.
+    # -P: modules in the current folder must not shadow ours.
     os.execv(sys.executable, [sys.executable, "-P", "-m", "remuda.steps", command, *options])

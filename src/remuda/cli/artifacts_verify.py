@@ -1,7 +1,7 @@
-"""`remuda artifacts verify`: whether files, or an archive of them, are those that a runner has signed.
+"""`remuda artifacts verify`: checks that files, or an archive of them, are those that a runner has signed.
 
-What a statement is and what its digests cover stands in `stdsteps.statements`. The signature itself is checked with a
-library here instead of the `openssl` that signed, so that no program is needed where somebody only wants to look.
+`remuda.stdsteps.signatures.statements` defines the signed statement. The signature is checked with a library, not with
+the `openssl` program that signed, so that verification needs no other program.
 """
 
 import hashlib
@@ -27,8 +27,10 @@ from remuda.stdsteps.signatures.statements import (
     Statement,
     digest_below,
     digest_in,
-    problems,
     read_statement,
+)
+from remuda.stdsteps.signatures.statements import (
+    problems as find_problems,
 )
 
 Verify = Callable[[bytes, bytes], bool]
@@ -51,24 +53,24 @@ def verify(
     is_signed, key_id = _read_key(key)
     archives = [file for file in files if file.suffix == ".zip" and _has_statement(file)]
     plain = [file for file in files if file not in archives]
-    wrong: list[str] = []
+    problems: list[str] = []
     good = 0
     try:
         for archive in archives:
-            count, found = _in_archive(archive, is_signed)
-            good, wrong = good + count - len(found), wrong + [f"{archive}: {problem}" for problem in found]
+            count, own = _verify_archive(archive, is_signed)
+            good, problems = good + count - len(own), problems + [f"{archive}: {problem}" for problem in own]
         if plain or not archives:
-            count, found = _in_folder(plain, statement, is_signed)
-            good, wrong = good + count - len(found), wrong + found
+            count, own = _verify_folder(plain, statement, is_signed)
+            good, problems = good + count - len(own), problems + own
     except StepError as error:
-        wrong.append(str(error))
+        problems.append(str(error))
     if output == "json":
-        print_json({"verified": not wrong, "files": good, "problems": wrong, "key_id": key_id})
+        print_json({"verified": not problems, "files": good, "problems": problems, "key_id": key_id})
     else:
-        for problem in wrong:
+        for problem in problems:
             print(problem)
-        print("not verified" if wrong else f"verified: {good} files, signed with {key_id}")
-    return Exit.FAILURE if wrong else Exit.SUCCESS
+        print("not verified" if problems else f"verified: {good} files, signed with {key_id}")
+    return Exit.FAILURE if problems else Exit.SUCCESS
 
 
 def _read_key(path: Path) -> tuple[Verify, str]:
@@ -77,12 +79,12 @@ def _read_key(path: Path) -> tuple[Verify, str]:
     from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_public_key
 
     try:
-        loaded = load_pem_public_key(_read(path))
+        key = load_pem_public_key(_read(path))
     except ValueError:
-        loaded = None
-    if not isinstance(loaded, Ed25519PublicKey):
-        raise BadInputError(f"--key {path}: no public Ed25519 key; it begins with -----BEGIN PUBLIC KEY-----")
-    public = loaded
+        key = None
+    if not isinstance(key, Ed25519PublicKey):
+        raise BadInputError(f"--key {path}: not a public Ed25519 key; it begins with -----BEGIN PUBLIC KEY-----")
+    public = key
 
     def is_signed(data: bytes, signature: bytes) -> bool:
         try:
@@ -95,26 +97,29 @@ def _read_key(path: Path) -> tuple[Verify, str]:
     return is_signed, f"sha256:{hashlib.sha256(der).hexdigest()}"
 
 
-def _in_folder(files: list[Path], statement: Path, is_signed: Verify) -> tuple[int, list[str]]:
-    """How many were looked at, and what is wrong with them."""
+def _verify_folder(files: list[Path], statement: Path, is_signed: Verify) -> tuple[int, list[str]]:
+    """The number of files that were checked, and the problems."""
     folder = Path(os.path.abspath(statement)).parent
-    known = _checked(_read(statement), _read(statement.with_name(statement.name + SUFFIX)), is_signed, str(statement))
-    names = [_name(file, folder) for file in files] or sorted(known.digests)
-    return len(names), problems(known, names, lambda name: digest_below(folder, name))
+    text = _read(statement)
+    signature = _read(statement.with_name(statement.name + SUFFIX))
+    signed = _check_statement(text, signature, is_signed, str(statement))
+    names = [_name(file, folder) for file in files] or sorted(signed.digests)
+    return len(names), find_problems(signed, names, lambda name: digest_below(folder, name))
 
 
-def _in_archive(path: Path, is_signed: Verify) -> tuple[int, list[str]]:
+def _verify_archive(path: Path, is_signed: Verify) -> tuple[int, list[str]]:
     with open_zip(path) as archive:
         if NAME + SUFFIX not in archive.namelist():
             raise StepError(f"{path}: its statement has no signature")
-        known = _checked(_inside(archive, NAME), _inside(archive, NAME + SUFFIX), is_signed, str(path))
-        inside = Counter(entry.filename for entry in archive.infolist() if not entry.is_dir())
-        twice = [f"{name}: twice in the archive" for name in sorted(inside) if inside[name] > 1]
-        names = sorted({*known.digests, *inside} - {NAME, NAME + SUFFIX})
-        return len(names), twice + problems(known, names, lambda name: digest_in(archive, name))
+        text, signature = _read_entry(archive, NAME), _read_entry(archive, NAME + SUFFIX)
+        signed = _check_statement(text, signature, is_signed, str(path))
+        entries = Counter(entry.filename for entry in archive.infolist() if not entry.is_dir())
+        twice = [f"{name}: twice in the archive" for name in sorted(entries) if entries[name] > 1]
+        names = sorted({*signed.digests, *entries} - {NAME, NAME + SUFFIX})
+        return len(names), twice + find_problems(signed, names, lambda name: digest_in(archive, name))
 
 
-def _inside(archive: zipfile.ZipFile, name: str) -> bytes:
+def _read_entry(archive: zipfile.ZipFile, name: str) -> bytes:
     try:
         with archive.open(name) as file:
             return file.read(LARGEST_BYTES)
@@ -122,7 +127,7 @@ def _inside(archive: zipfile.ZipFile, name: str) -> bytes:
         raise StepError(f"{name}: cannot be read out of the archive: {error}") from None
 
 
-def _checked(data: bytes, signature: bytes, is_signed: Verify, place: str) -> Statement:
+def _check_statement(data: bytes, signature: bytes, is_signed: Verify, place: str) -> Statement:
     if not is_signed(data, signature):
         raise StepError(f"{place}: not signed with this key, or changed since")
     return read_statement(data)
@@ -139,7 +144,7 @@ def _has_statement(path: Path) -> bool:
 
 
 def _name(file: Path, folder: Path) -> str:
-    """As the statement calls it."""
+    """The file's name in the statement: its path relative to the statement's folder."""
     try:
         return Path(os.path.abspath(file)).relative_to(folder).as_posix()
     except ValueError:

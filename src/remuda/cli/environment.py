@@ -1,6 +1,6 @@
-"""`remuda environment`: for whoever writes a plugin that adds a kind of environment.
+"""`remuda environment`: writes and checks plugins that add a kind of environment, for their authors.
 
-What a plugin has to do is checked in `remuda.environments.conformance`; here is how it is asked for and shown.
+`remuda.environments.conformance` has the checks.
 """
 
 import asyncio
@@ -33,14 +33,14 @@ def new(
     if not is_name(name):
         raise BadInputError(f"{name}: a plugin's name has small letters, digits and -, and begins with a letter")
     target = folder or Path(name)
-    made = files(name, python=sys.executable)
-    for path in (target / one for one in made):
+    texts = files(name, python=sys.executable)
+    for path in (target / file_name for file_name in texts):
         if path.exists():
             raise BadInputError(f"{path} is there already; remove it, or give another --folder")
     target.mkdir(parents=True, exist_ok=True)
-    for one, text in made.items():
-        (target / one).write_text(text)
-    program = target / next(iter(made))
+    for file_name, text in texts.items():
+        (target / file_name).write_text(text)
+    program = target / next(iter(texts))
     program.chmod(0o755)
     sys.stdout.write(f"{target} is written. Try it: remuda environment check {program}\n")
 
@@ -67,17 +67,17 @@ def check(
     from remuda.environments.host import find_plugin
 
     try:
-        found = find_plugin(program)
+        path = find_plugin(program)
     except PluginError as error:
         raise BadInputError(str(error)) from None
     try:
-        given = json.loads(config)
+        settings = json.loads(config)
     except ValueError as error:
-        raise BadInputError(f"--config: no JSON: {error}") from None
-    if not isinstance(given, dict):
+        raise BadInputError(f"--config: not JSON: {error}") from None
+    if not isinstance(settings, dict):
         raise BadInputError('--config: a JSON object is needed, such as \'{"machines": ["one"]}\'')
     with tempfile.TemporaryDirectory(prefix="remuda-check-") as folder:
-        failed = asyncio.run(_check(found, given, Path(folder)))
+        failed = asyncio.run(_check(path, settings, Path(folder)))
     if failed:
         sys.stdout.write(f"{failed} of the checks is not passed; those behind it in its version were left out\n")
         sys.exit(Exit.FAILURE)

@@ -1,7 +1,6 @@
-"""`remuda events`: what changes in a cell, line by line as it happens.
+"""`remuda events`: prints the changes in a cell, one line each.
 
-Decided here: how a change reads, and that watching goes on behind the last change seen when the connection breaks or
-the cell restarts. What is told, and to whom, is the cell's matter.
+If the connection breaks or the cell restarts, it reconnects and continues after the last change that it has printed.
 """
 
 import asyncio
@@ -43,37 +42,37 @@ def events(
         remuda events --project root/shop --kind pipeline
         remuda events --job 7 --output json
     """
-    given = {"project": project, "pipeline": pipeline, "job": job, "kind": kind}
-    wanted = {name: value for name, value in given.items() if value is not None}
+    options = {"project": project, "pipeline": pipeline, "job": job, "kind": kind}
+    filters = {name: value for name, value in options.items() if value is not None}
 
     async def ask(client: "UserClient") -> None:
-        await _follow(client, wanted, as_json=output == "json")
+        await _follow(client, filters, as_json=output == "json")
 
     asyncio.run(with_client(url, data, ask))
 
 
-async def _follow(client: "UserClient", wanted: Mapping[str, str | int], *, as_json: bool) -> None:
+async def _follow(client: "UserClient", filters: Mapping[str, str | int], *, as_json: bool) -> None:
     from remuda.wire.user_client import RefusedError, UserApiError
 
-    last, connected, said = "", False, ""
+    last, was_connected, last_error = "", False, ""
     while True:
         try:
-            async for event in client.events(after=last, **wanted):
-                last, connected, said = event.id or last, True, ""
+            async for event in client.events(after=last, **filters):
+                last, was_connected, last_error = event.id or last, True, ""
                 print(_as_json(event) if as_json else line(event, time.time()), flush=True)
         except RefusedError:
             raise
         except UserApiError as error:
-            if not connected:
+            if not was_connected:
                 raise
-            if said != str(error):
+            if last_error != str(error):
                 print(f"remuda: {error}; trying again", file=sys.stderr)
-            said = str(error)
-        await asyncio.sleep(RETRY_SECONDS if not last or said else 0.1)
+            last_error = str(error)
+        await asyncio.sleep(RETRY_SECONDS if not last or last_error else 0.1)
 
 
 def line(event: "EventInfo", now: float) -> str:
-    """A change for people."""
+    """A change as one line of text."""
     at = time.strftime("%H:%M:%S", time.localtime(now))
     return on_one_line(f"{at}  {event.kind:<8} {_words(event.kind, event.data)}")
 

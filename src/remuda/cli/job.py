@@ -1,4 +1,4 @@
-"""`remuda job`: what a cell tells of its jobs, for people or, with `--output json`, as the cell tells it."""
+"""`remuda job`: shows and cancels the jobs of a cell. `--output json` prints the cell's answer as it is."""
 
 import asyncio
 import sys
@@ -95,11 +95,11 @@ def show(
     async def ask(client: "UserClient") -> dict[str, Any]:
         return {**await client.job(job), "steps": list(await client.steps(job))}
 
-    found = asyncio.run(with_client(url, data, ask))
+    answer = asyncio.run(with_client(url, data, ask))
     if output == "json":
-        print_json({**found, "steps": tree_of(found["steps"])} if steps else found)
+        print_json({**answer, "steps": tree_of(answer["steps"])} if steps else answer)
         return
-    for line in describe(found, steps=steps):
+    for line in describe(answer, steps=steps):
         print(on_one_line(line))
 
 
@@ -113,11 +113,11 @@ def why(job: JobNumber, /, *, url: Url = None, data: Data = None, output: Output
     """
     from remuda.cli.render.job_reasons import reasons
 
-    found = asyncio.run(with_client(url, data, lambda client: client.why(job)))
+    answer = asyncio.run(with_client(url, data, lambda client: client.why(job)))
     if output == "json":
-        print_json(found)
+        print_json(answer)
         return
-    for line in reasons(found, SystemClock().now()):
+    for line in reasons(answer, SystemClock().now()):
         print(on_one_line(line))
 
 
@@ -232,7 +232,7 @@ def _write(data: bytes) -> None:
 
 
 def describe(job: Mapping[str, Any], *, steps: bool = False) -> list[str]:
-    """A job for people, line by line; `steps`: with all that is known of them."""
+    """A job as lines of text. `steps`: with all fields of its steps."""
     from remuda.localrun.render.step_lines import step_lines, used_in_words
     from remuda.localrun.render.words import duration
     from remuda.model.step_tree import tree_of
@@ -250,20 +250,20 @@ def describe(job: Mapping[str, Any], *, steps: bool = False) -> list[str]:
         "failure": job.get("failure_reason"),
         "message": job.get("failure_message"),
         "exit code": job.get("exit_code"),
-        "lost": _lost(job.get("lost_tries") or 0),
+        "lost": _lost_tries_text(job.get("lost_tries") or 0),
         "runner": (job.get("runner") or {}).get("description"),
         "tags": ", ".join(job.get("tag_list") or ()),
         "artifacts": (job.get("artifacts_file") or {}).get("filename"),
-        "held": _held(job),
+        "held": _hold_text(job),
         "used": used_in_words(job.get("steps") or ()),
     }
     lines = [f"job {job['id']}: {job['name']}"]
     lines.extend(f"  {name:<10} {value}" for name, value in facts.items() if value not in (None, ""))
-    spent = (job.get("times") or {}).get("split") or {}
-    took_time = {name: seconds for name, seconds in (spent.get("parts") or {}).items() if seconds >= 0.05}
-    if took_time:
-        lines.append(f"  time       {duration(spent['total_seconds'])}")
-        lines.extend(f"    {name:<9}  {duration(seconds)}" for name, seconds in took_time.items())
+    split = (job.get("times") or {}).get("split") or {}
+    parts = {name: seconds for name, seconds in (split.get("parts") or {}).items() if seconds >= 0.05}
+    if parts:
+        lines.append(f"  time       {duration(split['total_seconds'])}")
+        lines.extend(f"    {name:<9}  {duration(seconds)}" for name, seconds in parts.items())
     tree = tree_of(job.get("steps") or ())
     if tree:
         lines.append("  steps")
@@ -274,26 +274,26 @@ def describe(job: Mapping[str, Any], *, steps: bool = False) -> list[str]:
 
 
 def _short_steps(tree: Sequence[dict[str, Any]]) -> list[str]:
-    """The job's own list, and below it what failed."""
+    """A line per step of the job's own list, and per failed or running step below it."""
     from remuda.localrun.render.step_events import StepView, views
     from remuda.localrun.render.words import duration
 
-    shown: list[StepView] = [view for view in views(tree) if view.depth == 0 or view.status in ("failure", "running")]
-    width = max(2 * view.depth + len(view.name) for view in shown)
+    steps: list[StepView] = [view for view in views(tree) if view.depth == 0 or view.status in ("failure", "running")]
+    width = max(2 * step.depth + len(step.name) for step in steps)
     lines = []
-    for view in shown:
-        took = view.seconds(view.finished_at) if view.finished_at is not None else None
-        name = f"{'  ' * view.depth}{view.name}"
-        lines.append(f"{name:<{width}}  {view.status}{'' if took is None else f'  {duration(took)}'}")
+    for step in steps:
+        seconds = step.seconds(step.finished_at) if step.finished_at is not None else None
+        name = f"{'  ' * step.depth}{step.name}"
+        lines.append(f"{name:<{width}}  {step.status}{'' if seconds is None else f'  {duration(seconds)}'}")
     return lines
 
 
-def _held(job: Mapping[str, Any]) -> str:
+def _hold_text(job: Mapping[str, Any]) -> str:
     until = local_time(job.get("held_until"))
     return f"until {until}; look into it with `remuda job shell {job['id']}`" if until else ""
 
 
-def _lost(tries: int) -> str:
+def _lost_tries_text(tries: int) -> str:
     times = {0: "", 1: "once", 2: "twice"}.get(tries, f"{tries} times")
     return f"{times} before, by the platform and before its script had begun" if times else ""
 

@@ -1,8 +1,8 @@
-"""`remuda job shell` and `remuda job release`: look into a job that runs, or that failed and is held.
+"""`remuda job shell` and `remuda job release`: a shell in a job that runs, or that failed and is on hold.
 
-Decided here: what the terminal does meanwhile (raw, with its size told; `~.` behind a line's end hangs up), what is
-said while nobody has opened the shell yet, and the exit code, which is the command's. Bytes go through the cell at
-exact offsets, so a connection that breaks goes on where it was.
+The terminal is in raw mode meanwhile, and changes of its size are sent; `~.` at the beginning of a line hangs up. The
+exit code is the command's. Bytes go through the cell at exact offsets, so that a broken connection continues where it
+was.
 """
 
 import asyncio
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from remuda.wire.user_client import UserClient
 
 QUIET_SECONDS = 1.0
-"""A shell that opens within this time needs no words."""
+"""After this time without a shell, a message says what is waited for."""
 RETRY_SECONDS = 1.0
 PATIENCE_SECONDS = 60.0
-"""After so long without a connection the cell has ended the shell."""
+"""Longest time without a connection: after it, the cell has ended the shell."""
 READ_BYTES = 16 * 1024
 PIECE_BYTES = 256 * 1024
 HUNG_UP = 128 + signal.SIGHUP
@@ -78,14 +78,14 @@ def release(job: JobNumber, /, *, url: Url = None, data: Data = None) -> None:
 
 
 class Escape:
-    """Looks for `~.` at the beginning of a line in what is typed; `~~` there is one `~`."""
+    """Finds `~.` at the beginning of a line of input; `~~` there is one `~`."""
 
     def __init__(self) -> None:
         self._at_start = True
         self._tilde = False
 
     def feed(self, data: bytes) -> tuple[bytes, bool]:
-        """What to send, and whether to hang up behind it."""
+        """The bytes to send, and whether to hang up after them."""
         sent = bytearray()
         for byte in data:
             if self._tilde:
@@ -104,22 +104,22 @@ class Escape:
 
 async def _look(client: "UserClient", job: int, command: tuple[str, ...], *, terminal: bool) -> int:
     size = _terminal_size()
-    asked = {
+    request = {
         "command": list(command),
         "terminal": terminal,
         "columns": size.columns,
         "rows": size.lines,
         "term": os.environ.get("TERM", "") if terminal else "",
     }
-    opened = await client.call("POST", f"/api/remuda/v1/jobs/{job}/shells", asked)
-    shell_id = str(opened["id"])
-    async with _closed_at_the_end(client, job, shell_id):
-        return await _Look(client, job, shell_id, connected=bool(opened.get("connected")), terminal=terminal).run()
+    answer = await client.call("POST", f"/api/remuda/v1/jobs/{job}/shells", request)
+    shell_id = str(answer["id"])
+    async with _close_at_end(client, job, shell_id):
+        return await _Shell(client, job, shell_id, connected=bool(answer.get("connected")), terminal=terminal).run()
 
 
 @asynccontextmanager
-async def _closed_at_the_end(client: "UserClient", job: int, shell_id: str) -> AsyncIterator[None]:
-    """Also when somebody stops this command."""
+async def _close_at_end(client: "UserClient", job: int, shell_id: str) -> AsyncIterator[None]:
+    """Close the shell after the block, also if a signal stops this command."""
     from remuda.wire.user_client import UserApiError
 
     task = asyncio.current_task()
@@ -136,7 +136,7 @@ async def _closed_at_the_end(client: "UserClient", job: int, shell_id: str) -> A
 
 @contextmanager
 def _raw_terminal() -> Iterator[None]:
-    """Every key goes to the shell there, whose terminal does the rest."""
+    """Raw mode: every key goes to the remote shell, whose terminal handles it."""
     before = termios.tcgetattr(0)
     try:
         tty.setraw(0, termios.TCSADRAIN)
@@ -146,15 +146,15 @@ def _raw_terminal() -> Iterator[None]:
 
 
 def _terminal_size() -> os.terminal_size:
-    """As it is now; variables that say how large it was do not count."""
+    """The current size of the terminal; COLUMNS and LINES are ignored."""
     try:
         return os.get_terminal_size(0)
     except OSError:
         return os.terminal_size((80, 24))
 
 
-class _Look:
-    """One shell, seen from here."""
+class _Shell:
+    """The client side of one shell."""
 
     def __init__(self, client: "UserClient", job: int, shell_id: str, *, connected: bool, terminal: bool) -> None:
         self._client = client
@@ -162,28 +162,28 @@ class _Look:
         self._id = shell_id
         self._is_connected = connected
         self._terminal = terminal
-        self._typed = bytearray()
-        self._filled, self._taken, self._gone = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self._input = bytearray()
+        self._has_input, self._has_room, self._hung_up = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._is_open = False
 
     async def run(self) -> int:
-        """The command's exit code; CommandError when there is none."""
+        """Run until the command ends; its exit code. Raises CommandError if the shell ends without one."""
         with _raw_terminal() if self._terminal else nullcontext():
             async with unwrap_group_error(), asyncio.TaskGroup() as tasks:
                 receiving = tasks.create_task(self._receive(), name="shell output")
                 others = [
-                    tasks.create_task(self._gone.wait(), name="shell hung up"),
+                    tasks.create_task(self._hung_up.wait(), name="shell hung up"),
                     tasks.create_task(self._send(), name="shell input"),
-                    tasks.create_task(self._say_that_it_waits(), name="shell waits"),
+                    tasks.create_task(self._report_wait(), name="shell waits"),
                 ]
-                self._read_keys()
+                self._start_reading()
                 await asyncio.wait({receiving, others[0]}, return_when=asyncio.FIRST_COMPLETED)
                 code = receiving.result() if receiving.done() else HUNG_UP
                 for task in (receiving, *others):
                     task.cancel()
                 return code
 
-    async def _say_that_it_waits(self) -> None:
+    async def _report_wait(self) -> None:
         await asyncio.sleep(QUIET_SECONDS)
         if not self._is_open:
             why = "" if self._is_connected else ", which is not connected to the cell just now"
@@ -194,15 +194,15 @@ class _Look:
         _write(sys.stderr, f"remuda: {on_one_line(text)}{end}".encode())
 
     async def _state(self) -> tuple[str, str]:
-        found = await self._client.call("GET", f"/api/remuda/v1/jobs/{self._job}/shells/{self._id}")
-        return str(found.get("state")), on_one_line(str(found.get("reason")))
+        answer = await self._client.call("GET", f"/api/remuda/v1/jobs/{self._job}/shells/{self._id}")
+        return str(answer.get("state")), on_one_line(str(answer.get("reason")))
 
     async def _receive(self) -> int:
         from remuda.wire.shell import DATA, ERRORS, EXIT, FROM_COMMAND, OPENED, REFUSED, FrameError, Frames, code_of
 
         offset, frames = 0, Frames(FROM_COMMAND)
         while True:
-            part = await self._patiently(partial(self._client.shell_output, self._job, self._id, offset))
+            part = await self._retry(partial(self._client.shell_output, self._job, self._id, offset))
             offset += len(part.data)
             try:
                 for kind, data in frames.feed(part.data):
@@ -218,18 +218,18 @@ class _Look:
                         what = "the shell ended" if self._is_open else "there is no shell"
                         raise CommandError(f"{what}: {on_one_line(data.decode(errors='replace'))}")
             except FrameError as error:
-                raise CommandError(f"what came is not understood: {error}; are all of the same version?") from None
+                raise CommandError(f"cannot read the shell's output: {error}; are all of the same version?") from None
             if part.state == "over" and not part.data:
                 raise CommandError(f"the shell ended: {(await self._state())[1]}")
 
-    def _read_keys(self) -> None:
-        """In a thread: stdin may be anything, also what cannot be waited for."""
+    def _start_reading(self) -> None:
+        """Read stdin in a thread: it may be a file, which an event loop cannot wait for."""
         loop = asyncio.get_running_loop()
-        threading.Thread(target=self._read, args=(loop,), name="keys", daemon=True).start()
+        threading.Thread(target=self._read_input, args=(loop,), name="keys", daemon=True).start()
         if self._terminal:
-            loop.add_signal_handler(signal.SIGWINCH, self._resized)
+            loop.add_signal_handler(signal.SIGWINCH, self._send_size)
 
-    def _read(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _read_input(self, loop: asyncio.AbstractEventLoop) -> None:
         from remuda.wire.shell import DATA, END, frame
 
         escape = Escape()
@@ -239,56 +239,56 @@ class _Look:
                     data = os.read(0, READ_BYTES)
                 except OSError:
                     data = b""
-                typed, is_hung_up = escape.feed(data) if self._terminal else (data, False)
-                framed = frame(DATA, typed) if typed else b""
+                keys, is_hung_up = escape.feed(data) if self._terminal else (data, False)
+                message = frame(DATA, keys) if keys else b""
                 if not data:
-                    is_hung_up, framed = self._terminal, b"" if self._terminal else frame(END)
-                if framed:
-                    asyncio.run_coroutine_threadsafe(self._put(framed), loop).result()
+                    is_hung_up, message = self._terminal, b"" if self._terminal else frame(END)
+                if message:
+                    asyncio.run_coroutine_threadsafe(self._put(message), loop).result()
                 if is_hung_up:
-                    loop.call_soon_threadsafe(self._gone.set)
+                    loop.call_soon_threadsafe(self._hung_up.set)
                 if not data or is_hung_up:
                     return
 
-    def _resized(self) -> None:
+    def _send_size(self) -> None:
         from remuda.wire.shell import size_frame
 
         size = _terminal_size()
-        self._typed += size_frame(size.columns, size.lines)
-        self._filled.set()
+        self._input += size_frame(size.columns, size.lines)
+        self._has_input.set()
 
     async def _put(self, data: bytes) -> None:
-        while len(self._typed) > PIECE_BYTES:
-            self._taken.clear()
-            await self._taken.wait()
-        self._typed += data
-        self._filled.set()
+        while len(self._input) > PIECE_BYTES:
+            self._has_room.clear()
+            await self._has_room.wait()
+        self._input += data
+        self._has_input.set()
 
     async def _send(self) -> None:
-        """What was typed, as much together as there is."""
+        """Send the input, as much at once as there is."""
         from remuda.wire.user_client import RefusedError
 
         place = 0
         while True:
-            await self._filled.wait()
-            self._filled.clear()
-            while self._typed:
-                piece = bytes(self._typed[:PIECE_BYTES])
+            await self._has_input.wait()
+            self._has_input.clear()
+            while self._input:
+                piece = bytes(self._input[:PIECE_BYTES])
                 try:
-                    await self._patiently(partial(self._client.shell_input, self._job, self._id, place, piece))
+                    await self._retry(partial(self._client.shell_input, self._job, self._id, place, piece))
                 except RefusedError as error:
                     if error.status != 416:
                         raise
                     if (await self._state())[0] == "over":
-                        return  # whoever reads learns why
+                        return  # `_receive` reports why
                     await asyncio.sleep(RETRY_SECONDS)
                     continue
                 place += len(piece)
-                del self._typed[: len(piece)]
-                self._taken.set()
+                del self._input[: len(piece)]
+                self._has_room.set()
 
-    async def _patiently(self, call: Callable[[], Awaitable[_T]]) -> _T:
-        """Make a call until it gets through."""
+    async def _retry(self, call: Callable[[], Awaitable[_T]]) -> _T:
+        """Repeat a call until the cell answers, for at most `PATIENCE_SECONDS`."""
         from remuda.wire.user_client import RefusedError, UserApiError
 
         loop = asyncio.get_running_loop()

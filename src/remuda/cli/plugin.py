@@ -1,8 +1,6 @@
-"""`remuda plugin`: install, list, write and try out plugins that make machines for jobs.
+"""`remuda plugin`: installs, lists, writes and checks plugins that make machines for jobs.
 
-Which program a name stands for is decided in `remuda.fleeting.plugin_search`, what an artifact is in `installing`, what
-a plugin has to do in `conformance`; here is how it is asked for and shown. Registries are spoken to with the client
-that steps are fetched with.
+`remuda.fleeting` does the work: `plugin_search` finds programs, `install` installs them, `conformance` has the checks.
 """
 
 import asyncio
@@ -23,7 +21,7 @@ if TYPE_CHECKING:
     from remuda.fleeting.port import Connector
 
 FREE_INSTANCES = 2
-"""So many are made without asking."""
+"""The number of instances that `check` makes without `--yes`."""
 _MARKS = {"passed": "ok    ", "failed": "FAILED", "noted": "note  "}
 
 
@@ -57,15 +55,15 @@ def install(
     """
     from remuda.fleeting.errors import PermanentError, TemporaryError
 
-    wanted = [*references, *(_named_in(config) if config is not None else [])]
-    if not wanted:
+    names = [*references, *(_read_plugins(config) if config is not None else [])]
+    if not names:
         if config is None:
             raise BadInputError("nothing to install; name a plugin, or give --config")
         sys.stdout.write(f"{config} names no plugin\n")
         return
-    for reference in dict.fromkeys(wanted):
+    for reference in dict.fromkeys(names):
         try:
-            _install(reference, is_wanted_new=upgrade, is_replacing=replace)
+            _install(reference, is_upgrading=upgrade, is_replacing=replace)
         except PermanentError as error:
             raise BadInputError(str(error)) from None
         except TemporaryError as error:
@@ -86,19 +84,19 @@ def list_plugins(*, output: Output = "text") -> None:
         remuda plugin list --output json
         FLEETING_PLUGIN_PATH=/srv/plugins remuda plugin list
     """
-    from remuda.fleeting.plugin_search import list_plugins as everything
+    from remuda.fleeting.plugin_search import list_plugins as find_plugins
     from remuda.fleeting.plugin_search import plugin_folder
     from remuda.localrun.render.columns import align
 
     rows = [
         {
-            "name": one.name,
-            "version": one.version or _asked(one),
-            "where": one.where.value,
-            "is_used": _meant(one.name) == str(one.program.absolute()),
-            "program": str(one.program),
+            "name": plugin.name,
+            "version": plugin.version or _ask_version(plugin),
+            "where": plugin.where.value,
+            "is_used": _program_of(plugin.name) == str(plugin.program.absolute()),
+            "program": str(plugin.program),
         }
-        for one in everything()
+        for plugin in find_plugins()
     ]
     if output == "json":
         sys.stdout.write(json.dumps(rows, indent=2) + "\n")
@@ -138,16 +136,16 @@ def new(
     try:
         if target.exists() and (not target.is_dir() or any(target.iterdir())):
             raise BadInputError(f"{target} is there already; remove it, or give another --folder")
-        for one in files(name, language, python=sys.executable):
-            path = target / one.path
+        for file in files(name, language, python=sys.executable):
+            path = target / file.path
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(one.text)
-            if one.is_program:
+            path.write_text(file.text)
+            if file.is_program:
                 path.chmod(0o755)
     except OSError as error:
         raise BadInputError(f"{target} cannot be written: {error.strerror}; give another --folder") from None
     sys.stdout.write(f"{target} is written; its README.md says how to try it out\n")
-    if used := _meant(name):
+    if used := _program_of(name):
         sys.stdout.write(f'plugin = "{name}" means {used} at present; give its path to have this one\n')
 
 
@@ -202,9 +200,9 @@ def check(
         )
     plugin_config, connector = _configuration(config) if config is not None else ({}, {})
     try:
-        found = find_program(program)
+        path = find_program(program)
         trial = Trial(
-            program=found,
+            program=path,
             config=plugin_config,
             connector=_connector(connector),
             instances=instances,
@@ -214,18 +212,18 @@ def check(
     except PermanentError as error:
         raise BadInputError(str(error)) from None
     if output == "text":
-        sys.stdout.write(f"{found}: {instances} instance(s) will be made and deleted; that may cost money\n")
-        used = _meant(Path(found).name.removeprefix(PREFIX)) if Path(found).name.startswith(PREFIX) else found
-        if used not in ("", found):
-            short = Path(found).name.removeprefix(PREFIX)
+        sys.stdout.write(f"{path}: {instances} instance(s) will be made and deleted; that may cost money\n")
+        used = _program_of(Path(path).name.removeprefix(PREFIX)) if Path(path).name.startswith(PREFIX) else path
+        if used not in ("", path):
+            short = Path(path).name.removeprefix(PREFIX)
             sys.stdout.write(f'plugin = "{short}" means another program, {used}; give the path to have this one\n')
     results = asyncio.run(_check(trial, is_shown=output == "text"))
-    failed = sum(one.outcome is Outcome.FAILED for one in results)
-    tried = {one.name for one in results}
+    failed = sum(result.outcome is Outcome.FAILED for result in results)
+    tried = {result.name for result in results}
     left_out = [name for name in names(trial) if name not in tried]
     if output == "json":
-        told = [asdict(one) for one in results]
-        document = {"program": found, "passed": not failed, "checks": told, "not_tried": left_out}
+        checks = [asdict(result) for result in results]
+        document = {"program": path, "passed": not failed, "checks": checks, "not_tried": left_out}
         sys.stdout.write(json.dumps(document, indent=2) + "\n")
     elif failed:
         rest = f"; the other {len(left_out)} were not tried, for they need what failed" if left_out else ""
@@ -241,23 +239,25 @@ async def _check(trial: "Trial", *, is_shown: bool) -> "list[Result]":
 
     results = []
     async with aclosing(try_out(trial)) as trying:  # so that instances are deleted when it is interrupted
-        async for one in trying:
-            results.append(one)
+        async for result in trying:
+            results.append(result)
             if is_shown:
-                print(_lines(one), flush=True)
+                print(_lines(result), flush=True)
     return results
 
 
-def _lines(one: "Result") -> str:
-    more = [f"expected: {one.expected}", f"happened: {one.happened}", f"to do: {one.to_do}"] if one.happened else []
-    if one.logged:
-        more += ["the plugin logged meanwhile:", *(f"  {line}" for text in one.logged for line in text.splitlines())]
-    return "\n          ".join([f"{_MARKS[one.outcome]}  {one.name}", *more])
+def _lines(result: "Result") -> str:
+    more = []
+    if result.happened:
+        more = [f"expected: {result.expected}", f"happened: {result.happened}", f"to do: {result.to_do}"]
+    if result.logged:
+        more += ["the plugin logged meanwhile:", *(f"  {line}" for text in result.logged for line in text.splitlines())]
+    return "\n          ".join([f"{_MARKS[result.outcome]}  {result.name}", *more])
 
 
-def _install(text: str, *, is_wanted_new: bool, is_replacing: bool) -> None:
+def _install(text: str, *, is_upgrading: bool, is_replacing: bool) -> None:
     from remuda.cli.plugin_source import RegistrySource, unpack
-    from remuda.fleeting.install import install as fetched
+    from remuda.fleeting.install import install as install_from_registry
     from remuda.fleeting.install import install_file, looks_like_file
     from remuda.fleeting.plugin_search import Where, find_installed, find_program, places, plugin_folder
     from remuda.fleeting.references import parse_reference
@@ -273,10 +273,10 @@ def _install(text: str, *, is_wanted_new: bool, is_replacing: bool) -> None:
         raise BadInputError(f"{text} is looked for in a registry; say ./{text} for the file of this folder")
     else:
         reference = parse_reference(text)
-        if not is_wanted_new and (there := find_installed(reference, folder)) is not None:
-            say(f"{text} is there already: {there}")
+        if not is_upgrading and (program := find_installed(reference, folder)) is not None:
+            say(f"{text} is there already: {program}")
             return
-        done = fetched(reference, RegistrySource(reference), unpack, folder, say=say)
+        done = install_from_registry(reference, RegistrySource(reference), unpack, folder, say=say)
     state = "is installed" if done.is_new else "is there already"
     say(f"{done.reference.place} {done.version.text} {state}: {done.program}")
     used = find_program(done.reference.short)
@@ -284,49 +284,49 @@ def _install(text: str, *, is_wanted_new: bool, is_replacing: bool) -> None:
         say(f'plugin = "{done.reference.short}" means {used}, though; name the version to have this one')
 
 
-def _named_in(file: Path) -> list[str]:
-    """The plugins of a configuration that are not there yet, or that the plugin folder has."""
+def _read_plugins(file: Path) -> list[str]:
+    """The plugins of a configuration, without those whose program is outside of the plugin folder."""
     from remuda.fleeting.errors import PermanentError
     from remuda.fleeting.plugin_search import find_program, plugin_folder
 
     document = _table(file)
     runners = document.get("runners")
-    wanted = []
+    names = []
     for runner in runners if isinstance(runners, list) else []:
         section = runner.get("autoscaler") if isinstance(runner, dict) else None
         plugin = section.get("plugin") if isinstance(section, dict) else None
         if not isinstance(plugin, str) or not plugin:
             continue
         try:
-            found = Path(find_program(plugin))
+            program = Path(find_program(plugin))
         except PermanentError:
-            wanted.append(plugin)
+            names.append(plugin)
             continue
-        if found.is_relative_to(plugin_folder().absolute()):
-            wanted.append(plugin)
+        if program.is_relative_to(plugin_folder().absolute()):
+            names.append(plugin)
         else:
-            sys.stdout.write(f"{plugin} is there already: {found}\n")
-    return wanted
+            sys.stdout.write(f"{plugin} is there already: {program}\n")
+    return names
 
 
 def _configuration(file: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """`plugin_config` and `connector_config`."""
+    """`plugin_config` and `connector_config` of a file; without either, the whole file is the former."""
     document = _table(file)
-    known = ("plugin_config", "connector_config")
-    if not document.keys() & set(known):
+    sections = ("plugin_config", "connector_config")
+    if not document.keys() & set(sections):
         return document, {}
     for name in document:
-        if name not in known:
-            raise BadInputError(f"{file}: there is no {name} beside {' and '.join(known)}; is it misspelled?")
-    parts = [document.get(name, {}) for name in known]
-    for name, part in zip(known, parts, strict=True):
+        if name not in sections:
+            raise BadInputError(f"{file}: there is no {name} beside {' and '.join(sections)}; is it misspelled?")
+    parts = [document.get(name, {}) for name in sections]
+    for name, part in zip(sections, parts, strict=True):
         if not isinstance(part, dict):
             raise BadInputError(f"{file}: {name} has to be a table")
     return parts[0], parts[1]
 
 
-def _connector(given: dict[str, Any]) -> "Connector":
-    """As a manager reads it, from the same words."""
+def _connector(settings: dict[str, Any]) -> "Connector":
+    """The connector of `connector_config`, as a manager reads it."""
     import msgspec
 
     from remuda.fleeting.sdk import in_words
@@ -334,12 +334,12 @@ def _connector(given: dict[str, Any]) -> "Connector":
     from remuda.manager.config.fleet_setup import as_connector
     from remuda.manager.errors import ConfigError
 
-    known = ConnectorConfig.__struct_fields__
-    for name in given:
-        if name not in known:
-            raise BadInputError(f"connector_config: there is no setting {name}; known: {', '.join(known)}")
+    names = ConnectorConfig.__struct_fields__
+    for name in settings:
+        if name not in names:
+            raise BadInputError(f"connector_config: there is no setting {name}; known: {', '.join(names)}")
     try:
-        return as_connector(msgspec.convert(given, ConnectorConfig))
+        return as_connector(msgspec.convert(settings, ConnectorConfig))
     except msgspec.ValidationError as error:
         raise BadInputError(f"connector_config: {in_words(str(error))}") from None
     except ValueError as error:
@@ -353,18 +353,18 @@ def _table(file: Path) -> dict[str, Any]:
 
     try:
         text = file.read_text()
-        found = json.loads(text) if file.suffix == ".json" else tomllib.loads(text)
+        table = json.loads(text) if file.suffix == ".json" else tomllib.loads(text)
     except OSError as error:
         raise BadInputError(f"{file}: cannot be read: {error.strerror}") from None
     except ValueError as error:
         raise BadInputError(f"{file}: {error}") from None
-    if not isinstance(found, dict):
+    if not isinstance(table, dict):
         raise BadInputError(f"{file}: has to be a table (a JSON object)")
-    return found
+    return table
 
 
-def _meant(name: str) -> str:
-    """The program that a name alone stands for; empty: none."""
+def _program_of(name: str) -> str:
+    """The program that a name without a version means; empty if there is none."""
     from remuda.fleeting.errors import PermanentError
     from remuda.fleeting.plugin_search import find_program
 
@@ -374,11 +374,11 @@ def _meant(name: str) -> str:
         return ""
 
 
-def _asked(one: "FoundPlugin") -> str:
+def _ask_version(plugin: "FoundPlugin") -> str:
     from remuda.fleeting.errors import PermanentError
     from remuda.fleeting.program_info import ask_version
 
     try:
-        return ask_version(one.program).version
+        return ask_version(plugin.program).version
     except PermanentError:
         return "?"

@@ -1,6 +1,7 @@
-"""Artifacts of plugins over the registry client and the archive reader of the steps, with fleeting's errors.
+"""Fetches and unpacks plugin artifacts with the agent's registry client and archive reader, with fleeting's errors.
 
-Both are the agent's, hardened there against what a registry or an archive may say; nothing is decided here.
+Both are hardened against malicious registries and archives. Only this module joins `fleeting` and `steps`, which do not
+import each other.
 """
 
 import os
@@ -18,28 +19,28 @@ from remuda.steps.resolving.registry import Registry
 
 
 class RegistrySource:
-    """A plugin's repository."""
+    """The repository of a plugin in a registry."""
 
     def __init__(self, reference: Reference) -> None:
         self._registry = Registry(reference.registry, reference.repository, os.environ, threading.Event())
 
     def manifest(self, reference: str) -> tuple[dict[str, Any], str]:
-        with _translated():
+        with _translate_errors():
             return self._registry.manifest(reference)
 
     def blob(self, digest: str, size: int, target: Path) -> None:
-        with _translated():
+        with _translate_errors():
             self._registry.blob(digest, size, target)
 
 
 def unpack(archive: Path, target: Path) -> None:
-    """An archive into a new folder."""
-    with _translated():
+    """Unpack an archive into a new folder."""
+    with _translate_errors():
         unpack_layers([archive], target)
 
 
 @contextmanager
-def _translated() -> Iterator[None]:
+def _translate_errors() -> Iterator[None]:
     try:
         yield
     except TemporaryResolveError as error:

@@ -1,4 +1,4 @@
-"""`remuda runner`: the runners of a cell, the managers that work for them, and settings that only Remuda has."""
+"""`remuda runner`: lists the runners of a cell with their managers, and changes settings that only Remuda has."""
 
 import asyncio
 from collections.abc import Iterable, Mapping
@@ -33,11 +33,11 @@ def list_runners(*, url: Url = None, data: Data = None, output: Output = "text")
     async def ask(client: "UserClient") -> list[dict[str, Any]]:
         is_admin = (await client.call("GET", "/api/v4/user")).get("is_admin")
         runners = await client.pages("/api/v4/runners/all" if is_admin else "/api/v4/runners")
-        found = []
+        answers = []
         for runner in runners:
             path = f"/api/v4/runners/{runner['id']}"
-            found.append({**await client.call("GET", path), "managers": await client.pages(f"{path}/managers")})
-        return found
+            answers.append({**await client.call("GET", path), "managers": await client.pages(f"{path}/managers")})
+        return answers
 
     runners = asyncio.run(with_client(url, data, ask))
     if output == "json":
@@ -101,7 +101,7 @@ def set_runner(
 
 
 def rows_of(runner: Mapping[str, Any]) -> Iterable[tuple[str, ...]]:
-    """A line for each manager, or one that says how the runner stands."""
+    """A row per manager, or one row for a runner without managers."""
     about = (
         str(runner["id"]),
         runner["description"] or "",

@@ -1,4 +1,4 @@
-"""`remuda scale explain` and `remuda scale sweep`: asking a manager about the machines that it has created."""
+"""`remuda scale explain` and `remuda scale sweep`: ask a running manager about the machines that it has created."""
 
 import asyncio
 from collections import Counter
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from remuda.cli.manager.status import Config, Data, managed_folder
+from remuda.cli.manager.status import Config, Data, find_manager_folder
 from remuda.cli.options import Output
 from remuda.cli.render.listing import print_json, print_table
 from remuda.lib.durations import format_duration
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from remuda.manager.process.scale_commands import FleetReport
     from remuda.taskscaler.loop import InstanceStatus
 
-OF_LATE = 15
-"""Decisions that are shown; JSON has all that the manager knows."""
+SHOWN_DECISIONS = 15
+"""How many of the latest decisions are shown; JSON has all."""
 
 
 def explain(
@@ -42,11 +42,11 @@ def explain(
     from remuda.manager.process.control import Command, ask
     from remuda.manager.process.scale_commands import ScaleReport
 
-    found = asyncio.run(ask(managed_folder(config, data), Command(command="scale", runner=runner), ScaleReport))
+    report = asyncio.run(ask(find_manager_folder(config, data), Command(command="scale", runner=runner), ScaleReport))
     if output == "json":
-        print_json(msgspec.to_builtins(found))
+        print_json(msgspec.to_builtins(report))
         return
-    for number, fleet in enumerate(found.fleets):
+    for number, fleet in enumerate(report.fleets):
         if number:
             print()
         _show(fleet)
@@ -78,36 +78,42 @@ def sweep(
     from remuda.manager.process.scale_commands import SWEEP_SECONDS, SweepReport
 
     command = Command(command="sweep", runner=runner, remove=remove)
-    found = asyncio.run(ask(managed_folder(config, data), command, SweepReport, seconds=SWEEP_SECONDS))
+    report = asyncio.run(ask(find_manager_folder(config, data), command, SweepReport, seconds=SWEEP_SECONDS))
     if output == "json":
-        print_json(msgspec.to_builtins(found))
+        print_json(msgspec.to_builtins(report))
     else:
         rows = [
-            (one.instance, one.owner, _time(one.created_at), one.cause, "removed" if one.is_removed else "")
-            for one in found.orphans
+            (
+                orphan.instance,
+                orphan.owner,
+                _time(orphan.created_at),
+                orphan.cause,
+                "removed" if orphan.is_removed else "",
+            )
+            for orphan in report.orphans
         ]
         if rows:
             print_table([("machine", "owner", "created", "why", ""), *rows])
-        elif not found.problems and not found.passed_over and not found.remarks:
+        elif not report.problems and not report.passed_over and not report.remarks:
             print("no machine is without an owner")
-        for remark in found.remarks:
+        for remark in report.remarks:
             print(remark)
-        for problem in found.problems:
+        for problem in report.problems:
             print(problem)
-        for group in found.passed_over:
+        for group in report.passed_over:
             print(f"{group} was not looked at: its plugin cannot find machines by their tags; ask its provider")
         if rows and not remove:
             print("nothing was removed; do that with: remuda scale sweep --remove")
-    is_left = remove and not all(one.is_removed for one in found.orphans)
-    return Exit.FAILURE if found.problems or is_left else Exit.SUCCESS
+    is_incomplete = remove and not all(orphan.is_removed for orphan in report.orphans)
+    return Exit.FAILURE if report.problems or is_incomplete else Exit.SUCCESS
 
 
 def _show(fleet: "FleetReport") -> None:
     now = fleet.status
     name = (fleet.name or fleet.runner) + (" (ending)" if fleet.is_ending else "")
-    states = Counter(one.state for one in now.instances)
-    there = ", ".join(f"{count} {state}" for state, count in sorted(states.items())) or "no machines"
-    print(f"{name}: {there}; {now.held} jobs there, {now.waiting} wait for a slot")
+    states = Counter(instance.state for instance in now.instances)
+    machines = ", ".join(f"{count} {state}" for state, count in sorted(states.items())) or "no machines"
+    print(f"{name}: {machines}; {now.held} jobs there, {now.waiting} wait for a slot")
     if fleet.is_ending:
         print("Its runner is not configured any more: its machines go when their jobs are over")
     print(now.explanation.strip() or "There is no plan yet: the plugin has not shown its machines")
@@ -126,23 +132,23 @@ def _show(fleet: "FleetReport") -> None:
     if now.instances:
         print()
         heading = ("machine", "state", "since", "jobs", "uses", "address", "problem")
-        print_table([heading, *(_row(one) for one in sorted(now.instances, key=lambda one: one.name))])
+        print_table([heading, *(_row(each) for each in sorted(now.instances, key=lambda instance: instance.name))])
     if now.decisions:
         print("\nOf late:")
-        for decision in now.decisions[-OF_LATE:]:
+        for decision in now.decisions[-SHOWN_DECISIONS:]:
             what = decision.instance or f"{decision.count} in {decision.group}"
             print(f"  {_time(decision.at)}  {decision.action} {what}: {decision.text}")
 
 
-def _row(one: "InstanceStatus") -> tuple[str, ...]:
+def _row(instance: "InstanceStatus") -> tuple[str, ...]:
     return (
-        one.name,
-        one.state,
-        _time(one.since),
-        "" if one.state == "foreign" else f"{one.slots_used}/{one.capacity}",
-        str(one.uses),
-        one.address,
-        one.error,
+        instance.name,
+        instance.state,
+        _time(instance.since),
+        "" if instance.state == "foreign" else f"{instance.slots_used}/{instance.capacity}",
+        str(instance.uses),
+        instance.address,
+        instance.error,
     )
 
 

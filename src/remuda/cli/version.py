@@ -1,4 +1,4 @@
-"""`remuda version`."""
+"""`remuda version`. A module of its own, because it must import nothing else."""
 
 from remuda import __version__
 

@@ -43,7 +43,7 @@ def test_a_check_that_fails_ends_with_1(tmp_path: Path, capsys: pytest.CaptureFi
     ("words", "problem"),
     [
         (["check", "there-is-none"], "no program remuda-environment-there-is-none in PATH"),
-        (["check", "/bin/true", "--config", "x"], "--config: no JSON"),
+        (["check", "/bin/true", "--config", "x"], "--config: not JSON"),
         (["check", "/bin/true", "--config", "[]"], "--config: a JSON object is needed"),
         (["new", "Not a name"], "small letters, digits and -"),
     ],

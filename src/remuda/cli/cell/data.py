@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from remuda.cli.cell.settings import Config, Database, print_warnings, settings_from, sourced
+from remuda.cli.cell.settings import Config, Database, print_warnings, read_settings, settings_from
 from remuda.cli.options import Data, Output
 from remuda.lib.exits import Exit
 
@@ -63,9 +63,9 @@ def check(*, data: Data = None, database: Database = None, config: Config = None
     from remuda.cell.operations.integrity_checks import check_cell
 
     print_warnings(os.environ)
-    given = {"data": data, "database": database}
-    settings, sources = sourced(
-        os.environ, config=config, **{name: value for name, value in given.items() if value is not None}
+    options = {"data": data, "database": database}
+    settings, sources = read_settings(
+        os.environ, config=config, **{name: value for name, value in options.items() if value is not None}
     )
     report = asyncio.run(check_cell(settings))
     if output == "json":

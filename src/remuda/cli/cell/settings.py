@@ -1,8 +1,7 @@
-"""Where a cell's settings come from: options first, then the environment, then `cell.toml`, then the defaults.
+"""Reads a cell's settings: options first, then the environment, then `cell.toml`, then the defaults.
 
-Decided here: that order, where the file is looked for, and what is said of a setting that does not exist. In the file
-such a name is an error, in the environment a warning, because a variable may be meant for another part or version.
-What a setting means and what it may be is decided in `remuda.cell.settings`. All `remuda cell` commands call this.
+An unknown name is an error in the file and a warning in the environment, because a variable may belong to another part
+or version. `remuda.cell.settings` describes the settings. All `remuda cell` commands call this.
 """
 
 import difflib
@@ -38,13 +37,13 @@ OTHER_VARIABLES = frozenset(
     | {f"{PREFIX}{name}" for name in ("PATIENCE_SECONDS", "INPUTS", "OUTPUTS", "EXPORTS", "MASKS", "JOB_KEY")}
     | {f"{PREFIX}{name}" for name in ("EXCHANGE", "ENVIRONMENT", "CGROUP", "CONFIG")}
 )
-"""Variables of other parts of Remuda, of this one, or of the job that a cell is started in."""
+"""Variables of Remuda that are not settings of a cell; a job that starts a cell has some of them."""
 SECRETS = frozenset({"admin_token", "registration_token", "database", "encryption_keys"})
-"""Settings that a file which others can read should not have."""
+"""Settings that should not be in a file which other users can read."""
 
 
 def cell_folder(data: Path | None) -> Path:
-    """The folder of a cell: the given one, or `cell` in the user's data folder."""
+    """The folder of a cell: that of the option, or `cell` in the user's data folder."""
     return data.absolute() if data else data_folder(None) / "cell"
 
 
@@ -58,22 +57,23 @@ def settings_from(
     cell_id: int | None = None,
     database: str | None = None,
 ) -> "CellSettings":
-    """A cell's settings: what is given, REMUDA_<NAME> and the file for the rest. BadInputError names what is wrong."""
-    given = {"data": data, "host": host, "port": port, "cell_id": cell_id, "database": database}
-    return sourced(environment, config=config, **{name: value for name, value in given.items() if value is not None})[0]
+    """A cell's settings: these options, REMUDA_<NAME> and the file for the rest. Raises BadInputError."""
+    options = {"data": data, "host": host, "port": port, "cell_id": cell_id, "database": database}
+    present = {name: value for name, value in options.items() if value is not None}
+    return read_settings(environment, config=config, **present)[0]
 
 
-def sourced(
-    environment: Mapping[str, str], *, config: Path | None = None, **given: Any
+def read_settings(
+    environment: Mapping[str, str], *, config: Path | None = None, **options: Any
 ) -> tuple["CellSettings", dict[str, str]]:
-    """A cell's settings, and where each comes from that is not left to its default."""
+    """A cell's settings, and the source of each that is not a default."""
     import msgspec
 
     from remuda.cell.settings import CellSettings
 
-    if "data" in given:
-        given["data"] = given["data"].absolute()
-    path = _file(environment, given.get("data"), config)
+    if "data" in options:
+        options["data"] = options["data"].absolute()
+    path = _file(environment, options.get("data"), config)
     of_file, of_environment = _of_file(path), _of_environment(environment)
     values = {
         "data": cell_folder(None),
@@ -81,18 +81,18 @@ def sourced(
         "port": DEFAULT_PORT,
         **of_file,
         **of_environment,
-        **given,
+        **options,
     }
     sources = {
         **dict.fromkeys(of_file, str(path)),
         **{name: f"{PREFIX}{name.upper()}" for name in of_environment},
-        **dict.fromkeys(given, "option"),
+        **dict.fromkeys(options, "option"),
     }
     return msgspec.convert(values, CellSettings), sources
 
 
 def _file(environment: Mapping[str, str], data: Path | None, config: Path | None) -> Path | None:
-    """The file to read; None when there is none. One that somebody named has to be there."""
+    """The file to read; None if there is none. A file that is named by option or variable has to exist."""
     if config is not None or environment.get(f"{PREFIX}CONFIG"):
         return config or Path(environment[f"{PREFIX}CONFIG"])
     usual = cell_folder(data) / FILE
@@ -103,16 +103,16 @@ def _of_file(path: Path | None) -> dict[str, Any]:
     if path is None:
         return {}
     try:
-        found = tomllib.loads(path.read_bytes().decode())
+        table = tomllib.loads(path.read_bytes().decode())
     except OSError as error:
         raise BadInputError(f"{path}: cannot be read: {error.strerror}; give another file with --config") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise BadInputError(f"{path}: is no TOML: {error}") from None
-    known = _fields()
-    for name in found:
-        if name not in known:
-            raise BadInputError(f"{path}: there is no setting {name}{_nearest(name, known)}")
-    values = {name: _converted(name, value, f"{path}: {name}", strict=True) for name, value in found.items()}
+        raise BadInputError(f"{path}: is not TOML: {error}") from None
+    fields = _fields()
+    for name in table:
+        if name not in fields:
+            raise BadInputError(f"{path}: there is no setting {name}{_nearest(name, fields)}")
+    values = {name: _convert(name, value, f"{path}: {name}", strict=True) for name, value in table.items()}
     if "data" in values:
         values["data"] = (path.absolute().parent / values["data"]).absolute()
     if SECRETS & values.keys() and path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
@@ -126,26 +126,26 @@ def _of_environment(environment: Mapping[str, str]) -> dict[str, Any]:
         variable = f"{PREFIX}{name.upper()}"
         if variable in BY_OPTION or not (text := environment.get(variable)):
             continue
-        given = text.replace(",", " ").split() if isinstance(field.default, tuple) else text
-        values[name] = _converted(name, given, f"{variable}={text}", strict=False)
+        value = text.replace(",", " ").split() if isinstance(field.default, tuple) else text
+        values[name] = _convert(name, value, f"{variable}={text}", strict=False)
     return values
 
 
-def _converted(name: str, value: object, what: str, *, strict: bool) -> Any:
-    """A value as the setting's type; BadInputError says what is wanted instead."""
+def _convert(name: str, value: object, what: str, *, strict: bool) -> Any:
+    """The value with the setting's type. Raises BadInputError."""
     import msgspec
 
     from remuda.cell.settings import describe_number, is_valid_number
 
-    wanted = describe_number(name)
+    expected = describe_number(name)
     to_path: Callable[[type, Any], Any] = lambda kind, text: kind(text)  # noqa: E731 - for Path, which msgspec lacks
     try:
-        found = msgspec.convert(value, _fields()[name].type, strict=strict, dec_hook=to_path)
+        converted = msgspec.convert(value, _fields()[name].type, strict=strict, dec_hook=to_path)
     except (msgspec.ValidationError, TypeError) as error:
-        raise BadInputError(f"{what}: {wanted or str(error).lower()}") from None
-    if wanted and not is_valid_number(name, found):
-        raise BadInputError(f"{what}: {wanted}")
-    return found
+        raise BadInputError(f"{what}: {expected or str(error).lower()}") from None
+    if expected and not is_valid_number(name, converted):
+        raise BadInputError(f"{what}: {expected}")
+    return converted
 
 
 def _fields() -> dict[str, Any]:
@@ -162,19 +162,19 @@ def _nearest(name: str, known: Iterable[str]) -> str:
 
 
 def warnings_about(environment: Mapping[str, str]) -> list[str]:
-    """What to say about variables that look like settings of a cell and are none."""
+    """Warnings about variables that look like settings of a cell and are not."""
     settings = {f"{PREFIX}{name.upper()}" for name in _fields()} - BY_OPTION
-    said = []
+    warnings = []
     for name in sorted(environment):
         if name in BY_OPTION:
-            said.append(f"{name}: has no effect; use --data, --listen and --cell-id")
+            warnings.append(f"{name}: has no effect; use --data, --listen and --cell-id")
         elif name.startswith(PREFIX) and name not in settings | OTHER_VARIABLES:
-            said.append(f"{name}: there is no such setting{_nearest(name, settings)}")
-    return said
+            warnings.append(f"{name}: there is no such setting{_nearest(name, settings)}")
+    return warnings
 
 
 def print_warnings(environment: Mapping[str, str]) -> None:
-    """A misspelt setting must not go unnoticed; it stops nothing, because it may be meant for another version."""
+    """Print a warning for every misspelt setting."""
     for warning in warnings_about(environment):
         _warn(warning)
 

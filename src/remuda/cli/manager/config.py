@@ -1,4 +1,4 @@
-"""`remuda manager check|doctor|schema`: a configuration file without starting anything."""
+"""`remuda manager check|doctor|schema`: checks and describes a configuration file. Nothing is started."""
 
 import os
 from pathlib import Path
@@ -35,23 +35,24 @@ def check(*, config: Config, output: Output = "text") -> int:
     from remuda.manager.config.plugin_checks import warn_of_plugins
 
     text = _text(config)
-    found = inspect(text, file=str(config), environment=os.environ)
-    warnings = [*found.warnings, *warn_of_plugins(text), *_about_the_file(config), *_about_own_code(found.config, text)]
+    result = inspect(text, file=str(config), environment=os.environ)
+    own = [*_check_mode(config), *_check_code_access(result.config, text)]
+    warnings = [*result.warnings, *warn_of_plugins(text), *own]
     if output == "json":
         print_json(
             {
-                "usable": not found.problems,
-                "problems": [{"line": one.line, "message": one.text} for one in found.problems],
-                "warnings": [{"line": one.line, "message": one.text} for one in warnings],
+                "usable": not result.problems,
+                "problems": [{"line": remark.line, "message": remark.text} for remark in result.problems],
+                "warnings": [{"line": remark.line, "message": remark.text} for remark in warnings],
             }
         )
     else:
-        for kind, remarks in (("problem", found.problems), ("warning", warnings)):
-            for one in remarks:
-                print(f"{kind}: {on_one_line(one.in_file(str(config)))}")
-        if not found.problems:
+        for kind, remarks in (("problem", result.problems), ("warning", warnings)):
+            for remark in remarks:
+                print(f"{kind}: {on_one_line(remark.in_file(str(config)))}")
+        if not result.problems:
             print(f"{config}: can be used")
-    return Exit.FAILURE if found.problems else Exit.SUCCESS
+    return Exit.FAILURE if result.problems else Exit.SUCCESS
 
 
 def doctor(*, config: Config, output: Output = "text") -> int:
@@ -75,19 +76,18 @@ def doctor(*, config: Config, output: Output = "text") -> int:
     if output == "json":
         print_json(msgspec.to_builtins(report))
         return Exit.FAILURE if report.problems else Exit.SUCCESS
-    for one in report.diagnoses:
-        said = "" if one.verdict == "works" else f": {one.about}"
-        print(on_one_line(f"{one.line or '-':>4}  {one.verdict:<8}  {one.key}{said}"))
-    counts = [f"{sum(one.verdict == word for one in report.diagnoses)} {word}" for word in _ORDER]
+    for entry in report.diagnoses:
+        about = "" if entry.verdict == "works" else f": {entry.about}"
+        print(on_one_line(f"{entry.line or '-':>4}  {entry.verdict:<8}  {entry.key}{about}"))
+    counts = [f"{sum(entry.verdict == word for entry in report.diagnoses)} {word}" for word in _ORDER]
     print(f"\n{len(report.diagnoses)} keys: {', '.join(counts)}")
     for problem in report.problems:
         print(f"problem: {on_one_line(problem.in_file(str(config)))}")
     for advice in report.advice:
         print(f"advice: {advice}")
-    refusals = [one for one in report.diagnoses if one.verdict == "refused"]
     if report.problems:
         print("Remuda would not start with this file")
-    elif refusals:
+    elif any(entry.verdict == "refused" for entry in report.diagnoses):
         print("Remuda can use this file, but there are no machines where a plugin refuses a setting")
     else:
         print("Remuda can use this file")
@@ -106,8 +106,8 @@ def schema() -> None:
     print_json(build_schema())
 
 
-def _about_the_file(config: Path) -> "list[Remark]":
-    """Who else can read the tokens in it."""
+def _check_mode(config: Path) -> "list[Remark]":
+    """Warn if other users can read the tokens in the file."""
     from remuda.manager.config.load import Remark
 
     if not config.stat().st_mode & 0o077:
@@ -115,16 +115,16 @@ def _about_the_file(config: Path) -> "list[Remark]":
     return [Remark(text=f"others than its owner can read the tokens in it; correct that with: chmod 600 {config}")]
 
 
-def _about_own_code(config: "ManagerConfig | None", text: str) -> "list[Remark]":
-    """Warn where the users of jobs on this machine cannot read the code of Remuda's own steps."""
+def _check_code_access(config: "ManagerConfig | None", text: str) -> "list[Remark]":
+    """Warn if the users of jobs on this machine cannot read the code of Remuda's own steps."""
     from remuda.localrun.isolation import find_closed_code
     from remuda.manager.config.lines import find_lines, line_of
     from remuda.manager.config.load import Remark
 
     keys = [
-        f"runners[{index}].remuda.{'first_uid' if one.remuda.first_uid else 'run_as'}"
-        for index, one in enumerate(config.runners if config else ())
-        if one.executor in _ON_THIS_MACHINE and (one.remuda.first_uid or one.remuda.run_as)
+        f"runners[{index}].remuda.{'first_uid' if runner.remuda.first_uid else 'run_as'}"
+        for index, runner in enumerate(config.runners if config else ())
+        if runner.executor in _ON_THIS_MACHINE and (runner.remuda.first_uid or runner.remuda.run_as)
     ]
     if not keys or (closed := find_closed_code()) is None:
         return []

@@ -1,4 +1,4 @@
-"""`remuda manager register`: a runner more in a configuration file."""
+"""`remuda manager register`: adds a runner to a configuration file."""
 
 import asyncio
 import tomllib
@@ -18,7 +18,7 @@ Texts = tuple[str, ...]
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class ServerOptions:
-    """What the server keeps of a runner; only with a registration token."""
+    """Settings of a runner that the server stores; they work only with a registration token."""
 
     tag_list: Annotated[
         str, Parameter(help="Tags with commas between; only with a registration token.", env_var="RUNNER_TAG_LIST")
@@ -38,7 +38,7 @@ class ServerOptions:
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class SectionOptions:
-    """Keys of the new section."""
+    """Keys of the new [[runners]] section."""
 
     limit: Annotated[int, Parameter(help="Jobs at the same time.", env_var="RUNNER_LIMIT")] = 0
     request_concurrency: Annotated[int, Parameter(help="Requests for jobs at the same time.")] = 0
@@ -70,62 +70,72 @@ class SectionOptions:
     custom_cleanup_exec: Annotated[str, Parameter(help="Program: cleanup.")] = ""
 
     def values(self) -> dict[str, Any]:
-        """The section that these options make."""
+        """The section with these keys."""
         section: dict[str, Any] = {}
         for name, value in vars(self).items():
             if not value:
                 continue
             kind, _, key = name.partition("_")
-            given = list(value) if isinstance(value, tuple) else value
+            plain = list(value) if isinstance(value, tuple) else value
             if kind in ("docker", "ssh", "custom"):
-                section.setdefault(kind, {})[key] = given
+                section.setdefault(kind, {})[key] = plain
             elif kind == "tls":
-                section[name.replace("_", "-")] = given
+                section[name.replace("_", "-")] = plain
             else:
-                section["environment" if name == "env" else name] = given
+                section["environment" if name == "env" else name] = plain
         return section
 
 
-_NONE_OF_THE_SERVER = ServerOptions()
-_NO_KEYS = SectionOptions()
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class RunnerOptions:
+    """How the runner is confirmed and named, and where the rest of its section comes from."""
 
+    token: Annotated[str, Parameter(help="A runner's glrt- token.", env_var="CI_SERVER_TOKEN")] = ""
 
-def register(
-    *,
-    url: Annotated[str, Parameter(help="Address of the cell or GitLab server.", env_var="CI_SERVER_URL")],
-    config: Config,
-    token: Annotated[str, Parameter(help="A runner's glrt- token.", env_var="CI_SERVER_TOKEN")] = "",
     registration_token: Annotated[
         str, Parameter(help="Instead of it: a registration token.", env_var="REGISTRATION_TOKEN")
-    ] = "",
+    ] = ""
     executor: Annotated[
         str,
         Parameter(
             help="shell, docker, ssh, instance, docker-autoscaler, docker+machine, custom or plugin.",
             env_var="RUNNER_EXECUTOR",
         ),
-    ] = "shell",
+    ] = "shell"
     name: Annotated[
         str,
         Parameter(
             name=["--name", "--description"], help="The runner's name [default: this machine's].", env_var="RUNNER_NAME"
         ),
-    ] = "",
+    ] = ""
     template_config: Annotated[
         Path | None,
         Parameter(
             help="File with one [[runners]] section that gives what no option says.", env_var="TEMPLATE_CONFIG_FILE"
         ),
-    ] = None,
+    ] = None
     set_: Annotated[
         Texts,
         Parameter(
             name="--set", help="Any other key of the section, such as docker.memory=2g; may be repeated.", negative=""
         ),
-    ] = (),
-    non_interactive: Annotated[bool, Parameter(help="Always so; taken for gitlab-runner's sake.", negative="")] = False,
-    server: ServerOptions = _NONE_OF_THE_SERVER,
-    section: SectionOptions = _NO_KEYS,
+    ] = ()
+    non_interactive: Annotated[bool, Parameter(help="Always so; taken for gitlab-runner's sake.", negative="")] = False
+
+
+_NO_RUNNER_OPTIONS = RunnerOptions()
+_NO_SERVER_OPTIONS = ServerOptions()
+_NO_SECTION_OPTIONS = SectionOptions()
+
+
+def register(
+    *,
+    url: Annotated[str, Parameter(help="Address of the cell or GitLab server.", env_var="CI_SERVER_URL")],
+    config: Config,
+    runner: RunnerOptions = _NO_RUNNER_OPTIONS,
+    server: ServerOptions = _NO_SERVER_OPTIONS,
+    section: SectionOptions = _NO_SECTION_OPTIONS,
 ) -> None:
     """Add a runner to a configuration file, after the server has confirmed its token.
 
@@ -144,17 +154,17 @@ def register(
     from remuda.manager.registration.register import Registration, merge
     from remuda.manager.registration.register import register as register_runner
 
-    given = token or registration_token
-    if not given:
+    token = runner.token or runner.registration_token
+    if not token:
         raise BadInputError("--token is empty; create a runner on the server and give its glrt- token")
-    check_token(given, "--token")
-    wanted = Registration(
+    check_token(token, "--token")
+    registration = Registration(
         url=url,
-        token=given,
-        executor=executor,
-        name=name,
-        template=template_config,
-        values=merge(section.values(), given_keys(set_)),
+        token=token,
+        executor=runner.executor,
+        name=runner.name,
+        template=runner.template_config,
+        values=merge(section.values(), parse_assignments(runner.set_)),
         tags=tuple(tag.strip() for tag in server.tag_list.split(",") if tag.strip()),
         run_untagged=server.run_untagged,
         locked=server.locked,
@@ -163,19 +173,19 @@ def register(
         maximum_timeout=server.maximum_timeout,
         maintenance_note=server.maintenance_note,
     )
-    number = asyncio.run(register_runner(config.absolute(), wanted))
+    number = asyncio.run(register_runner(config.absolute(), registration))
     print(f"runner {number} of {url} is in {config}; start it with: remuda manager run --config {config}")
 
 
-def given_keys(given: Texts) -> dict[str, Any]:
-    """The section that `--set KEY=VALUE` makes; a value that is none of TOML's is a text."""
+def parse_assignments(assignments: Texts) -> dict[str, Any]:
+    """The section of `--set KEY=VALUE` options. A value that is not valid TOML is a string."""
     from remuda.manager.registration.register import merge
 
     section: dict[str, Any] = {}
-    for one in given:
-        key, equals, value = one.partition("=")
+    for text in assignments:
+        key, equals, value = text.partition("=")
         if not equals or not key.strip():
-            raise BadInputError(f"--set {one}: write KEY=VALUE, for example docker.memory=2g")
+            raise BadInputError(f"--set {text}: write KEY=VALUE, for example docker.memory=2g")
         try:
             part: Any = tomllib.loads(f"value = {value}")["value"]
         except tomllib.TOMLDecodeError:

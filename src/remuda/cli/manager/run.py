@@ -1,4 +1,4 @@
-"""`remuda manager run`: the runner manager as a process of its own. The group's other commands are in `manager_*`."""
+"""`remuda manager run`: runs the runner manager in this process."""
 
 import asyncio
 import hashlib
@@ -43,7 +43,7 @@ def run(
 
 
 def default_data(config: Path) -> Path:
-    """Two configurations never share a folder."""
+    """The data folder of a configuration; each has its own."""
     place = hashlib.sha256(str(config.resolve()).encode()).hexdigest()[:12]
     return data_folder(None) / "managers" / place
 

@@ -1,4 +1,4 @@
-"""`remuda manager list|verify|unregister|reset-token`: the runners that a configuration file has."""
+"""`remuda manager list|verify|unregister|reset-token`: the runners of a configuration file."""
 
 import asyncio
 from pathlib import Path
@@ -30,12 +30,12 @@ def list_runners(*, config: Config, output: Output = "text") -> None:
     """
     from remuda.manager.registration.runner_entries import list_runners
 
-    found = list_runners(config)
+    runners = list_runners(config)
     if output == "json":
         keys = ("name", "id", "url", "short", "executor")
-        print_json([{key: getattr(one, key) for key in keys} for one in found])
+        print_json([{key: getattr(runner, key) for key in keys} for runner in runners])
         return
-    rows = [(one.name, str(one.id or ""), one.executor, one.short, one.url) for one in found]
+    rows = [(runner.name, str(runner.id or ""), runner.executor, runner.short, runner.url) for runner in runners]
     print_table([("name", "id", "executor", "token", "server"), *rows])
 
 
@@ -61,10 +61,10 @@ def verify(
     from remuda.manager.registration.runner_entries import verify as ask
 
     results = asyncio.run(ask(config.absolute(), Selection(name=name, token=token, url=url), delete=delete))
-    for one in results:
-        called = one.runner.name or one.runner.short
-        print(f"{called} ({one.runner.short}): {'is known there' if one.is_known else one.problem}")
-    return Exit.SUCCESS if all(one.is_known for one in results) else Exit.FAILURE
+    for result in results:
+        label = result.runner.name or result.runner.short
+        print(f"{label} ({result.runner.short}): {'is known there' if result.is_known else result.problem}")
+    return Exit.SUCCESS if all(result.is_known for result in results) else Exit.FAILURE
 
 
 def unregister(*, config: Config, name: Name = "", token: Token = "", url: Url = "", all_runners: All = False) -> None:
@@ -81,8 +81,8 @@ def unregister(*, config: Config, name: Name = "", token: Token = "", url: Url =
     """
     from remuda.manager.registration.runner_entries import unregister as remove
 
-    for one in asyncio.run(remove(config.absolute(), _chosen(name, token, url, all_runners))):
-        print(f"{one.name or one.short} ({one.short}) is off {one.url} and out of {config}")
+    for runner in asyncio.run(remove(config.absolute(), _select(name, token, url, all_runners))):
+        print(f"{runner.name or runner.short} ({runner.short}) is off {runner.url} and out of {config}")
 
 
 def reset_token(
@@ -107,15 +107,15 @@ def reset_token(
     """
     from remuda.manager.registration.runner_entries import reset_tokens
 
-    chosen = _chosen(name, token, url, all_runners)
-    for one in asyncio.run(reset_tokens(config.absolute(), chosen, personal=pat)):
-        print(f"{one.name or one.short} has a new token ({one.short}), which is in {config}")
+    selection = _select(name, token, url, all_runners)
+    for runner in asyncio.run(reset_tokens(config.absolute(), selection, personal=pat)):
+        print(f"{runner.name or runner.short} has a new token ({runner.short}), which is in {config}")
 
 
-def _chosen(name: str, token: str, url: str, all_runners: bool) -> "Selection":
+def _select(name: str, token: str, url: str, all_runners: bool) -> "Selection":
     from remuda.manager.registration.runner_entries import Selection
 
-    chosen = Selection(name=name, token=token, url=url, all=all_runners)
-    if chosen.is_empty:
+    selection = Selection(name=name, token=token, url=url, all=all_runners)
+    if selection.is_empty:
         raise BadInputError("which runner? Give --name, --token or --all-runners; `remuda manager list` shows them")
-    return chosen
+    return selection

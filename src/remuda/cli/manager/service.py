@@ -1,4 +1,4 @@
-"""`remuda manager service`: files by which an operating system starts the manager."""
+"""`remuda manager service`: prints a service file that starts the manager."""
 
 import os
 import sys
@@ -39,6 +39,6 @@ def service(
 
 
 def _program() -> str:
-    """This program's own path, as far as it can be told."""
-    called = Path(sys.argv[0])
-    return str(called.absolute()) if called.name.startswith("remuda") and os.access(called, os.X_OK) else "remuda"
+    """The path of this program; `remuda` if it was not started by its own script."""
+    script = Path(sys.argv[0])
+    return str(script.absolute()) if script.name.startswith("remuda") and os.access(script, os.X_OK) else "remuda"

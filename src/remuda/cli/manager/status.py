@@ -1,7 +1,7 @@
-"""`remuda manager status` and `remuda manager drain`: asking a manager through the socket in its data folder."""
+"""`remuda manager status` and `remuda manager drain`: ask a running manager through the socket in its data folder."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,6 +12,7 @@ from remuda.cli.options import Output
 from remuda.cli.render.listing import local_time, print_json, print_table
 from remuda.lib.exits import BadInputError, CommandError, Exit
 from remuda.localrun.data_folder import data_folder
+from remuda.localrun.render.words import plural
 
 if TYPE_CHECKING:
     from remuda.manager.process.status import ManagerStatus, RunnerStatus
@@ -36,11 +37,11 @@ def status(*, config: Config = None, data: Data = None, output: Output = "text")
 
     from remuda.manager.process.control import ask_status
 
-    found = asyncio.run(ask_status(managed_folder(config, data)))
+    report = asyncio.run(ask_status(find_manager_folder(config, data)))
     if output == "json":
-        print_json(msgspec.to_builtins(found))
+        print_json(msgspec.to_builtins(report))
     else:
-        show(found)
+        show(report)
 
 
 def drain(
@@ -69,7 +70,7 @@ def drain(
         seconds = parse_duration(timeout)
     except ValueError as error:
         raise BadInputError(f"--timeout: {error}") from None
-    return asyncio.run(_drain(managed_folder(config, data), wait=wait, seconds=seconds or None))
+    return asyncio.run(_drain(find_manager_folder(config, data), wait=wait, seconds=seconds or None))
 
 
 async def _drain(folder: Path, *, wait: bool, seconds: float | None) -> int:
@@ -77,9 +78,9 @@ async def _drain(folder: Path, *, wait: bool, seconds: float | None) -> int:
 
     try:
         async with asyncio.timeout(seconds):
-            left = await ask_drain(
+            remaining = await ask_drain(
                 folder,
-                on_begin=lambda jobs: print(f"no more jobs are taken; {_jobs(jobs)} to wait for", flush=True),
+                on_begin=lambda jobs: print(f"no more jobs are taken; {plural(jobs, 'job')} to wait for", flush=True),
                 waits=wait,
             )
     except TimeoutError:
@@ -88,19 +89,17 @@ async def _drain(folder: Path, *, wait: bool, seconds: float | None) -> int:
         ) from None
     if not wait:
         return Exit.SUCCESS
-    if left:
-        print(f"the manager is over; {_jobs(left)} left to the agent, and the next start goes on with them")
+    if remaining:
+        print(
+            f"the manager is over; {plural(remaining, 'job')} left to the agent, and the next start goes on with them"
+        )
         return Exit.FAILURE
     print("the manager is over")
     return Exit.SUCCESS
 
 
-def _jobs(number: int) -> str:
-    return "1 job" if number == 1 else f"{number} jobs"
-
-
-def managed_folder(config: Path | None, data: Path | None) -> Path:
-    """Of the manager that is meant."""
+def find_manager_folder(config: Path | None, data: Path | None) -> Path:
+    """The data folder of the manager that the options mean; without options, of the only one that runs."""
     from remuda.manager.process.control import is_served
 
     if data is not None:
@@ -120,43 +119,43 @@ def managed_folder(config: Path | None, data: Path | None) -> Path:
     raise BadInputError(f"there are several managers; name one of them with --data: {names}")
 
 
-def show(found: "ManagerStatus") -> None:
-    """For people."""
-    slots = found.slots
-    print(f"manager {found.system_id}, version {found.version}, process {found.pid}: {found.state}")
-    if found.config.file:
-        print(f"configuration {found.config.file}, read {local_time(found.config.loaded_at)}")
-    if found.config.error:
-        print(f"  the newest one is not used: {found.config.error}")
-    if found.config.restart:
-        print(f"  changed, but only after a restart: {', '.join(found.config.restart)}")
+def show(report: "ManagerStatus") -> None:
+    """Print the status as text: a summary, tables, problems."""
+    slots = report.slots
+    print(f"manager {report.system_id}, version {report.version}, process {report.pid}: {report.state}")
+    if report.config.file:
+        print(f"configuration {report.config.file}, read {local_time(report.config.loaded_at)}")
+    if report.config.error:
+        print(f"  the newest one is not used: {report.config.error}")
+    if report.config.restart:
+        print(f"  changed, but only after a restart: {', '.join(report.config.restart)}")
     print(
         f"slots {slots.concurrent}: {slots.running} with jobs, {slots.asking} asking, {slots.free} free "
         f"(saturation {slots.saturation:.0%})"
     )
-    for path in found.damaged_journals:
+    for path in report.damaged_journals:
         print(f"a journal was damaged and moved aside: {path}; remove it when nobody needs it")
-    for heading, rows in _tables(found):
+    for heading, rows in _tables(report):
         if rows:
             print()
             print_table([heading, *rows])
-    for runner in found.runners:
+    for problem in _problems(report):
+        print(f"\n{problem}")
+
+
+def _problems(report: "ManagerStatus") -> Iterator[str]:
+    for runner in report.runners:
         if runner.problem:
-            print(f"\n{runner.name or runner.runner}: {runner.problem}")
-    for fleet in found.fleets:
-        for problem in fleet.problems:
-            print(f"\n{fleet.name or fleet.runner}: {problem}")
-    if any(fleet.problems for fleet in found.fleets):
-        print("\nmore about machines: remuda scale explain")
-    for job in found.jobs:
-        if job.waits_for:
-            print(f"\njob {job.id} waits: {job.waits_for}")
-    for machine in found.machines:
-        if machine.problem:
-            print(f"\nmachine {machine.machine}: {machine.problem}")
+            yield f"{runner.name or runner.runner}: {runner.problem}"
+    for fleet in report.fleets:
+        yield from (f"{fleet.name or fleet.runner}: {problem}" for problem in fleet.problems)
+    if any(fleet.problems for fleet in report.fleets):
+        yield "more about machines: remuda scale explain"
+    yield from (f"job {job.id} waits: {job.waits_for}" for job in report.jobs if job.waits_for)
+    yield from (f"machine {machine.machine}: {machine.problem}" for machine in report.machines if machine.problem)
 
 
-def _tables(found: "ManagerStatus") -> Iterable[tuple[tuple[str, ...], list[tuple[str, ...]]]]:
+def _tables(report: "ManagerStatus") -> Iterable[tuple[tuple[str, ...], list[tuple[str, ...]]]]:
     yield (
         ("runner", "server", "executor", "jobs", "health", "answer", "at", "requests", "disk free"),
         [
@@ -171,7 +170,7 @@ def _tables(found: "ManagerStatus") -> Iterable[tuple[tuple[str, ...], list[tupl
                 f"{runner.open_requests}/{runner.used_limit} of {runner.hard_limit}",
                 "" if runner.disk_free_bytes is None else f"{runner.disk_free_bytes >> 20} MiB",
             )
-            for runner in found.runners
+            for runner in report.runners
         ],
     )
     yield (
@@ -187,7 +186,7 @@ def _tables(found: "ManagerStatus") -> Iterable[tuple[tuple[str, ...], list[tupl
                 job.machine,
                 f"{job.log_bytes} bytes",
             )
-            for job in found.jobs
+            for job in report.jobs
         ],
     )
     yield (
@@ -201,14 +200,14 @@ def _tables(found: "ManagerStatus") -> Iterable[tuple[tuple[str, ...], list[tupl
                 str(fleet.held),
                 str(fleet.waiting),
             )
-            for fleet in found.fleets
+            for fleet in report.fleets
         ],
     )
     yield (
         ("machine", "agent", "jobs"),
         [
             (machine.machine, "connected" if machine.is_connected else "not reached", str(machine.jobs))
-            for machine in found.machines
+            for machine in report.machines
         ],
     )
 
@@ -220,6 +219,6 @@ def _health(runner: "RunnerStatus") -> str:
 
 
 def _most(runner: "RunnerStatus") -> int | None:
-    """What limits the runner itself, if anything does."""
+    """The most jobs of the runner: the lower of its limit and its capacity; None without either."""
     limits = [limit for limit in (runner.limit or None, runner.capacity) if limit is not None]
     return min(limits) if limits else None

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from remuda.cli.cell.settings import settings_from, sourced
+from remuda.cli.cell.settings import read_settings, settings_from
 from remuda.lib.exits import BadInputError
 
 
@@ -67,8 +67,8 @@ def test_a_file_elsewhere_says_where_the_data_is(tmp_path: Path) -> None:
         ("keep_latest_artifacts = 1", "keep_latest_artifacts: expected `bool`, got `int`"),
         ("links = 1", "links: "),
         ("data = 1", "data: "),
-        ("upkeep_seconds = 1\nlease_seconds = x", "is no TOML: Invalid value (at line 2, column 17)"),
-        ("lease_seconds = 1\nlease_seconds = 2", "is no TOML: "),
+        ("upkeep_seconds = 1\nlease_seconds = x", "is not TOML: Invalid value (at line 2, column 17)"),
+        ("lease_seconds = 1\nlease_seconds = 2", "is not TOML: "),
     ],
 )
 def test_what_is_wrong_in_the_file_is_told(tmp_path: Path, text: str, said: str) -> None:
@@ -87,7 +87,7 @@ def test_a_file_that_somebody_named_has_to_be_there(tmp_path: Path) -> None:
         settings_from({}, data=tmp_path)
     (tmp_path / "cell.toml").rmdir()
     (tmp_path / "cell.toml").write_bytes(b"\xff")
-    with pytest.raises(BadInputError, match="is no TOML"):
+    with pytest.raises(BadInputError, match="is not TOML"):
         settings_from({}, data=tmp_path)
 
 
@@ -107,7 +107,7 @@ def test_secrets_that_others_can_read_are_told(tmp_path: Path, capsys: pytest.Ca
 
 def test_where_each_setting_comes_from_is_known(tmp_path: Path) -> None:
     file = config(tmp_path, "lease_seconds = 5\nsilent_seconds = 10\n")
-    _, sources = sourced({"REMUDA_LEASE_SECONDS": "7", "REMUDA_PORT": "1"}, data=tmp_path, port=80)
+    _, sources = read_settings({"REMUDA_LEASE_SECONDS": "7", "REMUDA_PORT": "1"}, data=tmp_path, port=80)
     assert sources == {
         "lease_seconds": "REMUDA_LEASE_SECONDS",
         "silent_seconds": str(file),

@@ -3,7 +3,7 @@
 import pytest
 
 from remuda.cli.main import call
-from remuda.cli.manager.register import SectionOptions, given_keys
+from remuda.cli.manager.register import SectionOptions, parse_assignments
 from remuda.lib.exits import BadInputError
 
 
@@ -29,14 +29,14 @@ def test_options_are_keys_of_their_sections() -> None:
 
 def test_any_key_can_be_set() -> None:
     given = ("docker.memory=2g", "docker.privileged=true", "limit = 3", 'labels={zone="a"}', "environment=['A=1']")
-    assert given_keys(given) == {
+    assert parse_assignments(given) == {
         "docker": {"memory": "2g", "privileged": True},
         "limit": 3,
         "labels": {"zone": "a"},
         "environment": ["A=1"],
     }
     with pytest.raises(BadInputError, match="KEY=VALUE"):
-        given_keys(("docker.memory",))
+        parse_assignments(("docker.memory",))
 
 
 def test_without_a_token_nothing_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:

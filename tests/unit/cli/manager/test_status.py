@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from remuda.cli.manager.status import managed_folder, show
+from remuda.cli.manager.status import find_manager_folder, show
 from remuda.lib.exits import BadInputError
 from remuda.manager.process.control import NAME
 from remuda.manager.process.status import FleetStatus, ManagerStatus, RunnerStatus
@@ -27,10 +27,10 @@ def test_of_several_folders_that_counts_where_a_manager_runs(tmp_path: Path, mon
     for folder in folders[:2]:
         bound(folder).close()
     with pytest.raises(BadInputError, match="no manager of yours runs"):
-        managed_folder(None, None)
+        find_manager_folder(None, None)
     with bound(folders[2]) as living:
         living.listen()
-        assert managed_folder(None, None) == folders[2]
+        assert find_manager_folder(None, None) == folders[2]
 
 
 @pytest.mark.parametrize(("free", "word"), [(1 << 20, "no disk"), (None, "blocked")])
