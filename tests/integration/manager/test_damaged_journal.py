@@ -76,14 +76,14 @@ async def test_jobs_are_found_again(
     _settle(path)
     damage(path)
     process = await bench.spawn()
-    await until(lambda: b"a job was found" in (bench.folder / "manager.out").read_bytes())
+    await until(lambda: b"recovered a job" in (bench.folder / "manager.out").read_bytes())
     told = (bench.folder / "manager.out").read_text()
     kept = [str(one) for one in bench.data.glob("journal.sqlite.damaged-*")]
     if damage is _empty:
         assert kept == []
     else:
         assert len(kept) == 1
-        assert "the journal is damaged; it was moved aside" in told
+        assert "journal damaged; moved it aside" in told
         assert Path(kept[0]).stat().st_mode & 0o077 == 0 or damage is _put_a_folder
         assert kept[0] in told
         assert (await ask_status(bench.data)).damaged_journals == tuple(kept)

@@ -239,7 +239,7 @@ def test_manager_that_is_killed_takes_its_shells_along(lab: Lab) -> None:
         terminal.shows("ready")
         lab.manager.kill()
         lab.manager.start()
-        terminal.shows("the runner manager was started anew")
+        terminal.shows("the runner manager was restarted")
         assert terminal.ends() == 1
     finally:
         terminal.close()

@@ -77,7 +77,7 @@ async def test_a_new_manager_finds_the_jobs_of_one_whose_folder_is_gone(
     await process.wait()
     shutil.rmtree(bench.data)
     process = await bench.spawn()
-    await until(lambda: b"a job was found" in (bench.folder / "manager.out").read_bytes())
+    await until(lambda: b"recovered a job" in (bench.folder / "manager.out").read_bytes())
     (bench.folder / "go").touch()
     await coordinator.until_over(jobs[0])
     process.send_signal(signal.SIGQUIT)
