@@ -43,7 +43,7 @@ from remuda.steps.process.job_processes import LED
 from remuda.steps.process.marks import mark_this_process
 from remuda.steps.process.step_files import StepFiles
 
-NAME = "remuda-fork_server"
+NAME = "remuda-standby"
 """Name of the process in a list of processes."""
 ANSWER_SECONDS = 5.0
 """How long a fork may take before the shim is used instead."""

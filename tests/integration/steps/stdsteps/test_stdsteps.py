@@ -294,7 +294,7 @@ async def test_steps_with_one_leader_survive_the_death_of_the_agent(
     assert (tmp_path / "work/runs").read_text() == "run\n"
 
 
-async def test_a_leader_that_is_killed_while_it_waits_is_replaced(
+async def test_a_worker_that_is_killed_while_it_waits_is_replaced(
     agent: AgentProcess, a_job: Build, tmp_path: Path
 ) -> None:
     work = tmp_path / "work"
@@ -303,18 +303,25 @@ async def test_a_leader_that_is_killed_while_it_waits_is_replaced(
     async with asyncio.TaskGroup() as tasks:
         running = tasks.create_task(run_job(agent, a_job(steps=steps)))
         await until((work / "ready").exists)
-        # The standby process's only child waits; everything else that the agent has started is a shim.
-        leaders = [leader for child in children_of(agent.pid) for leader in children_of(child) if is_standby(leader)]
-        assert len(leaders) == 1
-        os.kill(leaders[0], signal.SIGSTOP)
+        # The fork server has one worker that waits, as soon as it has been forked; other children are shims.
+        await until(lambda: len(find_workers(agent.pid)) == 1)
+        [worker] = find_workers(agent.pid)
+        os.kill(worker, signal.SIGSTOP)
         (work / "go").touch()
         # It dies before it has taken the next step, whether or not that was given to it.
         await until(lambda: len(list((agent.data / "jobs").glob("*/step-*.raw"))) > 0 or running.done())
-        os.kill(leaders[0], signal.SIGKILL)
+        os.kill(worker, signal.SIGKILL)
     seen = running.result()
     assert seen.check().status == "success", seen.log
     assert seen.lines.count(b"Skipping Git repository setup") == 2
 
 
+def find_workers(agent: int) -> list[int]:
+    return [worker for child in children_of(agent) for worker in children_of(child) if is_standby(worker)]
+
+
 def is_standby(pid: int) -> bool:
-    return Path(f"/proc/{pid}/comm").read_text().strip() == NAME
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip() == NAME
+    except (FileNotFoundError, ProcessLookupError):
+        return False
