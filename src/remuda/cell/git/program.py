@@ -71,8 +71,12 @@ class GitProgram:
     async def start(
         self, *args: str, repo: str | None = None, with_input: bool = False, environment: Mapping[str, str] = {}
     ) -> asyncio.subprocess.Process:
-        """Start git; StoreError when the machine cannot start programs now. The caller ends it."""
-        where = () if repo is None else ("--git-dir", str(self.path(repo)))
+        """Start git; StoreError when the machine cannot start programs now. The caller ends it.
+
+        Without a repository git runs in the cell's folder, never in the working directory of the process: that may be a
+        repository of somebody else.
+        """
+        where = ("-C", str(self.root)) if repo is None else ("--git-dir", str(self.path(repo)))
         try:
             return await asyncio.create_subprocess_exec(
                 "git",
