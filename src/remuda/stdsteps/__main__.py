@@ -53,7 +53,6 @@ def load() -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """The step's exit code."""
     try:
         if arguments and arguments[0] in PROGRAMS:
             code: int = import_step(arguments[0]).main(arguments[1:])

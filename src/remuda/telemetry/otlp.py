@@ -93,7 +93,6 @@ class SpanExporter:
         self._filled.set()
 
     async def run(self) -> None:
-        """Send for ever."""
         while True:
             await self._filled.wait()
             if self._failures:

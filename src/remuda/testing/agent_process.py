@@ -45,7 +45,6 @@ class Seen:
 
     @property
     def lines(self) -> list[bytes]:
-        """Lines that steps printed."""
         return plain_lines(self.log, b"01O")
 
     @property
@@ -129,17 +128,14 @@ class AgentProcess:
         return self._process.pid
 
     def client(self) -> AgentClient:
-        """A new connection."""
         channel = channel_of(self.data)
         assert channel is not None
         return AgentClient(channel)
 
     async def kill(self) -> None:
-        """kill -9."""
         await self._end(signal.SIGKILL)
 
     async def stop(self) -> None:
-        """SIGTERM."""
         assert await self._end(signal.SIGTERM) == 0
 
     async def wait(self) -> int:

@@ -77,18 +77,15 @@ class FakeAgent(AgentBase):
             await self.changed.wait_for(true)
 
     async def write(self, job_id: str, data: bytes) -> None:
-        """The job's log grows."""
         self.jobs[job_id].log += data
         await self._tell()
 
     async def add_result(self, job_id: str, **values: object) -> None:
-        """A step event."""
         results = self.jobs[job_id].results
         results.append(json.dumps({"version": 1, "seq": len(results) + 1} | values).encode())
         await self._tell()
 
     async def end(self, job_id: str, status: str = "success", reason: str = "", exit_code: int = 0) -> None:
-        """The job ends."""
         job = self.jobs[job_id]
         job.end = pb.JobEnd(
             status=status,
@@ -285,7 +282,6 @@ class FakeEnvironment:
 
     @property
     def agent(self) -> FakeAgent:
-        """Of the first machine."""
         return next(iter(self.machines.values())).agent
 
     def capacity(self) -> int | None:

@@ -108,7 +108,6 @@ class World:
         )
 
     def run(self, seconds: int, *, tick: int = 1) -> None:
-        """Let time go by."""
         for _ in range(0, seconds, tick):
             self.now += tick
             self._happen()

@@ -129,7 +129,6 @@ def a_plugin(folder: Path, kind: type[PlainGroup] = TableGroup, *, first: str = 
 
 
 def a_program(folder: Path, text: str, *, name: str = "fleeting-plugin-odd") -> Path:
-    """Any program."""
     folder.mkdir(parents=True, exist_ok=True)
     program = folder / name
     program.write_text(text)

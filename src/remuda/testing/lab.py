@@ -71,7 +71,6 @@ def processes() -> Iterator[tuple[int, list[str]]]:
 
 
 def name_of(pid: int) -> str:
-    """A process's short name."""
     try:
         return Path(f"/proc/{pid}/comm").read_text().strip()
     except OSError:

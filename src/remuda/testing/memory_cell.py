@@ -80,7 +80,6 @@ class MemoryStarter:
         return family.pipeline
 
     async def find_ref(self, project: Project, name: str) -> tuple[str, str] | None:
-        """The branch `main`."""
         return ("refs/heads/main", SHA) if name in ("", "main") else None
 
 
@@ -101,7 +100,6 @@ class MemoryCell:
 
     @classmethod
     async def open(cls) -> "MemoryCell":
-        """A fresh cell."""
         clock, store = VirtualClock(), MemoryStore()
         project = await store.projects.add_project(a_project())
         runner = await store.runners.add_runner(a_runner(tags=("linux",)))
@@ -121,7 +119,6 @@ class MemoryCell:
 
     @property
     def starter(self) -> MemoryStarter:
-        """Who starts pipelines."""
         return MemoryStarter(self.store, self.dispatch, self.clock, self.files)
 
     @property

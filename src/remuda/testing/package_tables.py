@@ -22,7 +22,6 @@ An input without a default is needed; *sensitive* ones are masked in logs and re
 
 
 def page() -> str:
-    """The whole text."""
     return "\n".join([_HEAD, *(_section(folder) for folder in FOLDERS)])
 
 

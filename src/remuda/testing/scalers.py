@@ -261,7 +261,6 @@ class Stable:
 
     @property
     def cloud(self) -> Cloud:
-        """The first one."""
         return next(iter(self.clouds.values()))
 
     @property
@@ -313,7 +312,6 @@ class Stable:
         await settle(200)
 
     async def close(self) -> None:
-        """End it in order."""
         scaler = self.scaler
         await self.kill()
         closing = asyncio.create_task(scaler.close(), name="close")
@@ -323,7 +321,6 @@ class Stable:
         await closing
 
     async def run(self, seconds: float, *, step: float = 5.0) -> None:
-        """Let time go by."""
         while seconds > 0:
             await self.clock.advance(min(step, seconds))
             await settle(50)

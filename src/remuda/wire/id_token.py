@@ -69,7 +69,6 @@ def load_id_key(kid: str, pem: bytes) -> IdKey:
 
 
 def sign_id_token(claims: Mapping[str, Any], key: IdKey) -> str:
-    """The token."""
     import jwt
 
     return jwt.encode(dict(claims), key.private, algorithm=ALGORITHM, headers={"kid": key.kid})

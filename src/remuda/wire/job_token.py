@@ -91,12 +91,10 @@ class ExpiredError(TokenError):
 
 
 def new_key(kid: str) -> SigningKey:
-    """A fresh key."""
     return SigningKey(kid=kid, private=Ed25519PrivateKey.generate())
 
 
 def load_key(kid: str, pem: bytes) -> SigningKey:
-    """A stored key."""
     raw = _raw_of(pem)
     if raw is not None:
         return SigningKey(kid=kid, private=Ed25519PrivateKey.from_private_bytes(raw))

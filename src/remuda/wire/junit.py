@@ -114,7 +114,6 @@ class JunitReader:
                 self._end_file()
 
     def close(self) -> None:
-        """That was all."""
         if self._is_within_member:
             raise UnreadableError("it is cut off")
         self._end_file()

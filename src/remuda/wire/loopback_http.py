@@ -88,7 +88,6 @@ class NearbyAnswer(asyncio.Protocol):
         return self
 
     async def read(self) -> bytes:
-        """The whole body."""
         return b"".join([piece async for piece in self.iter_chunked(0)])
 
     async def iter_chunked(self, _size: int) -> AsyncIterator[bytes]:

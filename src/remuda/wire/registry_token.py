@@ -119,7 +119,6 @@ def load_registry_key(pem: bytes) -> RegistryKey:
 def sign_registry_token(
     access: Sequence[Access], key: RegistryKey, *, issuer: str, service: str, subject: str, now: float
 ) -> str:
-    """The token."""
     import jwt
     from cryptography.hazmat.primitives import serialization
 

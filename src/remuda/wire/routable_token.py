@@ -65,7 +65,6 @@ def to_base36(number: int) -> str:
 
 
 def encode(*, prefix: str, routing: Mapping[str, int], random: bytes) -> str:
-    """Make a token."""
     if len(prefix) > _MAX_PREFIX:
         raise TokenError(f"the prefix is longer than {_MAX_PREFIX} characters")
     if not _MIN_RANDOM <= len(random) <= _MAX_RANDOM:

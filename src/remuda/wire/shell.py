@@ -81,7 +81,6 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def frame(kind: bytes, data: bytes = b"") -> bytes:
-    """One frame."""
     return _HEAD.pack(kind, len(data)) + data
 
 
@@ -98,7 +97,6 @@ def refusal_frame(reason: str) -> bytes:
 
 
 def size_of(data: bytes) -> tuple[int, int]:
-    """Columns and rows."""
     try:
         columns, rows = _SIZE.unpack(data)
     except struct.error:

@@ -139,7 +139,6 @@ def read_secrets(report: Report, node: Node, path: str) -> dict[str, dict[str, A
 
 
 def _vault(report: Report, node: Node, path: str) -> object:
-    """`folder/name/field@engine`, or a map."""
     if isinstance(node, Table):
         return plain(node)
     text = read_text(report, node, path)

@@ -35,7 +35,6 @@ def read_image(report: Report, node: Node, path: str) -> dict[str, Any] | None:
 
 
 def read_services(report: Report, node: Node, path: str) -> tuple[dict[str, Any], ...] | None:
-    """Names or maps."""
     if not isinstance(node, Items):
         mistyped(report, node, path, "a list of services", "put it in a list" if isinstance(node, Scalar) else "")
         return None

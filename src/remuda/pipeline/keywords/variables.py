@@ -29,7 +29,6 @@ class Variables(msgspec.Struct, frozen=True, kw_only=True):
     raw: frozenset[str] = frozenset()
 
     def over(self, other: Variables) -> Variables:
-        """Both; these values win."""
         if not self.values:
             return other
         raw = (other.raw - self.values.keys()) | self.raw if other.raw or self.raw else self.raw
@@ -93,7 +92,6 @@ def _check_options(report: Report, node: Node, path: str, value: str | None) -> 
 
 
 def read_value(report: Report, node: Node, path: str, *, table: str = "a string, a number or a boolean") -> str | None:
-    """A scalar as text."""
     if isinstance(node, Opaque):
         return None
     if not isinstance(node, Scalar):

@@ -29,7 +29,6 @@ class Workflow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_workflow(report: Report, judge: Judge, node: Node) -> Workflow:
-    """`workflow` of a file."""
     entries = read_table(report, node, "workflow", WORKFLOW)
     rules = entries.get("rules")
     name = entries.get("name")

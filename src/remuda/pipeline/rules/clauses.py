@@ -74,7 +74,6 @@ class Judge:
         return self._last[1]
 
     def expansion(self, own: Variables, *, keep_unknown: bool = False) -> Expansion:
-        """Expands texts with `variables`."""
         raw = (own.raw - self.facts.variables.keys()) | self.facts.raw
         return Expansion(self.variables(own), raw=raw, keep_unknown=keep_unknown)
 

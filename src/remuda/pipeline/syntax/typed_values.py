@@ -75,7 +75,6 @@ def report_key(report: Report, key: Scalar, path: str, keys: Keys) -> None:
 
 
 def read_text(report: Report, node: Node, path: str) -> str | None:
-    """A non-empty string."""
     if not isinstance(node, Scalar) or node.kind != "text":
         mistyped(report, node, path, "a string")
         return None

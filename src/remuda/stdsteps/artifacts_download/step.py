@@ -13,7 +13,6 @@ from remuda.stdsteps.common.transfer import request, store, with_retries
 
 
 def run(inputs: Inputs) -> None:
-    """The step."""
     api_url = inputs.text("api_url").rstrip("/")
     largest = inputs.number("limit_bytes", LARGEST_BYTES)
     dependencies, shared_token = inputs.groups("dependencies"), inputs.text("token", "")

@@ -32,7 +32,6 @@ _CHUNK = 256 * 1024
 
 
 def run(inputs: Inputs) -> None:
-    """The step."""
     api_url, job_id, token = inputs.text("api_url").rstrip("/"), inputs.number("job_id", 0), inputs.text("token")
     paths, exclude = inputs.texts("paths", []), inputs.texts("exclude", [])
     untracked, name = inputs.flag("untracked", False), inputs.text("name", "")

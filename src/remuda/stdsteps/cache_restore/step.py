@@ -19,7 +19,6 @@ Found = tuple[int, int]
 
 
 def run(inputs: Inputs) -> None:
-    """The step."""
     folder, root, key = inputs.text("folder", ""), inputs.text("root", ""), inputs.text("key", DEFAULT_KEY)
     keys, downloads = [key, *inputs.texts("fallback_keys", [])], inputs.texts("downloads", [])
     folders = inputs.texts("folders", [])

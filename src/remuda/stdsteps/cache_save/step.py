@@ -25,7 +25,6 @@ ABANDONED_SECONDS = 24 * 3600
 
 
 def run(inputs: Inputs) -> None:
-    """The step."""
     folder, root, key = inputs.text("folder", ""), inputs.text("root", ""), inputs.text("key", DEFAULT_KEY)
     upload, present = inputs.text("upload", ""), inputs.text("present", "")
     limit = inputs.number("limit_bytes", 0)

@@ -122,7 +122,6 @@ class Git:
         return patiently(f"git {verb}", attempt)
 
     def read(self, *arguments: str) -> bytes:
-        """What git prints."""
         done = subprocess.run(
             [*self._start, *arguments],
             cwd=self._work_dir,
@@ -153,7 +152,6 @@ class Git:
 
 
 def split_credentials(repo_url: str) -> Remote:
-    """Address and credentials apart."""
     if not repo_url:
         raise StepError("input repo_url: needed, but not given")
     parts = urlsplit(repo_url)

@@ -53,7 +53,6 @@ class UnusableFolderError(StepError):
 
 
 def run(inputs: Inputs) -> None:
-    """The step."""
     strategy = inputs.one_of("strategy", STRATEGIES)
     repo_url = inputs.text("repo_url", "")
     sha, ref = inputs.text("sha", ""), inputs.text("ref", "")
@@ -198,7 +197,6 @@ def clean(git: Git, work_dir: Path, flags: list[str]) -> None:
 
 
 def fetch(git: Git, options: list[str], refspecs: list[str], *, is_new: bool) -> None:
-    """The wanted refs."""
     words = ("fetch", "--force", *options, *ONLY_HERE, "origin", *refspecs)
     if text := git.patiently(*words, is_own=not is_new):
         if not is_new and is_damaged(text):

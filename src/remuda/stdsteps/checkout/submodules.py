@@ -55,7 +55,6 @@ def clear(git: Git, work_dir: Path) -> None:
 
 
 def update(git: Git, work_dir: Path, wanted: Submodules) -> None:
-    """Clone and check out."""
     say("Updating submodules recursively..." if wanted.recursive else "Updating submodules...")
     text = _update(git, wanted)
     if text and wanted.depth:

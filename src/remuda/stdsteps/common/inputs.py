@@ -49,7 +49,6 @@ class Inputs:
         return value
 
     def mappings(self, name: str) -> list[dict[str, Any]]:
-        """The same, several times."""
         value = self._take(name, [])
         if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
             raise StepError(f"input {name}: a list of mappings is needed")
@@ -62,7 +61,6 @@ class Inputs:
         return value
 
     def done(self) -> None:
-        """Everything has been read."""
         if self._values:
             raise StepError(f"unknown inputs: {', '.join(sorted(self._values))}")
 

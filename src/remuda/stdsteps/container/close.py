@@ -25,7 +25,6 @@ _GIVE_BACK = 'find "$1" ! -user "$2" -exec chown -h "$2:$3" {} +'
 
 
 def run(inputs: Inputs) -> None:
-    """The step."""
     # The other inputs are for opening; whatever is wrong with them must not keep the container.
     engine, owner = Engine(engine_address(inputs)), this_owner(inputs.text("job", ""))
     name = container_name(owner)

@@ -59,7 +59,6 @@ NO_QUESTION = {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "safe.directory", "G
 
 
 def main(arguments: list[str]) -> int:
-    """The command's exit code."""
     try:
         if len(arguments) != 4:
             raise StepError("container_exec needs an engine, a container, a folder and a file")
@@ -193,7 +192,6 @@ def signal_session(engine: Engine, container: str, session: str, name: str) -> l
 
 
 def write(place: int, data: bytes) -> None:
-    """All of it."""
     while data:
         data = data[os.write(place, data) :]
 

@@ -94,7 +94,6 @@ def container_name(owner: Owner) -> str:
 
 
 def run(inputs: Inputs) -> None:
-    """The step."""
     wish = read_wish(inputs)
     engine, owner = Engine(wish.engine), this_owner(wish.job)
     job_containers.sweep(engine, owner)

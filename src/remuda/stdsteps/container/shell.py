@@ -31,7 +31,6 @@ _LEADER = 'printf "%s\\n" "$$"; exec "$@"'
 
 
 def main(arguments: list[str]) -> int:
-    """The command's exit code."""
     if len(arguments) != 4:
         raise StepError("container_shell needs an engine, a container, a folder and a file")
     host, container, shared, file = arguments
@@ -121,7 +120,6 @@ class _Look:
         return HUNG_UP
 
     def _hear(self, numbers: bytes) -> bool:
-        """Whether it goes on."""
         if set(numbers) - {signal.SIGWINCH}:
             return False
         if self._terminal:

@@ -19,7 +19,6 @@ TRIES = 3
 
 
 def run(inputs: Inputs) -> None:
-    """The step."""
     order, secrets = Path(inputs.text("order")), {key: str(value) for key, value in inputs.mapping("secrets").items()}
     retry_seconds = inputs.number("retry_seconds", 3)
     inputs.number("grace_seconds", 0), inputs.number("close_seconds", 0)

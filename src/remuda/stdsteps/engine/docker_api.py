@@ -152,7 +152,6 @@ class Stream:
             self._connection.sendall(data)
 
     def end_input(self) -> None:
-        """No more is written."""
         with contextlib.suppress(OSError):
             self._connection.shutdown(socket.SHUT_WR)
 

@@ -181,7 +181,6 @@ def _pull(engine: Engine, wish: Wish) -> None:
 
 
 def _pull_once(engine: Engine, wish: Wish, credential: Credential | None) -> str | None:
-    """What went wrong."""
     bare, tag = split_image(wish.name)
     query = {"fromImage": bare, "tag": tag or "latest"} | ({"platform": wish.platform} if wish.platform else {})
     headers = {"X-Registry-Auth": credential.header()} if credential else {}

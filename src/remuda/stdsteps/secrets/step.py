@@ -26,7 +26,6 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def run(inputs: Inputs) -> None:
-    """The step."""
     wanted, logins = inputs.mapping("secrets"), inputs.mapping("logins")
     vault = Vault(answer_seconds=inputs.number("timeout_seconds", 30) or 30)
     inputs.done()

@@ -36,7 +36,6 @@ WITHOUT_NAMES = ("host", "none", "bridge", "default")
 
 
 def run(inputs: Inputs) -> None:
-    """The step."""
     image_wish = images.read_wish(inputs)
     engine = Engine(engine_address(inputs))
     owner = this_owner(inputs.text("job", ""))

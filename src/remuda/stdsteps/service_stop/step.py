@@ -18,7 +18,6 @@ SHOWN_LINES = 50
 
 
 def run(inputs: Inputs) -> None:
-    """The step."""
     engine = Engine(engine_address(inputs))
     owner = this_owner(inputs.text("job", ""))
     lines = inputs.number("log_lines", SHOWN_LINES)

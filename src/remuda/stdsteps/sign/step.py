@@ -24,7 +24,6 @@ MOST_DIGESTS_TOLD = 1000
 
 
 def run(inputs: Inputs) -> None:
-    """The step."""
     key, name = Path(inputs.text("key")), inputs.text("statement", NAME)
     paths, exclude = inputs.texts("paths", []), inputs.texts("exclude", [])
     untracked, about = inputs.flag("untracked", False), inputs.mapping("about")

@@ -22,7 +22,6 @@ MOST_SHOWN = 20
 
 
 def run(inputs: Inputs) -> None:
-    """The step."""
     text, name = inputs.text("public_key"), inputs.text("statement", NAME)
     paths = inputs.texts("paths", [])
     inputs.done()

@@ -41,7 +41,6 @@ class JobHold:
         return max(1, round(self._journal.end.held_until - self._context.clock.now()))
 
     def release(self) -> None:
-        """End the hold."""
         self._is_released.set()
 
     async def wait(self, job_id: str) -> None:
