@@ -80,11 +80,12 @@ interop: setup packages ## real peers: gitlab-runner against a cell, the step ru
 	else echo "there is no cargo: gitlab-runner-mock is left out"; fi
 	$(BIN)/pytest tests/interop tests/contract/cell/test_blobs.py -q -n $(WORKERS) --dist worksteal
 
-lint: setup ## ruff, mypy strict, import contracts, the documentation
+lint: setup ## ruff, mypy strict, import contracts, names and docstrings, the documentation
 	$(BIN)/ruff check src tests plugins tools
 	$(BIN)/ruff format --check src tests plugins tools
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python tools/check_source.py
 	$(BIN)/python tools/generate_reference.py --check
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 

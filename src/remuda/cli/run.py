@@ -18,7 +18,7 @@ def _switch(about: str) -> Parameter:
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunArguments(RunOptions):
-    """`RunOptions` with help texts."""
+    """`RunOptions` with the help text of each option for the command line."""
 
     job: Annotated[tuple[str, ...], repeatable("--job", "Only this job, with what it needs.")] = ()
     stage: Annotated[tuple[str, ...], repeatable("--stage", "Only the jobs of this stage, with what they need.")] = ()

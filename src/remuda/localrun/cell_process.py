@@ -60,7 +60,7 @@ class Said(NamedTuple):
 
 
 class Serving(NamedTuple):
-    """The cell accepts requests."""
+    """The address and the token of a cell that now accepts requests."""
 
     url: str
     token: str

@@ -23,7 +23,7 @@ CANCEL_SECONDS = 30.0
 
 
 class Follower:
-    """Polls one pipeline."""
+    """Polls one pipeline until it is over or cancelled."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class Follower:
         self._played: set[int] = set()
 
     async def look(self, details: str = "none") -> RunView:
-        """Poll the pipeline."""
+        """Poll the pipeline once. `details`: the jobs whose steps are included (none, running, all)."""
         return build(await self._client.progress(self._pipeline_id, details), self._clock.now())
 
     async def follow(self, screen: Screen, interrupts: Interrupts) -> RunView:

@@ -20,7 +20,7 @@ class Interrupts:
         self._limit: asyncio.Timeout | None = None
 
     def arrive(self) -> None:
-        """Handle one interrupt."""
+        """Handle Ctrl-C, SIGTERM or a closed terminal. Called by the signal handler."""
         if self._limit is not None:
             self._limit.reschedule(asyncio.get_running_loop().time())
             self._limit = None

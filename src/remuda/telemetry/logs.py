@@ -13,7 +13,7 @@ LEVELS = ("debug", "info", "warning", "error")
 
 
 class _Settings:
-    """What `configure` said last."""
+    """The arguments of the last call of `configure`, one set for the process."""
 
     level = logging.INFO
     as_text: bool | None = None

@@ -74,7 +74,7 @@ class _Labelled(Generic[T]):
 
 
 class Counter(_Labelled[Number]):
-    """What only ever grows."""
+    """A Prometheus counter: its value only grows."""
 
     def __init__(self, name: str, text: str, labels: Sequence[str] = (), *, registry: Registry) -> None:
         super().__init__(labels, Number)

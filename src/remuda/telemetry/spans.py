@@ -34,7 +34,7 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Span(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that took time."""
+    """An operation with a start and an end, as OpenTelemetry defines it."""
 
     trace_id: str
     span_id: str

@@ -31,7 +31,7 @@ class ProviderConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TableProvider(Plugin[ProviderConfig]):
-    """A machine a job."""
+    """A provider that makes one instance for each job, and one in advance."""
 
     name = "table-provider"
     version = "1.0.0"

@@ -73,7 +73,7 @@ class Machine(msgspec.Struct, kw_only=True):
 
 
 class Cloud:
-    """A provider."""
+    """A simulated cloud provider, on virtual time."""
 
     def __init__(self, clock: VirtualClock, *, boot_seconds: float = 30.0, delete_seconds: float = 10.0) -> None:
         self.clock = clock
@@ -128,7 +128,7 @@ class Cloud:
 
 
 class CloudConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Nothing that matters."""
+    """Accepts any settings and ignores them."""
 
     anything: Any = None
 

@@ -1,7 +1,6 @@
-"""A command beside a job, at the agent that has the job: one call, bytes both ways.
+"""Client of the agent's `Shell` call: runs a command or an interactive shell in the environment of a job.
 
-Nothing is decided here. `remuda.manager.jobs.shell` opens it for somebody who looks into a job; errors are those of
-`agent_client`.
+Bytes go both ways in one gRPC stream. `remuda.manager.jobs.shell` is the caller. Raises the errors of `agent_client`.
 """
 
 import asyncio
@@ -16,10 +15,10 @@ from remuda.wire.proto import agent_pb2 as pb
 
 
 class ShellWish(msgspec.Struct, frozen=True, kw_only=True):
-    """What to open."""
+    """The command to run, and its terminal."""
 
     command: Sequence[str] = ()
-    """None: a shell."""
+    """Empty: an interactive shell."""
     terminal: bool = True
     columns: int = 80
     rows: int = 24
@@ -27,19 +26,19 @@ class ShellWish(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ShellOpened(msgspec.Struct, frozen=True):
-    """It runs."""
+    """The command has started; the first event."""
 
 
 class ShellData(msgspec.Struct, frozen=True):
-    """What it printed."""
+    """A piece of the command's output."""
 
     data: bytes
     is_error: bool = False
-    """On stderr, where that is apart."""
+    """Written to stderr. With a terminal, stdout and stderr are one stream."""
 
 
 class ShellExit(msgspec.Struct, frozen=True):
-    """It has ended; the last event."""
+    """The command has ended; the last event."""
 
     code: int
 
@@ -48,7 +47,7 @@ ShellEvent = ShellOpened | ShellData | ShellExit
 
 
 class AgentShell:
-    """An open one. Iterate over it in one task, send from another."""
+    """An open shell. Iterate over its events in one task, send input from another."""
 
     def __init__(self, stream: "Stream[pb.ShellInput, pb.ShellOutput]") -> None:
         self._stream = stream
@@ -83,12 +82,12 @@ class AgentShell:
                         return
                     case "refused":
                         raise AgentRefusedError(message.refused)
-        raise AgentUnavailableError("the agent ended the shell without a word")
+        raise AgentUnavailableError("the agent ended the shell without an exit code")
 
 
 @asynccontextmanager
 async def open_shell(client: AgentClient, job_id: str, wish: ShellWish) -> AsyncIterator[AgentShell]:
-    """The command runs as long as this lasts, unless it ends before; refused by the agent it says why when read."""
+    """Run the command during the `async with` block. If the agent refuses it, iterating raises AgentRefusedError."""
     opening = pb.ShellOpen(
         id=job_id,
         command=wish.command,

@@ -1,6 +1,6 @@
-"""How much work a cell has for whom: `GET /api/remuda/v1/demand`.
+"""Messages of `GET /api/remuda/v1/demand`: how many jobs of a cell run, wait, or will be ready soon.
 
-Nothing is decided here. `remuda.cell.core.waiting.demand` makes these values, runner managers that scale read them.
+`remuda.cell.core.waiting.demand` makes these values; runner managers that scale machines read them.
 """
 
 import msgspec
@@ -46,7 +46,7 @@ class KeyDemand(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Demand(msgspec.Struct, frozen=True, kw_only=True):
-    """All of it."""
+    """The answer: the demand of the whole cell."""
 
     version: int = 1
     keys: tuple[KeyDemand, ...] = ()

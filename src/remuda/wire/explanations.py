@@ -1,7 +1,7 @@
-"""What a cell answers when it is asked for reasons: why a job waits, where its time went.
+"""Messages that explain a job: why it waits or failed, and where its time went.
 
-Nothing is decided here. `remuda.cell.core.waiting.why` and `remuda.cell.core.jobs.job_times` make these values, the
-command line reads them; fields are only ever added, with defaults. Times are seconds since the epoch.
+`remuda.cell.core.waiting.why` and `remuda.cell.core.jobs.job_times` make these values, the command line reads them.
+New fields get defaults, so that cell and command line may have different versions. Times are seconds since the epoch.
 """
 
 import msgspec
@@ -12,7 +12,7 @@ class _Told(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class JobRef(_Told, frozen=True, kw_only=True):
-    """Another job that matters."""
+    """Another job that an explanation names."""
 
     id: int
     name: str
@@ -93,7 +93,7 @@ class EstimateInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FailureInfo(_Told, frozen=True, kw_only=True):
-    """Why a job failed."""
+    """Why a job failed, and whose fault it is."""
 
     reason: str
     fault: str
@@ -114,7 +114,7 @@ class TimeSplit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobWhy(msgspec.Struct, frozen=True, kw_only=True):
-    """GET /api/remuda/v1/jobs/:job_id/why."""
+    """The answer of GET /api/remuda/v1/jobs/:job_id/why."""
 
     version: int = 1
     job_id: int

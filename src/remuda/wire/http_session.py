@@ -29,14 +29,14 @@ class Content(Protocol):
 
 
 class Answer(Protocol):
-    """What a server said."""
+    """The response of a server to one call."""
 
     @property
     def status(self) -> int: ...
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """Names in any case."""
+        """Names are looked up without regard to case."""
 
     @property
     def content(self) -> Content: ...

@@ -137,7 +137,7 @@ class JunitReader:
 
 
 class _File:
-    """One XML file."""
+    """Parses one XML file, piece by piece."""
 
     def __init__(self, take: Callable[[TestCase], None], limits: JunitLimits, elements: int) -> None:
         self.elements = elements

@@ -40,7 +40,7 @@ class TokenError(ValueError):
 
 
 class Routable(msgspec.Struct, frozen=True, kw_only=True):
-    """A token taken apart."""
+    """The decoded parts of a token."""
 
     prefix: str
     random: bytes

@@ -71,7 +71,7 @@ class RunnerInfo(Message):
 
 
 class RegisterRunner(Message):
-    """POST /runners."""
+    """The request body of POST /runners."""
 
     token: str = ""
     description: str | None = None
@@ -89,7 +89,7 @@ class RegisterRunner(Message):
 
 
 class CreateRunner(Message):
-    """POST /user/runners."""
+    """The request body of POST /user/runners."""
 
     runner_type: str = ""
     group_id: int | None = None
@@ -124,7 +124,7 @@ class RunnerCredentials(msgspec.Struct, kw_only=True):
 
 
 class RequestJob(Message):
-    """POST /jobs/request."""
+    """The request body of POST /jobs/request."""
 
     token: str = ""
     system_id: str | None = None
@@ -265,7 +265,7 @@ class TraceOutput(Message):
 
 
 class UpdateJob(Message):
-    """PUT /jobs/:id."""
+    """The request body of PUT /jobs/:id."""
 
     token: str = ""
     info: RunnerInfo | None = None

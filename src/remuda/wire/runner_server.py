@@ -54,7 +54,7 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Response(msgspec.Struct, frozen=True, kw_only=True):
-    """What a server said."""
+    """The response of a server to one call."""
 
     status: int
     headers: Any
@@ -109,7 +109,7 @@ def environment_proxy(url: str) -> str | None:
 
 
 class Server:
-    """Calls to one server."""
+    """Sends calls to one server, and repeats those that failed."""
 
     def __init__(
         self,

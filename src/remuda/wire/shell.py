@@ -42,7 +42,7 @@ class WantedStop(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LookRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """POST /api/remuda/v1/runners/wanted."""
+    """The request body of POST /api/remuda/v1/runners/wanted."""
 
     token: str = ""
     system_id: str | None = None

@@ -1,7 +1,7 @@
-"""A runner manager's calls about people who look into its jobs, to a Remuda cell.
+"""Client of a cell's endpoints for shells: a runner manager fetches requests and exchanges the bytes of shells.
 
-Nothing is decided here: an answer comes back as a value, only the network raises (`RunnerApiTemporaryError`). What the
-messages mean is in `remuda.wire.shell`.
+HTTP statuses come back as values; only network errors raise (`RunnerApiTemporaryError`). `remuda.wire.shell` has the
+messages.
 """
 
 from urllib.parse import quote
@@ -32,7 +32,7 @@ class Taken(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LookingClient:
-    """Calls of one runner."""
+    """The shell calls of one runner."""
 
     def __init__(self, client: RunnerClient) -> None:
         self._client = client

@@ -1,7 +1,7 @@
-"""What people's clients and a cell say to each other beyond GitLab's API, as values.
+"""Messages between user clients and a cell that GitLab's API does not have.
 
-Nothing is decided here. `remuda.wire.user_client` sends and reads them, `remuda.cell.http` answers; fields are only
-ever added, with defaults, so that the two may be of different versions.
+`remuda.wire.user_client` sends the requests, `remuda.cell.http` answers them. New fields get defaults, so that client
+and cell may have different versions.
 """
 
 from collections.abc import Mapping
@@ -51,7 +51,7 @@ class MistakeInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LintInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """What `ci/lint` answers."""
+    """The response of GitLab's endpoint `ci/lint`."""
 
     valid: bool
     errors: tuple[str, ...] = ()

@@ -2,7 +2,7 @@
 
 
 def plural(number: int, noun: str) -> str:
-    """`1 job`, `2 jobs`."""
+    """The number with its noun: `1 job`, `2 jobs`."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 

@@ -166,7 +166,7 @@ class Repository:
         return [name for name in names if not name.endswith("/")]
 
     def index(self) -> dict[str, TreeFile]:
-        """The tracked files."""
+        """The tracked files, by path."""
         return _read_listing(self.names("ls-files", "-z", "--stage"))
 
     def modified_files(self) -> list[str]:

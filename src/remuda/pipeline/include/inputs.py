@@ -32,7 +32,7 @@ _KINDS = {"string": ("text",), "number": ("number",), "boolean": ("true", "false
 
 
 class Input(msgspec.Struct, frozen=True, kw_only=True):
-    """A declared input."""
+    """An input as `spec:inputs` declares it."""
 
     type: str
     default: Node | None

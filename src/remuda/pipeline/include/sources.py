@@ -19,7 +19,7 @@ _ADDRESS = re.compile(r"(?P<host>[^/@\s]+)/(?P<project>[^@\s]+)/(?P<name>[^/@\s]
 
 
 class ComponentAddress(msgspec.Struct, frozen=True, kw_only=True):
-    """The parts of `host/group/project/name@version`."""
+    """The parsed form of `host/group/project/name@version`."""
 
     host: str
     project: str

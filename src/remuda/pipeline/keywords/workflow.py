@@ -42,7 +42,7 @@ def read_workflow(report: Report, judge: Judge, node: Node) -> Workflow:
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of `workflow`."""
+    """What `workflow` decides for one pipeline."""
 
     name: str
     auto_cancel: AutoCancel

@@ -40,19 +40,19 @@ class ExpressionError(Exception):
 
 
 class Variable(msgspec.Struct, frozen=True, kw_only=True):
-    """`$NAME`"""
+    """An operand that names a variable: `$NAME` or `${NAME}`."""
 
     name: str
 
 
 class Value(msgspec.Struct, frozen=True, kw_only=True):
-    """A text, or null."""
+    """An operand that is a quoted text, or `null` (None)."""
 
     text: str | None
 
 
 class Regex(msgspec.Struct, frozen=True, kw_only=True):
-    """`/.../flags`"""
+    """An operand that is a regular expression: `/.../flags`."""
 
     text: str
     flags: str

@@ -24,7 +24,7 @@ _LINK = b"160000 "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Submodules:
-    """Which ones, and how."""
+    """The submodules to check out, and the options of `git submodule update`."""
 
     recursive: bool
     depth: int

@@ -1,6 +1,7 @@
-"""Has a driver of GitLab's custom executor clean up: `cleanup_exec`, whatever happened before.
+"""The step `custom_close`: calls `cleanup_exec` of a driver of GitLab's custom executor, also after a failed job.
 
-Its failure is a line in the log and changes nothing about how the job ended.
+A failure of it is logged and does not change the job's result. Its own module because `remuda.stdsteps.__main__`
+imports every step by the name of its module.
 """
 
 from pathlib import Path
@@ -14,7 +15,6 @@ from remuda.stdsteps.custom.job import CustomJob, Said
 
 
 def run(inputs: Inputs) -> None:
-    """The step. The other inputs are for opening."""
     folder, order = custom_job.driver_folder(), Path(inputs.text("order"))
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -25,7 +25,7 @@ def run(inputs: Inputs) -> None:
 
 
 def clean_up(driver: Driver, job: CustomJob) -> None:
-    """Call it, where the driver has one."""
+    """Call `cleanup_exec` if the driver has one."""
     called = program(job, "cleanup")
     if not called.is_there:
         return

@@ -2,7 +2,7 @@
 
 A program of the driver runs in a process group of its own, in the driver's folder. It is ended as GitLab's runner does
 it: SIGTERM to the group, `graceful_kill_timeout`, SIGKILL, `force_kill_timeout`; after that it is left alone, with a
-line in the log. What its exit code means is decided here, too (`check`).
+line in the log. `check` turns its exit code into an error.
 """
 
 import contextlib

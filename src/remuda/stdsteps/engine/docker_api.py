@@ -160,7 +160,7 @@ class Stream:
 
 
 class Engine:
-    """One engine."""
+    """A client of one container engine. Opens a connection for each call."""
 
     def __init__(self, host: str = "") -> None:
         self.host = host or DEFAULT_HOST

@@ -21,7 +21,7 @@ LARGEST_ANSWER_BYTES = 4 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Server:
-    """Where, and who asks."""
+    """A Vault server, and the login that the job uses there."""
 
     url: str
     namespace: str

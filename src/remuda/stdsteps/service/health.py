@@ -24,7 +24,7 @@ _TABLES = ("tcp", "tcp6")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Health:
-    """How a service did."""
+    """The result of waiting for a service."""
 
     problem: str
     """Empty: it can be used, as far as anybody can tell."""

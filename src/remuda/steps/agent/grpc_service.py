@@ -47,7 +47,7 @@ _STATUSES = {
 
 
 class AgentService(AgentBase):
-    """The service remuda.agent.v1.Agent."""
+    """Implements the gRPC service remuda.agent.v1.Agent."""
 
     def __init__(self, jobs: Jobs, *, transport: str, data: Path) -> None:
         self._jobs = jobs

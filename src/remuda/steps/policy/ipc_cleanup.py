@@ -1,8 +1,9 @@
 """Removes the System V IPC objects of a job's own user when the job is over: memory, messages, semaphores.
 
 They are not in the file system and outlive their processes, so the next job in the slot, which has the same user, would
-find them. The kernel lists those of this IPC namespace; those of a sandbox or container end with it. Stands beside
-`user_cleanup` because it needs calls of the C library.
+find them. The kernel lists those of this IPC namespace; those of a sandbox or container end with it.
+
+Its own module because it calls the C library; `user_cleanup` works on processes and files.
 """
 
 import ctypes

@@ -37,7 +37,7 @@ _SURE_LOOKS = 1000
 
 @dataclass(frozen=True, slots=True)
 class Stat:
-    """One process, from /proc/PID/stat."""
+    """One process, as /proc/PID/stat shows it."""
 
     state: str
     parent: int

@@ -1,4 +1,7 @@
-"""The store in memory: the public twin of the SQLite store, for unit tests and short-lived cells."""
+"""The store in memory: the public twin of the SQLite store, for unit tests and short-lived cells.
+
+Its own module, so that every store is found in the same place: `memory.store`, `sqlite.store`, `postgres.store`.
+"""
 
 from remuda.cell.store.memory.database import MemoryDatabase
 from remuda.cell.store.memory.jobs import MemoryJobs
