@@ -106,7 +106,9 @@ def _describe(fact: Fact) -> str:
 def metrics() -> str:
     families = [family() for family in CellMetrics().registry.families]
     sections = ["## Cell\n"]
-    sections += [definition(f"`{family.name}`", f"{family.type}. {family.documentation}") for family in families]
+    for family in families:
+        name = f"{family.name}_total" if family.type == "counter" else family.name
+        sections.append(definition(f"`{name}`", f"{family.type}. {family.documentation}"))
     sections.append("## Manager\n")
     for family in metric_table.FAMILIES:
         labels = f" Labels: {', '.join(f'`{label}`' for label in family.labels)}." if family.labels else ""

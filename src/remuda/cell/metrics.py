@@ -2,7 +2,7 @@
 
 The HTTP endpoints count requests and hand-outs as they happen. Numbers from the store and the queue are read at each
 scrape: only jobs and pipelines that are not over, because the number of all others only grows. Each process counts
-those that it ended since its start. docs/reference/http.md lists the names.
+those that it ended since its start. docs/reference/generated/metrics.md lists the names.
 """
 
 from collections import Counter as Numbers
@@ -36,20 +36,20 @@ class CellMetrics:
         self.registry = Registry()
         self._requests = Counter(
             "remuda_cell_http_requests",
-            "Requests answered, by route and status.",
+            "Answered requests, by method, route and status.",
             ("method", "route", "status"),
             registry=self.registry,
         )
         self._request_seconds = Histogram(
             "remuda_cell_http_request_duration_seconds",
-            "Time until the answer was complete; held polls and streams included.",
+            "Time until the response was complete, by route. Includes held job requests and streams.",
             ("route",),
             buckets=REQUEST_BUCKETS,
             registry=self.registry,
         )
         queue_seconds = Histogram(
             "job_queue_duration_seconds",
-            "Time from a job's turn until it was handed out to a runner.",
+            "Time from when a job could run until a runner received it. shared_runner: true for instance runners.",
             ("shared_runner",),
             buckets=QUEUE_BUCKETS,
             registry=self.registry,
@@ -57,7 +57,7 @@ class CellMetrics:
         self._queue_seconds = {shared: queue_seconds.labels(str(shared).lower()) for shared in (False, True)}
         self.trace_mismatches = Counter(
             "remuda_cell_trace_mismatches",
-            "Jobs whose runner reported another checksum of the log than that of the stored log.",
+            "Jobs whose runner reported another log checksum than that of the stored log.",
             registry=self.registry,
         )
         self._answers: dict[tuple[str, str, int], tuple[Number, Spread]] = {}
@@ -66,18 +66,20 @@ class CellMetrics:
             "remuda_cell_pipelines", "Pipelines that are not over, by status.", ("status",), registry=self.registry
         )
         self._ended_jobs = _MirroredCounter(
-            Counter("remuda_cell_jobs_ended", "Jobs that this process ended.", ("state",), registry=self.registry)
+            Counter(
+                "remuda_cell_jobs_ended", "Jobs that this process ended, by state.", ("state",), registry=self.registry
+            )
         )
         self._ended_pipelines = _MirroredCounter(
             Counter(
                 "remuda_cell_pipelines_ended",
-                "Pipelines that ended through this process.",
+                "Pipelines that this process ended, by status.",
                 ("status",),
                 registry=self.registry,
             )
         )
         self._waiting = Gauge("remuda_cell_queue_size", "Jobs that wait for a runner.", registry=self.registry)
-        self._polls = Gauge("remuda_cell_held_polls", "Requests for a job that are held.", registry=self.registry)
+        self._polls = Gauge("remuda_cell_held_polls", "Job requests that are held.", registry=self.registry)
         self._watchers = Gauge("remuda_cell_watchers", "Open event streams.", registry=self.registry)
 
     def count_answer(self, method: str, route: str, status: int, seconds: float) -> None:

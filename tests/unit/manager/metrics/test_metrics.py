@@ -1,5 +1,6 @@
 """Counting, and the page that says what is counted."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,7 @@ import pytest
 from remuda.manager.config.load import ManagerConfig, RunnerConfig
 from remuda.manager.core.open_requests import RequestLimit
 from remuda.manager.core.poll_pace import Health
-from remuda.manager.metrics.metric_table import FAMILIES, RUNNER, Family
+from remuda.manager.metrics.metric_table import FAMILIES, Family
 from remuda.manager.metrics.metrics import Load, ManagerMetrics, RunnerLabels
 from remuda.telemetry.logs import logger
 from remuda.telemetry.metrics import render
@@ -15,6 +16,7 @@ from remuda.wire.agent_client import JobUse
 from remuda.wire.runner_api import JobInfo
 
 PAGE = Path(__file__).parents[4] / "docs" / "reference" / "metrics.md"
+NAMES = PAGE.parent / "generated" / "metrics.md"
 ONE = RunnerConfig(name="one", url="http://cell", token="glrt-abcdefghijkl", executor="shell", limit=3)
 R = 'runner="abcdefghi",runner_name="one",system_id="s_1"'
 
@@ -30,18 +32,25 @@ def lines(metrics: ManagerMetrics) -> list[str]:
     return render(metrics.registry).decode().splitlines()
 
 
-def row(family: Family) -> str:
+def entry(family: Family) -> str:
+    """The text of a metric in the list of metric names."""
     if family.missing:
-        return f"| `{family.name}` | {family.missing} |"
-    names = [f"`{name}`" for name in family.labels if name not in RUNNER or not set(RUNNER) <= set(family.labels)]
-    if set(RUNNER) <= set(family.labels):
-        names.insert(0 if family.labels[0] == RUNNER[0] else len(names), "R")
-    return f"| `{family.name}` | {family.kind} | {', '.join(names) or 'none'} | {family.text} |"
+        return f"Not served: {family.missing}."
+    labels = f" Labels: {', '.join(f'`{label}`' for label in family.labels)}." if family.labels else ""
+    return f"{family.kind}. {family.text}{labels}"
 
 
-def test_the_page_has_every_metric_and_no_other() -> None:
-    rows = [line for line in PAGE.read_text().splitlines() if line.startswith(("| `gitlab", "| `remuda", "| `fleet"))]
-    assert sorted(rows) == sorted(map(row, FAMILIES))
+def test_the_list_has_every_metric_and_no_other() -> None:
+    _, _, of_manager = NAMES.read_text().partition("\n## Manager\n")
+    entries = re.findall(r"^`(\w+)`\n: {3}(.*?)(?=\n\n|\Z)", of_manager, re.MULTILINE | re.DOTALL)
+    listed = sorted((name, " ".join(text.split())) for name, text in entries)
+    assert listed == sorted((family.name, entry(family)) for family in FAMILIES)
+
+
+def test_the_page_names_metrics_that_are_served() -> None:
+    served = {family.name for family in FAMILIES if not family.missing}
+    named = set(re.findall(r"\b(?:gitlab_runner|fleeting|remuda_manager)_\w*[a-z]\b(?!\*)", PAGE.read_text()))
+    assert {name for name in named if name not in served and name.removesuffix("_bucket") not in served} == set()
 
 
 def test_names_are_there_once_and_counters_end_as_they_should() -> None:
