@@ -59,13 +59,25 @@ def commands() -> str:
         text = io.StringIO()
         console = Console(file=text, width=HELP_WIDTH, no_color=True, force_terminal=False)
         build_app(words.split()).help_print(words.split(), console=console)
-        lines = "\n".join(line.rstrip() for line in text.getvalue().strip("\n").splitlines())
-        sections.append(f"## remuda {words}\n\n```text\n{lines}\n```\n")
+        sections.append(f"## remuda {words}\n\n```text\n{_remove_boxes(text.getvalue())}\n```\n")
     return page(
         "Commands",
         "The help text of every command. [Command line](../cli.md) explains how they work together.",
         sections,
     )
+
+
+def _remove_boxes(text: str) -> str:
+    """Replace the frames around arguments and options by a heading and an indent."""
+    lines: list[str] = []
+    for line in text.strip("\n").splitlines():
+        if heading := re.fullmatch(r"╭─ (.*?) ─*╮", line.strip()):
+            lines += ["", f"{heading[1]}:"]
+        elif row := re.fullmatch(r"│ (.*) │", line.strip()):
+            lines.append(f"  {row[1]}".rstrip())
+        elif not re.fullmatch(r"╰─*╯", line.strip()):
+            lines.append(line.rstrip())
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(lines))
 
 
 def cell_settings() -> str:
