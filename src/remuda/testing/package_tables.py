@@ -4,6 +4,8 @@ A test compares the page with what this makes, so that neither a new input nor a
 """
 
 import json
+import re
+import textwrap
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -13,11 +15,12 @@ from remuda.steps.language.values import MISSING, Parameter
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs" / "reference" / "standard-step-packages.md"
 FOLDERS = sorted(file.parent for file in (ROOT / "src" / "remuda" / "stdsteps").glob("*/func.yml"))
+WIDTH = 116
 _HEAD = """# Packages of the standard steps
 
-Inputs and outputs of every package that comes with the agent, from their definitions
-(`src/remuda/stdsteps/*/func.yml`). What the steps do is described in [standard steps](standard-steps.md).
-An input without a default is needed; *sensitive* ones are masked in logs and results.
+Inputs and outputs of every package that comes with the agent, generated from the definitions
+(`src/remuda/stdsteps/*/func.yml`). [Standard steps](standard-steps.md) describes what the steps do.
+An input without a default is required. *Sensitive* values are masked in logs and results.
 """
 
 
@@ -29,19 +32,32 @@ def _section(folder: Path) -> str:
     text = (folder / "func.yml").read_text()
     spec = read_step(text, file=f"{folder.name}/func.yml").spec
     about = text.partition("\n")[0].removeprefix("#").strip()
-    lines = [f"## {folder.name} {spec.version}", "", about, ""]
-    lines += ["| input | type | default | meaning |", "|---|---|---|---|", *_rows(spec.inputs, has_default=True)]
+    lines = [
+        f"## {folder.name} {spec.version}",
+        "",
+        about,
+        "",
+        "### Inputs",
+        "",
+        *_entries(spec.inputs, has_default=True),
+    ]
     if spec.outputs:
-        lines += ["", "| output | type | meaning |", "|---|---|---|", *_rows(spec.outputs, has_default=False)]
-    return "\n".join([*lines, ""])
+        lines += ["### Outputs", "", *_entries(spec.outputs, has_default=False)]
+    return "\n".join(lines)
 
 
-def _rows(parameters: Mapping[str, Parameter], *, has_default: bool) -> Iterable[str]:
-    for name, one in parameters.items():
-        default = "" if one.default is MISSING else f"`{json.dumps(one.default)}`"
-        about = one.description.replace("|", "\\|").strip() + (" *Sensitive.*" if one.sensitive else "")
-        cells = [f"`{name}`", one.type.value, *([default] if has_default else []), about]
-        yield f"| {' | '.join(cells)} |"
+def _entries(parameters: Mapping[str, Parameter], *, has_default: bool) -> Iterable[str]:
+    for name, parameter in parameters.items():
+        is_shown = has_default and parameter.default is not MISSING
+        default = f", default `{json.dumps(parameter.default)}`" if is_shown else ""
+        about = parameter.description.strip() + (" *Sensitive.*" if parameter.sensitive else "")
+        text = textwrap.fill(_escape(about), WIDTH, subsequent_indent="    ", break_on_hyphens=False)
+        yield f"`{name}` ({parameter.type.value}{default})\n:   {text}\n"
+
+
+def _escape(text: str) -> str:
+    """Show `*` and `**` of a description as they are; Markdown reads them as emphasis."""
+    return re.sub(r"(?<!\S)\*{1,2}(?=[\s.,])", r"`\g<0>`", text)
 
 
 if __name__ == "__main__":
