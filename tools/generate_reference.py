@@ -92,7 +92,10 @@ def cell_settings() -> str:
         default = f"Default: `{ast.unparse(field.value)}`." if field.value else "Required."
         sections.append(definition(f"`{ast.unparse(field.target)}`", text, default))
     return page(
-        "Settings of a cell", "What `remuda cell serve` can be told by flag, environment variable or file.", sections
+        "Settings of a cell",
+        "Each setting is a key in `cell.toml` or an environment variable: `REMUDA_` and its name in capitals. "
+        "[Command line](../cli.md) describes the options of `remuda cell serve`, which have precedence.",
+        sections,
     )
 
 

@@ -84,9 +84,9 @@ class CellSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """The limit for one uploaded file."""
     blobs: str = ""
     """Where artifacts and archived traces are stored: `s3://bucket/prefix`, `gs://bucket/prefix`,
-    `az://container/prefix` or the path of a folder; empty means the folder `blobs` in the data folder."""
+    `az://container/prefix` or the absolute path of a folder; empty means the folder `blobs` in the data folder."""
     blobs_endpoint: str = ""
-    """The address of the bucket's server, if it is not the provider's own."""
+    """The address of the bucket's server, if it is not the provider's own, for example `http://127.0.0.1:9000`."""
     artifacts_expire_in: str = "30 days"
     """How long artifacts are kept if their job does not set it; `never` keeps them for ever."""
     keep_latest_artifacts: bool = True
