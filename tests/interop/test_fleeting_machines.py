@@ -21,7 +21,8 @@ from remuda.fleeting import Connector, InstanceState, Settings
 from remuda.fleeting.host import HostedGroup
 from remuda.testing.agent_process import until as so
 from remuda.testing.lab import processes
-from remuda_plugin_local.testing import PROGRAM, Yard, on, start_machines, until
+from remuda.testing.plugin_groups import start_machines, until
+from remuda_plugin_local.testing import PROGRAM, Yard, on
 
 BUILT = Path(__file__).parents[2] / "build/interop"
 REMUDA = Path(sys.executable).parent / "remuda"

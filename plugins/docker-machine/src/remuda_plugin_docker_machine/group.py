@@ -10,11 +10,10 @@ import logging
 import os
 import random
 import time
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from secrets import token_hex
-from typing import Any
 
 from remuda.fleeting import (
     ConnectInfo,
@@ -29,6 +28,7 @@ from remuda.fleeting import (
     TemporaryError,
     UnhealthyError,
 )
+from remuda.fleeting.background import BackgroundTasks, answers_ssh
 from remuda.lib.backoff import Backoff
 from remuda.lib.files import wait_for_lock
 from remuda_plugin_docker_machine import program
@@ -39,7 +39,6 @@ from remuda_plugin_docker_machine.store import TRIAL_PREFIX, Draft, Machine, See
 
 LOOK_SECONDS = 0.25
 """Interval between checks of a running docker-machine."""
-ANSWER_SECONDS = 5.0
 HALF_MADE_ATTEMPTS = 3
 """Tries to remove a machine whose creation failed: often its driver does not know what to remove."""
 AGAIN = Backoff(first_seconds=5.0, ceiling_seconds=300.0)
@@ -54,11 +53,10 @@ class DockerMachineGroup(Plugin[Config]):
     config_type = Config
 
     def __init__(self) -> None:
-        self._tasks: dict[str, asyncio.Task[Any]] = {}
+        self._tasks = BackgroundTasks(_log)
         self._gone: set[str] = set()
         """Machines that were removed and not shown as deleted yet. One that is only missing would be suspect."""
         self._making: set[str] = set()
-        self._ending = asyncio.Event()
 
     async def init(self, config: Config, settings: Settings) -> ProviderInfo:
         check(config)
@@ -81,9 +79,9 @@ class DockerMachineGroup(Plugin[Config]):
         for seen in found:
             # A marked machine is removed whoever owns it: its owner, and whoever swept it, may be gone.
             if seen.is_deleting or (seen.is_half_made and self._is_ours(seen)):
-                self._begin(seen.machine.name, self._remove(seen.machine.name))
+                self._tasks.begin(seen.machine.name, self._remove(seen.machine.name))
             elif seen.state is InstanceState.CREATING and self._is_ours(seen):
-                self._begin(seen.machine.name, self._follow(seen.machine.name))
+                self._tasks.begin(seen.machine.name, self._follow(seen.machine.name))
         shown = dict.fromkeys(self._gone, InstanceState.DELETED)
         self._gone.clear()
         return shown | {seen.machine.name: seen.state for seen in found if self._is_ours(seen)}
@@ -98,13 +96,13 @@ class DockerMachineGroup(Plugin[Config]):
             )
         # A cancelled caller does not stop the creation of added machines.
         work = self._increase(min(count, room))
-        return await asyncio.shield(self._begin(f"increase {time.monotonic_ns()}", work))
+        return await asyncio.shield(self._tasks.begin(f"increase {time.monotonic_ns()}", work))
 
     async def decrease(self, instances: Sequence[str]) -> Sequence[str]:
         for name in instances:
             if self._store.look(name) is not None:
                 await asyncio.to_thread(self._store.mark_deleting, name)
-                self._begin(name, self._remove(name))
+                self._tasks.begin(name, self._remove(name))
         return instances
 
     async def connect_info(self, instance: str) -> ConnectInfo:
@@ -124,7 +122,7 @@ class DockerMachineGroup(Plugin[Config]):
             raise UnhealthyError(f"{instance} is about to be removed")
         login = program.read_login(self._store.machine_place(instance))
         address = await self._address(instance, login)
-        if not await _answers(address, self._settings.connector.port or login.port):
+        if not await answers_ssh(address, self._settings.connector.port or login.port):
             state = await program.state_of(self._config, instance)
             raise UnhealthyError(f"{instance} does not answer at {address}; docker-machine says of it: {state}")
 
@@ -140,12 +138,7 @@ class DockerMachineGroup(Plugin[Config]):
 
     async def shutdown(self) -> None:
         """Stop following docker-machine. Its runs continue, and the next process follows them."""
-        self._ending.set()
-        try:
-            while self._tasks:
-                await asyncio.gather(*self._tasks.values(), return_exceptions=True)
-        finally:
-            self._ending.clear()
+        await self._tasks.finish()
 
     @property
     def _now(self) -> float:
@@ -193,20 +186,6 @@ class DockerMachineGroup(Plugin[Config]):
             raise PermanentError(f"the key of {name}, {login.key_path}: {error.strerror}") from error
         return replace(connector, username=login.username or program.SSH_USER, password="", key=key)
 
-    def _begin(self, name: str, work: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
-        """Start a task, unless one of this name runs already."""
-        if name in self._tasks:
-            work.close()
-            return self._tasks[name]
-        task = self._tasks[name] = asyncio.create_task(work, name=f"docker-machine {name}")
-        task.add_done_callback(lambda task: self._finish(name, task))
-        return task
-
-    def _finish(self, name: str, task: "asyncio.Task[Any]") -> None:
-        del self._tasks[name]
-        if not task.cancelled() and (error := task.exception()) is not None:
-            _log.error("%s: %s: %s", name, type(error).__name__, error)
-
     async def _increase(self, count: int) -> int:
         now = time.time()
         machines = [
@@ -221,7 +200,7 @@ class DockerMachineGroup(Plugin[Config]):
         drafts = await asyncio.to_thread(self._store.add, machines, max_size=self._config.max_size)
         for draft in drafts:
             self._making.add(draft.machine.name)
-            self._begin(draft.machine.name, self._make(draft))
+            self._tasks.begin(draft.machine.name, self._make(draft))
         return len(drafts)
 
     async def _make(self, draft: Draft) -> None:
@@ -250,7 +229,7 @@ class DockerMachineGroup(Plugin[Config]):
     async def _turn(self, name: str) -> bool:
         """Wait until the machine may be created. False: it is to be removed, or we end."""
         while not self._pace.may_begin(self._now):
-            if not await self._rest(LOOK_SECONDS):
+            if not await self._tasks.rest(LOOK_SECONDS):
                 return False
             if (seen := self._store.look(name)) is None or seen.is_deleting:
                 return False
@@ -262,14 +241,14 @@ class DockerMachineGroup(Plugin[Config]):
         self._pace.under_way += 1
         try:
             while (seen := self._store.look(name)) is not None and seen.is_held:
-                if not await self._rest(LOOK_SECONDS):
+                if not await self._tasks.rest(LOOK_SECONDS):
                     return
         finally:
             self._pace.under_way -= 1
             self._making.discard(name)
         if seen is not None and seen.state is InstanceState.RUNNING:
             self._pace.note_success()
-        elif seen is not None and not self._ending.is_set():
+        elif seen is not None and not self._tasks.is_ending:
             await self._remove(name)
 
     async def _remove(self, name: str) -> None:
@@ -283,14 +262,14 @@ class DockerMachineGroup(Plugin[Config]):
                 # A running create is not interrupted: the provider would make the machine, and nobody would know it.
                 lock = self._store.take_lock(name)
             if lock is None:
-                if not await self._rest(LOOK_SECONDS):
+                if not await self._tasks.rest(LOOK_SECONDS):
                     return
                 continue
             attempts += 1
             if cause := await self._try_remove(seen, lock, attempts):
                 pause = AGAIN.delay(attempts, jitter=random.random())
                 _log.warning("cannot remove %s; next try in %.0f s: %s", name, pause, cause)
-                if not await self._rest(pause):
+                if not await self._tasks.rest(pause):
                     return
         self._gone.add(name)
 
@@ -310,7 +289,7 @@ class DockerMachineGroup(Plugin[Config]):
         finally:
             os.close(lock)
         while (now := self._store.look(name)) is not None and now.is_held:
-            if not await self._rest(LOOK_SECONDS):
+            if not await self._tasks.rest(LOOK_SECONDS):
                 return "the plugin ends"
         code = self._store.exit_code(name, "rm")
         if code == 0 and not self._store.machine_place(name).exists():
@@ -344,23 +323,3 @@ class DockerMachineGroup(Plugin[Config]):
         cause = Ran(code=seen.exit_code, output=self._store.words(name, "create")).cause
         pause = self._pace.note_failure(cause, now=self._now, jitter=random.random())
         _log.warning("cannot make %s; removing it, next try in %.0f s: %s", name, pause, cause)
-
-    async def _rest(self, seconds: float) -> bool:
-        """Sleep. False if the plugin ends."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._ending.wait()
-        return not self._ending.is_set()
-
-
-async def _answers(host: str, port: int) -> bool:
-    """True if an SSH server answers."""
-    try:
-        async with asyncio.timeout(ANSWER_SECONDS):
-            reader, writer = await asyncio.open_connection(host, port)
-            try:
-                return (await reader.readexactly(4)) == b"SSH-"
-            finally:
-                writer.close()
-    except (OSError, TimeoutError, asyncio.IncompleteReadError):
-        return False

@@ -1,26 +1,20 @@
-"""A stand-in for docker-machine, and groups that use it, for tests: the same words, exit codes and store.
+"""A stand-in for docker-machine with its commands, exit codes and store, and groups that use it, for tests.
 
-What it does with a machine tests say by files beside it: `hold` lets creates hang, `fail-create` and `refuse-create`
-fail with their text (half made, as real ones do, or before anything is made), `fail-rm` lets `rm -y` fail. `calls` has
-what it was asked for. Machines it makes are at the address given by `--stand-in-address` and `--stand-in-port`.
+Files beside it control it: with `hold` creates hang, with `fail-create` and `refuse-create` they fail with the file's
+text (half made, as real ones do, or before anything is made), with `fail-rm` `rm -y` fails. `calls` lists its calls.
+Its machines have the address given by `--stand-in-address` and `--stand-in-port`.
 """
 
-import asyncio
 import sys
-from collections.abc import Callable, Mapping
-from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, Self
 
-from remuda.fleeting import InProcess, InstanceState, Settings, TemporaryError
-from remuda.fleeting.host import HostedGroup
-from remuda.lib.backoff import Backoff
+from remuda.fleeting import Settings
+from remuda.testing.plugin_groups import Group, PluginGroups
 from remuda_plugin_docker_machine.group import DockerMachineGroup
 
-OWNER = "s_0123456789ab/7"
 PROGRAM = Path(sys.executable).parent / "fleeting-plugin-docker-machine"
 KEY = "a private key\n"
-Group = InProcess | HostedGroup
 _STAND_IN = r"""#!/bin/sh
 here=$(dirname "$0") store=$MACHINE_STORAGE_PATH
 [ "$MACHINE_BUGSNAG_API_TOKEN" = no-report ] || { echo "it would report" >&2; exit 1; }
@@ -68,7 +62,7 @@ class Yard:
         self.program = folder / "docker-machine"
         self.program.write_text(_STAND_IN)
         self.program.chmod(0o755)
-        self._stack = AsyncExitStack()
+        self._groups = PluginGroups()
 
     async def __aenter__(self) -> Self:
         return self
@@ -76,15 +70,15 @@ class Yard:
     async def __aexit__(self, *_: object) -> None:
         for name in ("hold", "fail-rm", "fail-create"):
             self.let(name)
-        async with self._stack:
+        async with self._groups:
             pass
 
     def say(self, name: str, text: str = "") -> None:
-        """Have it behave so from now on."""
+        """Write a control file of the stand-in."""
         (self.folder / name).write_text(text)
 
     def let(self, name: str) -> None:
-        """No longer."""
+        """Remove a control file of the stand-in."""
         (self.folder / name).unlink(missing_ok=True)
 
     def calls(self, verb: str = "") -> list[str]:
@@ -93,50 +87,19 @@ class Yard:
         return [line for line in lines if line.startswith(verb)]
 
     def machines(self) -> list[str]:
-        """In docker-machine's store."""
+        """Names of the machines in docker-machine's store."""
         return sorted(path.name for path in self.store.glob("machines/*"))
 
     def records(self) -> list[str]:
-        """In ours."""
+        """Names of the machines in the plugin's own store."""
         return sorted(path.name for path in self.store.glob("remuda/*") if not path.name.startswith("."))
 
     async def group(
         self, how: str = "in process", *, settings: Settings | None = None, plugin: Path = PROGRAM, **config: Any
     ) -> Group:
-        """One, `in process` or `hosted`; it is closed in the end."""
-        group: Group
-        if how == "in process":
-            group = InProcess(DockerMachineGroup())
-        else:
-            group = HostedGroup(str(plugin), backoff=Backoff(first_seconds=0.05, ceiling_seconds=0.2))
-        self._stack.push_async_callback(self._close, group)
-        await group.init(self.config(**config), settings or Settings(owner=OWNER))
-        return group
+        """Open a group, `in process` or `hosted`. It is closed with the yard."""
+        return await self._groups.open(how, DockerMachineGroup(), plugin, self.config(**config), settings)
 
     def config(self, **config: Any) -> dict[str, Any]:
         own = {"program": str(self.program), "storage_path": str(self.store), "machine_driver": "stand-in"}
         return own | config
-
-    async def _close(self, group: Group) -> None:
-        if isinstance(group, InProcess) and group.info is not None:
-            await group.shutdown()
-        await group.close()
-
-
-async def until(group: Group, true: Callable[[Mapping[str, InstanceState]], bool], seconds: float = 60) -> list[str]:
-    """Look until it is so; the machines that there are then. Calls of a plugin that was killed may fail meanwhile."""
-    async with asyncio.timeout(seconds):
-        while True:
-            try:
-                states = await group.update()
-            except TemporaryError:
-                states = None
-            if states is not None and true(states):
-                return list(states)
-            await asyncio.sleep(0.02)
-
-
-async def start_machines(group: Group, count: int) -> list[str]:
-    """Ask for machines and wait until all run."""
-    assert await group.increase(count) == count
-    return await until(group, lambda states: [*states.values()] == [InstanceState.RUNNING] * count)

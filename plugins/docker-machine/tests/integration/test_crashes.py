@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from remuda.fleeting import InstanceState, TemporaryError
-from remuda_plugin_docker_machine.testing import Yard, start_machines, until
+from remuda.testing.plugin_groups import start_machines, until
+from remuda_plugin_docker_machine.testing import Yard
 
 pytestmark = pytest.mark.long
 

@@ -10,9 +10,10 @@ import pytest
 from remuda.fleeting import InProcess, InstanceState, Settings, TemporaryError
 from remuda.fleeting.host import HostedGroup
 from remuda.lib.backoff import Backoff
+from remuda.testing.plugin_groups import start_machines, until
 from remuda_plugin_docker_machine import group as group_module
 from remuda_plugin_docker_machine.group import DockerMachineGroup
-from remuda_plugin_docker_machine.testing import PROGRAM, Yard, start_machines, until
+from remuda_plugin_docker_machine.testing import PROGRAM, Yard
 
 RUNNING, DELETING, DELETED = InstanceState.RUNNING, InstanceState.DELETING, InstanceState.DELETED
 

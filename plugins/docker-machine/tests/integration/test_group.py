@@ -11,7 +11,8 @@ import pytest
 
 from remuda.fleeting import Connector, InstanceState, PermanentError, Settings, TemporaryError, UnhealthyError
 from remuda.fleeting.conformance import Outcome, Trial, try_out
-from remuda_plugin_docker_machine.testing import KEY, OWNER, PROGRAM, Yard, start_machines, until
+from remuda.testing.plugin_groups import OWNER, start_machines, until
+from remuda_plugin_docker_machine.testing import KEY, PROGRAM, Yard
 
 both = pytest.mark.parametrize("how", ["in process", "hosted"])
 CREATING, RUNNING, DELETING, DELETED = (

@@ -11,7 +11,7 @@ import os
 import platform
 import subprocess
 import time
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from importlib.resources import files
@@ -31,6 +31,7 @@ from remuda.fleeting import (
     TemporaryError,
     UnhealthyError,
 )
+from remuda.fleeting.background import BackgroundTasks, answers_ssh
 from remuda_plugin_local import cgroups, namespace, qemu
 from remuda_plugin_local.addresses import clash, routes
 from remuda_plugin_local.config import Config, check
@@ -42,7 +43,6 @@ AT_ONCE = 8
 """Concurrent starts of machines."""
 LOOK_SECONDS = {"namespace": 0.05, "qemu": 0.5}
 """Interval between checks of a starting machine."""
-ANSWER_SECONDS = 5.0
 END_SECONDS = 60.0
 """After which the next `update` tries again to remove a machine."""
 _LAUNCH = (files(__package__) / "launch.sh").read_text()
@@ -59,10 +59,9 @@ class LocalGroup(Plugin[Config]):
     config_type = Config
 
     def __init__(self) -> None:
-        self._tasks: dict[str, asyncio.Task[Any]] = {}
+        self._tasks = BackgroundTasks(_log)
         self._gone: set[str] = set()
         """Machines that were removed and not shown as deleted yet. One that is only missing would be suspect."""
-        self._ending = asyncio.Event()
         self._starting = asyncio.Semaphore(AT_ONCE)
 
     async def init(self, config: Config, settings: Settings) -> ProviderInfo:
@@ -94,22 +93,22 @@ class LocalGroup(Plugin[Config]):
         for seen in found:
             self._store.mark(seen.machine.id, "lease")
             if seen.state in (InstanceState.DELETING, InstanceState.DELETED):
-                self._begin(seen.machine.id, self._remove(seen.machine.id))
+                self._tasks.begin(seen.machine.id, self._remove(seen.machine.id))
             elif seen.state is InstanceState.CREATING:
-                self._begin(seen.machine.id, self._watch(seen.machine.id))
+                self._tasks.begin(seen.machine.id, self._watch(seen.machine.id))
         shown = dict.fromkeys(self._gone, InstanceState.DELETED) | {seen.machine.id: seen.state for seen in found}
         self._gone.difference_update(shown)
         return shown
 
     async def increase(self, count: int) -> int:
         # A cancelled caller does not stop the creation of added machines.
-        return await asyncio.shield(self._begin(f"increase {time.monotonic_ns()}", self._increase(count)))
+        return await asyncio.shield(self._tasks.begin(f"increase {time.monotonic_ns()}", self._increase(count)))
 
     async def decrease(self, instances: Sequence[str]) -> Sequence[str]:
         for machine in instances:
             if self._store.look(machine) is not None:
                 self._store.mark(machine, "deleting")
-                self._begin(machine, self._remove(machine))
+                self._tasks.begin(machine, self._remove(machine))
         return instances
 
     async def connect_info(self, instance: str) -> ConnectInfo:
@@ -137,12 +136,7 @@ class LocalGroup(Plugin[Config]):
 
     async def shutdown(self) -> None:
         """Wait for running tasks. Machines stay."""
-        self._ending.set()
-        try:
-            while self._tasks:
-                await asyncio.gather(*self._tasks.values(), return_exceptions=True)
-        finally:
-            self._ending.clear()
+        await self._tasks.finish()
         await asyncio.to_thread(cgroups.tidy, self._cgroups)
 
     @property
@@ -176,20 +170,6 @@ class LocalGroup(Plugin[Config]):
             raise PermanentError(f"there is no machine {machine}")
         return seen
 
-    def _begin(self, name: str, work: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
-        """Start a task, unless one of this name runs already."""
-        if name in self._tasks:
-            work.close()
-            return self._tasks[name]
-        task = self._tasks[name] = asyncio.create_task(work, name=f"local {name}")
-        task.add_done_callback(lambda task: self._finish(name, task))
-        return task
-
-    def _finish(self, name: str, task: "asyncio.Task[Any]") -> None:
-        del self._tasks[name]
-        if not task.cancelled() and (error := task.exception()) is not None:
-            _log.error("%s: %s: %s", name, type(error).__name__, error)
-
     async def _increase(self, count: int) -> int:
         drafts = await asyncio.to_thread(
             lambda: self._store.add(
@@ -201,7 +181,7 @@ class LocalGroup(Plugin[Config]):
             )
         )
         for draft in drafts:
-            self._begin(draft.machine.id, self._make(draft))
+            self._tasks.begin(draft.machine.id, self._make(draft))
         return len(drafts)
 
     async def _make(self, draft: Draft) -> None:
@@ -262,11 +242,9 @@ class LocalGroup(Plugin[Config]):
             if seen.address and await _answers(seen.address):
                 self._store.mark(machine, "up")
                 return
-            if self._ending.is_set():
+            if self._tasks.is_ending:
                 return
-            with suppress(TimeoutError):
-                async with asyncio.timeout(LOOK_SECONDS[self._config.kind]):
-                    await self._ending.wait()
+            await self._tasks.rest(LOOK_SECONDS[self._config.kind])
 
     async def _remove(self, machine: str) -> None:
         with suppress(FileNotFoundError):
@@ -297,14 +275,5 @@ class LocalGroup(Plugin[Config]):
 
 
 async def _answers(address: str) -> bool:
-    """True if an SSH server answers."""
     host, _, port = address.partition(":")
-    try:
-        async with asyncio.timeout(ANSWER_SECONDS):
-            reader, writer = await asyncio.open_connection(host, int(port or 22))
-            try:
-                return (await reader.readexactly(4)) == b"SSH-"
-            finally:
-                writer.close()
-    except (OSError, TimeoutError, asyncio.IncompleteReadError):
-        return False
+    return await answers_ssh(host, int(port or 22))

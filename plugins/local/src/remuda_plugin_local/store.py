@@ -118,7 +118,7 @@ class Store:
             is_alive=not _is_free(folder),
             is_up=(folder / "up").exists(),
             is_deleting=(folder / "deleting").exists(),
-            address=_text(folder / "address").strip(),
+            address=read_text(folder / "address").strip(),
         )
 
     def mark(self, machine: str, fact: str) -> None:
@@ -127,10 +127,10 @@ class Store:
             (self.place(machine) / fact).touch()
 
     def process(self, machine: str) -> ProcessId | None:
-        return read_process_id(_text(self.place(machine) / "pid"))
+        return read_process_id(read_text(self.place(machine) / "pid"))
 
     def last_words(self, machine: str) -> str:
-        return _text(self.place(machine) / "log")[-_TAIL_BYTES:].strip()
+        return read_text(self.place(machine) / "log")[-_TAIL_BYTES:].strip()
 
     def take_lock(self, machine: str) -> int | None:
         """Lock an ended machine for `remove`; None if it is alive. FileNotFoundError if it is gone."""
@@ -188,7 +188,8 @@ def _read_machine(folder: Path) -> Machine:
         return Machine(id=folder.name)
 
 
-def _text(path: Path) -> str:
+def read_text(path: Path) -> str:
+    """Read a file; empty if it cannot be read."""
     try:
         return path.read_text(errors="replace")
     except OSError:

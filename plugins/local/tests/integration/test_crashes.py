@@ -10,8 +10,9 @@ import pytest
 
 from remuda.fleeting import InstanceState, TemporaryError
 from remuda.fleeting.host import HostedGroup
+from remuda.testing.plugin_groups import start_machines, until
 from remuda_plugin_local.store import Store
-from remuda_plugin_local.testing import Yard, on, remove_all, start_machines, until
+from remuda_plugin_local.testing import Yard, on, remove_all
 
 pytestmark = pytest.mark.long
 

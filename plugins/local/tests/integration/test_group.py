@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 
 from remuda.fleeting import Connector, InstanceState, PermanentError, Settings, TemporaryError, UnhealthyError
+from remuda.testing.plugin_groups import OWNER, start_machines, until
 from remuda_plugin_local.addresses import routes
 from remuda_plugin_local.keys import new_key
 from remuda_plugin_local.store import Store
-from remuda_plugin_local.testing import OWNER, PROGRAM, Yard, on, start_machines, until
+from remuda_plugin_local.testing import PROGRAM, Yard, on
 
 both = pytest.mark.parametrize("kind", ["in process", "hosted"])
 CREATING, RUNNING, DELETED = InstanceState.CREATING, InstanceState.RUNNING, InstanceState.DELETED

@@ -11,8 +11,9 @@ import pytest
 from tests.support.machines.debian_kernel import PACKAGE, debian_kernel
 
 from remuda.fleeting import InProcess, InstanceState, Settings
+from remuda.testing.plugin_groups import until
 from remuda_plugin_local import LocalGroup
-from remuda_plugin_local.testing import on, until
+from remuda_plugin_local.testing import on
 
 pytestmark = pytest.mark.timeout(300)
 BOOT_SECONDS = 200.0

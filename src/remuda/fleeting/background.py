@@ -1,0 +1,67 @@
+"""Helpers for plugins that make machines in the background: their tasks, and the check that SSH answers.
+
+Their use is optional; `remuda_plugin_local` and `remuda_plugin_docker_machine` use them.
+"""
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from typing import Any
+
+from remuda.lib.waiting import wait_for_event
+
+ANSWER_SECONDS = 5.0
+
+
+class BackgroundTasks:
+    """Tasks of a plugin, at most one for each machine. An error of a task is logged."""
+
+    def __init__(self, log: logging.Logger) -> None:
+        self._log = log
+        self._tasks: dict[str, asyncio.Task[Any]] = {}
+        self._ending = asyncio.Event()
+
+    @property
+    def is_ending(self) -> bool:
+        """True while `finish` waits for the tasks."""
+        return self._ending.is_set()
+
+    def begin(self, name: str, work: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
+        """Start a task, unless one of this name runs already."""
+        if name in self._tasks:
+            work.close()
+            return self._tasks[name]
+        task = self._tasks[name] = asyncio.create_task(work, name=f"{self._log.name} {name}")
+        task.add_done_callback(lambda task: self._note_end(name, task))
+        return task
+
+    async def rest(self, seconds: float) -> bool:
+        """Sleep. False if the tasks are to end."""
+        return not await wait_for_event(self._ending, within_seconds=seconds)
+
+    async def finish(self) -> None:
+        """Wait for all tasks. Those that `rest` end early."""
+        self._ending.set()
+        try:
+            while self._tasks:
+                await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        finally:
+            self._ending.clear()
+
+    def _note_end(self, name: str, task: "asyncio.Task[Any]") -> None:
+        del self._tasks[name]
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._log.error("%s: %s: %s", name, type(error).__name__, error)
+
+
+async def answers_ssh(host: str, port: int) -> bool:
+    """True if an SSH server answers."""
+    try:
+        async with asyncio.timeout(ANSWER_SECONDS):
+            reader, writer = await asyncio.open_connection(host, port)
+            try:
+                return (await reader.readexactly(4)) == b"SSH-"
+            finally:
+                writer.close()
+    except (OSError, TimeoutError, asyncio.IncompleteReadError):
+        return False
