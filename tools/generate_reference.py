@@ -23,7 +23,7 @@ from remuda.cell.http.edge.app import api_document
 from remuda.cell.metrics import CellMetrics
 from remuda.cell.settings import CellSettings
 from remuda.cli.main import COMMANDS, GROUPS, build_app
-from remuda.manager.config.keys.fact import Fact
+from remuda.manager.config.keys.fact import UNSAFE, Fact, Verdict
 from remuda.manager.config.keys.table import GROUPS as KEY_GROUPS
 from remuda.manager.metrics import metric_table
 from remuda.pipeline.syntax import known_keys
@@ -47,7 +47,7 @@ def definition(term: str, *paragraphs: str) -> str:
 
 
 def page(title: str, about: str, sections: Iterable[str]) -> str:
-    head = textwrap.fill(about, WIDTH)
+    head = textwrap.fill(about, WIDTH, break_long_words=False, break_on_hyphens=False)
     return "\n".join([f"# {title}\n", f"{head}\n", *sections]).rstrip() + "\n"
 
 
@@ -102,20 +102,39 @@ def cell_settings() -> str:
 def config_toml() -> str:
     sections = []
     for section, facts in KEY_GROUPS.items():
-        sections.append(f"## {f'`[{section}]`' if section else 'Top level'}\n")
-        sections += [definition(f"`{key}`", _describe(fact)) for key, fact in facts.items()]
+        name = "`[[runners]]`" if section == "runners" else f"`[{section}]`" if section else "Top level"
+        sections.append(f"## {name}\n")
+        keys_by_text: dict[str, list[str]] = {}
+        for key, fact in facts.items():
+            keys_by_text.setdefault(_describe(fact), []).append(f"`{key}`")
+        sections += [definition("\n".join(keys), text) for text, keys in keys_by_text.items()]
     return page(
         "Keys of config.toml",
-        "Every key of gitlab-runner and of Remuda with its effect here. [config.toml](../config-toml.md) has examples.",
+        "Every key of gitlab-runner and of Remuda. A key without a remark works as in gitlab-runner. *Differs*: it "
+        "works in another way. *No effect*: it is accepted with a warning. *Refused*: the file is not used if the key "
+        "is set. "
+        "*Only Remuda*: gitlab-runner does not have the key and ignores it, so both can use one file. Durations are "
+        "written as `90s`, `30m` or `1h30m`; a plain number means seconds. Sizes are written as `512m` or `2g`. "
+        "[config.toml](../config-toml.md) has examples.",
         sections,
     )
 
 
+_REMARKS = {
+    Verdict.WORKS: "",
+    Verdict.DIFFERS: "*Differs*: ",
+    Verdict.IGNORED: "*No effect*: ",
+    Verdict.REFUSED: "*Refused*: ",
+}
+
+
 def _describe(fact: Fact) -> str:
-    default = f" Default: {fact.default}." if fact.default else ""
-    about = re.sub(r"\]\(#", "](config-toml.md#", fact.about)
-    about = re.sub(r"\]\((?!https?:)", "](../", about)
-    return f"*{fact.verdict}{', only Remuda' if fact.is_own else ''}*: {about}.{default}"
+    remark = "*Only Remuda*: " if fact.is_own else _REMARKS[fact.verdict]
+    about = re.sub(r"\]\((?!https?:)", "](../", fact.about.removeprefix(UNSAFE))
+    about = about if remark else about[0].upper() + about[1:]
+    names = " A table; its keys are free." if fact.is_open else ""
+    required = " Required." if fact.default == "required" else f" Default: {fact.default}." if fact.default else ""
+    return f"{remark}{about}.{names}{required}"
 
 
 def metrics() -> str:

@@ -40,6 +40,8 @@ class Fact:
 
 
 Facts = Mapping[str, Fact]
+UNSAFE = "is not supported, and ignoring it would not be safe: "
+"""Begins the text of a key that is refused if it is set."""
 
 
 def works(about: str, default: str = "", *, is_open: bool = False) -> Fact:
@@ -66,5 +68,5 @@ def refused(about: str) -> Fact:
 def refused_if_set(about: str) -> Fact:
     """Refused, unless its value is empty or false."""
     unset = works("not set", "none")
-    why = f"is not supported, and ignoring it would not be safe: {about}"
+    why = f"{UNSAFE}{about}"
     return replace(refused(why), unless=lambda value: None if value else unset)

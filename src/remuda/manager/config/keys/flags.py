@@ -16,7 +16,7 @@ def _always(about: str) -> Fact:
     def off(value: Any) -> Fact | None:
         return None if value else differs(f"cannot be switched off: {about}")
 
-    return replace(works(f"always so: {about}"), unless=off)
+    return replace(works(f"always on: {about}"), unless=off)
 
 
 def _never(about: str) -> Fact:
@@ -31,50 +31,50 @@ _WINDOWS = _never("jobs run on Linux with bash")
 _STEPS = _always("every job runs as steps")
 
 FLAGS: Facts = {
-    "FF_DISABLE_AUTOMATIC_TOKEN_ROTATION": works("the manager leaves the token alone, whenever it ends", "false"),
-    "FF_USE_INIT_WITH_DOCKER_EXECUTOR": works("the engine's init collects what a job leaves in its container", "false"),
-    "FF_NETWORK_PER_BUILD": _always("a job with services has a network of its own"),
-    "FF_TIMESTAMPS": _always("lines of the log have their time"),
-    "FF_USE_ADAPTIVE_REQUEST_CONCURRENCY": works(
-        "more requests are open while jobs come, fewer while none do; else always `request_concurrency`", "true"
+    "FF_DISABLE_AUTOMATIC_TOKEN_ROTATION": works("the manager does not renew the token of the runner", "false"),
+    "FF_USE_INIT_WITH_DOCKER_EXECUTOR": works(
+        "containers of jobs have the engine's init, which collects orphaned processes", "false"
     ),
-    "FF_USE_DYNAMIC_TRACE_FORCE_SEND_INTERVAL": _always("the server says how often it wants to hear from a job"),
-    "FF_GIT_URLS_WITHOUT_TOKENS": _always("the token never stands in a repository's configuration"),
+    "FF_NETWORK_PER_BUILD": _always("a job with services has a network of its own"),
+    "FF_TIMESTAMPS": _always("lines of the log have timestamps"),
+    "FF_USE_ADAPTIVE_REQUEST_CONCURRENCY": works(
+        "the number of open job requests grows while jobs arrive; if off, it is always `request_concurrency`", "true"
+    ),
+    "FF_USE_DYNAMIC_TRACE_FORCE_SEND_INTERVAL": _always("the server sets the interval of updates"),
+    "FF_GIT_URLS_WITHOUT_TOKENS": _always("the git configuration of a repository never has the token"),
     "FF_MASK_ALL_DEFAULT_TOKENS": _always("tokens are masked by their prefixes"),
-    "FF_SECRET_RESOLVING_FAILS_IF_MISSING": _always("a secret that is not there fails the job"),
-    "FF_CLEAN_UP_FAILED_CACHE_EXTRACT": _always("a cache is unpacked whole or not at all"),
-    "FF_USE_EXPONENTIAL_BACKOFF_STAGE_RETRY": _always("what is tried again is tried after growing waits"),
+    "FF_SECRET_RESOLVING_FAILS_IF_MISSING": _always("a missing secret fails the job"),
+    "FF_CLEAN_UP_FAILED_CACHE_EXTRACT": _always("a cache is extracted completely or not at all"),
+    "FF_USE_EXPONENTIAL_BACKOFF_STAGE_RETRY": _always("the waits between retries grow"),
     "FF_SKIP_NOOP_BUILD_STAGES": _always("steps with nothing to do are left out"),
-    "FF_ENABLE_BASH_EXIT_CODE_CHECK": _always("a command of a script that fails ends it"),
-    "FF_USE_NEW_BASH_EVAL_STRATEGY": _always("scripts are read by one shell"),
+    "FF_ENABLE_BASH_EXIT_CODE_CHECK": _always("a failing command ends its script"),
+    "FF_USE_NEW_BASH_EVAL_STRATEGY": _always("one shell reads the whole script"),
     "FF_USE_NATIVE_STEPS": _STEPS,
     "FF_SCRIPT_TO_STEP_MIGRATION": _STEPS,
     "FF_CONCRETE": _STEPS,
     "FF_DISABLE_UMASK_FOR_DOCKER_EXECUTOR": _always(
-        "files of a checkout have the rights that the container's user needs"
+        "the user in the container has access to the files of the checkout"
     ),
-    "FF_ENABLE_JOB_CLEANUP": _never("the next checkout cleans the working directory up"),
-    "FF_SET_PERMISSIONS_BEFORE_CLEANUP": _always("files that a job has made unwritable are removed too"),
-    "FF_USE_DIRECT_DOWNLOAD": _never("artifacts come from the server's own address, or from where it sends the step"),
-    "FF_USE_FASTZIP": _never("there is one way to pack archives"),
-    "FF_HASH_CACHE_KEYS": _never("keys of caches are used as they are"),
-    "FF_SCRIPT_SECTIONS": _never("a job's steps are sections of its log, its lines are not"),
-    "FF_LOG_IMAGES_CONFIGURED_FOR_JOB": _always("the log names image and digest"),
-    "FF_USE_GIT_BUNDLE_URIS": _never("`git_mirrors` of `[runners.remuda]` saves fetching"),
-    "FF_USE_GIT_NATIVE_CLONE": _never("there is one way to get sources"),
+    "FF_ENABLE_JOB_CLEANUP": _never("the next checkout cleans the working directory"),
+    "FF_SET_PERMISSIONS_BEFORE_CLEANUP": _always("read-only files of a job are removed, too"),
+    "FF_USE_DIRECT_DOWNLOAD": _never("artifacts are downloaded from the server, or from where it redirects to"),
+    "FF_USE_FASTZIP": _never("there is only one archiver"),
+    "FF_HASH_CACHE_KEYS": _never("cache keys are used unchanged"),
+    "FF_SCRIPT_SECTIONS": _never("each step is a section of the log; script lines are not"),
+    "FF_LOG_IMAGES_CONFIGURED_FOR_JOB": _always("the log shows the image and its digest"),
+    "FF_USE_GIT_BUNDLE_URIS": _never("use `git_mirrors` of `[runners.remuda]` to fetch less"),
+    "FF_USE_GIT_NATIVE_CLONE": _never("there is only one way to get sources"),
     "FF_USE_GIT_PROACTIVE_AUTH": _always("git sends its credentials with the first request"),
-    "FF_USE_GITALY_CORRELATION_ID": _never("git sends no name for its requests"),
-    "FF_RESOLVE_FULL_TLS_CHAIN": _never("`CI_SERVER_TLS_CA_FILE` is what `tls-ca-file` names"),
-    "FF_EXPORT_HIGH_CARDINALITY_METRICS": works(
-        "`gitlab_runner_job_stage_duration_seconds` is among the metrics", "false"
-    ),
-    "FF_ENABLE_JOB_INPUTS_INTERPOLATION": _never("inputs are put in by the server"),
-    "FF_USE_JOB_ROUTER": _never("jobs are asked for at the server itself"),
-    "FF_POSIXLY_CORRECT_ESCAPES": _never("scripts are handed over as files, without escapes"),
-    "FF_USE_FLEETING_ACQUIRE_HEARTBEATS": _never("machines of a list have no heartbeat of a plugin's"),
-    "FF_USE_DOCKER_AUTOSCALER_DIAL_STDIO": _never("the engine is used by the agent on its machine"),
-    "FF_USE_LEGACY_S3_CACHE_ADAPTER": _never("there is one way to use a bucket"),
-    "FF_USE_LEGACY_GCS_CACHE_ADAPTER": _never("Google's storage is not supported"),
+    "FF_USE_GITALY_CORRELATION_ID": _never("git sends no correlation id"),
+    "FF_RESOLVE_FULL_TLS_CHAIN": _never("`CI_SERVER_TLS_CA_FILE` is the file of `tls-ca-file`"),
+    "FF_EXPORT_HIGH_CARDINALITY_METRICS": works("serve the metric `gitlab_runner_job_stage_duration_seconds`", "false"),
+    "FF_ENABLE_JOB_INPUTS_INTERPOLATION": _never("the server interpolates inputs"),
+    "FF_USE_JOB_ROUTER": _never("jobs are requested from the server directly"),
+    "FF_POSIXLY_CORRECT_ESCAPES": _never("scripts are files, without escapes"),
+    "FF_USE_FLEETING_ACQUIRE_HEARTBEATS": _never("listed machines have no plugin that could check them"),
+    "FF_USE_DOCKER_AUTOSCALER_DIAL_STDIO": _never("the agent uses the engine on its own machine"),
+    "FF_USE_LEGACY_S3_CACHE_ADAPTER": _never("there is only one S3 client"),
+    "FF_USE_LEGACY_GCS_CACHE_ADAPTER": _never("Google Cloud Storage is not supported"),
     "FF_USE_WINDOWS_LEGACY_PROCESS_STRATEGY": _WINDOWS,
     "FF_USE_WINDOWS_JOB_OBJECT": _WINDOWS,
     "FF_USE_POWERSHELL_PATH_RESOLVER": _WINDOWS,

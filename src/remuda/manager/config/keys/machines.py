@@ -8,40 +8,40 @@ from typing import Any
 
 from remuda.manager.config.keys.fact import Fact, Facts, differs, ignored, refused, refused_if_set, works
 
-_BUCKETS = "the buckets are gitlab-runner's defaults, the same for all runners"
+_BUCKETS = "all runners have the default buckets of gitlab-runner"
 _NO_VM = "there are no nested virtual machines; jobs would run on the machine itself"
 
 SSH: Facts = {
-    "host": works("the machine that jobs run on", "needed"),
-    "port": works("of SSH", "22"),
-    "user": works("who logs in", "root"),
-    "password": works("one of this and `identity_file` is needed"),
-    "identity_file": works("private key"),
+    "host": works("address of the machine that jobs run on", "required"),
+    "port": works("SSH port of the machine", "22"),
+    "user": works("user for the SSH login", "root"),
+    "password": works("password; this or `identity_file` is required"),
+    "identity_file": works("file with the private key"),
     "disable_strict_host_key_checking": differs(
-        "where it is not set, the machine's key is checked; gitlab-runner takes any then", "false"
+        "do not check the host key of the machine. Without this key Remuda checks it, gitlab-runner does not", "false"
     ),
-    "known_hosts_file": works("where the machine's key is looked up", "`~/.ssh/known_hosts`"),
+    "known_hosts_file": works("file with the host key of the machine", "`~/.ssh/known_hosts`"),
 }
 
 INSTANCE: Facts = {
     "allowed_images": ignored("there are no nested virtual machines whose image a job could choose"),
-    "use_common_build_dir": differs("always so: working directories are named after the project and the slot"),
+    "use_common_build_dir": differs("always on: working directories are named after the project and the slot"),
 }
 
 CUSTOM: Facts = {
-    "config_exec": works("program that says how jobs run: its JSON counts"),
-    "config_args": works("its arguments"),
-    "config_exec_timeout": works("seconds", "3600"),
-    "prepare_exec": works("program that makes the environment ready"),
-    "prepare_args": works("its arguments"),
-    "prepare_exec_timeout": works("seconds", "3600"),
-    "run_exec": works("program that runs a script of the job", "needed"),
-    "run_args": works("its first arguments; the script's path and the part's name follow"),
-    "cleanup_exec": works("program that clears up"),
-    "cleanup_args": works("its arguments"),
-    "cleanup_exec_timeout": works("seconds", "3600"),
+    "config_exec": works("program that configures a job; its output is JSON"),
+    "config_args": works("arguments of `config_exec`"),
+    "config_exec_timeout": works("time limit of `config_exec` in seconds", "3600"),
+    "prepare_exec": works("program that prepares the environment"),
+    "prepare_args": works("arguments of `prepare_exec`"),
+    "prepare_exec_timeout": works("time limit of `prepare_exec` in seconds", "3600"),
+    "run_exec": works("program that runs a script of the job", "required"),
+    "run_args": works("first arguments of `run_exec`; the path of the script and the name of the stage follow"),
+    "cleanup_exec": works("program that cleans up"),
+    "cleanup_args": works("arguments of `cleanup_exec`"),
+    "cleanup_exec_timeout": works("time limit of `cleanup_exec` in seconds", "3600"),
     "graceful_kill_timeout": works("seconds between SIGTERM and SIGKILL", "600"),
-    "force_kill_timeout": works("seconds that a program is waited for after SIGKILL", "600"),
+    "force_kill_timeout": works("seconds to wait for a program after SIGKILL", "600"),
 }
 
 
@@ -50,100 +50,115 @@ def _protocol(value: Any) -> Fact | None:
 
 
 CONNECTOR: Facts = {
-    "os": works("told to the plugin; the agent looks at the machine itself"),
-    "arch": works("told to the plugin; the agent looks at the machine itself"),
+    "os": works("passed to the plugin; the agent itself detects it on the machine"),
+    "arch": works("passed to the plugin; the agent itself detects it on the machine"),
     "protocol": replace(works("only `ssh`", "`ssh`"), unless=_protocol),
-    "protocol_port": works("where sshd listens; default of a listed machine's `port`", "22"),
-    "username": works("who logs in, unless the plugin says so; default of a listed machine's `user`", "root"),
-    "password": works("in place of a key; default of a listed machine's `password`"),
-    "key_path": works("private key; default of a listed machine's `identity_file`"),
-    "use_static_credentials": works("told to the plugin: it makes no keys of its own then", "false"),
-    "keepalive": differs("told to the plugin; connections are looked after every 10 seconds, or sooner if it says so"),
+    "protocol_port": works("SSH port; default for `port` of a listed machine", "22"),
+    "username": works(
+        "user for the SSH login, unless the plugin sets one; default for `user` of a listed machine", "root"
+    ),
+    "password": works("password instead of a key; default for `password` of a listed machine"),
+    "key_path": works("file with the private key; default for `identity_file` of a listed machine"),
+    "use_static_credentials": works("passed to the plugin, which then creates no keys", "false"),
+    "keepalive": differs(
+        "passed to the plugin; connections are checked every 10 seconds, or more often if the key says so"
+    ),
     "timeout": differs(
-        "how long a machine may take until somebody can log in. A login that is denied counts as such after 10 seconds",
+        "how long it may take until a login to a machine works. A denied login is final after 10 seconds",
         "10m",
     ),
-    "use_external_addr": works("dial the external address where there is one", "false"),
+    "use_external_addr": works("connect to the external address, if there is one", "false"),
 }
 
 AUTOSCALER: Facts = {
-    "capacity_per_instance": works("jobs at the same time on a machine; default of a listed machine's `capacity`", "1"),
+    "capacity_per_instance": works(
+        "jobs that a machine may run at the same time; default for `capacity` of a listed machine", "1"
+    ),
     "max_use_count": works(
-        "jobs that a machine gets in its life; default of a listed one's `use_count`", "0: no limit"
+        "number of jobs that a machine may run in its lifetime; default for `use_count` of a listed machine",
+        "0: no limit",
     ),
     "max_instances": differs(
-        "machines in any state. A plugin whose own maximum is below it is used up to that", "the plugin's maximum"
+        "number of machines, in any state. A lower maximum of the plugin has precedence", "maximum of the plugin"
     ),
-    "plugin": works("who creates machines, by name or path", "needed, unless machines are listed"),
-    "plugin_config": works("the plugin's own settings", is_open=True),
-    "instance_ready_command": works("run on each new machine; one on which it fails is removed"),
+    "plugin": works("name or path of the plugin that creates machines", "required, unless machines are listed"),
+    "plugin_config": works("settings of the plugin", is_open=True),
+    "instance_ready_command": works("command that runs on each new machine; if it fails, the machine is removed"),
     "instance_acquire_timeout": differs(
-        "how long a job waits for a machine when none is on its way for it; otherwise until `prepare_timeout`", "15m"
+        "how long a job waits if no machine is being created for it; otherwise it waits until `prepare_timeout`", "15m"
     ),
-    "update_interval": works("between looks at the group at rest", "1m"),
-    "update_interval_when_expecting": works("the same while machines come or go", "2s"),
-    "deletion_retry_interval": works("after which a machine that is still there is asked to go again", "1m"),
-    "shutdown_deletion_interval": works("at the stop, machines that are not gone are deleted again after that", "10s"),
-    "shutdown_deletion_retries": works("how often they are deleted then", "3"),
-    "failure_threshold": works("health checks in a row that may fail before a machine is replaced", "3"),
-    "delete_instances_on_shutdown": works("whether machines go when the manager stops, in `shutdown_timeout`", "false"),
-    "reservation_throttling": differs("always so: requests for jobs hold back no machine for longer than two minutes"),
-    "log_internal_ip": works("the machine's internal address stands in the job's log", "false"),
-    "log_external_ip": works("the same with its external address", "false"),
+    "update_interval": works("time between two checks of the group while nothing changes", "1m"),
+    "update_interval_when_expecting": works(
+        "time between two checks of the group while machines are created or removed", "2s"
+    ),
+    "deletion_retry_interval": works(
+        "time after which a deletion is requested again if the machine still exists", "1m"
+    ),
+    "shutdown_deletion_interval": works(
+        "when the manager stops: time after which the deletion of machines is requested again", "10s"
+    ),
+    "shutdown_deletion_retries": works("when the manager stops: how often the deletion of machines is requested", "3"),
+    "failure_threshold": works("failed health checks in a row before a machine is replaced", "3"),
+    "delete_instances_on_shutdown": works("remove machines when the manager stops, within `shutdown_timeout`", "false"),
+    "reservation_throttling": differs("always on: job requests reserve no machine for longer than two minutes"),
+    "log_internal_ip": works("write the internal address of the machine to the job's log", "false"),
+    "log_external_ip": works("write the external address of the machine to the job's log", "false"),
     "instance_operation_time_buckets": ignored(_BUCKETS),
     "instance_creation_time_buckets": ignored(_BUCKETS),
     "instance_is_running_time_buckets": ignored(_BUCKETS),
     "instance_deletion_time_buckets": ignored(_BUCKETS),
     "instance_readiness_time_buckets": ignored(_BUCKETS),
     "instance_life_duration_buckets": ignored(_BUCKETS),
-    "scale_throttle.limit": works("machines a second that may be asked for; -1 is any number", "100"),
-    "scale_throttle.burst": works("how many at once", "`max_instances`, or the limit"),
+    "scale_throttle.limit": works("machines that may be requested per second; -1 means no limit", "100"),
+    "scale_throttle.burst": works("machines that may be requested at once", "`max_instances`, or the limit"),
     **{f"connector_config.{key}": fact for key, fact in CONNECTOR.items()},
-    "state_storage.enabled": differs("always so: machines and what they were used for are known after a restart"),
-    "state_storage.dir": ignored("what is kept is in the manager's data folder"),
-    "state_storage.keep_instance_with_acquisitions": differs("always so: jobs on machines are found again"),
+    "state_storage.enabled": differs("always on: the manager knows machines and their use after a restart"),
+    "state_storage.dir": ignored("the state is in the data folder of the manager"),
+    "state_storage.keep_instance_with_acquisitions": differs("always on: the manager finds jobs on machines again"),
     "vm_isolation.enabled": refused_if_set(_NO_VM),
     "vm_isolation.nesting_host": ignored(_NO_VM),
     "vm_isolation.nesting_config": ignored(_NO_VM, is_open=True),
     "vm_isolation.image": ignored(_NO_VM),
     **{f"vm_isolation.connector_config.{key}": ignored(_NO_VM) for key in CONNECTOR},
     "policy.periods": differs(
-        "when it holds: minute, hour, day of month, month, day of week. Ranges may go round (`22-6`), steps count from "
-        "where their range begins",
+        "when the policy applies: minute, hour, day of month, month, day of week. Ranges may wrap (`22-6`); steps "
+        "count from the start of their range",
         "always",
     ),
-    "policy.timezone": works("of the periods", "the manager's"),
-    "policy.idle_count": works("jobs that could start at once, besides those that run and wait", "0"),
-    "policy.idle_time": differs("after which an idle machine that nobody wants goes; `0s`: at once", "5m"),
-    "policy.scale_factor": differs("idle jobs for each that runs, never fewer than `idle_count`", "0"),
-    "policy.scale_factor_limit": differs("the most idle jobs that the factor asks for", "0: no limit"),
+    "policy.timezone": works("time zone of `periods`", "that of the manager"),
+    "policy.idle_count": works("number of free slots for new jobs, in addition to jobs that run or wait", "0"),
+    "policy.idle_time": differs("how long an idle machine that is not needed is kept; `0s`: not at all", "5m"),
+    "policy.scale_factor": differs("free slots per running job, at least `idle_count`", "0"),
+    "policy.scale_factor_limit": differs("upper limit for the free slots from `scale_factor`", "0: no limit"),
     "policy.preemptive_mode": works(
-        "ask for a job only when a machine is ready for it", "true where `idle_count` is above 0"
+        "request a job only when a machine is ready for it", "true if `idle_count` is above 0"
     ),
 }
 
 
 def _means(word: str) -> Fact:
-    return works(f"{word} of `[runners.autoscaler]`")
+    return works(f"same as {word} of `[runners.autoscaler]`")
 
 
 MACHINE: Facts = {
-    "MaxGrowthRate": works("machines that may be on their way at the same time", "0: any number"),
+    "MaxGrowthRate": works("machines that may be created at the same time", "0: no limit"),
     "IdleCount": _means("`idle_count` (with `IdleScaleFactor`: `scale_factor_limit`) of a policy"),
     "IdleScaleFactor": _means("`scale_factor` of a policy"),
     "IdleCountMin": _means("`idle_count` of a policy with a `scale_factor`"),
-    "IdleTime": _means("in seconds: `idle_time` of a policy"),
-    "MaxBuilds": works("`max_use_count` of `[runners.autoscaler]`; default of a listed machine's `use_count`", "0"),
+    "IdleTime": _means("`idle_time`, here in seconds, of a policy"),
+    "MaxBuilds": works(
+        "same as `max_use_count` of `[runners.autoscaler]`; default for `use_count` of a listed machine", "0"
+    ),
     "MachineName": _means("`machine_name` of `plugin_config`"),
     "MachineDriver": _means("`machine_driver` of `plugin_config`"),
     "MachineOptions": _means("`machine_options` of `plugin_config`"),
     "MachineOptionsWithName": _means("`machine_options_with_name` of `plugin_config`"),
-    "MaxRemovalAttempts": ignored("a machine is asked to go, every minute, until it is gone"),
+    "MaxRemovalAttempts": ignored("the removal of a machine is requested every minute until it is gone"),
     "OffPeakPeriods": _means("`periods` of a second policy"),
     "OffPeakTimezone": _means("`timezone` of a second policy"),
     "OffPeakIdleCount": _means("`idle_count` of a second policy"),
     "OffPeakIdleTime": _means("`idle_time` of a second policy"),
-    "autoscaling.Periods": _means("with fields of seconds and years: `periods` of a policy"),
+    "autoscaling.Periods": _means("`periods`, here with fields for seconds and years, of a policy"),
     "autoscaling.Timezone": _means("`timezone` of a policy"),
     "autoscaling.IdleCount": _means("`idle_count` of a policy"),
     "autoscaling.IdleScaleFactor": _means("`scale_factor` of a policy"),

@@ -1,20 +1,22 @@
 """The one table of keys: complete, true to the values that are read, and shown in the docs as it is."""
 
+import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, get_args
 
 import msgspec
 import pytest
 
 from remuda.manager.compile.containers import INIT_FLAG
-from remuda.manager.config.keys.fact import Verdict
-from remuda.manager.config.keys.table import FACTS, GROUPS, Finding, walk
+from remuda.manager.config.keys.fact import UNSAFE, Verdict
+from remuda.manager.config.keys.table import FACTS, GROUPS, Finding, plain, walk
 from remuda.manager.config.values import ManagerConfig
 from remuda.manager.metrics.metric_table import HIGH_CARDINALITY_FLAG
 from remuda.manager.polling.poller import ADAPTIVE_FLAG
 from remuda.manager.registration.token_rotation import FLAG as ROTATION_FLAG
-from remuda.testing.config_tables import PAGE, page
 
+KEYS = Path(__file__).parents[5] / "docs" / "reference" / "generated" / "config-toml.md"
 KEPT = ("runners.autoscaler.", "runners.machine.", "runners.instance.", "session_server.")
 """Sections whose values are kept although nothing uses them yet."""
 
@@ -58,10 +60,21 @@ def test_remudas_own_keys_are_marked() -> None:
     }
 
 
-def test_the_page_says_what_the_table_says() -> None:
-    text = PAGE.read_text(encoding="utf-8")
-    assert text == page(text), "write it anew with: python -m remuda.testing.config_tables"
-    assert all(f"<!-- keys: {section} -->" in text for section in GROUPS)
+def test_the_list_of_keys_has_every_key_with_its_text() -> None:
+    sections = re.split(r"^## `?\[*([a-z_.]+|Top level)\]*`?\n", KEYS.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    listed = {
+        "" if section == "Top level" else section: {
+            key: " ".join(text.split())
+            for keys, text in re.findall(r"^((?:`\S+`\n)+): {3}(.*?)(?=\n\n|\Z)", body, re.MULTILINE | re.DOTALL)
+            for key in re.findall(r"`(\S+)`\n", keys)
+        }
+        for section, body in zip(sections[1::2], sections[2::2], strict=True)
+    }
+    assert listed.keys() == GROUPS.keys()
+    for section, facts in GROUPS.items():
+        assert listed[section].keys() == facts.keys()
+        for key, fact in facts.items():
+            assert plain(fact.about.removeprefix(UNSAFE))[1:] in plain(listed[section][key])
 
 
 def found(document: dict[str, Any]) -> dict[str, Finding]:
