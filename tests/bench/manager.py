@@ -25,6 +25,7 @@ from tests.bench.http_calls import Caller, ServedProcess, bench_folder, new_proj
 from tests.bench.steps import bare_spawns, raw_stream
 
 from remuda.testing.lab import name_of, processes
+from remuda.testing.waiting import wait_until
 
 CONCURRENT = 50
 AT_A_TIME = 20
@@ -170,20 +171,12 @@ class Jobs:
     def finish(self, paths: list[str]) -> None:
         """Wait until all have succeeded."""
         for path in paths:
-            until(partial(self._is_over, path), f"the end of {path}")
+            wait_until(partial(self._is_over, path), f"the end of {path}", _WAIT_SECONDS)
 
     def _is_over(self, path: str) -> bool:
         status = self.call("GET", path)["status"]
         assert status in ("created", "pending", "running", "success"), status
         return bool(status == "success")
-
-
-def until(true: Callable[[], bool], what: str) -> None:
-    """Wait for something that comes by itself."""
-    deadline = time.monotonic() + _WAIT_SECONDS
-    while not true():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.05)
 
 
 KINDS: Mapping[str, Callable[..., Runner]] = {"manager": manager, "gitlab-runner": gitlab_runner}
@@ -255,9 +248,9 @@ def held(folder: Path, cell: ServedProcess, show: Show, count: int) -> None:
         jobs.call("PUT", f"/api/v4/runners/{runner_id}", {"paused": True})
         jobs.add(count, f"echo >> {started}; exec sleep 3000")
         jobs.call("PUT", f"/api/v4/runners/{runner_id}", {"paused": False})
-        until(lambda: started.stat().st_size > 0, "the first job")
+        wait_until(lambda: started.stat().st_size > 0, "the first job", _WAIT_SECONDS)
         began, first = time.perf_counter(), started.stat().st_size
-        until(lambda: started.stat().st_size == count, f"{count} jobs")
+        wait_until(lambda: started.stat().st_size == count, f"{count} jobs", _WAIT_SECONDS)
         rate = (count - first) / (time.perf_counter() - began)
         spawns = asyncio.run(bare_spawns(1000))
         time.sleep(IDLE_SECONDS)  # what follows the start

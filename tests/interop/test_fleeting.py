@@ -18,9 +18,9 @@ from remuda.fleeting import Connector, InstanceState, PermanentError, Settings, 
 from remuda.fleeting.host import HostedGroup
 from remuda.fleeting.process import FleetingProcess
 from remuda.lib.backoff import Backoff
-from remuda.testing.agent_process import until
 from remuda.testing.instance_groups import PlainGroup, a_plugin
 from remuda.testing.lab import processes
+from remuda.testing.waiting import until
 from remuda.wire.proto import fleeting_pb2, fleeting_process_pb2
 
 BUILT = Path(__file__).parents[2] / "build/interop"

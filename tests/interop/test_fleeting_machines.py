@@ -19,9 +19,9 @@ from tests.support.runners.line_program import LineProgram, line_program
 
 from remuda.fleeting import Connector, InstanceState, Settings
 from remuda.fleeting.host import HostedGroup
-from remuda.testing.agent_process import until as so
 from remuda.testing.lab import processes
-from remuda.testing.plugin_groups import start_machines, until
+from remuda.testing.plugin_groups import start_machines, wait_for_states
+from remuda.testing.waiting import until
 from remuda_plugin_local.testing import PROGRAM, Yard, on
 
 BUILT = Path(__file__).parents[2] / "build/interop"
@@ -124,7 +124,7 @@ async def test_a_plugin_on_upstreams_sdk_under_our_host() -> None:
         assert await on(group, other, "echo $((6 * 7))") == "42"
         assert await group.increase(2) == 1
         assert await group.decrease([one]) == [one]
-        left = await until(group, lambda states: one not in states)
+        left = await wait_for_states(group, lambda states: one not in states)
         assert len(left) == 2
         assert set((await group.update()).values()) == {InstanceState.RUNNING}
         await group.shutdown()
@@ -195,7 +195,7 @@ async def test_upstreams_taskscaler_on_our_local_plugin(yard: Yard, program: str
             assert all(one["printed"].strip() == one["instance"] for one in held.values())
             assert await scaler.call("capacity") == [0, 0]
             await scaler.call("release", keys=keys)
-            await so(lambda: not yard.left())
+            await until(lambda: not yard.left())
             await told(scaler, "capacity", lambda slots: slots == [0, 6])
     assert not serving(program)
 
@@ -221,7 +221,7 @@ async def test_machines_of_a_taskscaler_that_was_killed_are_taken_over_by_the_ne
         await scaler.call("reserve", keys=["job"])
         held = await scaler.call("acquire", keys=["job"], command="true")
         await scaler.kill()
-        await so(lambda: not serving(program))
+        await until(lambda: not serving(program))
     assert [path.name for path in yard.folder.glob("machines/*")] == [held["job"]["instance"]]
     async with line_program(*words, log=tmp_path / "next.log", end_seconds=60):
-        await so(lambda: not yard.left())  # it is idle there
+        await until(lambda: not yard.left())  # it is idle there

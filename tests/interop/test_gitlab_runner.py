@@ -1,7 +1,6 @@
 """The unmodified gitlab-runner 12.7 with its shell executor against a cell."""
 
 import io
-import time
 import zipfile
 from collections.abc import Callable
 from typing import Any
@@ -11,6 +10,8 @@ import pytest
 from gitlab.v4.objects import Project
 from tests.support.cells.served_cell import ServedCell
 from tests.support.runners.gitlab_runner import RealRunner
+
+from remuda.testing.waiting import wait_until
 
 WAIT_SECONDS = 90
 
@@ -60,15 +61,6 @@ def client(cell: ServedCell) -> gitlab.Gitlab:
     return gitlab.Gitlab(cell.url, private_token=cell.token)
 
 
-def until(true: Callable[[], Any], what: str, seconds: float = WAIT_SECONDS) -> Any:
-    """The first answer that is not empty."""
-    deadline = time.monotonic() + seconds
-    while not (found := true()):
-        assert time.monotonic() < deadline, f"waited {seconds} s in vain: {what}"
-        time.sleep(0.1)
-    return found
-
-
 def ended(project: Project, seconds: float = WAIT_SECONDS) -> dict[str, Any]:
     """The jobs of the project's only pipeline by name, once it is over; the newest try of each."""
 
@@ -76,7 +68,7 @@ def ended(project: Project, seconds: float = WAIT_SECONDS) -> dict[str, Any]:
         [pipeline] = project.pipelines.list(get_all=True)
         return pipeline.status in ("success", "failed", "canceled")
 
-    until(over, "the pipeline is over", seconds)
+    wait_until(over, "the pipeline is over", seconds)
     [pipeline] = project.pipelines.list(get_all=True)
     return {job.name: project.jobs.get(job.id) for job in pipeline.jobs.list(get_all=True)}
 
@@ -162,12 +154,14 @@ def test_cancel_and_timeout(client: gitlab.Gitlab, cell: ServedCell, new_runner:
         job = job_named(project, "endless")
         return job.status == "running" and "begun" in trace_of(project.jobs.get(job.id))
 
-    until(begun, "the job runs")
+    wait_until(begun, "the job runs", WAIT_SECONDS)
     project.jobs.get(job_named(project, "endless").id).cancel()
     jobs = ended(project)
     assert jobs["endless"].status == "canceled"
     assert (jobs["slow"].status, jobs["slow"].failure_reason) == ("failed", "job_execution_timeout")
-    until(lambda: "canceled" in runner.log() or "aborted" in runner.log(), "the runner gives the job up")
+    wait_until(
+        lambda: "canceled" in runner.log() or "aborted" in runner.log(), "the runner gives the job up", WAIT_SECONDS
+    )
 
 
 def test_an_early_cancel_of_a_job_that_runs(client: gitlab.Gitlab, cell: ServedCell, new_runner: NewRunner) -> None:
@@ -181,7 +175,7 @@ def test_an_early_cancel_of_a_job_that_runs(client: gitlab.Gitlab, cell: ServedC
     runner.start()
     end = runner.folder / "end"
     project = new_project(client, cell, "early", f"early:\n  script: [sleep 300, touch {end}]\n")
-    until(lambda: job_named(project, "early").status == "running", "the runner has the job")
+    wait_until(lambda: job_named(project, "early").status == "running", "the runner has the job", WAIT_SECONDS)
     job = project.jobs.get(job_named(project, "early").id)
     assert (job.status, job.started_at is not None) == ("running", True)
     job.cancel()
@@ -191,7 +185,9 @@ def test_an_early_cancel_of_a_job_that_runs(client: gitlab.Gitlab, cell: ServedC
     why = client.http_get(f"{cell.url}/api/remuda/v1/jobs/{job.id}/why")
     assert isinstance(why, dict)
     assert why["summary"] == "was canceled while it ran"
-    until(lambda: "canceled" in runner.log() or "aborted" in runner.log(), "the runner gives the job up")
+    wait_until(
+        lambda: "canceled" in runner.log() or "aborted" in runner.log(), "the runner gives the job up", WAIT_SECONDS
+    )
     assert not end.exists()
 
 
@@ -209,7 +205,7 @@ def test_tags_pause_and_unregister(client: gitlab.Gitlab, cell: ServedCell, new_
     blue.start()
     text = "".join(f"{name}:\n  tags: [{name}]\n  script: [echo {name}]\n" for name in ("red", "blue"))
     project = new_project(client, cell, "colours", text)
-    until(lambda: job_named(project, "red").status == "success", "the red job ends")
+    wait_until(lambda: job_named(project, "red").status == "success", "the red job ends", WAIT_SECONDS)
     assert job_named(project, "blue").status == "pending"
     paused.paused = False
     paused.save()
@@ -239,7 +235,11 @@ def test_runners_that_share_one_worker_do_not_wait_for_each_other(
     def is_seen(name: str) -> bool:
         return any(one.description == name and one.online for one in client.runners_all.list(get_all=True))
 
-    until(lambda: all(is_seen(name) for name in ("first", "second", "third")), "all three have asked for jobs")
+    wait_until(
+        lambda: all(is_seen(name) for name in ("first", "second", "third")),
+        "all three have asked for jobs",
+        WAIT_SECONDS,
+    )
     waited = []
     for number in range(3):
         text = f"only:\n  tags: [third]\n  script: [echo {number}]\n"

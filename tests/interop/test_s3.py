@@ -16,6 +16,7 @@ from tests.support.servers.s3_server import PROGRAM, S3Server
 
 from remuda.cell.blobs.object_storage import open_bucket
 from remuda.cell.errors import CellError
+from remuda.testing.waiting import wait_until
 
 PIPELINE = """
 make: {stage: build, script: [make], artifacts: {paths: [out]}}
@@ -111,7 +112,7 @@ def test_traces_are_archived_in_the_bucket(
     runner, job, _ = made
     path = f"/projects/1/jobs/{job['id']}/trace"
     folder = cell.settings.data / "traces"
-    cell.until(lambda: not list(folder.rglob("*.log")), "the trace is archived")
+    wait_until(lambda: not list(folder.rglob("*.log")), "the trace is archived")
     assert f"traces/0/{job['id']}.log" in objects(server)
     assert cell.api("GET", path).body == b"hello\nworld\n"
     part = cell.api("GET", path, Range="bytes=6-10")
@@ -128,7 +129,7 @@ def test_while_the_bucket_is_away_jobs_run_and_uploads_wait(
 ) -> None:
     runner, made_job, _ = made
     folder = cell.settings.data / "traces"
-    cell.until(lambda: not list(folder.rglob("*.log")), "the trace is archived")
+    wait_until(lambda: not list(folder.rglob("*.log")), "the trace is archived")
     job = runner.take()
     server.stop()
     assert runner.patch(job, 0, b"hello\n").status == 202
@@ -139,7 +140,7 @@ def test_while_the_bucket_is_away_jobs_run_and_uploads_wait(
     assert cell.api("GET", f"/projects/1/jobs/{job['id']}/trace").body == b"hello\n"
     assert runner.put(job, "success").status == 200
     server.start()
-    cell.until(lambda: not list(folder.rglob("*.log")), "the trace is archived")
+    wait_until(lambda: not list(folder.rglob("*.log")), "the trace is archived")
     assert cell.api("GET", f"/projects/1/jobs/{job['id']}/trace").body == b"hello\n"
     assert cell.api("GET", f"/projects/1/jobs/{made_job['id']}/artifacts/out/small.txt").body == b"small"
 

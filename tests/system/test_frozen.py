@@ -16,7 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from remuda.testing.agent_process import PROGRAM, READY, AgentProcess, follow, run_job, steps_text, until
+from remuda.testing.agent_process import PROGRAM, READY, AgentProcess, follow, run_job, steps_text
+from remuda.testing.waiting import until
 from remuda.wire.agent_client import AgentClient, JobStart, unix_channel
 
 FROZEN = Path(__file__).parents[2] / "build" / f"remuda-agent-linux-{os.uname().machine}"

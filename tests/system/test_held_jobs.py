@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from remuda.testing.agent_process import AgentProcess, Seen, steps_text, until
+from remuda.testing.agent_process import AgentProcess, Seen, steps_text
+from remuda.testing.waiting import until
 from remuda.wire.agent_client import JobEnded, JobStart, LogChunk, StepResultEvent, Watch
 
 JOBS = 5000

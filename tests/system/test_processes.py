@@ -26,6 +26,7 @@ import pytest
 from tests.support.servers.postgres_server import PostgresServer
 
 from remuda.testing.lab import ADMIN_TOKEN, Part, free_port
+from remuda.testing.waiting import wait_until
 
 JOBS, AT_ONCE, RUNNERS = 2000, 50, 6
 PIPELINE = f"work:\n  parallel: {AT_ONCE}\n  variables: {{GIT_STRATEGY: none}}\n  script: [make]\n"
@@ -115,7 +116,7 @@ class Cells:
         mark = self.folder / point
         part.environment = self.environment | {"REMUDA_KILL_POINT": point, "REMUDA_KILL_MARK": str(mark)}
         part.start()
-        until(lambda: not part.is_alive(), f"{part.name} gets to {point}")
+        wait_until(lambda: not part.is_alive(), f"{part.name} gets to {point}", PATIENCE_SECONDS)
         assert mark.exists(), part.tail()
         part.start()
 
@@ -175,13 +176,6 @@ class Runners:
         self.logs[job["id"]] = log
 
 
-def until(true: Callable[[], object], what: str) -> None:
-    end = time.monotonic() + PATIENCE_SECONDS
-    while not true():
-        assert time.monotonic() < end, f"waited in vain: {what}"
-        time.sleep(0.05)
-
-
 @pytest.fixture
 def server() -> Iterator[PostgresServer]:
     if not PostgresServer.is_there():
@@ -234,9 +228,11 @@ def test_kills(tmp_path: Path, server: PostgresServer) -> None:
             return len(runners.logs) >= count
 
         for number, fault in enumerate(faults, 1):
-            until(partial(reached, JOBS * number // (len(faults) + 2)), f"jobs before fault {number}")
+            wait_until(
+                partial(reached, JOBS * number // (len(faults) + 2)), f"jobs before fault {number}", PATIENCE_SECONDS
+            )
             fault()
-        until(lambda: reached(JOBS), "all jobs")
+        wait_until(lambda: reached(JOBS), "all jobs", PATIENCE_SECONDS)
         runners.done.set()
         for worker in at_work:
             worker.result(PATIENCE_SECONDS)
@@ -279,7 +275,7 @@ def test_a_push_is_acted_on_though_its_process_never_comes_back(tmp_path: Path, 
                 assert connection.getresponse().status == 503
             return not dying.is_alive()
 
-        until(has_died, "the process dies with the push")
-        until(lambda: cells.api("GET", f"/projects/{project}/pipelines"), "the push is acted on")
+        wait_until(has_died, "the process dies with the push", PATIENCE_SECONDS)
+        wait_until(lambda: cells.api("GET", f"/projects/{project}/pipelines"), "the push is acted on", PATIENCE_SECONDS)
         sha = cells.api("POST", f"/projects/{project}/repository/commits", commit)["id"]
         assert [one["sha"] for one in cells.api("GET", f"/projects/{project}/pipelines")] == [sha]

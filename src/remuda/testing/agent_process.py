@@ -9,8 +9,7 @@ import json
 import os
 import signal
 import sys
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -197,14 +196,6 @@ async def through_deaths(agent: AgentProcess, job: JobStart, **restart: Any) -> 
         else:
             seen.check()
             return seen
-
-
-async def until(condition: Callable[[], bool], seconds: float = 20) -> None:
-    """Wait for something that only shows on the disk or in a process."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "the condition did not come true in time"
-        await asyncio.sleep(0.01)
 
 
 def steps_text(*entries: dict[str, Any], extended: bool = True) -> str:

@@ -19,16 +19,16 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
 from remuda.lib.files import InUseError, hold_lock
 from remuda.steps.process.fork_server import NAME
+from remuda.testing.waiting import WaitError, wait_until
 
 ADMIN_TOKEN = "glpat-lab-administrator-token"
 
@@ -275,13 +275,9 @@ class Lab:
         with urllib.request.urlopen(request, timeout=30) as answer:
             return json.loads(answer.read() or b"null")
 
-    def wait_until(self, true: Any, what: str, seconds: float = 60) -> None:
-        """Look until it is so; LabError with what everybody printed last when it is not."""
-        deadline = time.monotonic() + seconds
-        while not true():
-            if time.monotonic() > deadline:
-                raise LabError(
-                    f"waited {seconds} s in vain: {what}\n"
-                    f"--- cell\n{self.cell.tail()}\n--- manager\n{self.manager.tail()}"
-                )
-            time.sleep(0.05)
+    def wait_until(self, probe: Callable[[], object], what: str, seconds: float = 60) -> None:
+        """Wait for a condition; LabError with the last output of the cell and the manager if it does not come true."""
+        try:
+            wait_until(probe, what, seconds)
+        except WaitError as error:
+            raise LabError(f"{error}\n--- cell\n{self.cell.tail()}\n--- manager\n{self.manager.tail()}") from None

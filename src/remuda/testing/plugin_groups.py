@@ -1,6 +1,9 @@
-"""Opens groups of real plugins for tests, in this process or in the plugin's own, and waits for their machines."""
+"""Instance groups of a plugin under test: opened in the test's process or hosted, asked for machines, killed.
 
-import asyncio
+For tests of plugins that make machines. `PluginGroups` opens groups of one plugin and closes them with its block.
+"""
+
+import sys
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -9,57 +12,117 @@ from typing import Any, Self
 from remuda.fleeting import InProcess, InstanceState, Plugin, Settings, TemporaryError
 from remuda.fleeting.host import HostedGroup
 from remuda.lib.backoff import Backoff
+from remuda.testing.instance_groups import a_program
+from remuda.testing.waiting import until
 
 OWNER = "s_0123456789ab/7"
+"""Of the machines, where a test names nobody."""
 Group = InProcess | HostedGroup
+
+# Kills itself right before it would touch the disk, a process or a lock for the given time since `armed` exists. Only
+# once: the process that takes its place lives on.
+_KILLED_PLUGIN = """#!{python}
+import os, signal, sys
+EVENTS = {{"os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.killpg", "fcntl.flock", "subprocess.Popen"}}
+left = {count}
+
+def watch(event, arguments):
+    global left
+    writes = event == "open" and isinstance(arguments[2], int) and arguments[2] & (os.O_WRONLY | os.O_RDWR)
+    if (event in EVENTS or writes) and os.path.exists("{armed}"):
+        left -= 1
+        if left == 0:
+            os.rename("{armed}", "{died}")
+            os.kill(os.getpid(), signal.SIGKILL)
+
+sys.addaudithook(watch)
+from {package}.main import main
+main()
+"""
 
 
 class PluginGroups:
-    """Opens groups, and closes them with the block."""
+    """Groups of one plugin; they are closed when the `async with` block ends."""
 
-    def __init__(self) -> None:
+    def __init__(self, plugin: type[Plugin[Any]], program: Path) -> None:
+        self._plugin = plugin
+        self._program = program
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self._stack.aclose()
+        async with self._stack:
+            await self.clean_up()
 
-    async def open(
-        self, how: str, plugin: Plugin[Any], program: Path, config: Mapping[str, Any], settings: Settings | None
+    async def clean_up(self) -> None:
+        """Called before the groups are closed; does nothing."""
+
+    def config(self, **config: Any) -> dict[str, Any]:
+        """The plugin's configuration with these keys; a subclass adds its own."""
+        return config
+
+    async def group(
+        self, how: str = "in process", *, settings: Settings | None = None, plugin: Path | None = None, **config: Any
     ) -> Group:
-        """Open a group, `in process` with `plugin` or `hosted` with `program`."""
+        """Open a group, `in process` or `hosted`. `plugin` is the program to host instead of the plugin's own."""
         group: Group
         if how == "in process":
-            group = InProcess(plugin)
+            group = InProcess(self._plugin())
         else:
-            group = HostedGroup(str(program), backoff=Backoff(first_seconds=0.05, ceiling_seconds=0.2))
+            backoff = Backoff(first_seconds=0.05, ceiling_seconds=0.2)
+            group = HostedGroup(str(plugin or self._program), backoff=backoff)
         self._stack.push_async_callback(_close, group)
-        await group.init(config, settings or Settings(owner=OWNER))
+        await group.init(self.config(**config), settings or Settings(owner=OWNER))
         return group
+
+
+async def wait_for_states(
+    group: Group, condition: Callable[[Mapping[str, InstanceState]], bool], seconds: float = 60
+) -> list[str]:
+    """Update the group until the condition holds for its states; return the names of its machines.
+
+    An update may fail meanwhile, as it does while a plugin that was killed is started again.
+    """
+    states: Mapping[str, InstanceState] = {}
+
+    async def holds() -> bool:
+        nonlocal states
+        try:
+            states = await group.update()
+        except TemporaryError:
+            return False
+        return condition(states)
+
+    await until(holds, "the states of the machines", seconds)
+    return list(states)
+
+
+async def start_machines(group: Group, count: int) -> list[str]:
+    """Ask for machines and wait until all run."""
+    assert await group.increase(count) == count
+    return await wait_for_states(group, lambda states: [*states.values()] == [InstanceState.RUNNING] * count)
+
+
+async def remove_all(group: Group) -> None:
+    """Remove all machines and wait until they are gone."""
+    names = await wait_for_states(group, lambda _: True)
+    assert await group.decrease(names) == names
+    await wait_for_states(group, lambda states: not states)
+
+
+def a_killed_plugin(folder: Path, package: str, count: int) -> tuple[Path, Path, Path]:
+    """Write a program of a plugin that kills itself at its `count`th access to the disk, a process or a lock.
+
+    Returns the program, the file `armed` from whose creation on it counts, and the file that it makes when it dies.
+    """
+    armed, died = folder / "armed", folder / "died"
+    text = _KILLED_PLUGIN.format(python=sys.executable, package=package, count=count, armed=armed, died=died)
+    return a_program(folder, text, name="fleeting-plugin-killed"), armed, died
 
 
 async def _close(group: Group) -> None:
     if isinstance(group, InProcess) and group.info is not None:
         await group.shutdown()
     await group.close()
-
-
-async def until(group: Group, true: Callable[[Mapping[str, InstanceState]], bool], seconds: float = 60) -> list[str]:
-    """Update the group until `true` holds, and return its machines. A plugin that was killed may fail meanwhile."""
-    async with asyncio.timeout(seconds):
-        while True:
-            try:
-                states = await group.update()
-            except TemporaryError:
-                states = None
-            if states is not None and true(states):
-                return list(states)
-            await asyncio.sleep(0.02)
-
-
-async def start_machines(group: Group, count: int) -> list[str]:
-    """Request machines and wait until all run."""
-    assert await group.increase(count) == count
-    return await until(group, lambda states: [*states.values()] == [InstanceState.RUNNING] * count)

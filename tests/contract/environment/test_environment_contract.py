@@ -25,8 +25,8 @@ from remuda.manager.environments.port import Environment, JobPlace, PreparedPlac
 from remuda.manager.environments.remote_machine import RemoteMachine
 from remuda.manager.environments.ssh import Address
 from remuda.manager.errors import EnvironmentLostError
-from remuda.testing.agent_process import until
 from remuda.testing.environment import FakeEnvironment
+from remuda.testing.waiting import until
 from remuda.wire.agent_client import JobStart
 
 STEPS = '{"spec": {"remuda": 1}}\n---\n{"run": [{"name": "wait", "script": "sleep 60"}]}'

@@ -20,6 +20,7 @@ from remuda.manager.process.service import ManagerService
 from remuda.manager.process.status import ManagerStatus
 from remuda.taskscaler.loop import ScalerStatus
 from remuda.telemetry.logs import configure
+from remuda.testing.waiting import wait_until
 from remuda_plugin_local import LocalGroup
 from remuda_plugin_local.testing import Yard
 
@@ -144,7 +145,7 @@ class Site:
 
         def wait() -> dict[str, dict[str, Any]]:
             path = f"/projects/1/pipelines/{pipeline}"
-            self.cell.until(lambda: self.cell.api("GET", path).json()["status"] in until, f"it is {until}", seconds=90)
+            wait_until(lambda: self.cell.api("GET", path).json()["status"] in until, f"it is {until}", seconds=90)
             jobs = {job["name"]: job for job in self.cell.api("GET", f"{path}/jobs").json()}
             for job in jobs.values():
                 job["log"] = self.cell.api("GET", f"/projects/1/jobs/{job['id']}/trace").body.decode()

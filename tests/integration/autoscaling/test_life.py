@@ -22,8 +22,8 @@ from remuda.manager.environments.autoscaled import AutoscaledEnvironment
 from remuda.manager.errors import EnvironmentTemporaryError
 from remuda.manager.process.control import ask_drain
 from remuda.telemetry.logs import configure
-from remuda.testing.agent_process import until
 from remuda.testing.instance_groups import a_plugin
+from remuda.testing.waiting import until
 
 ONE = "one: {script: [hostname]}\n"
 IDLE = 'idle_count = 1\nidle_time = "1s"'

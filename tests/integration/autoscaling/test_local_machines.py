@@ -13,7 +13,7 @@ import pytest
 from tests.support.cells.served_cell import ServedCell
 
 from remuda.cli.main import call
-from remuda.testing.agent_process import until
+from remuda.testing.waiting import until
 from remuda_plugin_local.testing import PROGRAM, Yard
 
 pytestmark = pytest.mark.long

@@ -12,8 +12,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from tests.support.servers.prometheus_server import PROGRAM, prometheus
 
-from remuda.testing.agent_process import until
 from remuda.testing.lab import free_port
+from remuda.testing.waiting import until
 
 RUNNER = {"runner", "runner_name", "system_id"}
 MINUTES = (1, 5, 10, 15, 30, 45, 60, 90, 120, 180)

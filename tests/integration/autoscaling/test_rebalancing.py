@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from remuda.cli.main import call
-from remuda.testing.agent_process import until
+from remuda.testing.waiting import until
 
 
 async def test_accepted_means_capacity(site: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from tests.support.servers.docker_engine import BUSYBOX, DockerEngine, busybox_files
 
-from remuda.testing.agent_process import until
+from remuda.testing.waiting import until
 from remuda_plugin_local.testing import Yard
 
 pytestmark = pytest.mark.long

@@ -7,7 +7,7 @@ import pytest
 from tests.support.servers.docker_engine import BUSYBOX, DockerEngine, busybox_files
 
 from remuda.cli.main import call
-from remuda.testing.agent_process import until
+from remuda.testing.waiting import until
 
 PIPELINE = """
 one: {script: [hostname]}

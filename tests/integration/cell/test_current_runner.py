@@ -14,6 +14,7 @@ from tests.support.cells.served_cell import Answer, ServedCell
 from tests.support.runners.current_runner import FEATURES, SYSTEM_ID, CurrentRunner, RunningJob, checksum_of
 
 from remuda.lib.clock import SystemClock
+from remuda.testing.waiting import wait_until
 
 ONE = "only: {script: [echo hello], after_script: [echo bye], artifacts: {paths: [out], when: always}}\n"
 CODES = """
@@ -307,7 +308,7 @@ class TestHandOut:
             runner = CurrentRunner(cell, new_token(cell))
             cell.new_project("hello", ONE)
             lost = runner.take()
-            cell.until(lambda: shown(cell, lost.id)["state"] == "pending", "the lease ends")
+            wait_until(lambda: shown(cell, lost.id)["state"] == "pending", "the lease ends")
             job = CurrentRunner(cell, runner.token, system_id="r_AbCdEf012345").take()
             assert (job.id, job.token == lost.token) == (lost.id, False)
             assert lost.accept().status == 403

@@ -13,6 +13,7 @@ import pytest
 from tests.support.cells.served_cell import ADMIN_TOKEN, Answer, ScriptedRunner, ServedCell
 
 from remuda.testing.lab import free_port
+from remuda.testing.waiting import wait_until
 
 PIPELINE = "only:\n  script: [echo hello]\n  artifacts: {paths: [x]}\n"
 SERVE = """
@@ -172,7 +173,7 @@ def test_while_a_trace_is_archived(mortal: MortalCell, kill_point: str) -> None:
     assert mortal.process.wait(20) == -9
     mortal.start()
     assert mortal.api("GET", f"/projects/1/jobs/{job_id}/trace").body == b"hello\n"
-    mortal.until(lambda: files(mortal, "traces") == [], "the trace is archived")
+    wait_until(lambda: files(mortal, "traces") == [], "the trace is archived")
     assert files(mortal, "blobs/kept/traces") == [f"{job_id}.log"]
     assert mortal.api("GET", f"/projects/1/jobs/{job_id}/trace").body == b"hello\n"
 
@@ -189,13 +190,13 @@ def test_while_artifacts_expire(mortal: MortalCell) -> None:
     mortal.end()
     os.utime(blob, (1_700_000_000, 1_700_000_000))
     mortal.start()
-    mortal.until(lambda: not blob.exists(), "the orphan is removed")
+    wait_until(lambda: not blob.exists(), "the orphan is removed")
 
 
 def test_while_a_job_is_erased(mortal: MortalCell) -> None:
     mortal.start("cell.job_erased")
     job_id = ended_job(mortal, expire_in="never")
-    mortal.until(lambda: files(mortal, "traces") == [], "the trace is archived")
+    wait_until(lambda: files(mortal, "traces") == [], "the trace is archived")
     mortal.dies_in(lambda: mortal.api("POST", f"/projects/1/jobs/{job_id}/erase"))
     mortal.start()
     assert mortal.api("GET", f"/projects/1/jobs/{job_id}/trace").body == b""

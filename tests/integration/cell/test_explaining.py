@@ -13,6 +13,7 @@ from remuda.cell.dispatch import step_results
 from remuda.cell.http.gitlab import jobs as http_jobs
 from remuda.cell.http.remuda import pipeline_progress
 from remuda.cell.http.runner import results
+from remuda.testing.waiting import wait_until
 
 FILE = """
 build:
@@ -73,7 +74,7 @@ class TestWhy:
             found: list[dict[str, Any]] = cell.api("GET", f"/projects/{project}/pipelines/{pipeline}/{kind}").json()
             return found[0]
 
-        cell.until(lambda: newest(above, "bridges")["downstream_pipeline"], "the trigger job starts a pipeline")
+        wait_until(lambda: newest(above, "bridges")["downstream_pipeline"], "the trigger job starts a pipeline")
         hush, inner = newest(above, "bridges")["id"], newest(below, "jobs")["id"]
         up, down = a_person(cell, "up"), a_person(cell, "down")
         a_member(cell, f"projects/{above}", up, 20)

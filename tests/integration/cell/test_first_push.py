@@ -10,6 +10,8 @@ from tests.support.cells.clone import Clone
 from tests.support.cells.people import Person, a_group, a_member, a_person, a_project_in
 from tests.support.cells.served_cell import Answer, ScriptedRunner, ServedCell
 
+from remuda.testing.waiting import wait_until
+
 PIPELINE = "build: {script: [env]}\n"
 SECRET = {"key": "SECRET", "value": "of the branch", "protected": True}
 FIRST = "has no default branch yet"
@@ -149,7 +151,7 @@ def test_a_push_that_was_begun_before_its_branch_was_protected_runs_nothing(
         connection.putheader("Content-Length", str(len(body)))
         connection.endheaders(body[:10])
         pushes = cell.settings.data / "repos" / "pushes"
-        cell.until(lambda: any(pushes.iterdir()), "the push has begun")
+        wait_until(lambda: any(pushes.iterdir()), "the push has begun")
         assert mia.api("PUT", f"/projects/{shop}", {"default_branch": "next"}).status == 200
         connection.send(body[10:])
         assert b"ok refs/heads/next" in connection.getresponse().read()

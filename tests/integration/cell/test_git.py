@@ -26,6 +26,7 @@ from remuda.cell.git.repositories import GitRepos
 from remuda.cell.http.edge.errors import ClientGoneError
 from remuda.cell.projects.projects import Projects
 from remuda.cell.values import Project
+from remuda.testing.waiting import wait_until
 
 PIPELINE = "only:\n  script: [echo hello]\n"
 
@@ -300,7 +301,7 @@ def test_a_push_that_breaks_off_leaves_no_objects(cell: ServedCell, clone: Clone
             % (cell.token.encode(), len(body))
         )
         caller.sendall(body[:-1000])
-        cell.until(lambda: left_objects(cell) != [], "git has begun to write objects")
+        wait_until(lambda: left_objects(cell) != [], "git has begun to write objects")
     route = "/{path}.git/git-receive-pack"
     cell.until_metric(f'remuda_cell_http_requests_total{{method="POST",route="{route}",status="499"}} 1.0')
     assert left_objects(cell) == []

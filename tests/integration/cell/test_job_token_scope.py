@@ -10,6 +10,8 @@ from tests.support.cells.clone import Clone
 from tests.support.cells.people import a_group, a_member, a_person, a_project_in, an_organization
 from tests.support.cells.served_cell import Answer, ServedCell
 
+from remuda.testing.waiting import wait_until
+
 JOB = "job: {script: [echo]}\n"
 MADE = "make: {script: [make], artifacts: {paths: [out]}}\n"
 NEEDS = "use: {script: [use], needs: [{project: acme/lib, job: make, ref: main, artifacts: true}]}\n"
@@ -127,7 +129,7 @@ def test_starting_pipelines(world: World, cell: ServedCell) -> None:
 def test_trigger_jobs_start_pipelines_by_the_rights_of_their_user(world: World, cell: ServedCell) -> None:
     """No token of a job is used, so the list does not count; what the person may do still does."""
     world.commit(TRIGGER)
-    cell.until(lambda: world.newest("bridges")["status"] == "success", "the trigger job starts it")
+    wait_until(lambda: world.newest("bridges")["status"] == "success", "the trigger job starts it")
 
 
 def test_needs_of_another_project(world: World, cell: ServedCell) -> None:

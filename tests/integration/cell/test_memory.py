@@ -21,6 +21,8 @@ import pytest
 from tests.support.cells.cell_process import CellProcess
 from tests.support.cells.served_cell import ADMIN_TOKEN, Answer
 
+from remuda.testing.waiting import wait_until
+
 pytestmark = [pytest.mark.long, pytest.mark.timeout(400)]
 
 READERS = 8
@@ -122,10 +124,8 @@ def test_slow_readers_of_an_archive_hold_no_directory(impatient_cell: CellProces
             callers.enter_context(
                 slow_reader(impatient_cell, f"/api/v4/projects/{project}/jobs/{job['id']}/artifacts/large")
             )
-        impatient_cell.until(lambda: impatient_cell.open_files("/blobs/kept/") == READERS, "all of them read")
-        impatient_cell.until(
-            lambda: impatient_cell.open_files("/blobs/kept/") == 0, "those who do not read are cut off", 60
-        )
+        wait_until(lambda: impatient_cell.open_files("/blobs/kept/") == READERS, "all of them read")
+        wait_until(lambda: impatient_cell.open_files("/blobs/kept/") == 0, "those who do not read are cut off", 60)
     listed = impatient_cell.send(
         "GET", f"/api/remuda/v1/jobs/{job['id']}/artifacts/files?page=1501&per_page=100", PRIVATE_TOKEN=ADMIN_TOKEN
     )
@@ -140,8 +140,8 @@ def test_a_reader_who_does_not_read_a_whole_answer_goes(impatient_cell: CellProc
     with caller:
         connections = f"tcp connections of {caller.getsockname()}"
         port = caller.getsockname()[1]
-        impatient_cell.until(lambda: port in established(impatient_cell), f"{connections} begin")
-        impatient_cell.until(lambda: port not in established(impatient_cell), f"{connections} end", 60)
+        wait_until(lambda: port in established(impatient_cell), f"{connections} begin")
+        wait_until(lambda: port not in established(impatient_cell), f"{connections} end", 60)
 
 
 def test_a_stop_of_the_cell_is_not_taken_for_silence_of_its_readers(impatient_cell: CellProcess) -> None:

@@ -9,6 +9,8 @@ from gitlab.v4.objects import Project
 from tests.support.cells.clone import Clone
 from tests.support.cells.served_cell import Answer, ScriptedRunner, ServedCell
 
+from remuda.testing.waiting import wait_until
+
 PIPELINE = """
 spec:
   inputs:
@@ -174,7 +176,7 @@ class TestJobs:
         project = client.projects.get(cell.new_project("parent", text, **{"child.yml": "c:\n  script: [x]\n"}))
         [parent] = project.pipelines.list(get_all=True)
         assert [job.name for job in parent.jobs.list(get_all=True)] == ["plain"]
-        cell.until(lambda: bool(parent.bridges.list(get_all=True)[0].downstream_pipeline), "the child")
+        wait_until(lambda: bool(parent.bridges.list(get_all=True)[0].downstream_pipeline), "the child")
         [bridge] = parent.bridges.list(get_all=True)
         child = project.pipelines.get(bridge.downstream_pipeline["id"])
         assert (bridge.name, child.source) == ("go", "parent_pipeline")

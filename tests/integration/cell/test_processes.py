@@ -13,6 +13,7 @@ from remuda.cell.core.waiting import priority_delay
 from remuda.cell.dispatch import handout
 from remuda.cell.errors import DataFolderError
 from remuda.cell.projects import projects
+from remuda.testing.waiting import wait_until
 
 ONE_JOB = "build:\n  script: make\n"
 TWO_STAGES = "stages: [a, b]\nfirst:\n  stage: a\n  script: make\nthen:\n  stage: b\n  script: make\n"
@@ -142,8 +143,8 @@ def test_a_push_whose_process_died_is_acted_on_by_another(
     def refs() -> list[str]:
         return [one["ref"] for one in cells[1].api("GET", f"/projects/{project}/pipelines").json()]
 
-    cells[1].until(lambda: "topic" in refs(), "the push is acted on")
-    cells[1].until(lambda: not list((folder / "pushes").iterdir()), "the file is gone")
+    wait_until(lambda: "topic" in refs(), "the push is acted on")
+    wait_until(lambda: not list((folder / "pushes").iterdir()), "the file is gone")
     assert refs().count("topic") == 1
 
 

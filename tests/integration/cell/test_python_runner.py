@@ -15,6 +15,8 @@ from typing import Any
 import pytest
 from tests.support.cells.served_cell import ServedCell
 
+from remuda.testing.waiting import wait_until
+
 PROGRAM = Path(__file__).parents[3] / ".venv-peers" / "bin" / "gitlab-runner.py"
 SECONDS = 60
 
@@ -130,7 +132,7 @@ def test_what_it_cannot_do_is_not_given_to_it_quietly(cell: ServedCell, peer: Py
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     ) as asking:
-        cell.until(lambda: jobs_of(cell, project)["a"]["status"] == "failed", "the job fails")
+        wait_until(lambda: jobs_of(cell, project)["a"]["status"] == "failed", "the job fails")
         asking.kill()
     job = jobs_of(cell, project)["a"]
     assert job["failure_reason"] == "runner_unsupported"

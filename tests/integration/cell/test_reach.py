@@ -7,6 +7,8 @@ from tests.support.cells.clone import Clone
 from tests.support.cells.people import Person, a_group, a_member, a_person, a_project_in, an_organization
 from tests.support.cells.served_cell import ScriptedRunner, ServedCell
 
+from remuda.testing.waiting import wait_until
+
 PIPELINE = "job: {script: [echo]}\n"
 
 
@@ -112,7 +114,7 @@ start:
         found: dict[str, str] = cell.api("GET", f"/projects/{own}/pipelines/{pipeline['id']}/bridges").json()[0]
         return found
 
-    cell.until(lambda: bridge()["status"] == "failed", "the trigger job fails")
+    wait_until(lambda: bridge()["status"] == "failed", "the trigger job fails")
     made = cell.api("POST", "/user/runners", {"runner_type": "project_type", "project_id": own}).json()
     job = ScriptedRunner(cell, made["token"]).take()
     assert {one["key"]: one["value"] for one in job["variables"]}["GITLAB_USER_LOGIN"] == "ada"
@@ -127,7 +129,7 @@ start:
     assert changed.status == 200
     assert cell.send("POST", f"/api/v4/projects/{shop}/trigger/pipeline", call).status == 201
     assert ada.api("POST", f"/projects/{own}/pipeline", {"ref": "main"}).status == 201
-    cell.until(lambda: bridge()["status"] == "success", "the trigger job starts it")
+    wait_until(lambda: bridge()["status"] == "success", "the trigger job starts it")
 
 
 def test_nothing_reaches_another_organization(cell: ServedCell) -> None:
@@ -144,7 +146,7 @@ def test_nothing_reaches_another_organization(cell: ServedCell) -> None:
         assert answer.json()["valid"] is False, answer
     [pipeline] = cell.until_pipelines(1, "ada/own")
     root = f"/projects/{own}/pipelines/{pipeline['id']}"
-    cell.until(lambda: cell.api("GET", root).json()["status"] in ("failed", "success"), "the trigger job ends")
+    wait_until(lambda: cell.api("GET", root).json()["status"] in ("failed", "success"), "the trigger job ends")
     [bridge] = cell.api("GET", f"{root}/bridges").json()
     assert (bridge["status"], bridge["failure_reason"]) == ("failed", "downstream_bridge_project_not_found")
 

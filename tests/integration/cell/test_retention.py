@@ -11,6 +11,8 @@ import gitlab
 import pytest
 from tests.support.cells.served_cell import ScriptedRunner, ServedCell
 
+from remuda.testing.waiting import wait_until
+
 PIPELINE = """
 make:
   stage: build
@@ -56,7 +58,7 @@ def kept_files(cell: ServedCell, folder: str) -> list[str]:
 
 
 def until_archived(cell: ServedCell, job: dict[str, Any]) -> None:
-    cell.until(lambda: kept_files(cell, "traces") == [], "the trace is archived")
+    wait_until(lambda: kept_files(cell, "traces") == [], "the trace is archived")
     assert f"{job['id']}.log" in kept_files(cell, "blobs/kept/traces")
 
 

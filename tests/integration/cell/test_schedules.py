@@ -10,6 +10,7 @@ from gitlab.v4.objects import Project
 from tests.support.cells.served_cell import ScriptedRunner, ServedCell
 
 from remuda.lib.clock import SystemClock
+from remuda.testing.waiting import wait_until
 
 PIPELINE = """
 nightly:
@@ -136,6 +137,6 @@ def test_run_by_the_clock(tmp_path: Path) -> None:
             project = gitlab.Gitlab(cell.url, private_token=cell.token).projects.get("root/app")
             [pipeline] = cell.until_pipelines(1)
             assert pipeline["source"] == "schedule"
-            cell.until(lambda: bool(project.pipelineschedules.get(lost.id).last_error), "the reason")  # noqa: B023
+            wait_until(lambda: bool(project.pipelineschedules.get(lost.id).last_error), "the reason")  # noqa: B023
             assert "no branch or tag 'gone'" in project.pipelineschedules.get(lost.id).last_error
             assert project.pipelineschedules.get(schedule.id).last_pipeline["id"] == pipeline["id"]

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from tests.support.cells.served_cell import Answer, ScriptedRunner, ServedCell
 
+from remuda.testing.waiting import wait_until
+
 SYSTEM = "s_0123456789ab"
 
 
@@ -171,7 +173,7 @@ def test_held_job(cell: ServedCell, project: int, job: dict[str, Any], runner: S
         # Of a manager that has not got the job it does not count.
         other = pool.submit(Side(cell, cell.new_runner().token).wanted, held=held)
         asking = pool.submit(side.wanted, held=held)
-        cell.until(lambda: bool(person(cell, "GET", str(job["id"])).json()["held_until"]), "the job is held")
+        wait_until(lambda: bool(person(cell, "GET", str(job["id"])).json()["held_until"]), "the job is held")
         listed = cell.send("GET", "/api/remuda/v1/jobs?held=true", PRIVATE_TOKEN=cell.token).json()
         assert [(one["id"], bool(one["held_until"])) for one in listed] == [(job["id"], True)]
         stranger, developer = a_user(cell, "stranger", project, 0), a_user(cell, "dev", project, 30)
@@ -183,7 +185,7 @@ def test_held_job(cell: ServedCell, project: int, job: dict[str, Any], runner: S
         shells = [one["id"] for one in side.wanted(held=held).json()["shells"]]
         assert side.wanted(held=held, shells=shells).json()["release"] == [job["id"]]
         pool.submit(side.wanted, shells=shells)
-        cell.until(lambda: not person(cell, "GET", str(job["id"])).json()["held_until"], "the job is let go")
+        wait_until(lambda: not person(cell, "GET", str(job["id"])).json()["held_until"], "the job is let go")
         cell.stop()
         other.result(20)
 

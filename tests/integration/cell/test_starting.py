@@ -12,6 +12,7 @@ from tests.support.cells.served_cell import ScriptedRunner, ServedCell
 
 from remuda.cell.errors import InvalidError
 from remuda.cell.pipelines.creation import COMPILATIONS
+from remuda.testing.waiting import wait_until
 
 ONE = "only:\n  script: [echo hello]\n"
 RULES = """
@@ -324,17 +325,17 @@ def test_child_pipelines_are_replaced_with_their_parents(shop: Shop) -> None:
     child = "child: {trigger: {include: child.yml, strategy: depend}}\n"
     shop.clone.commit(**{".gitlab-ci.yml": child, "child.yml": ONE})
     shop.clone.push("main")
-    shop.cell.until(lambda: bool(shop.pipelines(source="parent_pipeline")), "the child")
+    wait_until(lambda: bool(shop.pipelines(source="parent_pipeline")), "the child")
     old = [shop.pipeline()["id"], shop.pipelines(source="parent_pipeline")[0]["id"]]
     shop.clone.commit(README="newer")
     shop.clone.push("main")
-    shop.cell.until(lambda: len(shop.pipelines(source="parent_pipeline")) == 2, "the newer child")
+    wait_until(lambda: len(shop.pipelines(source="parent_pipeline")) == 2, "the newer child")
 
     def statuses() -> dict[int, str]:
         both = shop.pipelines() + shop.pipelines(source="parent_pipeline")
         return {one["id"]: one["status"] for one in both}
 
-    shop.cell.until(lambda: [statuses()[number] for number in old] == ["canceled"] * 2, "the end of the older ones")
+    wait_until(lambda: [statuses()[number] for number in old] == ["canceled"] * 2, "the end of the older ones")
     assert {status for number, status in statuses().items() if number not in old} <= {"pending", "running"}
 
 

@@ -6,6 +6,8 @@ from typing import Any
 
 from tests.support.cells.served_cell import ScriptedRunner, ServedCell
 
+from remuda.testing.waiting import wait_until
+
 PARENT = """
 stages: [generate, children, deploy]
 variables: {RELEASE: "1.2"}
@@ -83,11 +85,11 @@ class Monorepo:
             found.update(next(row for row in bridges if row["name"] == name)["downstream_pipeline"] or {})
             return bool(found)
 
-        self.cell.until(is_there, f"the pipeline of {name}")
+        wait_until(is_there, f"the pipeline of {name}")
         return found
 
     def until(self, **expected: str) -> None:
-        self.cell.until(lambda: expected.items() <= self.statuses().items(), str(expected))
+        wait_until(lambda: expected.items() <= self.statuses().items(), str(expected))
 
     def take(self, name: str) -> dict[str, Any]:
         """A job that comes by itself, perhaps in a moment."""
@@ -121,7 +123,7 @@ def test_a_monorepo_with_children_and_another_project(cell: ServedCell, runner: 
         pipeline = cell.api("GET", f"/projects/{repo.project}/pipelines/{repo.pipeline}").json()
         return bool(pipeline["status"] == "success")
 
-    cell.until(is_over, "the end of the parent")
+    wait_until(is_over, "the end of the parent")
     ran.remove("build-docs")  # of another project, whose pipeline nobody waits for
     assert (sorted(ran[:-1]), ran[-1]) == (["for-release", "test 1/2", "test 2/2"], "deploy")
     listed = cell.api("GET", f"/projects/{repo.project}/pipelines").json()

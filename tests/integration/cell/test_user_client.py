@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from tests.support.cells.served_cell import ScriptedRunner, ServedCell
 
+from remuda.testing.waiting import wait_until
 from remuda.wire.user_api import NewPipelineRequest
 from remuda.wire.user_client import RefusedError, UserApiError, UserClient
 
@@ -24,7 +25,7 @@ CHILD = "c:\n  script: [x]\n"
 async def until_bridge(cell: ServedCell, pipeline_id: int, true: Callable[[Any], bool]) -> None:
     """Wait for the one trigger job of a pipeline."""
     path = f"/projects/root%2Fapp/pipelines/{pipeline_id}/bridges"
-    await asyncio.to_thread(cell.until, lambda: true(cell.api("GET", path).json()[0]), "the trigger job")
+    await asyncio.to_thread(wait_until, lambda: true(cell.api("GET", path).json()[0]), "the trigger job")
 
 
 async def test_a_pipeline_from_its_request_to_its_children(cell: ServedCell, runner: ScriptedRunner) -> None:

@@ -25,6 +25,7 @@ from remuda.cell.store import snapshots
 from remuda.cell.traces.archive import ArchivedTraces
 from remuda.cell.traces.files import FileTraces
 from remuda.testing.builders import NOW
+from remuda.testing.waiting import wait_until
 
 PIPELINE = "".join(f"job{number}:\n  script: make\n" for number in range(4))
 ARCHIVE = b"PK\x05\x06" + bytes(18)
@@ -110,11 +111,11 @@ def test_jobs_that_ran_when_the_backup_was_taken(tmp_path: Path, request: pytest
         assert runner.patch(going, 6, b"world\nmore\n").status == 202
         assert runner.put(going, "success").status == 200
         assert cell.api("GET", f"/projects/{project}/jobs/{going['id']}/trace").body == b"hello\nworld\nmore\n"
-        cell.until(lambda: status(leased) == "pending", "the lease ends")
+        wait_until(lambda: status(leased) == "pending", "the lease ends")
         assert runner.put(leased, "success").status == 403
         again = {job["id"] for job in (runner.take(), runner.take())}
         assert leased["id"] in again
-        cell.until(lambda: status(dead) == "failed", "nobody speaks for it")
+        wait_until(lambda: status(dead) == "failed", "nobody speaks for it")
         assert cell.api("GET", f"/projects/{project}/jobs/{dead['id']}/trace").body == b"hello\n"
 
 

@@ -21,6 +21,7 @@ from remuda.cell.store import snapshots
 from remuda.cell.traces.archive import ArchivedTraces
 from remuda.cell.traces.files import FileTraces
 from remuda.testing.builders import NOW
+from remuda.testing.waiting import wait_until
 
 PIPELINE = "build:\n  script: make\n  artifacts:\n    paths: [a]\ntest:\n  script: make test\n"
 KINDS = ("sqlite", "postgres")
@@ -63,11 +64,11 @@ def test_a_backup_under_load_is_a_whole_cell(
         work = Thread(target=busy, args=(cell, runner, project, stop, ended))
         work.start()
         try:
-            cell.until(lambda: len(ended) >= 10, "some jobs")
+            wait_until(lambda: len(ended) >= 10, "some jobs")
             before = list(ended)
             manifest = asyncio.run(back_up(cell.settings, backup, now=NOW))
             reached = len(ended)
-            cell.until(lambda: len(ended) >= reached + 2, "the cell goes on")
+            wait_until(lambda: len(ended) >= reached + 2, "the cell goes on")
         finally:
             stop.set()
             work.join(60)

@@ -29,6 +29,7 @@ from remuda.cell.values import Project, ProjectVariable
 from remuda.model.job import ProjectId
 from remuda.telemetry.logs import configure
 from remuda.testing.builders import NOW
+from remuda.testing.waiting import wait_until
 
 SECRET = "hunter2hunter2"
 PIPELINE = f"""
@@ -154,7 +155,7 @@ def test_values_given_to_a_manual_job_and_by_dotenv_are_sealed(tmp_path: Path) -
         query = "?artifact_type=dotenv&artifact_format=raw"
         assert runner.upload(job, report, filename="out.env", query=query).status == 201
         assert runner.put(job, "success").status == 200
-        cell.until(lambda: len(cell.api("GET", "/projects/root%2Fapp/jobs?scope=manual").json()) == 1, "manual job")
+        wait_until(lambda: len(cell.api("GET", "/projects/root%2Fapp/jobs?scope=manual").json()) == 1, "manual job")
         waiting = cell.api("GET", "/projects/root%2Fapp/jobs?scope=manual").json()[0]["id"]
         body = {"job_variables_attributes": [{"key": "PLAYED", "value": f"{SECRET}-played"}]}
         assert cell.api("POST", f"/projects/root%2Fapp/jobs/{waiting}/play", body).status == 200
@@ -403,6 +404,6 @@ def test_a_job_that_ran_while_its_key_was_forgotten_can_end(
         old = asyncio.run(encryption_keys.list_encryption_keys(settings))[0].id
         asyncio.run(encryption_keys.rotate_encryption_key(settings))
         asyncio.run(encryption_keys.forget_encryption_key(settings, old))
-        cell.until(lambda: old not in cell.service._seals.keys.by_id, "the cell without the old key")
+        wait_until(lambda: old not in cell.service._seals.keys.by_id, "the cell without the old key")
         assert runner.put(job, "success").status == 200
         assert cell.api("GET", f"/projects/{project}/jobs/{job['id']}").json()["coverage"] == 97

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -96,14 +95,6 @@ def ended(process: subprocess.Popen[bytes], seconds: float = 60) -> Result:
     return Result(process.returncode, out.decode(), err.decode())
 
 
-def wait_until(true: Callable[[], object], what: str, seconds: float = 60) -> None:
-    """Look until it is so."""
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline, f"waited {seconds} s in vain: {what}"
-        time.sleep(0.02)
-
-
 @pytest.fixture
 def world() -> Iterator[World]:
     # Not below pytest's own folder: a socket's path must stay short.
@@ -119,11 +110,6 @@ def world() -> Iterator[World]:
                 process.send_signal(signal.SIGKILL)
             process.communicate()
         shutil.rmtree(folder, ignore_errors=True)
-
-
-@pytest.fixture
-def until() -> Callable[..., None]:
-    return wait_until
 
 
 @pytest.fixture

@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from remuda.testing.waiting import wait_until
+
 MakePipeline = Callable[[str], Path]
 
 
@@ -27,11 +29,9 @@ def slow(world: Any, pipeline: MakePipeline) -> Path:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_an_interrupt_cancels_the_pipeline(
-    world: Any, slow: Path, until: Any, finish: Any, number: signal.Signals
-) -> None:
+def test_an_interrupt_cancels_the_pipeline(world: Any, slow: Path, finish: Any, number: signal.Signals) -> None:
     process = world.start("run", slow)
-    until((world.folder / "begun").exists, "the job runs")
+    wait_until((world.folder / "begun").exists, "the job runs")
     process.send_signal(number)
     result = finish(process)
     assert result.code == 130, result.err
@@ -41,41 +41,39 @@ def test_an_interrupt_cancels_the_pipeline(
     assert world.is_empty()
 
 
-def test_a_second_interrupt_leaves_at_once(world: Any, pipeline: MakePipeline, until: Any, finish: Any) -> None:
+def test_a_second_interrupt_leaves_at_once(world: Any, pipeline: MakePipeline, finish: Any) -> None:
     stubborn = pipeline(
         f"a:\n  script: [touch {world.folder}/begun, sleep 600]\n"
         f"  after_script: [touch {world.folder}/after, sleep 600]\n"
     )
     process = world.start("run", stubborn)
-    until((world.folder / "begun").exists, "the job runs")
+    wait_until((world.folder / "begun").exists, "the job runs")
     process.send_signal(signal.SIGINT)
-    until((world.folder / "after").exists, "after_script runs")
+    wait_until((world.folder / "after").exists, "after_script runs")
     process.send_signal(signal.SIGINT)
     assert finish(process, 15).code == 130
     assert world.is_empty()
 
 
 @pytest.mark.parametrize("after", ["cell", "manager", "cell/repos/*"])
-def test_an_interrupt_before_the_pipeline_stops_at_once(
-    world: Any, slow: Path, until: Any, finish: Any, after: str
-) -> None:
+def test_an_interrupt_before_the_pipeline_stops_at_once(world: Any, slow: Path, finish: Any, after: str) -> None:
     process = world.start("run", slow)
-    until(lambda: list(world.temporary.glob(f"*/remuda-run-*/{after}")), f"{after} is there")
+    wait_until(lambda: list(world.temporary.glob(f"*/remuda-run-*/{after}")), f"{after} is there")
     process.send_signal(signal.SIGINT)
     assert finish(process).code == 130
     assert world.is_empty()
 
 
-def test_json_tells_of_the_interrupt(world: Any, slow: Path, until: Any, finish: Any) -> None:
+def test_json_tells_of_the_interrupt(world: Any, slow: Path, finish: Any) -> None:
     process = world.start("run", slow, "--output", "json")
-    until((world.folder / "begun").exists, "the job runs")
+    wait_until((world.folder / "begun").exists, "the job runs")
     process.send_signal(signal.SIGINT)
     result = finish(process)
     assert result.code == 130
     assert '"interrupted": true' in result.out
 
 
-def test_a_terminal_that_is_gone_ends_the_run(world: Any, slow: Path, until: Any) -> None:
+def test_a_terminal_that_is_gone_ends_the_run(world: Any, slow: Path) -> None:
     master, terminal = pty.openpty()
     take_over = (
         "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
@@ -99,36 +97,34 @@ def test_a_terminal_that_is_gone_ends_the_run(world: Any, slow: Path, until: Any
             drawn += os.read(master, 65536)
         return (world.folder / "begun").exists() and b"script" in drawn
 
-    until(has_begun, "the job runs and is drawn")
+    wait_until(has_begun, "the job runs and is drawn")
     os.close(master)
     assert process.wait(40) == 130
-    until(world.is_empty, "nothing is left")
+    wait_until(world.is_empty, "nothing is left")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_an_interrupt_while_the_file_is_read_leaves_nothing(
-    world: Any, until: Any, finish: Any, number: signal.Signals
-) -> None:
+def test_an_interrupt_while_the_file_is_read_leaves_nothing(world: Any, finish: Any, number: signal.Signals) -> None:
     os.mkfifo(world.folder / "ci.yml")
     process = world.start("run", world.folder, "--file", world.folder / "ci.yml")
-    until(lambda: list(world.temporary.iterdir()), "the agent starts")
+    wait_until(lambda: list(world.temporary.iterdir()), "the agent starts")
     process.send_signal(number)
     assert finish(process).code == 130
     assert world.is_empty()
 
 
-def test_a_watching_run_ends_with_its_terminal(world: Any, pipeline: MakePipeline, until: Any, finish: Any) -> None:
+def test_a_watching_run_ends_with_its_terminal(world: Any, pipeline: MakePipeline, finish: Any) -> None:
     process = world.start("run", pipeline(f"a:\n  script: [touch {world.folder}/begun]\n"), "--watch")
-    until((world.folder / "begun").exists, "the job runs")
-    until(lambda: not list(world.temporary.iterdir()), "the run is over")
+    wait_until((world.folder / "begun").exists, "the job runs")
+    wait_until(lambda: not list(world.temporary.iterdir()), "the run is over")
     process.send_signal(signal.SIGHUP)
     finish(process, 15)
     assert world.is_empty()
 
 
-def test_a_run_ends_when_its_cell_is_killed(world: Any, slow: Path, until: Any, finish: Any) -> None:
+def test_a_run_ends_when_its_cell_is_killed(world: Any, slow: Path, finish: Any) -> None:
     process = world.start("run", slow)
-    until((world.folder / "begun").exists, "the job runs")
+    wait_until((world.folder / "begun").exists, "the job runs")
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
     # It is forked, so its command line is that of the run; the agent's is another.
     own = Path(f"/proc/{process.pid}/cmdline").read_bytes()
@@ -140,9 +136,9 @@ def test_a_run_ends_when_its_cell_is_killed(world: Any, slow: Path, until: Any, 
     assert world.is_empty()
 
 
-def test_a_killed_run_leaves_an_agent_that_ends_by_itself(world: Any, pipeline: MakePipeline, until: Any) -> None:
+def test_a_killed_run_leaves_an_agent_that_ends_by_itself(world: Any, pipeline: MakePipeline) -> None:
     folder = pipeline(f"a:\n  script: [touch {world.folder}/begun, sleep 1]\n")
     process = world.start("run", folder)
-    until((world.folder / "begun").exists, "the job runs")
+    wait_until((world.folder / "begun").exists, "the job runs")
     process.kill()
-    until(lambda: not world.processes(), "no process is left", 40)
+    wait_until(lambda: not world.processes(), "no process is left", 40)

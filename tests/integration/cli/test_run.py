@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from remuda.testing.waiting import wait_until
+
 MakePipeline = Callable[[str], Path]
 
 
@@ -225,10 +227,10 @@ def test_without_git_the_fix_is_named(world: Any, pipeline: MakePipeline) -> Non
     assert "install git" in result.err
 
 
-def test_a_data_folder_in_use_is_named(world: Any, pipeline: MakePipeline, finish: Any, until: Any) -> None:
+def test_a_data_folder_in_use_is_named(world: Any, pipeline: MakePipeline, finish: Any) -> None:
     slow = pipeline(f"slow:\n  script: [touch {world.folder}/begun, sleep 60]\n")
     first = world.start("run", slow, "--data", "shared")
-    until((world.folder / "begun").exists, "the job runs")
+    wait_until((world.folder / "begun").exists, "the job runs")
     second = world.remuda("run", slow, "--data", "shared")
     assert second.code == 2
     assert "in use by another process" in second.err
@@ -236,12 +238,12 @@ def test_a_data_folder_in_use_is_named(world: Any, pipeline: MakePipeline, finis
     assert finish(first).code == 130
 
 
-def test_a_reader_that_goes_away_stops_the_run(world: Any, pipeline: MakePipeline, until: Any) -> None:
+def test_a_reader_that_goes_away_stops_the_run(world: Any, pipeline: MakePipeline) -> None:
     folder = pipeline("a:\n  script: [sleep 1]\nb:\n  stage: deploy\n  script: [sleep 60]\n")
     process = world.start("run", folder)
     assert process.stdout is not None
     process.stdout.readline()
     process.stdout.close()
     assert process.wait(30) == 141
-    until(world.is_empty, "nothing is left")
+    wait_until(world.is_empty, "nothing is left")
     assert os.path.isdir(folder)

@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from remuda.testing.waiting import wait_until
+
 MakePipeline = Callable[[str], Path]
 
 
@@ -241,7 +243,7 @@ def test_a_kept_cell_takes_a_history_that_was_rewritten(world: Any, repo: Callab
         shop.git("commit", "--quiet", "--amend", "--message", f"Another past {number}")
 
 
-def test_files_that_change_start_it_again(world: Any, pipeline: MakePipeline, until: Any) -> None:
+def test_files_that_change_start_it_again(world: Any, pipeline: MakePipeline) -> None:
     folder = pipeline("job: {script: [cat note]}\n")
     (folder / "note").write_text("first")
     process = world.start("run", folder, "--watch")
@@ -261,11 +263,11 @@ def test_files_that_change_start_it_again(world: Any, pipeline: MakePipeline, un
     (folder / ".gitlab-ci.yml").write_text("job: {scirpt: [echo]}\n")
     assert 'did you mean "script"' in read_until("waiting for changes")
     (folder / ".gitlab-ci.yml").write_text(f"job: {{script: [touch {said}]}}\n")
-    until(said.exists, "it runs again")
+    wait_until(said.exists, "it runs again")
     read_until("waiting for changes")
     process.send_signal(signal.SIGINT)
     assert process.wait(20) == 130
-    until(world.is_empty, "nothing is left")
+    wait_until(world.is_empty, "nothing is left")
 
 
 FAILING = "job:\n  variables: {WHO: me}\n  script: [echo here > left, exit 3]\n"
@@ -287,7 +289,7 @@ def test_the_folder_of_a_failed_job_can_be_kept(world: Any, pipeline: MakePipeli
     assert "kept:" not in told
 
 
-def test_on_a_terminal_a_shell_opens_where_the_job_failed(world: Any, pipeline: MakePipeline, until: Any) -> None:
+def test_on_a_terminal_a_shell_opens_where_the_job_failed(world: Any, pipeline: MakePipeline) -> None:
     folder = pipeline(FAILING)
     shell = world.folder / "shell"
     shell.write_text(f'#!/bin/sh\necho "$WHO $(cat left)" > {world.folder}/said\n')
@@ -308,4 +310,4 @@ def test_on_a_terminal_a_shell_opens_where_the_job_failed(world: Any, pipeline: 
     assert process.wait(30) == 1, shown
     assert (world.folder / "said").read_text() == "me here\n"
     assert b"a shell where job failed" in shown
-    until(world.is_empty, "nothing is left")
+    wait_until(world.is_empty, "nothing is left")

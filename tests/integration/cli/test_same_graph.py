@@ -99,7 +99,7 @@ def _pause_the_runner(address: str) -> None:
         assert json.load(answer)["paused"] is True
 
 
-def test_a_push_and_a_run_of_the_same_clone_give_the_same_graph(world: Any, until: Any) -> None:
+def test_a_push_and_a_run_of_the_same_clone_give_the_same_graph(world: Any) -> None:
     up = world.start("up", "--data", "platform", "--listen", "127.0.0.1:0", REMUDA_ADMIN_TOKEN="glpat-for-this-test")
     said = ""
     while not (found := re.search(r"up at http://(\S+),", said)):

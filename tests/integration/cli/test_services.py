@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from remuda.testing.waiting import wait_until
+
 TOKEN = "glpat-chosen-by-the-operator"
 
 
@@ -34,7 +36,7 @@ def started_cell(world: Any, *arguments: str, **more: str) -> tuple[Any, str]:
     return process, found[1]
 
 
-def test_a_job_runs_through_separate_processes(world: Any, until: Any, finish: Any) -> None:
+def test_a_job_runs_through_separate_processes(world: Any, finish: Any) -> None:
     cell, url = started_cell(world, REMUDA_ADMIN_TOKEN=TOKEN)
     runner = call(url, "/api/v4/user/runners", {"runner_type": "instance_type"})
     registered = world.remuda(
@@ -59,7 +61,7 @@ def test_a_job_runs_through_separate_processes(world: Any, until: Any, finish: A
     # The agent outlives its manager, and goes when nobody has needed it for a while; the test does not wait for that.
     agent = int((world.folder / "manager.jobs" / "agent" / "agent.lock").read_text())
     os.kill(agent, signal.SIGTERM)
-    until(lambda: not world.processes(), "the agent has ended")
+    wait_until(lambda: not world.processes(), "the agent has ended")
 
 
 def test_the_token_of_a_first_start_is_printed_once(world: Any, finish: Any) -> None:

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from remuda.testing.waiting import wait_until
+
 
 class Platform:
     """A `remuda up` that serves."""
@@ -70,7 +72,7 @@ def platform(world: Any) -> Iterator[Platform]:
         started.stop()
 
 
-def test_a_pushed_repository_runs_and_its_jobs_can_be_seen(platform: Platform, pipeline: Any, until: Any) -> None:
+def test_a_pushed_repository_runs_and_its_jobs_can_be_seen(platform: Platform, pipeline: Any) -> None:
     platform.push(pipeline("hello:\n  script: [echo first, sleep 1, echo last]\n"), "shop")
 
     followed = platform.job("log", "1", "--follow")
@@ -145,11 +147,11 @@ def test_a_port_in_use_and_a_folder_in_use_are_named(world: Any, platform: Platf
     assert "in use by another process" in folder.err
 
 
-def test_jobs_go_on_over_a_restart(world: Any, platform: Platform, pipeline: Any, until: Any) -> None:
+def test_jobs_go_on_over_a_restart(world: Any, platform: Platform, pipeline: Any) -> None:
     begun, go = world.folder / "begun", world.folder / "go"
     script = f"[touch {begun}, 'while [ ! -e {go} ]; do sleep 0.1; done', echo it went on]"
     platform.push(pipeline(f"long:\n  script: {script}\n"), "shop")
-    until(begun.exists, "the job runs")
+    wait_until(begun.exists, "the job runs")
     assert "take over: 1" in platform.stop()
     go.touch()
     # Running jobs know the cell by its address, so the platform comes back where it was.

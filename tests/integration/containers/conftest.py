@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -141,19 +140,6 @@ def new_job(tmp_path: Path) -> Callable[..., Job]:
 def job(engine: DockerEngine, new_job: Callable[..., Job]) -> Job:
     found: Job = new_job(engine)
     return found
-
-
-def wait_until(holds: Callable[[], Any], seconds: float = 30.0) -> None:
-    until = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < until, "it does not happen"
-        time.sleep(0.05)
-
-
-@pytest.fixture
-def until() -> Callable[..., None]:
-    """Wait until something holds."""
-    return wait_until
 
 
 @pytest.fixture

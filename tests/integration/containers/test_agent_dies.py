@@ -8,7 +8,7 @@ import pytest
 from tests.support.servers.docker_engine import BUSYBOX, DockerEngine
 
 from remuda.testing.agent_process import AgentProcess, follow, run_job, steps_text, through_deaths
-from remuda.testing.agent_process import until as happens
+from remuda.testing.waiting import until
 from remuda.wire.agent_client import JobStart, JobVariable
 
 
@@ -60,7 +60,7 @@ async def test_an_agent_that_dies_while_a_command_runs_finds_it_again(
     await agent.start()
     async with agent.client() as client:
         await client.start(job)
-        await happens((tmp_path / "work/up").exists)
+        await until((tmp_path / "work/up").exists)
     await agent.kill()
     await agent.start()
     (tmp_path / "work/go").touch()
@@ -83,7 +83,7 @@ async def test_cancelling_ends_the_command_and_what_always_runs_still_does(
     await agent.start()
     async with agent.client() as client:
         await client.start(a_job(engine, tmp_path, long, after))
-        await happens((tmp_path / "work/up").exists)
+        await until((tmp_path / "work/up").exists)
         await client.cancel("1")
         seen = await follow(client, "1")
     assert seen.check().status == "cancelled"
@@ -97,7 +97,7 @@ async def test_a_job_that_is_closed_while_it_runs_is_swept_by_the_next(
     await agent.start()
     async with agent.client() as client:
         await client.start(a_job(engine, tmp_path, {"name": "long", "script": "touch up; sleep 1000"}))
-        await happens((tmp_path / "work/up").exists)
+        await until((tmp_path / "work/up").exists)
         await client.close_job("1")
     job = a_job(engine, tmp_path / "next", {"name": "short", "script": "true"}, job_id="2")
     seen = await run_job(agent, job)

@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 from tests.support.servers.docker_engine import BUSYBOX, DEBIAN, DockerEngine, archive, busybox_files, names
 
+from remuda.testing.waiting import wait_until
+
 
 @pytest.mark.parametrize("image", [BUSYBOX, DEBIAN])
 def test_a_command_runs_inside_with_the_folders_at_their_own_paths(engine: DockerEngine, job: Any, image: str) -> None:
@@ -84,12 +86,12 @@ def test_a_command_that_is_not_there(job: Any) -> None:
 
 @pytest.mark.parametrize(("image", "trap", "code"), [(BUSYBOX, "echo told; exit 3", 3), (DEBIAN, "", 137)])
 def test_sigterm_ends_everything_the_command_started(
-    job: Any, image: str, trap: str, code: int, until: Callable[..., None], end_politely: Callable[..., str]
+    job: Any, image: str, trap: str, code: int, end_politely: Callable[..., str]
 ) -> None:
     opened = job.open(image)
     script = f"trap '{trap}' TERM; (trap '' TERM; while :; do sleep 1; done) & sleep 500 & touch up; wait; sleep 501"
     process = job.begin(opened, "sh", "-c", script)
-    until((job.work / "up").exists)
+    wait_until((job.work / "up").exists)
     assert end_politely(process) == ("told\n" if trap else "")
     assert process.returncode == code
     listing = "for p in /proc/[0-9]*; do tr '\\0' ' ' <$p/cmdline; echo; done 2>/dev/null"
@@ -282,9 +284,9 @@ def test_a_request_that_the_container_replaced_by_a_link_is_not_read(job: Any, t
     assert "hunter2" not in done.stdout
 
 
-def test_a_lease_that_is_over_ends_the_container(engine: DockerEngine, job: Any, until: Callable[..., None]) -> None:
+def test_a_lease_that_is_over_ends_the_container(engine: DockerEngine, job: Any) -> None:
     job.open(lease_seconds=1)
-    until(lambda: engine.containers() == [])
+    wait_until(lambda: engine.containers() == [])
 
 
 def test_files_go_to_the_owner_of_the_working_directory(job: Any) -> None:

@@ -6,9 +6,11 @@ from typing import Any
 
 from tests.support.servers.docker_engine import BUSYBOX, DockerEngine
 
+from remuda.testing.waiting import wait_until
+
 
 def test_an_engine_that_dies_is_the_platforms_failure_and_leaves_nothing(
-    own_engine: DockerEngine, new_job: Callable[..., Any], until: Callable[..., None]
+    own_engine: DockerEngine, new_job: Callable[..., Any]
 ) -> None:
     job = new_job(own_engine)
     started = job.step("service", image=BUSYBOX, pull_policy=["never"], command=["sleep", "1000"], alias=["db"])
@@ -26,12 +28,12 @@ def test_an_engine_that_dies_is_the_platforms_failure_and_leaves_nothing(
     closed = job.close()
     assert closed.code == 0, closed.text
     assert "The processes of 1 container(s) of this job were ended without the engine" in closed.text
-    until(lambda: len(own_engine.living()) == 1)
+    wait_until(lambda: len(own_engine.living()) == 1)
     stopped = job.step("service_stop")
     assert stopped.code == 0, stopped.text
-    until(lambda: own_engine.living() == [])
+    wait_until(lambda: own_engine.living() == [])
     own_engine.start()
-    until(lambda: [one["Labels"]["remuda.role"] for one in own_engine.containers()] == ["service"])
+    wait_until(lambda: [one["Labels"]["remuda.role"] for one in own_engine.containers()] == ["service"])
     # What the engine still knows of the service is found by the next job.
     for path in (job.exchange / name.name for name in Path(job.exchange).iterdir()):
         path.unlink()
@@ -43,7 +45,7 @@ def test_an_engine_that_dies_is_the_platforms_failure_and_leaves_nothing(
 
 
 def test_a_container_that_hides_its_mark_is_ended_without_the_engine(
-    own_engine: DockerEngine, new_job: Callable[..., Any], until: Callable[..., None]
+    own_engine: DockerEngine, new_job: Callable[..., Any]
 ) -> None:
     """Its first process has another environment, and the path of the working directory is another one inside."""
     job = new_job(own_engine)
@@ -53,12 +55,10 @@ def test_a_container_that_hides_its_mark_is_ended_without_the_engine(
     own_engine.kill()
     closed = job.close()
     assert "The processes of 1 container(s) of this job were ended without the engine" in closed.text
-    until(lambda: own_engine.living() == [])
+    wait_until(lambda: own_engine.living() == [])
 
 
-def test_a_paused_container_is_ended_without_the_engine(
-    own_engine: DockerEngine, new_job: Callable[..., Any], until: Callable[..., None]
-) -> None:
+def test_a_paused_container_is_ended_without_the_engine(own_engine: DockerEngine, new_job: Callable[..., Any]) -> None:
     """That of a held job. With control groups of version 1 a process that is frozen does not die of a signal."""
     job = new_job(own_engine)
     assert job.open().code == 0
@@ -66,7 +66,7 @@ def test_a_paused_container_is_ended_without_the_engine(
     own_engine.kill()
     closed = job.close()
     assert "The processes of 1 container(s) of this job were ended without the engine" in closed.text
-    until(lambda: own_engine.living() == [])
+    wait_until(lambda: own_engine.living() == [])
 
 
 def test_an_engine_that_comes_back_while_a_container_is_closed(

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from tests.support.servers.docker_engine import BUSYBOX, DockerEngine
 
-from remuda.testing.agent_process import AgentProcess, follow, run_job, steps_text, until
+from remuda.testing.agent_process import AgentProcess, follow, run_job, steps_text
+from remuda.testing.waiting import until
 from remuda.wire.agent_client import JobStart, JobVariable
 from remuda.wire.agent_shell import ShellExit, ShellWish, open_shell
 

@@ -21,6 +21,7 @@ from remuda.cli.main import call
 from remuda.stdsteps.signatures.statements import NAME, read_statement
 from remuda.telemetry.logs import configure
 from remuda.testing.coordinator import Coordinator
+from remuda.testing.waiting import wait_until
 
 PIPELINE = """
 job:
@@ -117,7 +118,7 @@ async def run_job(engine: DockerEngine, cell: ServedCell, folder: Path, settings
         return cell.api("GET", path).json()["status"] in ("success", "failed")
 
     async with bench.manager():
-        await asyncio.to_thread(cell.until, is_over, "the pipeline ends", seconds=90)
+        await asyncio.to_thread(wait_until, is_over, "the pipeline ends", seconds=90)
     await bench.close()
     [job] = cell.api("GET", f"{path}/jobs").json()
     job["log"] = cell.api("GET", f"/projects/1/jobs/{job['id']}/trace").body.decode()

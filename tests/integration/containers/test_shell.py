@@ -13,8 +13,8 @@ import pytest
 from tests.support.servers.docker_engine import BUSYBOX, DockerEngine
 
 from remuda.testing.agent_process import AgentProcess, follow, steps_text, through_deaths
-from remuda.testing.agent_process import until as happens
 from remuda.testing.lab import ADMIN_TOKEN, Lab
+from remuda.testing.waiting import until
 from remuda.wire.agent_client import AgentClient, AgentRefusedError, JobStart, JobVariable
 from remuda.wire.agent_shell import AgentShell, ShellData, ShellExit, ShellWish, open_shell
 
@@ -58,7 +58,7 @@ async def run(client: AgentClient, *command: str, feed: bytes = b"") -> tuple[in
     raise AssertionError
 
 
-async def until(shell: AgentShell, text: bytes) -> bytes:
+async def read_until(shell: AgentShell, text: bytes) -> bytes:
     shown = b""
     async with asyncio.timeout(30):
         async for event in shell:
@@ -74,21 +74,24 @@ async def test_shell_in_the_container_of_a_running_job(
 ) -> None:
     async with agent.client() as client:
         await client.start(a_job(engine, tmp_path, "touch up; while [ ! -e go ]; do sleep 0.1; done"))
-        await happens((tmp_path / "work/up").exists)
+        await until((tmp_path / "work/up").exists)
         command = 'pwd; echo $SECRET; cat "$KEY"; ls /bin/busybox; cat; echo no >&2; exit 5'
         code, output, errors = await run(client, "sh", "-c", command, feed=b"sent\0\n")
         assert (code, errors) == (5, b"no\n")
         assert output == f"{tmp_path}/work\ns3cret\nof the file/bin/busybox\nsent\0\n".encode()
         async with open_shell(client, "1", ShellWish(columns=91, rows=31)) as shell:
             await shell.write(b"stty size; tr '\\0' '\\n' </proc/1/cmdline; sleep 1234 & echo re''ady\n")
-            shown = await until(shell, b"ready\r\n")
+            shown = await read_until(shell, b"ready\r\n")
             assert b"31 91" in shown
             await shell.resize(77, 33)
             await shell.write(b"sleep 0.3; stty size\n")
-            await until(shell, b"33 77\r\n")
+            await read_until(shell, b"33 77\r\n")
+
         # The caller has gone, and so has everything that it started there.
-        while b"1234" in (await run(client, "ps", "-o", "args"))[1]:  # noqa: ASYNC110 - nobody tells
-            await asyncio.sleep(0.1)
+        async def is_gone() -> bool:
+            return b"1234" not in (await run(client, "ps", "-o", "args"))[1]
+
+        await until(is_gone)
         (tmp_path / "work/go").touch()
         seen = await follow(client, "1")
         assert seen.check().status == "success", seen.log.decode()
@@ -127,7 +130,7 @@ async def test_no_shell_while_the_entrypoint_prepares_the_container(
     inputs = {"entrypoint": entrypoint, "entrypoint_patience_seconds": 60}
     async with agent.client() as client:
         await client.start(a_job(engine, tmp_path, "true", inputs))
-        await happens((tmp_path / "work/up").exists)
+        await until((tmp_path / "work/up").exists)
         with pytest.raises(AgentRefusedError, match=r"environment \(box\) is not open yet"):
             await run(client, "touch", str(tmp_path / "outside"))
         (tmp_path / "work/go").touch()
@@ -158,7 +161,7 @@ async def test_no_shell_in_the_container_of_a_hook(engine: DockerEngine, agent: 
     steps = steps_text(box | {"name": "pre_get_sources", "run": [hook]}, box | {"name": "container", "run": [own]})
     async with agent.client() as client:
         await client.start(JobStart(id="1", work_dir=str(tmp_path / "work"), steps=steps))
-        await happens((tmp_path / "work/up").exists)
+        await until((tmp_path / "work/up").exists)
         with pytest.raises(AgentRefusedError, match=r"environment \(container\) is not open yet"):
             await run(client, "true")
         (tmp_path / "work/go").touch()
@@ -169,8 +172,8 @@ async def test_hold_that_ends_takes_the_container(engine: DockerEngine, agent: A
     async with agent.client() as client:
         await client.start(a_job(engine, tmp_path, "exit 3", hold_failed_seconds=2))
         assert (await follow(client, "1")).check().held_seconds
-        await happens(lambda: not engine.containers())
-        await happens(lambda: not engine.networks())
+        await until(lambda: not engine.containers())
+        await until(lambda: not engine.networks())
         assert "1" in (await client.hello()).jobs
 
 
@@ -180,7 +183,7 @@ async def test_a_container_that_cannot_be_paused_is_not_kept(
     """It would change the working directory while the last steps work there."""
     async with agent.client() as client:
         await client.start(a_job(own_engine, tmp_path, "touch up; sleep 1000", hold_failed_seconds=600))
-        await happens((tmp_path / "work/up").exists)
+        await until((tmp_path / "work/up").exists)
         own_engine.kill()
         seen = await follow(client, "1")
         assert b"WARNING: the container is not kept for a look: it cannot be paused" in seen.agent_lines

@@ -12,7 +12,7 @@ from tests.support.machines.ssh_machine import SshMachine
 from tests.support.servers.docker_engine import BUSYBOX, DockerEngine
 
 from remuda.testing.agent_process import AgentProcess, follow, run_job, steps_text
-from remuda.testing.agent_process import until as happens
+from remuda.testing.waiting import until
 from remuda.wire.agent_client import JobStart
 
 
@@ -81,7 +81,7 @@ async def test_cancelling_reaches_two_levels_down(
     job = a_job(machine, engine, tmp_path, {"name": "long", "script": "touch up; sleep 1000"})
     async with agents.client() as client:
         await client.start(job)
-        await happens((tmp_path / "work/up").exists)
+        await until((tmp_path / "work/up").exists)
         await client.cancel("1")
         seen = await follow(client, "1")
     assert seen.check().status == "cancelled"

@@ -13,6 +13,7 @@ from tests.support.servers.docker_engine import BUSYBOX, DEBIAN, DockerEngine
 
 from remuda.telemetry.logs import configure
 from remuda.testing.coordinator import Coordinator
+from remuda.testing.waiting import wait_until
 
 PIPELINE = f"""
 image: {BUSYBOX}
@@ -86,7 +87,7 @@ async def ended(cell: ServedCell, pipeline_id: int) -> dict[str, dict[str, Any]]
     def wait() -> dict[str, dict[str, Any]]:
         path = f"/projects/1/pipelines/{pipeline_id}"
         final = ("success", "failed", "canceled")
-        cell.until(lambda: cell.api("GET", path).json()["status"] in final, "the pipeline ends", seconds=90)
+        wait_until(lambda: cell.api("GET", path).json()["status"] in final, "the pipeline ends", seconds=90)
         jobs = {job["name"]: job for job in cell.api("GET", f"{path}/jobs").json()}
         for job in jobs.values():
             job["log"] = cell.api("GET", f"/projects/1/jobs/{job['id']}/trace").body.decode()
@@ -139,24 +140,23 @@ async def test_killing_the_engine_ends_the_job_clearly_and_leaves_no_container(
     own_engine: DockerEngine,
     cell: ServedCell,
     new_bench: Callable[[DockerEngine], ManagerBench],
-    until: Callable[..., None],
 ) -> None:
     cell.new_project("app", LONG)
     [pushed] = await asyncio.to_thread(cell.until_pipelines, 1)
     bench = new_bench(own_engine)
     async with bench.manager():
-        await asyncio.to_thread(until, lambda: list(bench.jobs.rglob("up")), 60.0)
+        await asyncio.to_thread(wait_until, lambda: list(bench.jobs.rglob("up")), "the job runs", 60)
         own_engine.kill()
         job = (await ended(cell, pushed["id"]))["job"]
         assert (job["status"], job["failure_reason"]) == ("failed", "runner_system_failure"), job["log"]
         assert "the container engine at unix:///" in job["log"]
         assert "The command ran when that happened" in job["log"]
-        await asyncio.to_thread(until, lambda: own_engine.living() == [])
+        await asyncio.to_thread(wait_until, lambda: own_engine.living() == [])
         own_engine.start()
         made = cell.api("POST", "/projects/1/pipeline?ref=main")
         assert made.status == 201
-        await asyncio.to_thread(until, lambda: len(own_engine.containers()) == 2, 60.0)
+        await asyncio.to_thread(wait_until, lambda: len(own_engine.containers()) == 2, "two containers", 60)
         assert cell.api("POST", f"/projects/1/pipelines/{made.json()['id']}/cancel").status in (200, 201)
         again = (await ended(cell, made.json()["id"]))["job"]
     assert again["status"] == "canceled"
-    await asyncio.to_thread(until, lambda: (own_engine.containers(), own_engine.networks()) == ([], []))
+    await asyncio.to_thread(wait_until, lambda: (own_engine.containers(), own_engine.networks()) == ([], []))

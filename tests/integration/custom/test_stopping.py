@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from tests.support.runners.custom_driver import Bench
 
-from remuda.testing.agent_process import follow, until
+from remuda.testing.agent_process import follow
+from remuda.testing.waiting import until
 
 HANGS = """#!/bin/bash
 echo "run $3" >>"$CALLS"

@@ -15,7 +15,8 @@ from remuda.lib.waiting import wait_for_event
 from remuda.manager.environments.port import JobPlace
 from remuda.manager.errors import EnvironmentLostError, EnvironmentTemporaryError
 from remuda.telemetry.logs import configure
-from remuda.testing.agent_process import follow, until
+from remuda.testing.agent_process import follow
+from remuda.testing.waiting import until
 from remuda.wire.agent_client import JobStart
 
 STEPS = '{"spec": {"remuda": 1}}\n---\n{"run": [{"name": "wait", "script": "sleep 60"}]}'

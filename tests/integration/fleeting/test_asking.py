@@ -8,8 +8,8 @@ from remuda.fleeting import program_info
 from remuda.fleeting.errors import PermanentError
 from remuda.fleeting.program_info import CAPABILITIES_KEY, ask_schema, ask_version
 from remuda.manager.config.plugin_checks import look_at
-from remuda.testing.agent_process import until
 from remuda.testing.instance_groups import PlainGroup, TableGroup, a_plugin, a_program
+from remuda.testing.waiting import until
 
 
 def test_a_plugin_of_ours_tells_its_settings_and_what_it_can(tmp_path: Path) -> None:

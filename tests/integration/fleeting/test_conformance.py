@@ -11,9 +11,9 @@ import pytest
 from remuda.fleeting import conformance
 from remuda.fleeting.conformance import Outcome, Result, Trial
 from remuda.fleeting.templates import files
-from remuda.testing.agent_process import until
 from remuda.testing.instance_groups import PlainGroup, TableGroup, a_plugin, a_program
 from remuda.testing.lab import processes
+from remuda.testing.waiting import until
 
 pytestmark = pytest.mark.long
 

@@ -23,10 +23,10 @@ from remuda.fleeting.plugin_search import find_program
 from remuda.fleeting.process import FleetingProcess
 from remuda.lib.backoff import Backoff
 from remuda.lib.socket_folder import SocketFolder
-from remuda.testing.agent_process import until
 from remuda.testing.instance_groups import TableGroup, a_plugin, a_program
 from remuda.testing.lab import processes
 from remuda.testing.logs import capture_logs
+from remuda.testing.waiting import until
 from remuda.wire.proto import fleeting_pb2 as pb
 from remuda.wire.proto.fleeting_grpc import InstanceGroupStub
 

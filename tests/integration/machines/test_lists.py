@@ -10,7 +10,8 @@ from tests.support.machines.machines import Machine, Machines
 from remuda.manager.environments.machines import MachinesEnvironment
 from remuda.manager.environments.port import JobPlace
 from remuda.manager.errors import EnvironmentLostError, EnvironmentTemporaryError
-from remuda.testing.agent_process import follow, steps_text, until
+from remuda.testing.agent_process import follow, steps_text
+from remuda.testing.waiting import until
 from remuda.wire.agent_client import AgentClient, AgentUnavailableError, JobStart
 
 Make = Callable[..., MachinesEnvironment]

@@ -14,6 +14,7 @@ from tests.support.servers.docker_engine import BUSYBOX, DockerEngine, busybox_f
 
 from remuda.telemetry.logs import configure
 from remuda.testing.coordinator import Coordinator
+from remuda.testing.waiting import wait_until
 
 pytestmark = pytest.mark.skipif(
     bool(Machines.missing() or DockerEngine.missing()), reason=Machines.missing() or DockerEngine.missing() or "can be"
@@ -92,7 +93,7 @@ async def run(
         [pushed] = cell.until_pipelines(1)
         path = f"/projects/1/pipelines/{pushed['id']}"
         final = ("success", "failed", "canceled")
-        cell.until(lambda: cell.api("GET", path).json()["status"] in final, "the pipeline ends", seconds=90)
+        wait_until(lambda: cell.api("GET", path).json()["status"] in final, "the pipeline ends", seconds=90)
         jobs = {job["name"]: job for job in cell.api("GET", f"{path}/jobs").json()}
         for job in jobs.values():
             job["log"] = cell.api("GET", f"/projects/1/jobs/{job['id']}/trace").body.decode()
@@ -151,7 +152,7 @@ async def test_a_machine_that_starts_anew_has_lost_its_jobs_and_gets_others(
     machine = machines.machines[0]
 
     def restart() -> None:
-        cell.until((tmp_path / "m1").exists, "the job runs")
+        wait_until((tmp_path / "m1").exists, "the job runs")
         machine.kill()
         machine.start()
 
@@ -184,7 +185,7 @@ async def test_a_machine_that_never_comes_back_takes_its_jobs_along_and_no_other
     said = tmp_path / "first/name"
 
     def break_one() -> None:
-        cell.until(lambda: said.exists() and bool(said.read_text()) and (tmp_path / "other").exists(), "both jobs run")
+        wait_until(lambda: said.exists() and bool(said.read_text()) and (tmp_path / "other").exists(), "both jobs run")
         machines.named(said.read_text().strip()).kill()
 
         def is_over() -> bool:
@@ -192,7 +193,7 @@ async def test_a_machine_that_never_comes_back_takes_its_jobs_along_and_no_other
             lost.update(min((job for job in jobs if job["name"] == "lost"), key=lambda job: int(job["id"])))
             return bool(lost["status"] == "failed")
 
-        cell.until(is_over, "the job is given up", seconds=60)
+        wait_until(is_over, "the job is given up", seconds=60)
         (tmp_path / "go").touch()
 
     runner = f'executor = "instance"\n{entry(machines, machines.machines[0])}{entry(machines, machines.machines[1])}'

@@ -21,6 +21,7 @@ from remuda.manager.config.certificates import authority_of, with_certificates
 from remuda.manager.config.load import RunnerConfig, load
 from remuda.manager.errors import RegisterError
 from remuda.testing.coordinator import Coordinator
+from remuda.testing.waiting import wait_until
 
 PIPELINE = """
 job:
@@ -91,7 +92,7 @@ async def ended(cell: ServedCell, bench: ManagerBench) -> tuple[dict[str, Any], 
     path = f"/projects/1/pipelines/{pushed['id']}"
     async with bench.manager():
         await asyncio.to_thread(
-            cell.until, lambda: cell.api("GET", path).json()["status"] in ("success", "failed"), "its end", seconds=60
+            wait_until, lambda: cell.api("GET", path).json()["status"] in ("success", "failed"), "its end", seconds=60
         )
     await bench.close()
     [job] = cell.api("GET", f"{path}/jobs").json()

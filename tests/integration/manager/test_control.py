@@ -18,10 +18,10 @@ from remuda.manager.process import control
 from remuda.manager.process.control import NAME, NoManagerError, ask_drain, ask_status
 from remuda.manager.process.status import ManagerStatus
 from remuda.telemetry import logs
-from remuda.testing.agent_process import until
 from remuda.testing.coordinator import Coordinator
 from remuda.testing.environment import FakeEnvironment
 from remuda.testing.logs import capture_logs
+from remuda.testing.waiting import until
 
 
 async def started(*words: str) -> asyncio.subprocess.Process:

@@ -13,8 +13,8 @@ from tests.support.runners.manager_bench import ManagerBench
 from remuda.manager.errors import DataFolderError
 from remuda.manager.jobs.journal import Journal
 from remuda.manager.process.control import ask_status
-from remuda.testing.agent_process import until
 from remuda.testing.coordinator import Coordinator
+from remuda.testing.waiting import until
 
 
 def _write_garbage(path: Path) -> None:

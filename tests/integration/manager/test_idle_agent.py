@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from tests.support.runners.manager_bench import ManagerBench
 
-from remuda.testing.agent_process import until
 from remuda.testing.coordinator import Coordinator
+from remuda.testing.waiting import until
 
 MINUTE = 60.0
 

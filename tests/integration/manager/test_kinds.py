@@ -12,8 +12,8 @@ from tests.support.servers.docker_engine import BUSYBOX, DockerEngine, busybox_f
 from remuda.manager.compile.compile import compile_job
 from remuda.manager.compile.step_entries import Setting
 from remuda.manager.config.load import RunnerConfig, load
-from remuda.testing.agent_process import until
 from remuda.testing.coordinator import RUNNER_TOKEN, Coordinator, ServerJob
+from remuda.testing.waiting import until
 from remuda.wire.runner_client import read_payload
 
 KINDS = Path(__file__).parents[3] / "examples" / "manager-kinds"

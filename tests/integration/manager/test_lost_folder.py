@@ -11,9 +11,9 @@ from tests.support.runners.manager_bench import ManagerBench
 
 from remuda.lib.killpoints import QUIET_POINTS
 from remuda.manager.process import supervision
-from remuda.testing.agent_process import until
 from remuda.testing.coordinator import Coordinator, ServerJob
 from remuda.testing.environment import FakeEnvironment
+from remuda.testing.waiting import until
 
 LINES = 200
 

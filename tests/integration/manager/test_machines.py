@@ -11,9 +11,9 @@ import pytest
 from tests.support.runners.manager_bench import ManagerBench
 
 from remuda.lib.killpoints import QUIET_POINTS
-from remuda.testing.agent_process import until
 from remuda.testing.coordinator import OTHER_TOKEN, Coordinator
 from remuda.testing.environment import FakeEnvironment
+from remuda.testing.waiting import until
 
 
 @pytest.fixture

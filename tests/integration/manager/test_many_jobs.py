@@ -7,10 +7,10 @@ import aiohttp
 from prometheus_client.parser import text_string_to_metric_families
 from tests.support.runners.manager_bench import ManagerBench
 
-from remuda.testing.agent_process import until
 from remuda.testing.coordinator import OTHER_TOKEN, Coordinator
 from remuda.testing.environment import FakeEnvironment
 from remuda.testing.lab import free_port
+from remuda.testing.waiting import until
 
 
 async def test_jobs_run_side_by_side_and_none_is_lost_or_run_twice(

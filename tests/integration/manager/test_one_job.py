@@ -6,8 +6,8 @@ from tests.support.runners.manager_bench import ManagerBench
 
 from remuda.manager.core.record import Phase
 from remuda.manager.jobs.journal import Journal
-from remuda.testing.agent_process import until
 from remuda.testing.coordinator import Coordinator, ServerJob
+from remuda.testing.waiting import until
 
 NO_SOURCES = {"key": "GIT_STRATEGY", "value": "none"}
 

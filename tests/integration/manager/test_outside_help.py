@@ -19,6 +19,7 @@ from remuda.cli.main import call
 from remuda.stdsteps.signatures.statements import NAME, read_statement
 from remuda.telemetry.logs import configure
 from remuda.testing.coordinator import Coordinator, ServerJob
+from remuda.testing.waiting import wait_until
 
 NO_SOURCES = [{"key": "GIT_STRATEGY", "value": "none"}]
 
@@ -125,7 +126,7 @@ async def the_job(cell: ServedCell, bench: ManagerBench, pipeline_file: str) -> 
         return cell.api("GET", path).json()["status"] in ("success", "failed")
 
     async with bench.manager():
-        await asyncio.to_thread(cell.until, is_over, "the pipeline ends", seconds=60)
+        await asyncio.to_thread(wait_until, is_over, "the pipeline ends", seconds=60)
     await bench.close()
     [job] = cell.api("GET", f"{path}/jobs").json()
     return dict(job)

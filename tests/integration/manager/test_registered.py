@@ -16,9 +16,9 @@ from remuda.lib.clock import VirtualClock
 from remuda.manager.config.load import load
 from remuda.manager.errors import ConfigError, RegisterError
 from remuda.manager.registration.token_rotation import LOOK_SECONDS, TokenRotation
-from remuda.testing.agent_process import until
 from remuda.testing.coordinator import Coordinator
 from remuda.testing.lab import free_port
+from remuda.testing.waiting import until, wait_until
 from remuda.wire.runner_client import RunnerClient, RunnerReply
 
 HEAD = "# mine\nconcurrent = 2 # two\n"
@@ -209,7 +209,7 @@ async def test_a_running_manager_goes_on_with_the_new_token(tmp_path: Path, cell
         [pushed] = await asyncio.to_thread(cell.until_pipelines, 1)
         path = f"/projects/1/pipelines/{pushed['id']}"
         await asyncio.to_thread(
-            cell.until, lambda: cell.api("GET", path).json()["status"] == "success", "the job ran", seconds=60
+            wait_until, lambda: cell.api("GET", path).json()["status"] == "success", "the job ran", seconds=60
         )
     await bench.close()
 

@@ -6,9 +6,9 @@ import signal
 from tests.support.runners.manager_bench import ManagerBench
 
 from remuda.manager.process.control import ask_status
-from remuda.testing.agent_process import until
 from remuda.testing.coordinator import OTHER_TOKEN, RUNNER_TOKEN, Coordinator
 from remuda.testing.environment import FakeEnvironment
+from remuda.testing.waiting import until
 
 
 def statuses(coordinator: Coordinator) -> list[str]:

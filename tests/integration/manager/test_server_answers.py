@@ -7,9 +7,9 @@ import pytest
 from aiohttp import web
 from tests.support.runners.manager_bench import ManagerBench
 
-from remuda.testing.agent_process import until
 from remuda.testing.coordinator import Coordinator, Fault
 from remuda.testing.environment import FakeEnvironment
+from remuda.testing.waiting import until
 
 
 def answer(status: int, **headers: str) -> web.Response:

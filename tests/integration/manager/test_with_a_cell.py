@@ -18,6 +18,7 @@ from remuda.manager.environments.port import JobPlace, PreparedPlace
 from remuda.manager.errors import EnvironmentLostError
 from remuda.telemetry.logs import configure
 from remuda.testing.coordinator import Coordinator
+from remuda.testing.waiting import wait_until
 
 FIRST = """
 variables: {WHAT: tools}
@@ -82,7 +83,7 @@ async def through(cell: ServedCell, pipeline_id: int) -> dict[str, dict[str, Any
     def wait() -> dict[str, dict[str, Any]]:
         path = f"/projects/1/pipelines/{pipeline_id}"
         final = ("success", "failed", "canceled")
-        cell.until(lambda: cell.api("GET", path).json()["status"] in final, "the pipeline ends", seconds=60)
+        wait_until(lambda: cell.api("GET", path).json()["status"] in final, "the pipeline ends", seconds=60)
         jobs = {job["name"]: job for job in cell.api("GET", f"{path}/jobs").json()}
         for job in jobs.values():
             job["log"] = cell.api("GET", f"/projects/1/jobs/{job['id']}/trace").body.decode()
@@ -166,11 +167,11 @@ async def test_a_silent_job_learns_at_once_that_it_is_canceled(
         return b"begun" in cell.api("GET", f"{path}/trace").body and (tmp_path / "pid").exists()
 
     async with bench.manager(keep_alive_seconds=3600):
-        await asyncio.to_thread(cell.until, is_logged, "the job runs", seconds=60)
+        await asyncio.to_thread(wait_until, is_logged, "the job runs", seconds=60)
         process = Path("/proc") / (tmp_path / "pid").read_text().strip()
         assert cell.api("POST", f"{path}/cancel{'?force=true' if force else ''}").status == 201
         jobs = await through(cell, pushed["id"])
-        await asyncio.to_thread(cell.until, lambda: not process.exists(), "its script ends", seconds=60)
+        await asyncio.to_thread(wait_until, lambda: not process.exists(), "its script ends", seconds=60)
     assert jobs["silent"]["status"] == "canceled"
     assert force or "tidied up" in jobs["silent"]["log"]
 
@@ -180,7 +181,7 @@ async def test_the_cell_knows_what_the_manager_has_room_for(cell: ServedCell, be
         return [one["load"] for one in cell.api("GET", "/runners/1/managers").json() if one["load"]]
 
     async with bench.manager():
-        await asyncio.to_thread(cell.until, lambda: bool(told()), "the manager says what it has to do", seconds=30)
+        await asyncio.to_thread(wait_until, lambda: bool(told()), "the manager says what it has to do", seconds=30)
     assert told() == [{"running": 0, "free": 2, "saturation": 0.0}]
 
 

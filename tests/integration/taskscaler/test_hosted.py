@@ -15,8 +15,8 @@ from remuda.lib.clock import SystemClock
 from remuda.taskscaler.core.policy import PolicyRule
 from remuda.taskscaler.core.values import Limits
 from remuda.taskscaler.loop import FleetSetup, GroupSetup, Scaler
-from remuda.testing.agent_process import until
 from remuda.testing.instance_groups import a_plugin
+from remuda.testing.waiting import until
 
 KEPT = """
 import json, pathlib

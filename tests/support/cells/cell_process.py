@@ -12,6 +12,7 @@ from typing import Any, Self
 from tests.support.cells.served_cell import ADMIN_TOKEN, ServedCell
 
 from remuda.testing.lab import free_port
+from remuda.testing.waiting import wait_until
 
 
 class CellProcess(ServedCell):
@@ -36,7 +37,7 @@ class CellProcess(ServedCell):
                 stderr=sink,
             )
         try:
-            self.until(self._serves, "the cell serves", 60)
+            wait_until(self._serves, "the cell serves", 60)
         except BaseException:
             self.stop()
             raise

@@ -9,8 +9,7 @@ import http.client
 import json
 import secrets
 import threading
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 from urllib.parse import quote, urlsplit
@@ -18,6 +17,7 @@ from urllib.parse import quote, urlsplit
 from remuda.cell.service import CellService
 from remuda.cell.settings import CellSettings
 from remuda.lib.clock import Clock
+from remuda.testing.waiting import wait_until
 
 FEATURES = dict.fromkeys(
     (
@@ -132,26 +132,16 @@ class ServedCell:
 
     def until_metric(self, line: str) -> None:
         """Wait until the cell's metrics hold this line."""
-        self.until(lambda: f"\n{line}\n" in self.send("GET", "/-/metrics").body.decode(), line)
+        wait_until(lambda: f"\n{line}\n" in self.send("GET", "/-/metrics").body.decode(), line)
 
     def until_pipelines(self, count: int, project: str = "root/app") -> list[dict[str, Any]]:
         """The project's pipelines, newest first, once there are so many."""
-        found: list[dict[str, Any]] = []
 
-        def are_there() -> bool:
-            found[:] = self.api("GET", f"/projects/{quote(project, safe='')}/pipelines").json()
-            return len(found) >= count
+        def list_pipelines() -> list[dict[str, Any]]:
+            pipelines: list[dict[str, Any]] = self.api("GET", f"/projects/{quote(project, safe='')}/pipelines").json()
+            return pipelines if len(pipelines) >= count else []
 
-        self.until(are_there, f"{count} pipelines")
-        return found
-
-    @staticmethod
-    def until(true: Callable[[], bool], what: str, seconds: float = 30) -> None:
-        """Wait for something that comes by itself."""
-        deadline = time.monotonic() + seconds
-        while not true():
-            assert time.monotonic() < deadline, f"waited {seconds} s in vain: {what}"
-            time.sleep(0.02)
+        return wait_until(list_pipelines, f"{count} pipelines")
 
     def new_project(self, name: str, pipeline_file: str = "", **files: str) -> int:
         """A project with one commit, if there is something to commit."""

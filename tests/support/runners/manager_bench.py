@@ -15,8 +15,9 @@ from remuda.manager.environments.port import Environment
 from remuda.manager.jobs.journal import Journal
 from remuda.manager.process.service import ManagerService
 from remuda.manager.process.supervision import ManagerOptions
-from remuda.testing.agent_process import AgentProcess, until
+from remuda.testing.agent_process import AgentProcess
 from remuda.testing.coordinator import RUNNER_TOKEN, Coordinator
+from remuda.testing.waiting import until
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,9 @@ Its machines have the address given by `--stand-in-address` and `--stand-in-port
 
 import sys
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
-from remuda.fleeting import Settings
-from remuda.testing.plugin_groups import Group, PluginGroups
+from remuda.testing.plugin_groups import PluginGroups
 from remuda_plugin_docker_machine.group import DockerMachineGroup
 
 PROGRAM = Path(sys.executable).parent / "fleeting-plugin-docker-machine"
@@ -53,25 +52,20 @@ esac
 """
 
 
-class Yard:
+class Yard(PluginGroups):
     """A stand-in with its store, and the groups that use it."""
 
     def __init__(self, folder: Path) -> None:
+        super().__init__(DockerMachineGroup, PROGRAM)
         self.folder = folder
         self.store = folder / "store"
         self.program = folder / "docker-machine"
         self.program.write_text(_STAND_IN)
         self.program.chmod(0o755)
-        self._groups = PluginGroups()
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
+    async def clean_up(self) -> None:
         for name in ("hold", "fail-rm", "fail-create"):
             self.let(name)
-        async with self._groups:
-            pass
 
     def say(self, name: str, text: str = "") -> None:
         """Write a control file of the stand-in."""
@@ -93,12 +87,6 @@ class Yard:
     def records(self) -> list[str]:
         """Names of the machines in the plugin's own store."""
         return sorted(path.name for path in self.store.glob("remuda/*") if not path.name.startswith("."))
-
-    async def group(
-        self, how: str = "in process", *, settings: Settings | None = None, plugin: Path = PROGRAM, **config: Any
-    ) -> Group:
-        """Open a group, `in process` or `hosted`. It is closed with the yard."""
-        return await self._groups.open(how, DockerMachineGroup(), plugin, self.config(**config), settings)
 
     def config(self, **config: Any) -> dict[str, Any]:
         own = {"program": str(self.program), "storage_path": str(self.store), "machine_driver": "stand-in"}

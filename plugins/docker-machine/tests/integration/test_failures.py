@@ -10,7 +10,7 @@ import pytest
 from remuda.fleeting import InProcess, InstanceState, Settings, TemporaryError
 from remuda.fleeting.host import HostedGroup
 from remuda.lib.backoff import Backoff
-from remuda.testing.plugin_groups import start_machines, until
+from remuda.testing.plugin_groups import start_machines, wait_for_states
 from remuda_plugin_docker_machine import group as group_module
 from remuda_plugin_docker_machine.group import DockerMachineGroup
 from remuda_plugin_docker_machine.testing import PROGRAM, Yard
@@ -23,8 +23,8 @@ async def test_leaked_machines_swept(yard: Yard, caplog: pytest.LogCaptureFixtur
     group = await yard.group()
     yard.say("fail-create", "googleapi: Error 429: quota exceeded")
     assert await group.increase(1) == 1
-    await until(group, lambda states: DELETED in states.values())
-    await until(group, lambda states: not states)
+    await wait_for_states(group, lambda states: DELETED in states.values())
+    await wait_for_states(group, lambda states: not states)
     assert yard.machines() == yard.records() == []
     assert "cannot make " in caplog.text
     # It is not asked again at once, and whoever asks hears why.
@@ -41,7 +41,7 @@ async def test_leaked_machines_swept(yard: Yard, caplog: pytest.LogCaptureFixtur
     assert left not in await group.update()
     assert [one.owner for one in await group.recover()] == ["s_0123456789ab/former"]
     assert await group.decrease([left]) == [left]
-    await until(former, lambda states: left not in states)
+    await wait_for_states(former, lambda states: left not in states)
     assert yard.machines() == yard.records() == []
 
 
@@ -49,7 +49,7 @@ async def test_a_refused_create_leaves_nothing(yard: Yard) -> None:
     group = await yard.group()
     yard.say("refuse-create", "ssh key missing")
     assert await group.increase(2) == 2
-    await until(group, lambda states: not states)
+    await wait_for_states(group, lambda states: not states)
     assert yard.records() == []
     assert yard.calls("rm -y") == []
 
@@ -58,7 +58,7 @@ async def test_a_create_has_a_deadline(yard: Yard, caplog: pytest.LogCaptureFixt
     group = await yard.group(create_timeout=1)
     yard.say("hold")
     assert await group.increase(1) == 1
-    await until(group, lambda states: not states)
+    await wait_for_states(group, lambda states: not states)
     assert "it took too long: Creating machine..." in caplog.text
     assert yard.machines() == []
 
@@ -68,7 +68,7 @@ async def test_a_plugin_that_is_killed_is_continued(yard: Yard) -> None:
     await first.init(yard.config(), Settings(owner="me"))
     yard.say("hold")
     assert await first.increase(2) == 2
-    names = await until(first, lambda states: len(yard.machines()) == 2)
+    names = await wait_for_states(first, lambda states: len(yard.machines()) == 2)
     assert first.pid is not None
     os.kill(first.pid, signal.SIGKILL)
     await first.close()
@@ -76,7 +76,7 @@ async def test_a_plugin_that_is_killed_is_continued(yard: Yard) -> None:
     second = await yard.group("hosted", settings=Settings(owner="me"))
     assert set((await second.update()).values()) == {InstanceState.CREATING}
     yard.let("hold")
-    assert sorted(await until(second, lambda states: set(states.values()) == {RUNNING})) == sorted(names)
+    assert sorted(await wait_for_states(second, lambda states: set(states.values()) == {RUNNING})) == sorted(names)
     assert len(yard.calls("create --driver stand-in")) == 2
 
 
@@ -84,9 +84,9 @@ async def test_a_create_that_is_killed_is_swept(yard: Yard, caplog: pytest.LogCa
     group = await yard.group()
     yard.say("hold")
     assert await group.increase(1) == 1
-    [name] = await until(group, lambda states: len(yard.machines()) == 1)
+    [name] = await wait_for_states(group, lambda states: len(yard.machines()) == 1)
     _kill_all(yard.store / "remuda" / name / "lock")
-    await until(group, lambda states: not states)
+    await wait_for_states(group, lambda states: not states)
     assert "is half made, because its create was killed" in caplog.text
     assert yard.machines() == yard.records() == []
 
@@ -95,12 +95,12 @@ async def test_a_machine_that_is_made_is_removed_afterwards(yard: Yard) -> None:
     group = await yard.group()
     yard.say("hold")
     assert await group.increase(1) == 1
-    [name] = await until(group, lambda states: len(yard.machines()) == 1)
+    [name] = await wait_for_states(group, lambda states: len(yard.machines()) == 1)
     assert await group.decrease([name]) == [name]
     assert await group.update() == {name: DELETING}
     assert yard.calls("rm -y") == []
     yard.let("hold")
-    await until(group, lambda states: not states)
+    await wait_for_states(group, lambda states: not states)
     assert yard.calls("rm -y") == [f"rm -y {name}"]
 
 
@@ -112,7 +112,7 @@ async def test_a_removal_is_tried_again_and_then_forced(
     [name] = await start_machines(group, 1)
     yard.say("fail-rm", "the provider is busy")
     assert await group.decrease([name]) == [name]
-    await until(group, lambda states: not states)
+    await wait_for_states(group, lambda states: not states)
     assert yard.calls("rm -")[-3:] == [f"rm -y {name}", f"rm -y {name}", f"rm -f {name}"]
     assert f"cannot remove {name}; next try in 0 s: exit code 1: the provider is busy" in caplog.text
     assert f"{name} is given up after 2 tries to remove it: look at the provider" in caplog.text
@@ -125,7 +125,7 @@ async def test_a_broken_machine_is_removed_by_force(yard: Yard) -> None:
     with pytest.raises(TemporaryError, match="cannot be read"):
         await group.connect_info(name)
     assert await group.decrease([name]) == [name]
-    await until(group, lambda states: not states)
+    await wait_for_states(group, lambda states: not states)
     assert yard.calls("rm -")[-1] == f"rm -f {name}"
 
 
@@ -138,7 +138,7 @@ async def test_a_removal_survives_the_plugin(yard: Yard) -> None:
     await first.shutdown()
     yard.let("fail-rm")
     second = await yard.group(settings=Settings(owner="another"))
-    await until(second, lambda states: yard.records() == [])
+    await wait_for_states(second, lambda states: yard.records() == [])
     assert yard.machines() == []
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from remuda.fleeting import Connector, InstanceState, PermanentError, Settings, TemporaryError, UnhealthyError
 from remuda.fleeting.conformance import Outcome, Trial, try_out
-from remuda.testing.plugin_groups import OWNER, start_machines, until
+from remuda.testing.plugin_groups import OWNER, start_machines, wait_for_states
 from remuda_plugin_docker_machine.testing import KEY, PROGRAM, Yard
 
 both = pytest.mark.parametrize("how", ["in process", "hosted"])
@@ -45,16 +45,16 @@ async def test_machines_come_and_go(yard: Yard, how: str) -> None:
     assert await group.increase(2) == 2
     assert set((await group.update()).values()) == {CREATING}
     yard.let("hold")
-    one, other = await until(group, lambda states: [*states.values()] == [RUNNING, RUNNING])
+    one, other = await wait_for_states(group, lambda states: [*states.values()] == [RUNNING, RUNNING])
     assert one.startswith("remuda-ci-")
     assert f"create --driver stand-in --engine-label=a b --plain --tags=Name,{one} {one}" in yard.calls()
     assert await group.decrease([one, "nobody"]) == [one, "nobody"]
-    await until(group, lambda states: states == {other: RUNNING})
+    await wait_for_states(group, lambda states: states == {other: RUNNING})
     assert yard.machines() == yard.records() == [other]
     with pytest.raises(PermanentError, match=f"there is no machine {one}"):
         await group.connect_info(one)
     assert await group.decrease([other]) == [other]
-    await until(group, lambda states: not states)
+    await wait_for_states(group, lambda states: not states)
     assert yard.machines() == yard.records() == []
     assert yard.calls("rm")[-1] == f"rm -y {other}"
     await group.shutdown()
@@ -66,7 +66,7 @@ async def test_certificates_are_made_once_and_first(yard: Yard) -> None:
     assert yard.calls()[0].startswith("create --driver none --url tcp://127.0.0.1:2376 remuda-certificates-")
     await asyncio.gather(*(group.increase(1) for group in groups))
     for group in groups:
-        assert len(await until(group, lambda states: [*states.values()] == [RUNNING])) == 1
+        assert len(await wait_for_states(group, lambda states: [*states.values()] == [RUNNING])) == 1
 
 
 async def test_a_program_that_fails_is_an_error_with_its_cause(yard: Yard) -> None:
@@ -141,7 +141,7 @@ async def test_no_more_are_made_at_once_than_allowed(yard: Yard) -> None:
         await asyncio.sleep(0.02)
     assert len(yard.calls("create --driver stand-in")) == 1
     yard.let("hold")
-    await until(group, lambda states: [*states.values()] == [RUNNING] * 3)
+    await wait_for_states(group, lambda states: [*states.values()] == [RUNNING] * 3)
 
 
 @both

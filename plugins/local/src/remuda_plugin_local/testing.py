@@ -9,10 +9,9 @@ import sys
 import tempfile
 from pathlib import Path
 from secrets import token_hex
-from typing import Any, Self
+from typing import Any
 
-from remuda.fleeting import Settings
-from remuda.testing.plugin_groups import Group, PluginGroups, until
+from remuda.testing.plugin_groups import Group, PluginGroups, remove_all
 from remuda_plugin_local.config import PROGRAMS, SSHD
 from remuda_plugin_local.group import LocalGroup
 from remuda_plugin_local.store import read_text
@@ -20,13 +19,13 @@ from remuda_plugin_local.store import read_text
 PROGRAM = Path(sys.executable).parent / "fleeting-plugin-local"
 
 
-class Yard:
+class Yard(PluginGroups):
     """A folder with one group of a unique name, which several processes may serve."""
 
     def __init__(self, folder: Path) -> None:
+        super().__init__(LocalGroup, PROGRAM)
         self.name = f"t{token_hex(4)}"
         self.folder = folder / self.name
-        self._groups = PluginGroups()
 
     @staticmethod
     def missing() -> str:
@@ -36,21 +35,16 @@ class Yard:
         absent = [program for program in (*PROGRAMS, "ssh", f"/{SSHD}") if shutil.which(program) is None]
         return f"not installed: {', '.join(absent)}; make packages installs it" if absent else ""
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        async with self._groups:
-            if self.folder.exists():
-                await remove_all(await self.group())
+    async def __aexit__(self, *error: object) -> None:
+        await super().__aexit__(*error)
         assert not self.left(), self.left()
 
-    async def group(
-        self, how: str = "in process", *, settings: Settings | None = None, program: Path = PROGRAM, **config: Any
-    ) -> Group:
-        """Serve the group, `in process` or `hosted`. It is closed with the yard."""
-        config = {"name": self.name, "folder": str(self.folder), **config}
-        return await self._groups.open(how, LocalGroup(), program, config, settings)
+    async def clean_up(self) -> None:
+        if self.folder.exists():
+            await remove_all(await self.group())
+
+    def config(self, **config: Any) -> dict[str, Any]:
+        return {"name": self.name, "folder": str(self.folder), **config}
 
     def left(self) -> list[str]:
         """Processes, links, mounts, control groups and files of this group."""
@@ -68,13 +62,6 @@ class Yard:
         found += [str(path) for path in self.folder.glob("machines/*")]
         found += [str(path) for path in self.folder.glob("machines/.*")]
         return found
-
-
-async def remove_all(group: Group) -> None:
-    """Remove all machines."""
-    names = await until(group, lambda states: True)
-    assert await group.decrease(names) == names
-    await until(group, lambda states: not states)
 
 
 async def on(group: Group, machine: str, line: str, *, check: bool = True) -> str:

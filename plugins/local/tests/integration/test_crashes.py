@@ -3,83 +3,54 @@
 import asyncio
 import os
 import signal
-import sys
 from pathlib import Path
 
 import pytest
 
 from remuda.fleeting import InstanceState, TemporaryError
 from remuda.fleeting.host import HostedGroup
-from remuda.testing.plugin_groups import start_machines, until
+from remuda.testing.plugin_groups import a_killed_plugin, remove_all, start_machines, wait_for_states
 from remuda_plugin_local.store import Store
-from remuda_plugin_local.testing import Yard, on, remove_all
+from remuda_plugin_local.testing import Yard, on
 
 pytestmark = pytest.mark.long
 
 RUNNING = InstanceState.RUNNING
-# Ends itself right before it would touch the disk, a process or a lock for the given time since it was told to. Only
-# once: the process that takes its place lives on.
-DYING = """#!{python}
-import os, signal, sys
-EVENTS = {{"os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.killpg", "fcntl.flock", "subprocess.Popen"}}
-left = {count}
-
-def watch(event, arguments):
-    global left
-    writes = event == "open" and isinstance(arguments[2], int) and arguments[2] & (os.O_WRONLY | os.O_RDWR)
-    if (event in EVENTS or writes) and os.path.exists("{armed}"):
-        left -= 1
-        if left == 0:
-            os.rename("{armed}", "{died}")
-            os.kill(os.getpid(), signal.SIGKILL)
-
-sys.addaudithook(watch)
-from remuda_plugin_local.main import main
-main()
-"""
-
-
-def dying(folder: Path, count: int) -> tuple[Path, Path, Path]:
-    """The program, the file that tells it to count, and the file that says that it died."""
-    program, armed, died = folder / "fleeting-plugin-dying", folder / "armed", folder / "died"
-    program.write_text(DYING.format(python=sys.executable, count=count, armed=armed, died=died))
-    program.chmod(0o755)
-    return program, armed, died
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 5, 6, 8, 12, 16, 20, 25, 35, 45])
 async def test_killed_while_machines_are_made(yard: Yard, tmp_path: Path, count: int) -> None:
-    program, armed, died = dying(tmp_path, count)
-    group = await yard.group("hosted", program=program, max_size=3)
+    program, armed, died = a_killed_plugin(tmp_path, "remuda_plugin_local", count)
+    group = await yard.group("hosted", plugin=program, max_size=3)
     armed.touch()
     try:
         assert await group.increase(3) == 3
     except TemporaryError:
         assert died.exists()
-    await until(group, lambda _: died.exists())
-    names = await until(group, lambda states: set(states.values()) <= {RUNNING})
+    await wait_for_states(group, lambda _: died.exists())
+    names = await wait_for_states(group, lambda states: set(states.values()) <= {RUNNING})
     for name in names:
         assert await on(group, name, "hostname") == name
     assert await group.increase(3) == 3 - len(names)
-    await until(group, lambda states: [*states.values()] == [RUNNING] * 3)
+    await wait_for_states(group, lambda states: [*states.values()] == [RUNNING] * 3)
     await remove_all(group)
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 6, 9, 14, 20])
 async def test_killed_while_machines_are_removed(yard: Yard, tmp_path: Path, count: int) -> None:
-    program, armed, died = dying(tmp_path, count)
-    group = await yard.group("hosted", program=program)
+    program, armed, died = a_killed_plugin(tmp_path, "remuda_plugin_local", count)
+    group = await yard.group("hosted", plugin=program)
     one, two, three = await start_machines(group, 3)
     armed.touch()
     try:
         assert await group.decrease([one, two]) == [one, two]
     except TemporaryError:
         assert died.exists()
-    await until(group, lambda _: died.exists())
+    await wait_for_states(group, lambda _: died.exists())
     # Who asked was told nothing, so it asks again.
-    await until(group, lambda _: True)
+    await wait_for_states(group, lambda _: True)
     assert await group.decrease([one, two]) == [one, two]
-    await until(group, lambda states: states == {three: RUNNING})
+    await wait_for_states(group, lambda states: states == {three: RUNNING})
     assert await on(group, three, "hostname") == three
 
 
@@ -91,7 +62,7 @@ async def test_machines_outlive_the_plugin(yard: Yard) -> None:
         await on(group, name, "nohup sleep 1000 >/dev/null 2>&1 & touch /root/mine")
     assert group.pid is not None
     os.kill(group.pid, signal.SIGKILL)
-    await until(group, lambda states: states == dict.fromkeys(names, RUNNING) and group.starts == 2)
+    await wait_for_states(group, lambda states: states == dict.fromkeys(names, RUNNING) and group.starts == 2)
     await group.shutdown()
     await group.close()
     another = await yard.group("hosted")
@@ -109,7 +80,7 @@ async def test_a_machine_that_died_with_the_plugin_is_cleared(yard: Yard) -> Non
     assert process is not None
     os.kill(process.pid, signal.SIGKILL)
     another = await yard.group("hosted")
-    await until(another, lambda states: states == {other: RUNNING})
+    await wait_for_states(another, lambda states: states == {other: RUNNING})
 
 
 async def test_a_file_that_is_broken_costs_one_machine(yard: Yard) -> None:
@@ -119,7 +90,7 @@ async def test_a_file_that_is_broken_costs_one_machine(yard: Yard) -> None:
     broken.mkdir()
     (broken / "machine.json").write_bytes(b"\0\0\0")
     (broken / "lock").touch()
-    await until(group, lambda states: states == {one: RUNNING})
+    await wait_for_states(group, lambda states: states == {one: RUNNING})
 
 
 async def test_groups_side_by_side(yard: Yard, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from remuda.fleeting import Connector, InstanceState, PermanentError, Settings, TemporaryError, UnhealthyError
-from remuda.testing.plugin_groups import OWNER, start_machines, until
+from remuda.testing.plugin_groups import OWNER, start_machines, wait_for_states
 from remuda_plugin_local.addresses import routes
 from remuda_plugin_local.keys import new_key
 from remuda_plugin_local.store import Store
@@ -38,16 +38,16 @@ async def test_machines_come_and_go(yard: Yard, kind: str) -> None:
     group = await yard.group(kind)
     assert await group.increase(2) == 2
     assert set((await group.update()).values()) <= {CREATING, RUNNING}
-    one, other = await until(group, lambda states: [*states.values()] == [RUNNING, RUNNING])
+    one, other = await wait_for_states(group, lambda states: [*states.values()] == [RUNNING, RUNNING])
     for name in (one, other):
         await group.heartbeat(name)
         assert await on(group, name, "hostname; touch /root/mine /usr/mine; cat /proc/1/comm") == f"{name}\nsshd"
     assert not Path("/usr/mine").exists()
     assert await group.decrease([one]) == [one]
-    await until(group, lambda states: [*states] == [other])
+    await wait_for_states(group, lambda states: [*states] == [other])
     assert await on(group, other, "ls /root") == "mine"
     assert await group.decrease([one, other]) == [one, other]
-    await until(group, lambda states: not states)
+    await wait_for_states(group, lambda states: not states)
     with pytest.raises(PermanentError, match=f"there is no machine {one}"):
         await group.connect_info(one)
     await group.shutdown()
@@ -72,7 +72,7 @@ async def test_a_machine_that_is_killed_is_deleted(yard: Yard, kind: str) -> Non
     with pytest.raises(UnhealthyError, match=f"{one} has ended"):
         await group.heartbeat(one)
     assert await group.update() == {one: DELETED, other: RUNNING}
-    await until(group, lambda states: states == {other: RUNNING})
+    await wait_for_states(group, lambda states: states == {other: RUNNING})
     with pytest.raises(UnhealthyError, match="there is no machine nobody"):
         await group.heartbeat("nobody")
 
@@ -82,8 +82,8 @@ async def test_a_machine_that_powers_off_is_deleted(yard: Yard, kind: str) -> No
     group = await yard.group(kind)
     [one] = await start_machines(group, 1)
     await on(group, one, "kill 1", check=False)
-    await until(group, lambda states: states == {one: DELETED})
-    await until(group, lambda states: not states)
+    await wait_for_states(group, lambda states: states == {one: DELETED})
+    await wait_for_states(group, lambda states: not states)
 
 
 async def test_a_machine_without_sshd_is_not_well(yard: Yard) -> None:
@@ -196,8 +196,8 @@ async def test_a_root_of_its_own(yard: Yard, small_root: Path) -> None:
 async def test_a_machine_that_cannot_start_tells_why(yard: Yard, caplog: pytest.LogCaptureFixture) -> None:
     group = await yard.group(start="echo the disk is of cheese >&2; exit 3")
     assert await group.increase(1) == 1
-    await until(group, lambda states: DELETED in states.values())
-    await until(group, lambda states: not states)
+    await wait_for_states(group, lambda states: DELETED in states.values())
+    await wait_for_states(group, lambda states: not states)
     assert "ended before anybody could log in; its last words: the disk is of cheese" in caplog.text
 
 
@@ -225,7 +225,7 @@ async def test_machines_are_removed_while_they_are_made(yard: Yard, kind: str) -
     assert await group.increase(5) == 5
     names = list(await group.update())
     assert await group.decrease(names) == names
-    await until(group, lambda states: not states)
+    await wait_for_states(group, lambda states: not states)
 
 
 async def test_a_machine_ends_with_its_lease(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -237,7 +237,7 @@ async def test_a_machine_ends_with_its_lease(yard: Yard, monkeypatch: pytest.Mon
     assert process is not None
     await asyncio.to_thread(_wait_for_end, process.pid)
     assert "nobody has asked for this machine for more than 1 s" in (folder / "log").read_text()
-    await until(group, lambda states: states == {one: DELETED})
+    await wait_for_states(group, lambda states: states == {one: DELETED})
 
 
 def _wait_for_end(pid: int, *, by: signal.Signals | None = None) -> None:

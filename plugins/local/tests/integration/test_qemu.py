@@ -11,7 +11,7 @@ import pytest
 from tests.support.machines.debian_kernel import PACKAGE, debian_kernel
 
 from remuda.fleeting import InProcess, InstanceState, Settings
-from remuda.testing.plugin_groups import until
+from remuda.testing.plugin_groups import wait_for_states
 from remuda_plugin_local import LocalGroup
 from remuda_plugin_local.testing import on
 
@@ -100,7 +100,7 @@ async def group(image: Mapping[str, str], tmp_path: Path) -> AsyncIterator[InPro
 async def test_a_virtual_machine_boots_and_goes(group: InProcess, image: Mapping[str, str], tmp_path: Path) -> None:
     before = Path(image["disk"]).stat().st_mtime_ns
     assert await group.increase(1) == 1
-    [name] = await until(group, lambda states: InstanceState.CREATING not in states.values(), BOOT_SECONDS)
+    [name] = await wait_for_states(group, lambda states: InstanceState.CREATING not in states.values(), BOOT_SECONDS)
     said = "".join(path.read_text()[-3000:] for path in (tmp_path / "g" / "machines").glob("*/console"))
     state = (await group.update()).get(name)
     assert state is InstanceState.RUNNING, said
@@ -111,5 +111,5 @@ async def test_a_virtual_machine_boots_and_goes(group: InProcess, image: Mapping
     assert told.splitlines()[:2] == [name, "/root/mine"]
     assert "cloud-amd64" in told
     assert await group.decrease([name]) == [name]
-    await until(group, lambda states: not states)
+    await wait_for_states(group, lambda states: not states)
     assert Path(image["disk"]).stat().st_mtime_ns == before

@@ -6,7 +6,7 @@ import pytest
 from tests.support.runners.strict_gitlab import CUT, Planned, StrictGitLab, answer
 from tests.support.runners.strict_playbook import LOG, Playbook
 
-from remuda.testing.agent_process import until
+from remuda.testing.waiting import until
 
 
 async def test_a_job_from_start_to_end(book: Playbook, gitlab: StrictGitLab) -> None:

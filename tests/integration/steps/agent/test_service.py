@@ -13,7 +13,8 @@ from grpclib import GRPCError
 from grpclib.client import Channel
 from grpclib.const import Status
 
-from remuda.testing.agent_process import PROGRAM, AgentProcess, Seen, follow, run_job, steps_text, until
+from remuda.testing.agent_process import PROGRAM, AgentProcess, Seen, follow, run_job, steps_text
+from remuda.testing.waiting import until
 from remuda.wire.agent_client import (
     AgentClient,
     AgentUnavailableError,

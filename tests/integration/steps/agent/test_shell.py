@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from remuda.testing.agent_process import AgentProcess, follow, steps_text, until
+from remuda.testing.agent_process import AgentProcess, follow, steps_text
+from remuda.testing.waiting import until
 from remuda.wire.agent_client import AgentClient, AgentRefusedError, JobStart, JobVariable
 from remuda.wire.agent_shell import AgentShell, ShellData, ShellExit, ShellOpened, ShellWish, open_shell
 

@@ -19,7 +19,8 @@ from grpclib.const import Status
 
 from remuda.steps.delegation.client import CommandChannel
 from remuda.steps.delegation.files import Order
-from remuda.testing.agent_process import AgentProcess, Seen, follow, run_job, steps_text, until
+from remuda.testing.agent_process import AgentProcess, Seen, follow, run_job, steps_text
+from remuda.testing.waiting import until
 from remuda.wire.agent_client import AgentRefusedError, JobStart, LogChunk, socket_of
 from remuda.wire.proto import agent_pb2
 from remuda.wire.proto import step_runner_pb2 as pb

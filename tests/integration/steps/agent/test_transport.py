@@ -18,7 +18,8 @@ from grpclib.const import Status
 
 from remuda.steps.delegation.client import CommandChannel
 from remuda.steps.delegation.files import Order
-from remuda.testing.agent_process import PROGRAM, AgentProcess, run_job, until
+from remuda.testing.agent_process import PROGRAM, AgentProcess, run_job
+from remuda.testing.waiting import until
 from remuda.wire.agent_client import (
     AgentClient,
     AgentRefusedError,

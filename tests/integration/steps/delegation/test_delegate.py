@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from remuda.testing.agent_process import AgentProcess, steps_text, until
+from remuda.testing.agent_process import AgentProcess, steps_text
+from remuda.testing.waiting import until
 
 PROGRAM = (sys.executable, "-m", "remuda.steps")
 
@@ -99,7 +100,7 @@ async def test_killed_and_started_again_it_goes_on_where_it_stood(agent: AgentPr
     run = Delegated(tmp_path, agent, a_step(script))
     for many in (5, 15):
         await run.start()
-        await until(lambda many=many: f"line {many}\n".encode() in run.output.read_bytes())  # type: ignore[misc]
+        await until(lambda: f"line {many}\n".encode() in run.output.read_bytes())  # noqa: B023 - called at once
         run.signal(signal.SIGKILL)
         await run.wait()
     await run.start()

@@ -15,7 +15,8 @@ import pytest
 
 from remuda.lib.killpoints import POINTS
 from remuda.steps.job_files.journal import folder_name
-from remuda.testing.agent_process import AgentProcess, Seen, follow, steps_text, through_deaths, until
+from remuda.testing.agent_process import AgentProcess, Seen, follow, steps_text, through_deaths
+from remuda.testing.waiting import until
 from remuda.wire.agent_client import AgentClient, AgentUnavailableError, JobStart, JobVariable, LogChunk
 from remuda.wire.proto.agent_pb2 import StartRequest
 

@@ -18,8 +18,8 @@ from remuda.testing.agent_process import (
     run_job,
     steps_text,
     through_deaths,
-    until,
 )
+from remuda.testing.waiting import until
 from remuda.wire.agent_client import JobStart, JobVariable
 
 Build = Callable[..., JobStart]

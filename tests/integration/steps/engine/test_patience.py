@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from remuda.testing.agent_process import AgentProcess, follow, until
+from remuda.testing.agent_process import AgentProcess, follow
+from remuda.testing.waiting import until
 from remuda.wire.agent_client import JobStart, KeptJob
 
 Build = Callable[..., JobStart]

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from remuda.testing.agent_process import AgentProcess, follow, run_job, steps_text, until
+from remuda.testing.agent_process import AgentProcess, follow, run_job, steps_text
+from remuda.testing.waiting import until
 from remuda.wire.agent_client import AgentRefusedError, JobStart, JobVariable, LogChunk
 
 Build = Callable[..., JobStart]

@@ -11,7 +11,8 @@ from secrets import token_hex
 import pytest
 
 from remuda.steps.policy import sandbox
-from remuda.testing.agent_process import AgentProcess, follow, steps_text, until
+from remuda.testing.agent_process import AgentProcess, follow, steps_text
+from remuda.testing.waiting import until
 from remuda.wire.agent_client import JobStart
 
 Build = Callable[..., JobStart]

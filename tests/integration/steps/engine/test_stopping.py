@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from remuda.steps.job_files.journal import folder_name
-from remuda.testing.agent_process import AgentProcess, Seen, follow, run_job, steps_text, through_deaths, until
+from remuda.testing.agent_process import AgentProcess, Seen, follow, run_job, steps_text, through_deaths
+from remuda.testing.waiting import until
 from remuda.wire.agent_client import AgentUnavailableError, JobStart
 
 Build = Callable[..., JobStart]

@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from remuda.testing.agent_process import AgentProcess, Seen, follow, steps_text, until
+from remuda.testing.agent_process import AgentProcess, Seen, follow, steps_text
+from remuda.testing.waiting import until
 from remuda.wire.agent_client import AgentClient, JobEnded, JobStart, LogChunk
 
 LINES = 200_000

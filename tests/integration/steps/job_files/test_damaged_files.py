@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from remuda.steps.job_files.journal import folder_name
-from remuda.testing.agent_process import AgentProcess, Seen, follow, until
+from remuda.testing.agent_process import AgentProcess, Seen, follow
+from remuda.testing.waiting import until
 from remuda.wire.agent_client import JobStart
 
 Build = Callable[..., JobStart]

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from remuda.steps.job_files.disk import has_room
-from remuda.testing.agent_process import PROGRAM, AgentProcess, follow, run_job, steps_text, until
+from remuda.testing.agent_process import PROGRAM, AgentProcess, follow, run_job, steps_text
+from remuda.testing.waiting import until
 from remuda.wire.agent_client import JobStart
 
 Build = Callable[..., JobStart]

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from remuda.testing.agent_process import AgentProcess, follow, steps_text, until
+from remuda.testing.agent_process import AgentProcess, follow, steps_text
+from remuda.testing.waiting import until
 from remuda.wire.agent_client import JobStart
 
 SLOW = """

@@ -15,7 +15,7 @@ from remuda.steps.policy.host_abilities import Host, describe
 from remuda.steps.policy.job_user import JobUser
 from remuda.steps.policy.step_limits import Enclosure, enclose, sweep
 from remuda.steps.process.limits import Limits
-from remuda.testing.agent_process import until
+from remuda.testing.waiting import until
 
 Run = Callable[..., tuple[subprocess.CompletedProcess[str], Enclosure]]
 

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from remuda.steps.policy.host_abilities import Host, find_host
-from remuda.testing.agent_process import AgentProcess, run_job, steps_text, through_deaths, until
+from remuda.testing.agent_process import AgentProcess, run_job, steps_text, through_deaths
+from remuda.testing.waiting import until
 from remuda.wire.agent_client import AgentRefusedError, JobStart, JobVariable
 
 EAT = "head -c 200000000 /dev/zero | tail -c 190000000 >/dev/null"

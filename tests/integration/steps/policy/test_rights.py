@@ -12,7 +12,8 @@ import pytest
 
 from remuda.steps.pack.zip_file import pack
 from remuda.steps.policy import sandbox
-from remuda.testing.agent_process import AgentProcess, follow, run_job, steps_text, until
+from remuda.testing.agent_process import AgentProcess, follow, run_job, steps_text
+from remuda.testing.waiting import until
 from remuda.wire.agent_client import AgentClient, JobStart, JobVariable
 from remuda.wire.agent_shell import ShellData, ShellExit, ShellWish, open_shell
 

@@ -19,7 +19,8 @@ from remuda.steps.policy import sandbox
 from remuda.steps.policy.enforcement import PolicyEnforcement
 from remuda.steps.policy.sandbox import Sandbox
 from remuda.steps.policy.values import Policy
-from remuda.testing.agent_process import AgentProcess, Seen, run_job, steps_text, until
+from remuda.testing.agent_process import AgentProcess, Seen, run_job, steps_text
+from remuda.testing.waiting import until
 from remuda.wire.agent_client import JobStart, JobVariable
 
 pytestmark = pytest.mark.skipif(sandbox.problem() is not None, reason=f"no sandbox here: {sandbox.problem()}")

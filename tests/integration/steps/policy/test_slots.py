@@ -12,7 +12,8 @@ import pytest
 from remuda.steps.errors import AgentError
 from remuda.steps.policy.slots import SlotGroup, limits_of
 from remuda.steps.process.cgroups import find_groups, list_places
-from remuda.testing.agent_process import AgentProcess, follow, run_job, steps_text, until
+from remuda.testing.agent_process import AgentProcess, follow, run_job, steps_text
+from remuda.testing.waiting import until
 from remuda.wire.agent_client import GroupLimits, JobStart
 from remuda.wire.agent_shell import ShellExit, ShellWish, open_shell
 

@@ -14,6 +14,7 @@ from tests.support.runners.manager_bench import ManagerBench
 from remuda.steps.policy.sandbox import problem
 from remuda.telemetry.logs import configure
 from remuda.testing.coordinator import Coordinator
+from remuda.testing.waiting import wait_until
 
 PIPELINE = """
 build:
@@ -65,7 +66,7 @@ async def through(cell: ServedCell, count: int = 1) -> dict[str, dict[str, Any]]
         number = cell.until_pipelines(count)[0]["id"]
         path = f"/projects/1/pipelines/{number}"
         final = ("success", "failed", "canceled")
-        cell.until(lambda: cell.api("GET", path).json()["status"] in final, "the pipeline ends", seconds=60)
+        wait_until(lambda: cell.api("GET", path).json()["status"] in final, "the pipeline ends", seconds=60)
         jobs = {job["name"]: job for job in cell.api("GET", f"{path}/jobs").json()}
         for job in jobs.values():
             job["log"] = cell.api("GET", f"/projects/1/jobs/{job['id']}/trace").body.decode()

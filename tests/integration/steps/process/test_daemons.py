@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from remuda.steps.policy import sandbox
-from remuda.testing.agent_process import PROGRAM, AgentProcess, follow, run_job, steps_text, until
+from remuda.testing.agent_process import PROGRAM, AgentProcess, follow, run_job, steps_text
+from remuda.testing.waiting import until
 from remuda.wire.agent_client import AgentClient, JobStart
 
 UID = 300_000 + os.getpid() % 100_000 * 2

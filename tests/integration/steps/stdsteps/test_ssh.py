@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 from tests.support.machines.ssh_machine import SshMachine
 
-from remuda.testing.agent_process import steps_text, until
+from remuda.testing.agent_process import steps_text
+from remuda.testing.waiting import until
 
 PROGRAM = (sys.executable, "-m", "remuda.steps")
 

@@ -15,7 +15,8 @@ import pytest
 from tests.support.servers.step_server import BASIC, TOKEN, StepServer, git
 
 from remuda.steps.process.fork_server import NAME
-from remuda.testing.agent_process import AgentProcess, Seen, run_job, steps_text, through_deaths, until
+from remuda.testing.agent_process import AgentProcess, Seen, run_job, steps_text, through_deaths
+from remuda.testing.waiting import until
 from remuda.wire.agent_client import JobStart
 
 Build = Callable[..., JobStart]

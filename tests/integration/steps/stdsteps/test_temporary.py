@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from remuda.testing.agent_process import AgentProcess, follow, steps_text, until
+from remuda.testing.agent_process import AgentProcess, follow, steps_text
+from remuda.testing.waiting import until
 from remuda.wire.agent_client import JobStart
 
 Build = Callable[..., JobStart]

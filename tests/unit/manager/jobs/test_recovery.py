@@ -12,8 +12,8 @@ from remuda.lib.clock import VirtualClock
 from remuda.manager.core.record import JobRow
 from remuda.manager.jobs.links import LINGER_SECONDS, Links
 from remuda.manager.jobs.recovery import Note, Searches, is_ours, owner_note, read_note
-from remuda.testing.agent_process import until
 from remuda.testing.environment import FakeEnvironment, FakeJob
+from remuda.testing.waiting import until
 from remuda.wire.proto import agent_pb2 as pb
 
 PAYLOAD = b'{"id": 7, "token": "glcbt-x",\n "job_info": {"name": "build"}}'

@@ -23,7 +23,8 @@ from remuda.steps.process import leftovers, shim
 from remuda.steps.process.job_processes import JobProcesses
 from remuda.steps.process.kernel import Changes, Pulse
 from remuda.steps.process.step_files import StepFiles
-from remuda.testing.agent_process import steps_text, until
+from remuda.testing.agent_process import steps_text
+from remuda.testing.waiting import until
 from remuda.wire.proto.agent_pb2 import StartRequest
 
 JUMP = 7200.0

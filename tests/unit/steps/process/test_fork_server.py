@@ -4,8 +4,7 @@ import json
 import os
 import signal
 import socket
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import pytest
 from remuda.steps.process import shim
 from remuda.steps.process.fork_server import WAITS, ForkServer, Worker, build_request
 from remuda.steps.process.step_files import StepFiles
+from remuda.testing.waiting import wait_until
 
 ENV = {"PATH": "/usr/bin:/bin", "MARK": "given"}
 
@@ -54,15 +54,8 @@ def request(files: StepFiles, inputs: object = None, open_files: int = 512) -> d
     return build_request(files, ["checkout"], work_dir=work_dir, env=env, open_files=open_files)
 
 
-def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < deadline
-        os.sched_yield()
-
-
 def ended(files: StepFiles) -> int:
-    until(lambda: exit_code(files) is not None)
+    wait_until(lambda: exit_code(files) is not None)
     code = exit_code(files)
     assert code is not None
     return code
@@ -99,7 +92,7 @@ def test_a_step_that_somebody_claimed_is_not_started(fork_server: ForkServer, fi
     assert shim.forbid(files)
     started = spawn(fork_server, files)
     assert started is not None
-    until(lambda: shim.start_time(started[0]) is None)
+    wait_until(lambda: shim.start_time(started[0]) is None)
     assert exit_code(files) is None
     assert files.raw.read_text() == ""
 
@@ -152,7 +145,7 @@ def test_a_worker_takes_the_next_step(fork_server: ForkServer, tmp_path: Path) -
     assert worker.take(request(second, {"strategy": "empty"}))
     assert waits(worker)
     worker.leave()
-    until(lambda: shim.start_time(worker.pid) is None)
+    wait_until(lambda: shim.start_time(worker.pid) is None)
     for files in (first, second):
         assert shim.read_claim(files) == (worker.pid, worker.start)
         assert exit_code(files) == 0
@@ -199,7 +192,7 @@ def test_a_worker_that_waits_goes_by_a_signal(fork_server: ForkServer, files: St
     assert worker is not None
     assert waits(worker)
     os.killpg(worker.pid, signal.SIGTERM)
-    until(lambda: shim.start_time(worker.pid) is None)
+    wait_until(lambda: shim.start_time(worker.pid) is None)
     assert exit_code(files) == 0
     assert not worker.take(request(files))
 

@@ -1,7 +1,6 @@
 import os
 import socket
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -9,6 +8,7 @@ import pytest
 from remuda.steps.process import shim
 from remuda.steps.process.pipes import Pipe
 from remuda.steps.process.step_files import StepFiles
+from remuda.testing.waiting import wait_until
 
 
 @pytest.fixture
@@ -37,13 +37,6 @@ def exit_code(files: StepFiles) -> int | None:
     return found.exit_code
 
 
-def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < deadline
-        os.sched_yield()
-
-
 def test_files_of_a_step(files: StepFiles) -> None:
     pid = spawn(files, "echo out; echo err >&2; pwd; ulimit -Sn; exit 7")
     assert wait(pid) == 0
@@ -70,7 +63,7 @@ def test_a_forbidden_step_never_starts(files: StepFiles) -> None:
 
 def test_the_shim_outlives_a_signal_to_its_group(files: StepFiles) -> None:
     pid = spawn(files, "echo up; exec sleep 60")
-    until(lambda: files.raw.read_text() == "up\n")
+    wait_until(lambda: files.raw.read_text() == "up\n")
     assert os.getpgid(pid) == os.getsid(pid) == pid
     os.killpg(pid, 15)
     assert wait(pid) == 0
@@ -80,7 +73,7 @@ def test_the_shim_outlives_a_signal_to_its_group(files: StepFiles) -> None:
 
 def test_the_start_time_is_the_kernels(files: StepFiles) -> None:
     pid = spawn(files, "read line </dev/zero")
-    until(lambda: shim.read_claim(files))
+    wait_until(lambda: shim.read_claim(files))
     claim = shim.read_claim(files)
     assert claim == (pid, shim.start_time(pid))
     os.killpg(pid, 9)
@@ -179,10 +172,10 @@ def test_a_shim_goes_when_its_agent_lets_it(files: StepFiles) -> None:
 def test_a_shim_without_an_agent_holds_what_its_command_printed(files: StepFiles) -> None:
     pid, line, pipe = spawn_piped(files, "echo out; read line </dev/zero")
     line.close()
-    until(pipe.count_waiting)
+    wait_until(pipe.count_waiting)
     pipe.close()
     os.killpg(pid, 15)
-    until(lambda: exit_code(files) is not None)
+    wait_until(lambda: exit_code(files) is not None)
     found = Pipe.open_of(pid)
     assert found is not None
     assert found.count_waiting() == 4
