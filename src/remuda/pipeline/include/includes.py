@@ -22,8 +22,8 @@ from remuda.pipeline.rules.clauses import Judge, read_clauses
 from remuda.pipeline.rules.globs import is_glob, normal_path
 from remuda.pipeline.rules.job_rules import flatten_rules
 from remuda.pipeline.syntax.known_keys import INCLUDE, INCLUDE_RULE
-from remuda.pipeline.syntax.tree import Entry, Items, Merger, Node, Opaque, Table
-from remuda.pipeline.syntax.typed_values import inside, mistyped, read_choice, read_one_or_more, read_table, read_text
+from remuda.pipeline.syntax.tree import Entry, Merger, Node, Opaque, Table, items_of
+from remuda.pipeline.syntax.typed_values import Fields, inside, mistyped, read_table, read_text
 from remuda.pipeline.syntax.variable_expansion import ExpansionError
 from remuda.pipeline.syntax.yaml_document import read_document
 
@@ -96,13 +96,13 @@ class Loader:
 
     def _load_includes(self, node: Node, origin: Origin, chain: tuple[str, ...]) -> list[Table]:
         trees: list[Table] = []
-        for item in node.items if isinstance(node, Items) else (node,):
+        for item in items_of(node):
             inputs: Mapping[str, Entry] = {}
             if isinstance(item, Table):
                 entries = read_table(self._report, item, _INCLUDE, INCLUDE)
                 if "rules" in entries and not self._applies(entries["rules"].value):
                     continue
-                inputs = self._inputs(entries)
+                inputs = Fields(self._report, entries, _INCLUDE).read("inputs", _inputs) or {}
                 files = self._by_map(item, entries, origin)
             else:
                 files = self._by_text(item, origin)
@@ -129,22 +129,11 @@ class Loader:
         path = inside(_INCLUDE, "rules")
         for table in flatten_rules(self._report, node, path):
             entries = read_table(self._report, table, path, INCLUDE_RULE)
-            when = None
-            if "when" in entries:
-                when = read_choice(self._report, entries["when"].value, inside(path, "when"), ("always", "never"))
+            when = Fields(self._report, entries, path).choice("when", ("always", "never"))
             clauses = read_clauses(self._report, self._judge, entries, path, table)
             if self._judge.applies(clauses, Variables()):
                 return when != "never"
         return False
-
-    def _inputs(self, entries: Mapping[str, Entry]) -> Mapping[str, Entry]:
-        if "inputs" not in entries:
-            return {}
-        node = entries["inputs"].value
-        if not isinstance(node, Table):
-            mistyped(self._report, node, inside(_INCLUDE, "inputs"), "a map of inputs")
-            return {}
-        return node.entries
 
     def _by_text(self, node: Node, origin: Origin) -> list[SourceFile]:
         if isinstance(node, Opaque):
@@ -163,9 +152,10 @@ class Loader:
             return []
         kind = kinds[0]
         value, path = entries[kind].value, inside(_INCLUDE, kind)
+        fields = Fields(self._report, entries, _INCLUDE)
         for key in ("file", "ref"):
-            if key in entries and kind != "project":
-                self._report.add(entries[key].key, inside(_INCLUDE, key), f'"{key}" wants a "project"', "name it")
+            if key in fields and kind != "project":
+                fields.refuse_key(key, f'"{key}" wants a "project"', "name it")
         if kind == "project":
             return self._project(node, entries)
         text = read_text(self._report, value, path)
@@ -209,14 +199,13 @@ class Loader:
         return self._source(own, name, origin, at, path)
 
     def _project(self, node: Table, entries: Mapping[str, Entry]) -> list[SourceFile]:
-        value, path = entries["project"].value, inside(_INCLUDE, "project")
-        project = read_text(self._report, value, path)
-        ref = read_text(self._report, entries["ref"].value, inside(_INCLUDE, "ref")) if "ref" in entries else None
-        if "file" not in entries:
+        fields, value, path = Fields(self._report, entries, _INCLUDE), entries["project"].value, f"{_INCLUDE}:project"
+        project, ref = fields.text("project"), fields.text("ref")
+        if "file" not in fields:
             self._report.add(node, _INCLUDE, '"project" wants a "file"', "name the file of that project")
             return []
         at, where = entries["file"].value, inside(_INCLUDE, "file")
-        files = read_one_or_more(self._report, at, where) or ()
+        files = fields.one_or_more("file") or ()
         if project is None:
             return []
         ref = self._expand(ref, node, path) if ref else None
@@ -254,3 +243,10 @@ class Loader:
             return self._expansion.expand(text)
         except ExpansionError as error:
             self._report.stop(at, path, f"the path {error}", "use shorter variables")
+
+
+def _inputs(report: Report, node: Node, path: str) -> Mapping[str, Entry] | None:
+    if isinstance(node, Table):
+        return node.entries
+    mistyped(report, node, path, "a map of inputs")
+    return None

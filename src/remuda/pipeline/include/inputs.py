@@ -19,7 +19,7 @@ from remuda.pipeline.errors import Placed, Report, printable, quote
 from remuda.pipeline.rules.regex import PatternError, Patterns, TooCostlyError
 from remuda.pipeline.syntax.known_keys import HEADER, INPUT, INPUT_TYPES, SPEC, nearest
 from remuda.pipeline.syntax.tree import Entry, Items, Node, Opaque, Scalar, Table, node_of, plain
-from remuda.pipeline.syntax.typed_values import inside, is_null, mistyped, read_choice, read_table, read_text
+from remuda.pipeline.syntax.typed_values import Fields, inside, is_null, mistyped, read_table, read_text
 from remuda.pipeline.syntax.variable_expansion import ExpansionError, expand
 
 MAX_ADDED = 1_000_000
@@ -37,7 +37,7 @@ class Input(msgspec.Struct, frozen=True, kw_only=True):
     type: str
     default: Node | None
     options: tuple[str, ...] | None
-    regex: tuple[str, Node] | None
+    regex: str | None
     key: Scalar
 
 
@@ -57,28 +57,36 @@ def read_header(report: Report, header: Table, patterns: Patterns) -> dict[str, 
 def _input(report: Report, name: str, entry: Entry, patterns: Patterns) -> Input:
     path = f"spec:inputs:{name}"
     entries = {} if is_null(entry.value) else read_table(report, entry.value, path, INPUT)
-    kind = read_choice(report, entries["type"].value, f"{path}:type", INPUT_TYPES) if "type" in entries else None
-    options: tuple[str, ...] | None = None
-    if "options" in entries:
-        node = entries["options"].value
-        if not isinstance(node, Items) or len(node.items) > 50:
-            mistyped(report, node, f"{path}:options", "a list of at most 50 values")
-        else:
-            options = tuple(item.text for item in node.items if isinstance(item, Scalar))
-    regex = None
-    if "regex" in entries:
-        text = read_text(report, entries["regex"].value, f"{path}:regex")
-        try:
-            patterns.compile(text or "")
-            regex = (text or "", entries["regex"].value)
-        except PatternError as error:
-            message = f"the regular expression does not work: {error} (character {error.offset + 1})"
-            report.add(entries["regex"].value, f"{path}:regex", message, "correct it")
-    default = entry.value.entries["default"].value if "default" in entries and isinstance(entry.value, Table) else None
-    declared = Input(type=kind or "string", default=default, options=options, regex=regex, key=entry.key)
+    fields = Fields(report, entries, path)
+    default = entries["default"].value if "default" in entries else None
+    declared = Input(
+        type=fields.choice("type", INPUT_TYPES) or "string",
+        default=default,
+        options=fields.read("options", _options),
+        regex=fields.read("regex", _regex, patterns),
+        key=entry.key,
+    )
     if default is not None:
         check_value(report, declared, default, f"{path}:default", patterns)
     return declared
+
+
+def _options(report: Report, node: Node, path: str) -> tuple[str, ...] | None:
+    if not isinstance(node, Items) or len(node.items) > 50:
+        mistyped(report, node, path, "a list of at most 50 values")
+        return None
+    return tuple(item.text for item in node.items if isinstance(item, Scalar))
+
+
+def _regex(report: Report, node: Node, path: str, patterns: Patterns) -> str | None:
+    text = read_text(report, node, path) or ""
+    try:
+        patterns.compile(text)
+    except PatternError as error:
+        message = f"the regular expression does not work: {error} (character {error.offset + 1})"
+        report.add(node, path, message, "correct it")
+        return None
+    return text
 
 
 def check_value(report: Report, declared: Input, node: Node, path: str, patterns: Patterns) -> bool:
@@ -96,8 +104,8 @@ def check_value(report: Report, declared: Input, node: Node, path: str, patterns
         report.add(node, path, f"{quote(node.text)} is none of the options", f"use one of: {options}")
         return False
     try:
-        if declared.regex is not None and not patterns.is_match(declared.regex[0], "", node.text):
-            report.add(node, path, f"{quote(node.text)} does not match {quote(declared.regex[0])}", "correct the value")
+        if declared.regex is not None and not patterns.is_match(declared.regex, "", node.text):
+            report.add(node, path, f"{quote(node.text)} does not match {quote(declared.regex)}", "correct the value")
             return False
     except TooCostlyError:
         report.stop(node, path, "the regular expressions take too long to judge", "use simpler ones")

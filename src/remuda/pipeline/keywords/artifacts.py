@@ -14,15 +14,13 @@ from remuda.pipeline.rules.clauses import Judge
 from remuda.pipeline.spec import Artifacts, ArtifactsWhen
 from remuda.pipeline.syntax.durations import parse_duration
 from remuda.pipeline.syntax.known_keys import ARTIFACTS, CACHE, CACHE_KEY, COVERAGE_REPORT, REPORTS
-from remuda.pipeline.syntax.tree import Items, Node, Scalar, Table
+from remuda.pipeline.syntax.tree import Node, Scalar, Table, items_of
 from remuda.pipeline.syntax.typed_values import (
-    Fields,
     inside,
     mistyped,
     read_choice,
-    read_flag,
+    read_fields,
     read_one_or_more,
-    read_strings,
     read_table,
     read_text,
 )
@@ -40,28 +38,27 @@ _DEFAULT_KEY = "default"
 
 def read_cache(report: Report, node: Node, path: str, judge: Judge) -> tuple[dict[str, Any], ...]:
     """One cache, or a list of caches."""
-    nodes = node.items if isinstance(node, Items) else (node,)
+    nodes = items_of(node)
     if len(nodes) > MAX_CACHES:
         report.add(node, path, f"a job has at most {MAX_CACHES} caches", "use fewer")
     return tuple(cache for each in nodes if (cache := _cache(report, each, path, judge)))
 
 
 def _cache(report: Report, node: Node, path: str, judge: Judge) -> dict[str, Any]:
-    entries = read_table(report, node, path, CACHE)
-    if not entries:
+    fields = read_fields(report, node, path, CACHE)
+    if not fields:
         return {}
-    fields = Fields(report, entries, path)
     cache: dict[str, Any] = {
         "key": fields.read("key", _key, judge) or _DEFAULT_KEY,
-        "untracked": fields.read("untracked", read_flag) or False,
+        "untracked": fields.flag("untracked") or False,
         "policy": fields.read("policy", _policy) or _POLICIES[0],
-        "paths": list(fields.read("paths", read_strings) or ()),
-        "when": fields.read("when", read_choice, _WHEN) or _WHEN[0],
-        "fallback_keys": list(fields.read("fallback_keys", read_strings) or ()),
+        "paths": list(fields.strings("paths") or ()),
+        "when": fields.choice("when", _WHEN) or _WHEN[0],
+        "fallback_keys": list(fields.strings("fallback_keys") or ()),
     }
     if len(cache["fallback_keys"]) > MAX_FALLBACK_KEYS:
-        report.add(entries["fallback_keys"].value, inside(path, "fallback_keys"), f"at most {MAX_FALLBACK_KEYS} keys")
-    if fields.read("unprotect", read_flag):
+        fields.refuse_value("fallback_keys", f"at most {MAX_FALLBACK_KEYS} keys")
+    if fields.flag("unprotect"):
         cache["unprotect"] = True
     return cache
 
@@ -79,41 +76,35 @@ def _key(report: Report, node: Node, path: str, judge: Judge) -> str:
         if key is not None and (key.strip(".") == "" or "/" in key or "%2f" in key.lower()):
             report.add(node, path, f"{quote(key)} is not a key: it has a / or only dots", "use a plain name")
         return key or _DEFAULT_KEY
-    entries = read_table(report, node, path, CACHE_KEY)
-    prefix = read_text(report, entries["prefix"].value, inside(path, "prefix")) if "prefix" in entries else None
-    if "files" not in entries:
+    fields = read_fields(report, node, path, CACHE_KEY)
+    prefix = fields.text("prefix")
+    if "files" not in fields:
         if "files" not in node.entries:
             report.add(node, path, 'has no "files"', "name the files the key is made from")
         return prefix or _DEFAULT_KEY
-    where = inside(path, "files")
-    files = read_strings(report, entries["files"].value, where) or ()
+    files = fields.strings("files") or ()
     if not 0 < len(files) <= MAX_KEY_FILES:
-        report.add(entries["files"].value, where, f"names 1 to {MAX_KEY_FILES} files", "choose the ones that matter")
-    contents = "".join(judge.contents_of(files, entries["files"].value))
+        fields.refuse_value("files", f"names 1 to {MAX_KEY_FILES} files", "choose the ones that matter")
+    contents = "".join(judge.contents_of(files, node.entries["files"].value))
     digest = hashlib.sha1(contents.encode()).hexdigest() if contents else _DEFAULT_KEY
     return f"{prefix}-{digest}" if prefix else digest
 
 
 def read_artifacts(report: Report, node: Node, path: str) -> Artifacts:
     """`artifacts` of a job or of `default`."""
-    entries = read_table(report, node, path, ARTIFACTS)
-    fields = Fields(report, entries, path)
-    when = fields.read("when", read_choice, _WHEN)
-    access = fields.read("access", read_choice, _ACCESS)
-    public = fields.read("public", read_flag)
-    if "public" in entries and "access" in entries:
-        report.add(
-            entries["public"].key, inside(path, "public"), '"public" and "access" do not go together', "keep one"
-        )
+    fields = read_fields(report, node, path, ARTIFACTS)
+    if "public" in fields and "access" in fields:
+        fields.refuse_key("public", '"public" and "access" do not go together', "keep one")
+    access, public = fields.choice("access", _ACCESS), fields.flag("public")
     return Artifacts(
-        paths=fields.read("paths", read_strings) or (),
-        exclude=fields.read("exclude", read_strings) or (),
-        untracked=fields.read("untracked", read_flag) or False,
-        when=cast(ArtifactsWhen, when or "on_success"),
-        name=fields.read("name", read_text) or "",
+        paths=fields.strings("paths") or (),
+        exclude=fields.strings("exclude") or (),
+        untracked=fields.flag("untracked") or False,
+        when=cast(ArtifactsWhen, fields.choice("when", _WHEN) or "on_success"),
+        name=fields.text("name") or "",
         expire_in=fields.read("expire_in", _expire_in) or "",
         reports=fields.read("reports", _reports) or {},
-        expose_as=fields.read("expose_as", read_text) or "",
+        expose_as=fields.text("expose_as") or "",
         # `public: false` is GitLab's older form of `access: developer`.
         access=access or ("developer" if public is False else ""),
     )
@@ -135,11 +126,9 @@ def _reports(report: Report, node: Node, path: str) -> dict[str, tuple[str, ...]
         if kind != "coverage_report":
             paths[kind] = read_one_or_more(report, entry.value, where) or ()
             continue
-        inner = read_table(report, entry.value, where, COVERAGE_REPORT)
-        fields = Fields(report, inner, where)
-        form = fields.read("coverage_format", read_choice, COVERAGE_FORMATS)
-        file = fields.read("path", read_text)
-        if isinstance(entry.value, Table) and len(inner) < len(COVERAGE_REPORT.works):
+        fields = read_fields(report, entry.value, where, COVERAGE_REPORT)
+        form, file = fields.choice("coverage_format", COVERAGE_FORMATS), fields.text("path")
+        if isinstance(entry.value, Table) and len(fields) < len(COVERAGE_REPORT.works):
             report.add(entry.value, where, 'must have a "coverage_format" and a "path"', "give it both")
         if form and file:
             paths[form] = (file,)

@@ -14,17 +14,16 @@ from remuda.pipeline.keywords.image import read_image, read_services
 from remuda.pipeline.rules.clauses import Judge
 from remuda.pipeline.spec import Artifacts
 from remuda.pipeline.syntax.known_keys import HOOKS, RETRY, RETRY_WHEN
-from remuda.pipeline.syntax.tree import Entry, Items, Node, Table
+from remuda.pipeline.syntax.tree import Entry, Node, Table
 from remuda.pipeline.syntax.typed_values import (
     Fields,
     inside,
-    read_choice,
+    read_choices,
     read_duration,
-    read_flag,
+    read_fields,
     read_integer,
     read_numbers,
     read_script,
-    read_strings,
     read_table,
 )
 
@@ -73,14 +72,14 @@ def read_shared(report: Report, entries: Mapping[str, Entry], path: str, judge: 
         before_script=fields.read("before_script", read_script),
         after_script=fields.read("after_script", read_script),
         artifacts=fields.read("artifacts", read_artifacts),
-        tags=fields.read("tags", read_strings),
+        tags=fields.strings("tags"),
         timeout_seconds=fields.read("timeout", read_duration),
         retry=fields.read("retry", _retry),
         image=fields.read("image", read_image),
         services=fields.read("services", read_services),
         cache=fields.read("cache", read_cache, judge),
         hooks=fields.read("hooks", _hooks),
-        interruptible=fields.read("interruptible", read_flag),
+        interruptible=fields.flag("interruptible"),
         id_tokens=fields.read("id_tokens", read_id_tokens),
     )
 
@@ -88,21 +87,13 @@ def read_shared(report: Report, entries: Mapping[str, Entry], path: str, judge: 
 def _retry(report: Report, node: Node, path: str) -> Retry:
     if not isinstance(node, Table):
         return Retry(max=read_integer(report, node, path, low=0, high=MAX_RETRIES) or 0)
-    entries = read_table(report, node, path, RETRY)
-    most = 0
-    codes: tuple[int, ...] = ()
-    if "max" in entries:
-        most = read_integer(report, entries["max"].value, inside(path, "max"), low=0, high=MAX_RETRIES) or 0
-    if "exit_codes" in entries:
-        where = inside(path, "exit_codes")
-        codes = read_numbers(report, entries["exit_codes"].value, where, low=0, high=999_999_999)
-    if "when" not in entries:
-        return Retry(max=most, when=() if codes else ("always",), exit_codes=codes)
-    reasons = entries["when"].value
-    nodes = reasons.items if isinstance(reasons, Items) else (reasons,)
-    read = [read_choice(report, reason, inside(path, "when"), RETRY_WHEN) for reason in nodes]
-    when = tuple(reason for reason in read if reason is not None) or ("always",)
-    return Retry(max=most, when=when, exit_codes=codes)
+    fields = read_fields(report, node, path, RETRY)
+    codes = fields.read("exit_codes", read_numbers, 0, 999_999_999) or ()
+    return Retry(
+        max=fields.read("max", read_integer, 0, MAX_RETRIES) or 0,
+        when=fields.read("when", read_choices, RETRY_WHEN) or (() if codes and "when" not in fields else ("always",)),
+        exit_codes=codes,
+    )
 
 
 def _hooks(report: Report, node: Node, path: str) -> tuple[dict[str, Any], ...]:

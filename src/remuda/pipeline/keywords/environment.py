@@ -14,13 +14,11 @@ from remuda.pipeline.spec import Environment
 from remuda.pipeline.syntax.known_keys import ASSETS, ENVIRONMENT, ID_TOKEN, LINK, PAGES, RELEASE, SECRET
 from remuda.pipeline.syntax.tree import Entry, Items, Node, Scalar, Table, plain
 from remuda.pipeline.syntax.typed_values import (
-    Fields,
     inside,
     mistyped,
-    read_choice,
     read_duration,
+    read_fields,
     read_flag,
-    read_one_or_more,
     read_table,
     read_text,
     read_texts,
@@ -40,27 +38,24 @@ def read_environment(report: Report, node: Node, path: str) -> Environment | Non
     if isinstance(node, Scalar):
         name = read_name(report, node, path)
         return None if name is None else Environment(name=name)
-    entries = read_table(report, node, path, ENVIRONMENT)
-    fields = Fields(report, entries, path)
-    action = fields.read("action", read_choice, ACTIONS)
-    tier = fields.read("deployment_tier", read_choice, TIERS)
-    auto_stop = entries.get("auto_stop_in")
-    if auto_stop and not (isinstance(auto_stop.value, Scalar) and "$" in auto_stop.value.text):
-        read_duration(report, auto_stop.value, inside(path, "auto_stop_in"), also=("never",))
-    url, on_stop = fields.read("url", read_text), fields.read("on_stop", read_text)
-    name = fields.read("name", read_name)
-    if "name" not in entries:
-        if isinstance(node, Table):
-            report.add(node, path, 'has no "name"', "name the environment")
-        return None
-    return Environment(
-        name=name or "",
-        url=url or "",
-        on_stop=on_stop or "",
-        action=action or "start",
-        auto_stop_in=auto_stop.value.text if auto_stop and isinstance(auto_stop.value, Scalar) else "",
-        deployment_tier=tier or "",
+    fields = read_fields(report, node, path, ENVIRONMENT)
+    environment = Environment(
+        name=fields.read("name", read_name) or "",
+        url=fields.text("url") or "",
+        on_stop=fields.text("on_stop") or "",
+        action=fields.choice("action", ACTIONS) or "start",
+        auto_stop_in=fields.read("auto_stop_in", _auto_stop_in) or "",
+        deployment_tier=fields.choice("deployment_tier", TIERS) or "",
     )
+    if "name" in fields:
+        return environment
+    if isinstance(node, Table):
+        report.add(node, path, 'has no "name"', "name the environment")
+    return None
+
+
+def _auto_stop_in(report: Report, node: Node, path: str) -> str:
+    return node.text if isinstance(node, Scalar) and "$" in node.text else _expire_in(report, node, path) or ""
 
 
 def read_name(report: Report, node: Node, path: str) -> str | None:
@@ -73,20 +68,19 @@ def read_name(report: Report, node: Node, path: str) -> str | None:
 
 def read_release(report: Report, node: Node, path: str) -> dict[str, Any] | None:
     """The release that the job makes when it succeeds."""
-    entries = read_table(report, node, path, RELEASE)
-    fields = Fields(report, entries, path)
+    fields = read_fields(report, node, path, RELEASE)
     release: dict[str, Any] = {
-        key: fields.read(key, read_text)
+        key: fields.text(key)
         for key in ("tag_name", "tag_message", "name", "description", "ref", "released_at")
-        if key in entries
+        if key in fields
     }
     if isinstance(node, Table):
         for key in ("tag_name", "description"):
             if key not in node.entries:
                 report.add(node, path, f'has no "{key}"', "give it one")
-    if "milestones" in entries:
-        release["milestones"] = list(fields.read("milestones", read_one_or_more) or ())
-    if "assets" in entries:
+    if "milestones" in fields:
+        release["milestones"] = list(fields.one_or_more("milestones") or ())
+    if "assets" in fields:
         release["assets"] = {"links": fields.read("assets", _links)}
     return release or None
 
@@ -121,21 +115,22 @@ def read_secrets(report: Report, node: Node, path: str) -> dict[str, dict[str, A
     """Secrets by variable. The settings of a provider are passed on as they are written."""
     secrets: dict[str, dict[str, Any]] = {}
     for name, where, entry in _by_variable(report, node, path):
-        entries = read_table(report, entry.value, where, SECRET)
-        providers = [key for key in entries if key not in ("file", "token")]
+        fields = read_fields(report, entry.value, where, SECRET)
+        providers = [key for key in fields if key not in ("file", "token")]
         if isinstance(entry.value, Table) and len(providers) != 1:
             message = "must name one provider" if not providers else "names more than one provider"
             report.add(entry.value, where, message, 'such as "vault"')
-        secret: dict[str, Any] = {"file": True}
-        if "file" in entries:
-            secret["file"] = read_flag(report, entries["file"].value, inside(where, "file")) is not False
-        if "token" in entries:
-            secret["token"] = read_text(report, entries["token"].value, inside(where, "token"))
+        secret: dict[str, Any] = {"file": fields.flag("file") is not False}
+        if "token" in fields:
+            secret["token"] = fields.text("token")
         for provider in providers:
-            value = entries[provider].value
-            secret[provider] = _vault(report, value, inside(where, provider)) if provider == "vault" else plain(value)
+            secret[provider] = fields.read(provider, _vault if provider == "vault" else _as_written)
         secrets[name] = secret
     return secrets
+
+
+def _as_written(_report: Report, node: Node, _path: str) -> object:
+    return plain(node)
 
 
 def _vault(report: Report, node: Node, path: str) -> object:
@@ -155,13 +150,12 @@ def read_id_tokens(report: Report, node: Node, path: str) -> dict[str, dict[str,
     """The audience of each token, by variable."""
     tokens: dict[str, dict[str, Any]] = {}
     for name, where, entry in _by_variable(report, node, path):
-        entries = read_table(report, entry.value, where, ID_TOKEN)
-        if "aud" not in entries:
-            if isinstance(entry.value, Table):
-                report.add(entry.value, where, 'has no "aud"', "say who the token is for")
-            continue
-        audience = read_one_or_more(report, entries["aud"].value, inside(where, "aud")) or ()
-        tokens[name] = {"aud": audience[0] if len(audience) == 1 else list(audience)}
+        fields = read_fields(report, entry.value, where, ID_TOKEN)
+        if "aud" in fields:
+            audience = fields.one_or_more("aud") or ()
+            tokens[name] = {"aud": audience[0] if len(audience) == 1 else list(audience)}
+        elif isinstance(entry.value, Table):
+            report.add(entry.value, where, 'has no "aud"', "say who the token is for")
     return tokens
 
 
@@ -169,14 +163,13 @@ def read_pages(report: Report, node: Node, path: str) -> dict[str, Any] | None:
     """`pages` of a job: true, or a map with `publish`, `path_prefix` and `expire_in`."""
     if isinstance(node, Scalar):
         return {} if read_flag(report, node, path) else None
-    entries = read_table(report, node, path, PAGES)
-    if "expire_in" in entries:
-        read_duration(report, entries["expire_in"].value, inside(path, "expire_in"), also=("never",))
-    texts: dict[str, Any] = {
-        key: read_text(report, entries[key].value, inside(path, key)) or ""
-        for key in ("publish", "path_prefix")
-        if key in entries
-    }
-    if "expire_in" in entries and isinstance(expire := entries["expire_in"].value, Scalar):
-        texts["expire_in"] = expire.text
+    fields = read_fields(report, node, path, PAGES)
+    texts: dict[str, Any] = {key: fields.text(key) or "" for key in ("publish", "path_prefix") if key in fields}
+    if (expire_in := fields.read("expire_in", _expire_in)) is not None:
+        texts["expire_in"] = expire_in
     return texts
+
+
+def _expire_in(report: Report, node: Node, path: str) -> str | None:
+    read_duration(report, node, path, also=("never",))
+    return node.text if isinstance(node, Scalar) else None

@@ -27,8 +27,8 @@ from remuda.pipeline.syntax.typed_values import (
     Fields,
     inside,
     mistyped,
-    read_choice,
     read_duration,
+    read_fields,
     read_script,
     read_strings,
     read_table,
@@ -76,10 +76,10 @@ def read_job(report: Report, judge: Judge, entry: Entry, context: JobContext) ->
     run = fields.read("run", read_run) or ()
     shared = read_shared(report, entries, name, judge).over(_applicable(context.default, trigger, run))
     variables = (fields.read("variables", read_variables) or Variables()).over(context.variables)
-    stage = _stage(report, entry, entries, context.stages)
-    when, start_in = _when(report, entries, name)
+    stage = _stage(report, entry.key, fields, context.stages)
+    when, start_in = _when(fields)
     pages = fields.read("pages", read_pages)
-    publish = fields.read("publish", read_text) or (pages or {}).get("publish")
+    publish = fields.text("publish") or (pages or {}).get("publish")
     retry = shared.retry or Retry()
     check_alone(report, entries, name)
     spec = JobSpec(
@@ -94,12 +94,12 @@ def read_job(report: Report, judge: Judge, entry: Entry, context: JobContext) ->
         tags=shared.tags or (),
         when=when,
         start_in_seconds=start_in,
-        manual_confirmation=fields.read("manual_confirmation", read_text) or "",
+        manual_confirmation=fields.text("manual_confirmation") or "",
         timeout_seconds=shared.timeout_seconds,
         retry_max=retry.max,
         retry_when=retry.when,
         retry_exit_codes=retry.exit_codes,
-        dependencies=fields.read("dependencies", read_strings),
+        dependencies=fields.strings("dependencies"),
         image=shared.image,
         services=shared.services or (),
         cache=shared.cache or (),
@@ -149,19 +149,16 @@ def _artifacts(artifacts: Artifacts | None, publish: str | None) -> Artifacts | 
 def _inherit(report: Report, node: Node, path: str, context: JobContext) -> JobContext:
     """The context with the defaults and variables that `inherit` allows."""
     default, variables = context.default, context.variables
-    entries = read_table(report, node, path, INHERIT)
-    if "default" in entries:
-        keys = _allowed_names(report, entries["default"].value, inside(path, "default"))
-        for key in keys or ():
+    fields = read_fields(report, node, path, INHERIT)
+    if (keys := fields.read("default", _allowed_names)) is not None:
+        for key in keys:
             if key not in DEFAULT.works:
                 suggestion = nearest(key, DEFAULT.works) or f"use some of: {join_names(DEFAULT.works)}"
-                report.add(entries["default"].value, inside(path, "default"), f"unknown key {quote(key)}", suggestion)
-        default = default if keys is None else default.only(keys)
-    if "variables" in entries:
-        names = _allowed_names(report, entries["variables"].value, inside(path, "variables"))
-        if names is not None:
-            values = {name: value for name, value in variables.values.items() if name in names}
-            variables = Variables(values=values, raw=variables.raw & values.keys())
+                fields.refuse_value("default", f"unknown key {quote(key)}", suggestion)
+        default = default.only(keys)
+    if (names := fields.read("variables", _allowed_names)) is not None:
+        values = {name: value for name, value in variables.values.items() if name in names}
+        variables = Variables(values=values, raw=variables.raw & values.keys())
     return msgspec.structs.replace(context, default=default, variables=variables)
 
 
@@ -175,23 +172,16 @@ def _allowed_names(report: Report, node: Node, path: str) -> tuple[str, ...] | N
     return read_strings(report, node, path)
 
 
-def _stage(report: Report, job: Entry, entries: Mapping[str, Entry], stages: Mapping[str, int]) -> str:
-    name = job.key.text
-    if "stage" not in entries:
+def _stage(report: Report, job: Scalar, fields: Fields, stages: Mapping[str, int]) -> str:
+    if "stage" not in fields:
         if _DEFAULT_STAGE not in stages:
-            report.add(
-                job.key,
-                name,
-                f'has no "stage", and the default stage "{_DEFAULT_STAGE}" is not among the stages',
-                f"give it one of: {join_names(tuple(stages))}",
-            )
+            message = f'has no "stage", and the default stage "{_DEFAULT_STAGE}" is not among the stages'
+            report.add(job, job.text, message, f"give it one of: {join_names(tuple(stages))}")
         return _DEFAULT_STAGE
-    node, path = entries["stage"].value, inside(name, "stage")
-    stage = read_text(report, node, path)
+    stage = fields.text("stage")
     if stage is not None and stage not in stages:
-        suggestion = nearest(stage, stages)
         message = f"unknown stage {quote(stage)}; the stages are: {join_names(tuple(stages))}"
-        report.add(node, path, message, suggestion or 'use one of them, or add it to "stages"')
+        fields.refuse_value("stage", message, nearest(stage, stages) or 'use one of them, or add it to "stages"')
     return stage or ""
 
 
@@ -214,22 +204,14 @@ def _replaces_script(key: str) -> bool:
     return key in _INSTEAD_OF_SCRIPT or (key not in JOB.works and is_near(key, "script"))
 
 
-def _when(report: Report, entries: Mapping[str, Entry], name: str) -> tuple[When, int | None]:
-    when: str | None = None
-    if "when" in entries:
-        when = read_choice(report, entries["when"].value, inside(name, "when"), JOB_WHEN)
-    start_in = None
-    if "start_in" in entries:
-        start_in = read_duration(report, entries["start_in"].value, inside(name, "start_in"))
-        if when != "delayed" and "rules" not in entries:
-            message = '"start_in" wants "when: delayed"'
-            report.add(entries["start_in"].key, inside(name, "start_in"), message, "set it, or remove this key")
-    elif when == "delayed":
-        message = '"delayed" wants a "start_in"'
-        report.add(entries["when"].value, inside(name, "when"), message, "say how long to wait")
-    if "manual_confirmation" in entries and when != "manual" and "rules" not in entries:
-        message = '"manual_confirmation" wants "when: manual"'
-        report.add(entries["manual_confirmation"].key, inside(name, "manual_confirmation"), message, "set it")
+def _when(fields: Fields) -> tuple[When, int | None]:
+    when, start_in = fields.choice("when", JOB_WHEN), fields.read("start_in", read_duration)
+    if "start_in" in fields and when != "delayed" and "rules" not in fields:
+        fields.refuse_key("start_in", '"start_in" wants "when: delayed"', "set it, or remove this key")
+    if when == "delayed" and "start_in" not in fields:
+        fields.refuse_value("when", '"delayed" wants a "start_in"', "say how long to wait")
+    if "manual_confirmation" in fields and when != "manual" and "rules" not in fields:
+        fields.refuse_key("manual_confirmation", '"manual_confirmation" wants "when: manual"', "set it")
     return cast(When, when or "on_success"), start_in
 
 

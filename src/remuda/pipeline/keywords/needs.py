@@ -8,8 +8,8 @@ from remuda.pipeline.errors import Report
 from remuda.pipeline.keywords.parallel import Parallel, read_matrix
 from remuda.pipeline.spec import Need, OutsideNeed
 from remuda.pipeline.syntax.known_keys import NEED, PARALLEL
-from remuda.pipeline.syntax.tree import Entry, Items, Node, Scalar, Table
-from remuda.pipeline.syntax.typed_values import inside, is_text, mistyped, read_flag, read_table, read_text
+from remuda.pipeline.syntax.tree import Node, Scalar, Table, flatten
+from remuda.pipeline.syntax.typed_values import is_text, mistyped, read_fields, read_text
 
 MAX_NEEDS = 50
 
@@ -36,12 +36,8 @@ def read_needs(report: Report, node: Node, path: str) -> Needs:
         return Needs(inside=())
     needs: list[WrittenNeed] = []
     outside: list[OutsideNeed] = []
-    nodes: list[Node] = [node]
-    while nodes:
-        item = nodes.pop()
-        if isinstance(item, Items):
-            nodes.extend(reversed(item.items))
-        elif isinstance(item, Table) and ("project" in item.entries or "pipeline" in item.entries):
+    for item in flatten(node):
+        if isinstance(item, Table) and ("project" in item.entries or "pipeline" in item.entries):
             if outside_need := _outside(report, item, path):
                 outside.append(outside_need)
         elif need := _need(report, item, path):
@@ -55,47 +51,40 @@ def _need(report: Report, node: Node, path: str) -> WrittenNeed | None:
     if not isinstance(node, Table):
         job = read_text(report, node, path)
         return None if job is None else WrittenNeed(need=Need(job=job), at=node)
-    entries = read_table(report, node, path, NEED)
-    if "job" not in entries:
+    fields = read_fields(report, node, path, NEED)
+    if "job" not in fields:
         report.add(node, path, 'a need must have a "job"', "name the job to wait for")
         return None
-    job = read_text(report, entries["job"].value, inside(path, "job"))
-    artifacts, optional = (_flag(report, entries, path, key) for key in ("artifacts", "optional"))
-    if "ref" in entries:
-        report.add(entries["ref"].key, inside(path, "ref"), '"ref" wants a "project"', "name the project, or remove it")
-    parallel = None
-    if "parallel" in entries:
-        where = inside(path, "parallel")
-        inner = read_table(report, entries["parallel"].value, where, PARALLEL)
-        if "matrix" in inner:
-            parallel = read_matrix(report, inner["matrix"].value, inside(where, "matrix"))
+    job = fields.text("job")
+    artifacts, optional = fields.flag("artifacts"), fields.flag("optional")
+    if "ref" in fields:
+        fields.refuse_key("ref", '"ref" wants a "project"', "name the project, or remove it")
+    parallel = fields.read("parallel", _parts)
     if job is None:
         return None
     need = Need(job=job, artifacts=artifacts is not False, optional=bool(optional))
     return WrittenNeed(need=need, parallel=parallel, at=node)
 
 
+def _parts(report: Report, node: Node, path: str) -> Parallel | None:
+    return read_fields(report, node, path, PARALLEL).read("matrix", read_matrix)
+
+
 def _outside(report: Report, node: Table, path: str) -> OutsideNeed | None:
-    entries = read_table(report, node, path, NEED)
-    texts = {
-        key: read_text(report, entries[key].value, inside(path, key))
-        for key in ("job", "project", "ref", "pipeline")
-        if key in entries
-    }
-    artifacts = _flag(report, entries, path, "artifacts")
-    if "project" in entries and "pipeline" in entries:
+    fields = read_fields(report, node, path, NEED)
+    if "project" in fields and "pipeline" in fields:
         report.add(node, path, '"project" and "pipeline" do not go together', "keep one")
-    if "project" in entries:
+    if "project" in fields:
         for key in ("job", "ref"):
-            if key not in entries:
+            if key not in fields:
                 report.add(node, path, f'a need of another project must have a "{key}"', f'give it a "{key}"')
     for key in ("optional", "parallel"):
-        if key in entries:
-            message = f'"{key}" works only for jobs of this pipeline'
-            report.add(entries[key].key, inside(path, key), message, "remove it")
-    values = {key: text for key, text in texts.items() if text is not None}
-    return OutsideNeed(**values, artifacts=artifacts is not False)
-
-
-def _flag(report: Report, entries: dict[str, Entry], path: str, key: str) -> bool | None:
-    return read_flag(report, entries[key].value, inside(path, key)) if key in entries else None
+        if key in fields:
+            fields.refuse_key(key, f'"{key}" works only for jobs of this pipeline', "remove it")
+    return OutsideNeed(
+        job=fields.text("job") or "",
+        project=fields.text("project") or "",
+        ref=fields.text("ref") or "",
+        pipeline=fields.text("pipeline") or "",
+        artifacts=fields.flag("artifacts") is not False,
+    )

@@ -15,8 +15,8 @@ import msgspec
 from remuda.pipeline.errors import Report
 from remuda.pipeline.keywords.variables import check_name, read_value
 from remuda.pipeline.syntax.known_keys import PARALLEL
-from remuda.pipeline.syntax.tree import Items, Node, Table
-from remuda.pipeline.syntax.typed_values import inside, mistyped, read_integer, read_table
+from remuda.pipeline.syntax.tree import Items, Node, Table, items_of
+from remuda.pipeline.syntax.typed_values import inside, mistyped, read_fields, read_integer
 
 MAX_PARALLEL = 200
 
@@ -44,19 +44,17 @@ def read_parallel(report: Report, node: Node, path: str) -> Parallel | None:
     if not isinstance(node, Table):
         count = read_integer(report, node, path, low=1, high=MAX_PARALLEL)
         return None if count is None else Parallel(count=count)
-    entries = read_table(report, node, path, PARALLEL)
-    if "matrix" not in entries:
+    fields = read_fields(report, node, path, PARALLEL)
+    if "matrix" not in fields:
         report.add(node, path, 'has no "matrix"', "give it one, or a number instead of the map")
-        return None
-    return read_matrix(report, entries["matrix"].value, inside(path, "matrix"))
+    return fields.read("matrix", read_matrix)
 
 
 def read_matrix(report: Report, node: Node, path: str) -> Parallel | None:
     """All combinations of the values of each entry."""
     if not isinstance(node, Items):
-        mistyped(
-            report, node, path, "a list of maps of variables", "put a - before it" if isinstance(node, Table) else ""
-        )
+        suggestion = "put a - before it" if isinstance(node, Table) else ""
+        mistyped(report, node, path, "a list of maps of variables", suggestion)
         return None
     rows: list[dict[str, tuple[str, ...]]] = []
     for item in node.items:
@@ -73,13 +71,11 @@ def read_matrix(report: Report, node: Node, path: str) -> Parallel | None:
     matrix = tuple(dict(zip(row, values, strict=True)) for row in rows for values in product(*row.values()))
     if not node.items:
         report.add(node, path, "must not be empty", "give it a map of variables")
-    if not matrix:
-        return None
-    return Parallel(count=count, matrix=matrix)
+    return Parallel(count=count, matrix=matrix) if matrix else None
 
 
 def _values(report: Report, node: Node, path: str) -> tuple[str, ...]:
-    read = [read_value(report, item, path) for item in (node.items if isinstance(node, Items) else (node,))]
+    read = [read_value(report, item, path) for item in items_of(node)]
     if not read:
         report.add(node, path, "must not be empty", "give it a value")
     return tuple(value for value in read if value is not None)

@@ -13,12 +13,11 @@ from remuda.pipeline.errors import Report
 from remuda.pipeline.rules.globs import normal_path
 from remuda.pipeline.spec import Trigger
 from remuda.pipeline.syntax.known_keys import FORWARD, STEP, TRIGGER, TRIGGER_INCLUDE
-from remuda.pipeline.syntax.tree import Entry, Items, Node, Scalar, Table, plain
+from remuda.pipeline.syntax.tree import Entry, Items, Node, Scalar, Table, items_of, plain
 from remuda.pipeline.syntax.typed_values import (
-    Fields,
     inside,
     mistyped,
-    read_choice,
+    read_fields,
     read_flag,
     read_one_or_more,
     read_table,
@@ -56,18 +55,17 @@ def read_trigger(report: Report, node: Node, path: str) -> Trigger | None:
     if isinstance(node, Scalar):
         project = read_text(report, node, path)
         return None if project is None else Trigger(project=project)
-    entries = read_table(report, node, path, TRIGGER)
-    fields = Fields(report, entries, path)
+    fields = read_fields(report, node, path, TRIGGER)
     if isinstance(node, Table) and ("project" in node.entries) == ("include" in node.entries):
         report.add(node, path, 'must have a "project" or an "include", and not both', "say which pipeline to start")
-    if "branch" in entries and "include" in entries:
-        report.add(entries["branch"].key, inside(path, "branch"), '"branch" wants a "project"', "remove it")
+    if "branch" in fields and "include" in fields:
+        fields.refuse_key("branch", '"branch" wants a "project"', "remove it")
     forward = fields.read("forward", _flags) or {}
     return Trigger(
-        project=fields.read("project", read_text) or "",
-        branch=fields.read("branch", read_text) or "",
+        project=fields.text("project") or "",
+        branch=fields.text("branch") or "",
         include=fields.read("include", _includes) or (),
-        strategy=fields.read("strategy", read_choice, STRATEGIES) or "",
+        strategy=fields.choice("strategy", STRATEGIES) or "",
         forward_yaml_variables=forward.get("yaml_variables", True),
         forward_pipeline_variables=forward.get("pipeline_variables", False),
         inputs=fields.read("inputs", _inputs) or {},
@@ -88,7 +86,7 @@ def _inputs(report: Report, node: Node, path: str) -> dict[str, Any]:
 
 
 def _includes(report: Report, node: Node, path: str) -> tuple[dict[str, Any], ...]:
-    nodes = node.items if isinstance(node, Items) else (node,)
+    nodes = items_of(node)
     if not nodes:
         report.add(node, path, "must not be empty", "name the file of the child pipeline")
     if len(nodes) > MAX_CHILD_FILES:

@@ -14,7 +14,7 @@ import msgspec
 from remuda.pipeline.errors import Report, printable, quote
 from remuda.pipeline.syntax.known_keys import VARIABLE, nearest
 from remuda.pipeline.syntax.tree import Items, Node, Opaque, Scalar, Table
-from remuda.pipeline.syntax.typed_values import inside, is_null, is_text, mistyped, read_flag, read_table
+from remuda.pipeline.syntax.typed_values import inside, is_null, is_text, mistyped, read_fields
 
 GIT_STRATEGIES = ("none", "fetch", "clone", "empty")
 
@@ -68,16 +68,12 @@ def _read_variable(report: Report, node: Node, path: str, raw: set[str], name: s
     """The value of a scalar, or of a map with `value` and `description`. Adds the name to `raw` for `expand: false`."""
     if not isinstance(node, Table):
         return read_value(report, node, path)
-    entries = read_table(report, node, path, VARIABLE)
-    if "description" in entries:
-        read_value(report, entries["description"].value, inside(path, "description"))
-    if "expand" in entries and read_flag(report, entries["expand"].value, inside(path, "expand")) is False:
+    fields = read_fields(report, node, path, VARIABLE)
+    fields.read("description", read_value)
+    if fields.flag("expand") is False:
         raw.add(name)
-    value: str | None = ""
-    if "value" in entries:
-        value = read_value(report, entries["value"].value, inside(path, "value"), table="a string")
-    if "options" in entries:
-        _check_options(report, entries["options"].value, inside(path, "options"), value)
+    value = fields.read("value", read_value, "a string") if "value" in fields else ""
+    fields.read("options", _check_options, value)
     return value
 
 
@@ -91,7 +87,7 @@ def _check_options(report: Report, node: Node, path: str, value: str | None) -> 
         report.add(node, path, f"the value {quote(value)} is none of them", f'set "value" to one of: {shown}')
 
 
-def read_value(report: Report, node: Node, path: str, *, table: str = "a string, a number or a boolean") -> str | None:
+def read_value(report: Report, node: Node, path: str, table: str = "a string, a number or a boolean") -> str | None:
     if isinstance(node, Opaque):
         return None
     if not isinstance(node, Scalar):

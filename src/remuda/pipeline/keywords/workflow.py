@@ -12,8 +12,8 @@ from remuda.pipeline.keywords.variables import Variables
 from remuda.pipeline.rules.clauses import Judge
 from remuda.pipeline.rules.job_rules import AutoCancel, Rule, read_auto_cancel, read_rules
 from remuda.pipeline.syntax.known_keys import WORKFLOW, WORKFLOW_RULE
-from remuda.pipeline.syntax.tree import Node
-from remuda.pipeline.syntax.typed_values import read_table, read_text
+from remuda.pipeline.syntax.tree import Node, Table
+from remuda.pipeline.syntax.typed_values import read_fields
 from remuda.pipeline.syntax.variable_expansion import ExpansionError
 
 MAX_PIPELINE_NAME = 255
@@ -29,15 +29,12 @@ class Workflow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_workflow(report: Report, judge: Judge, node: Node) -> Workflow:
-    entries = read_table(report, node, "workflow", WORKFLOW)
-    rules = entries.get("rules")
-    name = entries.get("name")
-    cancel = entries.get("auto_cancel")
+    fields = read_fields(report, node, "workflow", WORKFLOW)
     return Workflow(
-        name=(read_text(report, name.value, "workflow:name") if name else None) or "",
-        name_at=name.value if name else None,
-        rules=read_rules(report, judge, rules.value, "workflow:rules", WORKFLOW_RULE) if rules else None,
-        auto_cancel=read_auto_cancel(report, cancel.value, "workflow:auto_cancel") if cancel else AutoCancel(),
+        name=fields.text("name") or "",
+        name_at=node.entries["name"].value if isinstance(node, Table) and "name" in node.entries else None,
+        rules=fields.read("rules", read_rules, judge, WORKFLOW_RULE),
+        auto_cancel=fields.read("auto_cancel", read_auto_cancel) or AutoCancel(),
     )
 
 

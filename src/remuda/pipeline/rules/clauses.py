@@ -22,7 +22,7 @@ from remuda.pipeline.rules.globs import Glob
 from remuda.pipeline.rules.regex import PatternError, Patterns, TooCostlyError
 from remuda.pipeline.syntax.known_keys import CHANGES, EXISTS
 from remuda.pipeline.syntax.tree import Entry, Items, Node, Scalar, Table
-from remuda.pipeline.syntax.typed_values import inside, mistyped, read_strings, read_table, read_text
+from remuda.pipeline.syntax.typed_values import Fields, inside, mistyped, read_fields, read_strings, read_text
 from remuda.pipeline.syntax.variable_expansion import Expansion, ExpansionError
 
 MAX_PATTERNS = 50
@@ -191,10 +191,11 @@ class Judge:
 
 def read_clauses(report: Report, judge: Judge, entries: Mapping[str, Entry], path: str, at: Node) -> Clauses:
     """Read the clauses of one rule."""
+    fields = Fields(report, entries, path)
     return Clauses(
         condition=judge.expression(entries["if"].value, inside(path, "if")) if "if" in entries else None,
-        changes=_changes(report, entries["changes"].value, inside(path, "changes")) if "changes" in entries else None,
-        exists=_exists(report, entries["exists"].value, inside(path, "exists")) if "exists" in entries else None,
+        changes=fields.read("changes", _changes),
+        exists=fields.read("exists", _exists),
         at=at,
     )
 
@@ -203,27 +204,24 @@ def _changes(report: Report, node: Node, path: str) -> Changes | None:
     if not isinstance(node, Table):
         paths = read_paths(report, node, path)
         return None if paths is None else Changes(paths=paths, compare_to=None, at=node)
-    entries = read_table(report, node, path, CHANGES)
-    if "paths" not in entries:
+    fields = read_fields(report, node, path, CHANGES)
+    if "paths" not in fields:
         report.add(node, path, 'has no "paths"', "name the files")
         return None
-    paths = read_paths(report, entries["paths"].value, inside(path, "paths"))
-    ref = entries.get("compare_to")
-    if paths is None or ref is None:
+    paths = fields.read("paths", read_paths)
+    if paths is None or "compare_to" not in fields:
         return None if paths is None else Changes(paths=paths, compare_to=None, at=node)
-    key = inside(path, "compare_to")
-    return Changes(paths=paths, compare_to=read_text(report, ref.value, key), at=ref.value, key=key)
+    ref, key = node.entries["compare_to"].value, inside(path, "compare_to")
+    return Changes(paths=paths, compare_to=fields.text("compare_to"), at=ref, key=key)
 
 
 def _exists(report: Report, node: Node, path: str) -> tuple[str, ...] | None:
-    if isinstance(node, Table):
-        entries = read_table(report, node, path, EXISTS)
-        if "paths" not in entries:
-            if "paths" not in node.entries:
-                report.add(node, path, 'has no "paths"', "name the files")
-            return None
-        node, path = entries["paths"].value, inside(path, "paths")
-    return read_paths(report, node, path)
+    if not isinstance(node, Table):
+        return read_paths(report, node, path)
+    fields = read_fields(report, node, path, EXISTS)
+    if "paths" not in node.entries:
+        report.add(node, path, 'has no "paths"', "name the files")
+    return fields.read("paths", read_paths)
 
 
 def read_paths(report: Report, node: Node, path: str) -> tuple[str, ...] | None:

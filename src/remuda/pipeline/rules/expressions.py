@@ -10,7 +10,7 @@ Invariant: parsing and evaluation take time linear in the text; nesting is limit
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Literal
 
 import msgspec
@@ -137,20 +137,17 @@ class _Parser:
         self._advance()
 
     def any_of(self) -> Expression:
-        parts = [self._all_of()]
-        while self._took("||"):
-            parts.append(self._all_of())
-        return parts[0] if len(parts) == 1 else Combination(how="any", parts=tuple(parts))
+        return self._combine("any", "||", lambda: self._combine("all", "&&", self._single))
 
     def end(self) -> None:
         if self._next is not None:
             raise ExpressionError(f"expected && or || before {self._next_text()}", self._start())
 
-    def _all_of(self) -> Expression:
-        parts = [self._single()]
-        while self._took("&&"):
-            parts.append(self._single())
-        return parts[0] if len(parts) == 1 else Combination(how="all", parts=tuple(parts))
+    def _combine(self, how: Literal["all", "any"], op: str, parse: Callable[[], Expression]) -> Expression:
+        parts = [parse()]
+        while self._took(op):
+            parts.append(parse())
+        return parts[0] if len(parts) == 1 else Combination(how=how, parts=tuple(parts))
 
     def _single(self) -> Expression:
         opened = self._start()

@@ -21,14 +21,13 @@ from remuda.pipeline.rules.expressions import Expression
 from remuda.pipeline.rules.regex import PatternError, split_literal
 from remuda.pipeline.spec import When
 from remuda.pipeline.syntax.known_keys import ALLOW_FAILURE, AUTO_CANCEL, ONLY, RULE, Keys
-from remuda.pipeline.syntax.tree import Entry, Items, Node, Table
+from remuda.pipeline.syntax.tree import Entry, Items, Node, Table, flatten, items_of
 from remuda.pipeline.syntax.typed_values import (
     Fields,
-    inside,
     is_null,
     mistyped,
-    read_choice,
     read_duration,
+    read_fields,
     read_flag,
     read_numbers,
     read_strings,
@@ -100,34 +99,27 @@ class Conditions(msgspec.Struct, frozen=True, kw_only=True):
 
 def read_conditions(report: Report, judge: Judge, entries: Mapping[str, Entry], name: str) -> Conditions:
     """Read `rules`, `only` and `except` of a job."""
-    rules = (
-        read_rules(report, judge, entries["rules"].value, inside(name, "rules"), RULE) if "rules" in entries else None
-    )
+    fields = Fields(report, entries, name)
     for key in ("only", "except"):
-        if rules is not None and key in entries:
-            message = f'"{key}" and "rules" do not go together'
-            report.add(entries[key].key, inside(name, key), message, f'write the "{key}" as rules')
+        if "rules" in fields and key in fields:
+            fields.refuse_key(key, f'"{key}" and "rules" do not go together', f'write the "{key}" as rules')
     return Conditions(
-        rules=rules,
-        only=_policy(report, judge, entries["only"].value, inside(name, "only")) if "only" in entries else None,
-        excluded=_policy(report, judge, entries["except"].value, inside(name, "except"))
-        if "except" in entries
-        else None,
+        rules=fields.read("rules", read_rules, judge, RULE),
+        only=fields.read("only", _policy, judge),
+        excluded=fields.read("except", _policy, judge),
     )
 
 
 def read_auto_cancel(report: Report, node: Node, path: str) -> AutoCancel:
     """`auto_cancel` of `workflow` or of one of its rules."""
-    entries = read_table(report, node, path, AUTO_CANCEL)
-    fields = Fields(report, entries, path)
+    fields = read_fields(report, node, path, AUTO_CANCEL)
     return AutoCancel(
-        on_new_commit=fields.read("on_new_commit", read_choice, ON_NEW_COMMIT),
-        on_job_failure=fields.read("on_job_failure", read_choice, ON_JOB_FAILURE),
+        on_new_commit=fields.choice("on_new_commit", ON_NEW_COMMIT),
+        on_job_failure=fields.choice("on_job_failure", ON_JOB_FAILURE),
     )
 
 
-def read_rules(report: Report, judge: Judge, node: Node, path: str, keys: Keys) -> tuple[Rule, ...]:
-    """Read a list of rules."""
+def read_rules(report: Report, node: Node, path: str, judge: Judge, keys: Keys) -> tuple[Rule, ...]:
     return tuple(_rule(report, judge, item, path, keys) for item in flatten_rules(report, node, path))
 
 
@@ -137,12 +129,8 @@ def flatten_rules(report: Report, node: Node, path: str) -> list[Table]:
         mistyped(report, node, path, "a list of rules", "put a - before it" if isinstance(node, Table) else "")
         return []
     tables: list[Table] = []
-    nodes: list[Node] = list(reversed(node.items))
-    while nodes:
-        item = nodes.pop()
-        if isinstance(item, Items):
-            nodes.extend(reversed(item.items))
-        elif isinstance(item, Table):
+    for item in flatten(node):
+        if isinstance(item, Table):
             tables.append(item)
         else:
             mistyped(report, item, path, "a map, as every rule is")
@@ -153,18 +141,17 @@ def _rule(report: Report, judge: Judge, node: Table, path: str, keys: Keys) -> R
     entries = read_table(report, node, path, keys)
     fields = Fields(report, entries, path)
     choices = (*JOB_WHEN, "never") if keys is RULE else ("always", "never")
-    when = fields.read("when", read_choice, choices)
-    start_in = fields.read("start_in", read_duration)
-    if when == "delayed" and "start_in" not in entries:
-        report.add(entries["when"].value, inside(path, "when"), '"delayed" wants a "start_in"', "say how long to wait")
+    when = fields.choice("when", choices)
+    if when == "delayed" and "start_in" not in fields:
+        fields.refuse_value("when", '"delayed" wants a "start_in"', "say how long to wait")
     return Rule(
         clauses=read_clauses(report, judge, entries, path, node),
         when=when,
-        start_in_seconds=start_in,
+        start_in_seconds=fields.read("start_in", read_duration),
         allow_failure=fields.read("allow_failure", read_allow_failure),
         variables=fields.read("variables", read_variables) or Variables(),
         needs=fields.read("needs", read_needs),
-        interruptible=fields.read("interruptible", read_flag),
+        interruptible=fields.flag("interruptible"),
         auto_cancel=fields.read("auto_cancel", read_auto_cancel),
     )
 
@@ -173,18 +160,14 @@ def read_allow_failure(report: Report, node: Node, path: str) -> AllowFailure:
     """`allow_failure` of a job or a rule."""
     if not isinstance(node, Table):
         return AllowFailure(always=read_flag(report, node, path) or False)
-    entries = read_table(report, node, path, ALLOW_FAILURE)
-    if "exit_codes" not in entries:
-        return AllowFailure()
-    codes = read_numbers(report, entries["exit_codes"].value, inside(path, "exit_codes"), low=0, high=999_999_999)
-    return AllowFailure(exit_codes=codes)
+    fields = read_fields(report, node, path, ALLOW_FAILURE)
+    return AllowFailure(exit_codes=fields.read("exit_codes", read_numbers, 0, 999_999_999) or ())
 
 
-def _policy(report: Report, judge: Judge, node: Node, path: str) -> RefPolicy:
+def _policy(report: Report, node: Node, path: str, judge: Judge) -> RefPolicy:
     if not isinstance(node, Table):
         return RefPolicy(refs=_refs(report, node, path, judge), at=node)
-    entries = read_table(report, node, path, ONLY)
-    fields = Fields(report, entries, path)
+    fields = read_fields(report, node, path, ONLY)
     return RefPolicy(
         refs=fields.read("refs", _refs, judge),
         variables=fields.read("variables", _expressions, judge),
@@ -194,8 +177,7 @@ def _policy(report: Report, judge: Judge, node: Node, path: str) -> RefPolicy:
 
 
 def _expressions(_: Report, node: Node, path: str, judge: Judge) -> tuple[Expression, ...]:
-    nodes = node.items if isinstance(node, Items) else (node,)
-    return tuple(each for item in nodes if (each := judge.expression(item, path)) is not None)
+    return tuple(each for item in items_of(node) if (each := judge.expression(item, path)) is not None)
 
 
 def _refs(report: Report, node: Node, path: str, judge: Judge) -> tuple[str, ...] | None:

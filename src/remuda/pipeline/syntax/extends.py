@@ -15,7 +15,7 @@ import msgspec
 
 from remuda.pipeline.errors import Report, printable, quote
 from remuda.pipeline.syntax.known_keys import nearest
-from remuda.pipeline.syntax.tree import Entry, Items, Merger, Node, Opaque, Reference, Scalar, Table
+from remuda.pipeline.syntax.tree import Entry, Items, Merger, Node, Opaque, Reference, Scalar, Table, items_of
 from remuda.pipeline.syntax.typed_values import inside, is_null, mistyped
 from remuda.pipeline.syntax.yaml_document import MAX_DEPTH
 
@@ -60,7 +60,7 @@ class _Parents:
             return [], 0
         parents: list[Table] = []
         levels = 0
-        for item in node.items if isinstance(node, Items) else (node,):
+        for item in items_of(node):
             if not isinstance(item, Scalar) or item.kind != "text":
                 mistyped(self._report, item, path, "the name of a job or template")
                 continue

@@ -8,6 +8,7 @@ as if they were copied.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
@@ -120,6 +121,20 @@ def node_of(value: object, at: Placed) -> Node:
             return Scalar(text="", kind="null", **place)
         case _:
             return Scalar(text=str(value), kind="text", **place)
+
+
+def items_of(node: Node) -> tuple[Node, ...]:
+    """The items of a list; a value that is not a list is its own only item."""
+    return node.items if isinstance(node, Items) else (node,)
+
+
+def flatten(node: Node) -> Iterator[Node]:
+    """The items of a list and of lists inside it, in order."""
+    for item in items_of(node):
+        if isinstance(item, Items):
+            yield from flatten(item)
+        else:
+            yield item
 
 
 def plain(node: Node) -> object:

@@ -9,13 +9,13 @@ caller can go on as if the key were absent.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from remuda.pipeline.errors import Report, printable, quote
 from remuda.pipeline.syntax.durations import parse_duration
 from remuda.pipeline.syntax.known_keys import NOT_YET, Keys, join_names, nearest
-from remuda.pipeline.syntax.tree import Entry, Items, Node, Opaque, Reference, Scalar, Table
+from remuda.pipeline.syntax.tree import Entry, Items, Node, Opaque, Reference, Scalar, Table, items_of
 
 _INTEGER = re.compile(r"[-+]?[0-9]{1,9}", re.ASCII)
 
@@ -23,17 +23,50 @@ _T = TypeVar("_T")
 
 
 class Fields:
-    """The entries of a map, to be read by key."""
+    """The entries of a map, to be read by key. Each reading method returns None if the key is absent."""
+
+    __slots__ = ("_entries", "_path", "_report")
 
     def __init__(self, report: Report, entries: Mapping[str, Entry], path: str) -> None:
         self._report = report
         self._entries = entries
         self._path = path
 
+    def __contains__(self, key: str) -> bool:
+        return key in self._entries
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
     def read(self, key: str, reader: Callable[..., _T | None], *arguments: object) -> _T | None:
-        """Call `reader(report, value, path, *arguments)` for the key; None if the key is absent."""
+        """Call `reader(report, value, path, *arguments)` for the key."""
         entry = self._entries.get(key)
         return None if entry is None else reader(self._report, entry.value, inside(self._path, key), *arguments)
+
+    def text(self, key: str) -> str | None:
+        return self.read(key, read_text)
+
+    def flag(self, key: str) -> bool | None:
+        return self.read(key, read_flag)
+
+    def choice(self, key: str, choices: Sequence[str]) -> str | None:
+        return self.read(key, read_choice, choices)
+
+    def strings(self, key: str) -> tuple[str, ...] | None:
+        return self.read(key, read_strings)
+
+    def one_or_more(self, key: str) -> tuple[str, ...] | None:
+        return self.read(key, read_one_or_more)
+
+    def refuse_key(self, key: str, message: str, suggestion: str = "") -> None:
+        """Report a key that must not be here."""
+        self._report.add(self._entries[key].key, inside(self._path, key), message, suggestion)
+
+    def refuse_value(self, key: str, message: str, suggestion: str = "") -> None:
+        self._report.add(self._entries[key].value, inside(self._path, key), message, suggestion)
 
 
 def inside(path: str, key: str) -> str:
@@ -55,6 +88,11 @@ def read_table(report: Report, node: Node, path: str, keys: Keys) -> dict[str, E
         elif not is_null(entry.value):
             entries[name] = entry
     return entries
+
+
+def read_fields(report: Report, node: Node, path: str, keys: Keys) -> Fields:
+    """The entries of `read_table`, to be read by key."""
+    return Fields(report, read_table(report, node, path, keys), path)
 
 
 def report_name(report: Report, key: Scalar, path: str, what: str) -> None:
@@ -116,7 +154,7 @@ def read_flag(report: Report, node: Node, path: str) -> bool | None:
     return None
 
 
-def read_integer(report: Report, node: Node, path: str, *, low: int, high: int) -> int | None:
+def read_integer(report: Report, node: Node, path: str, low: int, high: int) -> int | None:
     """A whole number within bounds."""
     if not isinstance(node, Scalar) or node.kind != "number" or not _INTEGER.fullmatch(node.text):
         mistyped(report, node, path, f"a whole number from {low} to {high}")
@@ -144,6 +182,12 @@ def read_one_or_more(report: Report, node: Node, path: str) -> tuple[str, ...] |
     return None if text is None else (text,)
 
 
+def read_choices(report: Report, node: Node, path: str, choices: Sequence[str]) -> tuple[str, ...]:
+    """One or more of a few words."""
+    read = [read_choice(report, item, path, choices) for item in items_of(node)]
+    return tuple(word for word in read if word is not None)
+
+
 def read_duration(report: Report, node: Node, path: str, *, also: tuple[str, ...] = ()) -> int | None:
     """A duration in seconds. The words in `also` are allowed, too, and give None."""
     if not isinstance(node, Scalar) or node.kind not in ("text", "number"):
@@ -157,19 +201,15 @@ def read_duration(report: Report, node: Node, path: str, *, also: tuple[str, ...
     return seconds or None
 
 
-def read_numbers(report: Report, node: Node, path: str, *, low: int, high: int) -> tuple[int, ...]:
+def read_numbers(report: Report, node: Node, path: str, low: int, high: int) -> tuple[int, ...]:
     """A whole number, or a list of whole numbers."""
-    nodes = node.items if isinstance(node, Items) else (node,)
-    read = [read_integer(report, item, path, low=low, high=high) for item in nodes]
+    read = [read_integer(report, item, path, low=low, high=high) for item in items_of(node)]
     return tuple(value for value in read if value is not None)
 
 
 def read_script(report: Report, node: Node, path: str) -> tuple[str, ...] | None:
     """Shell lines: a string, or a list of strings with lists inside."""
-    if isinstance(node, Scalar):
-        text = read_text(report, node, path)
-        return None if text is None else (text,)
-    return read_strings(report, node, path)
+    return read_one_or_more(report, node, path) if isinstance(node, Scalar) else read_strings(report, node, path)
 
 
 def _flatten(report: Report, node: Node, path: str) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from remuda.pipeline.errors import Place, Report, printable, quote
-from remuda.pipeline.syntax.tree import Entry, Items, Kind, Node, Opaque, Reference, Scalar, Table
+from remuda.pipeline.syntax.tree import Entry, Items, Kind, Node, Opaque, Reference, Scalar, Table, items_of
 
 if TYPE_CHECKING:
     import yaml
@@ -262,7 +262,7 @@ class _Builder:
 
     def _merge(self, key: Scalar, value: Node) -> dict[str, Entry]:
         """The entries of the maps that `<<` names; earlier ones win."""
-        sources = value.items if isinstance(value, Items) else (value,)
+        sources = items_of(value)
         merged: dict[str, Entry] = {}
         for source in reversed(sources):
             if isinstance(source, Table):
