@@ -25,7 +25,6 @@ Folder = Annotated[Path, Parameter(help="The repository, or any folder with a pi
 
 
 def repeatable(name: str, about: str) -> Parameter:
-    """An option that may be given several times."""
     return Parameter(name=name, negative=(), show_default=False, help=f"{about} May be given several times.")
 
 

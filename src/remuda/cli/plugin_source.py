@@ -34,7 +34,6 @@ class RegistrySource:
 
 
 def unpack(archive: Path, target: Path) -> None:
-    """Unpack an archive into a new folder."""
     with _translate_errors():
         unpack_layers([archive], target)
 

@@ -23,7 +23,6 @@ class Alarm(Protocol):
 
     def cancel(self) -> object:
         """Cancel the call; no effect if it was made."""
-        ...
 
 
 class Clock(Protocol):
@@ -31,23 +30,18 @@ class Clock(Protocol):
 
     def now(self) -> float:
         """Return seconds since the epoch, without jumps of the wall clock."""
-        ...
 
     def wall(self) -> float:
         """Return seconds since the epoch by the machine's wall clock."""
-        ...
 
     def monotonic(self) -> float:
         """Return seconds since a fixed moment of this process."""
-        ...
 
     async def sleep(self, seconds: float) -> None:
         """Wait for that long; a negative number does not wait."""
-        ...
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> "Alarm":
         """Call the callback after a delay. Cheaper than a task for each of thousands of waiters."""
-        ...
 
 
 SLEW = 0.05

@@ -36,8 +36,6 @@ def is_sync_enabled() -> bool:
 
 
 class InUseError(Exception):
-    """Another process has the lock."""
-
     def __init__(self, holder: str) -> None:
         super().__init__(f"in use by process {holder}")
         self.holder = holder

@@ -86,8 +86,6 @@ class Secrets:
 
 
 class Masker:
-    """Masks one stream of bytes."""
-
     __slots__ = ("_secrets", "_tail", "covered", "in_token")
 
     def __init__(self, secrets: Secrets, *, covered: int = 0, in_token: bool = False) -> None:

@@ -10,8 +10,6 @@ from remuda.lib.exits import InterruptedRunError
 
 
 class Interrupts:
-    """The interrupts of one run."""
-
     def __init__(self) -> None:
         self.asked = asyncio.Event()
         """Cancel the pipeline and wait for its end."""

@@ -67,7 +67,6 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
     synced to disk."""
 
     def plays(self, job: "JobView") -> bool:
-        """True if this manual job is to be started."""
         return self.play_manual or job.name in self.manual
 
 

@@ -199,7 +199,6 @@ def events(before: RunView | None, after: RunView) -> list[Event]:
 
 
 def unfinished_tags(view: RunView) -> frozenset[str]:
-    """The tags of all jobs that are not over."""
     return frozenset(tag for _, _, job in view.all_jobs() if not job.is_over() for tag in job.tags)
 
 

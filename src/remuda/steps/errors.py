@@ -17,8 +17,6 @@ class DefinitionError(BadRequestError):
 
 
 class UnknownJobError(AgentError):
-    """No job has this id."""
-
     def __init__(self, job_id: str) -> None:
         super().__init__(f'no job with id "{job_id}"')
 

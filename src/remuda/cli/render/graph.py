@@ -81,7 +81,6 @@ class Graph:
     """Why there is no pipeline."""
 
     def columns(self, by: By) -> tuple[Column, ...]:
-        """The nodes by stage, or by level."""
         if by == "stage":
             stages = groupby(self.nodes, key=lambda node: node.stage)
             return tuple(Column(title=printable(name, _LONG), nodes=tuple(nodes)) for name, nodes in stages)

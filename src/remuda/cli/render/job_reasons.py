@@ -11,7 +11,6 @@ from remuda.wire.explanations import JobWhy, RunnerCounts
 
 
 def reasons(answer: Mapping[str, Any], now: float) -> list[str]:
-    """The cell's answer as lines."""
     why = msgspec.convert(answer, JobWhy)
     since = f" for {duration(now - why.since)}" if why.since is not None and why.since < now else ""
     return [

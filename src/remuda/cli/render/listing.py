@@ -8,7 +8,6 @@ from remuda.localrun.render.words import on_one_line
 
 
 def print_json(value: object) -> None:
-    """The value as indented JSON."""
     print(json.dumps(value, indent=2, ensure_ascii=False))
 
 

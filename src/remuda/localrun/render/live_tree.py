@@ -40,8 +40,6 @@ _SPINNING = ("running", "canceling")
 
 
 class LiveScreen:
-    """A tree that is redrawn at every poll."""
-
     shows_steps = True
 
     def __init__(self, console: Console | None = None) -> None:

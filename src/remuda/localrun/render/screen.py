@@ -22,12 +22,9 @@ HEADINGS = ("job", "status", "waited", "ran", "where the time went", "")
 
 
 class Screen(Protocol):
-    """The output of a run."""
-
     @property
     def shows_steps(self) -> bool:
         """True if the screen shows the steps of running jobs."""
-        ...
 
     def __enter__(self) -> Self: ...
 
@@ -37,15 +34,12 @@ class Screen(Protocol):
 
     def say(self, text: str) -> None:
         """Print a message of the run itself."""
-        ...
 
     def show(self, view: RunView) -> None:
         """Show the newest state of the pipeline."""
-        ...
 
     def finish(self, outcome: Outcome) -> None:
         """Print logs, test results and the summary."""
-        ...
 
 
 class PlainScreen:

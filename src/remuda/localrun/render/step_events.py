@@ -10,8 +10,6 @@ from remuda.model.step_tree import Step, own_times, tree_of
 
 
 class StepView(msgspec.Struct, frozen=True, kw_only=True):
-    """A step of a job."""
-
     name: str
     status: str
     """`running`, `success`, `failure`, `cancelled` or `skipped`."""

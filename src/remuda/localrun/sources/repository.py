@@ -174,7 +174,6 @@ class Repository:
         return self.names("diff-files", "--name-only", "-z", _NO_SUBMODULES, "--relative")
 
     def tree(self, commit: str) -> Mapping[str, TreeFile]:
-        """The files of a commit."""
         if commit not in self._trees:
             self._trees[commit] = _read_listing(self.names("ls-tree", "-r", "-z", "--long", commit))
         return self._trees[commit]

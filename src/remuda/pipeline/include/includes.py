@@ -51,8 +51,6 @@ class SourceFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Loader:
-    """Reads the files of one pipeline."""
-
     def __init__(self, report: Report, judge: Judge, sources: Sources, merger: Merger) -> None:
         self._report = report
         self._judge = judge
@@ -125,7 +123,6 @@ class Loader:
             self._report.stop(at, _INCLUDE, f"more than {MAX_FILES} files are included", "include fewer files")
 
     def _applies(self, node: Node) -> bool:
-        """True if the rules of an include apply."""
         path = inside(_INCLUDE, "rules")
         for table in flatten_rules(self._report, node, path):
             entries = read_table(self._report, table, path, INCLUDE_RULE)

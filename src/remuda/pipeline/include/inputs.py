@@ -42,7 +42,6 @@ class Input(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_header(report: Report, header: Table, patterns: Patterns) -> dict[str, Input]:
-    """The inputs that a header declares."""
     top = read_table(report, header, "", HEADER)
     spec = read_table(report, top["spec"].value, "spec", SPEC) if "spec" in top else {}
     if "inputs" not in spec:

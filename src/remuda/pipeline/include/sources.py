@@ -44,31 +44,24 @@ class Sources(Protocol):
 
     def local(self, path: str) -> str | SourceProblem | None:
         """A file of the repository at the pipeline's commit; None if it does not exist."""
-        ...
 
     def local_glob(self, pattern: str) -> Sequence[str]:
         """The matching paths of the repository, sorted."""
-        ...
 
     def project(self, project: str, ref: str | None, file: str) -> str | SourceProblem:
         """A file of another project; without a ref, of its default branch."""
-        ...
 
     def project_glob(self, project: str, ref: str | None, pattern: str) -> Sequence[str]:
         """The matching paths of another project, sorted."""
-        ...
 
     def remote(self, url: str) -> str | SourceProblem:
         """A file at a web address, if the address is on the allow list."""
-        ...
 
     def component(self, address: ComponentAddress) -> Component | SourceProblem:
         """A component at the version of its address."""
-        ...
 
     def template(self, name: str) -> str | SourceProblem:
         """A template that is part of the server."""
-        ...
 
 
 class MemorySources(Sources):

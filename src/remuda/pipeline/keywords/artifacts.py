@@ -91,7 +91,6 @@ def _key(report: Report, node: Node, path: str, judge: Judge) -> str:
 
 
 def read_artifacts(report: Report, node: Node, path: str) -> Artifacts:
-    """`artifacts` of a job or of `default`."""
     fields = read_fields(report, node, path, ARTIFACTS)
     if "public" in fields and "access" in fields:
         fields.refuse_key("public", '"public" and "access" do not go together', "keep one")

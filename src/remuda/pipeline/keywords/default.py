@@ -66,7 +66,6 @@ class Shared(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_shared(report: Report, entries: Mapping[str, Entry], path: str, judge: Judge) -> Shared:
-    """The shared keys of a job, or of `default`."""
     fields = Fields(report, entries, path)
     return Shared(
         before_script=fields.read("before_script", read_script),

@@ -28,7 +28,6 @@ class Parallel(msgspec.Struct, frozen=True, kw_only=True):
     matrix: tuple[dict[str, str], ...] = ()
 
     def names(self, name: str) -> tuple[str, ...]:
-        """The names of the parts of a job."""
         if self.matrix:
             return tuple(f"{name}: [{', '.join(variables.values())}]" for variables in self.matrix)
         return tuple(f"{name} {part}/{self.count}" for part in range(1, self.count + 1))

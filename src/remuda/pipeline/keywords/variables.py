@@ -36,7 +36,6 @@ class Variables(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_variables(report: Report, node: Node, path: str) -> Variables:
-    """`variables` of a file, a job or a rule."""
     if is_null(node):
         return Variables()
     if not isinstance(node, Table):

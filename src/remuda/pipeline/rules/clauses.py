@@ -52,8 +52,6 @@ class Clauses(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Judge:
-    """Evaluates the rules of one pipeline."""
-
     def __init__(self, report: Report, facts: Facts) -> None:
         self.facts = facts
         self.patterns = Patterns()
@@ -94,7 +92,6 @@ class Judge:
         return self._expressions[text]
 
     def holds(self, expression: Expression, variables: Mapping[str, str], at: Placed) -> bool:
-        """True if the condition is true."""
         try:
             return holds(expression, variables, self.patterns)
         except TooCostlyError:
@@ -190,7 +187,6 @@ class Judge:
 
 
 def read_clauses(report: Report, judge: Judge, entries: Mapping[str, Entry], path: str, at: Node) -> Clauses:
-    """Read the clauses of one rule."""
     fields = Fields(report, entries, path)
     return Clauses(
         condition=judge.expression(entries["if"].value, inside(path, "if")) if "if" in entries else None,

@@ -87,7 +87,6 @@ def parse_expression(text: str, patterns: Patterns) -> Expression:
 
 
 def holds(expression: Expression, variables: Mapping[str, str], patterns: Patterns) -> bool:
-    """True if the expression is true for these variables."""
     match expression:
         case Combination():
             combine = all if expression.how == "all" else any

@@ -32,7 +32,6 @@ class Glob:
         self._rows = [] if self.literal is not None else [row.split("/") for row in _alternatives(pattern)]
 
     def fits(self, path: str) -> bool:
-        """True if the path matches."""
         if self.literal is not None:
             return path == self.literal
         names = path.split("/")

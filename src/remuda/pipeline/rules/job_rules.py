@@ -98,7 +98,6 @@ class Conditions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_conditions(report: Report, judge: Judge, entries: Mapping[str, Entry], name: str) -> Conditions:
-    """Read `rules`, `only` and `except` of a job."""
     fields = Fields(report, entries, name)
     for key in ("only", "except"):
         if "rules" in fields and key in fields:
@@ -111,7 +110,6 @@ def read_conditions(report: Report, judge: Judge, entries: Mapping[str, Entry], 
 
 
 def read_auto_cancel(report: Report, node: Node, path: str) -> AutoCancel:
-    """`auto_cancel` of `workflow` or of one of its rules."""
     fields = read_fields(report, node, path, AUTO_CANCEL)
     return AutoCancel(
         on_new_commit=fields.choice("on_new_commit", ON_NEW_COMMIT),
@@ -157,7 +155,6 @@ def _rule(report: Report, judge: Judge, node: Table, path: str, keys: Keys) -> R
 
 
 def read_allow_failure(report: Report, node: Node, path: str) -> AllowFailure:
-    """`allow_failure` of a job or a rule."""
     if not isinstance(node, Table):
         return AllowFailure(always=read_flag(report, node, path) or False)
     fields = read_fields(report, node, path, ALLOW_FAILURE)

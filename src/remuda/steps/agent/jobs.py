@@ -42,8 +42,6 @@ logger = logging.getLogger(__name__)
 
 
 class Jobs:
-    """The jobs that the agent keeps, by id."""
-
     def __init__(self, folder: Path, context: AgentContext, tasks: asyncio.TaskGroup) -> None:
         self._folder = folder
         self.context = context

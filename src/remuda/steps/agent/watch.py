@@ -78,8 +78,6 @@ class Subscription:
 
 
 class Watcher:
-    """All subscriptions of one watch stream."""
-
     def __init__(self, jobs: Jobs) -> None:
         self._jobs = jobs
         self._subscriptions: dict[str, tuple[Subscription, Callable[[], None]]] = {}

@@ -103,8 +103,6 @@ CONFIRM_BYTES = 1024 * 1024
 
 
 class Delegate:
-    """The execution of one order."""
-
     def __init__(self, order: Order, clock: Clock) -> None:
         self._order = order
         self._clock = clock

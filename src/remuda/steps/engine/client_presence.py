@@ -8,8 +8,6 @@ ones. It stands alone because `agent` and `engine` both use it.
 
 
 class ClientPresence:
-    """The client of one job."""
-
     __slots__ = ("_client", "_left_at", "_patience_seconds")
 
     def __init__(self, patience_seconds: int, now: float) -> None:
@@ -24,11 +22,9 @@ class ClientPresence:
 
     @property
     def is_present(self) -> bool:
-        """True while a client attends the job."""
         return self._client is not None
 
     def attach(self, client: object) -> None:
-        """A client attends the job from now on."""
         self._client = client
 
     def detach(self, client: object, now: float) -> None:

@@ -50,8 +50,6 @@ class _Run:
 
 
 class CommandExecution:
-    """Runs the commands of one job's steps."""
-
     def __init__(
         self,
         state: JobState,

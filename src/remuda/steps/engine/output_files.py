@@ -25,7 +25,6 @@ class OutputError(DefinitionError):
 
 
 def read_outputs(path: Path) -> dict[str, Any]:
-    """Names and values from the output file."""
     return read_lines(_read(path, "output file"))
 
 

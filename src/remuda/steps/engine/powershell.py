@@ -48,5 +48,4 @@ def powershell_text(
 
 
 def quote(text: str) -> str:
-    """A literal text for PowerShell."""
     return f"'{text.translate(_QUOTES)}'"

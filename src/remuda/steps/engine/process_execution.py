@@ -84,8 +84,6 @@ class JobCallbacks:
 
 
 class ProcessExecution:
-    """The execution of one step's process."""
-
     def __init__(
         self,
         files: StepFiles,

@@ -19,8 +19,6 @@ from remuda.steps.process import shim
 
 
 class StepExecutor:
-    """Executes the steps of one job."""
-
     def __init__(
         self,
         state: JobState,

@@ -17,8 +17,6 @@ Key = tuple[int, ...]
 
 
 class StepLoop:
-    """Executes the steps of one job in their order."""
-
     def __init__(self, executor: StepExecutor, *, job_id: str, notify: Callable[[], None]) -> None:
         """`notify` tells clients that something has changed."""
         self._executor = executor

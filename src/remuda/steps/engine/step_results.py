@@ -31,7 +31,6 @@ _TOLD = (Kind.LOAD, Kind.POLICY, Kind.LIMIT, Kind.OUTPUTS)
 
 
 def start_event(node: Node, secrets: Secrets, *, now: float) -> dict[str, Any]:
-    """The event of a step that begins."""
     return _event(node, secrets, "started", now) | {"log_start": node.log_start}
 
 

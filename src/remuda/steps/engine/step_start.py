@@ -28,8 +28,6 @@ _LOCAL = (ReferenceKind.LOCAL, ReferenceKind.BUILTIN)
 
 
 class StepStart:
-    """Begins the steps of one job."""
-
     def __init__(self, state: JobState) -> None:
         self._state = state
         self._loading: dict[Node, asyncio.Timeout] = {}

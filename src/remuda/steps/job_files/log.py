@@ -115,8 +115,6 @@ class Mark:
 
 
 class LogFile:
-    """The log of one job."""
-
     def __init__(
         self, folder: Path, *, secrets: Secrets, limit_bytes: int, clock: Clock, waiting_limit_bytes: int = -1
     ) -> None:

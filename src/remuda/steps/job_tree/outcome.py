@@ -32,8 +32,6 @@ class Fault(StrEnum):
 
 
 class Kind(StrEnum):
-    """The kind of a failure."""
-
     EXIT = "exit"  # the command said so
     LOAD = "load"  # it could not be found, read or evaluated; nothing ran
     POLICY = "policy"  # it may not run here
@@ -78,7 +76,6 @@ def failure(error: str, kind: Kind, *, fault: Fault = Fault.USER, exit_code: int
 
 
 def cancel_result(exit_code: int | None = None) -> Finished:
-    """A step that was cancelled."""
     return Finished(status=Status.CANCELLED, exit_code=exit_code, error="cancelled", kind=Kind.CANCEL)
 
 

@@ -37,8 +37,6 @@ _NOTHING = Step(spec=Spec(), definition=Definition())
 
 
 class State(Enum):
-    """The progress of a node."""
-
     WAITING = 0
     ENTERED = 1  # its command runs or is about to, or its list does
     DELAYED = 2  # it failed and is tried again
@@ -266,7 +264,6 @@ class Node:
             node = node.parent
 
     def again(self) -> None:
-        """Reset the node for the next attempt."""
         self._forget()
         self.cause = None
         self.attempt += 1

@@ -237,7 +237,6 @@ class _Builder:
         self._anchors: dict[str, tuple[Node, int, int]] = {}
 
     def take(self, event: "yaml.Event") -> None:
-        """Handle the next parser event."""
         import yaml
 
         line = event.start_mark.line + 1 if event.start_mark else 1
@@ -325,7 +324,6 @@ def _scalar(event: "yaml.ScalarEvent", line: int) -> Node:
 
 
 def _resolve_scalar(text: str, line: int) -> Scalar:
-    """The value of a plain scalar."""
     if text in _NULLS:
         return None
     if text in _BOOLEANS:

@@ -173,13 +173,11 @@ class _Evaluation:
         return self._value(hole.tree)
 
     def text(self, text: str) -> Any:
-        """The text with its expressions evaluated."""
         if OPENER not in text:
             return text
         return self._join([self.of(part) if isinstance(part, Hole) else part for part in parse_template(text)])
 
     def key(self, written: str, others: Mapping[str, Any]) -> str:
-        """A key with its expressions evaluated."""
         if OPENER not in written:
             key: Any = written
         else:

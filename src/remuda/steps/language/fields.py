@@ -22,8 +22,6 @@ _RENAMED = {"steps": "run", "when": "if", "allow_failure": "continue_on_error"}
 
 
 class Fields:
-    """Reads the values of one file."""
-
     def __init__(self, report: Report, *, lenient: bool, is_job: bool = False) -> None:
         self.is_job = is_job
         """True for the request of a job, False for the file of a package."""
@@ -34,11 +32,9 @@ class Fields:
 
     @property
     def file(self) -> str:
-        """Name of the file, for messages."""
         return self._report.file
 
     def refuse(self, line: int, message: str) -> None:
-        """Report a mistake at a line."""
         self._report.add(line, message)
 
     def read_mapping(self, node: Node, place: str) -> dict[str, Node] | None:
@@ -51,7 +47,6 @@ class Fields:
     def filter_keys(
         self, entries: Mapping[str, Node], keys: Sequence[str], extensions: Sequence[str], place: str
     ) -> dict[str, Node]:
-        """The entries whose keys are allowed here."""
         allowed = (*keys, *extensions) if self.extended else tuple(keys)
         allowed_entries: dict[str, Node] = {}
         for key, node in entries.items():

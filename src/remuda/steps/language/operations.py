@@ -153,7 +153,6 @@ def arithmetic(operator: str, left: Any, right: Any) -> int | float:
 
 
 def compare(operator: str, left: Any, right: Any) -> bool:
-    """The value of a comparison."""
     match operator:
         case "==":
             return _compare(left, right) == 0

@@ -198,7 +198,6 @@ class _Parser:
         return left
 
     def unexpected_token(self) -> ExpressionError:
-        """The error for what is at the position."""
         if self.position >= len(self._text):
             if self._closes:
                 return ExpressionError(f'the "{excerpt(self._text[self._start :])}" is not closed: ${{{{ ... }}}}')

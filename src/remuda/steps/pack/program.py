@@ -18,8 +18,6 @@ nobody has fetched stays as long as those want it."""
 
 
 class Form(StrEnum):
-    """The form in which this program runs."""
-
     INSTALLED = "installed"
     """Modules in a Python environment."""
     ZIPAPP = "zipapp"

@@ -61,7 +61,6 @@ def parse_policy(text: str) -> Policy:
 
 
 def parse_layer(document: Any, *, author: str) -> Layer:
-    """Parse the document of one author."""
     keys = {"default", "rules", "limits", "insert", "substitutes", "engines", "advisory"}
     fields = _Mapping(document, f"policy of {author}", keys, separator=": ")
     limits, _ = _limits(fields)

@@ -51,8 +51,6 @@ FREE = Decision(allowed=True, rule="", reason="there is no policy")
 
 
 class PolicyEnforcement:
-    """The enforcement of one job's policy."""
-
     def __init__(
         self,
         *,
@@ -156,7 +154,6 @@ class PolicyEnforcement:
         return find_insertions(self.policy, _subject(node, loaded))
 
     def limits(self, node: Node) -> Limits:
-        """The limits of a step that has begun."""
         return self.decide(node, node.loaded).limits if node.loaded is not None else NO_LIMITS
 
     def enclose(self, node: Node) -> Enclosure:

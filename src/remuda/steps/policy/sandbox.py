@@ -40,8 +40,6 @@ MOST_VARIABLES = 2500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sandbox:
-    """The sandbox of one job."""
-
     work_dir: str
     exchange: str
     inserted: str = ""

@@ -155,7 +155,6 @@ class Enclosure:
         return self.group is not None and self.group.groups.limits(name)
 
     def kill(self) -> None:
-        """Kill everything that the step started."""
         if self.group is not None:
             self.group.kill()
 

@@ -27,7 +27,6 @@ _LOCAL = "localhost,127.0.0.1,::1"
 
 
 def main(arguments: list[str]) -> NoReturn:
-    """Enter the enclosure and execute the command."""
     spec: dict[str, Any] = json.loads(arguments[0])
     command = arguments[1:]
     try:

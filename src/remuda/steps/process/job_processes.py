@@ -54,8 +54,6 @@ class Stat:
 
 
 class JobProcesses:
-    """The processes of one job."""
-
     def __init__(
         self,
         key: str,

@@ -98,8 +98,6 @@ class Changes:
 
 
 class Watch:
-    """A watch on one file."""
-
     def __init__(self, changes: Changes, path: Path | str, callback: Callable[[], None]) -> None:
         self._changes = changes
         self._path = path

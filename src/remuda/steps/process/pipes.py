@@ -64,7 +64,6 @@ class Pipe:
             return None
 
     def count_waiting(self) -> int:
-        """How many bytes are in it."""
         size = array.array("i", [0])
         fcntl.ioctl(self._fd, termios.FIONREAD, size)
         return size[0]

@@ -34,12 +34,10 @@ class WorkerPool:
         return None if forked is None else (forked, False)
 
     def keep(self, worker: Worker) -> None:
-        """Keep a worker that waits."""
         loop = asyncio.get_running_loop()
         self._waiting[worker] = loop.call_later(WAIT_SECONDS, self._dismiss, worker)
 
     def dismiss(self) -> None:
-        """Dismiss all workers that wait."""
         for worker in tuple(self._waiting):
             self._dismiss(worker)
 

@@ -51,7 +51,6 @@ class Builtins:
         self._read: dict[str, list[Bundled]] = {}
 
     def names(self) -> list[str]:
-        """The names of all packages."""
         if self._found is None:
             self._found = {}
             for path, folder in _packages(self._folder, ""):

@@ -36,8 +36,6 @@ def inner_folder(root: Path, path: str, shown: str) -> Path:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DefinitionFile:
-    """A definition file that was read."""
-
     name: str
     text: str
     real: str
