@@ -14,7 +14,7 @@ import traceback
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
 from grpclib import GRPCError
 from grpclib.const import Status
@@ -24,7 +24,7 @@ from remuda.environments.errors import ConfigurationError, LostError, TemporaryE
 from remuda.environments.handshake import COOKIE, SOCKETS, Handshake
 from remuda.environments.plugin import Connection, Plugin
 from remuda.environments.values import from_wire
-from remuda.plugins.serving import listen, reserve_stdout
+from remuda.plugins.serving import listen, receive, reserve_stdout, unary
 from remuda.wire.proto import environment_pb2 as pb
 from remuda.wire.proto.environment_grpc import EnvironmentBase
 
@@ -83,6 +83,9 @@ def _as_status() -> Iterator[None]:
         raise GRPCError(Status.UNKNOWN, f"{type(error).__name__}: {error}") from error
 
 
+_unary = unary(_as_status)
+
+
 class _Service(EnvironmentBase):
     """gRPC service that calls the methods of a plugin."""
 
@@ -90,15 +93,13 @@ class _Service(EnvironmentBase):
         self._plugin = plugin
         self._machines: dict[str, str] = {}  # by key of a job, as acquired in this process
 
-    async def Open(self, stream: Stream[pb.OpenRequest, pb.OpenResponse]) -> None:  # noqa: N802
-        request = await stream.recv_message()
-        assert request is not None
-        with _as_status():
-            await self._plugin.open(json.loads(request.config or "{}"), Path(request.folder))
-        await stream.send_message(pb.OpenResponse())
+    @_unary
+    async def Open(self, request: pb.OpenRequest) -> pb.OpenResponse:  # noqa: N802
+        await self._plugin.open(json.loads(request.config or "{}"), Path(request.folder))
+        return pb.OpenResponse()
 
     async def Watch(self, stream: Stream[pb.WatchRequest, pb.Standing]) -> None:  # noqa: N802
-        await stream.recv_message()
+        await receive(stream)
         last: pb.Standing | None = None
         while True:
             with _as_status():
@@ -108,43 +109,32 @@ class _Service(EnvironmentBase):
                 last = standing
             await asyncio.sleep(LOOK_SECONDS)
 
-    async def Acquire(self, stream: Stream[pb.AcquireRequest, pb.AcquireResponse]) -> None:  # noqa: N802
-        request = await stream.recv_message()
-        assert request is not None
-        with _as_status():
-            machine = await self._plugin.acquire(from_wire(request.place))
+    @_unary
+    async def Acquire(self, request: pb.AcquireRequest) -> pb.AcquireResponse:  # noqa: N802
+        machine = await self._plugin.acquire(from_wire(request.place))
         self._machines[request.place.key] = machine
-        await stream.send_message(pb.AcquireResponse(machine=machine))
+        return pb.AcquireResponse(machine=machine)
 
-    async def Adopt(self, stream: Stream[pb.Held, pb.AdoptResponse]) -> None:  # noqa: N802
-        held = await _receive(stream)
-        with _as_status():
-            await self._plugin.adopt(from_wire(held.place), held.machine)
-        await stream.send_message(pb.AdoptResponse())
+    @_unary
+    async def Adopt(self, held: pb.Held) -> pb.AdoptResponse:  # noqa: N802
+        await self._plugin.adopt(from_wire(held.place), held.machine)
+        return pb.AdoptResponse()
 
-    async def Prepare(self, stream: Stream[pb.Held, pb.Folders]) -> None:  # noqa: N802
-        held = await _receive(stream)
-        with _as_status():
-            folders = await self._plugin.prepare(from_wire(held.place), held.machine)
-        await stream.send_message(
-            pb.Folders(work_dir=folders.work_dir, builds_dir=folders.builds_dir, cache_dir=folders.cache_dir)
-        )
+    @_unary
+    async def Prepare(self, held: pb.Held) -> pb.Folders:  # noqa: N802
+        folders = await self._plugin.prepare(from_wire(held.place), held.machine)
+        return pb.Folders(work_dir=folders.work_dir, builds_dir=folders.builds_dir, cache_dir=folders.cache_dir)
 
-    async def Before(self, stream: Stream[pb.Held, pb.HookOutput]) -> None:  # noqa: N802
-        held = await _receive(stream)
-        with _as_status():
-            text = await self._plugin.before(from_wire(held.place), held.machine)
-        await stream.send_message(pb.HookOutput(text=text))
+    @_unary
+    async def Before(self, held: pb.Held) -> pb.HookOutput:  # noqa: N802
+        return pb.HookOutput(text=await self._plugin.before(from_wire(held.place), held.machine))
 
-    async def After(self, stream: Stream[pb.Held, pb.HookOutput]) -> None:  # noqa: N802
-        held = await _receive(stream)
-        with _as_status():
-            text = await self._plugin.after(from_wire(held.place), held.machine)
-        await stream.send_message(pb.HookOutput(text=text))
+    @_unary
+    async def After(self, held: pb.Held) -> pb.HookOutput:  # noqa: N802
+        return pb.HookOutput(text=await self._plugin.after(from_wire(held.place), held.machine))
 
     async def Connect(self, stream: Stream[pb.Bytes, pb.Bytes]) -> None:  # noqa: N802
-        first = await stream.recv_message()
-        assert first is not None
+        first = await receive(stream)
         with _as_status():
             connection = await self._plugin.connect(first.machine)
         async with _close_after(connection):
@@ -155,32 +145,21 @@ class _Service(EnvironmentBase):
                     await stream.send_message(pb.Bytes(data=data))
                 inward.cancel()
 
-    async def Recover(self, stream: Stream[pb.RecoverRequest, pb.RecoverResponse]) -> None:  # noqa: N802
-        await stream.recv_message()
-        with _as_status():
-            machines = await self._plugin.recover()
-        await stream.send_message(pb.RecoverResponse(machines=machines))
+    @_unary
+    async def Recover(self, _: pb.RecoverRequest) -> pb.RecoverResponse:  # noqa: N802
+        return pb.RecoverResponse(machines=await self._plugin.recover())
 
-    async def Usage(self, stream: Stream[pb.UsageRequest, pb.UsageResponse]) -> None:  # noqa: N802
-        await stream.recv_message()
-        with _as_status():
-            free = await self._plugin.usage()
-        await stream.send_message(pb.UsageResponse(disk_free_bytes=free))
+    @_unary
+    async def Usage(self, _: pb.UsageRequest) -> pb.UsageResponse:  # noqa: N802
+        return pb.UsageResponse(disk_free_bytes=await self._plugin.usage())
 
-    async def CleanUp(self, stream: Stream[pb.Held, pb.CleanUpResponse]) -> None:  # noqa: N802
-        held = await _receive(stream)
+    @_unary
+    async def CleanUp(self, held: pb.Held) -> pb.CleanUpResponse:  # noqa: N802
         machine = held.machine or self._machines.get(held.place.key, "")
-        with _as_status():
-            if machine:
-                await self._plugin.clean_up(from_wire(held.place), machine)
+        if machine:
+            await self._plugin.clean_up(from_wire(held.place), machine)
         self._machines.pop(held.place.key, None)
-        await stream.send_message(pb.CleanUpResponse())
-
-
-async def _receive(stream: Stream[pb.Held, Any]) -> pb.Held:
-    held = await stream.recv_message()
-    assert held is not None
-    return held
+        return pb.CleanUpResponse()
 
 
 async def _inward(stream: Stream[pb.Bytes, pb.Bytes], connection: Connection) -> None:

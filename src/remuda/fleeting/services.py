@@ -7,7 +7,7 @@ import asyncio
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any
 
 from google.protobuf.empty_pb2 import Empty
 from grpclib import GRPCError
@@ -21,6 +21,7 @@ from remuda.fleeting.errors import PermanentError, TemporaryError, UnsupportedEr
 from remuda.fleeting.in_process import InProcess
 from remuda.fleeting.port import HasHeartbeat, Wanted, Wishes
 from remuda.fleeting.sdk import Plugin
+from remuda.plugins.serving import receive, unary
 from remuda.wire.proto import fleeting_abilities_pb2 as own
 from remuda.wire.proto import fleeting_pb2 as pb
 from remuda.wire.proto import fleeting_process_pb2 as process
@@ -29,15 +30,6 @@ from remuda.wire.proto.fleeting_abilities_grpc import AbilitiesBase
 from remuda.wire.proto.fleeting_grpc import InstanceGroupBase
 from remuda.wire.proto.fleeting_process_grpc import GRPCBrokerBase, GRPCControllerBase, GRPCStdioBase
 from remuda.wire.proto.fleeting_provider_grpc import ProviderBase
-
-T = TypeVar("T")
-
-
-async def _request(stream: "Stream[T, Any]") -> T:
-    message = await stream.recv_message()
-    if message is None:
-        raise GRPCError(Status.INVALID_ARGUMENT, "the call came without a message")
-    return message
 
 
 @contextmanager
@@ -54,6 +46,9 @@ def _as_status() -> Iterator[None]:
         raise GRPCError(Status.UNKNOWN, f"the plugin's answer cannot be sent: {error}") from error
 
 
+_unary = unary(_as_status)
+
+
 class GroupService(InstanceGroupBase):
     """Service of the fleeting protocol."""
 
@@ -63,8 +58,8 @@ class GroupService(InstanceGroupBase):
         self._is_ours = False
         """True if the host is Remuda: only Remuda names an owner."""
 
-    async def Init(self, stream: "Stream[pb.InitRequest, pb.InitResponse]") -> None:  # noqa: N802
-        request = await _request(stream)
+    @_unary
+    async def Init(self, request: pb.InitRequest) -> pb.InitResponse:  # noqa: N802
         try:
             config = json.loads(request.config or b"null")
         except ValueError as error:
@@ -75,12 +70,10 @@ class GroupService(InstanceGroupBase):
             raise GRPCError(Status.INVALID_ARGUMENT, what)
         settings = settings_from_wire(request.settings)
         self._is_ours = bool(settings.owner)
-        with _as_status():
-            answer = info_to_wire(await self.group.init(config, settings))
-        await stream.send_message(answer)
+        return info_to_wire(await self.group.init(config, settings))
 
     async def Update(self, stream: "Stream[pb.Empty, pb.UpdateResponse]") -> None:  # noqa: N802
-        await _request(stream)
+        await receive(stream)
         with _as_status():
             found = await self.group.update()
             shown = [
@@ -90,49 +83,37 @@ class GroupService(InstanceGroupBase):
         for one in shown:
             await stream.send_message(one)
 
-    async def Increase(self, stream: "Stream[pb.IncreaseRequest, pb.IncreaseResponse]") -> None:  # noqa: N802
-        request = await _request(stream)
-        with _as_status():
-            answer = pb.IncreaseResponse(succeeded=max(await self.group.increase(request.n), 0))
-        await stream.send_message(answer)
+    @_unary
+    async def Increase(self, request: pb.IncreaseRequest) -> pb.IncreaseResponse:  # noqa: N802
+        return pb.IncreaseResponse(succeeded=max(await self.group.increase(request.n), 0))
 
-    async def Decrease(self, stream: "Stream[pb.DecreaseRequest, pb.DecreaseResponse]") -> None:  # noqa: N802
-        request = await _request(stream)
-        with _as_status():
-            accepted = await self.group.decrease(list(request.instances))
-        await stream.send_message(pb.DecreaseResponse(succeeded=accepted))
+    @_unary
+    async def Decrease(self, request: pb.DecreaseRequest) -> pb.DecreaseResponse:  # noqa: N802
+        return pb.DecreaseResponse(succeeded=await self.group.decrease(list(request.instances)))
 
-    async def ConnectInfo(self, stream: "Stream[pb.ConnectInfoRequest, pb.ConnectInfoResponse]") -> None:  # noqa: N802
-        request = await _request(stream)
-        with _as_status():
-            answer = connect_info_to_wire(await self.group.connect_info(request.instance))
-        await stream.send_message(answer)
+    @_unary
+    async def ConnectInfo(self, request: pb.ConnectInfoRequest) -> pb.ConnectInfoResponse:  # noqa: N802
+        return connect_info_to_wire(await self.group.connect_info(request.instance))
 
-    async def Shutdown(self, stream: "Stream[pb.Empty, pb.Empty]") -> None:  # noqa: N802
-        await _request(stream)
-        with _as_status():
-            await self.group.shutdown()
-        await stream.send_message(pb.Empty())
+    @_unary
+    async def Shutdown(self, _: pb.Empty) -> pb.Empty:  # noqa: N802
+        await self.group.shutdown()
+        return pb.Empty()
 
-    async def Heartbeat(self, stream: "Stream[pb.HeartbeatRequest, pb.Empty]") -> None:  # noqa: N802
-        request = await _request(stream)
+    @_unary
+    async def Heartbeat(self, request: pb.HeartbeatRequest) -> pb.Empty:  # noqa: N802
         if not isinstance(self._plugin, HasHeartbeat):
             raise GRPCError(Status.UNIMPLEMENTED, "the plugin does not have Heartbeat")
-        with _as_status():
-            await self.group.heartbeat(request.instance)
-        await stream.send_message(pb.Empty())
+        await self.group.heartbeat(request.instance)
+        return pb.Empty()
 
-    async def Suspend(self, stream: "Stream[pb.SuspendRequest, pb.SuspendResponse]") -> None:  # noqa: N802
-        request = await _request(stream)
-        with _as_status():
-            accepted = await self.group.suspend(list(request.instances))
-        await stream.send_message(pb.SuspendResponse(succeeded=accepted))
+    @_unary
+    async def Suspend(self, request: pb.SuspendRequest) -> pb.SuspendResponse:  # noqa: N802
+        return pb.SuspendResponse(succeeded=await self.group.suspend(list(request.instances)))
 
-    async def Resume(self, stream: "Stream[pb.ResumeRequest, pb.ResumeResponse]") -> None:  # noqa: N802
-        request = await _request(stream)
-        with _as_status():
-            accepted = await self.group.resume(list(request.instances))
-        await stream.send_message(pb.ResumeResponse(succeeded=accepted))
+    @_unary
+    async def Resume(self, request: pb.ResumeRequest) -> pb.ResumeResponse:  # noqa: N802
+        return pb.ResumeResponse(succeeded=await self.group.resume(list(request.instances)))
 
 
 class AbilitiesService(AbilitiesBase):
@@ -141,15 +122,13 @@ class AbilitiesService(AbilitiesBase):
     def __init__(self, group: InProcess) -> None:
         self._group = group
 
-    async def Stats(self, stream: "Stream[Empty, own.StatsResponse]") -> None:  # noqa: N802
-        await _request(stream)
-        with _as_status():
-            stats = await self._group.stats()
-            answer = own.StatsResponse(quota=stats.quota, hourly_price=stats.hourly_price)
-        await stream.send_message(answer)
+    @_unary
+    async def Stats(self, _: Empty) -> own.StatsResponse:  # noqa: N802
+        stats = await self._group.stats()
+        return own.StatsResponse(quota=stats.quota, hourly_price=stats.hourly_price)
 
     async def Recover(self, stream: "Stream[Empty, own.TaggedInstance]") -> None:  # noqa: N802
-        await _request(stream)
+        await receive(stream)
         with _as_status():
             tagged = [
                 own.TaggedInstance(instance=one.instance, owner=one.owner, created_at=int(one.created_at or 0))
@@ -165,43 +144,38 @@ class ProviderService(ProviderBase):
     def __init__(self, group: InProcess) -> None:
         self._group = group
 
-    async def Room(self, stream: "Stream[provider.RoomRequest, provider.RoomResponse]") -> None:  # noqa: N802
-        request = await _request(stream)
+    @_unary
+    async def Room(self, request: provider.RoomRequest) -> provider.RoomResponse:  # noqa: N802
         wanted = [
             Wanted(key=one.key, running=one.running, waiting=one.waiting, ready=one.ready, soon=one.soon)
             for one in request.wanted
         ]
-        with _as_status():
-            room = await self._group.room(
-                Wishes(
-                    wanted=wanted,
-                    open_requests=request.open_requests,
-                    held={one.holder: one.instance for one in request.held},
-                    is_complete=request.is_complete,
-                )
-            )
-            capacity = None if room.capacity is None else max(room.capacity, 0)
-            answer = provider.RoomResponse(capacity=capacity, explanation=room.explanation)
-        await stream.send_message(answer)
+        wishes = Wishes(
+            wanted=wanted,
+            open_requests=request.open_requests,
+            held={one.holder: one.instance for one in request.held},
+            is_complete=request.is_complete,
+        )
+        room = await self._group.room(wishes)
+        capacity = None if room.capacity is None else max(room.capacity, 0)
+        return provider.RoomResponse(capacity=capacity, explanation=room.explanation)
 
-    async def Acquire(self, stream: "Stream[provider.AcquireRequest, provider.AcquireResponse]") -> None:  # noqa: N802
-        request = await _request(stream)
-        with _as_status():
-            instance = await self._group.acquire(request.holder, key=request.key, caches=list(request.caches))
-        await stream.send_message(provider.AcquireResponse(instance=instance))
+    @_unary
+    async def Acquire(self, request: provider.AcquireRequest) -> provider.AcquireResponse:  # noqa: N802
+        instance = await self._group.acquire(request.holder, key=request.key, caches=list(request.caches))
+        return provider.AcquireResponse(instance=instance)
 
-    async def Release(self, stream: "Stream[provider.ReleaseRequest, Empty]") -> None:  # noqa: N802
-        request = await _request(stream)
-        with _as_status():
-            await self._group.release(request.holder, is_used=request.is_used, warmed=list(request.warmed))
-        await stream.send_message(Empty())
+    @_unary
+    async def Release(self, request: provider.ReleaseRequest) -> Empty:  # noqa: N802
+        await self._group.release(request.holder, is_used=request.is_used, warmed=list(request.warmed))
+        return Empty()
 
 
 class StdioService(GRPCStdioBase):
     """A stream without messages: what the plugin prints goes to stderr, which hosts log."""
 
     async def StreamStdio(self, stream: "Stream[Empty, process.StdioData]") -> None:  # noqa: N802
-        await _request(stream)
+        await receive(stream)
         await asyncio.Event().wait()
 
 
@@ -220,7 +194,7 @@ class ControllerService(GRPCControllerBase):
         self._end = end
 
     async def Shutdown(self, stream: "Stream[process.Empty, process.Empty]") -> None:  # noqa: N802
-        await _request(stream)
+        await receive(stream)
         await stream.send_message(process.Empty())
         await stream.send_trailing_metadata()
         self._end()
@@ -230,13 +204,13 @@ class HealthService(HealthBase):
     """Health of the service `plugin`: SERVING as long as the process answers."""
 
     async def Check(self, stream: Any) -> None:  # noqa: N802
-        request = await _request(stream)
+        request = await receive(stream)
         if request.service not in ("", "plugin"):
             raise GRPCError(Status.NOT_FOUND, "there is no such service")
         await stream.send_message(HealthCheckResponse(status=HealthCheckResponse.SERVING))
 
     async def Watch(self, stream: Any) -> None:  # noqa: N802
-        await _request(stream)
+        await receive(stream)
         await stream.send_message(HealthCheckResponse(status=HealthCheckResponse.SERVING))
         await asyncio.Event().wait()
 

@@ -1,4 +1,4 @@
-"""What programs of plugins in Python share: stdout for the handshake alone, and a server on a socket of their own."""
+"""Shared by programs of plugins in Python: stdout for the handshake alone, a server on a socket, and its methods."""
 
 import asyncio
 import os
@@ -7,16 +7,51 @@ import signal
 import ssl
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO, TypeVar
 
-from grpclib.server import Server
+from grpclib import GRPCError
+from grpclib.const import Status
+from grpclib.server import Server, Stream
 
 SHORT_FOLDER = "/tmp"
 LONGEST_PATH_BYTES = 100
 CLOSE_SECONDS = 1.0
+Service = TypeVar("Service")
+Request = TypeVar("Request")
+Response = TypeVar("Response")
+UnaryMethod = Callable[[Service, Request], Awaitable[Response]]
+StreamMethod = Callable[[Service, Stream[Request, Response]], Coroutine[Any, Any, None]]
+
+
+def unary(
+    as_status: Callable[[], AbstractContextManager[None]],
+) -> Callable[[UnaryMethod[Service, Request, Response]], StreamMethod[Service, Request, Response]]:
+    """A decorator for methods of a gRPC service that take a request and return the answer, instead of using the stream.
+
+    `as_status` turns errors of the method into a status.
+    """
+
+    def decorate(method: UnaryMethod[Service, Request, Response]) -> StreamMethod[Service, Request, Response]:
+        async def serve(service: Service, stream: Stream[Request, Response]) -> None:
+            request = await receive(stream)
+            with as_status():
+                response = await method(service, request)
+            await stream.send_message(response)
+
+        return serve
+
+    return decorate
+
+
+async def receive(stream: Stream[Request, Any]) -> Request:
+    """The first message of a call."""
+    message = await stream.recv_message()
+    if message is None:
+        raise GRPCError(Status.INVALID_ARGUMENT, "the call came without a message")
+    return message
 
 
 @contextmanager
