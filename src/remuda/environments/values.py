@@ -1,12 +1,14 @@
 """Values of the plugin interface: the place of a job, and its folders; with their protobuf forms."""
 
+from dataclasses import fields
+
 from remuda.lib.dataclass import dataclass
 from remuda.wire.proto import environment_pb2 as pb
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """A job as a plugin sees it: identity, folders and hooks."""
+    """A job as a plugin sees it: identity, folders and hooks. The message `Place` has fields of the same names."""
 
     key: str
     """The job's id for the agent: unique for this hand-out, and stable over restarts."""
@@ -42,32 +44,9 @@ class Folders:
 
 
 def to_wire(place: Place) -> pb.Place:
-    return pb.Place(
-        key=place.key,
-        runner=place.runner,
-        slot=place.slot,
-        project=place.project,
-        builds_dir=place.builds_dir,
-        cache_dir=place.cache_dir,
-        job=place.job,
-        run_as=place.run_as,
-        before_job=place.before_job,
-        after_job=place.after_job,
-        folder=place.folder,
-    )
+    return pb.Place(**{field.name: getattr(place, field.name) for field in fields(place)})
 
 
 def from_wire(place: pb.Place) -> Place:
-    return Place(
-        key=place.key,
-        runner=place.runner,
-        slot=place.slot,
-        project=place.project,
-        builds_dir=place.builds_dir,
-        cache_dir=place.cache_dir,
-        job=place.job if place.HasField("job") else None,
-        run_as=place.run_as,
-        before_job=place.before_job,
-        after_job=place.after_job,
-        folder=place.folder,
-    )
+    values = {field.name: getattr(place, field.name) for field in fields(Place)}
+    return Place(**values | {"job": place.job if place.HasField("job") else None})
