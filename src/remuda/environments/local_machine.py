@@ -5,7 +5,6 @@ Their use is optional. `base` is the folder of a machine, with its agent, workin
 
 import asyncio
 import os
-import signal
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -13,11 +12,9 @@ from pathlib import Path
 from remuda.environments.errors import LostError
 from remuda.environments.plugin import Connection, through
 from remuda.environments.values import Folders, Place
-from remuda.lib.processes import reap
 from remuda.lib.safe_paths import make_below, remove_below
+from remuda.plugins import job_hooks
 
-HOOK_SECONDS = 600.0
-OUTPUT_BYTES = 64 * 1024
 IDLE_EXIT_SECONDS = 60
 """An idle agent ends after this time, as those of managers do."""
 
@@ -60,40 +57,7 @@ def _below(base: Path, place: Place, folder: str) -> tuple[Path, str]:
 
 async def run_hook(name: str, command: str, place: Place, work_dir: str) -> str:
     """Run an operator's command in a shell and return its output. LostError if it fails or takes too long."""
-    if not command:
-        return ""
-    variables = {
-        "REMUDA_JOB": place.key.partition("-")[0],
-        "REMUDA_RUNNER": place.runner,
-        "REMUDA_SLOT": str(place.slot),
-        "REMUDA_PROJECT": place.project,
-        "REMUDA_WORK_DIR": work_dir,
-    }
-    process = await asyncio.create_subprocess_exec(
-        "/bin/sh",
-        "-c",
-        command,
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-        env=os.environ | variables,
-        start_new_session=True,
-    )
-    try:
-        async with asyncio.timeout(HOOK_SECONDS):
-            printed, _ = await process.communicate()
-    except BaseException as error:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        await reap(process)
-        if not isinstance(error, TimeoutError):
-            raise
-        raise LostError(f"the runner's {name} took more than {HOOK_SECONDS:.0f} s") from None
-    text = printed[-OUTPUT_BYTES:].decode(errors="replace")
-    if process.returncode:
-        words = " ".join(text.split())[-300:]
-        raise LostError(f"the runner's {name} ended with {process.returncode}{f': {words}' if words else ''}")
-    return text
+    return await job_hooks.run_hook(name, command, place, work_dir=work_dir, error_type=LostError)
 
 
 async def connect_agent(base: Path) -> Connection:

@@ -22,9 +22,9 @@ from grpclib.protocol import H2Protocol
 from grpclib.server import Server, Stream
 
 from remuda.lib.safe_paths import make_below, remove_below
-from remuda.manager.environments.hooks import hook_failed
 from remuda.manager.environments.port import JobPlace, PreparedPlace, Usage
 from remuda.manager.errors import EnvironmentLostError, EnvironmentTemporaryError
+from remuda.plugins.job_hooks import describe_failure
 from remuda.wire.agent_client import AgentClient, AgentUnavailableError, unix_channel
 from remuda.wire.proto import agent_pb2 as pb
 from remuda.wire.proto.agent_grpc import AgentBase
@@ -325,7 +325,7 @@ class FakeEnvironment:
             return ""
         self.hooks.append((command, place.key))
         if self.failing_hook:
-            raise hook_failed(name, "ended with 1", self.failing_hook)
+            raise EnvironmentLostError(describe_failure(name, "ended with 1", self.failing_hook))
         return f"{command} ran"
 
     async def connect(self, machine: str) -> AgentClient:

@@ -16,9 +16,9 @@ from pathlib import Path
 from remuda.lib.clock import Clock
 from remuda.lib.safe_paths import close_after, make_below, remove_below
 from remuda.manager.environments.agent_process import agent_data, agent_log, spawn_agent
-from remuda.manager.environments.hooks import run_hook
 from remuda.manager.environments.port import JobPlace, PreparedPlace, Usage
 from remuda.manager.errors import EnvironmentLostError, EnvironmentTemporaryError
+from remuda.plugins.job_hooks import run_hook
 from remuda.steps.errors import AgentError
 from remuda.steps.pack.program import IDLE_EXIT_SECONDS
 from remuda.wire.agent_client import AgentClient, AgentRefusedError, AgentUnavailableError, socket_of, unix_channel
@@ -155,7 +155,7 @@ class LocalEnvironment:
 
     async def _hook(self, name: str, command: str, place: JobPlace) -> str:
         _, work = self._folders(place)
-        return await run_hook(name, command, place, work_dir=str(work)) if command else ""
+        return await run_hook(name, command, place, work_dir=str(work), error_type=EnvironmentLostError)
 
     def _folders(self, place: JobPlace) -> tuple[Path, Path]:
         builds = self._data / (place.builds_dir or "builds")

@@ -18,7 +18,6 @@ from pathlib import Path, PurePosixPath
 from grpclib.client import Channel
 
 from remuda.lib.dataclass import dataclass
-from remuda.manager.environments.hooks import HOOK_SECONDS, OUTPUT_BYTES, hook_failed, hook_variables
 from remuda.manager.environments.port import JobPlace, PreparedPlace
 from remuda.manager.environments.ssh import (
     COMMANDS_AT_ONCE,
@@ -29,6 +28,7 @@ from remuda.manager.environments.ssh import (
     SshTimeoutError,
 )
 from remuda.manager.errors import EnvironmentLostError
+from remuda.plugins.job_hooks import HOOK_SECONDS, OUTPUT_BYTES, describe_failure, hook_variables
 from remuda.steps.agent.bootstrap import (
     LOOK,
     PLACE,
@@ -360,10 +360,11 @@ class RemoteMachine:
         try:
             done = await self._ssh.run(shlex.join(words), seconds=HOOK_SECONDS)
         except SshTimeoutError:
-            raise hook_failed(name, f"took more than {HOOK_SECONDS:.0f} s on {self.name}", "") from None
+            how = f"took more than {HOOK_SECONDS:.0f} s on {self.name}"
+            raise EnvironmentLostError(describe_failure(name, how, "")) from None
         output = done.out[-OUTPUT_BYTES:].decode(errors="replace")
         if done.code:
-            raise hook_failed(name, f"ended with {done.code} on {self.name}", output)
+            raise EnvironmentLostError(describe_failure(name, f"ended with {done.code} on {self.name}", output))
         return output
 
     async def disk_free_bytes(self) -> int:

@@ -1,25 +1,37 @@
 """The operator's hooks `before_job` and `after_job` of `[runners.remuda]`, on this machine.
 
-They run as the manager's user, outside the job, with variables that describe the job (`hook_variables`). Their output
-goes to the manager's log. A failing `before_job` fails the job before its own commands run. Environments on other
-machines run the same command there with the same variables.
+They run as the user of the manager or plugin, outside the job, with variables that describe the job (`hook_variables`).
+Their output goes to the manager's log. A failing `before_job` fails the job before its own commands run. Environments
+on other machines run the same command there with the same variables.
 """
 
 import asyncio
 import os
 import signal
 from contextlib import suppress
+from typing import Protocol
 
 from remuda.lib.processes import reap
-from remuda.manager.environments.port import JobPlace
-from remuda.manager.errors import EnvironmentLostError
 
 HOOK_SECONDS = 600.0
 OUTPUT_BYTES = 64 * 1024
 """Bytes kept of a hook's output, from its end."""
 
 
-def hook_variables(place: JobPlace, *, work_dir: str) -> dict[str, str]:
+class HookPlace(Protocol):
+    """What a hook is told of its job."""
+
+    @property
+    def key(self) -> str: ...
+    @property
+    def runner(self) -> str: ...
+    @property
+    def slot(self) -> int: ...
+    @property
+    def project(self) -> str: ...
+
+
+def hook_variables(place: HookPlace, *, work_dir: str) -> dict[str, str]:
     """Environment variables of a hook."""
     return {
         "REMUDA_JOB": place.key.partition("-")[0],
@@ -30,14 +42,16 @@ def hook_variables(place: JobPlace, *, work_dir: str) -> dict[str, str]:
     }
 
 
-def hook_failed(name: str, how: str, output: str) -> EnvironmentLostError:
-    """The error of a failed hook, for all environments."""
+def describe_failure(name: str, how: str, output: str) -> str:
+    """The text for a failed hook, with the end of its output."""
     words = " ".join(output.split())[-300:]
-    return EnvironmentLostError(f"the runner's {name} {how}{f': {words}' if words else ''}")
+    return f"the runner's {name} {how}{f': {words}' if words else ''}"
 
 
-async def run_hook(name: str, command: str, place: JobPlace, *, work_dir: str) -> str:
-    """Run a hook and return its output. EnvironmentLostError: it failed or took too long."""
+async def run_hook(name: str, command: str, place: HookPlace, *, work_dir: str, error_type: type[Exception]) -> str:
+    """Run a hook and return its output; empty without a command. `error_type`: it failed or took too long."""
+    if not command:
+        return ""
     try:
         process = await asyncio.create_subprocess_exec(
             "/bin/sh",
@@ -50,7 +64,7 @@ async def run_hook(name: str, command: str, place: JobPlace, *, work_dir: str) -
             start_new_session=True,
         )
     except OSError as error:
-        raise hook_failed(name, f"cannot be started: {error.strerror}", "") from error
+        raise error_type(describe_failure(name, f"cannot be started: {error.strerror}", "")) from error
     output = bytearray()
     try:
         async with asyncio.timeout(HOOK_SECONDS):
@@ -62,10 +76,11 @@ async def run_hook(name: str, command: str, place: JobPlace, *, work_dir: str) -
         await reap(process)
         if not isinstance(error, TimeoutError):
             raise
-        raise hook_failed(name, f"took more than {HOOK_SECONDS:.0f} s", output.decode(errors="replace")) from None
+        how = f"took more than {HOOK_SECONDS:.0f} s"
+        raise error_type(describe_failure(name, how, output.decode(errors="replace"))) from None
     text = output.decode(errors="replace")
     if code != 0:
-        raise hook_failed(name, f"ended with {code}", text)
+        raise error_type(describe_failure(name, f"ended with {code}", text))
     return text
 
 
