@@ -13,7 +13,6 @@ import signal
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TextIO
@@ -37,6 +36,7 @@ from remuda.fleeting.program_info import CAPABILITIES_KEY
 from remuda.fleeting.sdk import Plugin, capabilities, find_mistake
 from remuda.fleeting.services import services
 from remuda.fleeting.status_details import Details
+from remuda.lib.waiting import wait_for_event
 from remuda.plugins.serving import listen, reserve_stdout
 
 LOOK_SECONDS = 0.5
@@ -144,9 +144,7 @@ async def _serve(plugin: Plugin[Any], stdout: TextIO, parent: int) -> None:
         stdout.write(f"{line}\n")
         stdout.flush()
         while not ended.is_set() and os.getppid() == parent:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(LOOK_SECONDS):
-                    await ended.wait()
+            await wait_for_event(ended, within_seconds=LOOK_SECONDS)
 
 
 def _share(path: Path) -> None:

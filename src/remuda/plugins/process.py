@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 from remuda.lib.socket_folder import SocketFolder
+from remuda.lib.waiting import wait_for_event
 from remuda.plugins import launch
 from remuda.plugins.errors import PermanentError, TemporaryError
 from remuda.plugins.output import LastWords, Line, Reader, Splitter
@@ -83,9 +84,7 @@ class PluginProcess:
             longest = f"more than {LONGEST_LINE_BYTES} bytes"
             raise PermanentError(f"{self.program} printed a first line of {longest}; it is no plugin") from None
         except asyncio.IncompleteReadError as error:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(self._end_seconds):
-                    await self.ended.wait()
+            await wait_for_event(self.ended, within_seconds=self._end_seconds)
             await self.read_last_words()
             said = f" and after printing {error.partial[:200]!r}" if error.partial else ""
             ended = f"ended with {self.exit_code}" if self.exit_code is not None else "closed its stdout"
@@ -108,9 +107,8 @@ class PluginProcess:
                 if number is not None:
                     by_itself = False
                     self.kill(number)
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(KILLED_SECONDS if number is signal.SIGKILL else self._end_seconds):
-                        await self.ended.wait()
+                seconds = KILLED_SECONDS if number is signal.SIGKILL else self._end_seconds
+                if await wait_for_event(self.ended, within_seconds=seconds):
                     break
         for task in self._tasks:
             task.cancel()
@@ -127,10 +125,7 @@ class PluginProcess:
 
     async def has_ended(self) -> bool:
         """True if the process has ended or ends within a moment: a call to it fails before its end is noticed."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(DYING_SECONDS):
-                await self.ended.wait()
-        if self.ended.is_set():
+        if await wait_for_event(self.ended, within_seconds=DYING_SECONDS):
             await self.read_last_words()
         return self.ended.is_set()
 

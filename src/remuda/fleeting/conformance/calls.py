@@ -16,6 +16,7 @@ from remuda.fleeting.conformance.life import OWNER, Life, format_states, is_goin
 from remuda.fleeting.conformance.values import ONLY_SSH, FailedError, NotedError, Trial
 from remuda.fleeting.errors import PermanentError, TemporaryError, UnsupportedError
 from remuda.fleeting.port import Capability
+from remuda.lib.waiting import wait_for_event
 from remuda.wire.proto import fleeting_pb2 as pb
 
 NOBODY = "remuda-check-there-is-no-such-instance"
@@ -197,9 +198,7 @@ async def at_once(life: Life) -> None:
 async def interrupt(life: Life) -> None:
     assert life.process is not None
     os.killpg(life.process.pid, signal.SIGINT)
-    with suppress(TimeoutError):
-        async with asyncio.timeout(0.3):
-            await life.process.ended.wait()
+    await wait_for_event(life.process.ended, within_seconds=0.3)
     await life.update()
 
 

@@ -12,6 +12,7 @@ from remuda.fleeting.handshake import environment, read_handshake
 from remuda.fleeting.process import END_SECONDS
 from remuda.lib.processes import reap
 from remuda.lib.socket_folder import SocketFolder
+from remuda.lib.waiting import wait_for_event
 from remuda.plugins import launch
 from remuda.plugins.process import START_SECONDS
 
@@ -32,11 +33,8 @@ async def _end_on_shutdown(life: Life) -> None:
     await life.start()  # without Init, which has a check of its own
     assert life.process is not None
     await life.end()
-    try:
-        async with asyncio.timeout(life.trial.end_seconds):
-            await life.process.ended.wait()
-    except TimeoutError:
-        raise FailedError(f"it was still there {life.trial.end_seconds:.0f} s after GRPCController.Shutdown") from None
+    if not await wait_for_event(life.process.ended, within_seconds=life.trial.end_seconds):
+        raise FailedError(f"it was still there {life.trial.end_seconds:.0f} s after GRPCController.Shutdown")
     need(life.process.exit_code == 0, f"it ended with {life.process.exit_code}")
 
 

@@ -20,6 +20,7 @@ from remuda.fleeting.conformance.values import Check, CheckError, FailedError, N
 from remuda.fleeting.errors import PermanentError, TemporaryError
 from remuda.fleeting.process import FleetingProcess
 from remuda.fleeting.streams import ENDS, hold_broker, read_stdio
+from remuda.lib.waiting import wait_for_event
 from remuda.plugins.output import Line
 from remuda.wire.proto import fleeting_pb2 as pb
 from remuda.wire.proto import fleeting_process_pb2 as own
@@ -204,10 +205,7 @@ class Life:
         """True if the process died by itself. `wait`: for a moment, because it may answer a call before it dies."""
         if self.channel is None or self.process is None:
             return False
-        with suppress(TimeoutError):
-            async with asyncio.timeout(DYING_SECONDS if wait else 0):
-                await self.process.ended.wait()
-        if not self.process.ended.is_set():
+        if not await wait_for_event(self.process.ended, within_seconds=DYING_SECONDS if wait else 0):
             return False
         await self.process.read_last_words()
         return True

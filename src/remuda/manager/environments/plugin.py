@@ -20,7 +20,7 @@ from remuda.environments.host import EnvironmentProcess, find_plugin
 from remuda.environments.values import Place
 from remuda.lib.backoff import Backoff
 from remuda.lib.clock import Clock
-from remuda.lib.waiting import finish_despite_cancel
+from remuda.lib.waiting import finish_despite_cancel, wait_for_event
 from remuda.manager.config.load import RunnerConfig
 from remuda.manager.environments.port import UNKNOWN_BYTES, JobPlace, PreparedPlace, Usage
 from remuda.manager.errors import EnvironmentLostError, EnvironmentTemporaryError
@@ -197,9 +197,7 @@ class PluginEnvironment:
         if place is not None:
             self._take(place, machine)
         self._keep()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(UP_SECONDS):
-                await self._up.wait()
+        await wait_for_event(self._up, within_seconds=UP_SECONDS)
         client = self._client
         if client is None:
             raise EnvironmentTemporaryError(f"the plugin {self._config.plugin} does not run: {self._cause}")
