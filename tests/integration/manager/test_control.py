@@ -198,6 +198,8 @@ async def test_draining_waits_for_the_jobs_and_takes_no_more(
         async with asyncio.TaskGroup() as group:
             over = group.create_task(ask_drain(bench.data, on_begin=begun.append, waits=True))
             await until(lambda: begun == [1])
+            # A request that is still held would get the next job, and nobody would read the answer.
+            await coordinator.until(lambda: coordinator.held == 0)
             late = await coordinator.enqueue("true")
             assert (await ask_status(bench.data)).state == "draining"
             await environment.agent.end(key)

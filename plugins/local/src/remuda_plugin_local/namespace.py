@@ -11,13 +11,18 @@ from remuda_plugin_local.keys import new_key
 
 _BOOT = (files(__package__) / "boot.sh").read_text()
 # In version 2 a group with processes cannot have subgroups with controllers. The machine's own group, which is the top
-# of what it sees, needs them for its jobs. So its processes move into a subgroup, and their children start there.
+# of what it sees, needs them for its jobs. So its processes move into a subgroup, and their children start there. A
+# process that forks before it is moved leaves its child behind, so the list is read again until it is empty.
 _LEAVE_TOP = """
 for top in $TOPS; do
     mkdir -p "$top/machine"
-    for process in $(cat "$top/cgroup.procs"); do
-        echo "$process" >"$top/machine/cgroup.procs" || :
-    done 2>/dev/null
+    for attempt in 1 2 3 4 5 6 7 8 9 10; do
+        processes=$(cat "$top/cgroup.procs")
+        [ -n "$processes" ] || break
+        for process in $processes; do
+            echo "$process" >"$top/machine/cgroup.procs" || :
+        done 2>/dev/null
+    done
 done
 exec "$@"
 """

@@ -212,10 +212,17 @@ async def test_nothing_of_the_group_is_seen_inside(yard: Yard) -> None:
 async def test_the_host_is_reached_and_names_are_not_waited_for(yard: Yard) -> None:
     group = await yard.group()
     [one] = await start_machines(group, 1)
-    server = await asyncio.start_server(lambda _, writer: writer.close(), "10.250.0.1", 0)
+    accepted = asyncio.Event()
+
+    def accept(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.close()
+        accepted.set()
+
+    server = await asyncio.start_server(accept, "10.250.0.1", 0)
     async with server:
         port = server.sockets[0].getsockname()[1]
         assert await on(group, one, f"bash -c 'exec 3<>/dev/tcp/10.250.0.1/{port}' && echo reached") == "reached"
+        await accepted.wait()
     assert await on(group, one, "getent hosts nobody.example; echo $?") == "2"
 
 
