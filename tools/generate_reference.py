@@ -155,21 +155,51 @@ def metrics() -> str:
     )
 
 
+COMMON_REFUSALS = frozenset({"400", "401", "403", "404", "405", "408", "413", "429", "503"})
+"""Statuses that most endpoints may answer; http.md explains them."""
+AREAS = (
+    "/api/v4/projects/{id}/repository",
+    "/api/v4/projects",
+    "/api/v4/groups",
+    "/api/v4/runners",
+    "/api/v4/jobs",
+    "/api/v4",
+    "/api/remuda/v1",
+)
+"""The sections of the page. An endpoint is in the first section whose path it begins with."""
+
+
 def http() -> str:
     document = json.loads(api_document())
-    sections = []
+    schemas = document["components"]["schemas"]
+    areas: dict[str, list[str]] = {f"`{area}`": [] for area in AREAS} | {"Outside the API": []}
     for path, operations in document["paths"].items():
+        area = next((f"`{area}`" for area in AREAS if f"{path}/".startswith(f"{area}/")), "Outside the API")
         for method, operation in operations.items():
-            named = [parameter["name"] for parameter in operation.get("parameters", ()) if parameter["in"] == "query"]
-            query = f"Query: {', '.join(f'`{name}`' for name in named)}." if named else ""
-            text = f"{operation['summary'].rstrip('.')}. {operation['description']}"
-            sections.append(definition(f"`{method.upper()} {path}`", text, query))
+            statuses = ", ".join(status for status in operation["responses"] if status not in COMMON_REFUSALS)
+            text = f"{operation['summary'].rstrip('.')}. {operation['description']} Status: {statuses}."
+            areas[area].append(definition(f"`{method.upper()} {path}`", text, *_parameters(operation, schemas)))
+    sections = [line for area, entries in areas.items() for line in (f"## {area}\n", *entries)]
     return page(
         "HTTP endpoints",
-        "Every endpoint of a cell. `remuda cell openapi` prints bodies and responses. "
-        "[HTTP](../http.md) explains authentication, paging and errors.",
+        "Every endpoint of a cell, with the names of its parameters and its statuses. A body is JSON or a form, unless "
+        "the text says otherwise. Statuses of refusals that most endpoints share are left out. `remuda cell openapi` "
+        "prints the types of all fields. [HTTP](../http.md) explains authentication, paging and errors.",
         sections,
     )
+
+
+def _parameters(operation: Mapping[str, Any], schemas: Mapping[str, Any]) -> list[str]:
+    """The names of the parameters of an operation, in the query and in the body."""
+    query = [parameter["name"] for parameter in operation.get("parameters", ()) if parameter["in"] == "query"]
+    content = operation.get("requestBody", {}).get("content", {})
+    schema = content.get("application/json", {}).get("schema", {}).get("$ref", "").rpartition("/")[2]
+    body = list(schemas[schema].get("properties", ())) if schema else []
+    return [
+        f"{place}: {', '.join(f'`{name}`' for name in names)}."
+        for place, names in (("Query", query), ("Body", body))
+        if names
+    ]
 
 
 def grpc() -> str:

@@ -73,7 +73,7 @@ async def version(edge: Edge, request: Request) -> Response:
 
 
 async def metadata(edge: Edge, request: Request) -> Response:
-    """GET /metadata: the version, in the longer form of newer clients."""
+    """GET /metadata: the version, in the longer form that newer clients read."""
     kas = {"enabled": False, "externalUrl": None, "version": None}
     return json_answer(VersionShape(kas=kas, enterprise=False))
 

@@ -54,7 +54,7 @@ class _RefusedError(Exception):
 
 
 async def serve_git(edge: Edge, path: str, service: str, scope: Scope, receive: Receive, send: Send) -> None:
-    """Answer a request of a git client."""
+    """Git's smart HTTP protocol: fetch from a repository, or push to it."""
     try:
         await _serve(edge, unquote(path), service, scope, receive, send)
     except _RefusedError as refused:

@@ -56,13 +56,13 @@ class GroupEntryShape(Shape, kw_only=True):
 
 
 async def show(edge: Edge, request: Request) -> Response:
-    """GET /projects/:id/job_token_scope: whether the allow list is on."""
+    """GET /projects/:id/job_token_scope: show whether the allow list is enabled."""
     project = await project_in_path(edge, request)
     return json_answer(ScopeShape(inbound_enabled=project.job_token_scope_enabled))
 
 
 async def update(edge: Edge, request: Request) -> Response:
-    """PATCH /projects/:id/job_token_scope: switch the allow list on, or off to admit jobs of all projects."""
+    """PATCH /projects/:id/job_token_scope: enable the allow list, or disable it to admit all jobs."""
     params = await parameters(request, ScopeChange, limit_bytes=edge.settings.body_limit_bytes)
     await _change(edge, request, lambda row: replace(row, job_token_scope_enabled=params.enabled))
     add_audit_details(request, enabled=params.enabled)
@@ -70,7 +70,7 @@ async def update(edge: Edge, request: Request) -> Response:
 
 
 async def list_projects(edge: Edge, request: Request) -> Response:
-    """GET /projects/:id/job_token_scope/allowlist: list the projects on it, the project itself first."""
+    """GET /projects/:id/job_token_scope/allowlist: list the allowed projects, itself first."""
     project = await project_in_path(edge, request)
     projects = [
         project,
@@ -114,7 +114,7 @@ async def remove_project(edge: Edge, request: Request) -> Response:
 
 
 async def list_groups(edge: Edge, request: Request) -> Response:
-    """GET /projects/:id/job_token_scope/groups_allowlist: list the groups on it."""
+    """GET /projects/:id/job_token_scope/groups_allowlist: list the allowed groups."""
     project = await project_in_path(edge, request)
     groups = [await edge.store.people.load_namespace(number) for number in project.job_token_groups]
     views: list[GroupShape] = [group_view(group, edge.settings.url) for group in groups if group is not None]

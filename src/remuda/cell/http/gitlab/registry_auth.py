@@ -26,7 +26,7 @@ from remuda.wire.registry_token import LIFE_SECONDS
 
 
 async def give_token(edge: Edge, request: Request) -> Response:
-    """GET /jwt/auth: a token for the registry."""
+    """GET /jwt/auth: create a token for the Docker registry."""
     basic = auth.basic_in(request.headers)
     if basic is None:
         raise _unauthorized()

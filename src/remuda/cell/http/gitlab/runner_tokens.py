@@ -339,13 +339,13 @@ async def reset_for_cell(edge: Edge, request: Request) -> Response:
 
 
 async def reset_for_group(edge: Edge, request: Request) -> Response:
-    """POST /groups/:id/runners/reset_registration_token: reset that of a group."""
+    """POST /groups/:id/runners/reset_registration_token: reset the registration token of a group."""
     group = await group_in_path(edge, request)
     return _token_answer(await reset_registration_token(edge.store, ("group", group.id)), 201)
 
 
 async def reset_for_project(edge: Edge, request: Request) -> Response:
-    """POST /projects/:id/runners/reset_registration_token: reset that of a project."""
+    """POST /projects/:id/runners/reset_registration_token: reset the registration token of a project."""
     project = await project_in_path(edge, request)
     return _token_answer(await reset_registration_token(edge.store, ("project", project.id)), 201)
 

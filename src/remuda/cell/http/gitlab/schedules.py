@@ -262,7 +262,7 @@ async def take_ownership(edge: Edge, request: Request) -> Response:
 
 
 async def pipelines(edge: Edge, request: Request) -> Response:
-    """GET /projects/:id/pipeline_schedules/:schedule_id/pipelines: list its pipelines, oldest first as in GitLab."""
+    """GET /projects/:id/pipeline_schedules/:schedule_id/pipelines: list the pipelines it started, oldest first."""
     schedule, project = await _find(edge, request)
     page, pipeline_filter = page_of(request), PipelineFilter(schedule_id=schedule.id, ascending=True)
     rows, total = await edge.store.pipelines.list_pipelines(project.id, page, pipeline_filter)

@@ -24,12 +24,12 @@ _STATUSES = ("success", "failed", "skipped", "error")
 
 
 async def show(edge: Edge, request: Request) -> Response:
-    """GET /projects/:id/pipelines/:pipeline_id/test_report: the report with all test cases."""
+    """GET /projects/:id/pipelines/:pipeline_id/test_report: show the test report with all cases."""
     return await _answer(edge, request, with_cases=True)
 
 
 async def summary(edge: Edge, request: Request) -> Response:
-    """GET /projects/:id/pipelines/:pipeline_id/test_report_summary: the numbers of the report."""
+    """GET /projects/:id/pipelines/:pipeline_id/test_report_summary: show the totals of the report."""
     return await _answer(edge, request, with_cases=False)
 
 

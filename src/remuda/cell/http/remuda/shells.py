@@ -77,7 +77,7 @@ async def send(edge: Edge, request: Request) -> Response:
 
 
 async def receive(edge: Edge, request: Request) -> Response:
-    """GET /api/remuda/v1/jobs/:job_id/shells/:shell/output: frames of the command from `offset` on. Waits for some."""
+    """GET /api/remuda/v1/jobs/:job_id/shells/:shell/output: read frames of the command from `offset` on."""
     return await read_frames(edge, request, _own(edge, request), OUTPUT)
 
 

@@ -219,7 +219,7 @@ async def download_of_ref(edge: Edge, request: Request) -> Response:
 
 
 async def file_of_ref(edge: Edge, request: Request) -> Response:
-    """GET /projects/:id/jobs/artifacts/:ref/raw/*path: one file of that archive."""
+    """GET /projects/:id/jobs/artifacts/:ref/raw/*path: one file of the archive of the newest successful job."""
     return await _one_file(edge, await _newest(edge, request), text_in_path(request, "path"))
 
 

@@ -24,7 +24,7 @@ LONGEST_REASON = 1000
 
 
 async def poll_requests(edge: Edge, request: Request) -> Response:
-    """POST /api/remuda/v1/runners/wanted: what users want of the manager's jobs. Held until there is something."""
+    """POST /api/remuda/v1/runners/wanted: wait for requests of users about the manager's jobs."""
     params = await parameters(request, LookRequest, limit_bytes=edge.settings.body_limit_bytes)
     runner = await auth.runner_of(edge, params.token or request.headers.get("runner-token", ""))
     ip = request.client.host if request.client else ""
@@ -37,7 +37,7 @@ async def poll_requests(edge: Edge, request: Request) -> Response:
 
 
 async def receive(edge: Edge, request: Request) -> Response:
-    """GET /api/remuda/v1/runners/shells/:shell/input: frames for the command from `offset` on. Waits for some."""
+    """GET /api/remuda/v1/runners/shells/:shell/input: read frames for the command from `offset` on."""
     return await read_frames(edge, request, await _shell(edge, request), INPUT)
 
 
